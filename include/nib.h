@@ -1,0 +1,255 @@
+/* nib.h - run large language models inside a memory budget.
+ *
+ * The one public header. An *engine* is a loaded model with its tokenizer and its memory ledger; it is
+ * read-only after opening and may be shared by threads. A *session* is one sequence of tokens with its KV
+ * cache and its scratch memory, all allocated before the first token; one thread uses it at a time, except
+ * nib_session_cancel(), which any thread may call. Nothing here prints, exits or aborts: every call that can
+ * fail returns a nib_status and fills the nib_error it is given (NULL is allowed). Pointers handed out are
+ * owned by the object they came from unless the function says "caller frees" (with nib_free()).
+ *
+ *     nib_error err;
+ *     nib_engine *e;
+ *     nib_session *s;
+ *     if (nib_engine_open("model.gguf", NULL, &e, &err)) { puts(err.message); return 1; }
+ *     if (nib_session_open(e, NULL, &s, &err)) { puts(err.message); return 1; }
+ *     ... nib_tokenize(), nib_generate() ...
+ *     nib_session_close(s);
+ *     nib_engine_close(e);
+ */
+#ifndef NIB_H
+#define NIB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define NIB_API __attribute__((visibility("default")))
+#else
+#define NIB_API
+#endif
+
+#define NIB_VERSION "0.1.0"
+
+/* X(name, number, exit code of the command line, text) */
+#define NIB_STATUS_MAP(X)                                                                                    \
+    X(OK, 0, 0, "ok")                                                                                        \
+    X(FAILED, 1, 1, "failed")                                                                                \
+    X(USAGE, 2, 2, "wrong usage")                                                                            \
+    X(NOFIT, 3, 3, "does not fit the memory budget")                                                         \
+    X(MODEL, 4, 4, "model damaged or unsupported")                                                           \
+    X(DEVICE, 5, 5, "device unavailable")                                                                    \
+    X(NOMEM, 6, 1, "out of memory")                                                                          \
+    X(IO, 7, 1, "input/output error")                                                                        \
+    X(NOTFOUND, 8, 4, "not found")                                                                           \
+    X(CANCELLED, 9, 130, "cancelled")
+
+typedef enum nib_status {
+#define NIB_X(name, number, exit_code, text) NIB_E_##name = number,
+    NIB_STATUS_MAP(NIB_X)
+#undef NIB_X
+} nib_status;
+#define NIB_OK NIB_E_OK
+
+/* Filled once, where the fault is seen: what was expected and what was found. */
+typedef struct nib_error {
+    nib_status status;
+    char message[512];
+} nib_error;
+
+NIB_API const char *nib_status_text(nib_status status);   /* never NULL */
+NIB_API int nib_status_exit_code(nib_status status);      /* SURFACE: 0, 1, 2, 3, 4, 5 or 130 */
+NIB_API const char *nib_version(void);
+NIB_API void nib_free(void *memory);                      /* for "caller frees" results; NULL is fine */
+
+/* ---- engine: a loaded model --------------------------------------------------------------------- */
+
+typedef struct nib_engine nib_engine;
+
+/* what happens (load, prompt), how much is done and of how much, in the same unit; return false to cancel */
+typedef bool (*nib_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
+/* one line without a newline, said once: a slow path, a fallback, something left out */
+typedef void (*nib_log_fn)(void *user, const char *line);
+
+#define NIB_AUTO UINT64_MAX
+
+typedef struct nib_engine_options {
+    uint64_t ram;             /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
+    uint64_t vram, disk;      /* caps in bytes; NIB_AUTO */
+    const char *scratch;      /* folder for disk-tier pages; NULL: none is written */
+    int n_thread;             /* 0: one a physical core */
+    int64_t n_ctx;            /* the longest context a session will ask for; 0: min(4096, the model's own).
+                                 Charged when the engine decides what stays resident. */
+    int64_t n_batch;          /* rows computed together in a prompt; 0: 512 */
+    int kv_type;              /* 0: f16; else a nib_kv_type */
+    bool vocab_only;          /* tokenizer and metadata only: no weights are read */
+    bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
+    nib_progress_fn progress; /* NULL: none */
+    nib_log_fn log;           /* NULL: none */
+    void *user;               /* for the two above */
+} nib_engine_options;
+
+typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32 = 2 } nib_kv_type;
+
+/* Fills the defaults; call it before setting fields. */
+NIB_API void nib_engine_options_init(nib_engine_options *options);
+
+/* Opens MODEL (a .gguf file, a folder with config.json, or a name from the models folder). Blocks while it
+ * reads the weights. NIB_E_NOFIT says the smallest cap that works. *out is set only on success. */
+NIB_API nib_status nib_engine_open(const char *model, const nib_engine_options *options, nib_engine **out,
+                                   nib_error *err);
+NIB_API void nib_engine_close(nib_engine *engine); /* NULL is fine; close its sessions first */
+
+typedef struct nib_model_info {
+    const char *arch; /* "llama", "gemma3", ... */
+    const char *name; /* from the metadata, or the file's name */
+    int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx_train;
+    uint64_t params; /* number of weights */
+    uint64_t bytes;  /* of all tensors as stored */
+    int32_t bos, eos;        /* -1: none */
+    bool add_bos;
+    bool has_tokenizer, has_chat_template;
+} nib_model_info;
+
+NIB_API const nib_model_info *nib_engine_info(const nib_engine *engine);
+
+/* ---- memory: the ledger's view, in bytes -------------------------------------------------------- */
+
+enum { NIB_TIER_RAM, NIB_TIER_VRAM, NIB_TIER_DISK, NIB_N_TIER };
+enum {
+    NIB_OWNER_WEIGHTS,
+    NIB_OWNER_KV,
+    NIB_OWNER_ACTIVATIONS,
+    NIB_OWNER_STAGING,
+    NIB_OWNER_TABLES,
+    NIB_OWNER_RUNTIME,
+    NIB_N_OWNER
+};
+
+typedef struct nib_memory {
+    struct {
+        uint64_t cap;     /* NIB_AUTO: none */
+        uint64_t planned; /* what the engine said it would use */
+        uint64_t peak;    /* the most that was charged */
+    } tier[NIB_N_TIER];
+    uint64_t owner[NIB_N_OWNER]; /* RAM charged now, by owner */
+    uint64_t rss_peak;           /* VmHWM of the process, as the system says it */
+} nib_memory;
+
+NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
+
+/* ---- text --------------------------------------------------------------------------------------- */
+
+enum { NIB_TOKENIZE_BOS = 1 /* add BOS/EOS where the model asks for them */, NIB_TOKENIZE_SPECIAL = 2 };
+
+/* text[0..n_byte) -> *tokens (caller frees). Invalid UTF-8 is tokenised byte by byte. NIB_TOKENIZE_SPECIAL
+ * parses special tokens written in the text; without it they are plain text. */
+NIB_API nib_status nib_tokenize(const nib_engine *engine, const char *text, size_t n_byte, unsigned flags,
+                                int32_t **tokens, size_t *n_token, nib_error *err);
+/* Ids back to text; *text is NUL-terminated, may hold NULs of its own, caller frees. */
+NIB_API nib_status nib_detokenize(const nib_engine *engine, const int32_t *tokens, size_t n_token, char **text,
+                                  size_t *n_byte, nib_error *err);
+/* The piece of one token as it stands in the vocabulary; NULL for an id that is not there. */
+NIB_API const char *nib_token_piece(const nib_engine *engine, int32_t token, size_t *n_byte);
+NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end of text or of a turn */
+
+/* Renders the model's chat template. `messages` is a JSON array as in the OpenAI chat API, `tools` a JSON
+ * array or NULL; *text (caller frees) is to be tokenised with NIB_TOKENIZE_SPECIAL, without
+ * NIB_TOKENIZE_BOS when the rendered text begins with BOS (nib_tokenize looks). */
+NIB_API nib_status nib_chat_render(const nib_engine *engine, const char *messages, const char *tools,
+                                   bool add_generation_prompt, char **text, nib_error *err);
+
+/* ---- session: one sequence ---------------------------------------------------------------------- */
+
+typedef struct nib_session nib_session;
+
+typedef struct nib_session_options {
+    int64_t n_ctx; /* 0: the engine's */
+    int kv_type;   /* 0: the engine's */
+} nib_session_options;
+
+NIB_API void nib_session_options_init(nib_session_options *options);
+NIB_API nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
+                                    nib_error *err);
+NIB_API void nib_session_close(nib_session *session);
+
+/* "Here is the whole prefix": afterwards the session holds exactly tokens[0..n), n >= 1, and the logits of the
+ * last one. What it already holds of them is reused; the rest is computed in batches of n_batch. A prefix
+ * longer than n_ctx, or an id outside the vocabulary, is NIB_E_USAGE and changes nothing. After
+ * NIB_E_CANCELLED the session holds the part that was finished. */
+NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens, size_t n_token, nib_error *err);
+
+/* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. */
+NIB_API const float *nib_session_logits(const nib_session *session);
+
+/* One forward pass over tokens[0..n) from an empty cache, giving the logits of every position: row_fn is
+ * called once a position, in order, with logits [n_vocab]. For evaluation. */
+typedef void (*nib_row_fn)(void *user, int64_t position, const float *logits);
+NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *tokens, size_t n_token,
+                                       int64_t first_row, nib_row_fn row_fn, void *user, nib_error *err);
+
+NIB_API void nib_session_cancel(nib_session *session); /* any thread; the running call returns NIB_E_CANCELLED */
+NIB_API size_t nib_session_length(const nib_session *session); /* tokens held */
+
+/* ---- sampling and generation -------------------------------------------------------------------- */
+
+typedef struct nib_sampling {
+    float temperature;       /* 0: greedy */
+    int32_t top_k;           /* 0: off */
+    float top_p;             /* 1: off */
+    float min_p;             /* 0: off */
+    float repeat_penalty;    /* 1: off */
+    float frequency_penalty; /* 0: off */
+    float presence_penalty;  /* 0: off */
+    int32_t penalty_window;  /* the last tokens that the penalties look at; -1: all */
+    uint64_t seed;
+} nib_sampling;
+
+NIB_API void nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
+
+typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH } nib_finish;
+
+/* Called with text that is final: whole UTF-8 characters, nothing that could still become a stop string.
+ * Return false to stop generating (finish is then NIB_FINISH_STOP). */
+typedef bool (*nib_text_fn)(void *user, const char *text, size_t n_byte);
+typedef bool (*nib_token_fn)(void *user, int32_t token);
+
+typedef struct nib_generate_options {
+    const int32_t *prompt; /* the whole prefix; the session reuses what it holds */
+    size_t n_prompt;
+    int64_t n_predict;     /* the most tokens; -1: until the context is full */
+    bool ignore_eos;
+    const char *const *stop; /* stop strings, not part of the answer */
+    size_t n_stop;
+    nib_sampling sampling;
+    nib_text_fn on_text;   /* NULL: none */
+    nib_token_fn on_token; /* NULL: none */
+    nib_progress_fn on_prompt; /* NULL: none */
+    void *user;
+} nib_generate_options;
+
+typedef struct nib_result {
+    int32_t *tokens; /* the answer's ids; caller frees */
+    size_t n_token;
+    char *text; /* the answer, NUL-terminated; caller frees; NULL when the model has no tokenizer */
+    size_t n_byte;
+    nib_finish finish;
+    int64_t prompt_n;    /* tokens computed (not those reused) */
+    double prompt_s;     /* seconds until the first logits */
+    int64_t predicted_n; /* tokens decoded after the first logits */
+    double predicted_s;
+} nib_result;
+
+NIB_API void nib_generate_options_init(nib_generate_options *options);
+NIB_API nib_status nib_generate(nib_session *session, const nib_generate_options *options, nib_result *result,
+                                nib_error *err);
+NIB_API void nib_result_clear(nib_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/* arena.h - a bump allocator for what lives and dies together. Not thread-safe. Freed as a whole. */
+#ifndef NIB_BASE_ARENA_H
+#define NIB_BASE_ARENA_H
+
+#include <stddef.h>
+
+typedef struct arena {
+    struct arena_chunk *head;
+    size_t bytes; /* taken from the heap */
+} arena;
+
+void arena_init(arena *a);
+void arena_deinit(arena *a);
+void *arena_alloc(arena *a, size_t n_byte);           /* 16-byte aligned, zeroed; NULL when out of memory */
+void *arena_array(arena *a, size_t n, size_t each);   /* checks the product */
+char *arena_strndup(arena *a, const char *s, size_t n);
+
+#endif

@@ -1,0 +1,32 @@
+/* mem.h - the one door to the heap, so that tests can fail the n-th allocation and a growth can be counted.
+ * Ownership: what mem_* gives is freed by mem_free. All functions are thread-safe. */
+#ifndef NIB_BASE_MEM_H
+#define NIB_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void *mem_alloc(size_t n_byte);               /* uninitialised; NULL when out of memory; 0 bytes gives a pointer */
+void *mem_calloc(size_t n, size_t each);      /* zeroed; checks n * each */
+void *mem_realloc(void *p, size_t n_byte);    /* as realloc; the old block stays on failure */
+void *mem_array(size_t n, size_t each);       /* as mem_calloc without zeroing */
+char *mem_strndup(const char *s, size_t n);   /* NUL-terminated copy */
+char *mem_strdup(const char *s);
+void mem_free(void *p);                       /* NULL is fine */
+void *mem_alloc_aligned(size_t align, size_t n_byte); /* align: a power of two; freed by mem_free */
+
+/* Grows *array (elements of `each` bytes, capacity *cap) to hold at least n; at least doubles. 0 on success. */
+int mem_grow(void **array, size_t *cap, size_t n, size_t each);
+
+/* Large page-aligned zeroed regions straight from the system (weights, KV, scratch): resident only when
+ * touched, huge pages when the system gives them, returned to the system on release. */
+void *mem_map(size_t n_byte);
+void mem_unmap(void *p, size_t n_byte);
+
+/* --- fault injection, for tests --- */
+typedef enum { FAULT_ALLOC, FAULT_READ, FAULT_N } fault_kind;
+void fault_arm(fault_kind kind, int64_t nth); /* the nth call from now (1 = next) fails, once; 0 disarms */
+int64_t fault_count(fault_kind kind);         /* calls since fault_arm */
+int fault_hit(fault_kind kind);               /* used by mem.c and file.c: true when this call is to fail */
+
+#endif

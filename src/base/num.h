@@ -1,0 +1,32 @@
+/* num.h - checked arithmetic and sizes. Inputs from files go through these. */
+#ifndef NIB_BASE_NUM_H
+#define NIB_BASE_NUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NUM_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define NUM_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define NUM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static inline bool num_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline bool num_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline int64_t num_div_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+static inline int64_t num_round_up(int64_t a, int64_t to) {
+    return num_div_up(a, to) * to;
+}
+
+/* "512M", "2G", "1.5GiB", "100000", "auto" -> bytes (auto: UINT64_MAX). K M G T are powers of 1024, with or
+ * without iB; kB MB GB TB are powers of 1000. False when it is not a size. */
+bool num_parse_size(const char *text, uint64_t *bytes);
+/* 138412032 -> "132.0 MiB"; out holds at least 32 bytes; returns out. */
+const char *num_format_size(uint64_t bytes, char *out);
+
+#endif

@@ -1,0 +1,27 @@
+/* thread.h - a pool of pinned threads for kernels, with barriers that spin briefly and then sleep.
+ * The calling thread is thread 0. One thread at a time may call pool_run. */
+#ifndef NIB_BASE_THREAD_H
+#define NIB_BASE_THREAD_H
+
+#include "base/status.h"
+
+typedef struct pool pool;
+
+nib_status pool_open(int n_thread, pool **out, nib_error *err); /* n_thread >= 1; 1 makes no thread */
+void pool_close(pool *p);                                       /* NULL is fine */
+int pool_size(const pool *p);
+
+/* Runs fn(arg, thread, n_thread) on every thread of the pool and returns when all are done. */
+typedef void (*pool_fn)(void *arg, int thread, int n_thread);
+void pool_run(pool *p, pool_fn fn, void *arg);
+
+/* Inside a pool_fn: waits until every thread of this pool_run has come here. */
+void pool_barrier(pool *p);
+
+/* The part [*begin, *end) of n items, in units of `unit`, that belongs to one thread: contiguous, fixed. */
+void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begin, int64_t *end);
+
+int thread_physical_cores(void); /* that this process may run on, at least 1 */
+double time_now(void);           /* seconds, monotonic */
+
+#endif

@@ -1,0 +1,85 @@
+/* container.h - a model file as named tensors and metadata, whatever the format.
+ *
+ * A container is opened from a .gguf file (the first shard of a split one pulls in the rest) or a folder with
+ * config.json and *.safetensors. Only headers are read; tensor bytes are located, never loaded here. Every
+ * count, length, extent, type and nesting depth is checked before use; a lying header is NIB_E_MODEL with the
+ * file, what was expected and what was found. Read-only after opening, so any thread may look things up.
+ * Strings and arrays handed out live as long as the container.
+ *
+ * Metadata is one flat table for both formats. GGUF keys stand as in the file ("llama.block_count"). A folder's
+ * config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor"); scalars keep
+ * their type, arrays of scalars become arrays, null means absent. When config.json wraps a text model
+ * ("text_config": {...}) its members are also found without that prefix. generation_config.json's entries are
+ * under "generation.", tokenizer_config.json's under "tokenizer_config.". */
+#ifndef NIB_FORMATS_CONTAINER_H
+#define NIB_FORMATS_CONTAINER_H
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "quant/types.h"
+
+typedef enum container_kind { CONTAINER_GGUF, CONTAINER_SAFETENSORS } container_kind;
+
+typedef struct container_tensor {
+    const char *name;
+    type_id type;
+    int n_dim;          /* 0..8 */
+    int64_t shape[8];   /* outermost first, as PyTorch prints it: a matrix is [rows, cols] (GGUF's order reversed) */
+    int file;           /* index for container_file */
+    uint64_t offset;    /* absolute, in that file; inside it, as is offset + bytes */
+    uint64_t bytes;
+} container_tensor;
+
+typedef enum meta_type { META_BOOL, META_INT, META_FLOAT, META_STRING, META_ARRAY } meta_type;
+
+typedef struct meta_string {
+    const char *data; /* NUL-terminated as well; may contain NULs */
+    size_t n_byte;
+} meta_string;
+
+typedef struct meta_value {
+    meta_type type;
+    meta_type elem; /* of META_ARRAY: META_BOOL, META_INT, META_FLOAT or META_STRING */
+    size_t n;       /* elements of META_ARRAY */
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        meta_string s;
+        const int64_t *ints; /* META_ARRAY of META_INT or META_BOOL */
+        const double *floats; /* META_ARRAY of META_FLOAT; an array that mixes ints and floats is floats */
+        const meta_string *strings;
+    } v;
+} meta_value;
+
+typedef struct container container;
+
+nib_status container_open(const char *path, const logger *log, container **out, nib_error *err);
+void container_close(container *c); /* NULL is fine */
+
+container_kind container_get_kind(const container *c);
+const char *container_path(const container *c);   /* as given */
+size_t container_n_tensor(const container *c);
+const container_tensor *container_tensor_at(const container *c, size_t i);
+const container_tensor *container_find(const container *c, const char *name); /* hashed; NULL: not there */
+int container_n_file(const container *c);
+file *container_file(const container *c, int i);
+
+const meta_value *container_meta(const container *c, const char *key); /* NULL: not there */
+size_t container_n_meta(const container *c);
+const meta_value *container_meta_at(const container *c, size_t i, const char **key);
+/* Typed look-ups: false when the key is not there or has another type (an int is accepted as float, an
+ * integral float as int). */
+bool container_meta_i64(const container *c, const char *key, int64_t *out);
+bool container_meta_f64(const container *c, const char *key, double *out);
+bool container_meta_bool(const container *c, const char *key, bool *out);
+const char *container_meta_str(const container *c, const char *key); /* NULL: not there or no string */
+
+/* Drops the metadata's large string arrays (the vocabulary), once the tokenizer has taken what it needs;
+ * container_meta on them then gives NULL. Gives the memory back to the system. */
+void container_drop_vocab(container *c);
+
+uint64_t container_heap_bytes(const container *c); /* for the ledger */
+
+#endif

@@ -1,0 +1,94 @@
+/* kernels.h - the op table: what the interpreter calls, one row of function pointers for each instruction set.
+ *
+ * kernels_table() is filled with the scalar reference first; then each folder under cpu/ that this processor can
+ * run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512 stops there). Kernels know views and
+ * rows of floats; never files, tiers or architectures. They allocate nothing and take what scratch they need.
+ *
+ * Answers do not depend on how they were computed: for one table, the same bits for any split of rows among
+ * threads and for a row computed alone or inside a batch. So integer sums are exact, and every float sum has
+ * one order that does not depend on the number of rows.
+ *
+ * NaN or infinity in a row poisons that row's outputs and no other's. */
+#ifndef NIB_KERNELS_KERNELS_H
+#define NIB_KERNELS_KERNELS_H
+
+#include "base/cpu.h"
+#include "model/program.h"
+#include "quant/pack.h"
+
+/* Activations in 8 bits, row by row: symmetric, one scale for each group of 32, and integer sums for the
+ * minimum's term, made once and shared by every product that reads them. Laid out by act_bytes_per_row. */
+typedef struct act8 {
+    const void *data; /* n_row rows, each act8_row_bytes(k) */
+    int64_t n_row, k;
+} act8;
+size_t act8_row_bytes(int64_t k);
+
+/* What a product does to each finished element, in this order: + bias[n], then stored. */
+typedef struct linear_args {
+    const view *w;
+    const float *x; /* [n_row, ldx] floats: PACK_ROWS */
+    int64_t ldx;
+    act8 q;            /* the same rows in 8 bits: PACK_TILE */
+    const float *bias; /* [w->n] or NULL */
+    float *y;          /* [n_row, ldy] */
+    int64_t ldy;
+    int64_t n_row;
+    void *scratch; /* this thread's; linear_scratch_bytes() */
+} linear_args;
+size_t linear_scratch_bytes(void); /* for one thread, whatever the shape (a compile-time bound) */
+
+/* Cached keys and values of one layer. f16 or f32; [n_kv_head, n_ctx, d_head] each. */
+typedef struct kv_view {
+    void *k, *v;
+    type_id type; /* TYPE_F16 or TYPE_F32 */
+    int64_t n_ctx, n_kv_head, d_head;
+} kv_view;
+
+typedef struct attend_args {
+    kv_view kv;
+    const float *q; /* [n_row, n_head * d_head] */
+    float *out;     /* the same shape */
+    int64_t n_row;
+    int64_t first_position; /* row i stands at first_position + i and sees positions 0..first_position + i */
+    int64_t n_head;
+    int64_t window;
+    float scale, softcap, alibi_max_bias;
+    void *scratch; /* this thread's; attend_scratch_bytes(d_head) */
+} attend_args;
+size_t attend_scratch_bytes(int64_t d_head);
+
+typedef struct kernel_table {
+    const char *isa; /* "ref", "avx2", "avx512": the richest folder that filled a row */
+
+    /* One row of k floats -> act8_row_bytes(k) bytes. */
+    void (*act_quantize)(const float *x, int64_t k, void *out);
+    /* Rows [n0, n1) of w against all n_row rows of x or q. n0 and n1 are multiples of 16 (or the end). */
+    void (*linear_tile)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_TILE */
+    void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
+    /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);
+     * w_full: w has k entries, else k / n_group. out may be in. */
+    void (*norm)(norm_kind kind, const float *x, const float *w, const float *b, float *out, int64_t k,
+                 int64_t n_group, bool w_full, float eps);
+    /* Rotates n_head heads of one row in place. cos_sin: n_rot/2 cosines, then n_rot/2 sines (factor included). */
+    void (*rope)(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot, const float *cos_sin);
+    /* Row of k or v ([n_kv_head * d_head] floats) into the cache at a position. */
+    void (*kv_store)(const kv_view *kv, bool is_value, int64_t position, const float *row);
+    /* Heads [h0, h1) of rows [r0, r1): causal softmax attention. */
+    void (*attend)(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1);
+    void (*act)(act_kind kind, const float *x, float *out, int64_t n);
+    void (*gate)(act_kind kind, const float *g, const float *u, float *out, int64_t n); /* act(g) * u */
+    void (*add)(const float *x, const float *y, float scale, float *out, int64_t n);    /* x + y * scale */
+    void (*scale)(const float *x, float scale, float *out, int64_t n);
+    void (*clamp)(const float *x, float limit, float *out, int64_t n);
+    void (*softcap)(const float *x, float cap, float *out, int64_t n);
+} kernel_table;
+
+/* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
+const kernel_table *kernels_table(void);
+/* The table as one instruction set fills it ("ref", "avx2", ...); NULL: unknown or not possible here. For tests
+ * and benchmarks. */
+const kernel_table *kernels_table_for(const char *isa);
+const char *kernels_isa_at(int i); /* the names that can run here, poorest first; NULL after the last */
+
+#endif

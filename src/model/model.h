@@ -1,0 +1,88 @@
+/* model.h - a container read through its architecture descriptor: blocks of weights and their programs.
+ *
+ * Opening reads headers only (a fraction of a second for any size) and checks every tensor's name, shape and type
+ * against what the configuration asks for. Block 0 is the embedding, blocks 1..n_layer the layers, the last one
+ * the output head. Read-only afterwards. */
+#ifndef NIB_MODEL_MODEL_H
+#define NIB_MODEL_MODEL_H
+
+#include "base/log.h"
+#include "formats/container.h"
+#include "model/program.h"
+#include "quant/pack.h"
+
+typedef struct hparams {
+#define HP_I(field, meaning) int64_t field;
+#define HP_F(field, meaning) double field;
+#define HP_B(field, meaning) bool field;
+#include "model/hparams.def"
+#undef HP_I
+#undef HP_F
+#undef HP_B
+} hparams;
+
+/* A run of rows of one file tensor. A vector counts as rows of one element. */
+typedef struct weight_piece {
+    const container_tensor *tensor;
+    int64_t first_row, n_row;
+} weight_piece;
+
+/* One resident matrix or vector: the rows of its pieces, one under the other. So fused projections are split (or
+ * split ones fused), and rows that a family interleaves are put in order, while loading; no kernel knows. */
+typedef struct weight {
+    const char *name; /* slot, as in the descriptor: "q", "attn_norm", ... */
+    int64_t n, k;     /* rows (outputs) and columns; a vector is [1, k] in f32 */
+    type_id type;     /* of the pieces; all have the same */
+    pack_format format;
+    uint64_t bytes;   /* resident, pack_bytes */
+    const weight_piece *pieces;
+    int n_piece;
+    bool vector;      /* norms, biases: resident as f32 */
+    bool transposed;  /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
+    float add;        /* added to every element of a vector (Gemma's 1 + w in safetensors) */
+    int shared_block; /* >= 0: this weight is weight shared_index of that block (a tied head); no bytes of its own */
+    int shared_index;
+} weight;
+
+typedef struct block {
+    const char *name; /* "embed", "layer.0", ..., "head" */
+    int layer;        /* -1: none */
+    const weight *weights;
+    int n_weight;
+    program program;
+    uint64_t bytes;      /* resident bytes of its own weights, each rounded up to 64 */
+    uint64_t file_bytes; /* bytes of its pieces in the files */
+} block;
+
+typedef struct model model;
+
+/* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the tensor or
+ * key with what was expected and found; an unknown architecture lists the known ones. */
+nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
+void model_close(model *m);
+
+const char *model_arch(const model *m); /* the descriptor's name */
+const char *model_name(const model *m);
+const hparams *model_hparams(const model *m);
+container *model_container(const model *m);
+int model_n_block(const model *m);
+const block *model_block(const model *m, int i);
+int64_t model_reg_width(const model *m, reg r); /* the widest use in any block; 0: not used */
+int model_n_kv_layer(const model *m);
+/* Widths of one position's keys and values in KV layer i. */
+void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width);
+uint64_t model_heap_bytes(const model *m);
+uint64_t model_n_param(const model *m);
+
+/* Rotary tables. Frequencies may depend on how long the sequence is (dynamic NTK, longrope): `length` is the
+ * number of positions of the whole pass that is being computed, and rows computed in it use its frequencies, as
+ * in HF transformers. Writes n_rot/2 inverse frequencies and the factor for cos and sin. */
+int model_n_rope(const model *m);
+int64_t model_rope_dim(const model *m, int table); /* n_rot */
+void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor);
+bool model_rope_varies(const model *m, int table); /* frequencies depend on length */
+
+/* Known architectures, for messages and `nibble info`: NULL after the last. */
+const char *model_known_arch(int i);
+
+#endif

@@ -1,0 +1,100 @@
+/* program.h - a block as a short program: op records over a few named registers.
+ *
+ * The architecture descriptor and the configuration turn into these rows (10-25 a block); one interpreter walks
+ * them on the CPU, and later the same walk records a CUDA graph. Nothing after this point knows an architecture.
+ * A register holds one row of floats for each token of the batch: [n_row, width]. Which registers a program
+ * uses and how wide each is stands in the program, so that scratch is laid out before the first token.
+ * Every op declares the bytes and multiply-adds one row costs: planner, trace and benchmark read these. */
+#ifndef NIB_MODEL_PROGRAM_H
+#define NIB_MODEL_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum reg {
+    REG_X,      /* the residual stream [d_model] */
+    REG_H,      /* a normed copy */
+    REG_H2,     /* a second one (parallel blocks with two norms) */
+    REG_Q,      /* [n_head * d_head] */
+    REG_K,      /* [n_kv_head * d_head] */
+    REG_V,      /* [n_kv_head * d_head] */
+    REG_A,      /* attention's output, before the projection [n_head * d_head] */
+    REG_O,      /* a sub-layer's output [d_model] */
+    REG_G,      /* gate [d_ff] */
+    REG_U,      /* up [d_ff] */
+    REG_E,      /* the embedding when its width is not d_model */
+    REG_LOGITS, /* [n_vocab]; only for the rows that need it */
+    REG_COUNT,
+    REG_NONE = -1
+} reg;
+
+typedef enum op_kind {
+    OP_EMBED,     /* out = row `token` of w, times scale */
+    OP_EMBED_POS, /* out += row (position + pos_offset) of w */
+    OP_NORM,      /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
+    OP_LINEAR,    /* out = in . w^T + b */
+    OP_ROPE,      /* out = in rotated, head by head */
+    OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
+    OP_ACT,       /* out = act(in) */
+    OP_GATE,      /* out = act(in) * in2 */
+    OP_ADD,       /* out = in + in2 * scale */
+    OP_SCALE,     /* out = in * scale */
+    OP_CLAMP,     /* out = clamp(in, -limit, limit) */
+    OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
+    OP_COUNT
+} op_kind;
+
+typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
+typedef enum act_kind { ACT_SILU, ACT_GELU /* erf */, ACT_GELU_TANH, ACT_GELU_QUICK, ACT_RELU, ACT_RELU2 } act_kind;
+typedef enum rope_style {
+    ROPE_HALF,       /* pairs (i, i + n_rot/2): GPT-NeoX */
+    ROPE_INTERLEAVED /* pairs (2i, 2i + 1): GPT-J */
+} rope_style;
+
+typedef struct op {
+    op_kind kind;
+    reg out, in, in2, in3; /* REG_NONE where not used */
+    int w, b;              /* indices into the block's weights; -1: none */
+    int64_t n;             /* width of out */
+    int64_t k;             /* width of in */
+    union {
+        struct {
+            norm_kind kind;
+            int64_t n_group; /* 1: the whole row; n_head: each head (w is [k/n_group], or [k] when w_full) */
+            bool w_full;     /* the weight has k entries although the groups are normed one by one (cohere) */
+            float eps;
+        } norm;
+        struct {
+            int table; /* which of the model's frequency tables */
+            rope_style style;
+            int64_t n_head, d_head, n_rot;
+        } rope;
+        struct {
+            int layer; /* which KV layer */
+            int64_t n_head, n_kv_head, d_head;
+            int64_t window; /* attends to positions > p - window; 0: all */
+            float scale, softcap, alibi_max_bias;
+        } attn;
+        struct {
+            act_kind kind;
+        } act;
+        struct {
+            float value; /* OP_EMBED, OP_ADD, OP_SCALE: factor; OP_CLAMP, OP_SOFTCAP: limit */
+            int64_t offset; /* OP_EMBED_POS */
+        } num;
+    } u;
+    struct {
+        uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */
+        uint64_t macs;         /* multiply-adds for one row (attention: for one row and one cached position) */
+        uint64_t act_bytes;    /* activations read and written for one row (attention: KV bytes a position) */
+    } cost;
+} op;
+
+typedef struct program {
+    const op *ops;
+    int n_op;
+} program;
+
+const char *op_name(op_kind kind);
+
+#endif

@@ -1,0 +1,55 @@
+/* pack.h - the order in which weights live in memory: what files hold is brought into it once, at load.
+ *
+ * Two layouts:
+ *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.
+ *  - PACK_TILE: the Q-tile (16 rows x 64 of K, parts of 8/4/2/1 bits, lanes are output rows; docs/kernels.md):
+ *    unsigned codes of `bits` bits with a scale and, when `asym`, a minimum for each group of `group` along K:
+ *    w = scale * code + min. Multiplied with 8-bit activations. Formats whose codes are not uniform
+ *    (IQ4_NL, MXFP4, ...) become 8-bit codes or carry a look-up table, whichever pack_choose says.
+ * Both pad n to 16 rows and k to whole tiles with zeros. A group at the end of a row may be short.
+ * Packing works on 16 rows at a time, so that a loader needs staging for one panel only. */
+#ifndef NIB_QUANT_PACK_H
+#define NIB_QUANT_PACK_H
+
+#include "base/status.h"
+#include "quant/types.h"
+
+typedef enum pack_layout { PACK_ROWS, PACK_TILE } pack_layout;
+
+typedef struct pack_format {
+    uint8_t layout;     /* pack_layout */
+    uint8_t type;       /* type_id: the element type of PACK_ROWS; where PACK_TILE's codes came from */
+    uint8_t bits;       /* PACK_TILE: 2..8 */
+    uint8_t asym;       /* PACK_TILE: a minimum besides the scale */
+    uint16_t group;     /* PACK_TILE: 16 or 32 (later up to a whole row) */
+    uint8_t scale_type; /* TYPE_F16, or TYPE_F32 where half precision would lose range */
+    uint8_t reserved;
+} pack_format;
+
+enum { PACK_PANEL = 16 };
+
+/* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
+ * becomes bf16, f64 f32). False: the type cannot be computed with. */
+bool pack_choose(type_id file_type, int64_t k, pack_format *out);
+
+/* Bytes of an [n, k] matrix in this format, 64-byte aligned; false on overflow. */
+bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes);
+
+/* A packed matrix: what kernels read. Pinned by the tier that owns the bytes. data is 64-byte aligned. */
+typedef struct view {
+    const void *data;
+    pack_format format;
+    int64_t n, k; /* rows (outputs), columns (inputs) */
+} view;
+
+/* Packs rows [first, first + n_row) of the matrix, n_row <= 16 and first a multiple of 16, from `rows`: n_row
+ * pointers to raw rows of `file_type` (k elements each), into dst, the start of the whole packed matrix.
+ * scratch: pack_scratch_bytes(f, k). */
+void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
+                const void *const *rows, void *dst, void *scratch);
+size_t pack_scratch_bytes(const pack_format *f, int64_t k);
+
+/* Row r back to k floats: the embedding look-up, and the test oracle. */
+void pack_read_row(const view *w, int64_t r, float *out);
+
+#endif

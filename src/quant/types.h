@@ -1,0 +1,41 @@
+/* types.h - the number formats found in files, and their reference (de)quantisers.
+ * The table is types.def; nothing outside quant/ and kernels/ switches on a type. */
+#ifndef NIB_QUANT_TYPES_H
+#define NIB_QUANT_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum type_id {
+#define NIB_TYPE(id, name, elems, bytes, gguf, st) TYPE_##id,
+#include "quant/types.def"
+#undef NIB_TYPE
+    TYPE_COUNT
+} type_id;
+
+typedef struct type_info {
+    const char *name;
+    int block_elems;
+    int block_bytes;
+    int gguf;             /* number in GGUF, -1: none */
+    const char *st;       /* name in safetensors, NULL: none */
+    /* n elements (a multiple of block_elems) -> f32; bit-equal to the PyPI package gguf. NULL: none. */
+    void (*dequantize)(const void *blocks, float *out, int64_t n);
+    /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
+    void (*quantize)(const float *in, void *blocks, int64_t n);
+} type_info;
+
+const type_info *type_get(type_id id);       /* never NULL for id < TYPE_COUNT */
+bool type_from_gguf(uint32_t number, type_id *out);
+bool type_from_safetensors(const char *name, type_id *out);
+bool type_from_name(const char *name, type_id *out);
+/* Bytes of n elements in a row of this type; false when n is not a multiple of the block or it overflows. */
+bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
+
+/* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
+float half_to_float(uint16_t h);
+uint16_t half_from_float(float f); /* round to nearest even */
+float bf16_to_float(uint16_t h);
+uint16_t bf16_from_float(float f); /* round to nearest even */
+
+#endif

@@ -1,0 +1,65 @@
+/* tokenizer.h - text to token ids and back: byte-level BPE, SentencePiece BPE with byte fallback, Unigram.
+ * Made from GGUF metadata (tokenizer.ggml.*) or from a folder's tokenizer.json (with tokenizer_config.json).
+ * Read-only after opening: any number of threads may encode and decode. */
+#ifndef NIB_TEXT_TOKENIZER_H
+#define NIB_TEXT_TOKENIZER_H
+
+#include "base/status.h"
+#include "formats/container.h"
+
+typedef struct tokenizer tokenizer;
+
+/* NIB_E_NOTFOUND when the checkpoint has no tokenizer; NIB_E_MODEL when it is damaged or of an unknown kind (the
+ * message names it). */
+nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err);
+/* From one tokenizer.json's text, for tests and fuzzing; config may be NULL (tokenizer_config.json's text). */
+nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
+                               tokenizer **out, nib_error *err);
+void tokenizer_close(tokenizer *t);
+
+enum { TOKENIZE_BOS = 1, TOKENIZE_SPECIAL = 2 }; /* as in nib.h */
+
+typedef struct token_list { /* caller's storage; zero it first; data freed by token_list_clear */
+    int32_t *data;
+    size_t n, cap;
+} token_list;
+void token_list_clear(token_list *l);
+
+/* Appends to *out. Invalid UTF-8 goes byte by byte where the vocabulary can. Linear time in n_byte (n log n at
+ * worst), also without a space. With TOKENIZE_BOS a BOS is not doubled when the text itself begins with one
+ * that was parsed as special. */
+nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags, token_list *out,
+                            nib_error *err);
+
+/* Streaming decode: state holds bytes of an unfinished character and whether a leading space is to go. */
+typedef struct decode_state {
+    char pending[8];
+    int n_pending;
+    bool started;
+} decode_state;
+
+/* Appends the text of one token to out (a growing buffer), only whole UTF-8 characters (bytes that can never
+ * become one come out as U+FFFD); special tokens give nothing unless `special`. flush = true ends the text:
+ * what is pending comes out as U+FFFD. */
+typedef struct text_buffer {
+    char *data; /* NUL-terminated after each append; freed by text_buffer_clear */
+    size_t n, cap;
+} text_buffer;
+void text_buffer_clear(text_buffer *b);
+nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
+                            text_buffer *out, nib_error *err);
+nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_buffer *out, nib_error *err);
+
+int32_t tokenizer_n_vocab(const tokenizer *t);
+const char *tokenizer_piece(const tokenizer *t, int32_t token, size_t *n_byte); /* as in the vocabulary */
+int32_t tokenizer_bos(const tokenizer *t); /* -1: none */
+int32_t tokenizer_eos(const tokenizer *t);
+bool tokenizer_adds_bos(const tokenizer *t);
+bool tokenizer_adds_eos(const tokenizer *t);
+bool tokenizer_is_special(const tokenizer *t, int32_t token);
+/* End of text, of a turn or of a message: eos, eot, generation_config's eos list, and the well-known names
+ * (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) where they are special tokens. */
+bool tokenizer_is_end(const tokenizer *t, int32_t token);
+uint64_t tokenizer_heap_bytes(const tokenizer *t); /* for the ledger */
+
+#endif

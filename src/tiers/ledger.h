@@ -1,0 +1,25 @@
+/* ledger.h - every byte by tier and owner. Reserve first, allocate after: what does not fit under the cap is
+ * refused before it is allocated. Thread-safe. */
+#ifndef NIB_TIERS_LEDGER_H
+#define NIB_TIERS_LEDGER_H
+
+#include "base/status.h"
+
+typedef struct ledger ledger;
+
+/* caps: bytes for each tier, NIB_AUTO for none. The runtime owner starts at what the process already has
+ * resident (code, libraries, stacks). */
+nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err);
+void ledger_close(ledger *l);
+
+/* Charges n bytes; NIB_E_NOFIT names the owner, what was asked, what is free, and what cap would do. */
+nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
+void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte);
+uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */
+void ledger_plan(ledger *l, int tier, uint64_t n_byte); /* what the engine says it will use at its peak */
+void ledger_report(const ledger *l, nib_memory *out);   /* also reads VmHWM */
+
+uint64_t ledger_rss_now(void);  /* VmRSS of the process, bytes */
+uint64_t ledger_rss_peak(void); /* VmHWM */
+
+#endif
