@@ -110,6 +110,8 @@ typedef struct nib_model_info {
     int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx_train;
     uint64_t params; /* number of weights */
     uint64_t bytes;  /* of all tensors as stored */
+    uint64_t token_bytes; /* weight bytes that one generated token reads, in the resident formats (ops' costs) */
+    uint64_t token_macs;  /* multiply-adds of one generated token, without attention over the cache */
     int32_t bos, eos;        /* -1: none */
     bool add_bos;
     bool has_tokenizer, has_chat_template;
@@ -186,8 +188,9 @@ NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens,
 /* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. */
 NIB_API const float *nib_session_logits(const nib_session *session);
 
-/* One forward pass over tokens[0..n) from an empty cache, giving the logits of every position: row_fn is
- * called once a position, in order, with logits [n_vocab]. For evaluation. */
+/* As nib_session_sync, and the logits of every position from first_row on: row_fn is called once for each of them,
+ * in order, with logits [n_vocab]. What the session holds of tokens[0..first_row) is reused, the rest is
+ * computed. For evaluation. */
 typedef void (*nib_row_fn)(void *user, int64_t position, const float *logits);
 NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *tokens, size_t n_token,
                                        int64_t first_row, nib_row_fn row_fn, void *user, nib_error *err);
