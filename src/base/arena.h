@@ -11,8 +11,8 @@ typedef struct arena {
 
 void arena_init(arena *a);
 void arena_deinit(arena *a);
-void *arena_alloc(arena *a, size_t n_byte);           /* 16-byte aligned, zeroed; NULL when out of memory */
-void *arena_array(arena *a, size_t n, size_t each);   /* checks the product */
+void *arena_alloc(arena *a, size_t n_byte);         /* 16-byte aligned, zeroed; NULL when out of memory */
+void *arena_array(arena *a, size_t n, size_t each); /* checks the product */
 char *arena_strndup(arena *a, const char *s, size_t n);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* X(field, name as NIBBLE_ISA and `nibble hw` spell it) */
 #define CPU_FEATURES(X)                                                                                      \
-    X(avx2, "avx2")     /* with fma and f16c */                                                              \
+    X(avx2, "avx2") /* with fma and f16c */                                                                  \
     X(avx_vnni, "avx_vnni")                                                                                  \
     X(avx512, "avx512") /* f, bw, dq, vl */                                                                  \
     X(avx512_vnni, "avx512_vnni")                                                                            \

@@ -12,17 +12,18 @@ enum { FILE_DIRECT = 1 /* round the page cache (O_DIRECT) where the file system 
 nib_status file_open(const char *path, unsigned flags, file **out, nib_error *err);
 void file_close(file *f);
 const char *file_path(const file *f);
-uint64_t file_size(const file *f);    /* when it was opened */
-bool file_is_direct(const file *f);   /* offsets, sizes and buffers must then be multiples of FILE_ALIGN */
+uint64_t file_size(const file *f);  /* when it was opened */
+bool file_is_direct(const file *f); /* offsets, sizes and buffers must then be multiples of FILE_ALIGN */
 #define FILE_ALIGN 4096u
 
 /* Reads exactly n bytes at offset; a short read is NIB_E_MODEL ("expected n bytes at ..., file ends at ..."),
  * a failing one NIB_E_IO. With FILE_DIRECT an unaligned request goes through an internal bounce buffer. */
 nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, nib_error *err);
-void file_will_need(file *f, uint64_t offset, uint64_t n_byte); /* a hint to read ahead */
+void file_will_need(file *f, uint64_t offset, uint64_t n_byte);  /* a hint to read ahead */
 void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* give page-cache pages back */
 
-/* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `most` is an error. */
+/* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `most` is an error.
+ */
 nib_status file_read_all(const char *path, uint64_t most, char **out, size_t *n_byte, nib_error *err);
 
 /* A writer whose file appears under its name only when file_writer_commit succeeds (temporary name, fsync,
@@ -35,7 +36,7 @@ void file_writer_abort(file_writer *w);                        /* removes what w
 
 bool path_is_dir(const char *path);
 bool path_exists(const char *path);
-char *path_join(const char *folder, const char *name);         /* caller frees with mem_free; NULL: no memory */
+char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble with the standard fallbacks; caller frees. */
 char *path_cache_dir(void);
 char *path_data_dir(void);

@@ -6,16 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mem_alloc(size_t n_byte);               /* uninitialised; NULL when out of memory; 0 bytes gives a pointer */
-void *mem_calloc(size_t n, size_t each);      /* zeroed; checks n * each */
-void *mem_realloc(void *p, size_t n_byte);    /* as realloc; the old block stays on failure */
-void *mem_array(size_t n, size_t each);       /* as mem_calloc without zeroing */
-char *mem_strndup(const char *s, size_t n);   /* NUL-terminated copy */
+void *mem_alloc(size_t n_byte);          /* uninitialised; NULL when out of memory; 0 bytes gives a pointer */
+void *mem_calloc(size_t n, size_t each); /* zeroed; checks n * each */
+void *mem_realloc(void *p, size_t n_byte);  /* as realloc; the old block stays on failure */
+void *mem_array(size_t n, size_t each);     /* as mem_calloc without zeroing */
+char *mem_strndup(const char *s, size_t n); /* NUL-terminated copy */
 char *mem_strdup(const char *s);
-void mem_free(void *p);                       /* NULL is fine */
+void mem_free(void *p);                               /* NULL is fine */
 void *mem_alloc_aligned(size_t align, size_t n_byte); /* align: a power of two; freed by mem_free */
 
-/* Grows *array (elements of `each` bytes, capacity *cap) to hold at least n; at least doubles. 0 on success. */
+/* Grows *array (elements of `each` bytes, capacity *cap) to hold at least n; at least doubles. 0 on success.
+ */
 int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 
 /* Large page-aligned zeroed regions straight from the system (weights, KV, scratch): resident only when

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NUM_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define NUM_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define NUM_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define NUM_MAX(a, b)    ((a) > (b) ? (a) : (b))
 #define NUM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static inline bool num_add_u64(uint64_t a, uint64_t b, uint64_t *out) {

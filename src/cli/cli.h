@@ -1,0 +1,107 @@
+/* cli.h - what the sub-commands share: one table of options, one place for output, one way to open a model.
+ *
+ * A sub-command is one file, cmd_NAME.c, that defines `const cli_command cmd_NAME`; the build finds it. Its
+ * options are groups of rows of options.def, so --help, the man page and the shell completions come from the
+ * same table that parses the command line. Answers go to stdout, everything else to stderr. */
+#ifndef NIB_CLI_CLI_H
+#define NIB_CLI_CLI_H
+
+#include "nib.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+enum {                        /* groups of options that a command takes */
+       CLI_COMMON = 1 << 0,   /* every command */
+       CLI_MODEL = 1 << 1,    /* which model, how many threads */
+       CLI_MEMORY = 1 << 2,   /* budgets and the context they pay for */
+       CLI_PROMPT = 1 << 3,   /* text from an argument, a file or stdin */
+       CLI_SAMPLING = 1 << 4, /* how tokens are chosen, and when to stop */
+       CLI_TOKENIZE = 1 << 5,
+       CLI_LOGITS = 1 << 6,
+       CLI_EVAL = 1 << 7,
+       CLI_BENCH = 1 << 8,
+       CLI_INFO = 1 << 9,
+       CLI_CHAT = 1 << 10,
+       CLI_SYNTH = 1 << 11
+};
+
+typedef struct cli_strings {
+    const char **data;
+    size_t n;
+} cli_strings;
+
+/* One field a row of options.def, named as its long flag with - as _. */
+typedef struct cli_args {
+#define OPT_FLAG(field, letter, groups, help)                           bool field;
+#define OPT_INT(field, letter, groups, arg, fallback, min, max, help)   int64_t field;
+#define OPT_FLOAT(field, letter, groups, arg, fallback, min, max, help) double field;
+#define OPT_SIZE(field, letter, groups, arg, help)                      uint64_t field;
+#define OPT_TEXT(field, letter, groups, arg, help)                      const char *field;
+#define OPT_LIST(field, letter, groups, arg, help)                      cli_strings field;
+#include "cli/options.def"
+#undef OPT_FLAG
+#undef OPT_INT
+#undef OPT_FLOAT
+#undef OPT_SIZE
+#undef OPT_TEXT
+#undef OPT_LIST
+    cli_strings rest; /* arguments that are no options, the model's name taken out */
+} cli_args;
+
+typedef struct cli_command {
+    const char *name;
+    const char *usage;   /* "MODEL [options]" */
+    const char *summary; /* one line */
+    const char *details; /* some lines and examples, shown by --help */
+    unsigned groups;     /* of options; CLI_MODEL: the first argument is the model when -m is not given */
+    int (*run)(cli_args *args); /* returns an exit code */
+} cli_command;
+
+extern const cli_command *const cli_registry[]; /* by name, NULL after the last; made by the build */
+
+/* ---- options.c ---- */
+/* Environment, then flags, into *args. On a mistake it says what was wrong on stderr and returns false. */
+bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args);
+void cli_args_clear(cli_args *args);
+
+/* ---- help.c ---- */
+void cli_print_overview(FILE *out);
+void cli_print_help(const cli_command *command, FILE *out);
+
+/* ---- console.c ---- */
+/* Says an error on stderr and returns the exit code that belongs to it. Quiet about interruption. */
+int cli_fail(const nib_error *err);
+int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_note(const cli_args *args, const char *format, ...)
+    __attribute__((format(printf, 2, 3))); /* not with -q */
+bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
+bool cli_interrupted(void);                /* Ctrl-C was pressed */
+void cli_interrupt_clear(void);
+void cli_interrupt_session(nib_session *session); /* Ctrl-C cancels this session as well; NULL: none */
+void cli_console_init(void);
+void cli_log_open(const char *path); /* --log; NULL: none */
+/* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
+bool cli_write(const char *data, size_t n_byte);
+int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
+int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */
+/* A progress line on stderr when it is a terminal; nib_progress_fn, user is the cli_args. */
+bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total);
+void cli_log(void *user, const char *line); /* nib_log_fn, user is the cli_args */
+
+/* ---- open.c ---- */
+int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
+void cli_engine_options(const cli_args *args, nib_engine_options *options);
+/* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. */
+int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte);
+/* "1,2 3" -> ids, freed with free(). An exit code. */
+int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
+/* ---- cmd_run.c ---- */
+void cli_sampling(const cli_args *args, nib_sampling *sampling);
+json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
+
+/* ---- open.c ---- */
+json_t *cli_memory_json(const nib_engine *engine);
+void cli_print_memory(const nib_engine *engine, FILE *out);
+
+#endif

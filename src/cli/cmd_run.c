@@ -1,0 +1,174 @@
+/* cmd_run.c - nibble run: a prompt in, text out as it is made. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct run_job {
+    cli_args *args;
+    nib_engine *engine;
+    nib_session *session;
+    int32_t *prompt;
+    size_t n_prompt;
+    nib_result result;
+    bool has_text;
+    bool first_id;
+} run_job;
+
+void cli_sampling(const cli_args *args, nib_sampling *sampling) {
+    nib_sampling_init(sampling);
+    sampling->temperature = (float)args->temp;
+    sampling->top_k = (int32_t)args->top_k;
+    sampling->top_p = (float)args->top_p;
+    sampling->min_p = (float)args->min_p;
+    sampling->repeat_penalty = (float)args->repeat_penalty;
+    sampling->frequency_penalty = (float)args->frequency_penalty;
+    sampling->presence_penalty = (float)args->presence_penalty;
+    sampling->penalty_window = (int32_t)args->repeat_last_n;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sampling->seed =
+        args->seed >= 0 ? (uint64_t)args->seed : (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
+}
+
+static int read_prompt(run_job *job) {
+    if (job->args->tokens)
+        return cli_parse_tokens(job->args->tokens, &job->prompt, &job->n_prompt);
+    if (!job->has_text)
+        return cli_usage_error("%s has no tokenizer; give token ids with --tokens 1,2,3", job->args->model);
+    char *text;
+    size_t n_byte;
+    int code = cli_read_text(job->args, 0, &text, &n_byte);
+    if (code)
+        return code;
+    nib_error err;
+    int32_t *tokens;
+    nib_status status =
+        nib_tokenize(job->engine, text, n_byte, NIB_TOKENIZE_BOS, &tokens, &job->n_prompt, &err);
+    free(text);
+    if (status)
+        return cli_fail(&err);
+    job->prompt = malloc((job->n_prompt + 1) * sizeof *job->prompt);
+    if (job->prompt)
+        memcpy(job->prompt, tokens, job->n_prompt * sizeof *tokens);
+    nib_free(tokens);
+    return job->prompt ? 0 : cli_usage_error("out of memory");
+}
+
+static bool on_text(void *user, const char *text, size_t n_byte) {
+    (void)user;
+    return cli_write(text, n_byte);
+}
+
+/* Without a tokenizer the answer is the ids themselves. */
+static bool on_token(void *user, int32_t token) {
+    run_job *job = user;
+    char id[16];
+    int n = snprintf(id, sizeof id, "%s%d", job->first_id ? "" : " ", token);
+    job->first_id = false;
+    return cli_write(id, (size_t)n);
+}
+
+static bool on_prompt(void *user, const char *what, uint64_t done, uint64_t total) {
+    run_job *job = user;
+    return cli_progress(job->args, what, done, total);
+}
+
+static int generate(run_job *job) {
+    nib_generate_options options;
+    nib_generate_options_init(&options);
+    options.prompt = job->prompt;
+    options.n_prompt = job->n_prompt;
+    options.n_predict = job->args->predict;
+    options.ignore_eos = job->args->ignore_eos;
+    options.stop = job->args->stop.data;
+    options.n_stop = job->args->stop.n;
+    options.on_prompt = on_prompt;
+    options.user = job;
+    cli_sampling(job->args, &options.sampling);
+    if (!job->args->json) {
+        options.on_text = job->has_text ? on_text : NULL;
+        options.on_token = job->has_text ? NULL : on_token;
+    }
+    nib_error err;
+    cli_interrupt_session(job->session);
+    nib_status status = nib_generate(job->session, &options, &job->result, &err);
+    cli_interrupt_session(NULL);
+    if (!job->args->json)
+        cli_write("\n", 1);
+    return status ? cli_fail(&err) : 0;
+}
+
+json_t *cli_tokens_json(const int32_t *tokens, size_t n_token) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n_token; i++)
+        json_array_append_new(list, json_integer(tokens[i]));
+    return list;
+}
+
+static double per_second(int64_t n, double seconds) {
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static json_t *timings_json(const nib_result *r) {
+    return json_pack("{s:I, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)r->prompt_n, "prompt_s",
+                     r->prompt_s, "predicted_n", (json_int_t)r->predicted_n, "predicted_s", r->predicted_s,
+                     "prompt_per_second", per_second(r->prompt_n, r->prompt_s), "predicted_per_second",
+                     per_second(r->predicted_n, r->predicted_s));
+}
+
+static int report(run_job *job) {
+    const nib_result *r = &job->result;
+    if (job->args->json)
+        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
+                                        r->text ? json_stringn(r->text, r->n_byte) : json_string(""),
+                                        "tokens", cli_tokens_json(r->tokens, r->n_token), "finish_reason",
+                                        r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings",
+                                        timings_json(r), "memory", cli_memory_json(job->engine)),
+                              job->args);
+    if (job->args->verbose && !job->args->quiet) {
+        fflush(stdout);
+        fprintf(stderr, "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s\n",
+                (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
+                per_second(r->predicted_n, r->predicted_s));
+        cli_print_memory(job->engine, stderr);
+    }
+    return 0;
+}
+
+static int run(cli_args *args) {
+    run_job job = {.args = args, .first_id = true};
+    nib_engine_options options;
+    cli_engine_options(args, &options);
+    int code = cli_open_engine(args, &options, &job.engine);
+    if (code)
+        return code;
+    job.has_text = nib_engine_info(job.engine)->has_tokenizer;
+    code = read_prompt(&job);
+    nib_error err;
+    if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
+        code = cli_fail(&err);
+    if (!code)
+        code = generate(&job);
+    if (!code)
+        code = report(&job);
+    nib_result_clear(&job.result);
+    free(job.prompt);
+    nib_session_close(job.session);
+    nib_engine_close(job.engine);
+    return code;
+}
+
+const cli_command cmd_run = {
+    .name = "run",
+    .usage = "MODEL [-p TEXT | -f FILE | --tokens IDS] [options]",
+    .summary = "generate text from a prompt",
+    .details =
+        "The prompt is -p, the text after MODEL, -f FILE, or stdin. Only the answer goes to stdout.\n\n"
+        "  nibble run smollm2 -p \"Once upon a time\" -n 100\n"
+        "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
+        "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_SAMPLING,
+    .run = run,
+};

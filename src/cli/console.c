@@ -1,0 +1,157 @@
+/* console.c - stdout for answers, stderr for everything else, and Ctrl-C. */
+#include "cli/cli.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_bool interrupted;
+static _Atomic(nib_session *) running;
+static int write_errno;     /* why stdout could not be written, 0: it could */
+static bool progress_shown; /* a progress line stands on the terminal */
+static FILE *log_file;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    if (atomic_exchange(&interrupted, true))
+        _exit(130); /* pressed twice: leave at once */
+    nib_session *session = atomic_load(&running);
+    if (session)
+        nib_session_cancel(session);
+}
+
+void cli_console_init(void) {
+    struct sigaction act = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error that we see and report */
+}
+
+bool cli_interrupted(void) {
+    return atomic_load(&interrupted);
+}
+
+void cli_interrupt_clear(void) {
+    atomic_store(&interrupted, false);
+}
+
+void cli_interrupt_session(nib_session *session) {
+    atomic_store(&running, session);
+}
+
+bool cli_colour(FILE *stream) {
+    const char *no = getenv("NO_COLOR");
+    return !(no && *no) && isatty(fileno(stream));
+}
+
+void cli_log_open(const char *path) {
+    if (path && !(log_file = fopen(path, "a")))
+        fprintf(stderr, "nibble: cannot append to %s: %s\n", path, strerror(errno));
+}
+
+static void end_progress(void) {
+    if (progress_shown)
+        fputs("\r\033[K", stderr);
+    progress_shown = false;
+}
+
+static void say(const char *prefix, const char *format, va_list list) {
+    char line[1024];
+    vsnprintf(line, sizeof line, format, list);
+    end_progress();
+    fflush(stdout);
+    fprintf(stderr, "%s%s\n", prefix, line);
+    if (log_file)
+        fprintf(log_file, "%s%s\n", prefix, line);
+}
+
+static void say_error(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say("nibble: ", format, list);
+    va_end(list);
+}
+
+int cli_fail(const nib_error *err) {
+    if (err->status == NIB_E_CANCELLED)
+        end_progress();
+    else
+        say_error("%s", err->message[0] ? err->message : nib_status_text(err->status));
+    return nib_status_exit_code(err->status);
+}
+
+int cli_usage_error(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    say("nibble: ", format, list);
+    va_end(list);
+    return nib_status_exit_code(NIB_E_USAGE);
+}
+
+void cli_note(const cli_args *args, const char *format, ...) {
+    if (args->quiet)
+        return;
+    va_list list;
+    va_start(list, format);
+    say("", format, list);
+    va_end(list);
+}
+
+void cli_log(void *user, const char *line) {
+    cli_note(user, "nibble: %s", line);
+}
+
+bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
+    const cli_args *args = user;
+    if (!args->quiet && isatty(STDERR_FILENO) && total) {
+        int percent = (int)((double)done / (double)total * 100);
+        fprintf(stderr, "\r\033[K%s %3d %%", what, percent);
+        progress_shown = true;
+        if (done >= total)
+            end_progress();
+    }
+    return !cli_interrupted();
+}
+
+bool cli_write(const char *data, size_t n_byte) {
+    if (write_errno)
+        return false;
+    end_progress();
+    if (fwrite(data, 1, n_byte, stdout) != n_byte || fflush(stdout)) {
+        write_errno = errno ? errno : EIO;
+        return false;
+    }
+    return true;
+}
+
+int cli_write_json(json_t *document, const cli_args *args) {
+    (void)args;
+    char *text = document ? json_dumps(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
+    json_decref(document);
+    if (!text)
+        return cli_usage_error("out of memory");
+    cli_write(text, strlen(text));
+    cli_write("\n", 1);
+    free(text);
+    return 0;
+}
+
+int cli_finish(int exit_code) {
+    end_progress();
+    if ((fflush(stdout) || ferror(stdout)) && !write_errno)
+        write_errno = errno ? errno : EIO;
+    if (write_errno && exit_code == 0) {
+        if (write_errno != EPIPE) /* who closed the pipe knows */
+            say_error("cannot write to stdout: %s", strerror(write_errno));
+        exit_code = 1;
+    }
+    if (log_file)
+        fclose(log_file);
+    return exit_code;
+}

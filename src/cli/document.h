@@ -1,0 +1,11 @@
+/* document.h - the option table printed for other programs: a man page and shell completions. */
+#ifndef NIB_CLI_DOCUMENT_H
+#define NIB_CLI_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+void cli_print_man(FILE *out);                           /* troff, section 1 */
+bool cli_print_completion(const char *shell, FILE *out); /* "bash" or "zsh"; false: another */
+
+#endif

@@ -1,0 +1,70 @@
+/* main.c - finds the sub-command, parses its options, runs it. The only place that decides an exit code. */
+#include "cli/cli.h"
+#include "cli/document.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cli_command *find_command(const char *name) {
+    for (const cli_command *const *c = cli_registry; *c; c++)
+        if (!strcmp((*c)->name, name))
+            return *c;
+    return NULL;
+}
+
+static int run_command(const cli_command *command, int argc, char **argv) {
+    cli_args args;
+    int code;
+    if (!cli_parse(command, argc, argv, &args)) {
+        code = nib_status_exit_code(NIB_E_USAGE);
+    } else if (args.help) {
+        cli_print_help(command, stdout);
+        code = 0;
+    } else if ((command->groups & CLI_MODEL) && !args.model) {
+        code = cli_usage_error("which model? usage: nibble %s %s", command->name, command->usage);
+    } else if (args.backend && strcmp(args.backend, "cpu")) {
+        nib_error err = {NIB_E_DEVICE, ""};
+        snprintf(err.message, sizeof err.message, "backend '%s' is not available; this build has: cpu",
+                 args.backend);
+        code = cli_fail(&err);
+    } else {
+        cli_log_open(args.log);
+        code = command->run(&args);
+    }
+    cli_args_clear(&args);
+    return cli_finish(code);
+}
+
+int main(int argc, char **argv) {
+    cli_console_init();
+    if (argc < 2) {
+        cli_print_overview(stderr);
+        return nib_status_exit_code(NIB_E_USAGE);
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || (!strcmp(word, "help") && argc == 2)) {
+        cli_print_overview(stdout);
+        return cli_finish(0);
+    }
+    if (!strcmp(word, "help")) {
+        const cli_command *command = find_command(argv[2]);
+        if (!command)
+            return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", argv[2]);
+        cli_print_help(command, stdout);
+        return cli_finish(0);
+    }
+    if (!strcmp(word, "--version")) {
+        printf("nibble %s\n", nib_version());
+        return cli_finish(0);
+    }
+    if (!strcmp(word, "--man")) {
+        cli_print_man(stdout);
+        return cli_finish(0);
+    }
+    if (!strcmp(word, "--completion") && argc == 3 && cli_print_completion(argv[2], stdout))
+        return cli_finish(0);
+    const cli_command *command = find_command(word);
+    if (!command)
+        return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", word);
+    return run_command(command, argc - 2, argv + 2);
+}

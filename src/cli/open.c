@@ -1,0 +1,146 @@
+/* open.c - from arguments to an engine, a text or a list of tokens. */
+#include "cli/cli.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void cli_engine_options(const cli_args *args, nib_engine_options *options) {
+    nib_engine_options_init(options);
+    options->ram = args->ram;
+    options->vram = args->vram;
+    options->disk = args->disk;
+    options->scratch = args->scratch;
+    options->n_thread = (int)args->threads;
+    options->n_ctx = args->ctx_size;
+    options->n_batch = args->batch_size;
+    options->stream = !args->no_stream;
+    options->progress = cli_progress;
+    options->log = cli_log;
+    options->user = (void *)args;
+}
+
+int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
+    if (args->kv && !strcmp(args->kv, "f32"))
+        options->kv_type = NIB_KV_F32;
+    else if (args->kv && strcmp(args->kv, "f16"))
+        return cli_usage_error("--kv: expected f16 or f32, found '%s'", args->kv);
+    nib_error err;
+    if (nib_engine_open(args->model, options, out, &err))
+        return cli_fail(&err);
+    return 0;
+}
+
+static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) {
+    size_t n = 0, cap = 1 << 16;
+    char *data = malloc(cap + 1);
+    while (data) {
+        n += fread(data + n, 1, cap - n, in);
+        if (n < cap)
+            break;
+        char *grown = realloc(data, (cap *= 2) + 1);
+        if (!grown)
+            free(data);
+        data = grown;
+    }
+    if (!data)
+        return cli_usage_error("out of memory while reading %s", name);
+    if (ferror(in)) {
+        free(data);
+        nib_error err = {NIB_E_IO, ""};
+        snprintf(err.message, sizeof err.message, "cannot read %s: %s", name, strerror(errno));
+        return cli_fail(&err);
+    }
+    data[n] = 0;
+    *text = data;
+    *n_byte = n;
+    return 0;
+}
+
+int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte) {
+    const char *given = args->prompt                ? args->prompt
+                        : args->rest.n > first_rest ? args->rest.data[first_rest]
+                                                    : NULL;
+    if (given && !args->file) {
+        *n_byte = strlen(given);
+        *text = strdup(given);
+        return *text ? 0 : cli_usage_error("out of memory");
+    }
+    if (!args->file || !strcmp(args->file, "-"))
+        return read_stream(stdin, "stdin", text, n_byte);
+    FILE *in = fopen(args->file, "rb");
+    if (!in) {
+        nib_error err = {NIB_E_USAGE, ""};
+        snprintf(err.message, sizeof err.message, "cannot open %s: %s", args->file, strerror(errno));
+        return cli_fail(&err);
+    }
+    int code = read_stream(in, args->file, text, n_byte);
+    fclose(in);
+    return code;
+}
+
+int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {
+    size_t n = 0;
+    int32_t *ids = malloc((strlen(list) / 2 + 1) * sizeof *ids);
+    if (!ids)
+        return cli_usage_error("out of memory");
+    for (const char *c = list; *c;) {
+        if (strchr(", \t\n[]", *c)) {
+            c++;
+            continue;
+        }
+        char *end;
+        errno = 0;
+        long id = strtol(c, &end, 10);
+        if (end == c || errno || id < 0 || id > INT32_MAX) {
+            free(ids);
+            return cli_usage_error("expected token ids such as 1,2,3, found '%.20s'", c);
+        }
+        ids[n++] = (int32_t)id;
+        c = end;
+    }
+    *tokens = ids;
+    *n_token = n;
+    return 0;
+}
+
+static const char *const owner_names[NIB_N_OWNER] = {
+    [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
+    [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
+
+static json_t *bytes_or_null(uint64_t n_byte) {
+    return n_byte == NIB_AUTO ? json_null() : json_integer((json_int_t)n_byte);
+}
+
+json_t *cli_memory_json(const nib_engine *engine) {
+    static const char *const names[NIB_N_TIER] = {"ram", "vram", "disk"};
+    nib_memory mem;
+    nib_engine_memory(engine, &mem);
+    json_t *tiers = json_object(), *owners = json_object();
+    for (int t = 0; t < NIB_N_TIER; t++)
+        json_object_set_new(tiers, names[t],
+                            json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
+                                      (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
+    for (int o = 0; o < NIB_N_OWNER; o++)
+        json_object_set_new(owners, owner_names[o], json_integer((json_int_t)mem.owner[o]));
+    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
+                     owners);
+}
+
+void cli_print_memory(const nib_engine *engine, FILE *out) {
+    nib_memory mem;
+    char a[32], b[32], c[32];
+    nib_engine_memory(engine, &mem);
+    fprintf(out, "memory     ");
+    for (int o = 0; o < NIB_N_OWNER; o++)
+        if (mem.owner[o])
+            fprintf(out, "  %s %s", owner_names[o], num_format_size(mem.owner[o], a));
+    fprintf(out, "\n             planned peak %s, measured peak %s",
+            num_format_size(mem.tier[NIB_TIER_RAM].planned, a), num_format_size(mem.rss_peak, b));
+    if (mem.tier[NIB_TIER_RAM].cap != NIB_AUTO)
+        fprintf(out, ", budget %s: %s", num_format_size(mem.tier[NIB_TIER_RAM].cap, c),
+                mem.rss_peak <= mem.tier[NIB_TIER_RAM].cap ? "kept" : "EXCEEDED");
+    fputc('\n', out);
+}
