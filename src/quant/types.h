@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef enum type_id {
-#define NIB_TYPE(id, name, elems, bytes, gguf, st) TYPE_##id,
+#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize) TYPE_##id,
 #include "quant/types.def"
 #undef NIB_TYPE
     TYPE_COUNT

@@ -1,0 +1,73 @@
+/* blocks.h - how the quantised types lie in a file, byte by byte, and the two 16-entry code books.
+ *
+ * All members are bytes, so a block may start anywhere in memory and the structs have no padding. Half-precision
+ * members are little-endian; read them with block_half(). The layouts are those of the GGUF format. */
+#ifndef NIB_QUANT_BLOCKS_H
+#define NIB_QUANT_BLOCKS_H
+
+#include "quant/types.h"
+
+static inline uint16_t block_u16(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+static inline float block_half(const uint8_t *p) {
+    return half_to_float(block_u16(p));
+}
+
+/* 32 elements; element i is the low nibble of qs[i], element 16 + i the high one; qh has the fifth bits. */
+typedef struct block_q4_0 {
+    uint8_t d[2], qs[16];
+} block_q4_0;
+typedef struct block_q4_1 {
+    uint8_t d[2], m[2], qs[16];
+} block_q4_1;
+typedef struct block_q5_0 {
+    uint8_t d[2], qh[4], qs[16];
+} block_q5_0;
+typedef struct block_q5_1 {
+    uint8_t d[2], m[2], qh[4], qs[16];
+} block_q5_1;
+typedef struct block_q8_0 {
+    uint8_t d[2];
+    int8_t qs[32];
+} block_q8_0;
+typedef block_q4_0 block_iq4_nl;
+typedef struct block_mxfp4 {
+    uint8_t e, qs[16]; /* e: the exponent of the scale, biased by 127 */
+} block_mxfp4;
+
+/* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantised as well. */
+typedef struct block_q2_k {
+    uint8_t scales[16], qs[64], d[2], dmin[2]; /* scales: 4 bits scale, 4 bits minimum */
+} block_q2_k;
+typedef struct block_q3_k {
+    uint8_t hmask[32], qs[64], scales[12], d[2]; /* scales: 16 of 6 bits */
+} block_q3_k;
+typedef struct block_q4_k {
+    uint8_t d[2], dmin[2], scales[12], qs[128]; /* scales: 8 scales and 8 minima of 6 bits */
+} block_q4_k;
+typedef struct block_q5_k {
+    uint8_t d[2], dmin[2], scales[12], qh[32], qs[128];
+} block_q5_k;
+typedef struct block_q6_k {
+    uint8_t ql[128], qh[64];
+    int8_t scales[16];
+    uint8_t d[2];
+} block_q6_k;
+typedef struct block_iq4_xs {
+    uint8_t d[2], scales_h[2], scales_l[4], qs[128]; /* 8 scales of 6 bits, 32 is zero */
+} block_iq4_xs;
+
+extern const int8_t iq4_values[16];   /* IQ4_NL, IQ4_XS */
+extern const int8_t mxfp4_values[16]; /* e2m1, doubled */
+
+/* The eight 6-bit scales and minima of Q4_K and Q5_K. */
+void block_k_scales(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]);
+/* The sixteen 6-bit scales of Q3_K, -32..31. */
+void block_q3_k_scales(const uint8_t packed[12], int8_t scale[16]);
+/* The eight 6-bit scales of IQ4_XS, -32..31. */
+void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]);
+/* MXFP4's scale for the doubled code book: 2^(e - 128), exact down to the subnormal ones. */
+float block_mxfp4_scale(uint8_t e);
+
+#endif

@@ -1,0 +1,98 @@
+/* dequant_32.c - the types with blocks of 32 to f32.
+ * Every product and sum stands in the order the PyPI package gguf has it, so that results are equal bit by bit;
+ * the build's -ffp-contract=off keeps them apart. */
+#include "quant/blocks.h"
+#include "quant/dequant.h"
+
+#include <string.h>
+
+const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static uint32_t block_u32(const uint8_t p[4]) {
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void dequantize_q4_0(const void *blocks, float *out, int64_t n) {
+    const block_q4_0 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)((b->qs[j] & 15) - 8);
+            out[j + 16] = d * (float)((b->qs[j] >> 4) - 8);
+        }
+    }
+}
+
+void dequantize_q4_1(const void *blocks, float *out, int64_t n) {
+    const block_q4_1 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d), m = block_half(b->m);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)(b->qs[j] & 15) + m;
+            out[j + 16] = d * (float)(b->qs[j] >> 4) + m;
+        }
+    }
+}
+
+void dequantize_q5_0(const void *blocks, float *out, int64_t n) {
+    const block_q5_0 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d);
+        const uint32_t high = block_u32(b->qh);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)((int)((b->qs[j] & 15) | (high >> j & 1) << 4) - 16);
+            out[j + 16] = d * (float)((int)(b->qs[j] >> 4 | (high >> (j + 16) & 1) << 4) - 16);
+        }
+    }
+}
+
+void dequantize_q5_1(const void *blocks, float *out, int64_t n) {
+    const block_q5_1 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d), m = block_half(b->m);
+        const uint32_t high = block_u32(b->qh);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)((b->qs[j] & 15) | (high >> j & 1) << 4) + m;
+            out[j + 16] = d * (float)(b->qs[j] >> 4 | (high >> (j + 16) & 1) << 4) + m;
+        }
+    }
+}
+
+void dequantize_q8_0(const void *blocks, float *out, int64_t n) {
+    const block_q8_0 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d);
+        for (int j = 0; j < 32; j++)
+            out[j] = (float)b->qs[j] * d;
+    }
+}
+
+void dequantize_iq4_nl(const void *blocks, float *out, int64_t n) {
+    const block_iq4_nl *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_half(b->d);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)iq4_values[b->qs[j] & 15];
+            out[j + 16] = d * (float)iq4_values[b->qs[j] >> 4];
+        }
+    }
+}
+
+float block_mxfp4_scale(uint8_t e) {
+    const uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+void dequantize_mxfp4(const void *blocks, float *out, int64_t n) {
+    const block_mxfp4 *b = blocks;
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32) {
+        const float d = block_mxfp4_scale(b->e);
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)mxfp4_values[b->qs[j] & 15];
+            out[j + 16] = d * (float)mxfp4_values[b->qs[j] >> 4];
+        }
+    }
+}

@@ -1,0 +1,56 @@
+/* types.c - the type table and its look-ups. */
+#include "quant/types.h"
+
+#include "base/num.h"
+#include "quant/dequant.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const type_info table[TYPE_COUNT] = {
+#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)                                     \
+    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize},
+#include "quant/types.def"
+#undef NIB_TYPE
+};
+
+const type_info *type_get(type_id id) {
+    return (unsigned)id < TYPE_COUNT ? &table[id] : NULL;
+}
+
+bool type_from_gguf(uint32_t number, type_id *out) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if (table[i].gguf >= 0 && (uint32_t)table[i].gguf == number) {
+            *out = (type_id)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool type_from_safetensors(const char *name, type_id *out) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if (table[i].st && !strcmp(table[i].st, name)) {
+            *out = (type_id)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool type_from_name(const char *name, type_id *out) {
+    for (int i = 0; i < TYPE_COUNT; i++) {
+        if (!strcmp(table[i].name, name)) {
+            *out = (type_id)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes) {
+    const type_info *t = type_get(id);
+    if (!t || n < 0 || n % t->block_elems)
+        return false;
+    return num_mul_u64((uint64_t)(n / t->block_elems), (uint64_t)t->block_bytes, bytes);
+}
