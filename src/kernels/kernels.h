@@ -34,16 +34,21 @@ typedef struct linear_args {
     float *y;          /* [n_row, ldy] */
     int64_t ldy;
     int64_t n_row;
-    void *scratch; /* this thread's; linear_scratch_bytes() */
+    void *scratch; /* this thread's, 64-byte aligned; linear_scratch_bytes() */
 } linear_args;
 size_t linear_scratch_bytes(void); /* for one thread, whatever the shape (a compile-time bound) */
 
-/* Cached keys and values of one layer. f16 or f32; [n_kv_head, n_ctx, d_head] each. */
+/* Cached keys and values of one layer, in f16 or f32. How positions lie in them is the kernels' business
+ * (keys are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for
+ * each, 64-byte aligned and zeroed; write with kv_store, read with attend. Position p of a head can be written
+ * again at any time (a shorter prefix is kept simply by continuing at its end). */
 typedef struct kv_view {
     void *k, *v;
     type_id type; /* TYPE_F16 or TYPE_F32 */
     int64_t n_ctx, n_kv_head, d_head;
 } kv_view;
+/* Bytes of k, and of v, for one layer; false on overflow. */
+bool kv_bytes(type_id type, int64_t n_ctx, int64_t n_kv_head, int64_t d_head, uint64_t *bytes);
 
 typedef struct attend_args {
     kv_view kv;
@@ -54,7 +59,7 @@ typedef struct attend_args {
     int64_t n_head;
     int64_t window;
     float scale, softcap, alibi_max_bias;
-    void *scratch; /* this thread's; attend_scratch_bytes(d_head) */
+    void *scratch; /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 

@@ -2,11 +2,15 @@
  *
  * Two layouts:
  *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.
- *  - PACK_TILE: the Q-tile (16 rows x 64 of K, parts of 8/4/2/1 bits, lanes are output rows; docs/kernels.md):
- *    unsigned codes of `bits` bits with a scale and, when `asym`, a minimum for each group of `group` along K:
- *    w = scale * code + min. Multiplied with 8-bit activations. Formats whose codes are not uniform
- *    (IQ4_NL, MXFP4, ...) become 8-bit codes or carry a look-up table, whichever pack_choose says.
- * Both pad n to 16 rows and k to whole tiles with zeros. A group at the end of a row may be short.
+ *  - PACK_TILE: the Q-tile (16 rows x 64 of K, parts of 8/4/2/1 bits, lanes are output rows; tile.h):
+ *    unsigned codes of `bits` bits in groups of `group` along K, and
+ *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
+ *        w = scale * value + min          with `asym`
+ *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4), what
+ *    `table` has for it. Multiplied with 8-bit activations. Nothing is rounded on the way: pack_read_row gives
+ *    the bits that the file type's own dequantiser gives.
+ * PACK_TILE pads n to 16 rows and k to 64 with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a
+ * row may be short.
  * Packing works on 16 rows at a time, so that a loader needs staging for one panel only. */
 #ifndef NIB_QUANT_PACK_H
 #define NIB_QUANT_PACK_H
@@ -16,13 +20,24 @@
 
 typedef enum pack_layout { PACK_ROWS, PACK_TILE } pack_layout;
 
+/* How a group's scale (and minimum, when asym) is kept. */
+typedef enum pack_scale {
+    PACK_SCALE_F16,   /* one half for each group */
+    PACK_SCALE_SUPER, /* one half for 256 of K times a signed byte for each group: the K-quants, exactly */
+    PACK_SCALE_E8M0   /* one byte for each group: 2^(byte - 128) */
+} pack_scale;
+
+/* What a 4-bit code stands for when it is not a number. */
+typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4 } pack_table;
+
 typedef struct pack_format {
-    uint8_t layout;     /* pack_layout */
-    uint8_t type;       /* type_id: the element type of PACK_ROWS; where PACK_TILE's codes came from */
-    uint8_t bits;       /* PACK_TILE: 2..8 */
-    uint8_t asym;       /* PACK_TILE: a minimum besides the scale */
-    uint16_t group;     /* PACK_TILE: 16 or 32 (later up to a whole row) */
-    uint8_t scale_type; /* TYPE_F16, or TYPE_F32 where half precision would lose range */
+    uint8_t layout; /* pack_layout */
+    uint8_t type;   /* type_id: the element type of PACK_ROWS; where PACK_TILE's codes came from */
+    uint8_t bits;   /* PACK_TILE: 2..8 */
+    uint8_t asym;   /* PACK_TILE: a minimum besides the scale */
+    uint8_t group;  /* PACK_TILE: 16 or 32 */
+    uint8_t scale;  /* PACK_TILE: pack_scale */
+    uint8_t table;  /* PACK_TILE: pack_table */
     uint8_t reserved;
 } pack_format;
 
