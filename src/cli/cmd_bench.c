@@ -1,0 +1,179 @@
+/* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
+ * gives, measured in the same run. */
+#include "cli/cli.h"
+
+#include "base/num.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "profile/rate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct bench_job {
+    cli_args *args;
+    nib_engine *engine;
+    nib_session *session;
+    int32_t *tokens;  /* [n_prompt + n_gen], the same at every repeat */
+    double read_rate; /* bytes/s that memory gives to as many threads */
+    int n_thread;
+} bench_job;
+
+typedef struct bench_row {
+    char test[32];
+    double tok_s, min, max; /* mean and range over the repeats */
+    double gb_s;            /* weight bytes read a second; 0: not counted */
+    double peak_share;      /* of the measured read rate; 0: not counted */
+} bench_row;
+
+/* Bytes a second, measured in a process of its own, so that the buffer does not count in this one's peak.
+ * 0 when that is not possible. */
+static double read_rate_elsewhere(int n_thread) {
+    int ends[2];
+    double rate = 0;
+    if (pipe(ends))
+        return 0;
+    pid_t child = fork();
+    if (child == 0) {
+        if (rate_memory_read(n_thread, (uint64_t)1 << 29, 4, &rate, NULL))
+            rate = 0;
+        _exit(write(ends[1], &rate, sizeof rate) != sizeof rate);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &rate, sizeof rate) != sizeof rate)
+        rate = 0;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return rate;
+}
+
+static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *err) {
+    static const int32_t other = 1; /* what the session holds must not be reused */
+    NIB_TRY(nib_session_sync(job->session, &other, 1, err));
+    double start = time_now();
+    nib_status status = nib_session_sync(job->session, job->tokens, (size_t)job->args->n_prompt, err);
+    *seconds = time_now() - start;
+    return status;
+}
+
+static nib_status one_generation(const bench_job *job, double *seconds, nib_error *err) {
+    NIB_TRY(nib_session_sync(job->session, job->tokens, 1, err));
+    double start = time_now();
+    for (int64_t i = 1; i <= job->args->n_gen; i++)
+        NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)i + 1, err));
+    *seconds = time_now() - start;
+    return NIB_OK;
+}
+
+static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, nib_error *err) {
+    int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
+    snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg", (long long)n);
+    double sum = 0;
+    row->min = 1e300;
+    for (int64_t r = -1; r < job->args->repetitions; r++) { /* the first one warms up */
+        double seconds;
+        NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
+        if (r < 0)
+            continue;
+        double rate = (double)n / seconds;
+        sum += rate;
+        row->min = NUM_MIN(row->min, rate);
+        row->max = NUM_MAX(row->max, rate);
+        cli_progress(job->args, row->test, (uint64_t)r + 1, (uint64_t)job->args->repetitions);
+    }
+    row->tok_s = sum / (double)job->args->repetitions;
+    if (!prompt) {
+        row->gb_s = row->tok_s * (double)nib_engine_info(job->engine)->token_bytes / 1e9;
+        row->peak_share = job->read_rate > 0 ? row->gb_s * 1e9 / job->read_rate : 0;
+    }
+    return NIB_OK;
+}
+
+static json_t *row_json(const bench_row *row, int64_t repeats) {
+    return json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
+                     row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
+                     "peak_share", row->peak_share > 0 ? json_real(row->peak_share) : json_null(), "repeats",
+                     (json_int_t)repeats);
+}
+
+static int report(const bench_job *job, const bench_row *rows, int n_row) {
+    if (job->args->json) {
+        json_t *list = json_array();
+        for (int i = 0; i < n_row; i++)
+            json_array_append_new(list, row_json(&rows[i], job->args->repetitions));
+        return cli_write_json(json_pack("{s:o, s:f, s:i, s:o}", "rows", list, "read_gb_s",
+                                        job->read_rate / 1e9, "threads", job->n_thread, "memory",
+                                        cli_memory_json(job->engine)),
+                              job->args);
+    }
+    printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of peak");
+    for (int i = 0; i < n_row; i++) {
+        printf("%-10s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
+        if (rows[i].gb_s > 0)
+            printf(" %10.2f %6.0f %%", rows[i].gb_s, rows[i].peak_share * 100);
+        putchar('\n');
+    }
+    if (job->read_rate > 0)
+        printf("memory reads %.2f GB/s with %d threads, measured in this run\n", job->read_rate / 1e9,
+               job->n_thread);
+    cli_print_memory(job->engine, stdout);
+    return 0;
+}
+
+static int measure(bench_job *job) {
+    bench_row rows[2];
+    memset(rows, 0, sizeof rows);
+    int n_row = 0;
+    nib_error err;
+    nib_status status = NIB_OK;
+    if (job->args->n_prompt > 0)
+        status = run_test(job, true, &rows[n_row++], &err);
+    if (!status && job->args->n_gen > 0)
+        status = run_test(job, false, &rows[n_row++], &err);
+    return status ? cli_fail(&err) : report(job, rows, n_row);
+}
+
+static int run(cli_args *args) {
+    bench_job job = {.args = args};
+    nib_error err;
+    nib_engine_options options;
+    cli_engine_options(args, &options);
+    int64_t n = args->n_prompt + args->n_gen + 2;
+    if (!options.n_ctx)
+        options.n_ctx = NUM_MAX(args->n_prompt, args->n_gen) + 2;
+    job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
+    job.read_rate = read_rate_elsewhere(job.n_thread);
+    int code = cli_open_engine(args, &options, &job.engine);
+    if (code)
+        return code;
+    job.tokens = malloc((size_t)n * sizeof *job.tokens);
+    for (int64_t i = 0; job.tokens && i < n; i++) /* fixed, spread over the vocabulary */
+        job.tokens[i] =
+            (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)nib_engine_info(job.engine)->n_vocab);
+    if (!job.tokens)
+        code = cli_usage_error("out of memory");
+    if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
+        code = cli_fail(&err);
+    cli_interrupt_session(job.session);
+    if (!code)
+        code = measure(&job);
+    cli_interrupt_session(NULL);
+    free(job.tokens);
+    nib_session_close(job.session);
+    nib_engine_close(job.engine);
+    return code;
+}
+
+const cli_command cmd_bench = {
+    .name = "bench",
+    .usage = "MODEL [-p 512] [-n 128] [-r 5]",
+    .summary = "prompt and generation speed, beside what memory gives",
+    .details = "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
+               "share of\n"
+               "the read rate measured in the same run.\n\n  nibble bench smollm2 -t 2\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_BENCH,
+    .run = run,
+};

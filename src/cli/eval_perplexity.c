@@ -1,0 +1,183 @@
+/* eval_perplexity.c - perplexity as llama-perplexity computes it: the text is cut in chunks of n_ctx tokens,
+ * the first token of each is replaced by BOS where the model asks for one, and the second half is scored. */
+#include "cli/eval.h"
+
+#include "base/num.h"
+#include "base/thread.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct ppl_job {
+    cli_args *args;
+    nib_engine *engine;
+    nib_session *session;
+    int32_t *tokens;
+    size_t n_token;
+    int64_t n_ctx, n_chunk, n_vocab;
+    const int32_t *chunk; /* the tokens of the chunk being scored */
+    double nll, nll2;     /* sums of -log p and of its square */
+    int64_t count;
+    kld_file *kld;
+    bool saving;
+    nib_error err;
+    nib_status status; /* of kld_row */
+    double seconds;
+} ppl_job;
+
+double eval_log_sum_exp(const float *logits, int64_t n) {
+    float most = logits[0];
+    for (int64_t i = 1; i < n; i++)
+        most = logits[i] > most ? logits[i] : most;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)expf(logits[i] - most);
+    return log(sum) + (double)most;
+}
+
+static void score_row(void *user, int64_t position, const float *logits) {
+    ppl_job *job = user;
+    if (position + 1 >= job->n_ctx || job->status)
+        return;
+    int32_t target = job->chunk[position + 1];
+    double nll = eval_log_sum_exp(logits, job->n_vocab) - (double)logits[target];
+    job->nll += nll;
+    job->nll2 += nll * nll;
+    job->count++;
+    if (job->kld)
+        job->status = kld_row(job->kld, logits, target, &job->err);
+}
+
+static double perplexity(const ppl_job *job) {
+    return exp(job->nll / (double)job->count);
+}
+
+static double perplexity_stderr(const ppl_job *job) {
+    double mean = job->nll / (double)job->count;
+    double variance = job->nll2 / (double)job->count - mean * mean;
+    return job->count > 1 && variance > 0 ? sqrt(variance / (double)(job->count - 1)) * exp(mean) : 0;
+}
+
+static int score_chunks(ppl_job *job) {
+    nib_error err;
+    const nib_model_info *info = nib_engine_info(job->engine);
+    double start = time_now();
+    for (int64_t c = 0; c < job->n_chunk; c++) {
+        int32_t *chunk = job->tokens + c * job->n_ctx;
+        int32_t first = chunk[0];
+        if (info->add_bos)
+            chunk[0] = info->bos;
+        job->chunk = chunk;
+        nib_status status = nib_session_forward(job->session, chunk, (size_t)job->n_ctx, job->n_ctx / 2,
+                                                score_row, job, &err);
+        chunk[0] = first;
+        if (status)
+            return cli_fail(&err);
+        if (job->status)
+            return cli_fail(&job->err);
+        if (job->args->verbose)
+            cli_note(job->args, "chunk %lld of %lld: perplexity %.4f", (long long)c + 1,
+                     (long long)job->n_chunk, perplexity(job));
+        else if (!cli_progress(job->args, "perplexity", (uint64_t)c + 1, (uint64_t)job->n_chunk))
+            return 130;
+    }
+    job->seconds = time_now() - start;
+    return 0;
+}
+
+static int tokenize(ppl_job *job) {
+    char *text;
+    size_t n_byte;
+    cli_args reading = *job->args;
+    reading.file = job->args->ppl;
+    int code = cli_read_text(&reading, reading.rest.n, &text, &n_byte);
+    if (code)
+        return code;
+    if (n_byte && text[n_byte - 1] == '\n')
+        n_byte--;
+    nib_error err;
+    if (nib_tokenize(job->engine, text, n_byte, NIB_TOKENIZE_BOS, &job->tokens, &job->n_token, &err))
+        code = cli_fail(&err);
+    free(text);
+    job->n_chunk = (int64_t)job->n_token / job->n_ctx;
+    if (!code && job->n_chunk < 1)
+        code = cli_usage_error("%s has %zu tokens; at least %lld are needed (see -c)", job->args->ppl,
+                               job->n_token, (long long)job->n_ctx);
+    if (job->args->chunks)
+        job->n_chunk = NUM_MIN(job->n_chunk, job->args->chunks);
+    return code;
+}
+
+static json_t *kld_json(const kld_stats *stats) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "kld", stats->mean, "kld_stderr", stats->stderr_mean,
+                     "kld_max", stats->max, "same_top", stats->same_top, "base_ppl", stats->base_ppl);
+}
+
+static int report(ppl_job *job, const kld_stats *stats) {
+    bool compared = job->args->kld_base && !job->saving;
+    if (!job->args->json) {
+        printf("perplexity %.4f +/- %.4f over %lld chunks of %lld tokens, %.1f tok/s\n", perplexity(job),
+               perplexity_stderr(job), (long long)job->n_chunk, (long long)job->n_ctx,
+               (double)(job->n_chunk * job->n_ctx) / job->seconds);
+        if (compared)
+            printf("KL divergence from the base %.6f +/- %.6f (largest %.4f), same likeliest token %.2f %%, "
+                   "perplexity of the base %.4f\n",
+                   stats->mean, stats->stderr_mean, stats->max, stats->same_top * 100, stats->base_ppl);
+        return 0;
+    }
+    json_t *document =
+        json_pack("{s:f, s:f, s:I, s:I, s:{s:f, s:f}, s:o}", "ppl", perplexity(job), "ppl_stderr",
+                  perplexity_stderr(job), "chunks", (json_int_t)job->n_chunk, "tokens",
+                  (json_int_t)job->count, "timings", "seconds", job->seconds, "tok_s",
+                  (double)(job->n_chunk * job->n_ctx) / job->seconds, "memory", cli_memory_json(job->engine));
+    if (compared)
+        json_object_set_new(document, "kld", kld_json(stats));
+    return cli_write_json(document, job->args);
+}
+
+static int score(ppl_job *job) {
+    nib_error err;
+    if (job->args->kld_base && kld_open(job->args->kld_base, job->tokens, job->n_chunk * job->n_ctx,
+                                        job->n_ctx, job->n_vocab, &job->saving, &job->kld, &err))
+        return cli_fail(&err);
+    int code = score_chunks(job);
+    kld_stats stats = {0};
+    if (!job->kld)
+        return code ? code : report(job, &stats);
+    if (code) {
+        kld_abort(job->kld);
+        return code;
+    }
+    if (kld_close(job->kld, &stats, &err))
+        return cli_fail(&err);
+    if (job->saving)
+        cli_note(job->args, "nibble: saved the distributions in %s; run again to compare with them",
+                 job->args->kld_base);
+    return report(job, &stats);
+}
+
+int eval_perplexity(cli_args *args) {
+    ppl_job job = {.args = args, .n_ctx = args->ctx_size ? args->ctx_size : 512};
+    nib_engine_options options;
+    nib_error err;
+    if (job.n_ctx < 4)
+        return cli_usage_error("-c: perplexity needs a context of at least 4 tokens");
+    cli_engine_options(args, &options);
+    options.n_ctx = job.n_ctx;
+    int code = cli_open_engine(args, &options, &job.engine);
+    if (code)
+        return code;
+    job.n_vocab = nib_engine_info(job.engine)->n_vocab;
+    code = tokenize(&job);
+    if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
+        code = cli_fail(&err);
+    cli_interrupt_session(job.session);
+    if (!code)
+        code = score(&job);
+    cli_interrupt_session(NULL);
+    nib_free(job.tokens);
+    nib_session_close(job.session);
+    nib_engine_close(job.engine);
+    return code;
+}
