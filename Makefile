@@ -21,7 +21,7 @@ ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -ma
 LIB_SRC := $(filter-out src/cli/%,$(sort $(shell find src -name '*.c')))
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry.o
-CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
+CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry_cli.o
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.c)))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
 
@@ -37,13 +37,16 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
 
-# Open lists: every src/arch/*.c defines `const arch_desc arch_NAME`, every src/cli/cmd_*.c a
-# `const cli_command cmd_NAME`, every src/kernels/cpu/ISA a `void kernels_ISA_install(kernel_table *)`.
-$(BUILD)/gen/registry.c: tools/registry.sh $(wildcard src/arch/*.c)
+# Open lists: every src/arch/NAME.c defines `const arch_desc arch_NAME`, every src/cli/cmd_NAME.c a
+# `const cli_command cmd_NAME`, every src/kernels/cpu/NAME/ a `const kernel_isa kernels_NAME`. The tables are
+# written at each run and replaced only when they change, so that removed files are noticed too.
+$(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)
-	sh tools/registry.sh > $@
-$(BUILD)/gen/registry.o: $(BUILD)/gen/registry.c
+	@sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib) > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+FORCE:
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libnibble.a
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
@@ -56,6 +59,6 @@ test: all tests
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all tests test clean
+.PHONY: all tests test clean FORCE
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,184 @@
+/* jsonx.c - see jsonx.h. A scan before jansson bounds the nesting (its own cap of 2048 levels is kept by
+ * recursion) and finds integers beyond 64 bits, which jansson refuses although real files have them
+ * ("model_max_length": 1000000000000000019884624838656): those are read as floats. */
+#include "base/jsonx.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DEPTH_MAX 64
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+/* A number's integer digits at text[at..): true when it is an integer too large for 64 bits. *end: after
+ * them. */
+static bool is_wide_integer(const char *text, size_t n, size_t at, size_t *end) {
+    size_t i = at;
+    while (i < n && is_digit(text[i]))
+        i++;
+    *end = i;
+    if (i < n && (text[i] == '.' || text[i] == 'e' || text[i] == 'E')) {
+        while (i < n && (is_digit(text[i]) || strchr(".eE+-", text[i])))
+            i++;
+        *end = i;
+        return false;
+    }
+    bool negative = at > 0 && text[at - 1] == '-';
+    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+    return i - at > 19 || (i - at == 19 && memcmp(text + at, most, 19) > 0);
+}
+
+/* Walks over text outside strings: the deepest nesting, and where ".0" is to be put (copy may be NULL: only
+ * count). Malformed text is jansson's to refuse. */
+static size_t scan(const char *text, size_t n, int *deepest, char *copy) {
+    size_t n_wide = 0, out = 0;
+    int depth = 0;
+    *deepest = 0;
+    for (size_t i = 0; i < n;) {
+        size_t start = i;
+        bool wide = false;
+        if (text[i] == '"') {
+            for (i++; i < n && text[i] != '"'; i++)
+                if (text[i] == '\\')
+                    i++;
+            i = i < n ? i + 1 : n;
+        } else if (is_digit(text[i])) {
+            wide = is_wide_integer(text, n, i, &i);
+        } else {
+            depth += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
+            *deepest = depth > *deepest ? depth : *deepest;
+            i++;
+        }
+        if (copy) {
+            memcpy(copy + out, text + start, i - start);
+            out += i - start;
+            if (wide) {
+                memcpy(copy + out, ".0", 2);
+                out += 2;
+            }
+        }
+        n_wide += wide;
+    }
+    return n_wide;
+}
+
+nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err) {
+    int depth;
+    size_t n_wide = scan(text, n_byte, &depth, NULL);
+    if (depth > DEPTH_MAX)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", DEPTH_MAX, depth);
+    char *copy = NULL;
+    if (n_wide) {
+        copy = mem_alloc(n_byte + 2 * n_wide);
+        if (!copy)
+            return nib_fail_nomem(err, n_byte + 2 * n_wide, "JSON text");
+        scan(text, n_byte, &depth, copy);
+        text = copy;
+        n_byte += 2 * n_wide;
+    }
+    json_error_t e;
+    json_t *value = json_loadb(text, n_byte, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    mem_free(copy);
+    if (!value && json_error_code(&e) == json_error_out_of_memory)
+        return nib_fail_nomem(err, n_byte, "JSON values");
+    if (!value)
+        return nib_fail(err, NIB_E_MODEL, "JSON: line %d, column %d: %s", e.line, e.column, e.text);
+    *out = value;
+    return NIB_OK;
+}
+
+nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err) {
+    char *text;
+    size_t n;
+    NIB_TRY(file_read_all(path, most_bytes, &text, &n, err));
+    nib_status status = jsonx_parse(text, n, out, err);
+    mem_free(text);
+    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
+}
+
+static const char *type_text(const json_t *v) {
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction or out of range";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    case JSON_NULL: return "null";
+    }
+    return "something else";
+}
+
+/* *found: the value, or NULL when it may be absent and is. */
+static nib_status find(const json_t *object, const char *key, bool required, const char *want,
+                       const json_t **found, nib_error *err) {
+    const json_t *v = json_object_get(object, key);
+    *found = v && !json_is_null(v) ? v : NULL;
+    if (!*found && required)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found nothing", key, want);
+    return NIB_OK;
+}
+
+static nib_status wrong_type(const char *key, const char *want, const json_t *v, nib_error *err) {
+    return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found %s", key, want, type_text(v));
+}
+
+nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err) {
+    static const char want[] = "an integer";
+    const json_t *v;
+    NIB_TRY(find(object, key, required, want, &v, err));
+    if (!v)
+        return NIB_OK;
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return NIB_OK;
+    }
+    /* 4096.0 is written by some exporters */
+    double f = json_is_real(v) ? json_real_value(v) : 0.5;
+    if (f != floor(f) || f < -9007199254740992.0 || f > 9007199254740992.0)
+        return wrong_type(key, want, v, err);
+    *out = (int64_t)f;
+    return NIB_OK;
+}
+
+nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err) {
+    static const char want[] = "a number";
+    const json_t *v;
+    NIB_TRY(find(object, key, required, want, &v, err));
+    if (!v)
+        return NIB_OK;
+    if (!json_is_number(v))
+        return wrong_type(key, want, v, err);
+    *out = json_number_value(v);
+    return NIB_OK;
+}
+
+nib_status jsonx_get_bool(const json_t *object, const char *key, bool required, bool *out, nib_error *err) {
+    static const char want[] = "true or false";
+    const json_t *v;
+    NIB_TRY(find(object, key, required, want, &v, err));
+    if (!v)
+        return NIB_OK;
+    if (!json_is_boolean(v))
+        return wrong_type(key, want, v, err);
+    *out = json_is_true(v);
+    return NIB_OK;
+}
+
+nib_status jsonx_get_string(const json_t *object, const char *key, bool required, const char **out,
+                            nib_error *err) {
+    static const char want[] = "a string";
+    const json_t *v;
+    NIB_TRY(find(object, key, required, want, &v, err));
+    if (!v)
+        return NIB_OK;
+    if (!json_is_string(v))
+        return wrong_type(key, want, v, err);
+    *out = json_string_value(v);
+    return NIB_OK;
+}

@@ -1,0 +1,74 @@
+/* num.c - sizes as people write them. No strtod or %f here: both follow the embedding program's locale. */
+#include "base/num.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* "", "B", "K", "KiB", "kB", ... -> factor; 0: no unit. */
+static uint64_t parse_unit(const char *text) {
+    static const char letters[] = "kmgt";
+    if (text[0] == 0 || strcasecmp(text, "b") == 0)
+        return 1;
+    const char *at = strchr(letters, text[0] | 0x20);
+    if (!at)
+        return 0;
+    bool decimal = strcasecmp(text + 1, "b") == 0;
+    if (!decimal && text[1] != 0 && strcasecmp(text + 1, "ib") != 0)
+        return 0;
+    uint64_t factor = 1;
+    for (const char *l = letters; l <= at; l++)
+        factor *= decimal ? 1000 : 1024;
+    return factor;
+}
+
+bool num_parse_size(const char *text, uint64_t *bytes) {
+    if (strcmp(text, "auto") == 0) {
+        *bytes = UINT64_MAX;
+        return true;
+    }
+    uint64_t whole = 0, part = 0, scale = 1;
+    const char *s = text;
+    for (; *s >= '0' && *s <= '9'; s++)
+        if (!num_mul_u64(whole, 10, &whole) || !num_add_u64(whole, (uint64_t)(*s - '0'), &whole))
+            return false;
+    if (s == text)
+        return false;
+    if (*s == '.') {
+        const char *point = s++;
+        for (; *s >= '0' && *s <= '9'; s++)
+            if (scale < 1000000) { /* digits beyond a millionth are of no consequence */
+                part = part * 10 + (uint64_t)(*s - '0');
+                scale *= 10;
+            }
+        if (s == point + 1)
+            return false;
+    }
+    if (*s == ' ')
+        s++;
+    uint64_t unit = parse_unit(s);
+    if (unit == 0 || !num_mul_u64(whole, unit, &whole))
+        return false;
+    /* unit <= 2^40 and part < 2^20: the product fits */
+    if (!num_add_u64(whole, part * unit / scale, &whole) || whole == UINT64_MAX)
+        return false;
+    *bytes = whole;
+    return true;
+}
+
+const char *num_format_size(uint64_t bytes, char *out) {
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) {
+        snprintf(out, 32, "%u B", (unsigned)bytes);
+        return out;
+    }
+    unsigned i = 1;
+    /* In 1/1024 of the unit, so that one more digit never overflows; 1023.95 and above go to the next unit.
+     */
+    while (i + 1 < NUM_COUNT(names) && (bytes >> (10 * (i - 1))) >= 1024 * 1024 - 51)
+        i++;
+    uint64_t fine = bytes >> (10 * (i - 1));
+    uint64_t tenths = (fine * 10 + 512) / 1024;
+    snprintf(out, 32, "%u.%u %s", (unsigned)(tenths / 10), (unsigned)(tenths % 10), names[i]);
+    return out;
+}

@@ -1,0 +1,58 @@
+/* path.c - names of files and folders, see file.h. */
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool path_is_dir(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool path_exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+char *path_join(const char *folder, const char *name) {
+    size_t a = strlen(folder), b = strlen(name);
+    while (a > 1 && folder[a - 1] == '/')
+        a--;
+    bool slash = a > 0 && folder[a - 1] != '/';
+    char *path = mem_alloc(a + b + 2);
+    if (!path)
+        return NULL;
+    memcpy(path, folder, a);
+    if (slash)
+        path[a] = '/';
+    memcpy(path + a + slash, name, b + 1);
+    return path;
+}
+
+/* XDG base directory specification: a relative path in the variable counts as not set. */
+static char *xdg_dir(const char *variable, const char *under_home) {
+    const char *base = getenv(variable);
+    if (base && base[0] == '/')
+        return path_join(base, "nibble");
+    const char *home = getenv("HOME");
+    if (!home || home[0] != '/') {
+        const struct passwd *user = getpwuid(getuid());
+        home = user && user->pw_dir ? user->pw_dir : "/";
+    }
+    char *folder = path_join(home, under_home);
+    char *path = folder ? path_join(folder, "nibble") : NULL;
+    mem_free(folder);
+    return path;
+}
+
+char *path_cache_dir(void) {
+    return xdg_dir("XDG_CACHE_HOME", ".cache");
+}
+
+char *path_data_dir(void) {
+    return xdg_dir("XDG_DATA_HOME", ".local/share");
+}

@@ -1,0 +1,144 @@
+/* writer.c - files that are whole or absent, see file_writer in file.h. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER ((size_t)64 << 10)
+
+struct file_writer {
+    int fd;
+    char *path;      /* where it goes; a symbolic link is followed */
+    char *temporary; /* NULL: path is a device or a pipe and is written directly */
+    size_t n;        /* in buffer */
+    char buffer[BUFFER];
+};
+
+static void writer_free(file_writer *w) {
+    if (w->fd >= 0)
+        close(w->fd);
+    mem_free(w->path);
+    mem_free(w->temporary);
+    mem_free(w);
+}
+
+/* path, or what it links to when that exists. */
+static char *resolve(const char *path) {
+    char *real = realpath(path, NULL);
+    char *copy = mem_strdup(real ? real : path);
+    free(real); /* realpath's own allocation */
+    return copy;
+}
+
+static nib_status open_temporary(file_writer *w, nib_error *err) {
+    static atomic_uint counter;
+    size_t size = strlen(w->path) + 48;
+    w->temporary = mem_alloc(size);
+    if (!w->temporary)
+        return nib_fail_nomem(err, size, "a file name");
+    for (int i = 0; i < 100; i++) {
+        snprintf(w->temporary, size, "%s.%ld-%u.tmp", w->path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->fd >= 0)
+            return NIB_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    nib_status status = nib_fail_errno(err, "cannot create", w->temporary, errno);
+    mem_free(w->temporary);
+    w->temporary = NULL;
+    return status;
+}
+
+nib_status file_writer_open(const char *path, file_writer **out, nib_error *err) {
+    file_writer *w = mem_alloc(sizeof *w);
+    if (!w)
+        return nib_fail_nomem(err, sizeof *w, "a file writer");
+    *w = (file_writer){.fd = -1, .path = resolve(path)};
+    nib_status status = NIB_OK;
+    struct stat info;
+    if (!w->path) {
+        status = nib_fail_nomem(err, strlen(path), "a file name");
+    } else if (stat(w->path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        /* /dev/stdout, /dev/null: renaming over a device would remove it */
+        w->fd = open(w->path, O_WRONLY | O_CLOEXEC);
+        if (w->fd < 0)
+            status = nib_fail_errno(err, "cannot write", path, errno);
+    } else {
+        status = open_temporary(w, err);
+    }
+    if (status != NIB_OK) {
+        writer_free(w);
+        return status;
+    }
+    *out = w;
+    return NIB_OK;
+}
+
+static nib_status write_out(file_writer *w, const char *data, size_t n_byte, nib_error *err) {
+    while (n_byte > 0) {
+        ssize_t put = write(w->fd, data, NUM_MIN(n_byte, (size_t)1 << 30));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return nib_fail_errno(err, "cannot write", w->path, errno);
+        data += put;
+        n_byte -= (size_t)put;
+    }
+    return NIB_OK;
+}
+
+static nib_status flush(file_writer *w, nib_error *err) {
+    size_t n = w->n;
+    w->n = 0;
+    return write_out(w, w->buffer, n, err);
+}
+
+nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err) {
+    if (n_byte > BUFFER - w->n)
+        NIB_TRY(flush(w, err));
+    if (n_byte > BUFFER)
+        return write_out(w, data, n_byte, err);
+    if (n_byte)
+        memcpy(w->buffer + w->n, data, n_byte);
+    w->n += n_byte;
+    return NIB_OK;
+}
+
+static nib_status finish(file_writer *w, nib_error *err) {
+    NIB_TRY(flush(w, err));
+    /* A network or quota file system may only say now that the disk is full. */
+    if (w->temporary && fsync(w->fd))
+        return nib_fail_errno(err, "cannot write", w->path, errno);
+    int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) && errno != EINTR)
+        return nib_fail_errno(err, "cannot write", w->path, errno);
+    if (w->temporary && rename(w->temporary, w->path))
+        return nib_fail_errno(err, "cannot rename the finished file", w->path, errno);
+    return NIB_OK;
+}
+
+nib_status file_writer_commit(file_writer *w, nib_error *err) {
+    nib_status status = finish(w, err);
+    if (status != NIB_OK && w->temporary)
+        unlink(w->temporary);
+    writer_free(w);
+    return status;
+}
+
+void file_writer_abort(file_writer *w) {
+    if (!w)
+        return;
+    if (w->temporary)
+        unlink(w->temporary);
+    writer_free(w);
+}
