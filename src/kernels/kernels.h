@@ -58,7 +58,9 @@ typedef struct attend_args {
     int64_t first_position; /* row i stands at first_position + i and sees positions 0..first_position + i */
     int64_t n_head;
     int64_t window;
-    float scale, softcap, alibi_max_bias;
+    float scale, softcap;
+    float alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
+    float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
     void *scratch; /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);

@@ -73,7 +73,9 @@ typedef struct op {
             int layer; /* which KV layer */
             int64_t n_head, n_kv_head, d_head;
             int64_t window; /* attends to positions > p - window; 0: all */
-            float scale, softcap, alibi_max_bias;
+            float scale, softcap;
+            float alibi_max_bias; /* 0: no ALiBi */
+            float alibi_scale;    /* multiplies the slopes; 0 counts as 1 */
         } attn;
         struct {
             act_kind kind;
