@@ -75,6 +75,9 @@ bool container_meta_i64(const container *c, const char *key, int64_t *out);
 bool container_meta_f64(const container *c, const char *key, double *out);
 bool container_meta_bool(const container *c, const char *key, bool *out);
 const char *container_meta_str(const container *c, const char *key); /* NULL: not there or no string */
+/* The key is there with the value null, which every look-up above treats as absent. A configuration switches an
+ * option off that way, while a key that is left out means the family's default ("sliding_window": null). */
+bool container_meta_is_null(const container *c, const char *key);
 
 /* Drops the metadata's large string arrays (the vocabulary), once the tokenizer has taken what it needs;
  * container_meta on them then gives NULL. Gives the memory back to the system. */
