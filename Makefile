@@ -1,41 +1,60 @@
-# nibble's one build file. make help lists the targets.
+# nibble's one build file. `make help` lists the targets.
 # Sources are found, not listed: a new architecture, kernel folder, sub-command or test is a new file.
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
+DESTDIR ?=
 CC      ?= cc
 OPT     ?= -O3
 WERROR  ?=
 SAN     ?=
+OBJCOPY ?= objcopy
+CLANG   ?= clang
+CLANG_FORMAT ?= clang-format
 
+VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
 PKGS    := jansson libpcre2-8 libutf8proc libxxhash
-CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc -I$(BUILD)/gen $(shell pkg-config --cflags $(PKGS))
-CFLAGS  += -std=c11 -g $(OPT) -Wall -Wextra -Wshadow $(WERROR) -fvisibility=hidden -ffp-contract=off $(SAN)
+CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
+CFLAGS  += -std=c11 -g $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=hidden -ffp-contract=off $(SAN)
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 LDFLAGS += $(SAN)
 
 # The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
 LIB_SRC := $(filter-out src/cli/%,$(sort $(shell find src -name '*.c')))
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry.o
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry_cli.o
-TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.c)))
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
+FUZZ    := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.c))) $(FUZZ:%=$(BUILD)/tests/%)
 
-all: $(BUILD)/nibble $(BUILD)/libnibble.a
+all: $(BUILD)/nibble $(BUILD)/libnibble.a ## the nibble command and the library (default)
 
-$(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libnibble.a
+# Everything with all its symbols: for the command and for tests, which look inside.
+$(BUILD)/libinternal.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $(LIB_OBJ)
+
+$(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# For others: one object in which only what nib.h exports can be seen, so that no name of ours can clash.
 $(BUILD)/libnibble.a: $(LIB_OBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+	@rm -f $@
+	$(LD) -r -o $(BUILD)/libnibble.o $(LIB_OBJ)
+	$(OBJCOPY) --localize-hidden $(BUILD)/libnibble.o
+	$(AR) rcs $@ $(BUILD)/libnibble.o
+
+$(BUILD)/libnibble.so: $(LIB_OBJ)
+	$(CC) -shared $(LDFLAGS) -Wl,-soname,libnibble.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA_$(notdir $(patsubst %/,%,$(dir $<)))) -MMD -MP -c -o $@ $<
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(isa_flags) -MMD -MP -c -o $@ $<
 
 # Open lists: every src/arch/NAME.c defines `const arch_desc arch_NAME`, every src/cli/cmd_NAME.c a
 # `const cli_command cmd_NAME`, every src/kernels/cpu/NAME/ a `const kernel_isa kernels_NAME`. The tables are
@@ -43,22 +62,64 @@ $(BUILD)/%.o: %.c
 $(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)
 	@sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib) > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 FORCE:
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(BUILD)/libnibble.a
+# ---- tests ----
+
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
-tests: $(TESTS)
+# In the test run a fuzz target replays its corpus, tests/data/fuzz/NAME/.
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libinternal.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-test: all tests
-	sh tools/run-tests.sh $(BUILD)
+tests: $(TESTS) ## build the tests
 
-clean:
-	rm -rf $(BUILD)
+test: all tests ## build and run every test
+	@sh tools/run-tests.sh $(BUILD)
 
-.PHONY: all tests test clean FORCE
+SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)
+asan: ## every test under the address and undefined-behaviour sanitizers
+	@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
+tsan: ## the tests that use threads under the thread sanitizer
+	@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" tests
+	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan 'thread|pager|run|session|engine'
+
+# libFuzzer needs clang. One target: make fuzz FUZZ=fuzz_gguf; FUZZ_SECONDS each.
+FUZZ_SECONDS ?= 60
+fuzz: ## fuzz every parser for FUZZ_SECONDS each (FUZZ=fuzz_NAME for one); needs clang
+	@$(MAKE) CC=$(CLANG) BUILD=$(BUILD)-fuzz OPT=-O1 SAN="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all" \
+		$(FUZZ:%=$(BUILD)-fuzz/fuzz/%)
+	@sh tools/run-fuzz.sh $(BUILD)-fuzz $(FUZZ_SECONDS) $(FUZZ)
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libinternal.a
+	@mkdir -p $(@D)
+	$(CC) -fsanitize=address,undefined,fuzzer -o $@ $^ $(LDLIBS)
+
+lint: ## formatting, static analysis, the order of the rooms, what the library must not call
+	@CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
+
+bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
+	$(BUILD)/nibble bench $(or $(MODEL),smollm2)
+
+# ---- installation ----
+
+install: all $(BUILD)/libnibble.so ## install under PREFIX (default /usr/local), below DESTDIR
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" PKGS="$(PKGS)" sh tools/install.sh $(BUILD)
+
+uninstall: ## remove what install put there
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" sh tools/install.sh --remove
+
+clean: ## remove every build folder
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR"
+
+.PHONY: all tests test asan tsan fuzz lint bench install uninstall clean help FORCE
 .SECONDARY:
+.DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Fuzzes each target for some seconds, beginning with its corpus in the tree. What is new and interesting stays in
+# BUILD/corpus; a crash is written to BUILD/crashes: fix it, then keep the file in tests/data/fuzz/NAME/.
+#   run-fuzz.sh BUILD SECONDS TARGET...
+set -eu
+build=$1 seconds=$2
+shift 2
+[ $# -gt 0 ] || { echo "no fuzz target: tests/fuzz/fuzz_*.c" >&2; exit 1; }
+mkdir -p "$build/crashes"
+bad=0
+for target in "$@"; do
+    name=${target#fuzz_}
+    mkdir -p "$build/corpus/$name"
+    seeds=tests/data/fuzz/$name
+    [ -d "$seeds" ] || seeds=
+    echo "$target: $seconds s"
+    "$build/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+        -artifact_prefix="$build/crashes/$name-" "$build/corpus/$name" $seeds >"$build/$target.log" 2>&1 || {
+        echo "$target: FAILED"
+        tail -40 "$build/$target.log"
+        bad=1
+    }
+    tail -1 "$build/$target.log"
+done
+exit $bad

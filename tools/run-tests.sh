@@ -1,0 +1,127 @@
+#!/bin/sh
+# Runs the tests of a build folder: BUILD/tests/test_*, the corpus replays BUILD/tests/fuzz_* and the scripts
+# tests/cli_*.sh. One line for each with its time, then the totals over all of them; exit 0 only when something
+# ran and nothing failed.
+#   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
+# A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time (the CPUs).
+# What counts: cmocka's totals; in scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or, when there is
+# none, its exit code (0 passed, 77 skipped). A crash or a timeout is one failure.
+set -u
+LC_ALL=C
+export LC_ALL
+
+# Passed, failed and skipped of a cmocka log; "none" when it has no summary (crashed).
+count_cmocka() {
+    awk '
+        /^\[==========\] [0-9]+ test\(s\) run\.|^\[==========\] .*: [0-9]+ test\(s\) run\./ { seen = 1 }
+        /^\[  PASSED  \] [0-9]+ test/ { passed += $4 }
+        /^\[  FAILED  \] [0-9]+ test/ { failed += $4 }
+        /^\[  FAILED  \] .*: [0-9]+ test/ { failed += $(NF - 3) }
+        /^\[  SKIPPED \] [0-9]+ test/ { skipped += $4 }
+        END { if (seen) print passed + 0, failed + 0, skipped + 0; else print "none" }' "$1"
+}
+
+count_script() {
+    awk '
+        /^ok / { passed++ } /^not ok / { failed++ } /^skip / { skipped++ }
+        END { if (passed + failed + skipped) print passed + 0, failed + 0, skipped + 0; else print "none" }' "$1"
+}
+
+one() {
+    test=$1 out=$2
+    name=$(basename "$test" .sh)
+    TMPDIR=$out/$name.tmp
+    export TMPDIR
+    mkdir -p "$TMPDIR"
+    log=$out/$name.log
+    start=$(date +%s%N)
+    case $name in
+    fuzz_*)
+        mkdir -p "$TMPDIR/empty"
+        corpus=tests/data/fuzz/${name#fuzz_}
+        [ -d "$corpus" ] || corpus=$TMPDIR/empty
+        timeout -k 5 "$TEST_TIMEOUT" "$test" "$corpus" >"$log" 2>&1 </dev/null
+        ;;
+    cli_*) timeout -k 5 "$TEST_TIMEOUT" sh "$test" >"$log" 2>&1 </dev/null ;;
+    *) timeout -k 5 "$TEST_TIMEOUT" "$test" >"$log" 2>&1 </dev/null ;;
+    esac
+    code=$?
+    ms=$((($(date +%s%N) - start) / 1000000))
+    rm -rf "$TMPDIR"
+    case $name in
+    test_*) counts=$(count_cmocka "$log") ;;
+    *) counts=$(count_script "$log") ;;
+    esac
+    if [ "$counts" = none ]; then
+        case $code in
+        0) counts="1 0 0" ;;
+        77) counts="0 0 1" ;;
+        *) counts="0 1 0" ;;
+        esac
+    fi
+    # shellcheck disable=SC2086 # three numbers
+    set -- $counts
+    passed=$1 failed=$2 skipped=$3
+    # A sanitizer may speak up after the last test has passed.
+    [ "$code" -ne 0 ] && [ "$code" -ne 77 ] && [ "$failed" -eq 0 ] && failed=1
+    word=ok
+    [ "$passed" -eq 0 ] && [ "$skipped" -gt 0 ] && word=skipped
+    [ "$failed" -gt 0 ] && word=FAILED
+    [ "$code" -eq 124 ] && word="FAILED (over $TEST_TIMEOUT s)"
+    echo "$passed $failed $skipped" >"$out/$name.count"
+    text=$(printf '%-36s %3d.%03d s  %4d passed' "$name" $((ms / 1000)) $((ms % 1000)) "$passed")
+    [ "$failed" -gt 0 ] && text="$text, $failed failed"
+    [ "$skipped" -gt 0 ] && text="$text, $skipped skipped"
+    printf '%s  %s\n' "$text" "$word"
+    if [ "$failed" -gt 0 ]; then
+        echo "--- $name, exit code $code: what it printed, without the tests that passed"
+        grep -v -e '^\[ RUN      \]' -e '^\[       OK \]' "$log" | tail -60
+        echo "---"
+    fi
+    return 0
+}
+
+if [ "${1:-}" = --one ]; then
+    one "$2" "$3"
+    exit 0
+fi
+
+build=${1:-build}
+pattern=${2:-.}
+TEST_TIMEOUT=${TEST_TIMEOUT:-120}
+BUILD=$(cd "$build" && pwd) || exit 2
+NIBBLE=$BUILD/nibble
+export TEST_TIMEOUT BUILD NIBBLE
+out=$BUILD/test-logs
+rm -rf "$out"
+mkdir -p "$out"
+list=$out/list
+for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
+    [ -f "$test" ] || continue
+    case $test in
+    *.o | *.d) continue ;;
+    *.sh) [ -x "$NIBBLE" ] || continue ;; # a build of the tests alone has no command to try
+    esac
+    # Left behind by a source file that is gone.
+    case $(basename "$test") in
+    test_*) [ -f "tests/$(basename "$test").c" ] || continue ;;
+    fuzz_*) [ -f "tests/fuzz/$(basename "$test").c" ] || continue ;;
+    esac
+    if basename "$test" .sh | grep -Eq "$pattern"; then
+        echo "$test"
+    fi
+done >"$list"
+
+xargs -P "${JOBS:-$(nproc)}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
+
+counts() {
+    for file in "$out"/*.count; do
+        [ -f "$file" ] && cat "$file"
+    done
+}
+missing=$(($(wc -l <"$list") - $(counts | wc -l)))
+# shellcheck disable=SC2046
+set -- $(counts | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+failed=$(($2 + missing))
+echo "$1 passed, $failed failed, $3 skipped"
+[ "$failed" -eq 0 ] && [ "$1" -gt 0 ]
