@@ -1,0 +1,110 @@
+#!/bin/sh
+# The command line from outside: exit codes, what goes to stdout, closed pipes, full disks, interruption.
+# NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+model=$here/data/arch/llama
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+unset NO_COLOR 2>/dev/null
+
+check() { # check NAME CONDITION...
+    name=$1
+    shift
+    if "$@"; then
+        echo "ok $name"
+    else
+        failed=1
+        echo "not ok $name"
+        sed 's/^/    stderr: /' "$tmp/err" | head -5
+    fi
+}
+run() { # exit code in $code, stdout and stderr in files
+    code=0
+    "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
+}
+is_json() { python3 -c 'import json,sys; json.load(open(sys.argv[1]))' "$tmp/out"; }
+json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+
+run --help
+check "overview exits 0" [ $code = 0 ]
+check "overview names the commands" grep -q '^  run ' "$tmp/out"
+run --version
+check "version" grep -q '^nibble [0-9]' "$tmp/out"
+run
+check "no command exits 2" [ $code = 2 ]
+run frobnicate
+check "unknown command exits 2" [ $code = 2 ]
+check "and names it" grep -q frobnicate "$tmp/err"
+for command in run chat tokenize logits eval bench info hw synth models; do
+    run $command --help
+    check "$command --help" [ $code = 0 ]
+    check "$command --help shows usage" grep -q "^usage: nibble $command" "$tmp/out"
+done
+run run "$model" --no-such-flag
+check "unknown flag exits 2" [ $code = 2 ]
+run run "$model" -n many
+check "bad number exits 2" [ $code = 2 ]
+run run "$model" --ram lots
+check "bad size exits 2" [ $code = 2 ]
+run run /no/such/model -p x
+check "missing model exits 4" [ $code = 4 ]
+run run "$model" -p hello
+check "text without a tokenizer exits 2" [ $code = 2 ]
+run run "$model" --tokens 1,2,999999
+check "an id outside the vocabulary exits 2" [ $code = 2 ]
+run run "$model" --tokens 1 --backend cuda
+check "no such device exits 5" [ $code = 5 ]
+
+run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos
+check "run exits 0" [ $code = 0 ]
+check "ids alone on stdout" grep -Eq '^[0-9]+( [0-9]+){7}$' "$tmp/out"
+check "nothing on stderr" [ ! -s "$tmp/err" ]
+first=$(cat "$tmp/out")
+run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos -t 1 -b 1
+check "the same for one thread and one row at a time" [ "$first" = "$(cat "$tmp/out")" ]
+run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos --json
+check "run --json" is_json
+check "and the same tokens" [ "$(json '" ".join(map(str, d["tokens"]))')" = "$first" ]
+check "finish_reason" [ "$(json 'd["finish_reason"]')" = length ]
+check "rss_peak is there" [ "$(json 'd["memory"]["rss_peak"] > 0')" = True ]
+NIBBLE_PREDICT=3 run run "$model" --tokens 1,2,3 --temp 0 --ignore-eos
+check "the environment sets an option" [ "$(wc -w <"$tmp/out")" = 3 ]
+NIBBLE_PREDICT=3 run run "$model" --tokens 1,2,3 --temp 0 --ignore-eos -n 2
+check "a flag beats it" [ "$(wc -w <"$tmp/out")" = 2 ]
+run run "$model" --tokens 1,2,3 -n 4 --ram 1M
+check "an impossible budget exits 3" [ $code = 3 ]
+check "and says what would do" grep -Eq '[0-9] (KiB|MiB|GiB)' "$tmp/err"
+
+run info "$model" --json
+check "info --json" is_json
+check "its keys" [ "$(json 'd["arch"], d["n_layer"], d["d_model"], d["n_kv_head"]')" = "('llama', 4, 64, 2)" ]
+run logits "$model" --tokens 1,2,3 -o "$tmp/l.safetensors"
+check "logits" [ $code = 0 ]
+check "its size: header, 3 x 320 floats" [ "$(wc -c <"$tmp/l.safetensors")" -gt 3840 ]
+run logits "$model" --tokens 1,2,3 -o /no/such/folder/l.safetensors
+check "logits to nowhere fails" [ $code = 1 ]
+run bench "$model" -p 16 -n 4 -r 1 --json
+check "bench --json" is_json
+
+mkdir "$tmp/broken"
+cp "$model/config.json" "$tmp/broken"
+head -c 100000 "$model/model.safetensors" >"$tmp/broken/model.safetensors"
+run run "$tmp/broken" --tokens 1
+check "a truncated file exits 4" [ $code = 4 ]
+check "and is named" grep -q model.safetensors "$tmp/err"
+
+code=0
+"$nibble" run "$model" --tokens 1,2,3 -n 50 --ignore-eos >/dev/full 2>"$tmp/err" || code=$?
+check "a full disk exits 1" [ $code = 1 ]
+check "and says so" grep -q "No space left" "$tmp/err"
+code=$( ("$nibble" run "$model" --tokens 1,2,3 -n 2000 -c 4096 --ignore-eos 2>"$tmp/err"; echo $? >"$tmp/code") | head -c 4 >/dev/null; cat "$tmp/code")
+check "a closed pipe ends the run quietly" [ "$code" = 1 ]
+check "without a message" [ ! -s "$tmp/err" ]
+code=0
+timeout -s INT --preserve-status 1 "$nibble" run "$model" --tokens 1 -n -1 -c 1000000 --ignore-eos >"$tmp/out" 2>"$tmp/err" || code=$?
+check "interrupted: 130" [ $code = 130 ]
+
+[ $failed = 0 ]

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Real models against llama.cpp's published figures (tests/data/README.md has the table): perplexity within
+# 0.5 %, budgets kept, sensible text. Skipped when the model could not be fetched. NIBBLE names the binary.
+set -u
+nibble=${NIBBLE:-build/nibble}
+here=$(cd "$(dirname "$0")" && pwd)
+text=$here/data/text/wikitext2-valid.txt
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+result() { # result NAME TRUE|FALSE DETAIL
+    if [ "$2" = True ]; then
+        echo "ok $1"
+    else
+        failed=1
+        echo "not ok $1"
+        echo "    $3"
+    fi
+}
+value() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+
+perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
+    "$nibble" eval "$2" --ppl "$text" --chunks "$3" --json >"$tmp/out" 2>"$tmp/err" || cat "$tmp/err"
+    result "$1 perplexity over $3 chunks is $4 within 0.5 %" "$(value "abs(d['ppl'] / $4 - 1) < 0.005")" \
+        "$(cat "$tmp/out")"
+}
+
+if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
+    perplexity smollm2 "$model" 1 16.3630
+    perplexity smollm2 "$model" 4 14.6360
+    "$nibble" run "$model" -p "The capital of France is" -n 8 --temp 0 --json >"$tmp/out" 2>"$tmp/err"
+    result "smollm2 knows a capital" "$(value "'Paris' in d['text']")" "$(cat "$tmp/out")"
+    "$nibble" run "$model" -p "The capital of France is" -n 8 --temp 0 --ram 72M -c 256 --json >"$tmp/out2" 2>"$tmp/err"
+    want=$(value "d['tokens']")
+    cp "$tmp/out2" "$tmp/out"
+    result "smollm2 under 72 MiB says the same" "$(value "d['tokens'] == $want")" "$(cat "$tmp/out" "$tmp/err")"
+    result "and stays below it" "$(value "d['memory']['rss_peak'] <= 72 << 20")" "$(cat "$tmp/out")"
+    result "the ledger's peak agrees with the system's" \
+        "$(value "abs(d['memory']['tiers']['ram']['peak'] - d['memory']['rss_peak']) <= max(4 << 20, d['memory']['rss_peak'] * 0.03)")" \
+        "$(cat "$tmp/out")"
+    printf 'What is the capital of Italy?\n' | "$nibble" chat "$model" --temp 0 -n 40 >"$tmp/out" 2>"$tmp/err"
+    result "smollm2 answers in a chat" "$(grep -q Rome "$tmp/out" && echo True)" "$(cat "$tmp/out" "$tmp/err")"
+else
+    echo "skip smollm2: $(tail -1 "$tmp/err")"
+fi
+if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
+    perplexity gemma3-270m "$model" 1 12.3666
+    perplexity gemma3-270m "$model" 4 13.1477
+else
+    echo "skip gemma3-270m: $(tail -1 "$tmp/err")"
+fi
+[ $failed = 0 ]
