@@ -61,10 +61,10 @@ typedef struct nib_error {
     char message[512];
 } nib_error;
 
-NIB_API const char *nib_status_text(nib_status status);   /* never NULL */
-NIB_API int nib_status_exit_code(nib_status status);      /* SURFACE: 0, 1, 2, 3, 4, 5 or 130 */
+NIB_API const char *nib_status_text(nib_status status); /* never NULL */
+NIB_API int nib_status_exit_code(nib_status status);    /* SURFACE: 0, 1, 2, 3, 4, 5 or 130 */
 NIB_API const char *nib_version(void);
-NIB_API void nib_free(void *memory);                      /* for "caller frees" results; NULL is fine */
+NIB_API void nib_free(void *memory); /* for "caller frees" results; NULL is fine */
 
 /* ---- engine: a loaded model --------------------------------------------------------------------- */
 
@@ -110,9 +110,10 @@ typedef struct nib_model_info {
     int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx_train;
     uint64_t params; /* number of weights */
     uint64_t bytes;  /* of all tensors as stored */
-    uint64_t token_bytes; /* weight bytes that one generated token reads, in the resident formats (ops' costs) */
-    uint64_t token_macs;  /* multiply-adds of one generated token, without attention over the cache */
-    int32_t bos, eos;        /* -1: none */
+    uint64_t
+        token_bytes; /* weight bytes that one generated token reads, in the resident formats (ops' costs) */
+    uint64_t token_macs; /* multiply-adds of one generated token, without attention over the cache */
+    int32_t bos, eos;    /* -1: none */
     bool add_bos;
     bool has_tokenizer, has_chat_template;
 } nib_model_info;
@@ -153,8 +154,8 @@ enum { NIB_TOKENIZE_BOS = 1 /* add BOS/EOS where the model asks for them */, NIB
 NIB_API nib_status nib_tokenize(const nib_engine *engine, const char *text, size_t n_byte, unsigned flags,
                                 int32_t **tokens, size_t *n_token, nib_error *err);
 /* Ids back to text; *text is NUL-terminated, may hold NULs of its own, caller frees. */
-NIB_API nib_status nib_detokenize(const nib_engine *engine, const int32_t *tokens, size_t n_token, char **text,
-                                  size_t *n_byte, nib_error *err);
+NIB_API nib_status nib_detokenize(const nib_engine *engine, const int32_t *tokens, size_t n_token,
+                                  char **text, size_t *n_byte, nib_error *err);
 /* The piece of one token as it stands in the vocabulary; NULL for an id that is not there. */
 NIB_API const char *nib_token_piece(const nib_engine *engine, int32_t token, size_t *n_byte);
 NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end of text or of a turn */
@@ -179,23 +180,25 @@ NIB_API nib_status nib_session_open(nib_engine *engine, const nib_session_option
                                     nib_error *err);
 NIB_API void nib_session_close(nib_session *session);
 
-/* "Here is the whole prefix": afterwards the session holds exactly tokens[0..n), n >= 1, and the logits of the
- * last one. What it already holds of them is reused; the rest is computed in batches of n_batch. A prefix
+/* "Here is the whole prefix": afterwards the session holds exactly tokens[0..n), n >= 1, and the logits of
+ * the last one. What it already holds of them is reused; the rest is computed in batches of n_batch. A prefix
  * longer than n_ctx, or an id outside the vocabulary, is NIB_E_USAGE and changes nothing. After
  * NIB_E_CANCELLED the session holds the part that was finished. */
-NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens, size_t n_token, nib_error *err);
+NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens, size_t n_token,
+                                    nib_error *err);
 
 /* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. */
 NIB_API const float *nib_session_logits(const nib_session *session);
 
-/* As nib_session_sync, and the logits of every position from first_row on: row_fn is called once for each of them,
- * in order, with logits [n_vocab]. What the session holds of tokens[0..first_row) is reused, the rest is
- * computed. For evaluation. */
+/* As nib_session_sync, and the logits of every position from first_row on: row_fn is called once for each of
+ * them, in order, with logits [n_vocab]. What the session holds of tokens[0..first_row) is reused, the rest
+ * is computed. For evaluation. */
 typedef void (*nib_row_fn)(void *user, int64_t position, const float *logits);
 NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *tokens, size_t n_token,
                                        int64_t first_row, nib_row_fn row_fn, void *user, nib_error *err);
 
-NIB_API void nib_session_cancel(nib_session *session); /* any thread; the running call returns NIB_E_CANCELLED */
+NIB_API void
+nib_session_cancel(nib_session *session); /* any thread; the running call returns NIB_E_CANCELLED */
 NIB_API size_t nib_session_length(const nib_session *session); /* tokens held */
 
 /* ---- sampling and generation -------------------------------------------------------------------- */
@@ -212,7 +215,8 @@ typedef struct nib_sampling {
     uint64_t seed;
 } nib_sampling;
 
-NIB_API void nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
+NIB_API void
+nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
 
 typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH } nib_finish;
 
@@ -224,13 +228,13 @@ typedef bool (*nib_token_fn)(void *user, int32_t token);
 typedef struct nib_generate_options {
     const int32_t *prompt; /* the whole prefix; the session reuses what it holds */
     size_t n_prompt;
-    int64_t n_predict;     /* the most tokens; -1: until the context is full */
+    int64_t n_predict; /* the most tokens; -1: until the context is full */
     bool ignore_eos;
     const char *const *stop; /* stop strings, not part of the answer */
     size_t n_stop;
     nib_sampling sampling;
-    nib_text_fn on_text;   /* NULL: none */
-    nib_token_fn on_token; /* NULL: none */
+    nib_text_fn on_text;       /* NULL: none */
+    nib_token_fn on_token;     /* NULL: none */
     nib_progress_fn on_prompt; /* NULL: none */
     void *user;
 } nib_generate_options;

@@ -14,6 +14,7 @@ for target in "$@"; do
     seeds=tests/data/fuzz/$name
     [ -d "$seeds" ] || seeds=
     echo "$target: $seconds s"
+    # shellcheck disable=SC2086 # no seeds: no argument
     "$build/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
         -artifact_prefix="$build/crashes/$name-" "$build/corpus/$name" $seeds >"$build/$target.log" 2>&1 || {
         echo "$target: FAILED"

@@ -6,9 +6,10 @@
  * file, what was expected and what was found. Read-only after opening, so any thread may look things up.
  * Strings and arrays handed out live as long as the container.
  *
- * Metadata is one flat table for both formats. GGUF keys stand as in the file ("llama.block_count"). A folder's
- * config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor"); scalars keep
- * their type, arrays of scalars become arrays, null means absent. When config.json wraps a text model
+ * Metadata is one flat table for both formats. GGUF keys stand as in the file ("llama.block_count"). A
+ * folder's config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor");
+ * scalars keep their type, arrays of scalars become arrays, null means absent. When config.json wraps a text
+ * model
  * ("text_config": {...}) its members are also found without that prefix. generation_config.json's entries are
  * under "generation.", tokenizer_config.json's under "tokenizer_config.". */
 #ifndef NIB_FORMATS_CONTAINER_H
@@ -24,10 +25,11 @@ typedef enum container_kind { CONTAINER_GGUF, CONTAINER_SAFETENSORS } container_
 typedef struct container_tensor {
     const char *name;
     type_id type;
-    int n_dim;          /* 0..8 */
-    int64_t shape[8];   /* outermost first, as PyTorch prints it: a matrix is [rows, cols] (GGUF's order reversed) */
-    int file;           /* index for container_file */
-    uint64_t offset;    /* absolute, in that file; inside it, as is offset + bytes */
+    int n_dim;        /* 0..8 */
+    int64_t shape[8]; /* outermost first, as PyTorch prints it: a matrix is [rows, cols] (GGUF's order
+                         reversed) */
+    int file;         /* index for container_file */
+    uint64_t offset;  /* absolute, in that file; inside it, as is offset + bytes */
     uint64_t bytes;
 } container_tensor;
 
@@ -47,7 +49,7 @@ typedef struct meta_value {
         int64_t i;
         double f;
         meta_string s;
-        const int64_t *ints; /* META_ARRAY of META_INT or META_BOOL */
+        const int64_t *ints;  /* META_ARRAY of META_INT or META_BOOL */
         const double *floats; /* META_ARRAY of META_FLOAT; an array that mixes ints and floats is floats */
         const meta_string *strings;
     } v;
@@ -59,7 +61,7 @@ nib_status container_open(const char *path, const logger *log, container **out, 
 void container_close(container *c); /* NULL is fine */
 
 container_kind container_get_kind(const container *c);
-const char *container_path(const container *c);   /* as given */
+const char *container_path(const container *c); /* as given */
 size_t container_n_tensor(const container *c);
 const container_tensor *container_tensor_at(const container *c, size_t i);
 const container_tensor *container_find(const container *c, const char *name); /* hashed; NULL: not there */
@@ -75,8 +77,9 @@ bool container_meta_i64(const container *c, const char *key, int64_t *out);
 bool container_meta_f64(const container *c, const char *key, double *out);
 bool container_meta_bool(const container *c, const char *key, bool *out);
 const char *container_meta_str(const container *c, const char *key); /* NULL: not there or no string */
-/* The key is there with the value null, which every look-up above treats as absent. A configuration switches an
- * option off that way, while a key that is left out means the family's default ("sliding_window": null). */
+/* The key is there with the value null, which every look-up above treats as absent. A configuration switches
+ * an option off that way, while a key that is left out means the family's default ("sliding_window": null).
+ */
 bool container_meta_is_null(const container *c, const char *key);
 
 /* Drops the metadata's large string arrays (the vocabulary), once the tokenizer has taken what it needs;

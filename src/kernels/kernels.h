@@ -1,8 +1,10 @@
-/* kernels.h - the op table: what the interpreter calls, one row of function pointers for each instruction set.
+/* kernels.h - the op table: what the interpreter calls, one row of function pointers for each instruction
+ * set.
  *
- * kernels_table() is filled with the scalar reference first; then each folder under cpu/ that this processor can
- * run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512 stops there). Kernels know views and
- * rows of floats; never files, tiers or architectures. They allocate nothing and take what scratch they need.
+ * kernels_table() is filled with the scalar reference first; then each folder under cpu/ that this processor
+ * can run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512 stops there). Kernels know
+ * views and rows of floats; never files, tiers or architectures. They allocate nothing and take what scratch
+ * they need.
  *
  * Answers do not depend on how they were computed: for one table, the same bits for any split of rows among
  * threads and for a row computed alone or inside a batch. So integer sums are exact, and every float sum has
@@ -40,8 +42,8 @@ size_t linear_scratch_bytes(void); /* for one thread, whatever the shape (a comp
 
 /* Cached keys and values of one layer, in f16 or f32. How positions lie in them is the kernels' business
  * (keys are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for
- * each, 64-byte aligned and zeroed; write with kv_store, read with attend. Position p of a head can be written
- * again at any time (a shorter prefix is kept simply by continuing at its end). */
+ * each, 64-byte aligned and zeroed; write with kv_store, read with attend. Position p of a head can be
+ * written again at any time (a shorter prefix is kept simply by continuing at its end). */
 typedef struct kv_view {
     void *k, *v;
     type_id type; /* TYPE_F16 or TYPE_F32 */
@@ -59,9 +61,10 @@ typedef struct attend_args {
     int64_t n_head;
     int64_t window;
     float scale, softcap;
-    float alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
-    float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
-    void *scratch; /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
+    float
+        alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
+    float alibi_scale;  /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
+    void *scratch;      /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 
@@ -77,8 +80,10 @@ typedef struct kernel_table {
      * w_full: w has k entries, else k / n_group. out may be in. */
     void (*norm)(norm_kind kind, const float *x, const float *w, const float *b, float *out, int64_t k,
                  int64_t n_group, bool w_full, float eps);
-    /* Rotates n_head heads of one row in place. cos_sin: n_rot/2 cosines, then n_rot/2 sines (factor included). */
-    void (*rope)(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot, const float *cos_sin);
+    /* Rotates n_head heads of one row in place. cos_sin: n_rot/2 cosines, then n_rot/2 sines (factor
+     * included). */
+    void (*rope)(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot,
+                 const float *cos_sin);
     /* Row of k or v ([n_kv_head * d_head] floats) into the cache at a position. */
     void (*kv_store)(const kv_view *kv, bool is_value, int64_t position, const float *row);
     /* Heads [h0, h1) of rows [r0, r1): causal softmax attention. */
@@ -93,8 +98,8 @@ typedef struct kernel_table {
 
 /* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
 const kernel_table *kernels_table(void);
-/* The table as one instruction set fills it ("ref", "avx2", ...); NULL: unknown or not possible here. For tests
- * and benchmarks. */
+/* The table as one instruction set fills it ("ref", "avx2", ...); NULL: unknown or not possible here. For
+ * tests and benchmarks. */
 const kernel_table *kernels_table_for(const char *isa);
 const char *kernels_isa_at(int i); /* the names that can run here, poorest first; NULL after the last */
 

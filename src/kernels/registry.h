@@ -1,7 +1,7 @@
 /* registry.h - how a folder of kernels makes itself known.
  *
- * src/kernels/cpu/NAME/ holds one instruction set and defines `const kernel_isa kernels_NAME` once. The build lists
- * the folders it finds (build/gen/registry.c defines kernel_isas) and compiles each with its own flags
+ * src/kernels/cpu/NAME/ holds one instruction set and defines `const kernel_isa kernels_NAME` once. The build
+ * lists the folders it finds (build/gen/registry.c defines kernel_isas) and compiles each with its own flags
  * (ISA_NAME in the Makefile). Adding an instruction set is adding a folder. The row is plain data, so that
  * nothing compiled for a processor runs before that processor is known to be there. */
 #ifndef NIB_KERNELS_REGISTRY_H
@@ -10,9 +10,9 @@
 #include "kernels/kernels.h"
 
 typedef struct kernel_isa {
-    const char *name;     /* as NIBBLE_ISA spells it */
-    int rank;             /* poorest first; ref is 0 */
-    const char *needs[4]; /* names of cpu.h's features, NULL-terminated: all must be there */
+    const char *name;                 /* as NIBBLE_ISA spells it */
+    int rank;                         /* poorest first; ref is 0 */
+    const char *needs[4];             /* names of cpu.h's features, NULL-terminated: all must be there */
     void (*install)(kernel_table *t); /* overrides the rows it has */
 } kernel_isa;
 

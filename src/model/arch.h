@@ -1,13 +1,15 @@
-/* arch.h - what a file in src/arch/ says about a family of models. Data only: no functions, no switch elsewhere.
+/* arch.h - what a file in src/arch/ says about a family of models. Data only: no functions, no switch
+ * elsewhere.
  *
- * `const arch_desc arch_NAME` in src/arch/NAME.c (NAME is the file's) is found by the build. It lists which slots
- * the family has and what the tensors are called, which configuration keys differ from the common table
- * (model/config.c), and a few flags. Everything else follows from which tensors exist: a bias that is there is added,
- * an optional norm that is there becomes an op, an output head that is missing is the embedding.
+ * `const arch_desc arch_NAME` in src/arch/NAME.c (NAME is the file's) is found by the build. It lists which
+ * slots the family has and what the tensors are called, which configuration keys differ from the common table
+ * (model/config.c), and a few flags. Everything else follows from which tensors exist: a bias that is there
+ * is added, an optional norm that is there becomes an op, an output head that is missing is the embedding.
  *
- * Lists in strings are separated by '|' and tried in order. A condition is "key=default", the HF configuration's
- * boolean `key` with the value that its configuration class has when the key is left out; '!' negates, '&' joins:
- * "multi_query=true", "!alibi=false&new_decoder_architecture=false". In a GGUF file a condition sees the defaults. */
+ * Lists in strings are separated by '|' and tried in order. A condition is "key=default", the HF
+ * configuration's boolean `key` with the value that its configuration class has when the key is left out; '!'
+ * negates, '&' joins: "multi_query=true", "!alibi=false&new_decoder_architecture=false". In a GGUF file a
+ * condition sees the defaults. */
 #ifndef NIB_MODEL_ARCH_H
 #define NIB_MODEL_ARCH_H
 
@@ -40,24 +42,27 @@ typedef enum hp_id {
 /* --- tensors ------------------------------------------------------------------------------------- */
 
 enum {
-    T_OPTIONAL = 1,     /* may be absent; its op is then left out */
-    T_OPT_PARALLEL = 2, /* may be absent when hparams.parallel: the feed-forward layer then shares attn_norm */
-    T_BIAS = 4,         /* a bias must be there (elsewhere it may) */
-    T_TRANSPOSED = 8,   /* the HF tensor is [inputs, outputs]: GPT-2's Conv1D */
-    T_PLAIN_NORM = 16,  /* a norm without weights: there is no tensor, but there is the op */
-    T_ROW_NORM = 32,    /* q_norm/k_norm over the whole row instead of each head */
-    T_PER_HEAD = 64     /* HF has one tensor a head: a second %d in the name */
+    T_OPTIONAL = 1, /* may be absent; its op is then left out */
+    T_OPT_PARALLEL =
+        2,             /* may be absent when hparams.parallel: the feed-forward layer then shares attn_norm */
+    T_BIAS = 4,        /* a bias must be there (elsewhere it may) */
+    T_TRANSPOSED = 8,  /* the HF tensor is [inputs, outputs]: GPT-2's Conv1D */
+    T_PLAIN_NORM = 16, /* a norm without weights: there is no tensor, but there is the op */
+    T_ROW_NORM = 32,   /* q_norm/k_norm over the whole row instead of each head */
+    T_PER_HEAD = 64    /* HF has one tensor a head: a second %d in the name */
 };
 
 /* How a fused tensor's rows are ordered in HF checkpoints (GGUF: always ROWS_CONCAT). */
 typedef enum row_order {
     ROWS_CONCAT,  /* q | k | v, gate | up */
-    ROWS_GROUPED, /* for each kv head: its query heads, k, v (Falcon, InternLM2; GPT-NeoX, BLOOM: n_kv_head = n_head) */
+    ROWS_GROUPED, /* for each kv head: its query heads, k, v (Falcon, InternLM2; GPT-NeoX, BLOOM: n_kv_head =
+                     n_head) */
     ROWS_SWAPPED  /* up | gate */
 } row_order;
 
-/* One slot. A fused tensor (SLOT_QKV, SLOT_GATE_UP) serves q, k, v or gate, up where those have no tensor of their
- * own; a family may list both when the two formats differ. A slot may have several rows with conditions. */
+/* One slot. A fused tensor (SLOT_QKV, SLOT_GATE_UP) serves q, k, v or gate, up where those have no tensor of
+ * their own; a family may list both when the two formats differ. A slot may have several rows with
+ * conditions. */
 typedef struct arch_tensor {
     slot_id slot;
     const char *hf;   /* names without ".weight"; %d: layer; NULL: not in HF checkpoints */
@@ -82,9 +87,9 @@ enum {
     K_CONST = 4         /* always `value`; no key is looked at */
 };
 
-/* Where one field comes from, when it is not as in the common table. The first row for a field whose condition
- * holds counts; a name that is NULL is the common table's, "" is none. Values are as the key has them (before form).
- * A boolean key read into a number field gives 0 or 1. */
+/* Where one field comes from, when it is not as in the common table. The first row for a field whose
+ * condition holds counts; a name that is NULL is the common table's, "" is none. Values are as the key has
+ * them (before form). A boolean key read into a number field gives 0 or 1. */
 typedef struct arch_key {
     hp_id field;
     const char *hf;
@@ -107,26 +112,28 @@ typedef struct arch_only {
 /* --- the family ---------------------------------------------------------------------------------- */
 
 enum {
-    A_NORM_PLUS_1 = 1,  /* safetensors hold norm weights minus one (Gemma); GGUF has the 1 added */
-    A_EMBED_SQRT = 2,   /* the embedding is multiplied by sqrt(d_model) */
-    A_NOPE_FULL = 4,    /* layers that do not slide have no rotary embedding (Cohere 2) */
-    A_NO_ROPE = 8,      /* learned positions, ALiBi or none. (ALiBi switches rotary embedding off by itself.) */
+    A_NORM_PLUS_1 = 1, /* safetensors hold norm weights minus one (Gemma); GGUF has the 1 added */
+    A_EMBED_SQRT = 2,  /* the embedding is multiplied by sqrt(d_model) */
+    A_NOPE_FULL = 4,   /* layers that do not slide have no rotary embedding (Cohere 2) */
+    A_NO_ROPE = 8, /* learned positions, ALiBi or none. (ALiBi switches rotary embedding off by itself.) */
     A_ALIBI_SCALED = 16 /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
 };
 
 typedef struct arch_desc {
-    const char *name;     /* as in messages and `nibble info`; the file's name */
-    const char *gguf;     /* general.architecture; NULL: not in GGUF under a name of its own */
-    const char *hf;       /* model_type */
-    const char *hf_class; /* entries of `architectures`, looked at when model_type is not known; may be NULL */
-    const char *hf_base;  /* prefix of tensor names that checkpoints of the bare model leave out: "model." */
+    const char *name; /* as in messages and `nibble info`; the file's name */
+    const char *gguf; /* general.architecture; NULL: not in GGUF under a name of its own */
+    const char *hf;   /* model_type */
+    const char
+        *hf_class;       /* entries of `architectures`, looked at when model_type is not known; may be NULL */
+    const char *hf_base; /* prefix of tensor names that checkpoints of the bare model leave out: "model." */
     norm_kind norm;
     act_kind act;       /* when the configuration does not name one */
     const char *hf_act; /* key that names it; NULL: the usual ones, "": none (always `act`) */
     rope_style rope_hf;
     rope_style rope_gguf; /* Llama's converter permutes q and k so that pairs lie side by side */
     unsigned flags;       /* A_* */
-    int64_t scale_width_layers; /* GGUF: with this many layers attn_scale is 1/sqrt(d_model / n_head); 0: never */
+    int64_t
+        scale_width_layers; /* GGUF: with this many layers attn_scale is 1/sqrt(d_model / n_head); 0: never */
     const arch_tensor *tensors;
     const arch_key *keys;  /* NULL: as the common table */
     const arch_only *only; /* NULL: none */
@@ -136,16 +143,26 @@ typedef struct arch_desc {
 extern const arch_desc *const arch_registry[];
 
 /* Rows that many families share: the names that Llama gave and its followers kept. */
-#define ARCH_LLAMA_EMBED {SLOT_EMBED, "model.embed_tokens"}, {SLOT_ROPE_FREQS, NULL, T_OPTIONAL}
-#define ARCH_LLAMA_HEAD {SLOT_OUT_NORM, "model.norm"}, {SLOT_HEAD, "lm_head"}
+#define ARCH_LLAMA_EMBED                                                                                     \
+    {SLOT_EMBED, "model.embed_tokens"}, {                                                                    \
+        SLOT_ROPE_FREQS, NULL, T_OPTIONAL                                                                    \
+    }
+#define ARCH_LLAMA_HEAD                                                                                      \
+    {SLOT_OUT_NORM, "model.norm"}, {                                                                         \
+        SLOT_HEAD, "lm_head"                                                                                 \
+    }
 #define ARCH_LLAMA_QKVO                                                                                      \
     {SLOT_Q, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},              \
-        {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {SLOT_O, "model.layers.%d.self_attn.o_proj"}
+        {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {                                                      \
+        SLOT_O, "model.layers.%d.self_attn.o_proj"                                                           \
+    }
 #define ARCH_LLAMA_MLP                                                                                       \
-    {SLOT_GATE, "model.layers.%d.mlp.gate_proj"}, {SLOT_UP, "model.layers.%d.mlp.up_proj"},                  \
-        {SLOT_DOWN, "model.layers.%d.mlp.down_proj"}
+    {SLOT_GATE, "model.layers.%d.mlp.gate_proj"}, {SLOT_UP, "model.layers.%d.mlp.up_proj"}, {                \
+        SLOT_DOWN, "model.layers.%d.mlp.down_proj"                                                           \
+    }
 #define ARCH_LLAMA_NORMS                                                                                     \
-    {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},                                                     \
-        {SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm"}
+    {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"}, {                                                   \
+        SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm"                                            \
+    }
 
 #endif

@@ -7,8 +7,8 @@
 /* $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models. Caller frees with mem_free; NULL: out of memory. */
 char *model_folder(void);
 
-/* `name` as a path when there is such a file or folder, else NAME, NAME.gguf in the models folder (letter case
- * ignored). *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked. */
+/* `name` as a path when there is such a file or folder, else NAME, NAME.gguf in the models folder (letter
+ * case ignored). *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked. */
 nib_status model_find(const char *name, char **path, nib_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* model.h - a container read through its architecture descriptor: blocks of weights and their programs.
  *
- * Opening reads headers only (a fraction of a second for any size) and checks every tensor's name, shape and type
- * against what the configuration asks for. Block 0 is the embedding, blocks 1..n_layer the layers, the last one
- * the output head. Read-only afterwards. */
+ * Opening reads headers only (a fraction of a second for any size) and checks every tensor's name, shape and
+ * type against what the configuration asks for. Block 0 is the embedding, blocks 1..n_layer the layers, the
+ * last one the output head. Read-only afterwards. */
 #ifndef NIB_MODEL_MODEL_H
 #define NIB_MODEL_MODEL_H
 
@@ -27,20 +27,22 @@ typedef struct weight_piece {
     int64_t first_row, n_row;
 } weight_piece;
 
-/* One resident matrix or vector: the rows of its pieces, one under the other. So fused projections are split (or
- * split ones fused), and rows that a family interleaves are put in order, while loading; no kernel knows. */
+/* One resident matrix or vector: the rows of its pieces, one under the other. So fused projections are split
+ * (or split ones fused), and rows that a family interleaves are put in order, while loading; no kernel knows.
+ */
 typedef struct weight {
     const char *name; /* slot, as in the descriptor: "q", "attn_norm", ... */
     int64_t n, k;     /* rows (outputs) and columns; a vector is [1, k] in f32 */
     type_id type;     /* of the pieces; all have the same */
     pack_format format;
-    uint64_t bytes;   /* resident, pack_bytes */
+    uint64_t bytes; /* resident, pack_bytes */
     const weight_piece *pieces;
     int n_piece;
     bool vector;      /* norms, biases: resident as f32 */
     bool transposed;  /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
     float add;        /* added to every element of a vector (Gemma's 1 + w in safetensors) */
-    int shared_block; /* >= 0: this weight is weight shared_index of that block (a tied head); no bytes of its own */
+    int shared_block; /* >= 0: this weight is weight shared_index of that block (a tied head); no bytes of its
+                         own */
     int shared_index;
 } weight;
 
@@ -56,8 +58,8 @@ typedef struct block {
 
 typedef struct model model;
 
-/* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the tensor or
- * key with what was expected and found; an unknown architecture lists the known ones. */
+/* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
+ * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
 void model_close(model *m);
 
@@ -75,8 +77,8 @@ uint64_t model_heap_bytes(const model *m);
 uint64_t model_n_param(const model *m);
 
 /* Rotary tables. Frequencies may depend on how long the sequence is (dynamic NTK, longrope): `length` is the
- * number of positions of the whole pass that is being computed, and rows computed in it use its frequencies, as
- * in HF transformers. Writes n_rot/2 inverse frequencies and the factor for cos and sin. */
+ * number of positions of the whole pass that is being computed, and rows computed in it use its frequencies,
+ * as in HF transformers. Writes n_rot/2 inverse frequencies and the factor for cos and sin. */
 int model_n_rope(const model *m);
 int64_t model_rope_dim(const model *m, int table); /* n_rot */
 void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor);

@@ -1,10 +1,11 @@
 /* program.h - a block as a short program: op records over a few named registers.
  *
- * The architecture descriptor and the configuration turn into these rows (10-25 a block); one interpreter walks
- * them on the CPU, and later the same walk records a CUDA graph. Nothing after this point knows an architecture.
- * A register holds one row of floats for each token of the batch: [n_row, width]. Which registers a program
- * uses and how wide each is stands in the program, so that scratch is laid out before the first token.
- * Every op declares the bytes and multiply-adds one row costs: planner, trace and benchmark read these. */
+ * The architecture descriptor and the configuration turn into these rows (10-25 a block); one interpreter
+ * walks them on the CPU, and later the same walk records a CUDA graph. Nothing after this point knows an
+ * architecture. A register holds one row of floats for each token of the batch: [n_row, width]. Which
+ * registers a program uses and how wide each is stands in the program, so that scratch is laid out before the
+ * first token. Every op declares the bytes and multiply-adds one row costs: planner, trace and benchmark read
+ * these. */
 #ifndef NIB_MODEL_PROGRAM_H
 #define NIB_MODEL_PROGRAM_H
 
@@ -31,9 +32,9 @@ typedef enum reg {
 typedef enum op_kind {
     OP_EMBED,     /* out = row `token` of w, times scale */
     OP_EMBED_POS, /* out += row (position + pos_offset) of w */
-    OP_NORM,      /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
-    OP_LINEAR,    /* out = in . w^T + b */
-    OP_ROPE,      /* out = in rotated, head by head */
+    OP_NORM,   /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
+    OP_LINEAR, /* out = in . w^T + b */
+    OP_ROPE,   /* out = in rotated, head by head */
     OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
     OP_ACT,       /* out = act(in) */
     OP_GATE,      /* out = act(in) * in2 */
@@ -45,7 +46,14 @@ typedef enum op_kind {
 } op_kind;
 
 typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
-typedef enum act_kind { ACT_SILU, ACT_GELU /* erf */, ACT_GELU_TANH, ACT_GELU_QUICK, ACT_RELU, ACT_RELU2 } act_kind;
+typedef enum act_kind {
+    ACT_SILU,
+    ACT_GELU /* erf */,
+    ACT_GELU_TANH,
+    ACT_GELU_QUICK,
+    ACT_RELU,
+    ACT_RELU2
+} act_kind;
 typedef enum rope_style {
     ROPE_HALF,       /* pairs (i, i + n_rot/2): GPT-NeoX */
     ROPE_INTERLEAVED /* pairs (2i, 2i + 1): GPT-J */
@@ -81,14 +89,14 @@ typedef struct op {
             act_kind kind;
         } act;
         struct {
-            float value; /* OP_EMBED, OP_ADD, OP_SCALE: factor; OP_CLAMP, OP_SOFTCAP: limit */
+            float value;    /* OP_EMBED, OP_ADD, OP_SCALE: factor; OP_CLAMP, OP_SOFTCAP: limit */
             int64_t offset; /* OP_EMBED_POS */
         } num;
     } u;
     struct {
         uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */
-        uint64_t macs;         /* multiply-adds for one row (attention: for one row and one cached position) */
-        uint64_t act_bytes;    /* activations read and written for one row (attention: KV bytes a position) */
+        uint64_t macs;      /* multiply-adds for one row (attention: for one row and one cached position) */
+        uint64_t act_bytes; /* activations read and written for one row (attention: KV bytes a position) */
     } cost;
 } op;
 

@@ -1,7 +1,8 @@
 /* blocks.h - how the quantised types lie in a file, byte by byte, and the two 16-entry code books.
  *
- * All members are bytes, so a block may start anywhere in memory and the structs have no padding. Half-precision
- * members are little-endian; read them with block_half(). The layouts are those of the GGUF format. */
+ * All members are bytes, so a block may start anywhere in memory and the structs have no padding.
+ * Half-precision members are little-endian; read them with block_half(). The layouts are those of the GGUF
+ * format. */
 #ifndef NIB_QUANT_BLOCKS_H
 #define NIB_QUANT_BLOCKS_H
 

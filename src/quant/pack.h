@@ -7,11 +7,10 @@
  *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
  *        w = scale * value + min          with `asym`
  *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4), what
- *    `table` has for it. Multiplied with 8-bit activations. Nothing is rounded on the way: pack_read_row gives
- *    the bits that the file type's own dequantiser gives.
- * PACK_TILE pads n to 16 rows and k to 64 with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a
- * row may be short.
- * Packing works on 16 rows at a time, so that a loader needs staging for one panel only. */
+ *    `table` has for it. Multiplied with 8-bit activations. Nothing is rounded on the way: pack_read_row
+ * gives the bits that the file type's own dequantiser gives. PACK_TILE pads n to 16 rows and k to 64 with
+ * zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short. Packing works on 16 rows
+ * at a time, so that a loader needs staging for one panel only. */
 #ifndef NIB_QUANT_PACK_H
 #define NIB_QUANT_PACK_H
 

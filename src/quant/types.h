@@ -17,15 +17,15 @@ typedef struct type_info {
     const char *name;
     int block_elems;
     int block_bytes;
-    int gguf;             /* number in GGUF, -1: none */
-    const char *st;       /* name in safetensors, NULL: none */
+    int gguf;       /* number in GGUF, -1: none */
+    const char *st; /* name in safetensors, NULL: none */
     /* n elements (a multiple of block_elems) -> f32; bit-equal to the PyPI package gguf. NULL: none. */
     void (*dequantize)(const void *blocks, float *out, int64_t n);
     /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
     void (*quantize)(const float *in, void *blocks, int64_t n);
 } type_info;
 
-const type_info *type_get(type_id id);       /* never NULL for id < TYPE_COUNT */
+const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
 bool type_from_gguf(uint32_t number, type_id *out);
 bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);

@@ -15,11 +15,11 @@ nib_status template_parse(const char *source, size_t n_byte, template **out, nib
 void template_free(template *t);
 
 /* Renders with the members of `variables` (a JSON object: messages, tools, bos_token, eos_token,
- * add_generation_prompt, ...) as global variables. strftime_now uses `now` (seconds since 1970, UTC) so that a
- * test is repeatable. *text is NUL-terminated; caller frees with mem_free. Whitespace as chat templates are
+ * add_generation_prompt, ...) as global variables. strftime_now uses `now` (seconds since 1970, UTC) so that
+ * a test is repeatable. *text is NUL-terminated; caller frees with mem_free. Whitespace as chat templates are
  * rendered by transformers: trim_blocks and lstrip_blocks on, the trailing newline of the source dropped;
  * tojson as Python's json.dumps(ensure_ascii=False). */
-nib_status template_render(const template *t, const json_t *variables, int64_t now, char **text, size_t *n_byte,
-                           nib_error *err);
+nib_status template_render(const template *t, const json_t *variables, int64_t now, char **text,
+                           size_t *n_byte, nib_error *err);
 
 #endif

@@ -9,10 +9,11 @@
 
 typedef struct tokenizer tokenizer;
 
-/* NIB_E_NOTFOUND when the checkpoint has no tokenizer; NIB_E_MODEL when it is damaged or of an unknown kind (the
- * message names it). */
+/* NIB_E_NOTFOUND when the checkpoint has no tokenizer; NIB_E_MODEL when it is damaged or of an unknown kind
+ * (the message names it). */
 nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err);
-/* From one tokenizer.json's text, for tests and fuzzing; config may be NULL (tokenizer_config.json's text). */
+/* From one tokenizer.json's text, for tests and fuzzing; config may be NULL (tokenizer_config.json's text).
+ */
 nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
                                tokenizer **out, nib_error *err);
 void tokenizer_close(tokenizer *t);
@@ -25,11 +26,11 @@ typedef struct token_list { /* caller's storage; zero it first; data freed by to
 } token_list;
 void token_list_clear(token_list *l);
 
-/* Appends to *out. Invalid UTF-8 goes byte by byte where the vocabulary can. Linear time in n_byte (n log n at
- * worst), also without a space. With TOKENIZE_BOS a BOS is not doubled when the text itself begins with one
- * that was parsed as special. */
-nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags, token_list *out,
-                            nib_error *err);
+/* Appends to *out. Invalid UTF-8 goes byte by byte where the vocabulary can. Linear time in n_byte (n log n
+ * at worst), also without a space. With TOKENIZE_BOS a BOS is not doubled when the text itself begins with
+ * one that was parsed as special. */
+nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
+                            token_list *out, nib_error *err);
 
 /* Streaming decode: state holds bytes of an unfinished character and whether a leading space is to go. */
 typedef struct decode_state {
@@ -52,7 +53,7 @@ nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_bu
 
 int32_t tokenizer_n_vocab(const tokenizer *t);
 const char *tokenizer_piece(const tokenizer *t, int32_t token, size_t *n_byte); /* as in the vocabulary */
-int32_t tokenizer_bos(const tokenizer *t); /* -1: none */
+int32_t tokenizer_bos(const tokenizer *t);                                      /* -1: none */
 int32_t tokenizer_eos(const tokenizer *t);
 bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);

@@ -15,7 +15,7 @@ void ledger_close(ledger *l);
 /* Charges n bytes; NIB_E_NOFIT names the owner, what was asked, what is free, and what cap would do. */
 nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
 void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte);
-uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */
+uint64_t ledger_free(const ledger *l, int tier);        /* under the cap; NIB_AUTO without one */
 void ledger_plan(ledger *l, int tier, uint64_t n_byte); /* what the engine says it will use at its peak */
 void ledger_report(const ledger *l, nib_memory *out);   /* also reads VmHWM */
 

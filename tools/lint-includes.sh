@@ -1,0 +1,87 @@
+#!/bin/sh
+# Two rules that no compiler checks:
+#  - a room (folder under src/) includes itself and rooms below it only; the order stands here, lowest first, and in
+#    docs/architecture.md with its reasons;
+#  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
+# lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
+set -u
+cd "${1:-.}" || exit 2
+ROOMS='base quant formats text model arch kernels tiers profile plan run cluster server cli'
+
+bad=0
+say() {
+    printf '%s\n' "$1" >&2
+    bad=1
+}
+
+level() {
+    n=0
+    for room in $ROOMS; do
+        [ "$room" = "$1" ] && { echo $n; return; }
+        n=$((n + 1))
+    done
+    echo -1
+}
+
+for folder in src/*/; do
+    room=$(basename "$folder")
+    own=$(level "$room")
+    [ "$own" -ge 0 ] || say "src/$room: not in the order of the rooms (tools/lint-includes.sh)"
+    includes=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$folder" --include='*.[ch]' --include='*.def')
+    other_rooms=$(printf '%s\n' "$includes" | sed -n 's/.*"\([a-z0-9_]*\)\/.*/\1/p' | sort -u)
+    for other in $other_rooms; do
+        theirs=$(level "$other")
+        if [ "$theirs" -lt 0 ] || [ "$theirs" -gt "$own" ]; then
+            say "$(printf '%s\n' "$includes" | grep "\"$other/")"
+            say "  a file of $room may not include one of $other, which is above it"
+        fi
+    done
+    # Every include names its room, so that the check above sees all of them; nib.h is for everybody.
+    stray=$(printf '%s\n' "$includes" | grep -vE '"([a-z0-9_]+/.*|nib\.h)"' | grep .)
+    [ -z "$stray" ] || say "$stray
+  include a header by its path under src/"
+done
+
+# Comments and strings may mention what code may not call: both are blanked first. Lines keep their numbers.
+strip() {
+    awk '
+        {
+            line = ""
+            for (i = 1; i <= length($0); i++) {
+                two = substr($0, i, 2)
+                one = substr($0, i, 1)
+                if (comment) {
+                    if (two == "*/") { comment = 0; i++ }
+                } else if (string != "") {
+                    if (one == "\\") i++
+                    else if (one == string) string = ""
+                } else if (two == "/*") { comment = 1; i++ }
+                else if (two == "//") break
+                else if (one == "\"" || one == "\047") { string = one; line = line " " }
+                else line = line one
+            }
+            string = ""
+            print line
+        }' "$1"
+}
+
+forbid() { # FILE REGEX REASON
+    hits=$(strip "$1" | grep -nE "$2" | sed "s|^|$1:|")
+    [ -z "$hits" ] || say "$hits
+  $3"
+}
+
+for file in $(find src -name '*.[ch]' ! -path 'src/cli/*' | sort); do
+    forbid "$file" '(^|[^a-zA-Z0-9_.>])(exit|_exit|_Exit|quick_exit|abort|printf|vprintf|puts|putchar|perror|system|setlocale)[[:space:]]*\(' \
+        'the library never exits, aborts or prints'
+    forbid "$file" '(^|[^a-zA-Z0-9_.>])(stdout|stderr)([^a-zA-Z0-9_]|$)' 'the library never prints'
+    case $file in
+    src/base/mem.c) ;;
+    *) forbid "$file" '(^|[^a-zA-Z0-9_.>])(malloc|calloc|realloc|reallocarray|strdup|strndup|asprintf|vasprintf|posix_memalign|aligned_alloc|mmap)[[:space:]]*\(' \
+        'heap memory goes through base/mem.h' ;;
+    esac
+done
+unfinished=$(grep -rnE 'TODO|FIXME|XXX' src include tests/*.c tests/support tests/fuzz tools examples Makefile 2>/dev/null | grep -v lint-includes)
+[ -z "$unfinished" ] || say "$unfinished
+  finish it, or leave it out"
+exit $bad

@@ -1,0 +1,69 @@
+#!/bin/sh
+# make lint: formatting, what compilers leave out (clang-tidy, cppcheck), the order of the rooms, shell scripts.
+# Every check runs, so that one call shows everything. Formatting depends on the version of clang-format; the one of
+# Debian 12 (14) decides.
+set -u
+LC_ALL=C
+export LC_ALL
+jobs=${JOBS:-$(nproc)}
+FLAGS="-std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itests"
+bad=0
+check() {
+    what=$1
+    shift
+    if "$@"; then
+        echo "lint: $what: ok"
+    else
+        echo "lint: $what: FAILED"
+        bad=1
+    fi
+}
+
+formatting() {
+    find include src tests bench examples -name '*.[ch]' 2>/dev/null | sort |
+        xargs "${CLANG_FORMAT:-clang-format}" --dry-run -Werror 2>&1 | head -60 | grep . && return 1
+    return 0
+}
+
+# A kernel folder is compiled with its own flags, which the Makefile has: take them from there.
+tidy_one() {
+    for file in "$@"; do
+        isa=$(basename "$(dirname "$file")")
+        more=
+        case $file in
+        src/kernels/cpu/*) more=$(sed -n "s/^ISA_$isa *:= *//p" Makefile) ;;
+        esac
+        # shellcheck disable=SC2086 # flags are words
+        clang-tidy --quiet "$file" -- $FLAGS $more 2>&1 |
+            grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && return 1
+    done
+    return 0
+}
+[ "${1:-}" = --tidy ] && { shift; tidy_one "$@"; exit; }
+
+tidy() {
+    find src -name '*.c' | sort | xargs -P "$jobs" -n 4 sh "$0" --tidy
+}
+
+cppchecks() {
+    # shellcheck disable=SC2086
+    cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,portability,performance --inline-suppr \
+        --error-exitcode=1 -Iinclude -Isrc -D_GNU_SOURCE --suppress=missingIncludeSystem \
+        --suppress=internalAstError --suppress=unknownMacro --suppress=invalidFunctionArg src 2>&1
+}
+
+scripts() {
+    for script in tools/*.sh tests/*.sh .ci/run; do
+        [ -f "$script" ] || continue
+        sh -n "$script" || return 1
+    done
+    command -v shellcheck >/dev/null || return 0
+    find tools tests -name "*.sh" -exec shellcheck -s sh -S warning {} +
+}
+
+check "formatting" formatting
+check "rooms and calls" sh tools/lint-includes.sh
+check "clang-tidy" tidy
+check "cppcheck" cppchecks
+check "shell scripts" scripts
+exit $bad
