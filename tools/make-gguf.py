@@ -3,6 +3,7 @@
 
     tools/make-gguf.py FOLDER OUT.gguf [--type F32|F16|BF16|Q8_0|Q4_0|Q4_1|Q5_0|Q5_1]
     tools/make-gguf.py FOLDER OUT.gguf --compare      loads it with llama_cpp and compares logits
+    tools/make-gguf.py ROOT OUTDIR --list FILE        lines "NAME TYPE FOLDER": OUTDIR/NAME.gguf of ROOT/FOLDER
 
 needs numpy, torch, safetensors and gguf (names of tensors and keys are taken from it). The vocabulary written is
 a dummy one. What a GGUF cannot say (a family that llama.cpp has no architecture for, dynamic rope, Qwen2's window
@@ -30,6 +31,7 @@ ARCH = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"
         "falcon": "falcon", "bloom": "bloom", "mpt": "mpt", "stablelm": "stablelm", "starcoder2": "starcoder2",
         "olmo": "olmo", "olmo2": "olmo2", "granite": "granite", "cohere": "command-r", "cohere2": "cohere2",
         "smollm3": "smollm3", "glm": "chatglm", "glm4": "glm4", "internlm2": "internlm2"}
+NEEDS_HEAD = {"olmo2", "stablelm", "gptneox"}  # llama.cpp does not take the embedding instead
 PERMUTED = {"llama", "mistral", "olmo", "granite", "smollm3", "internlm2"}
 RMS = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3",
        "glm", "glm4", "internlm2"}
@@ -98,7 +100,7 @@ def rewrite(m):
     per_head = {}
     for name, t in m.tensors.items():
         t = t.float()
-        if re.search(r"(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.bias)$", name):
+        if re.search(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.attention\.bias)$", name):
             continue
         if m.kind.startswith("gemma") and "norm" in name:
             t = t + 1
@@ -119,7 +121,11 @@ def rewrite(m):
             t = torch.cat(split_grouped(t, m.n_kv, m.n_head // m.n_kv))
         if name == "lm_head.weight" and m.config.get("tie_word_embeddings"):
             continue
+        if m.kind == "bloom":
+            name = name.removeprefix("transformer.")
         out[name] = t
+    if m.arch in NEEDS_HEAD and not any(n in out for n in ("lm_head.weight", "embed_out.weight")):
+        out["lm_head.weight"] = next(t for n, t in out.items() if re.search(r"embed_(tokens|in)\.weight$", n))
     for name, parts in per_head.items():
         out[name] = torch.stack([parts[i] for i in range(len(parts))])
     return out
@@ -144,7 +150,7 @@ def rope_factors(m):
 
 def metadata(m, w):
     c, a = m.config, m.arch
-    w.add_name(os.path.basename(os.path.abspath(m.folder)))
+    w.add_name("tiny")  # llama.cpp has rules for vocabularies of models with certain names
     w.add_vocab_size(m.n_vocab)
     n_ctx = m.get("max_position_embeddings", "n_positions", "max_seq_len", default=2048)
     w.add_context_length(n_ctx)
@@ -156,7 +162,7 @@ def metadata(m, w):
     w.add_feed_forward_length(ff)
     w.add_head_count(m.n_head)
     w.add_head_count_kv(m.n_kv)
-    eps = m.get("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", default=1e-5)
+    eps = m.get("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", default=1e-6 if m.kind in ("llama", "mistral") else 1e-5)
     (w.add_layer_norm_rms_eps if m.kind in RMS else w.add_layer_norm_eps)(eps)
     if m.get("head_dim") is not None:
         w.add_key_length(m.d_head)
@@ -186,6 +192,8 @@ def rope_scaling(m, w):
         w.add_rope_scaling_type(gguf.RopeScalingType(kind))
         w.add_rope_scaling_factor(m.rope["factor"])
     if kind == "yarn":
+        if m.rope.get("mscale"):
+            raise SystemExit(f"{m.folder}: GGUF has no mscale for {m.arch}")
         w.add_rope_scaling_orig_ctx_len(m.rope["original_max_position_embeddings"])
         for key, add in (("beta_fast", w.add_rope_scaling_yarn_beta_fast), ("beta_slow", w.add_rope_scaling_yarn_beta_slow)):
             if key in m.rope:
@@ -225,8 +233,10 @@ def extras(m, w):
     if m.kind == "gemma2":
         if c.get("query_pre_attn_scalar", m.d_head) != m.d_head:
             raise SystemExit(f"{m.folder}: GGUF's gemma2 scales by the head's width only")
-        w.add_attn_logit_softcapping(c.get("attn_logit_softcapping") or 0.0)
-        w.add_final_logit_softcapping(c.get("final_logit_softcapping") or 0.0)
+        if not c.get("attn_logit_softcapping") or not c.get("final_logit_softcapping"):
+            raise SystemExit(f"{m.folder}: GGUF's gemma2 always has soft caps")
+        w.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+        w.add_final_logit_softcapping(c["final_logit_softcapping"])
     if m.kind == "gemma3_text" and c.get("query_pre_attn_scalar", m.d_head) != m.d_head:
         raise SystemExit(f"{m.folder}: GGUF's gemma3 scales by the head's width only")
     if m.kind == "bloom" and c.get("apply_residual_connection_post_layernorm"):
@@ -297,10 +307,17 @@ def compare(folder, path):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder")
-    p.add_argument("out")
+    p.add_argument("out", help="the file")
     p.add_argument("--type", default="F32", choices=["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
     p.add_argument("--compare", action="store_true")
+    p.add_argument("--list")
     args = p.parse_args()
+    if args.list:
+        with open(args.list, encoding="utf-8") as f:
+            rows = [line.split() for line in f if line.strip() and not line.startswith("#")]
+        for name, kind, folder in rows:
+            convert(os.path.join(args.folder, folder), os.path.join(args.out, name + ".gguf"), kind)
+        return
     convert(args.folder, args.out, args.type)
     if args.compare:
         print(f"{os.path.basename(args.folder):32} relative RMS against llama_cpp {compare(args.folder, args.out):.2e}")
