@@ -69,6 +69,7 @@ FORCE:
 
 # ---- tests ----
 
+$(BUILD)/tests/%.o: CPPFLAGS += -Itests
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #define KLD_SPAN 16.0f /* nats below the row's largest that the codes cover */

@@ -1,0 +1,292 @@
+/* Statuses, messages, escapes, sizes, checked arithmetic, the arena, growth, regions. */
+#include "base/arena.h"
+#include "base/escape.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/status.h"
+#include "support/faults.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void statuses_have_texts_and_exit_codes(void **state) {
+    (void)state;
+    assert_string_equal(nib_status_text(NIB_OK), "ok");
+    assert_int_equal(nib_status_exit_code(NIB_E_NOFIT), 3);
+    assert_int_equal(nib_status_exit_code(NIB_E_CANCELLED), 130);
+    assert_non_null(nib_status_text((nib_status)999));
+    assert_int_equal(nib_status_exit_code((nib_status)999), 1);
+    assert_string_equal(nib_version(), NIB_VERSION);
+    nib_free(NULL);
+}
+
+static void fail_fills_the_error(void **state) {
+    (void)state;
+    nib_error err;
+    assert_int_equal(nib_fail(&err, NIB_E_MODEL, "expected %d, found %s", 3, "x\ny\x01"), NIB_E_MODEL);
+    assert_int_equal(err.status, NIB_E_MODEL);
+    assert_string_equal(err.message, "expected 3, found x\\ny\\x01");
+    /* an argument may be the message itself */
+    nib_fail(&err, NIB_E_IO, "again: %s", err.message);
+    assert_string_equal(err.message, "again: expected 3, found x\\ny\\x01");
+    assert_int_equal(nib_fail_prefix(&err, NIB_E_IO, "file.gguf"), NIB_E_IO);
+    assert_string_equal(err.message, "file.gguf: again: expected 3, found x\\ny\\x01");
+    assert_int_equal(nib_fail(NULL, NIB_E_IO, "nobody listens"), NIB_E_IO);
+    assert_int_equal(nib_fail_prefix(NULL, NIB_E_IO, "x"), NIB_E_IO);
+    nib_fail_nomem(&err, 3 << 20, "weights");
+    assert_int_equal(err.status, NIB_E_NOMEM);
+    assert_non_null(strstr(err.message, "3.0 MiB"));
+    nib_fail_errno(&err, "cannot open", "/some/where", 13);
+    assert_int_equal(err.status, NIB_E_IO);
+    assert_non_null(strstr(err.message, "/some/where: cannot open: "));
+}
+
+static void long_messages_are_cut_at_a_character(void **state) {
+    (void)state;
+    nib_error err;
+    char text[2000];
+    for (size_t shift = 0; shift < 4; shift++) {
+        memset(text, 'a', shift);
+        size_t n = shift;
+        for (; n + 3 < sizeof text; n += 3)
+            memcpy(text + n, "\xe2\x82\xac", 3); /* the euro sign */
+        text[n] = 0;
+        nib_fail(&err, NIB_E_IO, "%s", text);
+        size_t length = strlen(err.message);
+        assert_true(length < sizeof err.message && length > sizeof err.message - 4);
+        assert_int_equal((length - shift) % 3, 0);
+        nib_fail_prefix(&err, NIB_E_IO, text); /* a prefix that fills everything */
+        assert_true(strlen(err.message) < sizeof err.message);
+    }
+}
+
+static void escapes_show_what_is_not_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
+        {"plain \xc3\xa9 \xf0\x9f\x98\x80", "plain \xc3\xa9 \xf0\x9f\x98\x80"},
+        {"\x1b[31mred\x7f\t", "\\x1b[31mred\\x7f\\t"},
+        {"bad \xff\xc3", "bad \\xff\\xc3"},
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"}, /* a lone surrogate */
+        {"c1 \xc2\x9b"
+         "31m",
+         "c1 \\x9b31m"},
+        {"", ""},
+    };
+    char out[64];
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        size_t n = escape_line(out, sizeof out, cases[i].in);
+        assert_string_equal(out, cases[i].out);
+        assert_int_equal(n, strlen(out));
+    }
+    assert_int_equal(escape_line(out, 4, "ab\n"), 2); /* an escape is whole or not there */
+    assert_int_equal(escape_line(out, 1, "ab"), 0);
+}
+
+static void take_line(void *user, const char *line) {
+    snprintf(user, 64, "%s", line);
+}
+
+static void log_lines_are_single(void **state) {
+    (void)state;
+    char line[64] = "";
+    logger log = {take_line, line};
+    log_line(&log, "slow path: %s", "a\nb");
+    assert_string_equal(line, "slow path: a\\nb");
+    log_line(NULL, "nobody");
+    log_line(&(logger){NULL, NULL}, "nobody");
+}
+
+static void sizes_are_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {
+        {"0", 0},
+        {"100000", 100000},
+        {"512M", 512u << 20},
+        {"2G", 2ull << 30},
+        {"1.5GiB", 3ull << 29},
+        {"1kB", 1000},
+        {"1 KiB", 1024},
+        {"0.5k", 512},
+        {"3TB", 3000000000000ull},
+        {"16b", 16},
+        {"72m", 72u << 20},
+        {"1.25MB", 1250000},
+        {"auto", UINT64_MAX},
+        {"18446744073709551614", UINT64_MAX - 1},
+        {"16777215T", 16777215ull << 40},
+        {"0.333333333333K", 341},
+    };
+    static const char *const bad[] = {"",
+                                      "M",
+                                      "-1",
+                                      "+1",
+                                      " 1",
+                                      "1X",
+                                      "1MiBs",
+                                      "1..5G",
+                                      "1.G",
+                                      ".5G",
+                                      "1e3",
+                                      "0x10",
+                                      "18446744073709551615",
+                                      "18446744073709551616",
+                                      "16777216T",
+                                      "1  G",
+                                      "Auto ",
+                                      "1G ",
+                                      "99999999999999999999999"};
+    uint64_t bytes;
+    for (size_t i = 0; i < NUM_COUNT(good); i++) {
+        if (!num_parse_size(good[i].text, &bytes) || bytes != good[i].bytes)
+            fail_msg("\"%s\" gave %llu", good[i].text, (unsigned long long)bytes);
+    }
+    for (size_t i = 0; i < NUM_COUNT(bad); i++)
+        if (num_parse_size(bad[i], &bytes))
+            fail_msg("\"%s\" was taken for %llu", bad[i], (unsigned long long)bytes);
+}
+
+static void sizes_are_shown(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0 B"},
+        {1023, "1023 B"},
+        {1024, "1.0 KiB"},
+        {138412032, "132.0 MiB"},
+        {98362432, "93.8 MiB"},
+        {1048575, "1.0 MiB"},
+        {1048576 - 60, "1023.9 KiB"},
+        {UINT64_MAX, "16.0 EiB"},
+        {1536ull << 40, "1.5 PiB"},
+    };
+    char out[32];
+    for (size_t i = 0; i < NUM_COUNT(cases); i++)
+        assert_string_equal(num_format_size(cases[i].bytes, out), cases[i].text);
+}
+
+static void arithmetic_is_checked(void **state) {
+    (void)state;
+    uint64_t x;
+    assert_true(num_add_u64(1, 2, &x) && x == 3);
+    assert_false(num_add_u64(UINT64_MAX, 1, &x));
+    assert_true(num_mul_u64(1ull << 32, 1ull << 31, &x) && x == 1ull << 63);
+    assert_false(num_mul_u64(1ull << 32, 1ull << 32, &x));
+    assert_int_equal(num_div_up(7, 3), 3);
+    assert_int_equal(num_round_up(576, 64), 576);
+    assert_int_equal(num_round_up(577, 64), 640);
+}
+
+static void arena_gives_zeroed_aligned_memory(void **state) {
+    (void)state;
+    arena a;
+    arena_init(&a);
+    size_t total = 0;
+    for (size_t n = 0; n < 300; n++) {
+        size_t size = n % 50 == 49 ? 3 << 20 : n * 37 % 5000;
+        unsigned char *p = arena_alloc(&a, size);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        for (size_t i = 0; i < size; i += 61)
+            assert_int_equal(p[i], 0);
+        memset(p, 0xaa, size);
+        total += size;
+    }
+    assert_true(a.bytes >= total && a.bytes < total + total / 4 + (2 << 20));
+    assert_string_equal(arena_strndup(&a, "hello", 4), "hell");
+    assert_string_equal(arena_strndup(&a, NULL, 0), "");
+    assert_null(arena_array(&a, SIZE_MAX / 2, 3));
+    assert_null(arena_alloc(&a, SIZE_MAX));
+    fault_arm(FAULT_ALLOC, 1);
+    assert_null(arena_alloc(&a, 5 << 20));
+    fault_arm(FAULT_ALLOC, 0);
+    arena_deinit(&a);
+    assert_int_equal(a.bytes, 0);
+}
+
+static void heap_checks_sizes_and_faults(void **state) {
+    (void)state;
+    assert_null(mem_array(SIZE_MAX / 4, 8));
+    assert_null(mem_calloc(SIZE_MAX / 4, 8));
+    void *p = mem_alloc(0);
+    assert_non_null(p);
+    mem_free(p);
+    p = mem_alloc_aligned(4096, 100);
+    assert_int_equal((uintptr_t)p % 4096, 0);
+    mem_free(p);
+    fault_arm(FAULT_ALLOC, 2);
+    p = mem_alloc(1);
+    assert_non_null(p);
+    assert_null(mem_alloc(1));
+    char *s = mem_strdup("the third one works again");
+    assert_non_null(s);
+    assert_int_equal(fault_count(FAULT_ALLOC), 3);
+    fault_arm(FAULT_ALLOC, 0);
+    mem_free(s);
+    mem_free(p);
+
+    int *array = NULL;
+    size_t cap = 0, grown = 0;
+    for (size_t n = 1; n <= 1000; n++) {
+        size_t before = cap;
+        assert_int_equal(mem_grow((void **)&array, &cap, n, sizeof *array), 0);
+        grown += cap != before;
+        array[n - 1] = (int)n;
+    }
+    assert_true(grown < 12 && array[0] == 1 && array[999] == 1000);
+    size_t kept = cap;
+    assert_int_not_equal(mem_grow((void **)&array, &cap, SIZE_MAX / 2, sizeof *array), 0);
+    assert_int_equal(cap, kept);
+    mem_free(array);
+}
+
+static void regions_are_zeroed_and_page_aligned(void **state) {
+    (void)state;
+    static const size_t sizes[] = {0, 1, 4097, 1 << 20, (16 << 20) + 12345};
+    for (size_t i = 0; i < NUM_COUNT(sizes); i++) {
+        unsigned char *p = mem_map(sizes[i]);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 4096, 0);
+        for (size_t at = 0; at < sizes[i]; at += 4096) {
+            assert_int_equal(p[at], 0);
+            p[at] = 1;
+        }
+        mem_unmap(p, sizes[i]);
+    }
+    mem_unmap(NULL, 5);
+    assert_null(mem_map(SIZE_MAX));
+    fault_arm(FAULT_ALLOC, 1);
+    assert_null(mem_map(4096));
+    fault_arm(FAULT_ALLOC, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statuses_have_texts_and_exit_codes),
+        cmocka_unit_test(fail_fills_the_error),
+        cmocka_unit_test(long_messages_are_cut_at_a_character),
+        cmocka_unit_test(escapes_show_what_is_not_text),
+        cmocka_unit_test(log_lines_are_single),
+        cmocka_unit_test(sizes_are_read),
+        cmocka_unit_test(sizes_are_shown),
+        cmocka_unit_test(arithmetic_is_checked),
+        cmocka_unit_test(arena_gives_zeroed_aligned_memory),
+        cmocka_unit_test(heap_checks_sizes_and_faults),
+        cmocka_unit_test(regions_are_zeroed_and_page_aligned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

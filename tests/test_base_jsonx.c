@@ -1,0 +1,151 @@
+/* JSON from strangers: caps, wide integers, typed look-ups, faults. */
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "support/faults.h"
+#include "support/tempdir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static json_t *parse(const char *text) {
+    json_t *v = NULL;
+    nib_error err = {NIB_OK, ""};
+    if (jsonx_parse(text, strlen(text), &v, &err) != NIB_OK)
+        fail_msg("%s: %s", text, err.message);
+    return v;
+}
+
+static void damaged_text_is_refused_with_a_place(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",       "{",   "[1,",  "{\"a\":1,\"a\":2}", "[1] x", "\"\xff\"",     "{\"a\" 1}",
+        "\"open", "nul", "[01]", "[1e999]",           "\\",    "[\"\\ud800\"]"};
+    for (size_t i = 0; i < NUM_COUNT(bad); i++) {
+        json_t *v = NULL;
+        nib_error err = {NIB_OK, ""};
+        assert_int_equal(jsonx_parse(bad[i], strlen(bad[i]), &v, &err), NIB_E_MODEL);
+        assert_non_null(strstr(err.message, "line 1"));
+        assert_null(v);
+    }
+}
+
+static void nesting_is_capped(void **state) {
+    (void)state;
+    enum { DEEP = 100000 };
+    char *text = malloc(DEEP);
+    memset(text, '[', DEEP);
+    json_t *v = NULL;
+    nib_error err;
+    assert_int_equal(jsonx_parse(text, DEEP, &v, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "levels"));
+    for (size_t i = 0; i < 64; i++)
+        text[64 + i] = ']';
+    assert_int_equal(jsonx_parse(text, 128, &v, &err), NIB_OK);
+    json_decref(v);
+    free(text);
+    json_decref(
+        parse("[\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"]"));
+}
+
+static void integers_beyond_64_bits_become_floats(void **state) {
+    (void)state;
+    json_t *v =
+        parse("{\"most\": 1000000000000000019884624838656, \"s\": \"99999999999999999999\", \"a\": "
+              "[9223372036854775807, -9223372036854775808, 9223372036854775808, -9223372036854775809, 1.5e3, "
+              "12345678901234567890123.25, 1]}");
+    json_t *most = json_object_get(v, "most"), *a = json_object_get(v, "a");
+    assert_true(json_is_real(most) && json_real_value(most) > 0.9e30);
+    assert_string_equal(json_string_value(json_object_get(v, "s")), "99999999999999999999");
+    assert_true(json_integer_value(json_array_get(a, 0)) == INT64_MAX);
+    assert_true(json_integer_value(json_array_get(a, 1)) == INT64_MIN);
+    assert_true(json_is_real(json_array_get(a, 2)) && json_is_real(json_array_get(a, 3)));
+    assert_true(json_real_value(json_array_get(a, 4)) == 1500.0);
+    assert_true(json_is_real(json_array_get(a, 5)) && json_is_integer(json_array_get(a, 6)));
+    int64_t i = 7;
+    assert_int_equal(jsonx_get_i64(v, "most", false, &i, NULL), NIB_E_MODEL);
+    assert_int_equal(i, 7);
+    json_decref(v);
+}
+
+static void look_ups_are_typed(void **state) {
+    (void)state;
+    json_t *v = parse("{\"i\":3,\"f\":2.5,\"whole\":4096.0,\"s\":\"x\",\"b\":true,\"n\":null,\"o\":{}}");
+    int64_t i = -1;
+    double f = -1;
+    bool b = false;
+    const char *s = "as it was";
+    nib_error err;
+    assert_int_equal(jsonx_get_i64(v, "i", true, &i, &err), NIB_OK);
+    assert_int_equal(i, 3);
+    assert_int_equal(jsonx_get_i64(v, "whole", true, &i, &err), NIB_OK);
+    assert_int_equal(i, 4096);
+    assert_int_equal(jsonx_get_f64(v, "i", true, &f, &err), NIB_OK);
+    assert_true(f == 3.0);
+    assert_int_equal(jsonx_get_f64(v, "f", true, &f, &err), NIB_OK);
+    assert_true(f == 2.5);
+    assert_int_equal(jsonx_get_bool(v, "b", true, &b, &err), NIB_OK);
+    assert_true(b);
+    assert_int_equal(jsonx_get_string(v, "n", false, &s, &err), NIB_OK);
+    assert_string_equal(s, "as it was");
+    assert_int_equal(jsonx_get_string(v, "s", true, &s, &err), NIB_OK);
+    assert_string_equal(s, "x");
+
+    assert_int_equal(jsonx_get_i64(v, "f", false, &i, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_get_i64(v, "s", false, &i, &err), NIB_E_MODEL);
+    assert_string_equal(err.message, "\"s\": expected an integer, found a string");
+    assert_int_equal(jsonx_get_bool(v, "i", false, &b, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_get_f64(v, "b", false, &f, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_get_string(v, "o", false, &s, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_get_f64(v, "n", true, &f, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_get_bool(v, "not there", true, &b, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "found nothing"));
+    json_decref(v);
+}
+
+static void files_are_named_in_errors(void **state) {
+    (void)state;
+    json_t *v;
+    nib_error err;
+    const char *path = temp_file("config.json", "{\n \"a\": }", 9);
+    assert_int_equal(jsonx_load(path, 100, &v, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "config.json"));
+    assert_non_null(strstr(err.message, "line 2"));
+    assert_int_equal(jsonx_load(path, 5, &v, &err), NIB_E_MODEL);
+}
+
+static nib_status load_step(void *user, nib_error *err) {
+    json_t *v;
+    NIB_TRY(jsonx_load(user, 1000, &v, err));
+    json_decref(v);
+    return NIB_OK;
+}
+
+static void every_fault_is_reported(void **state) {
+    (void)state;
+    static const char text[] = "{\"a\":[1,2,{\"b\":\"c\"}],\"n\":99999999999999999999}";
+    const char *path = temp_file("faults.json", text, sizeof text - 1);
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    assert_true(fault_sweep(FAULT_ALLOC, 1, load_step, (void *)path) > 5);
+    assert_true(fault_sweep(FAULT_READ, 1, load_step, (void *)path) >= 1);
+    json_set_alloc_funcs(malloc, free);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_text_is_refused_with_a_place),
+        cmocka_unit_test(nesting_is_capped),
+        cmocka_unit_test(integers_beyond_64_bits_become_floats),
+        cmocka_unit_test(look_ups_are_typed),
+        cmocka_unit_test(files_are_named_in_errors),
+        cmocka_unit_test(every_fault_is_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* The pool: every thread runs, barriers hold, work is split without gaps; what the processor is said to have.
+ */
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "support/faults.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <unistd.h>
+
+enum { MOST = 5 };
+
+typedef struct job {
+    int64_t runs[MOST];
+    int64_t stage[MOST]; /* plain memory: only the barriers keep threads from racing */
+    int64_t wrong;
+} job;
+
+static void count_stages(void *arg, int thread, int n_thread, pool *p) {
+    job *j = arg;
+    j->runs[thread]++;
+    for (int64_t s = 1; s <= 20; s++) {
+        j->stage[thread] = s;
+        pool_barrier(p);
+        for (int t = 0; t < n_thread; t++)
+            if (j->stage[t] != s)
+                __atomic_fetch_add(&j->wrong, 1, __ATOMIC_RELAXED);
+        pool_barrier(p);
+    }
+}
+
+static pool *current;
+
+static void stages(void *arg, int thread, int n_thread) {
+    count_stages(arg, thread, n_thread, current);
+}
+
+static void every_thread_runs_and_barriers_hold(void **state) {
+    (void)state;
+    for (int n = 1; n <= MOST; n++) {
+        nib_error err;
+        job j = {0};
+        assert_int_equal(pool_open(n, &current, &err), NIB_OK);
+        assert_int_equal(pool_size(current), n);
+        for (int i = 0; i < 50; i++) {
+            if (i % 25 == 24)
+                usleep(3000); /* the threads have gone to sleep by then */
+            pool_run(current, stages, &j);
+        }
+        for (int t = 0; t < n; t++)
+            assert_int_equal(j.runs[t], 50);
+        assert_int_equal(j.wrong, 0);
+        pool_close(current);
+    }
+    pool_close(NULL);
+}
+
+static void add_part(void *arg, int thread, int n_thread) {
+    int64_t *sums = arg, begin, end;
+    pool_split(1000, 1, thread, n_thread, &begin, &end);
+    sums[thread] = 0;
+    for (int64_t i = begin; i < end; i++)
+        sums[thread] += i;
+}
+
+static void results_are_there_when_run_returns(void **state) {
+    (void)state;
+    assert_int_equal(pool_open(3, &current, NULL), NIB_OK);
+    for (int i = 0; i < 500; i++) {
+        int64_t sums[3] = {0};
+        pool_run(current, add_part, sums);
+        assert_int_equal(sums[0] + sums[1] + sums[2], 999 * 1000 / 2);
+    }
+    pool_close(current);
+}
+
+static nib_status open_step(void *user, nib_error *err) {
+    (void)user;
+    pool *p;
+    NIB_TRY(pool_open(3, &p, err));
+    pool_close(p);
+    return NIB_OK;
+}
+
+static void opening_fails_cleanly(void **state) {
+    (void)state;
+    pool *p = NULL;
+    nib_error err;
+    assert_int_equal(pool_open(0, &p, &err), NIB_E_USAGE);
+    assert_int_equal(pool_open(-4, &p, &err), NIB_E_USAGE);
+    assert_int_equal(pool_open(1 << 20, &p, &err), NIB_E_USAGE);
+    assert_null(p);
+    assert_true(fault_sweep(FAULT_ALLOC, 1, open_step, NULL) >= 2);
+}
+
+static void splits_cover_everything_once(void **state) {
+    (void)state;
+    static const int64_t counts[] = {0, 1, 15, 16, 17, 100, 576, 49152, INT64_C(1) << 40};
+    static const int64_t units[] = {1, 16, 64};
+    for (size_t c = 0; c < NUM_COUNT(counts); c++)
+        for (size_t u = 0; u < NUM_COUNT(units); u++)
+            for (int n = 1; n <= 33; n++) {
+                int64_t at = 0, most = 0, least = INT64_MAX;
+                for (int t = 0; t < n; t++) {
+                    int64_t begin, end;
+                    pool_split(counts[c], units[u], t, n, &begin, &end);
+                    assert_true(begin == at && end >= begin);
+                    assert_true(begin % units[u] == 0 || begin == counts[c]);
+                    at = end;
+                    most = NUM_MAX(most, end - begin);
+                    least = NUM_MIN(least, end - begin);
+                }
+                assert_true(at == counts[c]);
+                assert_true(most - least < 2 * units[u]); /* fair to one unit */
+            }
+}
+
+static void the_machine_is_described(void **state) {
+    (void)state;
+    const cpu_features *f = cpu_get();
+    assert_true(thread_physical_cores() >= 1);
+    assert_true(strlen(cpu_model_name()) > 0);
+    assert_ptr_equal(f, cpu_get());
+    /* what needs wider registers needs the system's leave for narrower ones too */
+    assert_true(!f->avx512 || f->avx2);
+    assert_true(!f->avx512_vnni || f->avx512);
+#if defined(__x86_64__)
+    assert_int_equal(f->avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    assert_int_equal(f->avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+    assert_int_equal(f->avx512_vnni, __builtin_cpu_supports("avx512vnni") && f->avx512);
+#endif
+    double a = time_now(), b = time_now();
+    assert_true(b >= a && a > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_runs_and_barriers_hold),
+        cmocka_unit_test(results_are_there_when_run_returns),
+        cmocka_unit_test(opening_fails_cleanly),
+        cmocka_unit_test(splits_cover_everything_once),
+        cmocka_unit_test(the_machine_is_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
