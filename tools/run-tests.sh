@@ -91,7 +91,10 @@ pattern=${2:-.}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
 BUILD=$(cd "$build" && pwd) || exit 2
 NIBBLE=$BUILD/nibble
-export TEST_TIMEOUT BUILD NIBBLE
+# As the system's malloc does: a size that a damaged file asks for gives NULL, which the code must take.
+ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=1}
+UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TEST_TIMEOUT BUILD NIBBLE ASAN_OPTIONS UBSAN_OPTIONS
 out=$BUILD/test-logs
 rm -rf "$out"
 mkdir -p "$out"

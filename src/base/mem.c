@@ -36,9 +36,10 @@ void *mem_alloc(size_t n_byte) {
 }
 
 void *mem_calloc(size_t n, size_t each) {
-    if (fault_hit(FAULT_ALLOC))
+    size_t total;
+    if (__builtin_mul_overflow(n, each, &total) || fault_hit(FAULT_ALLOC))
         return NULL;
-    return n && each ? calloc(n, each) : calloc(1, 1);
+    return calloc(1, total ? total : 1);
 }
 
 void *mem_realloc(void *p, size_t n_byte) {
