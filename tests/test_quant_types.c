@@ -104,7 +104,8 @@ static void test_quantize(void **state) {
 /* Inputs the package leaves undefined: nothing may trap, and codes stay codes. */
 static void test_quantize_strange(void **state) {
     (void)state;
-    const float strange[] = {NAN, -NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f, -1e-45f, 0.0f, -0.0f, 1.0f};
+    const float strange[] = {NAN,    -NAN,    INFINITY, -INFINITY, 3e38f, -3e38f,
+                             1e-45f, -1e-45f, 0.0f,     -0.0f,     1.0f};
     for (int id = 0; id < TYPE_COUNT; id++) {
         const type_info *t = type_get((type_id)id);
         if (!t->quantize)
@@ -164,8 +165,8 @@ static void test_half_rounding(void **state) {
 static void test_bf16(void **state) {
     (void)state;
     assert_int_equal(bf16_from_float(1.0f), 0x3f80);
-    assert_int_equal(bf16_from_float(1.00390625f), 0x3f80);  /* a tie, to even */
-    assert_int_equal(bf16_from_float(1.01171875f), 0x3f82);  /* a tie, to even */
+    assert_int_equal(bf16_from_float(1.00390625f), 0x3f80); /* a tie, to even */
+    assert_int_equal(bf16_from_float(1.01171875f), 0x3f82); /* a tie, to even */
     assert_int_equal(bf16_from_float(3.4e38f), 0x7f80);
     assert_true(isnan(bf16_to_float(bf16_from_float(NAN))));
     for (unsigned h = 0; h < 65536; h++) {

@@ -1,17 +1,21 @@
 /* container.h - a model file as named tensors and metadata, whatever the format.
  *
- * A container is opened from a .gguf file (the first shard of a split one pulls in the rest) or a folder with
- * config.json and *.safetensors. Only headers are read; tensor bytes are located, never loaded here. Every
- * count, length, extent, type and nesting depth is checked before use; a lying header is NIB_E_MODEL with the
- * file, what was expected and what was found. Read-only after opening, so any thread may look things up.
- * Strings and arrays handed out live as long as the container.
+ * A container is opened from a .gguf file (the first shard of a split one pulls in the rest), a folder with
+ * config.json and *.safetensors, or one .safetensors file (tensors without metadata). Only headers are read;
+ * tensor bytes are located, never loaded here. Every count, length, extent, type and nesting depth is checked
+ * before use; a lying header is NIB_E_MODEL with the file, what was expected and what was found. Read-only
+ * after opening, so any thread may look things up. Strings and arrays handed out live as long as the
+ * container.
  *
  * Metadata is one flat table for both formats. GGUF keys stand as in the file ("llama.block_count"). A
  * folder's config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor");
  * scalars keep their type, arrays of scalars become arrays, null means absent. When config.json wraps a text
  * model
  * ("text_config": {...}) its members are also found without that prefix. generation_config.json's entries are
- * under "generation.", tokenizer_config.json's under "tokenizer_config.". */
+ * under "generation.", tokenizer_config.json's under "tokenizer_config." (without added_tokens_decoder, which
+ * tokenizer.json repeats; a list of chat templates becomes "tokenizer_config.chat_template" and
+ * "tokenizer_config.chat_template.NAME"; chat_template.jinja stands for the former). Where config.json and
+ * its text_config differ, text_config is right. GGUF arrays of arrays are left out. */
 #ifndef NIB_FORMATS_CONTAINER_H
 #define NIB_FORMATS_CONTAINER_H
 
@@ -82,8 +86,9 @@ const char *container_meta_str(const container *c, const char *key); /* NULL: no
  */
 bool container_meta_is_null(const container *c, const char *key);
 
-/* Drops the metadata's large string arrays (the vocabulary), once the tokenizer has taken what it needs;
- * container_meta on them then gives NULL. Gives the memory back to the system. */
+/* Drops the metadata's large arrays (64 KiB and more: the vocabulary with its scores and merges), once the
+ * tokenizer has taken what it needs; container_meta on them then gives NULL, and meta_value pointers got
+ * earlier are void. Gives the memory back to the system. */
 void container_drop_vocab(container *c);
 
 uint64_t container_heap_bytes(const container *c); /* for the ledger */

@@ -27,7 +27,8 @@ void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]) {
         scale[i] = (int8_t)(((b->scales_l[i / 2] >> (i & 1) * 4 & 15) | (high >> 2 * i & 3) << 4) - 32);
 }
 
-/* Q2_K and Q3_K keep 2 bits a byte apart: byte 32 * c + l holds elements 128 * c + 32 * s + l for s = 0..3. */
+/* Q2_K and Q3_K keep 2 bits a byte apart: byte 32 * c + l holds elements 128 * c + 32 * s + l for s = 0..3.
+ */
 
 void dequantize_q2_k(const void *blocks, float *out, int64_t n) {
     const block_q2_k *b = blocks;
@@ -91,8 +92,8 @@ void dequantize_q5_k(const void *blocks, float *out, int64_t n) {
     }
 }
 
-/* Byte 64 * c + l of ql: elements 128 * c + l (low) and 128 * c + 64 + l (high); byte 32 * c + l of qh: elements
- * 128 * c + 32 * s + l for s = 0..3. */
+/* Byte 64 * c + l of ql: elements 128 * c + l (low) and 128 * c + 64 + l (high); byte 32 * c + l of qh:
+ * elements 128 * c + 32 * s + l for s = 0..3. */
 void dequantize_q6_k(const void *blocks, float *out, int64_t n) {
     const block_q6_k *b = blocks;
     for (int64_t i = 0; i < n / 256; i++, b++, out += 256) {
@@ -103,7 +104,8 @@ void dequantize_q6_k(const void *blocks, float *out, int64_t n) {
             const uint8_t *low = b->ql + c * 64 + in_half % 4 * 16, *high = b->qh + c * 32 + in_half % 2 * 16;
             const int low_shift = in_half / 4 * 4, high_shift = in_half / 2 * 2;
             for (int l = 0; l < 16; l++)
-                out[16 * g + l] = dl * (float)(((low[l] >> low_shift & 15) | (high[l] >> high_shift & 3) << 4) - 32);
+                out[16 * g + l] =
+                    dl * (float)(((low[l] >> low_shift & 15) | (high[l] >> high_shift & 3) << 4) - 32);
         }
     }
 }

@@ -1,6 +1,6 @@
 /* dequant_32.c - the types with blocks of 32 to f32.
- * Every product and sum stands in the order the PyPI package gguf has it, so that results are equal bit by bit;
- * the build's -ffp-contract=off keeps them apart. */
+ * Every product and sum stands in the order the PyPI package gguf has it, so that results are equal bit by
+ * bit; the build's -ffp-contract=off keeps them apart. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 

@@ -19,7 +19,8 @@ float half_to_float(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     const uint32_t magnitude = h & 0x7fffu;
     if (magnitude >= 0x7c00u) /* infinity, or a NaN that comes out quiet with its payload */
-        return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 | (magnitude > 0x7c00u ? 0x400000u : 0));
+        return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 |
+                        (magnitude > 0x7c00u ? 0x400000u : 0));
     if (magnitude >= 0x0400u) /* normal: the exponent's bias goes from 15 to 127 */
         return float_of(sign | ((magnitude << 13) + (112u << 23)));
     /* subnormal or zero: a multiple of 2^-24, which a float holds exactly */
@@ -38,8 +39,8 @@ uint16_t half_from_float(float f) {
         const uint32_t rounded = magnitude + 0x0fffu + (magnitude >> 13 & 1u);
         return (uint16_t)(sign | (rounded - (112u << 23)) >> 13);
     }
-    /* Subnormal: adding 0.5 lets the float unit round to a multiple of 2^-24 (ties to even), which then stands in
-     * the lowest bits. */
+    /* Subnormal: adding 0.5 lets the float unit round to a multiple of 2^-24 (ties to even), which then
+     * stands in the lowest bits. */
     return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u));
 }
 

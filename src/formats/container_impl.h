@@ -1,0 +1,37 @@
+/* container_impl.h - what is inside a container, for the readers of this folder only. */
+#ifndef NIB_FORMATS_CONTAINER_IMPL_H
+#define NIB_FORMATS_CONTAINER_IMPL_H
+
+#include "base/jsonx.h"
+#include "formats/meta.h"
+#include "formats/tensors.h"
+
+struct container {
+    container_kind kind;
+    char *path;
+    const logger *log; /* while opening */
+    file **files;
+    size_t n_file, cap_file;
+    meta_table meta;
+    meta_table nulls; /* keys of a configuration that are null; values unused */
+    tensor_table tensors;
+};
+
+/* Opens one more file of the container; *index is its number. */
+nib_status container_add_file(container *c, const char *path, int *index, nib_error *err);
+
+/* A GGUF file, the first of a split one included, into an empty container whose file 0 it is. */
+nib_status gguf_read(container *c, nib_error *err);
+
+/* A folder with config.json and safetensors. */
+nib_status folder_read(container *c, nib_error *err);
+
+/* The tensors of one safetensors file of the container. */
+nib_status safetensors_read(container *c, int file_index, nib_error *err);
+
+/* Flattens the members of a JSON object into the metadata under prefix ("", "generation."), as container.h
+ * says. `wrapped`: a member "text_config" is a configuration whose members stand without that prefix too. */
+nib_status config_flatten(container *c, const json_t *object, const char *prefix, bool wrapped,
+                          nib_error *err);
+
+#endif

@@ -1,0 +1,230 @@
+/* folder_read.c - a folder as people download it: config.json, the optional side files, and safetensors in
+ * one file or in shards that model.safetensors.index.json lists. */
+#include "formats/container_impl.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIG_MOST = 8 << 20, INDEX_MOST = 32 << 20, TEMPLATE_MOST = 1 << 20 };
+
+/* Path of a member; *exists says whether it is there. */
+static nib_status member_path(const container *c, const char *name, char **path, bool *exists,
+                              nib_error *err) {
+    *path = path_join(c->path, name);
+    if (!*path)
+        return nib_fail_nomem(err, strlen(c->path) + strlen(name), "a path");
+    *exists = path_exists(*path);
+    return NIB_OK;
+}
+
+static nib_status load_config(container *c, const char *path, const char *prefix, bool wrapped,
+                              nib_error *err) {
+    json_t *object;
+    NIB_TRY(jsonx_load(path, CONFIG_MOST, &object, err));
+    nib_status status = json_is_object(object) ? config_flatten(c, object, prefix, wrapped, err)
+                                               : nib_fail(err, NIB_E_MODEL, "expected a JSON object");
+    json_decref(object);
+    return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
+}
+
+static nib_status read_config(container *c, const char *name, const char *prefix, bool required,
+                              nib_error *err) {
+    char *path;
+    bool exists = false;
+    NIB_TRY(member_path(c, name, &path, &exists, err));
+    nib_status status = NIB_OK;
+    if (exists)
+        status = load_config(c, path, prefix, required, err);
+    else if (required)
+        status = nib_fail(err, NIB_E_MODEL, "%s: expected a folder with %s, or a .gguf file", c->path, name);
+    mem_free(path);
+    return status;
+}
+
+/* A template in a file of its own takes the place of the one in tokenizer_config.json. */
+static nib_status read_template(container *c, nib_error *err) {
+    static const char key[] = "tokenizer_config.chat_template";
+    char *path, *source = NULL;
+    bool exists = false;
+    size_t n = 0;
+    NIB_TRY(member_path(c, "chat_template.jinja", &path, &exists, err));
+    nib_status status = exists ? file_read_all(path, TEMPLATE_MOST, &source, &n, err) : NIB_OK;
+    mem_free(path);
+    if (status != NIB_OK || !source)
+        return status;
+    char *text = meta_table_text(&c->meta, n, false);
+    if (text) {
+        memcpy(text, source, n);
+        meta_value value = {.type = META_STRING, .v.s = {text, n}};
+        const meta_entry *there = meta_table_find(&c->meta, key);
+        if (there)
+            c->meta.entries[there - c->meta.entries].value = value;
+        else
+            status = meta_table_add(&c->meta, key, strlen(key), &value, false, err);
+    } else {
+        status = nib_fail_nomem(err, n, "a chat template");
+    }
+    mem_free(source);
+    return status;
+}
+
+static nib_status read_shard(container *c, const char *name, int *index, nib_error *err) {
+    char *path;
+    bool exists = false;
+    NIB_TRY(member_path(c, name, &path, &exists, err));
+    nib_status status =
+        exists ? container_add_file(c, path, index, err)
+               : nib_fail(err, NIB_E_MODEL, "%s: not found; expected the shard that the index names", path);
+    mem_free(path);
+    return status == NIB_OK ? safetensors_read(c, *index, err) : status;
+}
+
+/* A shard lies beside its index: no path that leads elsewhere. */
+static bool plain_name(const char *name) {
+    const char end[] = ".safetensors";
+    const size_t n = strlen(name);
+    return n >= sizeof end && !strchr(name, '/') && name[0] != '.' &&
+           !strcmp(name + n - (sizeof end - 1), end);
+}
+
+/* Opens each shard that weight_map names once; `shards` keeps their numbers by name. */
+static nib_status read_shards(container *c, const json_t *map, meta_table *shards, nib_error *err) {
+    for (void *i = json_object_iter((json_t *)map); i; i = json_object_iter_next((json_t *)map, i)) {
+        const char *tensor = json_object_iter_key(i), *name = json_string_value(json_object_iter_value(i));
+        int index = 0;
+        if (!name || !plain_name(name))
+            return nib_fail(
+                err, NIB_E_MODEL,
+                "weight_map places '%s' in '%s', expected the name of a .safetensors file beside it", tensor,
+                name ? name : "(no text)");
+        if (meta_table_find(shards, name))
+            continue;
+        NIB_TRY(read_shard(c, name, &index, err));
+        const meta_value value = {.type = META_INT, .v.i = index};
+        NIB_TRY(meta_table_add(shards, name, strlen(name), &value, false, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status check_map(const container *c, const json_t *map, const meta_table *shards, nib_error *err) {
+    for (void *i = json_object_iter((json_t *)map); i; i = json_object_iter_next((json_t *)map, i)) {
+        const char *name = json_object_iter_key(i), *shard = json_string_value(json_object_iter_value(i));
+        const container_tensor *t = container_find(c, name);
+        if (!t || t->file != meta_table_find(shards, shard)->value.v.i)
+            return nib_fail(err, NIB_E_MODEL, "weight_map places tensor '%s' in '%s', which does not have it",
+                            name, shard);
+    }
+    return NIB_OK;
+}
+
+static nib_status read_index(container *c, const char *path, nib_error *err) {
+    json_t *index;
+    NIB_TRY(jsonx_load(path, INDEX_MOST, &index, err));
+    const json_t *map = json_object_get(index, "weight_map");
+    meta_table shards;
+    meta_table_init(&shards);
+    nib_status status = json_is_object(map) ? read_shards(c, map, &shards, err)
+                                            : nib_fail(err, NIB_E_MODEL, "expected an object \"weight_map\"");
+    if (status == NIB_OK)
+        status = check_map(c, map, &shards, err);
+    meta_table_deinit(&shards);
+    json_decref(index);
+    return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
+}
+
+/* What else lies in the folder: the first name in order for each ending, and how many there are. */
+enum { FOUND_SAFETENSORS, FOUND_GGUF, FOUND_BIN, FOUND_OTHER, FOUND_N };
+typedef struct found {
+    char name[256];
+    int n;
+} found;
+
+static void note_name(found all[FOUND_N], const char *name) {
+    static const struct {
+        const char *end;
+        int kind;
+    } ends[] = {{".safetensors", FOUND_SAFETENSORS},
+                {".gguf", FOUND_GGUF},
+                {".bin", FOUND_BIN},
+                {".pt", FOUND_BIN},
+                {".pth", FOUND_BIN},
+                {".h5", FOUND_OTHER},
+                {".msgpack", FOUND_OTHER},
+                {".onnx", FOUND_OTHER}};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < NUM_COUNT(ends); i++) {
+        const size_t n_end = strlen(ends[i].end);
+        found *f = &all[ends[i].kind];
+        if (n <= n_end || strcmp(name + n - n_end, ends[i].end) || !strncmp(name, "adapter_", 8))
+            continue;
+        if (!f->n++ || strcmp(name, f->name) < 0)
+            snprintf(f->name, sizeof f->name, "%s", name);
+    }
+}
+
+static nib_status look_around(const char *path, found all[FOUND_N], nib_error *err) {
+    memset(all, 0, FOUND_N * sizeof *all);
+    DIR *folder = opendir(path);
+    if (!folder)
+        return nib_fail_errno(err, "cannot list", path, errno);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        note_name(all, entry->d_name);
+    closedir(folder);
+    return NIB_OK;
+}
+
+/* No weights under the usual names: one safetensors file of another name will do. */
+static nib_status read_other_weights(container *c, nib_error *err) {
+    found all[FOUND_N];
+    int index;
+    NIB_TRY(look_around(c->path, all, err));
+    if (all[FOUND_SAFETENSORS].n == 1) {
+        log_line(c->log, "%s: no model.safetensors, taking %s", c->path, all[FOUND_SAFETENSORS].name);
+        return read_shard(c, all[FOUND_SAFETENSORS].name, &index, err);
+    }
+    static const char want[] = "expected model.safetensors or model.safetensors.index.json";
+    if (all[FOUND_SAFETENSORS].n)
+        return nib_fail(err, NIB_E_MODEL, "%s: %s, found %d other .safetensors files (%s, ...)", c->path,
+                        want, all[FOUND_SAFETENSORS].n, all[FOUND_SAFETENSORS].name);
+    if (all[FOUND_GGUF].n)
+        return nib_fail(err, NIB_E_MODEL, "%s: %s, found %s; give that file instead of the folder", c->path,
+                        want, all[FOUND_GGUF].name);
+    if (all[FOUND_BIN].n)
+        return nib_fail(err, NIB_E_MODEL,
+                        "%s: %s, found only %s, a Python pickle, which can run code and is not read; convert "
+                        "it to safetensors",
+                        c->path, want, all[FOUND_BIN].name);
+    if (all[FOUND_OTHER].n)
+        return nib_fail(err, NIB_E_MODEL, "%s: %s, found only %s, which is not supported", c->path, want,
+                        all[FOUND_OTHER].name);
+    return nib_fail(err, NIB_E_MODEL, "%s: %s, found no weights", c->path, want);
+}
+
+static nib_status read_weights(container *c, nib_error *err) {
+    char *path;
+    bool exists = false;
+    int index;
+    NIB_TRY(member_path(c, "model.safetensors", &path, &exists, err));
+    mem_free(path);
+    if (exists)
+        return read_shard(c, "model.safetensors", &index, err);
+    NIB_TRY(member_path(c, "model.safetensors.index.json", &path, &exists, err));
+    const nib_status status = exists ? read_index(c, path, err) : read_other_weights(c, err);
+    mem_free(path);
+    return status;
+}
+
+nib_status folder_read(container *c, nib_error *err) {
+    c->kind = CONTAINER_SAFETENSORS;
+    NIB_TRY(read_config(c, "config.json", "", true, err));
+    NIB_TRY(read_config(c, "generation_config.json", "generation.", false, err));
+    NIB_TRY(read_config(c, "tokenizer_config.json", "tokenizer_config.", false, err));
+    NIB_TRY(read_template(c, err));
+    return read_weights(c, err);
+}

@@ -1,0 +1,14 @@
+/* gguf_value.h - one typed value of a GGUF header into a metadata table. */
+#ifndef NIB_FORMATS_GGUF_VALUE_H
+#define NIB_FORMATS_GGUF_VALUE_H
+
+#include "formats/cursor.h"
+#include "formats/gguf.h"
+#include "formats/meta.h"
+
+/* Reads the type and the value that follow `key` (which is for messages). *keep is false for an array of
+ * arrays, which nothing needs: it is checked and passed over. The value's storage belongs to the table. */
+nib_status gguf_value_read(cursor *at, const char *key, meta_table *table, meta_value *out, bool *large,
+                           bool *keep, nib_error *err);
+
+#endif

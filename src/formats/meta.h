@@ -1,0 +1,59 @@
+/* meta.h - the metadata table behind container_meta: a flat, hashed list of keys with typed values.
+ *
+ * The table owns every byte of its values. What is small lies in an arena; large arrays (a vocabulary) lie in
+ * mappings of their own, so that meta_table_drop_large can give them back to the system. Not thread-safe
+ * while it is filled; read-only afterwards. */
+#ifndef NIB_FORMATS_META_H
+#define NIB_FORMATS_META_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "formats/container.h"
+
+enum { META_MOST_KEYS = 1 << 20 };
+
+typedef struct meta_entry {
+    const char *key;
+    meta_value value;
+    bool large; /* the value lies in a mapping */
+} meta_entry;
+
+typedef struct meta_region {
+    void *data;
+    size_t n_byte;
+} meta_region;
+
+typedef struct meta_table {
+    meta_entry *entries;
+    size_t n, cap;
+    uint32_t *index; /* entry numbers by hash, open addressing; UINT32_MAX: free */
+    size_t n_slot;   /* a power of two, at least twice n */
+    uint64_t seed;
+    arena small;
+    meta_region *regions;
+    size_t n_region, cap_region;
+    char *text; /* what is left of the newest mapping for text */
+    size_t n_text;
+} meta_table;
+
+void meta_table_init(meta_table *t);
+void meta_table_deinit(meta_table *t);
+
+/* Copies the key; the value's strings and arrays must come from the two functions below. A key that is there
+ * already, or holds a NUL, is NIB_E_MODEL. */
+nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const meta_value *value, bool large,
+                          nib_error *err);
+const meta_entry *meta_table_find(const meta_table *t, const char *key); /* NULL: not there */
+
+/* Storage for n elements of an array; *large says whether it became a mapping. NULL: out of memory. */
+void *meta_table_array(meta_table *t, size_t n, size_t each, bool *large);
+/* Storage for n bytes of text and a NUL, which is set; `large` as its array said. NULL: out of memory. */
+char *meta_table_text(meta_table *t, size_t n_byte, bool large);
+
+void meta_table_drop_large(meta_table *t);
+uint64_t meta_table_bytes(const meta_table *t);
+
+/* A seed for hash tables that a file cannot know, so that it cannot make its names collide. */
+uint64_t meta_seed(void);
+
+#endif

@@ -1,0 +1,46 @@
+/* tensors.h - the tensor table behind container_find: hashed by name, every extent checked against its file.
+ * Not thread-safe while it is filled; read-only afterwards. */
+#ifndef NIB_FORMATS_TENSORS_H
+#define NIB_FORMATS_TENSORS_H
+
+#include "base/arena.h"
+#include "formats/container.h"
+
+enum {
+    TENSORS_MOST = 1 << 20,  /* the largest published mixture of experts has about 0.2 million */
+    TENSOR_MOST_NAME = 4096, /* bytes */
+    TENSOR_MOST_DIM = 8
+};
+
+typedef struct tensor_table {
+    container_tensor *all;
+    size_t n, cap;
+    uint32_t *index; /* as in meta_table */
+    size_t n_slot;
+    uint64_t seed;
+    arena names;
+} tensor_table;
+
+void tensor_table_init(tensor_table *t);
+void tensor_table_deinit(tensor_table *t);
+
+/* Adds one tensor: copies the name and works out its bytes (name and bytes of *tensor are not read); the
+ * offset still counts from wherever the format says. An unusable shape, or a name that is empty, holds a NUL
+ * or stands there already, is NIB_E_MODEL. */
+nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, const container_tensor *tensor,
+                            nib_error *err);
+/* Makes the offsets of the tensors from `first` on absolute: they counted from data_begin. An extent that is
+ * not over at data_end is NIB_E_MODEL. */
+nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin, uint64_t data_end,
+                              nib_error *err);
+const container_tensor *tensor_table_find(const tensor_table *t, const char *name); /* NULL: not there */
+
+/* After the last add: no two tensors may share bytes of a file. */
+nib_status tensor_table_check_overlap(const tensor_table *t, nib_error *err);
+
+/* "[2, 3]"; out holds at least 200 bytes; returns out. */
+const char *tensor_shape_text(const container_tensor *t, char *out);
+
+uint64_t tensor_table_bytes(const tensor_table *t);
+
+#endif
