@@ -1,0 +1,102 @@
+/* kernels.c - filling the op table for this processor, and what the ops' memory needs. */
+#include "kernels/kernels.h"
+
+#include "base/num.h"
+#include "kernels/act8.h"
+#include "kernels/kv_layout.h"
+#include "kernels/registry.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ISA = 16, LINEAR_SCRATCH = 64 * 1024 };
+
+static struct {
+    const kernel_isa *rows[MAX_ISA]; /* those that can run here, by rank */
+    kernel_table tables[MAX_ISA];
+    int n, chosen;
+} known;
+static pthread_once_t known_once = PTHREAD_ONCE_INIT;
+
+static bool feature(const char *name) {
+    const cpu_features *cpu = cpu_get();
+#define CPU_X(field, spelled)                                                                                \
+    if (!strcmp(name, spelled))                                                                              \
+        return cpu->field;
+    CPU_FEATURES(CPU_X)
+#undef CPU_X
+    return false;
+}
+
+static bool can_run(const kernel_isa *isa) {
+    for (size_t i = 0; i < NUM_COUNT(isa->needs) && isa->needs[i]; i++)
+        if (!feature(isa->needs[i]))
+            return false;
+    return true;
+}
+
+static void find_tables(void) {
+    for (int i = 0; kernel_isas[i] && known.n < MAX_ISA; i++) {
+        if (!can_run(kernel_isas[i]))
+            continue;
+        int at = known.n++;
+        for (; at > 0 && known.rows[at - 1]->rank > kernel_isas[i]->rank; at--)
+            known.rows[at] = known.rows[at - 1];
+        known.rows[at] = kernel_isas[i];
+    }
+    kernel_table table = {0};
+    for (int i = 0; i < known.n; i++) {
+        known.rows[i]->install(&table);
+        table.isa = known.rows[i]->name;
+        known.tables[i] = table;
+    }
+    known.chosen = known.n - 1;
+    const char *wanted = getenv("NIBBLE_ISA");
+    for (int i = 0; wanted && i < known.n; i++)
+        if (!strcmp(known.rows[i]->name, wanted))
+            known.chosen = i;
+}
+
+const kernel_table *kernels_table(void) {
+    pthread_once(&known_once, find_tables);
+    return &known.tables[known.chosen];
+}
+
+const kernel_table *kernels_table_for(const char *isa) {
+    pthread_once(&known_once, find_tables);
+    for (int i = 0; i < known.n; i++)
+        if (!strcmp(known.rows[i]->name, isa))
+            return &known.tables[i];
+    return NULL;
+}
+
+const char *kernels_isa_at(int i) {
+    pthread_once(&known_once, find_tables);
+    return i >= 0 && i < known.n ? known.rows[i]->name : NULL;
+}
+
+size_t act8_row_bytes(int64_t k) {
+    const int64_t pad = act8_pad(k);
+    return (size_t)num_round_up(pad + pad / ACT8_GROUP * 8 + pad / ACT8_SUM * 8, 64);
+}
+
+size_t linear_scratch_bytes(void) {
+    return LINEAR_SCRATCH;
+}
+
+size_t attend_scratch_bytes(int64_t d_head) {
+    const int64_t each = ATTEND_KV + num_round_up(d_head, KV_LANES) + d_head;
+    return (size_t)num_round_up(each * ATTEND_PAIRS * (int64_t)sizeof(float), 64);
+}
+
+bool kv_bytes(type_id type, int64_t n_ctx, int64_t n_kv_head, int64_t d_head, uint64_t *bytes) {
+    if (n_ctx < 0 || n_ctx > INT64_MAX - KV_LANES || n_kv_head < 0 || d_head < 0)
+        return false;
+    uint64_t n = (uint64_t)kv_blocks(n_ctx) * KV_LANES;
+    if (!num_mul_u64(n, (uint64_t)n_kv_head, &n) || !num_mul_u64(n, (uint64_t)d_head, &n) ||
+        !num_mul_u64(n, type == TYPE_F16 ? 2 : 4, &n) || n > INT64_MAX)
+        return false;
+    *bytes = n;
+    return true;
+}

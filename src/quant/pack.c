@@ -1,0 +1,172 @@
+/* pack.c - file rows into resident panels, and back for look-ups and tests.
+ *
+ * A panel is packed in chunks of 256 of K: the 16 rows' blocks become one code a byte, the 16 x 256 bytes are
+ * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it stays
+ * in the first-level cache; the destination is written once, in order. */
+#include "quant/pack.h"
+
+#include "base/num.h"
+#include "quant/pack_codes.h"
+#include "quant/tile.h"
+
+#include <string.h>
+
+enum { QUADS = PACK_CHUNK / 4, TILE_QUADS = TILE_K / 4 };
+
+typedef struct chunk {
+    uint8_t codes[PACK_PANEL][PACK_CHUNK];
+    uint32_t lines[QUADS][PACK_PANEL];
+} chunk;
+
+static type_id rows_type(type_id file_type) {
+    switch (file_type) {
+    case TYPE_F8_E4M3: return TYPE_BF16;
+    case TYPE_F64: return TYPE_F32;
+    default: return file_type;
+    }
+}
+
+bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
+    const type_info *info = type_get(file_type);
+    if (!info || !info->dequantize || k <= 0 || k % info->block_elems)
+        return false;
+    const pack_reader *reader = pack_reader_for(file_type);
+    if (reader) {
+        *out = reader->format;
+        return true;
+    }
+    if (info->block_elems != 1)
+        return false;
+    *out = (pack_format){.layout = PACK_ROWS, .type = (uint8_t)rows_type(file_type)};
+    return true;
+}
+
+static int64_t row_bytes(const pack_format *f, int64_t k) {
+    return rows_stride(k) * type_get((type_id)f->type)->block_bytes;
+}
+
+bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes) {
+    if (n < 0 || k < 0 || k > INT64_C(1) << 40) /* below this, bytes of a panel cannot overflow */
+        return false;
+    bool tile = f->layout == PACK_TILE;
+    uint64_t each = (uint64_t)(tile ? tile_panel_bytes(f, k) : row_bytes(f, k));
+    uint64_t count = tile ? (uint64_t)n / PACK_PANEL + (n % PACK_PANEL != 0) : (uint64_t)n;
+    if (!num_mul_u64(each, count, bytes) || !num_add_u64(*bytes, TILE_LINE - 1, bytes))
+        return false;
+    *bytes &= ~(uint64_t)(TILE_LINE - 1);
+    return true;
+}
+
+size_t pack_scratch_bytes(const pack_format *f, int64_t k) {
+    if (f->layout == PACK_TILE)
+        return sizeof(chunk);
+    return (size_t)k * sizeof(float);
+}
+
+/* ---- PACK_ROWS ---- */
+
+static void pack_float_row(const pack_format *f, type_id file_type, const void *row, int64_t k, void *dst,
+                           float *scratch) {
+    size_t each = (size_t)type_get((type_id)f->type)->block_bytes;
+    if (file_type == (type_id)f->type) {
+        memcpy(dst, row, (size_t)k * each);
+    } else {
+        type_get(file_type)->dequantize(row, scratch, k);
+        if (f->type == TYPE_F32) {
+            memcpy(dst, scratch, (size_t)k * sizeof(float));
+        } else {
+            for (int64_t i = 0; i < k; i++) {
+                uint16_t h = bf16_from_float(scratch[i]);
+                memcpy((uint8_t *)dst + 2 * i, &h, 2);
+            }
+        }
+    }
+    memset((uint8_t *)dst + (size_t)k * each, 0, (size_t)row_bytes(f, k) - (size_t)k * each);
+}
+
+/* ---- PACK_TILE ---- */
+
+static void transpose_quads(chunk *c) {
+    for (int q = 0; q < QUADS; q++)
+        for (int r = 0; r < PACK_PANEL; r++)
+            memcpy(&c->lines[q][r], &c->codes[r][4 * q], 4);
+}
+
+/* Folds a tile's 16 lines into the 2w lines of a part that holds code bits [low, low + w). */
+static inline void fold_part(const uint32_t (*restrict lines)[PACK_PANEL], uint32_t *restrict out, int w, int low) {
+    const uint32_t mask = 0x01010101u * ((1u << w) - 1);
+    for (int l = 0; l < 2 * w; l++)
+        for (int r = 0; r < PACK_PANEL; r++) {
+            uint32_t v = 0;
+            for (int f = 0; f < 8 / w; f++)
+                v |= (lines[l + 2 * w * f][r] >> low & mask) << f * w;
+            out[l * PACK_PANEL + r] = v;
+        }
+}
+
+static void fold_tile(const uint32_t (*lines)[PACK_PANEL], int bits, uint8_t *dst) {
+    int low = bits;
+    for (const uint8_t *w = TILE_PART[bits]; low > 0; w++) {
+        low -= *w;
+        uint32_t *out = (uint32_t *)(void *)dst;
+        switch (*w) { /* a constant width each, so that the loops unroll */
+        case 1: fold_part(lines, out, 1, low); break;
+        case 2: fold_part(lines, out, 2, low); break;
+        case 4: fold_part(lines, out, 4, low); break;
+        default: memcpy(out, lines, TILE_QUADS * sizeof *lines); break;
+        }
+        dst += 2 * *w * TILE_LINE;
+    }
+}
+
+static pack_sink sink_at(const pack_format *f, uint8_t *scales, int64_t chunk_index, int row) {
+    int64_t step = tile_scale_step_bytes(f);
+    int pair = f->asym ? 2 * PACK_PANEL : PACK_PANEL;
+    pack_sink s = {NULL, NULL, pair};
+    if (f->scale == PACK_SCALE_SUPER) {
+        uint8_t *at = scales + chunk_index * step;
+        s.wide = (uint16_t *)(void *)at + row;
+        s.narrow = at + 2 * pair + row;
+    } else {
+        uint8_t *at = scales + chunk_index * (PACK_CHUNK / f->group) * step;
+        s.wide = (uint16_t *)(void *)at + row;
+        s.narrow = at + row;
+    }
+    return s;
+}
+
+static void pack_tile_panel(const pack_reader *reader, const pack_format *f, int64_t k, int n_row,
+                            const void *const *rows, uint8_t *panel, chunk *c) {
+    const int64_t n_tile = tile_count(k), tile_bytes = tile_code_bytes(f);
+    uint8_t *scales = panel + n_tile * tile_bytes;
+    const int block_bytes = type_get(reader->type)->block_bytes;
+    memset(scales, 0, (size_t)tile_scale_bytes(f, k));
+    if (n_row < PACK_PANEL || k % PACK_CHUNK)
+        memset(c->codes, 0, sizeof c->codes);
+    for (int64_t at = 0, i = 0; at < k; at += PACK_CHUNK, i++) {
+        const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
+        for (int r = 0; r < n_row; r++) {
+            pack_sink sink = sink_at(f, scales, i, r);
+            const uint8_t *blocks = (const uint8_t *)rows[r] + at / reader->block_elems * block_bytes;
+            reader->read(blocks, len / reader->block_elems, c->codes[r], &sink);
+            if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
+                memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
+        }
+        transpose_quads(c);
+        for (int t = 0; t * TILE_K < len; t++)
+            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits,
+                      panel + (at / TILE_K + t) * tile_bytes);
+    }
+}
+
+void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
+                const void *const *rows, void *dst, void *scratch) {
+    (void)n;
+    if (f->layout == PACK_TILE) {
+        uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
+        pack_tile_panel(pack_reader_for(file_type), f, k, n_row, rows, panel, scratch);
+        return;
+    }
+    for (int r = 0; r < n_row; r++)
+        pack_float_row(f, file_type, rows[r], k, (uint8_t *)dst + (first + r) * row_bytes(f, k), scratch);
+}
