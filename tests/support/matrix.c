@@ -1,0 +1,120 @@
+/* matrix.c - see matrix.h. */
+#include "matrix.h"
+
+#include "quant/blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t random_next(uint64_t *s) {
+    *s ^= *s >> 12;
+    *s ^= *s << 25;
+    *s ^= *s >> 27;
+    return *s * 0x2545f4914f6cdd1du;
+}
+
+float random_float(uint64_t *s) {
+    return (float)(random_next(s) >> 40) * 0x1p-23f - 1.0f;
+}
+
+static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
+    uint16_t h = half_from_float(random_float(s) * 0.05f);
+    if (kind == MATRIX_MOST)
+        h = half_from_float(0.5f);
+    else if (kind == MATRIX_ZERO)
+        h = random_next(s) & 1 ? 0x8000 : 0;
+    else if (kind == MATRIX_TINY)
+        h = (uint16_t)(random_next(s) & 0x83ff);
+    p[0] = (uint8_t)h;
+    p[1] = (uint8_t)(h >> 8);
+}
+
+/* Where a block type keeps its halves: every other byte may be anything. */
+static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t *s) {
+    switch (type) {
+    case TYPE_Q4_1:
+    case TYPE_Q5_1:
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: put_half(block + 2, kind, s); /* fall through */
+    case TYPE_Q4_0:
+    case TYPE_Q5_0:
+    case TYPE_Q8_0:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS: put_half(block, kind, s); break;
+    case TYPE_Q2_K:
+        put_half(((block_q2_k *)(void *)block)->d, kind, s);
+        put_half(((block_q2_k *)(void *)block)->dmin, kind, s);
+        break;
+    case TYPE_Q3_K: put_half(((block_q3_k *)(void *)block)->d, kind, s); break;
+    case TYPE_Q6_K: put_half(((block_q6_k *)(void *)block)->d, kind, s); break;
+    case TYPE_MXFP4:
+        block[0] = (uint8_t)(kind == MATRIX_TINY   ? random_next(s) % 3
+                             : kind == MATRIX_ZERO ? 0
+                             : kind == MATRIX_MOST ? 128
+                                                   : 118 + random_next(s) % 10);
+        break;
+    default: break;
+    }
+}
+
+static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, uint64_t *s) {
+    const type_info *info = type_get(type);
+    if (info->block_elems == 1 && type != TYPE_F8_E4M3) {
+        for (int64_t i = 0; i < k; i++) {
+            const float x = random_float(s);
+            if (type == TYPE_F64) {
+                const double d = (double)x;
+                memcpy(row + 8 * i, &d, sizeof d);
+            } else {
+                info->quantize(&x, row + info->block_bytes * i, 1);
+            }
+        }
+        return;
+    }
+    for (int64_t i = 0; i < k / info->block_elems; i++, row += info->block_bytes) {
+        for (int j = 0; j < info->block_bytes; j++)
+            row[j] = kind == MATRIX_MOST ? 0xff : (uint8_t)(random_next(s) >> 33);
+        if (type == TYPE_F8_E4M3)
+            row[0] = (row[0] & 0x7f) == 0x7f ? 0x38 : row[0]; /* the only NaN */
+        else if (type == TYPE_Q8_0 && kind == MATRIX_MOST)
+            memset(row, i & 1 ? 0x7f : 0x80, (size_t)info->block_bytes);
+        fix_scales(type, row, kind, s);
+    }
+}
+
+matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+    uint64_t bytes = 0, s = seed * 0x9e3779b97f4a7c15u | 1;
+    matrix m = {.type = type, .n = n, .k = k};
+    if (!type_row_bytes(type, k, &bytes) || !pack_choose(type, k, &m.view.format))
+        abort();
+    m.raw_row_bytes = (size_t)bytes;
+    m.raw = malloc((size_t)n * m.raw_row_bytes + 1);
+    for (int64_t r = 0; r < n; r++)
+        fill_row(type, m.raw + (size_t)r * m.raw_row_bytes, k, kind, &s);
+    if (!pack_bytes(&m.view.format, n, k, &bytes))
+        abort();
+    m.packed = guard_open((size_t)bytes);
+    guarded scratch = guard_open(pack_scratch_bytes(&m.view.format, k));
+    for (int64_t first = 0; first < n; first += PACK_PANEL) {
+        const void *rows[PACK_PANEL];
+        const int n_row = (int)(n - first < PACK_PANEL ? n - first : PACK_PANEL);
+        for (int i = 0; i < n_row; i++)
+            rows[i] = m.raw + (size_t)(first + i) * m.raw_row_bytes;
+        pack_panel(&m.view.format, type, n, k, first, n_row, rows, m.packed.data, scratch.data);
+    }
+    guard_close(&scratch);
+    guard_read_only(&m.packed);
+    m.view.data = m.packed.data;
+    m.view.n = n;
+    m.view.k = k;
+    return m;
+}
+
+void matrix_close(matrix *m) {
+    guard_close(&m->packed);
+    free(m->raw);
+}
+
+void matrix_row(const matrix *m, int64_t r, float *out) {
+    type_get(m->type)->dequantize(m->raw + (size_t)r * m->raw_row_bytes, out, m->k);
+}

@@ -1,0 +1,32 @@
+/* matrix.h - random matrices in any number format, packed, for tests and benchmarks. */
+#ifndef NIB_TESTS_MATRIX_H
+#define NIB_TESTS_MATRIX_H
+
+#include "guard.h"
+#include "quant/pack.h"
+
+uint64_t random_next(uint64_t *state); /* xorshift64*; state must not be 0 */
+float random_float(uint64_t *state);   /* uniform in -1..1 */
+
+typedef enum matrix_kind {
+    MATRIX_RANDOM, /* random codes, ordinary scales */
+    MATRIX_MOST,   /* all codes and scales at their most */
+    MATRIX_ZERO,   /* random codes, scales zero */
+    MATRIX_TINY    /* random codes, subnormal scales */
+} matrix_kind;
+
+typedef struct matrix {
+    type_id type;
+    int64_t n, k;
+    uint8_t *raw; /* n rows as in a file */
+    size_t raw_row_bytes;
+    guarded packed; /* pack_bytes(), read-only */
+    view view;
+} matrix;
+
+matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
+void matrix_close(matrix *m);
+/* Row r by the file type's own dequantiser. */
+void matrix_row(const matrix *m, int64_t r, float *out);
+
+#endif
