@@ -35,7 +35,7 @@ static nib_status load_config(container *c, const char *path, const char *prefix
 
 static nib_status read_config(container *c, const char *name, const char *prefix, bool required,
                               nib_error *err) {
-    char *path;
+    char *path = NULL;
     bool exists = false;
     NIB_TRY(member_path(c, name, &path, &exists, err));
     nib_status status = NIB_OK;
@@ -50,7 +50,7 @@ static nib_status read_config(container *c, const char *name, const char *prefix
 /* A template in a file of its own takes the place of the one in tokenizer_config.json. */
 static nib_status read_template(container *c, nib_error *err) {
     static const char key[] = "tokenizer_config.chat_template";
-    char *path, *source = NULL;
+    char *path = NULL, *source = NULL;
     bool exists = false;
     size_t n = 0;
     NIB_TRY(member_path(c, "chat_template.jinja", &path, &exists, err));
@@ -75,7 +75,7 @@ static nib_status read_template(container *c, nib_error *err) {
 }
 
 static nib_status read_shard(container *c, const char *name, int *index, nib_error *err) {
-    char *path;
+    char *path = NULL;
     bool exists = false;
     NIB_TRY(member_path(c, name, &path, &exists, err));
     nib_status status =
@@ -207,7 +207,7 @@ static nib_status read_other_weights(container *c, nib_error *err) {
 }
 
 static nib_status read_weights(container *c, nib_error *err) {
-    char *path;
+    char *path = NULL;
     bool exists = false;
     int index;
     NIB_TRY(member_path(c, "model.safetensors", &path, &exists, err));

@@ -1,0 +1,41 @@
+/* gguf_write.h - a GGUF file written front to back in little memory.
+ *
+ * Set metadata and declare all tensors first; then give the tensors' bytes in the order they were declared,
+ * in pieces of any size. The first byte of data ends the declarations; padding is put in by itself. The file
+ * appears under its name when gguf_writer_commit succeeds. Misuse (a key twice, data too long, a declaration
+ * after the data began) is NIB_E_USAGE; a tensor that the format cannot have is NIB_E_MODEL. One thread.
+ * After a failure the writer can only be aborted. */
+#ifndef NIB_FORMATS_GGUF_WRITE_H
+#define NIB_FORMATS_GGUF_WRITE_H
+
+#include "formats/container.h"
+#include "formats/gguf.h"
+
+typedef struct gguf_writer gguf_writer;
+
+nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err);
+
+/* type: one of the integer types or GGUF_BOOL (the value must fit), GGUF_F32 or GGUF_F64. */
+nib_status gguf_writer_set_int(gguf_writer *w, const char *key, gguf_value type, int64_t value,
+                               nib_error *err);
+nib_status gguf_writer_set_float(gguf_writer *w, const char *key, gguf_value type, double value,
+                                 nib_error *err);
+nib_status gguf_writer_set_string(gguf_writer *w, const char *key, const char *text, size_t n_byte,
+                                  nib_error *err);
+nib_status gguf_writer_set_ints(gguf_writer *w, const char *key, gguf_value type, const int64_t *values,
+                                size_t n, nib_error *err);
+nib_status gguf_writer_set_floats(gguf_writer *w, const char *key, gguf_value type, const double *values,
+                                  size_t n, nib_error *err);
+nib_status gguf_writer_set_strings(gguf_writer *w, const char *key, const meta_string *values, size_t n,
+                                   nib_error *err);
+
+/* shape: outermost first, as in container_tensor. The type must exist in GGUF. */
+nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
+                              nib_error *err);
+nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err);
+
+/* All declared bytes must have come. Frees the writer in any case. */
+nib_status gguf_writer_commit(gguf_writer *w, nib_error *err);
+void gguf_writer_abort(gguf_writer *w); /* NULL is fine */
+
+#endif
