@@ -1,0 +1,23 @@
+#!/bin/sh
+# Builds nibble, fetches a small model, and generates text in less memory than the model takes: what is placed
+# where, streamed text, planned against measured memory. Installs what is missing (Debian; sudo when not root).
+set -eu
+cd "$(dirname "$0")/.."
+
+sh tools/install-deps.sh
+echo "building" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! make -j"$(nproc)" >"$log" 2>&1; then
+    tail -40 "$log" >&2
+    exit 1
+fi
+model=$(sh tools/fetch-model.sh smollm2) || {
+    echo "the demo needs the model: connect this machine, or put smollm2.gguf into the models folder" >&2
+    exit 1
+}
+size=$(stat -c %s "$model")
+echo "The model is $((size / 104857))e-1 MiB; the budget for the whole process is 72 MiB." |
+    sed 's/\([0-9]\)e-1/.\1/' >&2
+echo '$ nibble run smollm2 -p "The sea is" -n 64 --ram 72M -c 256 -v' >&2
+build/nibble run "$model" -p "The sea is" -n 64 --ram 72M -c 256 --temp 0.7 --seed 1 -v

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Installs what is missing to build and run nibble, on Debian and its relatives, with apt (sudo when not root).
+#   install-deps.sh          to build, and to fetch a model (what tools/demo.sh needs)
+#   install-deps.sh test     also to test: cmocka, clang, the linters
+# Quiet, and without touching apt, when everything is there. On a system without apt it names what to install.
+set -eu
+
+missing=
+need() { # need PACKAGE COMMAND...: the package is wanted when the command fails
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has() {
+    command -v "$1"
+}
+compiles() { # compiles COMPILER FLAG: a whole program, C library and sanitizer run times included
+    dir=$(mktemp -d)
+    echo 'int main(void) { return 0; }' >"$dir/a.c"
+    code=0
+    "$1" "$2" -o "$dir/a" "$dir/a.c" || code=1
+    rm -rf "$dir"
+    return $code
+}
+modules() {
+    pkg-config --exists "$@"
+}
+
+need build-essential compiles cc -O1
+need build-essential has make
+need binutils has objcopy
+need pkg-config has pkg-config
+need libjansson-dev modules jansson
+need libpcre2-dev modules libpcre2-8
+need libutf8proc-dev modules libutf8proc
+need libxxhash-dev modules libxxhash
+need python3 has python3
+need python3-pip python3 -m pip --version
+if [ "${1:-}" = test ]; then
+    need build-essential compiles cc -fsanitize=address,undefined
+    need build-essential compiles cc -fsanitize=thread
+    need libcmocka-dev modules cmocka
+    need clang compiles clang -O1
+    need clang-format has clang-format
+    need clang-tidy has clang-tidy
+    need cppcheck has cppcheck
+fi
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+missing=${missing% }
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "nibble needs these packages (names as in Debian), and this system has no apt to install them:" >&2
+    echo "  $missing" >&2
+    exit 1
+fi
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null 2>&1 || {
+        echo "nibble needs packages; as root: apt-get install $missing" >&2
+        exit 1
+    }
+    as_root=sudo
+fi
+echo "installing: $missing" >&2
+log=$(mktemp)
+# The lists may be old or, in a fresh image, not there at all. shellcheck disable=SC2086
+if ! { $as_root apt-get update &&
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
+    >"$log" 2>&1 </dev/null; then
+    tail -20 "$log" >&2
+    echo "apt could not install: $missing (everything it said: $log)" >&2
+    exit 1
+fi
+rm -f "$log"

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Installs what is missing, builds with gcc and with clang, runs every test plain and under the sanitizers, and
+# lints. The last line counts all of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+set -eu
+cd "$(dirname "$0")/.."
+started=$(date +%s)
+jobs=$(nproc)
+logs=build/logs
+mkdir -p $logs
+rm -f $logs/*
+passed=0 failed=0 skipped=0
+
+step() {
+    echo "== $* ($(($(date +%s) - started)) s)"
+}
+fail() {
+    failed=$((failed + 1))
+    echo "FAILED: $1"
+}
+# finish NAME CODE: shows a run's log without the compiler's lines, adds its totals.
+finish() {
+    grep -v -e '^cc ' -e '^gcc ' -e '^clang ' -e '^ar ' -e '^ld ' "$logs/$1" || true
+    totals=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$logs/$1" | tail -1)
+    if [ -n "$totals" ]; then
+        # shellcheck disable=SC2086 # words
+        set -- "$1" "$2" $totals
+        passed=$((passed + $3)) failed=$((failed + $5)) skipped=$((skipped + $7))
+        [ "$2" -eq 0 ] || [ "$5" -gt 0 ] || fail "$1"
+    else
+        [ "$2" -eq 0 ] || fail "$1"
+    fi
+}
+# run NAME COMMAND...
+run() {
+    name=$1
+    shift
+    code=0
+    "$@" >"$logs/$name" 2>&1 </dev/null || code=$?
+    finish "$name" "$code"
+}
+
+step "packages"
+sh tools/install-deps.sh test
+step "gcc, no warnings allowed"
+run gcc make -j"$jobs" CC=gcc WERROR=-Werror all tests
+step "real models (tests that need them are skipped when they cannot be fetched)"
+for model in smollm2 gemma3-270m; do
+    sh tools/fetch-model.sh $model 2>$logs/fetch || tail -1 $logs/fetch
+done
+step "tests"
+run tests sh tools/run-tests.sh build
+step "lint"
+run lint make -s lint
+step "clang, no warnings allowed"
+run clang make -j"$jobs" CC=clang BUILD=build-clang WERROR=-Werror all tests
+step "tests of the clang build"
+run clang-tests env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" sh tools/run-tests.sh build-clang
+step "tests under the address and undefined-behaviour sanitizers"
+run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" asan
+step "threads under the thread sanitizer"
+run tsan make -j"$jobs" tsan
+step "done"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
