@@ -1,0 +1,83 @@
+#!/bin/sh
+# make install into an empty folder: what is there, what the library shows, and the example built against it.
+# BUILD and NIBBLE name what was built.
+set -u
+build=${BUILD:-build}
+cd "$(dirname "$0")/.." || exit 1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+check() { # check NAME COMMAND...
+    name=$1
+    shift
+    if "$@" >"$tmp/log" 2>&1; then
+        echo "ok $name"
+    else
+        failed=1
+        echo "not ok $name"
+        sed 's/^/    /' "$tmp/log" | tail -20
+    fi
+}
+
+# A sanitized build has its own flags, which an installed library does not carry.
+if nm "$build/libinternal.a" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+    echo "skip install: this build is for the sanitizers"
+    exit 0
+fi
+# Not through the surrounding make's job server and variables.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+check "make install" make -s install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/opt/nibble
+root=$tmp/root/opt/nibble
+for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h lib/pkgconfig/nibble.pc \
+    share/man/man1/nibble.1 share/bash-completion/completions/nibble share/zsh/site-functions/_nibble; do
+    check "$file" test -s "$root/$file"
+done
+check "the installed command runs" "$root/bin/nibble" --version
+check "bash takes the completion" bash -n "$root/share/bash-completion/completions/nibble"
+if command -v man >/dev/null; then
+    check "man takes the page" env MANROFFSEQ= man --warnings -E UTF-8 -l "$root/share/man/man1/nibble.1"
+fi
+
+# Only nib_ names can be seen from outside.
+foreign() { # foreign NM_ARGUMENT...
+    nm "$@" 2>/dev/null | awk 'NF >= 2 && $(NF-1) ~ /^[A-TV-Z]$/ { print $NF }' | grep -v '^nib_'
+}
+check "libnibble.a shows nib_ names only" test -z "$(foreign --extern-only --defined-only "$root/lib/libnibble.a")"
+check "libnibble.so shows nib_ names only" test -z "$(foreign --dynamic --defined-only "$root/lib/libnibble.so")"
+declared=$(sed -n 's/^NIB_API .*[ *]\(nib_[a-z_]*\)(.*/\1/p' include/nib.h | sort -u)
+defined=$(nm --dynamic --defined-only "$root/lib/libnibble.so" | awk '{ print $NF }' | sort -u)
+check "every function of nib.h is there" test -n "$declared" -a "$declared" = "$defined"
+
+PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+compile() { # compile OUTPUT COMPILER-AND-FLAGS...; MODE: pkg-config's flags
+    output=$1
+    shift
+    # The sysroot would also stand before the folders of the system's own packages.
+    flags=$(pkg-config $MODE --cflags --libs nibble | sed "s|$tmp/root/usr|/usr|g")
+    # shellcheck disable=SC2086 # flags are words
+    "$@" -o "$output" $flags
+}
+MODE=
+check "the example builds against libnibble.so" compile "$tmp/shared" cc -std=c11 -Wall -Wextra -Werror examples/generate.c
+static() {
+    rm -f "$root"/lib/libnibble.so*
+    MODE=--static compile "$tmp/static" cc -std=c11 -Wall -Wextra -Werror examples/generate.c
+}
+cp -P "$root"/lib/libnibble.so* "$tmp/"
+check "the example builds against libnibble.a" static
+if command -v c++ >/dev/null; then
+    printf '#include <nib.h>\nint main() { return nib_version()[0] != 48; }\n' >"$tmp/a.cc"
+    check "nib.h is C++ too" c++ -Wall -Wextra -Werror -I"$root/include" -c -o "$tmp/a.o" "$tmp/a.cc"
+fi
+
+code=0
+LD_LIBRARY_PATH=$tmp "$tmp/shared" /no/such/model.gguf hello >"$tmp/out" 2>&1 || code=$?
+check "the example says what is wrong" test "$code" = 4 -a -s "$tmp/out"
+if model=$(sh tools/fetch-model.sh smollm2 2>"$tmp/err"); then
+    LD_LIBRARY_PATH=$tmp check "the example writes text" "$tmp/shared" "$model" "The capital of France is"
+    check "and so does the static one" "$tmp/static" "$model" "The capital of France is"
+else
+    echo "skip the example with a model: $(tail -1 "$tmp/err")"
+fi
+[ $failed = 0 ]
