@@ -27,21 +27,21 @@ static int write_logits(cli_args *args, nib_engine *engine, const int32_t *token
     if (nib_session_open(engine, NULL, &session, &err))
         return cli_fail(&err);
     int64_t shape[2] = {(int64_t)n_token, job.n_vocab};
-    nib_status status =
-        safetensors_writer_open(args->output, "logits", TYPE_F32, 2, shape, &job.writer, &err);
-    if (!status) {
-        cli_interrupt_session(session);
+    nib_status status = safetensors_writer_open(args->output, &job.writer, &err);
+    if (!status)
+        status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, &err);
+    cli_interrupt_session(session);
+    if (!status)
         status = nib_session_forward(session, tokens, n_token, 0, write_row, &job, &err);
-        cli_interrupt_session(NULL);
-        if (!status && job.status) {
-            status = job.status;
-            err = job.err;
-        }
-        if (status)
-            safetensors_writer_abort(job.writer);
-        else
-            status = safetensors_writer_commit(job.writer, &err);
+    cli_interrupt_session(NULL);
+    if (!status && job.status) {
+        status = job.status;
+        err = job.err;
     }
+    if (status)
+        safetensors_writer_abort(job.writer);
+    else
+        status = safetensors_writer_commit(job.writer, &err);
     nib_session_close(session);
     return status ? cli_fail(&err) : 0;
 }
