@@ -77,9 +77,8 @@ typedef struct arch_tensor {
 
 typedef enum key_form {
     KEY_PLAIN,
-    KEY_RSQRT,        /* the field is 1 / sqrt(value): query_pre_attn_scalar */
-    KEY_INVERSE,      /* the field is 1 / value: Granite's logits_scaling */
-    KEY_TIMES_D_MODEL /* the field is value * d_model: MPT's expansion_ratio */
+    KEY_RSQRT,  /* the field is 1 / sqrt(value): query_pre_attn_scalar */
+    KEY_INVERSE /* the field is 1 / value: Granite's logits_scaling */
 } key_form;
 
 enum {

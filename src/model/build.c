@@ -1,0 +1,252 @@
+/* One builder for all families: configuration and bound weights become a block's op records.
+ *
+ * Nothing here asks which family it is. An op is there because its weight is (a bias, a q/k norm, a norm
+ * after a sub-layer), or because a number is set (a clip, a soft cap, a scale). */
+#include "model/internal.h"
+
+#include <string.h>
+
+typedef struct builder {
+    const model *m;
+    const bound *b;
+    op *ops;
+    int n;
+} builder;
+
+static op *put(builder *p, op_kind kind, reg out, reg in, int64_t n, int64_t k) {
+    op *o = &p->ops[p->n++];
+    memset(o, 0, sizeof *o);
+    o->kind = kind;
+    o->out = out;
+    o->in = in;
+    o->in2 = o->in3 = REG_NONE;
+    o->w = o->b = -1;
+    o->n = n;
+    o->k = k;
+    o->cost.act_bytes = (uint64_t)(n + k) * 4;
+    return o;
+}
+
+static void cost_weights(builder *p, op *o) {
+    if (o->w >= 0)
+        o->cost.weight_bytes += p->b->weights[o->w].bytes;
+    if (o->b >= 0)
+        o->cost.weight_bytes += p->b->weights[o->b].bytes;
+}
+
+static void norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64_t n_group) {
+    op *o = put(p, OP_NORM, out, in, width, width);
+    o->w = p->b->slot[slot].w;
+    o->b = p->b->slot[slot].b;
+    o->u.norm.kind = p->m->arch->norm;
+    o->u.norm.n_group = p->b->slot[slot].whole_row ? 1 : n_group;
+    o->u.norm.w_full = p->b->slot[slot].per_entry;
+    o->u.norm.eps = (float)p->m->cfg.hp.norm_eps;
+    o->cost.macs = (uint64_t)width;
+    cost_weights(p, o);
+}
+
+static void linear(builder *p, slot_id slot, reg out, reg in) {
+    const weight *w = &p->b->weights[p->b->slot[slot].w];
+    op *o = put(p, OP_LINEAR, out, in, w->n, w->k);
+    o->w = p->b->slot[slot].w;
+    o->b = p->b->slot[slot].b;
+    o->cost.macs = (uint64_t)w->n * (uint64_t)w->k;
+    cost_weights(p, o);
+    if (w->shared_block >= 0) /* a tied head reads the embedding's bytes */
+        o->cost.weight_bytes += p->m->blocks[w->shared_block].weights[w->shared_index].bytes;
+}
+
+static void value_op(builder *p, op_kind kind, reg r, int64_t width, double value) {
+    op *o = put(p, kind, r, r, width, width);
+    o->u.num.value = (float)value;
+    o->cost.macs = (uint64_t)width;
+}
+
+/* The sub-layer's output in REG_O joins the stream, or what the sub-layer read (resid_normed). */
+static void add(builder *p, reg read) {
+    const hparams *hp = &p->m->cfg.hp;
+    op *o = put(p, OP_ADD, REG_X, hp->resid_normed ? read : REG_X, hp->d_model, hp->d_model);
+    o->in2 = REG_O;
+    o->u.num.value = (float)hp->residual_scale;
+    o->cost.act_bytes = (uint64_t)hp->d_model * 12;
+    o->cost.macs = (uint64_t)hp->d_model;
+}
+
+static bool has(const builder *p, slot_id slot) {
+    return p->b->slot[slot].there;
+}
+
+static void rope(builder *p, reg r, int64_t n_head, int table) {
+    const config *c = &p->m->cfg;
+    int64_t width = n_head * c->hp.d_head;
+    op *o = put(p, OP_ROPE, r, r, width, width);
+    o->u.rope.table = table;
+    o->u.rope.style = c->rope;
+    o->u.rope.n_head = n_head;
+    o->u.rope.d_head = c->hp.d_head;
+    o->u.rope.n_rot = c->hp.n_rot;
+    o->cost.macs = (uint64_t)(2 * n_head * c->hp.n_rot);
+}
+
+static void attend(builder *p, int layer, bool slides) {
+    const config *c = &p->m->cfg;
+    const hparams *hp = &c->hp;
+    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head;
+    op *o = put(p, OP_ATTENTION, REG_A, REG_Q, q, q);
+    o->in2 = REG_K;
+    o->in3 = REG_V;
+    o->u.attn.layer = layer;
+    o->u.attn.n_head = hp->n_head;
+    o->u.attn.n_kv_head = hp->n_kv_head;
+    o->u.attn.d_head = hp->d_head;
+    o->u.attn.window = slides ? hp->window : 0;
+    o->u.attn.scale = (float)(hp->scale_by_layer ? hp->attn_scale / (layer + 1) : hp->attn_scale);
+    o->u.attn.softcap = (float)hp->attn_softcap;
+    o->u.attn.alibi_max_bias = (float)hp->alibi_max_bias;
+    o->u.attn.alibi_scale = p->m->arch->flags & A_ALIBI_SCALED ? (float)hp->attn_scale : 1;
+    o->cost.macs = (uint64_t)(2 * q);
+    o->cost.act_bytes = (uint64_t)(2 * kv) * 2; /* keys and values of one position in f16 */
+}
+
+/* in -> REG_O */
+static void attention(builder *p, int layer, reg in) {
+    const config *c = &p->m->cfg;
+    const hparams *hp = &c->hp;
+    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head;
+    bool slides = c->layer[layer] & LAYER_SLIDES;
+    linear(p, SLOT_Q, REG_Q, in);
+    linear(p, SLOT_K, REG_K, in);
+    linear(p, SLOT_V, REG_V, in);
+    if (hp->qkv_clip > 0) {
+        value_op(p, OP_CLAMP, REG_Q, q, hp->qkv_clip);
+        value_op(p, OP_CLAMP, REG_K, kv, hp->qkv_clip);
+        value_op(p, OP_CLAMP, REG_V, kv, hp->qkv_clip);
+    }
+    if (has(p, SLOT_Q_NORM))
+        norm(p, SLOT_Q_NORM, REG_Q, REG_Q, q, hp->n_head);
+    if (has(p, SLOT_K_NORM))
+        norm(p, SLOT_K_NORM, REG_K, REG_K, kv, hp->n_kv_head);
+    if (!(c->layer[layer] & LAYER_NO_ROPE)) {
+        int table = slides && c->n_rope > 1;
+        rope(p, REG_Q, hp->n_head, table);
+        rope(p, REG_K, hp->n_kv_head, table);
+    }
+    attend(p, layer, slides);
+    linear(p, SLOT_O, REG_O, REG_A);
+    if (has(p, SLOT_ATTN_POST_NORM))
+        norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
+}
+
+/* in -> REG_O */
+static void feed_forward(builder *p, reg in) {
+    const config *c = &p->m->cfg;
+    int64_t d_ff = c->hp.d_ff;
+    op *o;
+    if (has(p, SLOT_GATE)) {
+        linear(p, SLOT_GATE, REG_G, in);
+        linear(p, SLOT_UP, REG_U, in);
+        o = put(p, OP_GATE, REG_U, REG_G, d_ff, d_ff);
+        o->in2 = REG_U;
+    } else {
+        linear(p, SLOT_UP, REG_U, in);
+        o = put(p, OP_ACT, REG_U, REG_U, d_ff, d_ff);
+    }
+    o->u.act.kind = c->act;
+    o->cost.macs = (uint64_t)d_ff;
+    linear(p, SLOT_DOWN, REG_O, REG_U);
+    if (has(p, SLOT_FFN_POST_NORM))
+        norm(p, SLOT_FFN_POST_NORM, REG_O, REG_O, c->hp.d_model, 1);
+}
+
+/* A sub-layer reads its own normed copy, or the stream itself where there is no norm in front of it. */
+static reg normed(builder *p, slot_id slot, reg to) {
+    if (!has(p, slot))
+        return REG_X;
+    norm(p, slot, to, REG_X, p->m->cfg.hp.d_model, 1);
+    return to;
+}
+
+static void layer_program(builder *p, int layer) {
+    const hparams *hp = &p->m->cfg.hp;
+    if (hp->parallel) {
+        /* Both read the stream as it came in, so both copies are made before anything is added. */
+        reg a = normed(p, SLOT_ATTN_NORM, REG_H);
+        reg f = a;
+        if (has(p, SLOT_FFN_NORM) && !p->b->slot[SLOT_FFN_NORM].shared)
+            f = normed(p, SLOT_FFN_NORM, REG_H2);
+        attention(p, layer, a);
+        add(p, REG_X);
+        feed_forward(p, f);
+        add(p, REG_X);
+        return;
+    }
+    if (hp->post_norm) {
+        attention(p, layer, REG_X);
+        add(p, REG_X);
+        normed(p, SLOT_ATTN_NORM, REG_X);
+        feed_forward(p, REG_X);
+        add(p, REG_X);
+        normed(p, SLOT_FFN_NORM, REG_X);
+        return;
+    }
+    reg a = normed(p, SLOT_ATTN_NORM, REG_H);
+    attention(p, layer, a);
+    add(p, a);
+    reg f = normed(p, SLOT_FFN_NORM, REG_H);
+    feed_forward(p, f);
+    add(p, f);
+}
+
+static void embed_program(builder *p) {
+    const hparams *hp = &p->m->cfg.hp;
+    const weight *w = &p->b->weights[p->b->slot[SLOT_EMBED].w];
+    reg to = has(p, SLOT_EMBED_IN) ? REG_E : REG_X;
+    op *o = put(p, OP_EMBED, to, REG_NONE, w->k, 0);
+    o->w = p->b->slot[SLOT_EMBED].w;
+    o->u.num.value = (float)hp->embed_scale;
+    o->cost.act_bytes = (uint64_t)w->k * 4 + w->bytes / (uint64_t)w->n; /* one row is read, not the table */
+    if (has(p, SLOT_EMBED_IN))
+        linear(p, SLOT_EMBED_IN, REG_X, REG_E);
+    if (has(p, SLOT_POS)) {
+        o = put(p, OP_EMBED_POS, REG_X, REG_X, hp->d_model, hp->d_model);
+        o->w = p->b->slot[SLOT_POS].w;
+        o->u.num.offset = hp->pos_offset;
+    }
+    if (has(p, SLOT_EMBED_NORM))
+        norm(p, SLOT_EMBED_NORM, REG_X, REG_X, hp->d_model, 1);
+}
+
+static void head_program(builder *p) {
+    const hparams *hp = &p->m->cfg.hp;
+    reg in = normed(p, SLOT_OUT_NORM, REG_H);
+    if (has(p, SLOT_EMBED_OUT)) {
+        linear(p, SLOT_EMBED_OUT, REG_E, in);
+        in = REG_E;
+    }
+    linear(p, SLOT_HEAD, REG_LOGITS, in);
+    if (hp->logit_scale != 1)
+        value_op(p, OP_SCALE, REG_LOGITS, hp->n_vocab, hp->logit_scale);
+    if (hp->logit_softcap > 0)
+        value_op(p, OP_SOFTCAP, REG_LOGITS, hp->n_vocab, hp->logit_softcap);
+}
+
+int build_program(const model *m, block_part part, int layer, const bound *b, op *ops) {
+    builder p = {m, b, ops, 0};
+    if (part == PART_EMBED)
+        embed_program(&p);
+    else if (part == PART_LAYER)
+        layer_program(&p, layer);
+    else
+        head_program(&p);
+    return p.n;
+}
+
+const char *op_name(op_kind kind) {
+    static const char *const names[OP_COUNT] = {
+        [OP_EMBED] = "embed", [OP_EMBED_POS] = "embed_pos", [OP_NORM] = "norm",   [OP_LINEAR] = "linear",
+        [OP_ROPE] = "rope",   [OP_ATTENTION] = "attention", [OP_ACT] = "act",     [OP_GATE] = "gate",
+        [OP_ADD] = "add",     [OP_SCALE] = "scale",         [OP_CLAMP] = "clamp", [OP_SOFTCAP] = "softcap",
+    };
+    return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
+}

@@ -1,0 +1,359 @@
+/* The numbers that shape a model, from GGUF metadata or config.json.
+ *
+ * One table says where each field of hparams usually stands in both formats; a family's rows (arch.h) replace
+ * what differs. Then everything that can be left out is derived, and everything is checked, because shapes,
+ * loops and allocations follow from it. */
+#include "model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct field_info {
+    size_t offset;
+    char kind; /* i, f, b */
+    const char *name;
+} field_info;
+
+static const field_info fields[HP_COUNT] = {
+#define HP_I(field, meaning) {offsetof(hparams, field), 'i', #field},
+#define HP_F(field, meaning) {offsetof(hparams, field), 'f', #field},
+#define HP_B(field, meaning) {offsetof(hparams, field), 'b', #field},
+#include "model/hparams.def"
+#undef HP_I
+#undef HP_F
+#undef HP_B
+};
+
+/* Where most families keep a field. value: when nobody says (0: derived below, or none). */
+static const struct {
+    hp_id field;
+    const char *hf, *gguf;
+    double value;
+} usual[] = {
+    {HP_n_layer, "num_hidden_layers|n_layer|n_layers|num_layers", "block_count", 0},
+    {HP_d_model, "hidden_size|n_embd|d_model", "embedding_length", 0},
+    {HP_n_head, "num_attention_heads|n_head|n_heads", "attention.head_count", 0},
+    {HP_n_kv_head, "num_key_value_heads|num_kv_heads|n_head_kv", "attention.head_count_kv", 0},
+    {HP_d_head, "head_dim", "attention.key_length", 0},
+    {HP_d_ff, "intermediate_size|ffn_dim|n_inner|ffn_hidden_size", "feed_forward_length", 0},
+    {HP_n_vocab, "vocab_size", "vocab_size", 0},
+    {HP_n_ctx_train, "max_position_embeddings|n_positions|max_seq_len|seq_length", "context_length", 2048},
+    {HP_n_rot, "rotary_dim", "rope.dimension_count", 0},
+    {HP_window, "", "attention.sliding_window", 0},
+    {HP_norm_eps, "rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps",
+     "attention.layer_norm_rms_epsilon|attention.layer_norm_epsilon", 1e-5},
+    {HP_rope_part,
+     "rope_parameters.partial_rotary_factor|rope_parameters.full_attention.partial_rotary_factor|"
+     "rope_scaling.partial_rotary_factor|partial_rotary_factor|rotary_pct|rope_pct",
+     "", 1},
+    {HP_rope_theta,
+     "rope_parameters.rope_theta|rope_parameters.full_attention.rope_theta|rope_scaling.rope_theta|rope_"
+     "theta|"
+     "rotary_emb_base",
+     "rope.freq_base", 10000},
+    {HP_rope_theta_local, "rope_parameters.sliding_attention.rope_theta", "rope.freq_base_swa", 0},
+    {HP_attn_scale, "", "attention.scale", 0},
+    {HP_attn_softcap, "attn_logit_softcapping", "attn_logit_softcapping", 0},
+    {HP_logit_softcap, "final_logit_softcapping", "final_logit_softcapping", 0},
+    {HP_embed_scale, "", "embedding_scale", 1},
+    {HP_residual_scale, "", "residual_scale", 1},
+    {HP_logit_scale, "", "logit_scale", 1},
+    {HP_qkv_clip, "clip_qkv", "attention.clamp_kqv", 0},
+    {HP_alibi_max_bias, "", "attention.max_alibi_bias", 0},
+    {HP_parallel, "", "use_parallel_residual", 0},
+    {HP_tied_head, "tie_word_embeddings", "", 0},
+};
+
+bool list_next(const char **list, char *name, size_t size) {
+    const char *p = *list;
+    if (p == NULL || *p == '\0')
+        return false;
+    size_t n = strcspn(p, "|");
+    size_t m = n < size ? n : size - 1;
+    memcpy(name, p, m);
+    name[m] = '\0';
+    *list = p[n] == '|' ? p + n + 1 : p + n;
+    return true;
+}
+
+static void key_name(const config_source *s, const char *name, char *out, size_t size) {
+    if (s->gguf_arch != NULL)
+        snprintf(out, size, "%.100s.%s", s->gguf_arch, name);
+    else
+        snprintf(out, size, "%s", name);
+}
+
+/* One metadata value as a number; false: it is none. */
+static bool value_number(const meta_value *v, double *out) {
+    switch (v->type) {
+    case META_BOOL: *out = v->v.b ? 1 : 0; return true;
+    case META_INT: *out = (double)v->v.i; return true;
+    case META_FLOAT: *out = v->v.f; return true;
+    case META_ARRAY:
+        if (v->n == 0 || (v->elem != META_INT && v->elem != META_FLOAT))
+            return false;
+        for (size_t i = 0; i < v->n; i++) {
+            double x = v->elem == META_INT ? (double)v->v.ints[i] : v->v.floats[i];
+            if (i > 0 && x != *out)
+                return false;
+            *out = x;
+        }
+        return true;
+    default: return false;
+    }
+}
+
+nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err) {
+    char name[96], key[256];
+    *found = 0;
+    while (list_next(&names, name, sizeof name)) {
+        key_name(s, name, key, sizeof key);
+        const meta_value *v = container_meta(s->c, key);
+        if (v == NULL) {
+            if (container_meta_is_null(s->c, key))
+                *found = -1;
+            continue;
+        }
+        if (!value_number(v, out))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected one number%s", key,
+                            v->type == META_ARRAY ? ", found values that differ from layer to layer" : "");
+        if (!isfinite(*out))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected a finite number, found %g", key, *out);
+        *found = 1;
+        return NIB_OK;
+    }
+    return NIB_OK;
+}
+
+const char *config_string(const config_source *s, const char *names) {
+    char name[96], key[256];
+    while (list_next(&names, name, sizeof name)) {
+        key_name(s, name, key, sizeof key);
+        const char *text = container_meta_str(s->c, key);
+        if (text != NULL)
+            return text;
+    }
+    return NULL;
+}
+
+bool config_condition(const config_source *s, const char *when) {
+    while (when != NULL && *when != '\0') {
+        bool negate = *when == '!';
+        const char *start = when + negate, *end = start + strcspn(start, "&");
+        size_t n_key = strcspn(start, "=");
+        char key[96];
+        if (n_key >= sizeof key)
+            return false;
+        memcpy(key, start, n_key);
+        key[n_key] = '\0';
+        bool value = strncmp(start + n_key, "=true", 5) == 0;
+        if (s->gguf_arch == NULL)
+            container_meta_bool(s->c, key, &value);
+        if (value == negate)
+            return false;
+        when = *end == '&' ? end + 1 : end;
+    }
+    return true;
+}
+
+static const arch_key *family_row(const config_source *s, hp_id field) {
+    for (const arch_key *k = s->arch->keys; k != NULL && k->field != HP_COUNT; k++)
+        if (k->field == field && config_condition(s, k->when))
+            return k;
+    return NULL;
+}
+
+static nib_status set_field(hparams *hp, hp_id field, double value, nib_error *err) {
+    const field_info *f = &fields[field];
+    char *at = (char *)hp + f->offset;
+    if (f->kind == 'f') {
+        memcpy(at, &value, sizeof value);
+    } else if (f->kind == 'b') {
+        bool b = value != 0;
+        memcpy(at, &b, sizeof b);
+    } else {
+        if (value < 0 || value > 9e15 || value != floor(value))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected a whole number of at least 0, found %g", f->name,
+                            value);
+        int64_t i = (int64_t)value;
+        memcpy(at, &i, sizeof i);
+    }
+    return NIB_OK;
+}
+
+static nib_status read_field(const config_source *s, hp_id field, config *out, nib_error *err) {
+    const arch_key *row = family_row(s, field);
+    bool gguf = s->gguf_arch != NULL;
+    const char *names = "";
+    double value = 0;
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (usual[i].field == field) {
+            names = gguf ? usual[i].gguf : usual[i].hf;
+            value = usual[i].value;
+        }
+    if (row == NULL || !(row->flags & K_CONST)) {
+        const char *own = row == NULL ? NULL : gguf ? row->gguf : row->hf;
+        double read = 0;
+        int found;
+        NIB_TRY(config_number(s, own != NULL ? own : names, &read, &found, err));
+        if (found == 1 && row != NULL && row->form != KEY_PLAIN && read <= 0)
+            return nib_fail(err, NIB_E_MODEL, "%s: expected more than 0, found %g", fields[field].name, read);
+        if (field == HP_tied_head)
+            out->tie_said = found == 1;
+        unsigned takes = gguf ? K_DEFAULT_GGUF : K_DEFAULT;
+        if (found == 0 && row != NULL && (row->flags & takes)) {
+            read = row->value;
+            found = 1;
+        }
+        if (found != 1)
+            return set_field(&out->hp, field, value, err);
+        value = read;
+    } else {
+        value = row->value;
+    }
+    if (row != NULL && row->form == KEY_RSQRT)
+        value = 1 / sqrt(value);
+    else if (row != NULL && row->form == KEY_INVERSE)
+        value = 1 / value;
+    return set_field(&out->hp, field, value, err);
+}
+
+/* The embedding's rows are the vocabulary; GGUF files need not say it otherwise. */
+static void vocab_from_tensor(const config_source *s, hparams *hp) {
+    if (s->gguf_arch == NULL)
+        return;
+    const container_tensor *t = container_find(s->c, "token_embd.weight");
+    if (t != NULL && t->n_dim == 2)
+        hp->n_vocab = t->shape[0];
+}
+
+static nib_status derive(const config_source *s, config *out, nib_error *err) {
+    hparams *hp = &out->hp;
+    if (hp->n_kv_head == 0)
+        hp->n_kv_head = hp->n_head;
+    if (hp->d_head == 0) {
+        if (hp->n_head == 0 || hp->d_model % hp->n_head != 0)
+            return nib_fail(err, NIB_E_MODEL, "d_model %lld is not a multiple of n_head %lld",
+                            (long long)hp->d_model, (long long)hp->n_head);
+        hp->d_head = hp->d_model / hp->n_head;
+    }
+    if (hp->d_ff == 0 && hp->d_model < INT64_C(1) << 40)
+        hp->d_ff = 4 * hp->d_model;
+    if (hp->d_embed == 0)
+        hp->d_embed = hp->d_model;
+    if (!(hp->rope_part >= 0 && hp->rope_part <= 1))
+        return nib_fail(err, NIB_E_MODEL, "rope_part (partial_rotary_factor): expected 0 to 1, found %g",
+                        hp->rope_part);
+    if (hp->n_rot == 0)
+        hp->n_rot = (int64_t)((double)hp->d_head * hp->rope_part);
+    if ((s->arch->flags & A_NO_ROPE) || hp->alibi_max_bias > 0)
+        hp->n_rot = 0;
+    if (s->arch->flags & A_EMBED_SQRT)
+        hp->embed_scale *= sqrt((double)hp->d_model);
+    if (hp->attn_scale == 0) {
+        double width = (double)hp->d_head;
+        if (s->gguf_arch != NULL && s->arch->scale_width_layers > 0 &&
+            hp->n_layer == s->arch->scale_width_layers)
+            width = (double)hp->d_model / (double)hp->n_head;
+        hp->attn_scale = 1 / sqrt(width);
+    }
+    vocab_from_tensor(s, hp);
+    return NIB_OK;
+}
+
+/* Bounds far above any model, low enough that products of three fit 64 bits. */
+static const struct {
+    hp_id field;
+    double least, most;
+} bounds[] = {
+    {HP_n_layer, 1, 16384},         {HP_d_model, 1, 1 << 22},    {HP_n_head, 1, 1 << 16},
+    {HP_n_kv_head, 1, 1 << 16},     {HP_d_head, 1, 1 << 14},     {HP_d_ff, 1, 1 << 24},
+    {HP_n_vocab, 1, 1 << 26},       {HP_n_ctx_train, 1, 1e12},   {HP_d_embed, 1, 1 << 22},
+    {HP_n_rot, 0, 1 << 14},         {HP_norm_eps, 0, 1},         {HP_rope_theta, 1e-3, 1e30},
+    {HP_rope_theta_local, 0, 1e30}, {HP_attn_scale, 1e-9, 1e9},  {HP_attn_softcap, 0, 1e9},
+    {HP_logit_softcap, 0, 1e9},     {HP_embed_scale, -1e9, 1e9}, {HP_residual_scale, -1e9, 1e9},
+    {HP_logit_scale, -1e9, 1e9},    {HP_qkv_clip, 0, 1e30},      {HP_alibi_max_bias, 0, 1e6},
+    {HP_pos_offset, 0, 1 << 20},
+};
+
+static double field_value(const hparams *hp, hp_id field) {
+    const char *at = (const char *)hp + fields[field].offset;
+    double value = 0;
+    if (fields[field].kind == 'f') {
+        memcpy(&value, at, sizeof value);
+    } else {
+        int64_t i;
+        memcpy(&i, at, sizeof i);
+        value = (double)i;
+    }
+    return value;
+}
+
+static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        double v = field_value(hp, bounds[i].field);
+        if (!(v >= bounds[i].least && v <= bounds[i].most))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected %g to %g, found %g", fields[bounds[i].field].name,
+                            bounds[i].least, bounds[i].most, v);
+    }
+    if (hp->n_head % hp->n_kv_head != 0)
+        return nib_fail(err, NIB_E_MODEL, "n_head %lld is not a multiple of n_kv_head %lld",
+                        (long long)hp->n_head, (long long)hp->n_kv_head);
+    if (hp->n_rot > hp->d_head || hp->n_rot % 2 != 0)
+        return nib_fail(err, NIB_E_MODEL, "n_rot: expected an even number of at most d_head %lld, found %lld",
+                        (long long)hp->d_head, (long long)hp->n_rot);
+    /* Every layer has tensors, so this also bounds what is allocated by what is in the file. */
+    if ((uint64_t)hp->n_layer > container_n_tensor(s->c))
+        return nib_fail(err, NIB_E_MODEL, "n_layer %lld, but the file has %zu tensors in all",
+                        (long long)hp->n_layer, container_n_tensor(s->c));
+    return NIB_OK;
+}
+
+static nib_status read_act(const config_source *s, config *out, nib_error *err) {
+    static const struct {
+        const char *name;
+        act_kind act;
+    } acts[] = {
+        {"silu", ACT_SILU},
+        {"swish", ACT_SILU},
+        {"gelu", ACT_GELU},
+        {"gelu_python", ACT_GELU},
+        {"gelu_new", ACT_GELU_TANH},
+        {"gelu_fast", ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", ACT_GELU_TANH},
+        {"gelu_python_tanh", ACT_GELU_TANH},
+        {"quick_gelu", ACT_GELU_QUICK},
+        {"relu", ACT_RELU},
+        {"relu2", ACT_RELU2},
+    };
+    out->act = s->arch->act;
+    if (s->gguf_arch != NULL)
+        return NIB_OK;
+    const char *keys = s->arch->hf_act != NULL
+                           ? s->arch->hf_act
+                           : "hidden_act|hidden_activation|activation_function|activation";
+    const char *name = config_string(s, keys);
+    if (name == NULL)
+        return NIB_OK;
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
+        if (strcmp(name, acts[i].name) == 0) {
+            out->act = acts[i].act;
+            return NIB_OK;
+        }
+    return nib_fail(err, NIB_E_MODEL,
+                    "activation \"%s\" is not known (silu, gelu, gelu_pytorch_tanh, relu, ...)", name);
+}
+
+nib_status config_read(const config_source *s, config *out, nib_error *err) {
+    memset(out, 0, sizeof *out);
+    NIB_TRY(config_check_supported(s, err));
+    for (int i = 0; i < HP_COUNT; i++)
+        NIB_TRY(read_field(s, (hp_id)i, out, err));
+    NIB_TRY(derive(s, out, err));
+    NIB_TRY(check(s, &out->hp, err));
+    out->rope = s->gguf_arch != NULL ? s->arch->rope_gguf : s->arch->rope_hf;
+    NIB_TRY(read_act(s, out, err));
+    NIB_TRY(config_read_layers(s, out, err));
+    return config_read_ropes(s, out, err);
+}

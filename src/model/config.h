@@ -1,0 +1,73 @@
+/* config.h - the numbers of one model, read from its container through its family's descriptor and checked.
+ * Internal to model/. */
+#ifndef NIB_MODEL_CONFIG_H
+#define NIB_MODEL_CONFIG_H
+
+#include "base/arena.h"
+#include "model/arch.h"
+#include "model/model.h"
+
+typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONG } rope_kind;
+
+/* One set of rotary frequencies. */
+typedef struct rope_params {
+    rope_kind kind;
+    int64_t n_rot;
+    double theta;
+    double factor;               /* context scaling */
+    double attn_factor;          /* of cos and sin, already worked out */
+    double orig_ctx;             /* context before scaling */
+    double low_freq, high_freq;  /* ROPE_LLAMA3 */
+    double beta_fast, beta_slow; /* ROPE_YARN */
+    bool truncate;               /* ROPE_YARN: whole dimensions */
+    const float *divide; /* [n_rot / 2] or NULL: each frequency's divisor (ROPE_LONG: of short contexts) */
+    const float *divide_long; /* ROPE_LONG */
+} rope_params;
+
+enum { LAYER_SLIDES = 1, LAYER_NO_ROPE = 2 };
+
+typedef struct config {
+    hparams hp;
+    bool tie_said; /* the configuration says whether the head is the embedding (hp.tied_head); else the
+                      tensors do */
+    act_kind act;
+    rope_style rope;
+    rope_params ropes[2]; /* all layers, or full ones; sliding ones */
+    int n_rope;
+    const uint8_t *layer; /* [n_layer] of LAYER_* */
+} config;
+
+/* What the readers look things up in. */
+typedef struct config_source {
+    const container *c;
+    const arch_desc *arch;
+    const char *gguf_arch; /* general.architecture; NULL: a HF folder */
+    arena *mem;
+} config_source;
+
+/* Fills *out; memory comes from s->mem. NIB_E_MODEL names the key with what was expected and found. */
+nib_status config_read(const config_source *s, config *out, nib_error *err);
+
+/* --- parts --- */
+
+/* A number under the first of the names ('|' between) that is there; booleans are 0 or 1, an array counts
+ * when all its elements are the same. *found: 1 there, 0 not, -1 null. */
+nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err);
+/* The string under the first of the names that is there; NULL: none. */
+const char *config_string(const config_source *s, const char *names);
+bool config_condition(const config_source *s, const char *when); /* arch.h's conditions; NULL holds */
+
+nib_status config_read_ropes(const config_source *s, config *out, nib_error *err);
+nib_status config_read_layers(const config_source *s, config *out, nib_error *err);
+/* Options that change the maths and that we cannot do. */
+nib_status config_check_supported(const config_source *s, nib_error *err);
+
+/* The next of a '|' list: copies it to name[size] and moves *list on; false at the end. A longer one is cut,
+ * and then found nowhere. */
+bool list_next(const char **list, char *name, size_t size);
+
+/* Inverse frequencies [n_rot / 2] and the factor for cos and sin for a pass of `length` positions. */
+void rope_frequencies(const rope_params *r, int64_t n_ctx_train, int64_t length, float *inv_freq,
+                      float *factor);
+
+#endif

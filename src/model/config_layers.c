@@ -1,0 +1,150 @@
+/* What differs from layer to layer (a window, no rotary embedding), and options that we refuse. */
+#include "model/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* layer_types: one name for each layer. */
+static nib_status slides_from_names(const meta_value *v, int64_t n_layer, uint8_t *layer, nib_error *err) {
+    if (v->type != META_ARRAY || v->elem != META_STRING || v->n != (size_t)n_layer)
+        return nib_fail(err, NIB_E_MODEL, "layer_types: expected %lld names, found %zu values",
+                        (long long)n_layer, v->type == META_ARRAY ? v->n : (size_t)1);
+    for (size_t i = 0; i < v->n; i++) {
+        const char *name = v->v.strings[i].data;
+        if (strcmp(name, "sliding_attention") == 0)
+            layer[i] |= LAYER_SLIDES;
+        else if (strcmp(name, "full_attention") != 0)
+            return nib_fail(err, NIB_E_MODEL,
+                            "layer_types: \"%.60s\" is not known (full_attention, sliding_attention)", name);
+    }
+    return NIB_OK;
+}
+
+static const meta_value *find_layer_array(const config_source *s, const char *hf, const char *gguf) {
+    char key[256];
+    if (s->gguf_arch != NULL)
+        snprintf(key, sizeof key, "%.100s.%s", s->gguf_arch, gguf);
+    else
+        snprintf(key, sizeof key, "%s", hf);
+    const meta_value *v = container_meta(s->c, key);
+    return v != NULL && v->type == META_ARRAY ? v : NULL;
+}
+
+static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err) {
+    if (hp->window == 0)
+        return NIB_OK;
+    if (s->gguf_arch == NULL) {
+        const meta_value *names = container_meta(s->c, "layer_types");
+        if (names != NULL)
+            return slides_from_names(names, hp->n_layer, layer, err);
+    }
+    /* GGUF may hold a truth value for each layer where others hold one number. */
+    const meta_value *each =
+        find_layer_array(s, "sliding_window_pattern", "attention.sliding_window_pattern");
+    if (each != NULL &&
+        (each->n < (size_t)hp->n_layer || (each->elem != META_BOOL && each->elem != META_INT)))
+        return nib_fail(err, NIB_E_MODEL,
+                        "sliding_window_pattern: expected %lld truth values, found %zu values",
+                        (long long)hp->n_layer, each->n);
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        bool slides = i >= hp->window_from && (hp->window_pattern == 0 || (i + 1) % hp->window_pattern != 0);
+        if (each != NULL)
+            slides = each->v.ints[i] != 0;
+        if (slides)
+            layer[i] |= LAYER_SLIDES;
+    }
+    return NIB_OK;
+}
+
+static nib_status read_no_rope(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err) {
+    /* SmolLM3's no_rope_layers holds 1 for a layer WITH rotary embedding. */
+    const meta_value *each =
+        hp->nope_every > 0 ? find_layer_array(s, "no_rope_layers", "no_rope_layers") : NULL;
+    if (each != NULL && each->n > 0 && (each->n != (size_t)hp->n_layer || each->elem != META_INT))
+        return nib_fail(err, NIB_E_MODEL, "no_rope_layers: expected %lld numbers, found %zu values",
+                        (long long)hp->n_layer, each->n);
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        bool none = hp->nope_every > 0 && (i + 1) % hp->nope_every == 0;
+        if (each != NULL && each->n > 0)
+            none = each->v.ints[i] == 0;
+        if ((s->arch->flags & A_NOPE_FULL) && !(layer[i] & LAYER_SLIDES))
+            none = true;
+        if (none || hp->n_rot == 0)
+            layer[i] |= LAYER_NO_ROPE;
+    }
+    return NIB_OK;
+}
+
+nib_status config_read_layers(const config_source *s, config *out, nib_error *err) {
+    const hparams *hp = &out->hp;
+    uint8_t *layer = arena_alloc(s->mem, (size_t)hp->n_layer);
+    if (layer == NULL)
+        return nib_fail_nomem(err, (size_t)hp->n_layer, "layers");
+    out->layer = layer;
+    NIB_TRY(read_slides(s, hp, layer, err));
+    return read_no_rope(s, hp, layer, err);
+}
+
+/* A value as arch_only and the list below spell it. */
+static void value_text(const meta_value *v, char *out, size_t size) {
+    switch (v->type) {
+    case META_BOOL: snprintf(out, size, "%s", v->v.b ? "true" : "false"); break;
+    case META_INT: snprintf(out, size, "%lld", (long long)v->v.i); break;
+    case META_FLOAT: snprintf(out, size, "%g", v->v.f); break;
+    case META_STRING: snprintf(out, size, "%s", v->v.s.data); break;
+    default: snprintf(out, size, "(a list)"); break;
+    }
+}
+
+static nib_status check_only(const config_source *s, const arch_only *only, nib_error *err) {
+    for (; only != NULL && only->key != NULL; only++) {
+        const meta_value *v = container_meta(s->c, only->key);
+        if (v == NULL)
+            continue;
+        char text[96], name[96];
+        value_text(v, text, sizeof text);
+        const char *list = only->values;
+        bool known = false;
+        while (!known && list_next(&list, name, sizeof name))
+            known = strcmp(name, text) == 0;
+        if (!known)
+            return nib_fail(err, NIB_E_MODEL, "%s: expected %s, found %s; this option is not supported",
+                            only->key, only->values, text);
+    }
+    return NIB_OK;
+}
+
+nib_status config_check_supported(const config_source *s, nib_error *err) {
+    /* Options that any family might have. */
+    static const arch_only everywhere[] = {
+        {"num_local_experts", "0|1"},
+        {"num_experts", "0|1"},
+        {"n_routed_experts", "0|1"},
+        {"moe_num_experts", "0|1"},
+        {"is_encoder_decoder", "false"},
+        {"add_cross_attention", "false"},
+        {"use_bidirectional_attention", "false"},
+        {0},
+    };
+    if (s->gguf_arch != NULL) {
+        double n = 0;
+        int found;
+        NIB_TRY(config_number(s, "expert_count", &n, &found, err));
+        if (found == 1 && n > 0)
+            return nib_fail(err, NIB_E_MODEL, "%s.expert_count %g: mixtures of experts are not supported",
+                            s->gguf_arch, n);
+        return NIB_OK;
+    }
+    NIB_TRY(check_only(s, everywhere, err));
+    for (size_t i = 0; i < container_n_meta(s->c); i++) {
+        const char *key;
+        container_meta_at(s->c, i, &key);
+        if (strncmp(key, "quantization_config.", 20) == 0 || strncmp(key, "compression_config.", 19) == 0) {
+            const char *method = config_string(s, "quantization_config.quant_method");
+            return nib_fail(err, NIB_E_MODEL,
+                            "quantization_config: method \"%.60s\" is not supported in safetensors",
+                            method != NULL ? method : "?");
+        }
+    }
+    return check_only(s, s->arch->only, err);
+}

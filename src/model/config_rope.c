@@ -1,0 +1,270 @@
+/* Which rotary frequencies a configuration asks for: config.json's three styles (rope_theta with
+ * rope_scaling, rope_parameters, rope_parameters for each kind of layer) and GGUF's keys and tensors. */
+#include "model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where one table's options may stand in config.json, in order. */
+typedef struct places {
+    const char *prefix[3];
+    int n;
+} places;
+
+static nib_status option(const config_source *s, const places *p, const char *name, double *value,
+                         bool *found, nib_error *err) {
+    int there = 0;
+    char key[128];
+    for (int i = 0; i < p->n && there != 1; i++) {
+        snprintf(key, sizeof key, "%s%s", p->prefix[i], name);
+        NIB_TRY(config_number(s, key, value, &there, err));
+    }
+    *found = there == 1;
+    return NIB_OK;
+}
+
+static const char *option_text(const config_source *s, const places *p, const char *name) {
+    char key[128];
+    for (int i = 0; i < p->n; i++) {
+        snprintf(key, sizeof key, "%s%s", p->prefix[i], name);
+        const char *text = config_string(s, key);
+        if (text != NULL)
+            return text;
+    }
+    return NULL;
+}
+
+/* short_factor and long_factor: [n_rot / 2] positive numbers. */
+static nib_status divisors(const config_source *s, const places *p, const char *name, int64_t n_rot,
+                           const float **out, nib_error *err) {
+    const meta_value *v = NULL;
+    char key[128];
+    for (int i = 0; i < p->n && v == NULL; i++) {
+        snprintf(key, sizeof key, "%s%s", p->prefix[i], name);
+        v = container_meta(s->c, key);
+    }
+    size_t n = (size_t)(n_rot / 2);
+    bool numbers = v != NULL && v->type == META_ARRAY && (v->elem == META_FLOAT || v->elem == META_INT);
+    if (!numbers || v->n != n)
+        return nib_fail(err, NIB_E_MODEL, "rope %s: expected %zu numbers (n_rot / 2), found %zu", name, n,
+                        numbers ? v->n : (size_t)0);
+    float *d = arena_array(s->mem, n, sizeof *d);
+    if (d == NULL)
+        return nib_fail_nomem(err, n * sizeof *d, "rope factors");
+    for (size_t i = 0; i < n; i++) {
+        d[i] = (float)(v->elem == META_FLOAT ? v->v.floats[i] : (double)v->v.ints[i]);
+        if (!(d[i] > 0) || !isfinite(d[i]))
+            return nib_fail(err, NIB_E_MODEL, "rope %s: expected numbers above 0, found %g", name,
+                            (double)d[i]);
+    }
+    *out = d;
+    return NIB_OK;
+}
+
+static double yarn_mscale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static nib_status hf_kind(const config_source *s, const places *p, rope_kind *kind, nib_error *err) {
+    static const struct {
+        const char *name;
+        rope_kind kind;
+    } kinds[] = {
+        {"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC}, {"yarn", ROPE_YARN},
+        {"llama3", ROPE_LLAMA3}, {"longrope", ROPE_LONG}, {"su", ROPE_LONG},
+    };
+    *kind = ROPE_PLAIN;
+    const char *name = option_text(s, p, "rope_type");
+    if (name == NULL)
+        name = option_text(s, p, "type");
+    if (name == NULL)
+        return NIB_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind = kinds[i].kind;
+            return NIB_OK;
+        }
+    return nib_fail(err, NIB_E_MODEL,
+                    "rope_type \"%.60s\" is not known (default, linear, dynamic, yarn, llama3, longrope)",
+                    name);
+}
+
+static nib_status hf_yarn(const config_source *s, const places *p, rope_params *r, nib_error *err) {
+    double mscale = 0, mscale_all = 0, truncate = 1;
+    bool found;
+    NIB_TRY(option(s, p, "beta_fast", &r->beta_fast, &found, err));
+    NIB_TRY(option(s, p, "beta_slow", &r->beta_slow, &found, err));
+    NIB_TRY(option(s, p, "truncate", &truncate, &found, err));
+    NIB_TRY(option(s, p, "mscale", &mscale, &found, err));
+    NIB_TRY(option(s, p, "mscale_all_dim", &mscale_all, &found, err));
+    r->truncate = truncate != 0;
+    if (r->attn_factor == 0)
+        r->attn_factor = mscale != 0 && mscale_all != 0
+                             ? yarn_mscale(r->factor, mscale) / yarn_mscale(r->factor, mscale_all)
+                             : yarn_mscale(r->factor, 1);
+    return NIB_OK;
+}
+
+static nib_status hf_rope(const config_source *s, const places *p, const hparams *hp, rope_params *r,
+                          nib_error *err) {
+    bool found;
+    NIB_TRY(hf_kind(s, p, &r->kind, err));
+    /* Phi-3's first checkpoints say "yarn" for what became "longrope"; the factor lists tell. */
+    if (r->kind == ROPE_YARN) {
+        char key[128];
+        for (int i = 0; i < p->n; i++) {
+            snprintf(key, sizeof key, "%sshort_factor", p->prefix[i]);
+            if (container_meta(s->c, key) != NULL)
+                r->kind = ROPE_LONG;
+        }
+    }
+    if (r->kind == ROPE_PLAIN)
+        return NIB_OK;
+    r->orig_ctx = (double)hp->n_ctx_train;
+    static const places top = {{""}, 1};
+    NIB_TRY(option(s, &top, "original_max_position_embeddings", &r->orig_ctx, &found, err));
+    if (!found)
+        NIB_TRY(option(s, p, "original_max_position_embeddings", &r->orig_ctx, &found, err));
+    NIB_TRY(option(s, p, "factor", &r->factor, &found, err));
+    if (!found && (r->kind == ROPE_YARN || r->kind == ROPE_LONG))
+        r->factor = (double)hp->n_ctx_train / r->orig_ctx;
+    else if (!found)
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: expected a \"factor\", found none");
+    r->attn_factor = 0;
+    if (r->kind == ROPE_YARN || r->kind == ROPE_LONG)
+        NIB_TRY(option(s, p, "attention_factor", &r->attn_factor, &found, err));
+    if (r->kind == ROPE_YARN)
+        NIB_TRY(hf_yarn(s, p, r, err));
+    if (r->kind == ROPE_LONG) {
+        NIB_TRY(divisors(s, p, "short_factor", r->n_rot, &r->divide, err));
+        NIB_TRY(divisors(s, p, "long_factor", r->n_rot, &r->divide_long, err));
+        if (r->attn_factor == 0)
+            r->attn_factor = r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log(r->orig_ctx));
+    }
+    if (r->kind == ROPE_LLAMA3) {
+        NIB_TRY(option(s, p, "low_freq_factor", &r->low_freq, &found, err));
+        NIB_TRY(option(s, p, "high_freq_factor", &r->high_freq, &found, err));
+    }
+    if (r->attn_factor == 0)
+        r->attn_factor = 1;
+    return NIB_OK;
+}
+
+/* A table of divisors that is a tensor: [n_rot / 2] f32. */
+static nib_status tensor_divisors(const config_source *s, const char *name, int64_t n_rot, const float **out,
+                                  nib_error *err) {
+    const container_tensor *t = container_find(s->c, name);
+    *out = NULL;
+    if (t == NULL)
+        return NIB_OK;
+    if (t->type != TYPE_F32 || t->n_dim != 1 || t->shape[0] != n_rot / 2)
+        return nib_fail(err, NIB_E_MODEL, "%s: expected f32 [%lld], found %s [%lld]", name,
+                        (long long)(n_rot / 2), type_get(t->type)->name,
+                        t->n_dim == 1 ? (long long)t->shape[0] : -1LL);
+    float *d = arena_alloc(s->mem, (size_t)t->bytes);
+    if (d == NULL)
+        return nib_fail_nomem(err, (size_t)t->bytes, name);
+    NIB_TRY(file_read_at(container_file(s->c, t->file), d, t->offset, t->bytes, err));
+    for (int64_t i = 0; i < n_rot / 2; i++)
+        if (!(d[i] > 0) || !isfinite(d[i]))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected numbers above 0, found %g", name, (double)d[i]);
+    *out = d;
+    return NIB_OK;
+}
+
+static nib_status gguf_rope(const config_source *s, const hparams *hp, rope_params *r, nib_error *err) {
+    int found;
+    const char *type = config_string(s, "rope.scaling.type");
+    double factor = 0;
+    NIB_TRY(config_number(s, "rope.scaling.factor|rope.scale_linear", &factor, &found, err));
+    bool scaled = found == 1 && factor > 0;
+    r->factor = scaled ? factor : 1;
+    r->orig_ctx = (double)hp->n_ctx_train;
+    NIB_TRY(config_number(s, "rope.scaling.original_context_length", &r->orig_ctx, &found, err));
+    NIB_TRY(config_number(s, "rope.scaling.attn_factor", &r->attn_factor, &found, err));
+    NIB_TRY(config_number(s, "rope.scaling.yarn_beta_fast", &r->beta_fast, &found, err));
+    NIB_TRY(config_number(s, "rope.scaling.yarn_beta_slow", &r->beta_slow, &found, err));
+    if (type == NULL ? scaled : strcmp(type, "linear") == 0) {
+        r->kind = ROPE_LINEAR;
+    } else if (type != NULL && strcmp(type, "yarn") == 0) {
+        r->kind = ROPE_YARN;
+        r->attn_factor *= yarn_mscale(r->factor, 1);
+    } else if (type != NULL && strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0) {
+        return nib_fail(err, NIB_E_MODEL,
+                        "rope.scaling.type \"%.60s\" is not known (none, linear, yarn, longrope)", type);
+    }
+    NIB_TRY(tensor_divisors(s, "rope_freqs.weight", hp->n_rot, &r->divide, err));
+    const float *longer, *shorter;
+    NIB_TRY(tensor_divisors(s, "rope_factors_long.weight", hp->n_rot, &longer, err));
+    NIB_TRY(tensor_divisors(s, "rope_factors_short.weight", hp->n_rot, &shorter, err));
+    if (longer != NULL && shorter != NULL) {
+        r->kind = ROPE_LONG;
+        r->divide = shorter;
+        r->divide_long = longer;
+    } else if (type != NULL && strcmp(type, "longrope") == 0) {
+        return nib_fail(err, NIB_E_MODEL,
+                        "rope.scaling.type longrope: expected tensors rope_factors_long.weight and "
+                        "rope_factors_short.weight");
+    }
+    return NIB_OK;
+}
+
+static nib_status check_rope(const rope_params *r, nib_error *err) {
+    const struct {
+        const char *name;
+        double value, least, most;
+    } all[] = {
+        {"factor", r->factor, 1e-6, 1e6},
+        {"attention_factor", r->attn_factor, 1e-6, 1e6},
+        {"original context", r->orig_ctx, 2, 1e12},
+        {"low_freq_factor", r->low_freq, 1e-6, 1e6},
+        {"high_freq_factor", r->high_freq, 1e-6, 1e6},
+        {"beta_fast", r->beta_fast, 1e-6, 1e6},
+        {"beta_slow", r->beta_slow, 1e-6, 1e6},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (!(all[i].value >= all[i].least && all[i].value <= all[i].most))
+            return nib_fail(err, NIB_E_MODEL, "rope scaling: %s: expected %g to %g, found %g", all[i].name,
+                            all[i].least, all[i].most, all[i].value);
+    if (r->kind == ROPE_LLAMA3 && r->high_freq <= r->low_freq)
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: high_freq_factor %g is not above low_freq_factor %g",
+                        r->high_freq, r->low_freq);
+    if (r->kind == ROPE_YARN && r->theta <= 1)
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: rope_theta: expected more than 1, found %g",
+                        r->theta);
+    return NIB_OK;
+}
+
+nib_status config_read_ropes(const config_source *s, config *out, nib_error *err) {
+    const hparams *hp = &out->hp;
+    const rope_params plain = {.n_rot = hp->n_rot,
+                               .theta = hp->rope_theta,
+                               .factor = 1,
+                               .attn_factor = 1,
+                               .orig_ctx = fmax((double)hp->n_ctx_train, 2),
+                               .low_freq = 1,
+                               .high_freq = 4,
+                               .beta_fast = 32,
+                               .beta_slow = 1,
+                               .truncate = true};
+    out->n_rope = 0;
+    if (hp->n_rot == 0)
+        return NIB_OK;
+    out->ropes[0] = out->ropes[1] = plain;
+    out->n_rope = 1;
+    static const places full = {{"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."}, 3};
+    static const places local = {{"rope_parameters.sliding_attention."}, 1};
+    if (s->gguf_arch != NULL)
+        NIB_TRY(gguf_rope(s, hp, &out->ropes[0], err));
+    else
+        NIB_TRY(hf_rope(s, &full, hp, &out->ropes[0], err));
+    NIB_TRY(check_rope(&out->ropes[0], err));
+    if (hp->rope_theta_local == 0)
+        return NIB_OK;
+    out->ropes[1].theta = hp->rope_theta_local;
+    out->n_rope = 2;
+    if (s->gguf_arch == NULL)
+        NIB_TRY(hf_rope(s, &local, hp, &out->ropes[1], err));
+    return check_rope(&out->ropes[1], err);
+}

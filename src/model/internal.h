@@ -1,0 +1,51 @@
+/* internal.h - what the files of model/ share. */
+#ifndef NIB_MODEL_INTERNAL_H
+#define NIB_MODEL_INTERNAL_H
+
+#include "model/config.h"
+
+struct model {
+    arena mem; /* everything below */
+    container *c;
+    const arch_desc *arch;
+    const char *gguf_arch; /* NULL: a HF folder */
+    config cfg;
+    const char *name;
+    block *blocks;
+    int n_block;
+    int64_t width[REG_COUNT];
+    uint64_t n_param;
+};
+
+enum { BLOCK_MAX_WEIGHT = 40, BLOCK_MAX_OP = 64 };
+
+/* The weights of one block while it is being made: where each slot's weight and bias went. */
+typedef struct bound {
+    weight weights[BLOCK_MAX_WEIGHT];
+    int n;
+    struct {
+        bool there;     /* the slot counts: it has a weight, or is a norm without one */
+        bool whole_row; /* T_ROW_NORM */
+        bool per_entry; /* a head-by-head norm whose weight has an entry for the whole row */
+        bool shared;    /* FFN_NORM: the same tensor as ATTN_NORM */
+        int w, b;       /* indices into weights; -1: none */
+    } slot[SLOT_COUNT];
+} bound;
+
+typedef enum block_part { PART_EMBED, PART_LAYER, PART_HEAD } block_part;
+
+/* Finds and checks every tensor of the part's slots. For PART_HEAD, `embed` is the embedding block (a tied
+ * head). */
+nib_status tensors_bind(const model *m, block_part part, int layer, const block *embed, bound *out,
+                        nib_error *err);
+
+/* Adds the tensors that no weight uses to the complaint: in a layer they are an error, elsewhere a log line.
+ */
+nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);
+
+/* Turns the bound weights into ops, at most BLOCK_MAX_OP; returns how many. */
+int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
+
+const char *slot_name(slot_id id);
+
+#endif

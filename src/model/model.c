@@ -1,0 +1,295 @@
+/* Opening a model: which family, which numbers, which tensors, and a program for each block. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool in_list(const char *list, const char *name) {
+    char each[96];
+    while (list_next(&list, each, sizeof each))
+        if (strcmp(each, name) == 0)
+            return true;
+    return false;
+}
+
+const char *model_known_arch(int i) {
+    return i >= 0 && arch_registry[i] != NULL ? arch_registry[i]->name : NULL;
+}
+
+static nib_status unknown_arch(const char *what, const char *name, nib_error *err) {
+    char known[320];
+    size_t n = 0;
+    known[0] = '\0';
+    for (int i = 0; model_known_arch(i) != NULL && n < sizeof known - 32; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", model_known_arch(i));
+    return nib_fail(err, NIB_E_MODEL, "%s \"%.60s\" is not a known architecture (%s)", what, name, known);
+}
+
+static nib_status find_gguf_arch(model *m, nib_error *err) {
+    m->gguf_arch = container_meta_str(m->c, "general.architecture");
+    if (m->gguf_arch == NULL)
+        return nib_fail(err, NIB_E_MODEL, "expected the key general.architecture, found none");
+    for (int i = 0; arch_registry[i] != NULL; i++)
+        if (in_list(arch_registry[i]->gguf, m->gguf_arch)) {
+            m->arch = arch_registry[i];
+            return NIB_OK;
+        }
+    return unknown_arch("general.architecture", m->gguf_arch, err);
+}
+
+static nib_status find_hf_arch(model *m, nib_error *err) {
+    const char *type = container_meta_str(m->c, "model_type");
+    for (int i = 0; type != NULL && arch_registry[i] != NULL; i++)
+        if (in_list(arch_registry[i]->hf, type)) {
+            m->arch = arch_registry[i];
+            return NIB_OK;
+        }
+    const meta_value *v = container_meta(m->c, "architectures");
+    const char *class = NULL;
+    if (v != NULL && v->type == META_ARRAY && v->elem == META_STRING && v->n > 0)
+        class = v->v.strings[0].data;
+    for (int i = 0; class != NULL && arch_registry[i] != NULL; i++)
+        if (in_list(arch_registry[i]->hf_class, class)) {
+            m->arch = arch_registry[i];
+            return NIB_OK;
+        }
+    if (type == NULL && class == NULL)
+        return nib_fail(err, NIB_E_MODEL, "config.json: expected model_type, found none");
+    return unknown_arch("model_type", type != NULL ? type : class, err);
+}
+
+/* --- blocks -------------------------------------------------------------------------------------- */
+
+/* The bytes that one weight's pieces take in the files. */
+static uint64_t file_bytes(const weight *w) {
+    uint64_t sum = 0, row = 0;
+    if (w->shared_block >= 0 || !type_row_bytes(w->type, w->vector ? 1 : w->k, &row))
+        return 0;
+    for (int i = 0; i < w->n_piece; i++)
+        sum += (uint64_t)w->pieces[i].n_row * row;
+    return sum;
+}
+
+static void note_widths(model *m, const op *o) {
+    const int64_t q = m->cfg.hp.n_head * m->cfg.hp.d_head, kv = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+    const struct {
+        reg r;
+        int64_t n;
+    } use[] = {{o->out, o->n},
+               {o->in, o->kind == OP_ATTENTION ? q : o->k},
+               {o->in2, o->kind == OP_ATTENTION ? kv : o->n},
+               {o->in3, kv}};
+    for (size_t i = 0; i < sizeof use / sizeof use[0]; i++)
+        if (use[i].r != REG_NONE && use[i].n > m->width[use[i].r])
+            m->width[use[i].r] = use[i].n;
+}
+
+/* Copies what was bound and built to memory that lives as long as the model. */
+static nib_status keep_block(model *m, block *to, const bound *b, const op *ops, int n_op, nib_error *err) {
+    size_t n_weight_byte = (size_t)b->n * sizeof(weight), n_op_byte = (size_t)n_op * sizeof(op);
+    weight *weights = arena_alloc(&m->mem, n_weight_byte);
+    op *kept = arena_alloc(&m->mem, n_op_byte);
+    if (weights == NULL || kept == NULL)
+        return nib_fail_nomem(err, n_weight_byte + n_op_byte, "a block's description");
+    memcpy(weights, b->weights, n_weight_byte);
+    memcpy(kept, ops, n_op_byte);
+    to->weights = weights;
+    to->n_weight = b->n;
+    to->program = (program){kept, n_op};
+    for (int i = 0; i < b->n; i++) {
+        const weight *w = &weights[i];
+        if (w->bytes > UINT64_MAX / 4 || to->bytes > UINT64_MAX / 4)
+            return nib_fail(err, NIB_E_MODEL, "%s: the weights are too large", to->name);
+        to->bytes += (w->bytes + 63) / 64 * 64;
+        to->file_bytes += file_bytes(w);
+        if (w->shared_block < 0)
+            m->n_param += (uint64_t)w->n * (uint64_t)w->k;
+    }
+    for (int i = 0; i < n_op; i++)
+        note_widths(m, &kept[i]);
+    return NIB_OK;
+}
+
+static nib_status make_block(model *m, int i, block_part part, int layer, bound *b, nib_error *err) {
+    op ops[BLOCK_MAX_OP];
+    block *to = &m->blocks[i];
+    char name[32];
+    if (part == PART_LAYER)
+        snprintf(name, sizeof name, "layer.%d", layer);
+    else
+        snprintf(name, sizeof name, "%s", part == PART_EMBED ? "embed" : "head");
+    to->layer = layer;
+    to->name = arena_strndup(&m->mem, name, strlen(name));
+    if (to->name == NULL)
+        return nib_fail_nomem(err, sizeof name, "a block's name");
+    NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
+    return keep_block(m, to, b, ops, build_program(m, part, layer, b, ops), err);
+}
+
+/* All layers of a family have the same weights; one that lacks a bias or a norm is a damaged checkpoint. */
+static nib_status check_alike(const bound *first, const bound *b, int layer, nib_error *err) {
+    for (int i = 0; i < SLOT_COUNT; i++)
+        if (first->slot[i].there != b->slot[i].there || (first->slot[i].b < 0) != (b->slot[i].b < 0)) {
+            bool bias = first->slot[i].there == b->slot[i].there;
+            bool fewer = bias ? b->slot[i].b < 0 : !b->slot[i].there;
+            return nib_fail(err, NIB_E_MODEL, "layer %d has %s %s%s, but layer 0 has %s", layer,
+                            fewer ? "no" : "a", slot_name((slot_id)i), bias ? " bias" : "",
+                            fewer ? "one" : "none");
+        }
+    return NIB_OK;
+}
+
+static nib_status make_layers(model *m, bound *first, bound *b, nib_error *err) {
+    for (int64_t i = 0; i < m->cfg.hp.n_layer; i++) {
+        bound *to = i == 0 ? first : b;
+        NIB_TRY(make_block(m, (int)i + 1, PART_LAYER, (int)i, to, err));
+        NIB_TRY(check_alike(first, to, (int)i, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status make_blocks(model *m, nib_error *err) {
+    int n = (int)m->cfg.hp.n_layer + 2;
+    m->blocks = arena_array(&m->mem, (size_t)n, sizeof *m->blocks);
+    bound *b = mem_array(2, sizeof *b);
+    nib_status status = NIB_OK;
+    if (m->blocks == NULL || b == NULL) {
+        mem_free(b);
+        return nib_fail_nomem(err, (size_t)n * sizeof *m->blocks, "blocks");
+    }
+    status = make_block(m, 0, PART_EMBED, -1, b, err);
+    if (status == NIB_OK && b->slot[SLOT_POS].w >= 0) /* learned positions end where their table ends */
+        m->cfg.hp.n_ctx_max = b->weights[b->slot[SLOT_POS].w].n - m->cfg.hp.pos_offset;
+    if (status == NIB_OK)
+        status = make_layers(m, b, b + 1, err);
+    if (status == NIB_OK)
+        status = make_block(m, n - 1, PART_HEAD, -1, b, err);
+    if (status == NIB_OK) {
+        m->cfg.hp.tied_head = b->weights[b->slot[SLOT_HEAD].w].shared_block >= 0;
+        m->n_block = n;
+    }
+    mem_free(b);
+    return status;
+}
+
+/* --- opening ------------------------------------------------------------------------------------- */
+
+static nib_status find_name(model *m, nib_error *err) {
+    const char *name = container_meta_str(m->c, "general.name");
+    char file_name[256];
+    if (name == NULL || *name == '\0') {
+        const char *path = container_path(m->c);
+        size_t n = strlen(path);
+        while (n > 0 && path[n - 1] == '/')
+            n--;
+        size_t start = n;
+        while (start > 0 && path[start - 1] != '/')
+            start--;
+        snprintf(file_name, sizeof file_name, "%.*s", (int)NUM_MIN(n - start, (size_t)255), path + start);
+        name = file_name;
+    }
+    m->name = arena_strndup(&m->mem, name, strlen(name));
+    return m->name != NULL ? NIB_OK : nib_fail_nomem(err, strlen(name), "the model's name");
+}
+
+static nib_status read_model(model *m, const logger *log, nib_error *err) {
+    NIB_TRY(find_name(m, err));
+    NIB_TRY(container_get_kind(m->c) == CONTAINER_GGUF ? find_gguf_arch(m, err) : find_hf_arch(m, err));
+    const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
+    NIB_TRY(config_read(&source, &m->cfg, err));
+    NIB_TRY(make_blocks(m, err));
+    return tensors_check_unused(m, log, err);
+}
+
+nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
+    model *m = mem_calloc(1, sizeof *m);
+    if (m == NULL)
+        return nib_fail_nomem(err, sizeof *m, "a model");
+    arena_init(&m->mem);
+    nib_status status = container_open(path, log, &m->c, err);
+    if (status == NIB_OK) {
+        status = read_model(m, log, err);
+        if (status != NIB_OK)
+            nib_fail_prefix(err, status, path);
+    }
+    if (status != NIB_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return NIB_OK;
+}
+
+void model_close(model *m) {
+    if (m == NULL)
+        return;
+    container_close(m->c);
+    arena_deinit(&m->mem);
+    mem_free(m);
+}
+
+/* --- what others read ---------------------------------------------------------------------------- */
+
+const char *model_arch(const model *m) {
+    return m->arch->name;
+}
+
+const char *model_name(const model *m) {
+    return m->name;
+}
+
+const hparams *model_hparams(const model *m) {
+    return &m->cfg.hp;
+}
+
+container *model_container(const model *m) {
+    return m->c;
+}
+
+int model_n_block(const model *m) {
+    return m->n_block;
+}
+
+const block *model_block(const model *m, int i) {
+    return &m->blocks[i];
+}
+
+int64_t model_reg_width(const model *m, reg r) {
+    return m->width[r];
+}
+
+int model_n_kv_layer(const model *m) {
+    return (int)m->cfg.hp.n_layer;
+}
+
+void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width) {
+    (void)kv_layer; /* all alike until a family differs */
+    *k_width = *v_width = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+}
+
+uint64_t model_heap_bytes(const model *m) {
+    return sizeof *m + m->mem.bytes + container_heap_bytes(m->c);
+}
+
+uint64_t model_n_param(const model *m) {
+    return m->n_param;
+}
+
+int model_n_rope(const model *m) {
+    return m->cfg.n_rope;
+}
+
+int64_t model_rope_dim(const model *m, int table) {
+    return m->cfg.ropes[table].n_rot;
+}
+
+void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor) {
+    rope_frequencies(&m->cfg.ropes[table], m->cfg.hp.n_ctx_train, length, inv_freq, factor);
+}
+
+bool model_rope_varies(const model *m, int table) {
+    return m->cfg.ropes[table].kind == ROPE_DYNAMIC || m->cfg.ropes[table].kind == ROPE_LONG;
+}

@@ -1,0 +1,447 @@
+/* Slots to tensors: finds each weight under its family's name, checks its shape and type against the
+ * configuration, and writes down which rows of which tensor make it (fused projections are split here). */
+#include "model/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *bias, *gguf;
+    char part;
+} slots[SLOT_COUNT] = {
+#define SLOT(id, name, gguf, part) {name, name ".bias", gguf, #part[0]},
+#include "model/slots.def"
+#undef SLOT
+};
+
+const char *slot_name(slot_id id) {
+    return slots[id].name;
+}
+
+/* What one call works on. */
+typedef struct binder {
+    const model *m;
+    const config_source src;
+    int layer;
+    bound *out;
+} binder;
+
+enum { NAME_SIZE = 200 };
+
+/* The first %d of a pattern becomes the layer, the second the head. */
+static void spell(const char *pattern, int layer, int head, const char *suffix, char *out) {
+    size_t n = 0;
+    int k = 0;
+    out[0] = '\0';
+    while (*pattern != '\0' && n < NAME_SIZE - 12) {
+        if (pattern[0] == '%' && pattern[1] == 'd') {
+            n += (size_t)snprintf(out + n, NAME_SIZE - n, "%d", k++ == 0 ? layer : head);
+            pattern += 2;
+        } else {
+            out[n++] = *pattern++;
+        }
+    }
+    snprintf(out + n, NAME_SIZE - n, "%s", suffix);
+}
+
+/* Checkpoints of the bare model leave the family's prefix out; text models inside larger ones have one more.
+ */
+static const container_tensor *find_hf(const binder *b, const char *name) {
+    const container_tensor *t = container_find(b->m->c, name);
+    const char *base = b->m->arch->hf_base;
+    size_t n = base != NULL ? strlen(base) : 0;
+    const char *bare = n > 0 && strncmp(name, base, n) == 0 ? name + n : name;
+    char other[NAME_SIZE + 32];
+    if (t == NULL && bare != name)
+        t = container_find(b->m->c, bare);
+    if (t == NULL) {
+        snprintf(other, sizeof other, "language_model.%s", name);
+        t = container_find(b->m->c, other);
+    }
+    if (t == NULL) {
+        snprintf(other, sizeof other, "model.language_model.%s", bare);
+        t = container_find(b->m->c, other);
+    }
+    return t;
+}
+
+static const char *row_names(const binder *b, const arch_tensor *row) {
+    if (b->m->gguf_arch == NULL)
+        return row->hf != NULL ? row->hf : "";
+    return row->gguf != NULL ? row->gguf : slots[row->slot].gguf;
+}
+
+static const container_tensor *find(const binder *b, const arch_tensor *row, int head, const char *suffix) {
+    char pattern[128], name[NAME_SIZE];
+    if (row == NULL)
+        return NULL;
+    const char *list = row_names(b, row);
+    while (list_next(&list, pattern, sizeof pattern)) {
+        spell(pattern, b->layer, head, suffix, name);
+        const container_tensor *t =
+            b->m->gguf_arch != NULL ? container_find(b->m->c, name) : find_hf(b, name);
+        if (t != NULL)
+            return t;
+    }
+    return NULL;
+}
+
+static const arch_tensor *row_of(const binder *b, slot_id slot) {
+    for (const arch_tensor *r = b->m->arch->tensors; r->slot != SLOT_COUNT; r++)
+        if (r->slot == slot && config_condition(&b->src, r->when))
+            return r;
+    return NULL;
+}
+
+static nib_status missing(const binder *b, const arch_tensor *row, const char *suffix, nib_error *err) {
+    char pattern[128] = "", name[NAME_SIZE];
+    const char *list = row_names(b, row);
+    list_next(&list, pattern, sizeof pattern);
+    spell(pattern, b->layer, 0, suffix, name);
+    return nib_fail(err, NIB_E_MODEL, "tensor %s is missing (%s of %s)", name, slots[row->slot].name,
+                    b->m->arch->name);
+}
+
+static nib_status wrong_shape(const container_tensor *t, int64_t rows, int64_t cols, nib_error *err) {
+    char found[160];
+    size_t n = 0;
+    found[0] = '\0';
+    for (int i = 0; i < t->n_dim && n < sizeof found - 24; i++)
+        n += (size_t)snprintf(found + n, sizeof found - n, "%s%lld", i > 0 ? ", " : "",
+                              (long long)t->shape[i]);
+    if (cols < 0)
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: expected shape [%lld], found [%s]", t->name,
+                        (long long)rows, found);
+    return nib_fail(err, NIB_E_MODEL, "tensor %s: expected shape [%lld, %lld], found [%s]", t->name,
+                    (long long)rows, (long long)cols, found);
+}
+
+/* --- one weight ---------------------------------------------------------------------------------- */
+
+static nib_status new_weight(binder *b, const char *name, int n_piece, weight **out, weight_piece **pieces,
+                             nib_error *err) {
+    weight *w = &b->out->weights[b->out->n];
+    size_t n_byte = (size_t)n_piece * sizeof **pieces;
+    *pieces = arena_alloc((arena *)&b->m->mem, n_byte);
+    if (*pieces == NULL)
+        return nib_fail_nomem(err, n_byte, name);
+    memset(w, 0, sizeof *w);
+    w->name = name;
+    w->pieces = *pieces;
+    w->n_piece = n_piece;
+    w->shared_block = w->shared_index = -1;
+    *out = w;
+    return NIB_OK;
+}
+
+static nib_status finish_matrix(binder *b, weight *w, const container_tensor *t, int64_t n, int64_t k,
+                                bool transposed, nib_error *err) {
+    w->n = n;
+    w->k = k;
+    w->type = t->type;
+    w->transposed = transposed;
+    if (transposed && type_get(t->type)->block_elems != 1)
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: a transposed matrix in %s cannot be read", t->name,
+                        type_get(t->type)->name);
+    if (!pack_choose(t->type, k, &w->format))
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: %s cannot be computed with", t->name,
+                        type_get(t->type)->name);
+    if (!pack_bytes(&w->format, n, k, &w->bytes))
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: [%lld, %lld] is too large", t->name, (long long)n,
+                        (long long)k);
+    b->out->n++;
+    return NIB_OK;
+}
+
+static nib_status finish_vector(binder *b, weight *w, const container_tensor *t, int64_t k, nib_error *err) {
+    if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_BF16)
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: expected f32, f16 or bf16, found %s", t->name,
+                        type_get(t->type)->name);
+    w->n = 1;
+    w->k = k;
+    w->type = t->type;
+    w->vector = true;
+    w->bytes = (uint64_t)k * 4;
+    b->out->n++;
+    return NIB_OK;
+}
+
+static nib_status bind_matrix(binder *b, const arch_tensor *row, const container_tensor *t, int64_t n,
+                              int64_t k, nib_error *err) {
+    bool transposed = b->m->gguf_arch == NULL && (row->flags & T_TRANSPOSED);
+    int64_t rows = transposed ? k : n, cols = transposed ? n : k;
+    if (t->n_dim != 2 || t->shape[0] != rows || t->shape[1] != cols)
+        return wrong_shape(t, rows, cols, err);
+    weight *w = NULL;
+    weight_piece *p = NULL;
+    NIB_TRY(new_weight(b, slots[row->slot].name, 1, &w, &p, err));
+    p[0] = (weight_piece){t, 0, n};
+    b->out->slot[row->slot].w = b->out->n;
+    b->out->slot[row->slot].there = true;
+    return finish_matrix(b, w, t, n, k, transposed, err);
+}
+
+static int64_t elements(const container_tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->n_dim; i++)
+        if (__builtin_mul_overflow(n, t->shape[i], &n))
+            return -1;
+    return n;
+}
+
+static nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                              nib_error *err) {
+    if (t->n_dim < 1 || t->n_dim > 2 || elements(t) != k)
+        return wrong_shape(t, k, -1, err);
+    weight *w = NULL;
+    weight_piece *p = NULL;
+    NIB_TRY(new_weight(b, name, 1, &w, &p, err));
+    p[0] = (weight_piece){t, 0, k};
+    *index = b->out->n;
+    return finish_vector(b, w, t, k, err);
+}
+
+/* The bias beside a weight, when there is one. */
+static nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
+    const container_tensor *t = find(b, row, 0, ".bias");
+    if (t == NULL)
+        return row->flags & T_BIAS ? missing(b, row, ".bias", err) : NIB_OK;
+    return bind_vector(b, slots[row->slot].bias, t, n, &b->out->slot[row->slot].b, err);
+}
+
+/* --- norms --------------------------------------------------------------------------------------- */
+
+/* Each head has a tensor of its own in HF checkpoints (StableLM's q and k norms). */
+static nib_status bind_per_head(binder *b, const arch_tensor *row, int64_t n_head, nib_error *err) {
+    int64_t d_head = b->m->cfg.hp.d_head;
+    const container_tensor *first = find(b, row, 0, ".weight");
+    if (first == NULL)
+        return row->flags & T_OPTIONAL ? NIB_OK : missing(b, row, ".weight", err);
+    weight *w = NULL;
+    weight_piece *p = NULL;
+    NIB_TRY(new_weight(b, slots[row->slot].name, (int)n_head, &w, &p, err));
+    for (int64_t i = 0; i < n_head; i++) {
+        const container_tensor *t = find(b, row, (int)i, ".weight");
+        if (t == NULL)
+            return missing(b, row, ".weight", err);
+        if (t->n_dim != 1 || t->shape[0] != d_head || t->type != first->type)
+            return wrong_shape(t, d_head, -1, err);
+        p[i] = (weight_piece){t, 0, d_head};
+    }
+    b->out->slot[row->slot].there = true;
+    b->out->slot[row->slot].w = b->out->n;
+    b->out->slot[row->slot].per_entry = true;
+    return finish_vector(b, w, first, n_head * d_head, err);
+}
+
+/* width: of the row; n_head: groups that may be normed one by one, 1 for the norms of the stream. */
+static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib_error *err) {
+    const arch_tensor *row = row_of(b, slot);
+    const config *c = &b->m->cfg;
+    if (row == NULL)
+        return NIB_OK;
+    b->out->slot[slot].whole_row = row->flags & T_ROW_NORM;
+    if (row->flags & T_PLAIN_NORM) {
+        b->out->slot[slot].there = true;
+        return NIB_OK;
+    }
+    if ((row->flags & T_PER_HEAD) && b->m->gguf_arch == NULL)
+        return bind_per_head(b, row, n_head, err);
+    const container_tensor *t = find(b, row, 0, ".weight");
+    if (t == NULL) {
+        bool may = (row->flags & T_OPTIONAL) || (c->hp.parallel && (row->flags & T_OPT_PARALLEL));
+        return may ? NIB_OK : missing(b, row, ".weight", err);
+    }
+    int64_t k = width;
+    if (n_head > 1 && !(row->flags & T_ROW_NORM)) {
+        if (elements(t) == width)
+            b->out->slot[slot].per_entry = true;
+        else
+            k = width / n_head;
+    }
+    b->out->slot[slot].there = true;
+    NIB_TRY(bind_vector(b, slots[slot].name, t, k, &b->out->slot[slot].w, err));
+    if ((b->m->arch->flags & A_NORM_PLUS_1) && b->m->gguf_arch == NULL)
+        b->out->weights[b->out->slot[slot].w].add = 1;
+    return bind_bias(b, row, k, err);
+}
+
+/* --- projections --------------------------------------------------------------------------------- */
+
+/* Which rows of a fused tensor belong to one part: n_run runs of `run` rows, `stride` apart, from `first` on.
+ */
+typedef struct row_runs {
+    int64_t first, run, stride;
+    int n_run;
+} row_runs;
+
+static row_runs runs_of(const config *c, slot_id slot, row_order order) {
+    int64_t d = c->hp.d_head, kv = c->hp.n_kv_head, q = c->hp.n_head * d, group = c->hp.n_head / kv * d;
+    int64_t ff = c->hp.d_ff;
+    if (slot == SLOT_GATE)
+        return (row_runs){order == ROWS_SWAPPED ? ff : 0, ff, ff, 1};
+    if (slot == SLOT_UP)
+        return (row_runs){order == ROWS_SWAPPED ? 0 : ff, ff, ff, 1};
+    if (order == ROWS_GROUPED) {
+        int64_t stride = group + 2 * d;
+        if (slot == SLOT_Q)
+            return (row_runs){0, group, stride, (int)kv};
+        return (row_runs){slot == SLOT_K ? group : group + d, d, stride, (int)kv};
+    }
+    if (slot == SLOT_Q)
+        return (row_runs){0, q, q, 1};
+    return (row_runs){slot == SLOT_K ? q : q + kv * d, kv * d, kv * d, 1};
+}
+
+static void fill_runs(weight_piece *p, const container_tensor *t, row_runs r) {
+    for (int i = 0; i < r.n_run; i++)
+        p[i] = (weight_piece){t, r.first + i * r.stride, r.run};
+}
+
+/* One part (q, gate, ...) of a fused tensor with n_all rows. */
+static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, const container_tensor *t,
+                            int64_t n_all, int64_t k, nib_error *err) {
+    bool gguf = b->m->gguf_arch != NULL, transposed = !gguf && (fused->flags & T_TRANSPOSED);
+    int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k;
+    if (t->n_dim != 2 || t->shape[0] != rows || t->shape[1] != cols)
+        return wrong_shape(t, rows, cols, err);
+    row_runs r = runs_of(&b->m->cfg, slot, gguf ? ROWS_CONCAT : fused->order);
+    weight *w = NULL;
+    weight_piece *p = NULL;
+    NIB_TRY(new_weight(b, slots[slot].name, r.n_run, &w, &p, err));
+    fill_runs(p, t, r);
+    b->out->slot[slot].there = true;
+    b->out->slot[slot].w = b->out->n;
+    NIB_TRY(finish_matrix(b, w, t, r.run * r.n_run, k, transposed, err));
+    const container_tensor *bias = find(b, fused, 0, ".bias");
+    if (bias == NULL)
+        return fused->flags & T_BIAS ? missing(b, fused, ".bias", err) : NIB_OK;
+    if (bias->n_dim != 1 || bias->shape[0] != n_all)
+        return wrong_shape(bias, n_all, -1, err);
+    NIB_TRY(new_weight(b, slots[slot].bias, r.n_run, &w, &p, err));
+    fill_runs(p, bias, r);
+    b->out->slot[slot].b = b->out->n;
+    return finish_vector(b, w, bias, r.run * r.n_run, err);
+}
+
+/* A projection with a tensor of its own, or as a part of a fused one. fused_slot: SLOT_COUNT for none. */
+static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot,
+                              int64_t n_all, nib_error *err) {
+    const arch_tensor *row = row_of(b, slot);
+    const arch_tensor *fused = fused_slot != SLOT_COUNT ? row_of(b, fused_slot) : NULL;
+    if (row == NULL && fused == NULL)
+        return NIB_OK;
+    const container_tensor *t = find(b, row, 0, ".weight");
+    if (t != NULL) {
+        /* In GGUF a fused gate|up goes by the name of up: the number of rows tells. */
+        bool is_fused = fused != NULL && t->n_dim == 2 && t->shape[0] == n_all && n_all != n;
+        if (!is_fused) {
+            NIB_TRY(bind_matrix(b, row, t, n, k, err));
+            return bind_bias(b, row, n, err);
+        }
+    }
+    t = find(b, fused, 0, ".weight");
+    if (t != NULL)
+        return bind_part(b, slot, fused, t, n_all, k, err);
+    const arch_tensor *told = row != NULL && *row_names(b, row) != '\0' ? row : fused != NULL ? fused : row;
+    return told->flags & T_OPTIONAL ? NIB_OK : missing(b, told, ".weight", err);
+}
+
+static nib_status bind_attention(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head, d = hp->d_model;
+    NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
+    NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, q + 2 * kv, err));
+    NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, q + 2 * kv, err));
+    NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
+    NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
+    NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, hp->n_kv_head, err));
+    NIB_TRY(bind_linear(b, SLOT_O, d, q, SLOT_COUNT, 0, err));
+    return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
+}
+
+static nib_status bind_layer(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    int64_t d = hp->d_model, ff = hp->d_ff;
+    NIB_TRY(bind_attention(b, err));
+    NIB_TRY(bind_norm(b, SLOT_FFN_NORM, d, 1, err));
+    NIB_TRY(
+        bind_linear(b, SLOT_GATE, ff, d, row_of(b, SLOT_GATE_UP) ? SLOT_GATE_UP : SLOT_COUNT, 2 * ff, err));
+    NIB_TRY(bind_linear(b, SLOT_UP, ff, d, SLOT_GATE_UP, 2 * ff, err));
+    NIB_TRY(bind_linear(b, SLOT_DOWN, d, ff, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_norm(b, SLOT_FFN_POST_NORM, d, 1, err));
+    int a = b->out->slot[SLOT_ATTN_NORM].w, f = b->out->slot[SLOT_FFN_NORM].w;
+    if (a >= 0 && f >= 0)
+        b->out->slot[SLOT_FFN_NORM].shared =
+            b->out->weights[a].pieces[0].tensor == b->out->weights[f].pieces[0].tensor;
+    return NIB_OK;
+}
+
+/* --- embedding and head -------------------------------------------------------------------------- */
+
+static nib_status bind_embed(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    NIB_TRY(bind_linear(b, SLOT_EMBED, hp->n_vocab, hp->d_embed, SLOT_COUNT, 0, err));
+    if (hp->d_embed != hp->d_model)
+        NIB_TRY(bind_linear(b, SLOT_EMBED_IN, hp->d_model, hp->d_embed, SLOT_COUNT, 0, err));
+    const arch_tensor *pos = row_of(b, SLOT_POS);
+    const container_tensor *t = find(b, pos, 0, ".weight");
+    if (pos != NULL && t == NULL && !(pos->flags & T_OPTIONAL))
+        return missing(b, pos, ".weight", err);
+    if (t != NULL) {
+        if (t->n_dim != 2 || t->shape[0] <= hp->pos_offset || t->shape[1] != hp->d_model)
+            return wrong_shape(t, hp->n_ctx_train + hp->pos_offset, hp->d_model, err);
+        NIB_TRY(bind_matrix(b, pos, t, t->shape[0], hp->d_model, err));
+    }
+    return bind_norm(b, SLOT_EMBED_NORM, hp->d_model, 1, err);
+}
+
+static nib_status share_embedding(binder *b, const block *embed, nib_error *err) {
+    int i = 0;
+    while (i < embed->n_weight && strcmp(embed->weights[i].name, slots[SLOT_EMBED].name) != 0)
+        i++;
+    if (i == embed->n_weight)
+        return nib_fail(err, NIB_E_MODEL, "there is neither an output head nor an embedding to share");
+    weight *w = &b->out->weights[b->out->n];
+    *w = embed->weights[i];
+    w->name = slots[SLOT_HEAD].name;
+    w->shared_block = 0;
+    w->shared_index = i;
+    w->bytes = 0;
+    b->out->slot[SLOT_HEAD].there = true;
+    b->out->slot[SLOT_HEAD].w = b->out->n++;
+    return NIB_OK;
+}
+
+static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
+    const config *c = &b->m->cfg;
+    const hparams *hp = &c->hp;
+    NIB_TRY(bind_norm(b, SLOT_OUT_NORM, hp->d_model, 1, err));
+    if (hp->d_embed != hp->d_model)
+        NIB_TRY(bind_linear(b, SLOT_EMBED_OUT, hp->d_embed, hp->d_model, SLOT_COUNT, 0, err));
+    const arch_tensor *row = row_of(b, SLOT_HEAD);
+    const container_tensor *t = find(b, row, 0, ".weight");
+    bool gguf = b->m->gguf_arch != NULL;
+    if ((!gguf && c->tie_said && hp->tied_head) || (t == NULL && (gguf || !c->tie_said)))
+        NIB_TRY(share_embedding(b, embed, err));
+    else if (row == NULL)
+        return nib_fail(err, NIB_E_MODEL, "tie_word_embeddings: expected true, found false");
+    else if (t == NULL)
+        return missing(b, row, ".weight", err);
+    else
+        NIB_TRY(bind_matrix(b, row, t, hp->n_vocab, hp->d_embed, err));
+    return row == NULL ? NIB_OK : bind_bias(b, row, hp->n_vocab, err);
+}
+
+nib_status tensors_bind(const model *m, block_part part, int layer, const block *embed, bound *out,
+                        nib_error *err) {
+    binder b = {m, {m->c, m->arch, m->gguf_arch, (arena *)&m->mem}, layer, out};
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < SLOT_COUNT; i++)
+        out->slot[i].w = out->slot[i].b = -1;
+    if (part == PART_EMBED)
+        return bind_embed(&b, err);
+    if (part == PART_LAYER)
+        return bind_layer(&b, err);
+    return bind_head(&b, embed, err);
+}

@@ -1,0 +1,101 @@
+/* Tensors that no weight uses. In a layer that we compute, one is most likely a part of the maths that we do
+ * not know (a bias, a norm), and leaving it out would be silently wrong: an error. Buffers that old
+ * checkpoints carry along are known and passed over; whatever else is there (a vision tower, prediction
+ * layers) is said once. */
+#include "base/mem.h"
+#include "model/internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ends of names that hold nothing to compute with: causal masks, frequencies, calibration. */
+static const char *const harmless[] = {
+    ".rotary_emb.inv_freq",      ".attn.bias",
+    ".attn.masked_bias",         ".attention.bias",
+    ".attention.masked_bias",    ".rotary_emb.cos_cached",
+    ".rotary_emb.sin_cached",    ".attn_rot_embd.weight",
+    "rope_freqs.weight",         "rope_factors_long.weight",
+    "rope_factors_short.weight",
+};
+
+static bool is_harmless(const char *name) {
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+        size_t k = strlen(harmless[i]);
+        if (n >= k && strcmp(name + n - k, harmless[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *without(const char *text, const char *prefix) {
+    size_t n = prefix != NULL ? strlen(prefix) : 0;
+    return n > 0 && strncmp(text, prefix, n) == 0 ? text + n : text;
+}
+
+/* Which of our layers a tensor belongs to by its name ("blk.3.", "model.layers.3."); -1: none. Prefixes may
+ * be there or not, as in tensors.c. */
+static int64_t layer_of(const model *m, const char *name) {
+    const char *bare = without(without(name, "model.language_model."), "language_model.");
+    bare = without(bare, m->arch->hf_base);
+    for (const arch_tensor *row = m->arch->tensors; row->slot != SLOT_COUNT; row++) {
+        const char *pattern =
+            m->gguf_arch != NULL ? "blk.%d." : without(row->hf != NULL ? row->hf : "", m->arch->hf_base);
+        const char *percent = strstr(pattern, "%d");
+        if (percent == NULL)
+            continue;
+        size_t n = (size_t)(percent - pattern);
+        if (strncmp(bare, pattern, n) == 0 && isdigit((unsigned char)bare[n]))
+            return strtoll(bare + n, NULL, 10);
+    }
+    return -1;
+}
+
+static int by_address(const void *a, const void *b) {
+    const container_tensor *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Every tensor that some weight is made of, in the order of their addresses; *n of them. NULL: no memory. */
+static const container_tensor **used_tensors(const model *m, size_t *n) {
+    size_t most = 0;
+    for (int i = 0; i < m->n_block; i++)
+        for (int j = 0; j < m->blocks[i].n_weight; j++)
+            most += (size_t)m->blocks[i].weights[j].n_piece;
+    const container_tensor **used = mem_array(most, sizeof *used);
+    if (used == NULL)
+        return NULL;
+    *n = 0;
+    for (int i = 0; i < m->n_block; i++)
+        for (int j = 0; j < m->blocks[i].n_weight; j++)
+            for (int k = 0; k < m->blocks[i].weights[j].n_piece; k++)
+                used[(*n)++] = m->blocks[i].weights[j].pieces[k].tensor;
+    qsort(used, *n, sizeof *used, by_address);
+    return used;
+}
+
+nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err) {
+    size_t n_used, n_left = 0;
+    const char *first = NULL;
+    const container_tensor **used = used_tensors(m, &n_used);
+    if (used == NULL)
+        return nib_fail_nomem(err, sizeof *used, "the list of tensors");
+    nib_status status = NIB_OK;
+    for (size_t i = 0; i < container_n_tensor(m->c) && status == NIB_OK; i++) {
+        const container_tensor *t = container_tensor_at(m->c, i);
+        if (bsearch(&t, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name))
+            continue;
+        int64_t layer = layer_of(m, t->name);
+        if (layer >= 0 && layer < m->cfg.hp.n_layer)
+            status = nib_fail(err, NIB_E_MODEL, "tensor %s has no place in the architecture %s", t->name,
+                              m->arch->name);
+        else if (!(m->cfg.hp.tied_head && strcmp(t->name, "lm_head.weight") == 0) && n_left++ == 0)
+            first = t->name;
+    }
+    mem_free(used);
+    if (status == NIB_OK && n_left > 0)
+        log_line(log, "%zu tensors are not used, the first is %s", n_left, first);
+    return status;
+}
