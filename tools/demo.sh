@@ -16,8 +16,6 @@ model=$(sh tools/fetch-model.sh smollm2) || {
     echo "the demo needs the model: connect this machine, or put smollm2.gguf into the models folder" >&2
     exit 1
 }
-size=$(stat -c %s "$model")
-echo "The model is $((size / 104857))e-1 MiB; the budget for the whole process is 72 MiB." |
-    sed 's/\([0-9]\)e-1/.\1/' >&2
+stat -c %s "$model" | awk '{ printf "The model takes %.1f MiB; the whole process may take 72 MiB.\n", $1 / 1048576 }' >&2
 echo '$ nibble run smollm2 -p "The sea is" -n 64 --ram 72M -c 256 -v' >&2
 build/nibble run "$model" -p "The sea is" -n 64 --ram 72M -c 256 --temp 0.7 --seed 1 -v

@@ -81,7 +81,7 @@ for file in $(find src -name '*.[ch]' ! -path 'src/cli/*' | sort); do
         'heap memory goes through base/mem.h' ;;
     esac
 done
-unfinished=$(grep -rnE 'TODO|FIXME|XXX' src include tests/*.c tests/support tests/fuzz tools examples Makefile 2>/dev/null | grep -v lint-includes)
+unfinished=$(grep -rnE '(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)' src include tests/*.c tests/support tests/fuzz tools examples Makefile 2>/dev/null | grep -v lint-includes)
 [ -z "$unfinished" ] || say "$unfinished
   finish it, or leave it out"
 exit $bad

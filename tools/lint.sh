@@ -49,7 +49,8 @@ cppchecks() {
     # shellcheck disable=SC2086
     cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,portability,performance --inline-suppr \
         --error-exitcode=1 -Iinclude -Isrc -D_GNU_SOURCE --suppress=missingIncludeSystem \
-        --suppress=internalAstError --suppress=unknownMacro --suppress=invalidFunctionArg src 2>&1
+        --suppress=internalAstError --suppress=unknownMacro --suppress=invalidFunctionArg \
+        --suppress=incorrectLogicOperator --suppress=invalidPointerCast src 2>&1
 }
 
 scripts() {

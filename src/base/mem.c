@@ -131,6 +131,16 @@ void *mem_map(size_t n_byte) {
     return p + head;
 }
 
+void *mem_map_sparse(size_t n_byte) {
+    size_t size = page_round(n_byte);
+    if (size == 0 || fault_hit(FAULT_ALLOC))
+        return NULL;
+    void *p = map_pages(size);
+    if (p)
+        madvise(p, size, MADV_NOHUGEPAGE); /* where the system gives huge pages to everything */
+    return p;
+}
+
 void mem_unmap(void *p, size_t n_byte) {
     if (p)
         munmap(p, page_round(n_byte));

@@ -22,6 +22,7 @@ int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 /* Large page-aligned zeroed regions straight from the system (weights, KV, scratch): resident only when
  * touched, huge pages when the system gives them, returned to the system on release. */
 void *mem_map(size_t n_byte);
+void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
 
 /* --- fault injection, for tests --- */

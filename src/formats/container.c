@@ -26,7 +26,7 @@ static bool ends_with(const char *s, const char *end) {
 }
 
 static nib_status read_one_file(container *c, nib_error *err) {
-    int index;
+    int index = 0;
     NIB_TRY(container_add_file(c, c->path, &index, err));
     if (!ends_with(c->path, ".safetensors"))
         return gguf_read(c, err);

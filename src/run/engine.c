@@ -1,0 +1,171 @@
+/* engine.c - opening a model under a budget: what is needed is known and charged before it is allocated. */
+#include "run/engine.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/find.h"
+
+#include <malloc.h>
+#include <string.h>
+
+enum {
+    DEFAULT_CTX = 4096,
+    DEFAULT_BATCH = 512,
+    CELL_ROWS = 64,  /* rows that go through a block together: their registers stay in the second-level cache */
+    HEAD_ROWS = 16   /* rows of logits kept for evaluation: 16 MiB with the largest vocabularies */
+};
+
+void nib_engine_options_init(nib_engine_options *options) {
+    memset(options, 0, sizeof *options);
+    options->ram = options->vram = options->disk = NIB_AUTO;
+}
+
+static nib_status check_options(const nib_engine_options *o, nib_error *err) {
+    if (o->n_thread < 0)
+        return nib_fail(err, NIB_E_USAGE, "threads: expected 0 or more, found %d", o->n_thread);
+    if (o->n_ctx < 0)
+        return nib_fail(err, NIB_E_USAGE, "context: expected 0 or more positions, found %lld", (long long)o->n_ctx);
+    if (o->n_batch < 0)
+        return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld", (long long)o->n_batch);
+    if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
+        return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d", o->kv_type);
+    return NIB_OK;
+}
+
+/* The vocabulary is large: its strings are charged while the tokenizer is built and given back after. */
+static nib_status open_tokenizer(nib_engine *e, nib_error *err) {
+    uint64_t before = container_heap_bytes(e->container);
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before, err));
+    e->tables += before;
+    nib_error none;
+    nib_status status = tokenizer_open(e->container, &e->log, &e->tokenizer, &none);
+    if (status == NIB_E_NOTFOUND)
+        e->tokenizer = NULL;
+    else if (status != NIB_OK) {
+        if (err)
+            *err = none;
+        return status;
+    }
+    uint64_t text = e->tokenizer ? tokenizer_heap_bytes(e->tokenizer) : 0;
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, text, err));
+    e->tables += text;
+    container_drop_vocab(e->m ? model_container(e->m) : e->alone);
+    malloc_trim(0);
+    uint64_t after = container_heap_bytes(e->container);
+    if (after < before) {
+        ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before - after);
+        e->tables -= before - after;
+    }
+    return NIB_OK;
+}
+
+static nib_status open_container(nib_engine *e, nib_error *err) {
+    if (e->options.vocab_only) {
+        NIB_TRY(container_open(e->path, &e->log, &e->alone, err));
+        e->container = e->alone;
+    } else {
+        NIB_TRY(model_open(e->path, &e->log, &e->m, err));
+        e->container = model_container(e->m);
+        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, model_heap_bytes(e->m), err));
+        e->tables += model_heap_bytes(e->m);
+    }
+    return open_tokenizer(e, err);
+}
+
+/* The context is what was asked for, else what the model was made for within reason. */
+static void settle_sizes(nib_engine *e) {
+    nib_engine_options *o = &e->options;
+    int64_t trained = model_hparams(e->m)->n_ctx_train;
+    if (o->n_ctx == 0)
+        o->n_ctx = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    if (o->n_batch == 0)
+        o->n_batch = DEFAULT_BATCH;
+    o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
+    e->kv_type = o->kv_type == NIB_KV_F32 ? TYPE_F32 : TYPE_F16;
+}
+
+uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
+    return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
+}
+
+nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                nib_error *err) {
+    NIB_TRY(kv_cache_bytes(e->m, kv_type, n_ctx, bytes, err));
+    if (!num_add_u64(*bytes, engine_session_tables(e, n_ctx), bytes))
+        return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
+    return NIB_OK;
+}
+
+static nib_status open_weights(nib_engine *e, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    uint64_t session;
+    NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
+    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), o->n_batch,
+                           NUM_MIN(o->n_batch, CELL_ROWS), NUM_MIN(o->n_batch, HEAD_ROWS), err));
+    pager_options want = {.stream = o->stream,
+                          .keep_free = session,
+                          .threads = e->threads,
+                          .progress = o->progress,
+                          .log = &e->log,
+                          .user = o->user};
+    NIB_TRY(pager_open(e->m, e->ledger, &want, &e->pager, err));
+    ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
+    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws};
+    return NIB_OK;
+}
+
+static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
+    NIB_TRY(check_options(o, err));
+    NIB_TRY(model_find(name, &e->path, err));
+    NIB_TRY(ledger_open(caps, &e->ledger, err));
+    NIB_TRY(open_container(e, err));
+    if (e->m) {
+        settle_sizes(e);
+        NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
+        NIB_TRY(open_weights(e, err));
+    }
+    engine_fill_info(e);
+    ledger_settle(e->ledger);
+    return NIB_OK;
+}
+
+nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out, nib_error *err) {
+    nib_engine *e = mem_calloc(1, sizeof *e);
+    if (!e)
+        return nib_fail_nomem(err, sizeof *e, "the engine");
+    if (options)
+        e->options = *options;
+    else
+        nib_engine_options_init(&e->options);
+    e->log = (logger){e->options.log, e->options.user};
+    pthread_mutex_init(&e->lock, NULL);
+    nib_status status = open_all(e, name, err);
+    if (status != NIB_OK) {
+        nib_engine_close(e);
+        return status;
+    }
+    *out = e;
+    return NIB_OK;
+}
+
+void nib_engine_close(nib_engine *e) {
+    if (!e)
+        return;
+    pager_close(e->pager);
+    workspace_close(&e->ws);
+    pool_close(e->threads);
+    tokenizer_close(e->tokenizer);
+    model_close(e->m);
+    container_close(e->alone);
+    ledger_close(e->ledger);
+    pthread_mutex_destroy(&e->lock);
+    mem_free(e->path);
+    mem_free(e->name);
+    mem_free(e);
+}
+
+void nib_engine_memory(const nib_engine *e, nib_memory *out) {
+    ledger_report(e->ledger, out);
+}

@@ -1,0 +1,36 @@
+/* engine.h - what the files of run/ share about an engine. Nothing here is public. */
+#ifndef NIB_RUN_ENGINE_H
+#define NIB_RUN_ENGINE_H
+
+#include "run/exec.h"
+#include "text/tokenizer.h"
+
+#include <pthread.h>
+
+struct nib_engine {
+    nib_engine_options options; /* defaults filled in */
+    logger log;
+    char *path;
+    ledger *ledger;
+    container *alone;     /* vocab_only: a container without a model; else NULL */
+    model *m;             /* NULL with vocab_only */
+    const container *container;
+    tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    pool *threads;
+    pager *pager;
+    workspace ws;
+    executor exec;
+    pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
+    uint64_t tables;      /* charged for container, tokenizer and model */
+    type_id kv_type;
+    nib_model_info info;
+    char *name;           /* for info */
+};
+
+/* What one session takes: keys and values, logits and its list of tokens. */
+nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                nib_error *err);
+uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
+void engine_fill_info(nib_engine *e);
+
+#endif

@@ -1,0 +1,101 @@
+/* kv.c - see kv.h. Shapes come from the attention ops themselves, so that layers may differ. */
+#include "run/kv.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+#define PAGE 4096u
+
+static const op *attention_of(const model *m, int layer) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer)
+                return &p->ops[i];
+    }
+    return NULL;
+}
+
+/* Bytes of k (v has as many), page-aligned so that layers do not share pages. */
+static bool layer_bytes(const op *o, type_id type, int64_t n_ctx, uint64_t *bytes) {
+    if (!kv_bytes(type, n_ctx, o->u.attn.n_kv_head, o->u.attn.d_head, bytes) || *bytes > UINT64_MAX - PAGE)
+        return false;
+    *bytes = (*bytes + PAGE - 1) / PAGE * PAGE;
+    return true;
+}
+
+nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err) {
+    uint64_t total = 0, one, two;
+    for (int i = 0; i < model_n_kv_layer(m); i++) {
+        const op *o = attention_of(m, i);
+        if (!o)
+            continue;
+        if (!layer_bytes(o, type, n_ctx, &one) || !num_mul_u64(one, 2, &two) || !num_add_u64(total, two, &total))
+            return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                            (long long)n_ctx);
+    }
+    *bytes = total;
+    return NIB_OK;
+}
+
+nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx, nib_error *err) {
+    uint64_t bytes;
+    memset(kv, 0, sizeof *kv);
+    NIB_TRY(kv_cache_bytes(m, type, n_ctx, &bytes, err));
+    NIB_TRY(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_KV, bytes, err));
+    kv->ledger = l;
+    kv->bytes = bytes;
+    kv->n_ctx = n_ctx;
+    kv->n_layer = model_n_kv_layer(m);
+    kv->layers = mem_calloc((size_t)NUM_MAX(kv->n_layer, 1), sizeof *kv->layers);
+    kv->map = mem_map_sparse(bytes);
+    if (!kv->layers || !kv->map) {
+        kv_cache_close(kv);
+        return nib_fail_nomem(err, bytes, "keys and values");
+    }
+    uint8_t *at = kv->map;
+    for (int i = 0; i < kv->n_layer; i++) {
+        const op *o = attention_of(m, i);
+        uint64_t each = 0;
+        if (!o || !layer_bytes(o, type, n_ctx, &each))
+            continue;
+        kv->layers[i] = (kv_view){at, at + each, type, n_ctx, o->u.attn.n_kv_head, o->u.attn.d_head};
+        at += 2 * each;
+    }
+    return NIB_OK;
+}
+
+void kv_cache_close(kv_cache *kv) {
+    if (!kv->ledger)
+        return;
+    if (kv->map)
+        mem_unmap(kv->map, kv->bytes);
+    mem_free(kv->layers);
+    ledger_unreserve(kv->ledger, NIB_TIER_RAM, NIB_OWNER_KV, kv->bytes, kv->touched);
+    memset(kv, 0, sizeof *kv);
+}
+
+/* A head's positions lie together, so each head of each layer has its own growing run of pages. */
+void kv_cache_reach(kv_cache *kv, int64_t n_position) {
+    if (n_position <= kv->n_seen)
+        return;
+    kv->n_seen = n_position;
+    uint64_t touched = 0;
+    for (int i = 0; i < kv->n_layer; i++) {
+        const kv_view *v = &kv->layers[i];
+        uint64_t each = 0;
+        if (!v->k || !kv_bytes(v->type, kv->n_ctx, v->n_kv_head, v->d_head, &each))
+            continue;
+        uint64_t head = each / (uint64_t)v->n_kv_head;
+        uint64_t part = (uint64_t)((double)head * (double)n_position / (double)kv->n_ctx);
+        part = NUM_MIN((part + PAGE - 1) / PAGE * PAGE, head);
+        touched += 2 * part * (uint64_t)v->n_kv_head;
+    }
+    touched = NUM_MIN(touched, kv->bytes);
+    if (touched > kv->touched) {
+        ledger_touch(kv->ledger, NIB_TIER_RAM, NIB_OWNER_KV, touched - kv->touched);
+        kv->touched = touched;
+    }
+}

@@ -1,0 +1,250 @@
+/* sampler.c - see sampler.h. Candidates are kept in a heap, best first: only as many are ordered as the cuts need. */
+#include "run/sampler.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+void nib_sampling_init(nib_sampling *s) {
+    *s = (nib_sampling){.temperature = 0.8f,
+                        .top_k = 40,
+                        .top_p = 0.95f,
+                        .min_p = 0.05f,
+                        .repeat_penalty = 1,
+                        .penalty_window = 64};
+}
+
+nib_status sampler_check(const nib_sampling *s, nib_error *err) {
+    if (!(s->temperature >= 0) || isinf(s->temperature))
+        return nib_fail(err, NIB_E_USAGE, "temperature: expected 0 or more, found %g", (double)s->temperature);
+    if (s->top_k < 0)
+        return nib_fail(err, NIB_E_USAGE, "top-k: expected 0 or more, found %ld", (long)s->top_k);
+    if (!(s->top_p > 0 && s->top_p <= 1))
+        return nib_fail(err, NIB_E_USAGE, "top-p: expected more than 0 and at most 1, found %g", (double)s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1))
+        return nib_fail(err, NIB_E_USAGE, "min-p: expected 0 to 1, found %g", (double)s->min_p);
+    if (!(s->repeat_penalty > 0) || isinf(s->repeat_penalty))
+        return nib_fail(err, NIB_E_USAGE, "repeat penalty: expected more than 0, found %g",
+                        (double)s->repeat_penalty);
+    if (!isfinite(s->frequency_penalty) || !isfinite(s->presence_penalty))
+        return nib_fail(err, NIB_E_USAGE, "frequency and presence penalty: expected finite numbers");
+    if (s->penalty_window < -1)
+        return nib_fail(err, NIB_E_USAGE, "penalty window: expected -1 or more, found %ld", (long)s->penalty_window);
+    return NIB_OK;
+}
+
+static bool penalises(const nib_sampling *s) {
+    return s->penalty_window != 0 &&
+           (s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
+}
+
+static bool needs_list(const nib_sampling *s) {
+    return s->temperature > 0;
+}
+
+uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab) {
+    return (uint64_t)n_vocab * ((needs_list(how) ? sizeof(candidate) + sizeof(float) : 0) +
+                                (penalises(how) ? sizeof(int32_t) : 0));
+}
+
+static uint64_t splitmix(uint64_t *x) {
+    uint64_t z = (*x += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint64_t rotate(uint64_t x, int n) {
+    return (x << n) | (x >> (64 - n));
+}
+
+/* xoshiro256** -> [0, 1) with 53 bits. */
+static double draw_unit(uint64_t s[4]) {
+    uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate(s[3], 45);
+    return (double)(result >> 11) * 0x1p-53;
+}
+
+nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, nib_error *err) {
+    memset(s, 0, sizeof *s);
+    NIB_TRY(sampler_check(how, err));
+    s->how = *how;
+    s->n_vocab = n_vocab;
+    s->bytes = sampler_bytes(how, n_vocab);
+    uint64_t seed = how->seed;
+    for (int i = 0; i < 4; i++)
+        s->state[i] = splitmix(&seed);
+    if (s->bytes == 0)
+        return NIB_OK;
+    uint8_t *at = mem_calloc(1, s->bytes);
+    if (!at)
+        return nib_fail_nomem(err, s->bytes, "the sampler");
+    s->list = (candidate *)at; /* first, so that close knows what to free */
+    if (needs_list(how)) {
+        s->weight = (float *)(s->list + n_vocab);
+        at = (uint8_t *)(s->weight + n_vocab);
+    }
+    if (penalises(how))
+        s->count = (int32_t *)at;
+    return NIB_OK;
+}
+
+void sampler_close(sampler *s) {
+    mem_free(s->list);
+    memset(s, 0, sizeof *s);
+}
+
+/* What the penalties make of one logit. */
+static float penalised(const sampler *s, const float *logits, int32_t id) {
+    float x = isnan(logits[id]) ? -INFINITY : fminf(logits[id], FLT_MAX);
+    int32_t n = s->count ? s->count[id] : 0;
+    if (n == 0)
+        return x;
+    x = x > 0 ? x / s->how.repeat_penalty : x * s->how.repeat_penalty;
+    return x - (float)n * s->how.frequency_penalty - s->how.presence_penalty;
+}
+
+static bool better(candidate a, candidate b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static int32_t greedy(const sampler *s, const float *logits) {
+    candidate best = {penalised(s, logits, 0), 0};
+    for (int32_t i = 1; i < s->n_vocab; i++) {
+        candidate c = {penalised(s, logits, i), i};
+        if (better(c, best))
+            best = c;
+    }
+    return best.id;
+}
+
+/* A heap with the best on top. */
+static void sift_down(candidate *heap, int64_t n, int64_t i) {
+    candidate moved = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && better(heap[child + 1], heap[child]))
+            child++;
+        if (!better(heap[child], moved))
+            break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+/* Takes the best of the first n out of the heap and puts it at list[n - 1]: so the sorted ones grow downwards
+ * from the end of the list. */
+static candidate pop(candidate *heap, int64_t n) {
+    candidate best = heap[0];
+    heap[0] = heap[n - 1];
+    sift_down(heap, n - 1, 0);
+    heap[n - 1] = best;
+    return best;
+}
+
+/* exp of (logit - best), the weight before temperature; minus infinity weighs nothing. */
+static double mass(float logit, float best) {
+    return logit == -INFINITY ? 0 : exp((double)logit - (double)best);
+}
+
+/* How many of the candidates, best first, survive the cuts; they are then at the end of the list, the best last. */
+static int64_t cut(sampler *s, double total) {
+    const nib_sampling *how = &s->how;
+    int64_t n = s->n_vocab, most = how->top_k > 0 ? NUM_MIN(how->top_k, n) : n, kept = 0;
+    float best = s->list[0].logit;
+    double sum = 0;
+    /* With top-k the probabilities that top-p adds up are those of the k that are left. */
+    if (most < n && how->top_p < 1) {
+        total = 0;
+        for (int64_t i = 0; i < most; i++)
+            total += mass(pop(s->list, n - i).logit, best);
+        kept = most;
+        int64_t nucleus = 0;
+        while (nucleus < kept && (nucleus == 0 || sum < (double)how->top_p * total))
+            sum += mass(s->list[n - 1 - nucleus++].logit, best);
+        kept = nucleus;
+    } else {
+        bool all = most == n && how->top_p >= 1 && how->min_p <= 0;
+        while (!all && kept < most && (kept == 0 || how->top_p >= 1 || sum < (double)how->top_p * total)) {
+            candidate c = pop(s->list, n - kept);
+            double m = mass(c.logit, best);
+            kept++;
+            sum += m;
+            if (m < (double)how->min_p)
+                break;
+        }
+        if (all)
+            return n;
+    }
+    /* min-p: at least this share of the best one's probability. The best itself always stays. */
+    while (kept > 1 && mass(s->list[n - kept].logit, best) < (double)how->min_p)
+        kept--;
+    return kept;
+}
+
+static int32_t draw(sampler *s, int64_t kept) {
+    int64_t n = s->n_vocab;
+    float best = -INFINITY;
+    for (int64_t i = n - kept; i < n; i++)
+        best = NUM_MAX(best, s->list[i].logit);
+    double total = 0, temperature = (double)s->how.temperature;
+    for (int64_t i = n - kept; i < n; i++) {
+        double x = ((double)s->list[i].logit - (double)best) / temperature;
+        s->weight[i] = best == -INFINITY ? 1 : (float)exp(x);
+        total += (double)s->weight[i];
+    }
+    double at = draw_unit(s->state) * total;
+    int64_t last = n - 1;
+    for (int64_t i = n - 1; i >= n - kept; i--) {
+        at -= (double)s->weight[i];
+        if (at < 0)
+            return s->list[i].id;
+        if (s->weight[i] > 0)
+            last = i;
+    }
+    return s->list[last].id; /* rounding left a crumb: the last that weighs anything */
+}
+
+static int32_t draw_from_all(sampler *s, const float *logits) {
+    int64_t n = s->n_vocab;
+    double total = 0;
+    float best = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        s->list[i] = (candidate){penalised(s, logits, (int32_t)i), (int32_t)i};
+        best = NUM_MAX(best, s->list[i].logit);
+    }
+    bool all = (s->how.top_k == 0 || s->how.top_k >= n) && s->how.top_p >= 1 && s->how.min_p <= 0;
+    if (all)
+        return draw(s, n);
+    if (best == -INFINITY)
+        return s->list[0].id;
+    if (s->how.top_p < 1 && (s->how.top_k == 0 || s->how.top_k >= n))
+        for (int64_t i = 0; i < n; i++)
+            total += mass(s->list[i].logit, best);
+    for (int64_t i = n / 2; i-- > 0;)
+        sift_down(s->list, n, i);
+    return draw(s, cut(s, total));
+}
+
+static void count_past(sampler *s, const int32_t *past, int64_t n, int32_t by) {
+    int64_t window = s->how.penalty_window < 0 ? n : NUM_MIN(n, s->how.penalty_window);
+    for (int64_t i = n - window; i < n; i++)
+        if (past[i] >= 0 && past[i] < s->n_vocab)
+            s->count[past[i]] += by;
+}
+
+int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past) {
+    if (s->count)
+        count_past(s, past, n_past, 1);
+    int32_t id = s->how.temperature > 0 ? draw_from_all(s, logits) : greedy(s, logits);
+    if (s->count)
+        count_past(s, past, n_past, -1);
+    return id;
+}

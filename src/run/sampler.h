@@ -1,0 +1,35 @@
+/* sampler.h - from logits to one token. Everything is allocated at open; sampling allocates nothing.
+ *
+ * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits are ordered
+ * by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256** (Blackman and
+ * Vigna 2018) seeded by splitmix64. */
+#ifndef NIB_RUN_SAMPLER_H
+#define NIB_RUN_SAMPLER_H
+
+#include "base/status.h"
+
+typedef struct candidate {
+    float logit;
+    int32_t id;
+} candidate;
+
+typedef struct sampler {
+    nib_sampling how;
+    int64_t n_vocab;
+    candidate *list; /* [n_vocab]; NULL when greedy without penalties needs none */
+    float *weight;   /* [n_vocab] of the candidates, scratch */
+    int32_t *count;  /* [n_vocab], all zero between calls; NULL without penalties */
+    uint64_t state[4];
+    uint64_t bytes;  /* of all of these */
+} sampler;
+
+/* NIB_E_USAGE for values that mean nothing (top_p above 1, a negative temperature, ...). */
+nib_status sampler_check(const nib_sampling *how, nib_error *err);
+uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab);
+nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, nib_error *err);
+void sampler_close(sampler *s); /* zeroed is fine */
+
+/* logits [n_vocab]; past[0..n) the sequence so far, for the penalties. A NaN is never drawn. */
+int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past);
+
+#endif

@@ -1,0 +1,221 @@
+/* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step loop. */
+#include "run/session.h"
+
+#include "base/mem.h"
+#include "run/schedule.h"
+
+#include <string.h>
+
+void nib_session_options_init(nib_session_options *options) {
+    memset(options, 0, sizeof *options);
+}
+
+static nib_status take_tables(nib_session *s, nib_error *err) {
+    uint64_t bytes = engine_session_tables(s->engine, s->n_ctx);
+    NIB_TRY(ledger_charge(s->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    s->tables = bytes;
+    s->map = mem_map_sparse(bytes);
+    if (!s->map)
+        return nib_fail_nomem(err, bytes, "logits");
+    s->logits = s->map;
+    s->tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
+    return NIB_OK;
+}
+
+nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
+                            nib_error *err) {
+    nib_session_options o = {0};
+    if (options)
+        o = *options;
+    if (!engine->m)
+        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
+    if (o.n_ctx < 0 || (o.kv_type != 0 && o.kv_type != NIB_KV_F16 && o.kv_type != NIB_KV_F32))
+        return nib_fail(err, NIB_E_USAGE, "expected a context of 0 or more positions and f16 or f32, found %lld and %d",
+                        (long long)o.n_ctx, o.kv_type);
+    nib_session *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "the session");
+    s->engine = engine;
+    s->n_ctx = o.n_ctx ? o.n_ctx : engine->options.n_ctx;
+    type_id type = o.kv_type == 0 ? engine->kv_type : o.kv_type == NIB_KV_F32 ? TYPE_F32 : TYPE_F16;
+    nib_status status = take_tables(s, err);
+    if (status == NIB_OK)
+        status = kv_cache_open(&s->kv, engine->m, engine->ledger, type, s->n_ctx, err);
+    if (status != NIB_OK) {
+        nib_session_close(s);
+        return status;
+    }
+    *out = s;
+    return NIB_OK;
+}
+
+void nib_session_close(nib_session *s) {
+    if (!s)
+        return;
+    kv_cache_close(&s->kv);
+    if (s->map)
+        mem_unmap(s->map, s->tables);
+    ledger_release(s->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, s->tables);
+    mem_free(s);
+}
+
+void nib_session_cancel(nib_session *s) {
+    atomic_store(&s->cancelled, true);
+}
+
+size_t nib_session_length(const nib_session *s) {
+    return (size_t)s->n;
+}
+
+const float *nib_session_logits(const nib_session *s) {
+    return s->logits_valid ? s->logits : NULL;
+}
+
+/* ---- the step loop ---- */
+
+typedef struct pass {
+    int64_t first, n_row;        /* positions [first, first + n_row) */
+    int64_t head_row;            /* logits for rows [head_row, n_row) */
+    int64_t length;              /* of the whole sequence */
+    const sync_options *o;
+} pass;
+
+static void give_rows(const nib_session *s, const pass *p, const cell *c) {
+    int64_t n_vocab = model_hparams(s->engine->m)->n_vocab;
+    const float *logits = s->engine->ws.reg[REG_LOGITS];
+    for (int64_t r = 0; r < c->n_row; r++)
+        p->o->row_fn(p->o->user, p->first + c->row + r, logits + r * n_vocab);
+    if (c->row + c->n_row == p->n_row)
+        memcpy(s->logits, logits + (c->n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
+}
+
+static nib_status steps(nib_session *s, const pass *p, schedule order, nib_error *err) {
+    nib_engine *e = s->engine;
+    int pinned = -1, last = model_n_block(e->m) - 1;
+    const view *views = NULL;
+    bool rows = p->o->first_row >= 0;
+    nib_status status = NIB_OK;
+    cell c;
+    while (status == NIB_OK && schedule_next(&order, &c)) {
+        if (atomic_exchange(&s->cancelled, false)) {
+            status = nib_fail(err, NIB_E_CANCELLED, "cancelled");
+            break;
+        }
+        if (c.block != pinned) {
+            if (pinned >= 0)
+                pager_unpin(e->pager, pinned);
+            pinned = -1;
+            status = pager_pin(e->pager, c.block, &views, err);
+            if (status != NIB_OK)
+                break;
+            pinned = c.block;
+        }
+        exec_cell now = {.block = c.block,
+                         .views = views,
+                         .row = c.row,
+                         .n_row = c.n_row,
+                         .first_position = p->first,
+                         .tokens = s->tokens + p->first,
+                         .kv = &s->kv,
+                         .logits = rows ? NULL : s->logits};
+        status = exec_cell_run(&e->exec, &now, err);
+        if (status == NIB_OK && c.block == last && rows)
+            give_rows(s, p, &c);
+    }
+    if (pinned >= 0)
+        pager_unpin(e->pager, pinned);
+    return status;
+}
+
+static nib_status run_pass(nib_session *s, const pass *p, nib_error *err) {
+    nib_engine *e = s->engine;
+    workspace *ws = &e->ws;
+    bool rows = p->o->first_row >= 0;
+    schedule order =
+        schedule_rows(model_n_block(e->m), p->n_row, ws->n_cell, p->head_row, rows ? ws->n_head : 1);
+    pthread_mutex_lock(&e->lock);
+    workspace_reach(ws, p->n_row, NUM_MIN(p->n_row, ws->n_cell),
+                    rows ? NUM_MIN(p->n_row - p->head_row, ws->n_head) : 0);
+    kv_cache_reach(&s->kv, p->first + p->n_row);
+    workspace_rope(ws, e->m, p->first, p->n_row, p->length);
+    pager_expect(e->pager, schedule_n_head(&order));
+    nib_status status = steps(s, p, order, err);
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+/* Computes positions [s->n, n); s->tokens already holds their ids. */
+static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_error *err) {
+    int64_t start = s->n;
+    s->logits_valid = false;
+    while (s->n < n) {
+        int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - s->n);
+        bool final = s->n + n_row == n;
+        pass p = {s->n, n_row, n_row - (final ? 1 : 0), n, o};
+        if (o->first_row >= 0)
+            p.head_row = NUM_MIN(NUM_MAX(o->first_row - s->n, 0), p.head_row);
+        NIB_TRY(run_pass(s, &p, err));
+        s->n += n_row;
+        if (o->progress && !o->progress(o->user, "prompt", (uint64_t)(s->n - start), (uint64_t)(n - start))) {
+            s->logits_valid = final;
+            return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+        }
+    }
+    s->logits_valid = true;
+    return NIB_OK;
+}
+
+static nib_status check_tokens(const nib_session *s, const int32_t *tokens, size_t n, nib_error *err) {
+    int64_t n_vocab = model_hparams(s->engine->m)->n_vocab;
+    if (n < 1)
+        return nib_fail(err, NIB_E_USAGE, "expected at least one token, found none");
+    if (n > (uint64_t)s->n_ctx)
+        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld", (unsigned long long)n,
+                        (long long)s->n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return nib_fail(err, NIB_E_USAGE, "token %llu: expected an id below %lld, found %ld",
+                            (unsigned long long)i, (long long)n_vocab, (long)tokens[i]);
+    return NIB_OK;
+}
+
+nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
+                        nib_error *err) {
+    NIB_TRY(check_tokens(s, tokens, n_token, err));
+    int64_t n = (int64_t)n_token, same = 0;
+    if (o->first_row >= n)
+        return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
+                        (long long)o->first_row);
+    while (same < NUM_MIN(n, s->n) && s->tokens[same] == tokens[same])
+        same++;
+    if (o->n_computed)
+        *o->n_computed = 0;
+    if (o->first_row < 0 && same == n && s->n == n && s->logits_valid)
+        return NIB_OK;
+    s->n = NUM_MIN(same, o->first_row < 0 ? n - 1 : o->first_row);
+    memmove(s->tokens + s->n, tokens + s->n, (size_t)(n - s->n) * sizeof *tokens);
+    if (o->n_computed)
+        *o->n_computed = n - s->n;
+    return compute(s, n, o, err);
+}
+
+nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
+    if (s->n >= s->n_ctx)
+        return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->n_ctx);
+    s->tokens[s->n] = token;
+    return compute(s, s->n + 1, &(sync_options){.first_row = -1}, err);
+}
+
+nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {
+    atomic_store(&s->cancelled, false);
+    return session_sync(s, tokens, n_token, &(sync_options){.first_row = -1}, err);
+}
+
+nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_token, int64_t first_row,
+                               nib_row_fn row_fn, void *user, nib_error *err) {
+    if (first_row < 0)
+        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld", (long long)first_row);
+    atomic_store(&s->cancelled, false);
+    return session_sync(s, tokens, n_token, &(sync_options){.first_row = first_row, .row_fn = row_fn, .user = user},
+                        err);
+}

@@ -1,0 +1,36 @@
+/* session.h - what session.c and generate.c share. */
+#ifndef NIB_RUN_SESSION_H
+#define NIB_RUN_SESSION_H
+
+#include "run/engine.h"
+
+#include <stdatomic.h>
+
+struct nib_session {
+    nib_engine *engine;
+    kv_cache kv;
+    int64_t n_ctx;
+    int32_t *tokens; /* [n_ctx]: what the cache holds is tokens[0..n) */
+    int64_t n;
+    float *logits;   /* [n_vocab], of the last token when logits_valid */
+    bool logits_valid;
+    uint64_t tables; /* charged for tokens and logits */
+    void *map;
+    atomic_bool cancelled;
+};
+
+typedef struct sync_options {
+    int64_t first_row;         /* logits of every position from here on; -1: of the last only */
+    nib_row_fn row_fn;         /* with first_row >= 0 */
+    nib_progress_fn progress;  /* may be NULL */
+    void *user;                /* of row_fn and progress */
+    int64_t *n_computed;       /* may be NULL: tokens that were not reused */
+} sync_options;
+
+/* nib_session_sync and nib_session_forward; leaves the cancel flag as it is until it answers to it. */
+nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o, nib_error *err);
+
+/* The next token: what sync does with one more token, without looking at the others. */
+nib_status session_append(nib_session *s, int32_t token, nib_error *err);
+
+#endif

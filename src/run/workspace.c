@@ -1,0 +1,134 @@
+/* workspace.c - see workspace.h. One table of sizes gives both the layout and what is charged. */
+#include "run/workspace.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t round64(uint64_t n) {
+    return (n + 63) & ~UINT64_C(63);
+}
+
+static int64_t widest_product(const model *m) {
+    int64_t k = 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_LINEAR)
+                k = NUM_MAX(k, p->ops[i].k);
+    }
+    return k;
+}
+
+static size_t thread_scratch(const model *m) {
+    size_t most = linear_scratch_bytes();
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            if (o->kind == OP_ATTENTION)
+                most = NUM_MAX(most, attend_scratch_bytes(o->u.attn.d_head));
+            if (o->kind == OP_EMBED_POS) /* the row that is added */
+                most = NUM_MAX(most, (size_t)o->n * sizeof(float));
+        }
+    }
+    return round64(most);
+}
+
+/* Gives out `rows` rows of `each` bytes at *at; both passes of the layout (count, then place) come here. */
+static uint8_t *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
+    uint8_t *p = base ? base + *at : NULL;
+    *at += round64((uint64_t)rows * each);
+    return p;
+}
+
+/* base NULL: only counts. Returns the bytes. */
+static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *base) {
+    uint64_t at = 0;
+    int64_t longest_rope = 1;
+    ws->pass_row = ws->cell_row = ws->head_row = 0;
+    for (int r = 0; r < REG_COUNT; r++) {
+        uint64_t each = (uint64_t)model_reg_width(m, r) * sizeof(float);
+        int64_t rows = r == REG_X ? ws->n_pass : r == REG_LOGITS ? ws->n_head : ws->n_cell;
+        ws->reg[r] = (float *)take(base, &at, rows, each);
+        *(r == REG_X ? &ws->pass_row : r == REG_LOGITS ? &ws->head_row : &ws->cell_row) += each;
+    }
+    for (int t = 0; t < model_n_rope(m); t++) {
+        uint64_t each = (uint64_t)model_rope_dim(m, t) * sizeof(float);
+        ws->cos_sin[t] = (float *)take(base, &at, ws->n_pass, each);
+        ws->pass_row += each;
+        longest_rope = NUM_MAX(longest_rope, model_rope_dim(m, t));
+    }
+    uint64_t act = act8_row_bytes(widest_product(m));
+    ws->act8 = take(base, &at, ws->n_cell, act);
+    ws->cell_row += act;
+    uint64_t rows_end = at;
+    ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
+    ws->scratch_each = thread_scratch(m);
+    ws->scratch = take(base, &at, n_thread, ws->scratch_each);
+    ws->fixed = at - rows_end;
+    return at;
+}
+
+nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass, int64_t n_cell,
+                          int64_t n_head, nib_error *err) {
+    memset(ws, 0, sizeof *ws);
+    if (model_n_rope(m) > WORKSPACE_ROPE_MAX)
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_ROPE_MAX,
+                        model_n_rope(m));
+    ws->n_pass = n_pass;
+    ws->n_cell = n_cell;
+    ws->n_head = n_head;
+    uint64_t bytes = lay_out(ws, m, n_thread, NULL);
+    NIB_TRY(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    ws->ledger = l;
+    ws->bytes = bytes;
+    ws->map = mem_map_sparse(bytes);
+    if (!ws->map) {
+        workspace_close(ws);
+        return nib_fail_nomem(err, bytes, "activations");
+    }
+    lay_out(ws, m, n_thread, ws->map);
+    return NIB_OK;
+}
+
+void workspace_close(workspace *ws) {
+    if (!ws->ledger)
+        return;
+    if (ws->map)
+        mem_unmap(ws->map, ws->bytes);
+    ledger_unreserve(ws->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, ws->bytes, ws->touched);
+    memset(ws, 0, sizeof *ws);
+}
+
+void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
+    ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
+    ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
+    ws->seen_head = NUM_MAX(ws->seen_head, n_head);
+    uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row + (uint64_t)ws->seen_cell * ws->cell_row +
+                   (uint64_t)ws->seen_head * ws->head_row;
+    now = NUM_MIN(now, ws->bytes);
+    if (now > ws->touched) {
+        ledger_touch(ws->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, now - ws->touched);
+        ws->touched = now;
+    }
+}
+
+/* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin. */
+void workspace_rope(workspace *ws, const model *m, int64_t first, int64_t n_row, int64_t length) {
+    for (int t = 0; t < model_n_rope(m); t++) {
+        int64_t half = model_rope_dim(m, t) / 2;
+        float factor = 1;
+        model_rope_freqs(m, t, length, ws->inv_freq, &factor);
+        for (int64_t r = 0; r < n_row; r++) {
+            float *row = ws->cos_sin[t] + r * 2 * half;
+            for (int64_t i = 0; i < half; i++) {
+                float angle = (float)(first + r) * ws->inv_freq[i];
+                row[i] = cosf(angle) * factor;
+                row[half + i] = sinf(angle) * factor;
+            }
+        }
+    }
+}

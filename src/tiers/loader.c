@@ -1,0 +1,291 @@
+/* loader.c - reads runs of rows with as few calls as the order of the rows allows, and packs them by panels. */
+#include "tiers/loader.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A read round the page cache begins and ends at multiples of FILE_ALIGN: what may stick out at both ends. */
+#define EDGES (2 * (uint64_t)FILE_ALIGN)
+
+typedef struct source {
+    file *f;
+    bool own;
+    struct stat at_open;
+    bool have_stat;
+} source;
+
+struct loader {
+    int n_file;
+    source *files;
+};
+
+static uint64_t round64(uint64_t n) {
+    return (n + 63) & ~UINT64_C(63);
+}
+
+nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err) {
+    const container *c = model_container(m);
+    int n = container_n_file(c);
+    loader *ld = mem_calloc(1, sizeof *ld);
+    if (ld)
+        ld->files = mem_calloc((size_t)n, sizeof *ld->files);
+    if (!ld || !ld->files) {
+        mem_free(ld);
+        return nib_fail_nomem(err, (size_t)n * sizeof *ld->files, "the list of weight files");
+    }
+    ld->n_file = n;
+    for (int i = 0; i < n; i++) {
+        source *s = &ld->files[i];
+        file *have = container_file(c, i);
+        s->have_stat = stat(file_path(have), &s->at_open) == 0;
+        s->f = have;
+        if (!direct)
+            continue;
+        nib_status status = file_open(file_path(have), FILE_DIRECT, &s->f, err);
+        s->own = status == NIB_OK;
+        if (status == NIB_OK && file_size(s->f) != file_size(have))
+            status = nib_fail(err, NIB_E_IO, "%s: changed while it was opened", file_path(have));
+        if (status != NIB_OK) {
+            loader_close(ld);
+            return status;
+        }
+    }
+    *out = ld;
+    return NIB_OK;
+}
+
+void loader_close(loader *ld) {
+    if (!ld)
+        return;
+    for (int i = 0; i < ld->n_file; i++)
+        if (ld->files[i].own)
+            file_close(ld->files[i].f);
+    mem_free(ld->files);
+    mem_free(ld);
+}
+
+nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
+    for (int i = 0; i < ld->n_file; i++) {
+        const source *s = &ld->files[i];
+        struct stat now;
+        if (!s->have_stat)
+            continue;
+        if (stat(file_path(s->f), &now) != 0)
+            return nib_fail_errno(err, "look at", file_path(s->f), errno);
+        if (now.st_size != s->at_open.st_size || now.st_mtim.tv_sec != s->at_open.st_mtim.tv_sec ||
+            now.st_mtim.tv_nsec != s->at_open.st_mtim.tv_nsec || now.st_ino != s->at_open.st_ino)
+            return nib_fail(err, NIB_E_IO, "%s: the file changed while the model was running", file_path(s->f));
+    }
+    return NIB_OK;
+}
+
+/* Bytes of one row as the file has it (a transposed matrix: of one turned row). */
+static uint64_t row_bytes(const weight *w) {
+    uint64_t bytes = 0;
+    type_row_bytes(w->type, w->vector ? 1 : w->k, &bytes);
+    return bytes;
+}
+
+typedef struct buffer_plan {
+    uint64_t raw, turned, scratch;
+} buffer_plan;
+
+static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
+    buffer_plan p = {raw_target, 0, 0};
+    for (int i = 0; i < model_n_block(m); i++) {
+        const block *blk = model_block(m, i);
+        for (int j = 0; j < blk->n_weight; j++) {
+            const weight *w = &blk->weights[j];
+            if (w->shared_block >= 0)
+                continue;
+            uint64_t panel = (w->vector ? (uint64_t)w->k : PACK_PANEL) * row_bytes(w);
+            p.raw = NUM_MAX(p.raw, panel);
+            if (w->vector)
+                continue;
+            if (w->transposed)
+                p.turned = NUM_MAX(p.turned, panel);
+            p.scratch = NUM_MAX(p.scratch, pack_scratch_bytes(&w->format, w->k));
+        }
+    }
+    p.raw = (uint64_t)num_round_up((int64_t)p.raw, FILE_ALIGN) + EDGES;
+    p.turned = round64(p.turned);
+    p.scratch = round64(p.scratch);
+    return p;
+}
+
+uint64_t load_buffer_bytes(const model *m, uint64_t raw_target) {
+    buffer_plan p = plan_buffer(m, raw_target);
+    return p.raw + p.turned + p.scratch;
+}
+
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, nib_error *err) {
+    buffer_plan p = plan_buffer(m, raw_target);
+    memset(b, 0, sizeof *b);
+    uint64_t bytes = p.raw + p.turned + p.scratch;
+    b->map = mem_map(bytes);
+    if (!b->map)
+        return nib_fail_nomem(err, bytes, "staging");
+    b->bytes = bytes;
+    b->raw = b->map;
+    b->raw_bytes = p.raw;
+    b->turned = b->raw + p.raw;
+    b->scratch = b->turned + p.turned;
+    return NIB_OK;
+}
+
+void load_buffer_deinit(load_buffer *b) {
+    if (b->map)
+        mem_unmap(b->map, b->bytes);
+    memset(b, 0, sizeof *b);
+}
+
+/* Where row r of w is: its piece, and how many rows of that piece follow, r included. */
+static const weight_piece *piece_of(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left) {
+    for (int i = 0; i < w->n_piece; i++) {
+        const weight_piece *p = &w->pieces[i];
+        if (r < p->n_row) {
+            *row_in_tensor = p->first_row + r;
+            *n_left = p->n_row - r;
+            return p;
+        }
+        r -= p->n_row;
+    }
+    return NULL;
+}
+
+static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
+    return nib_fail(err, NIB_E_MODEL, "weight %s: no piece has row %lld", w->name, (long long)r);
+}
+
+int64_t loader_rows_at_once(const weight *w, const load_buffer *b) {
+    uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(row_bytes(w), 1);
+    int64_t n = (int64_t)NUM_MIN(rows, (uint64_t)NUM_MAX(w->n, PACK_PANEL)) / PACK_PANEL * PACK_PANEL;
+    return NUM_MAX(n, PACK_PANEL);
+}
+
+void loader_will_need(const loader *ld, const weight *w, int64_t first, int64_t n_row) {
+    int64_t row, left;
+    const weight_piece *p = piece_of(w, first, &row, &left);
+    if (!p || w->transposed)
+        return;
+    uint64_t each = row_bytes(w);
+    file_will_need(ld->files[p->tensor->file].f, p->tensor->offset + (uint64_t)row * each,
+                   (uint64_t)NUM_MIN(left, n_row) * each);
+}
+
+/* n_row <= what the buffer holds; rows[i] points to row first + i afterwards. Rows in file order come with one read
+ * for each run; rows that are shuffled within a small stretch (interleaved heads) with one read of the stretch. */
+static nib_status read_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row, load_buffer *b,
+                            const void **rows, nib_error *err) {
+    uint64_t each = row_bytes(w), lo = UINT64_MAX, hi = 0, at = 0;
+    int which = -1;
+    bool one_file = true;
+    int64_t row, left, n_run = 0;
+    for (int64_t i = 0; i < n_row; i += left, n_run++) {
+        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        if (!p)
+            return no_row(w, first + i, err);
+        left = NUM_MIN(left, n_row - i);
+        uint64_t begin = p->tensor->offset + (uint64_t)row * each;
+        lo = NUM_MIN(lo, begin);
+        hi = NUM_MAX(hi, begin + (uint64_t)left * each);
+        one_file = one_file && (which < 0 || which == p->tensor->file);
+        which = p->tensor->file;
+    }
+    bool direct = one_file && file_is_direct(ld->files[which].f);
+    if (direct) {
+        lo -= lo % FILE_ALIGN;
+        hi = NUM_MIN((uint64_t)num_round_up((int64_t)hi, FILE_ALIGN), file_size(ld->files[which].f));
+    }
+    bool stretch = one_file && (n_run > 1 || direct) && hi - lo <= b->raw_bytes;
+    if (stretch)
+        NIB_TRY(file_read_at(ld->files[which].f, b->raw, lo, hi - lo, err));
+    for (int64_t i = 0; i < n_row; i += left) {
+        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        left = NUM_MIN(left, n_row - i);
+        uint64_t begin = p->tensor->offset + (uint64_t)row * each;
+        const uint8_t *from = b->raw + (stretch ? begin - lo : at);
+        if (!stretch) {
+            NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at, begin, (uint64_t)left * each, err));
+            at += (uint64_t)left * each;
+        }
+        for (int64_t j = 0; j < left; j++)
+            rows[i + j] = from + (uint64_t)j * each;
+    }
+    return NIB_OK;
+}
+
+/* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k short
+ * segments, left in the buffer as [k, n_row]. */
+static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row, load_buffer *b,
+                               nib_error *err) {
+    uint64_t elem = row_bytes(w) / (uint64_t)w->k;
+    int64_t col, left;
+    for (int64_t i = 0; i < n_row; i += left) {
+        const weight_piece *p = piece_of(w, first + i, &col, &left);
+        if (!p)
+            return no_row(w, first + i, err);
+        left = NUM_MIN(left, n_row - i);
+        int64_t n_col = p->tensor->shape[1];
+        for (int64_t r = 0; r < w->k; r++)
+            NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + (uint64_t)(r * n_row + i) * elem,
+                                 p->tensor->offset + (uint64_t)(r * n_col + col) * elem, (uint64_t)left * elem, err));
+    }
+    return NIB_OK;
+}
+
+static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_t n, int64_t n_row,
+                       const void **rows) {
+    uint64_t elem = row_bytes(w) / (uint64_t)w->k;
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t *out = b->turned + (uint64_t)(i * w->k) * elem;
+        for (int64_t r = 0; r < w->k; r++)
+            memcpy(out + (uint64_t)r * elem, b->raw + (uint64_t)(r * n_row + i0 + i) * elem, elem);
+        rows[i] = out;
+    }
+}
+
+nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row, const load_target *to,
+                         load_buffer *b, nib_error *err) {
+    enum { MOST = 1024 };
+    const void *rows[MOST];
+    int64_t at_once = NUM_MIN(loader_rows_at_once(w, b), MOST);
+    for (int64_t done = 0; done < n_row; done += at_once) {
+        int64_t n = NUM_MIN(at_once, n_row - done);
+        NIB_TRY(w->transposed ? read_columns(ld, w, first + done, n, b, err)
+                              : read_rows(ld, w, first + done, n, b, rows, err));
+        for (int64_t i = 0; i < n; i += PACK_PANEL) {
+            int64_t panel = NUM_MIN(PACK_PANEL, n - i);
+            if (w->transposed)
+                turn_panel(w, b, i, panel, n, rows + i);
+            pack_panel(&w->format, w->type, to->dst_n, w->k, to->dst_first + done + i, (int)panel, rows + i,
+                       to->dst, b->scratch);
+        }
+    }
+    return NIB_OK;
+}
+
+nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err) {
+    const type_info *type = type_get(w->type);
+    int64_t row, left;
+    if (!type->dequantize || type->block_elems != 1)
+        return nib_fail(err, NIB_E_MODEL, "weight %s: a vector cannot be of type %s", w->name, type->name);
+    for (int64_t i = 0; i < w->k; i += left) {
+        const weight_piece *p = piece_of(w, i, &row, &left);
+        if (!p)
+            return no_row(w, i, err);
+        left = NUM_MIN(left, w->k - i);
+        uint64_t each = (uint64_t)type->block_bytes;
+        NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw, p->tensor->offset + (uint64_t)row * each,
+                             (uint64_t)left * each, err));
+        type->dequantize(b->raw, out + i, left);
+    }
+    if (w->add != 0)
+        for (int64_t i = 0; i < w->k; i++)
+            out[i] += w->add;
+    return NIB_OK;
+}

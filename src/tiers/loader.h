@@ -1,0 +1,52 @@
+/* loader.h - rows of a weight from the files into packed order, through a small staging buffer.
+ *
+ * A loader is a set of open files; it is read-only, so several threads may use one, each with its own
+ * load_buffer. What it reads was checked against the file's size when the model opened; a file that became
+ * shorter since is an error here, never a wild read. */
+#ifndef NIB_TIERS_LOADER_H
+#define NIB_TIERS_LOADER_H
+
+#include "model/model.h"
+
+typedef struct loader loader;
+
+/* direct: open the files again, round the page cache; otherwise the container's own files are used. */
+nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err);
+void loader_close(loader *ld); /* NULL is fine */
+
+/* NIB_E_IO when a file's size or time of change is no longer what it was at open: what is in memory and what
+ * would be read now may be parts of two different models. */
+nib_status loader_check_unchanged(const loader *ld, nib_error *err);
+
+typedef struct load_buffer {
+    uint8_t *raw; /* rows as in the file */
+    uint64_t raw_bytes;
+    uint8_t *turned; /* one panel of a transposed matrix, turned */
+    void *scratch;   /* pack_panel's */
+    uint64_t bytes;  /* of everything, for the ledger */
+    void *map;
+} load_buffer;
+
+/* Bytes that a buffer for these models' weights needs; raw_target is enlarged to hold one panel of any weight. */
+uint64_t load_buffer_bytes(const model *m, uint64_t raw_target);
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, nib_error *err);
+void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
+
+/* Rows [first, first + n_row) of matrix w, packed as rows [0, n_row) of a matrix of n_row rows whose storage
+ * starts at dst... and, for a whole matrix built piece by piece, dst_n rows with these at dst_first (a multiple
+ * of 16). Adds what it read to *n_read when not NULL. */
+typedef struct load_target {
+    void *dst;
+    int64_t dst_n, dst_first;
+} load_target;
+nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row, const load_target *to,
+                         load_buffer *b, nib_error *err);
+
+/* A vector as k floats, its `add` applied. */
+nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);
+
+/* Rows of w that fit the buffer at once, a multiple of 16, at least 16. */
+int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
+void loader_will_need(const loader *ld, const weight *w, int64_t first, int64_t n_row);
+
+#endif

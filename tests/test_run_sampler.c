@@ -1,0 +1,249 @@
+/* The sampler against a plain computation of what llama.cpp's chain of cuts leaves, and what it must not do. */
+#include "base/mem.h"
+#include "run/sampler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 50, N_DRAW = 200000 };
+
+typedef struct entry {
+    double logit, p;
+    int id;
+} entry;
+
+static int by_logit(const void *a, const void *b) {
+    const entry *x = a, *y = b;
+    if (x->logit != y->logit)
+        return x->logit > y->logit ? -1 : 1;
+    return x->id - y->id;
+}
+
+/* Sort everything, cut, and divide: slow and obvious. p[id] is 0 for what is cut. */
+static void expected(const nib_sampling *how, const float *logits, double *p) {
+    entry e[N_VOCAB];
+    int n = N_VOCAB;
+    double sum = 0, total = 0;
+    for (int i = 0; i < n; i++)
+        e[i] = (entry){(double)logits[i], 0, i};
+    qsort(e, (size_t)n, sizeof *e, by_logit);
+    if (how->top_k > 0 && how->top_k < n)
+        n = how->top_k;
+    for (int i = 0; i < n; i++)
+        total += e[i].p = exp(e[i].logit - e[0].logit);
+    if (how->top_p < 1) {
+        int keep = 0;
+        while (keep < n && (keep == 0 || sum < (double)how->top_p * total))
+            sum += e[keep++].p;
+        n = keep;
+    }
+    int keep = 1;
+    while (keep < n && e[keep].p >= (double)how->min_p)
+        keep++;
+    n = keep;
+    total = 0;
+    for (int i = 0; i < n; i++)
+        total += e[i].p = exp((e[i].logit - e[0].logit) / (double)how->temperature);
+    memset(p, 0, N_VOCAB * sizeof *p);
+    for (int i = 0; i < n; i++)
+        p[e[i].id] = e[i].p / total;
+}
+
+static void make_logits(float *logits) {
+    for (int i = 0; i < N_VOCAB; i++)
+        logits[i] = (float)((i * 37) % N_VOCAB) * 0.15f; /* a permutation, so no two are equal */
+}
+
+static void compare(nib_sampling how) {
+    float logits[N_VOCAB];
+    double p[N_VOCAB];
+    int seen[N_VOCAB] = {0};
+    sampler s;
+    make_logits(logits);
+    expected(&how, logits, p);
+    assert_int_equal(sampler_open(&s, &how, N_VOCAB, NULL), NIB_OK);
+    for (int i = 0; i < N_DRAW; i++)
+        seen[sampler_draw(&s, logits, NULL, 0)]++;
+    sampler_close(&s);
+    for (int i = 0; i < N_VOCAB; i++) {
+        double deviation = sqrt(p[i] * (1 - p[i]) / N_DRAW), found = (double)seen[i] / N_DRAW;
+        if (p[i] == 0)
+            assert_int_equal(seen[i], 0);
+        else
+            assert_true(fabs(found - p[i]) < 5 * deviation + 1e-9);
+    }
+}
+
+static nib_sampling plain(void) {
+    nib_sampling how;
+    nib_sampling_init(&how);
+    how.temperature = 1;
+    how.top_k = 0;
+    how.top_p = 1;
+    how.min_p = 0;
+    how.seed = 7;
+    return how;
+}
+
+static void distributions(void **state) {
+    (void)state;
+    static const float temperatures[] = {0.3f, 1, 1.7f}, top_ps[] = {1, 0.9f, 0.4f, 0.01f}, min_ps[] = {0, 0.05f, 0.6f};
+    static const int top_ks[] = {0, 1, 5, 49, 50, 1000};
+    for (int t = 0; t < 3; t++)
+        for (int k = 0; k < 6; k++)
+            for (int p = 0; p < 4; p++)
+                for (int m = 0; m < 3; m++) {
+                    if ((t + k + p + m) % 4 != 0 && t != 1)
+                        continue;
+                    nib_sampling how = plain();
+                    how.temperature = temperatures[t];
+                    how.top_k = top_ks[k];
+                    how.top_p = top_ps[p];
+                    how.min_p = min_ps[m];
+                    compare(how);
+                }
+}
+
+static void greedy_takes_the_first_of_the_best(void **state) {
+    (void)state;
+    float logits[N_VOCAB];
+    sampler s;
+    nib_sampling how = plain();
+    how.temperature = 0;
+    make_logits(logits);
+    logits[9] = logits[30] = 100;
+    logits[3] = NAN;
+    assert_int_equal(sampler_open(&s, &how, N_VOCAB, NULL), NIB_OK);
+    assert_int_equal(sampler_draw(&s, logits, NULL, 0), 9);
+    sampler_close(&s);
+}
+
+static void penalties(void **state) {
+    (void)state;
+    float logits[4] = {2, 1.9f, -1, 1.5f};
+    int32_t past[] = {0, 2, 0, 1};
+    sampler s;
+    nib_sampling how = plain();
+    how.temperature = 0;
+    how.repeat_penalty = 1.5f; /* 2 / 1.5 = 1.33, 1.9 / 1.5 = 1.27 */
+    how.penalty_window = -1;
+    assert_int_equal(sampler_open(&s, &how, 4, NULL), NIB_OK);
+    assert_int_equal(sampler_draw(&s, logits, past, 4), 3);
+    assert_int_equal(sampler_draw(&s, logits, past, 0), 0);
+    sampler_close(&s);
+    how.penalty_window = 1; /* only token 1 */
+    assert_int_equal(sampler_open(&s, &how, 4, NULL), NIB_OK);
+    assert_int_equal(sampler_draw(&s, logits, past, 4), 0);
+    sampler_close(&s);
+    how.repeat_penalty = 1;
+    how.penalty_window = 4;
+    how.frequency_penalty = 0.2f; /* 2 - 0.4 = 1.6, 1.9 - 0.2 = 1.7 */
+    assert_int_equal(sampler_open(&s, &how, 4, NULL), NIB_OK);
+    assert_int_equal(sampler_draw(&s, logits, past, 4), 1);
+    sampler_close(&s);
+    how.frequency_penalty = 0;
+    how.presence_penalty = 0.6f; /* 1.4, 1.3, 1.5 */
+    assert_int_equal(sampler_open(&s, &how, 4, NULL), NIB_OK);
+    assert_int_equal(sampler_draw(&s, logits, past, 4), 3);
+    sampler_close(&s);
+}
+
+static void a_seed_repeats(void **state) {
+    (void)state;
+    float logits[N_VOCAB];
+    int32_t a[64], b[64];
+    int same = 0;
+    make_logits(logits);
+    nib_sampling how = plain();
+    sampler s;
+    for (int round = 0; round < 3; round++) {
+        how.seed = round < 2 ? 11 : 12;
+        assert_int_equal(sampler_open(&s, &how, N_VOCAB, NULL), NIB_OK);
+        for (int i = 0; i < 64; i++)
+            (round == 0 ? a : b)[i] = sampler_draw(&s, logits, NULL, 0);
+        sampler_close(&s);
+        if (round == 1)
+            assert_memory_equal(a, b, sizeof a);
+    }
+    for (int i = 0; i < 64; i++)
+        same += a[i] == b[i];
+    assert_true(same < 32);
+}
+
+static void strange_logits(void **state) {
+    (void)state;
+    float logits[N_VOCAB];
+    sampler s;
+    nib_sampling how = plain();
+    how.top_p = 0.9f;
+    for (int kind = 0; kind < 3; kind++) {
+        for (int i = 0; i < N_VOCAB; i++)
+            logits[i] = kind == 0 ? NAN : kind == 1 ? -INFINITY : (i == 4 ? INFINITY : 0);
+        for (int k = 0; k < 60; k += 20) {
+            how.top_k = k;
+            assert_int_equal(sampler_open(&s, &how, N_VOCAB, NULL), NIB_OK);
+            int32_t id = sampler_draw(&s, logits, NULL, 0);
+            assert_in_range(id, 0, N_VOCAB - 1);
+            if (kind == 2)
+                assert_int_equal(id, 4);
+            sampler_close(&s);
+        }
+    }
+}
+
+static void drawing_allocates_nothing(void **state) {
+    (void)state;
+    float logits[N_VOCAB];
+    int32_t past[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    sampler s;
+    nib_sampling how = plain();
+    how.repeat_penalty = 1.1f;
+    how.top_k = 20;
+    how.top_p = 0.8f;
+    make_logits(logits);
+    assert_int_equal(sampler_open(&s, &how, N_VOCAB, NULL), NIB_OK);
+    fault_arm(FAULT_ALLOC, INT64_MAX);
+    for (int i = 0; i < 100; i++)
+        sampler_draw(&s, logits, past, 8);
+    assert_int_equal(fault_count(FAULT_ALLOC), 0);
+    fault_arm(FAULT_ALLOC, 0);
+    sampler_close(&s);
+}
+
+static void meaningless_values_are_refused(void **state) {
+    (void)state;
+    nib_error err;
+    nib_sampling how = plain();
+    how.top_p = 0;
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+    how = plain();
+    how.temperature = NAN;
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+    how = plain();
+    how.top_k = -1;
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+    how = plain();
+    how.min_p = 1.5f;
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+    how = plain();
+    how.repeat_penalty = 0;
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(distributions),
+        cmocka_unit_test(greedy_takes_the_first_of_the_best),
+        cmocka_unit_test(penalties),
+        cmocka_unit_test(a_seed_repeats),
+        cmocka_unit_test(strange_logits),
+        cmocka_unit_test(drawing_allocates_nothing),
+        cmocka_unit_test(meaningless_values_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
