@@ -37,7 +37,8 @@ void nib_free(void *memory) {
     mem_free(memory);
 }
 
-nib_status nib_fail(nib_error *err, nib_status status, const char *format, ...) {
+/* In parentheses, because the header has macros of these names for the analyser. */
+nib_status(nib_fail)(nib_error *err, nib_status status, const char *format, ...) {
     if (err) {
         char raw[2 * sizeof err->message]; /* arguments may point into err->message */
         va_list args;
@@ -51,13 +52,13 @@ nib_status nib_fail(nib_error *err, nib_status status, const char *format, ...) 
     return status;
 }
 
-nib_status nib_fail_nomem(nib_error *err, size_t n_byte, const char *what) {
+nib_status(nib_fail_nomem)(nib_error *err, size_t n_byte, const char *what) {
     char size[32];
     return nib_fail(err, NIB_E_NOMEM, "out of memory: expected %s for %s, the system gave none",
                     num_format_size(n_byte, size), what);
 }
 
-nib_status nib_fail_errno(nib_error *err, const char *what, const char *path, int errno_value) {
+nib_status(nib_fail_errno)(nib_error *err, const char *what, const char *path, int errno_value) {
     char text[128] = "";
     /* The GNU form of strerror_r may return a string of its own and leave the buffer alone. */
     const char *reason = strerror_r(errno_value, text, sizeof text);
