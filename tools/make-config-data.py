@@ -56,6 +56,8 @@ def as_published(name, shapes):
     if name.startswith("gpt2"):
         layers = [k for k in shapes if k.endswith("attn.c_attn.weight")]
         shapes.update({k.replace("c_attn.weight", "bias"): (1, 1, 1024, 1024) for k in layers})
+    if name.startswith(("pythia", "gpt-neox")):
+        shapes["embed_out.weight"] = shapes.pop("lm_head.weight")
     if name in ("falcon-7b", "falcon-40b"):
         shapes["lm_head.weight"] = shapes["transformer.word_embeddings.weight"]
     if name in ("llama-7b", "llama-2-7b"):

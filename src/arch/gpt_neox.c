@@ -18,12 +18,11 @@ const arch_desc arch_gpt_neox = {
                             {SLOT_FFN_NORM, "gpt_neox.layers.%d.post_attention_layernorm", T_BIAS},
                             {SLOT_UP, "gpt_neox.layers.%d.mlp.dense_h_to_4h", T_BIAS},
                             {SLOT_DOWN, "gpt_neox.layers.%d.mlp.dense_4h_to_h", T_BIAS},
-                            {SLOT_OUT_NORM, "gpt_neox.final_layer_norm", T_BIAS},
-                            {SLOT_HEAD, "embed_out"}),
+                            {SLOT_OUT_NORM, "gpt_neox.final_layer_norm", T_BIAS}, {SLOT_HEAD, "embed_out"}),
     /* num_key_value_heads may stand in the file; the model has none of its own. */
-    .keys = ARCH_KEYS({HP_n_kv_head, .hf = "", .gguf = ""},
-                      {HP_parallel, .hf = "use_parallel_residual", .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1},
-                      {HP_rope_part, .flags = K_DEFAULT, .value = 0.25},
-                      {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5},
-                      {HP_n_ctx_train, .flags = K_DEFAULT, .value = 2048}),
+    .keys = ARCH_KEYS(
+        {HP_n_kv_head, .hf = "", .gguf = ""},
+        {HP_parallel, .hf = "use_parallel_residual", .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1},
+        {HP_rope_part, .flags = K_DEFAULT, .value = 0.25}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5},
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 2048}),
 };

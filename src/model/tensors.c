@@ -422,7 +422,7 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     const arch_tensor *row = row_of(b, SLOT_HEAD);
     const container_tensor *t = find(b, row, 0, ".weight");
     bool gguf = b->m->gguf_arch != NULL;
-    if ((!gguf && c->tie_said && hp->tied_head) || (t == NULL && (gguf || !c->tie_said)))
+    if ((!gguf && hp->tied_head) || (t == NULL && (gguf || !c->tie_said)))
         NIB_TRY(share_embedding(b, embed, err));
     else if (row == NULL)
         return nib_fail(err, NIB_E_MODEL, "tie_word_embeddings: expected true, found false");
