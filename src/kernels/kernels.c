@@ -77,8 +77,7 @@ const char *kernels_isa_at(int i) {
 }
 
 size_t act8_row_bytes(int64_t k) {
-    const int64_t pad = act8_pad(k);
-    return (size_t)num_round_up(pad + pad / ACT8_GROUP * 8 + pad / ACT8_SUM * 8, 64);
+    return (size_t)act8_layout_of(k).bytes;
 }
 
 size_t linear_scratch_bytes(void) {

@@ -119,43 +119,34 @@ static void fold_tile(const uint32_t (*lines)[PACK_PANEL], int bits, uint8_t *ds
     }
 }
 
-static pack_sink sink_at(const pack_format *f, uint8_t *scales, int64_t chunk_index, int row) {
-    int64_t step = tile_scale_step_bytes(f);
-    int pair = f->asym ? 2 * PACK_PANEL : PACK_PANEL;
-    pack_sink s = {NULL, NULL, pair};
-    if (f->scale == PACK_SCALE_SUPER) {
-        uint8_t *at = scales + chunk_index * step;
-        s.wide = (uint16_t *)(void *)at + row;
-        s.narrow = at + 2 * pair + row;
-    } else {
-        uint8_t *at = scales + chunk_index * (PACK_CHUNK / f->group) * step;
-        s.wide = (uint16_t *)(void *)at + row;
-        s.narrow = at + row;
-    }
-    return s;
+static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
+    uint8_t *narrow = scales + tile_scale_start(f);
+    return (pack_sink){.wide = (uint16_t *)(void *)scales + row,
+                       .narrow = narrow + row,
+                       .step = f->asym ? 2 * PACK_PANEL : PACK_PANEL};
 }
 
 static void pack_tile_panel(const pack_reader *reader, const pack_format *f, int64_t k, int n_row,
                             const void *const *rows, uint8_t *panel, chunk *c) {
-    const int64_t n_tile = tile_count(k), tile_bytes = tile_code_bytes(f);
-    uint8_t *scales = panel + n_tile * tile_bytes;
+    const int64_t tile_bytes = tile_code_bytes(f);
     const int block_bytes = type_get(reader->type)->block_bytes;
-    memset(scales, 0, (size_t)tile_scale_bytes(f, k));
     if (n_row < PACK_PANEL || k % PACK_CHUNK)
         memset(c->codes, 0, sizeof c->codes);
-    for (int64_t at = 0, i = 0; at < k; at += PACK_CHUNK, i++) {
-        const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
+    for (int64_t at = 0; at < k; at += PACK_CHUNK) {
+        const int len = (int)NUM_MIN(k - at, PACK_CHUNK), n_tile = (int)tile_count(len);
+        uint8_t *codes = panel + at / PACK_CHUNK * tile_chunk_bytes(f, TILE_CHUNK);
+        uint8_t *scales = codes + n_tile * tile_bytes;
+        memset(scales, 0, (size_t)(tile_chunk_bytes(f, n_tile) - n_tile * tile_bytes));
         for (int r = 0; r < n_row; r++) {
-            pack_sink sink = sink_at(f, scales, i, r);
+            const pack_sink sink = sink_at(f, scales, r);
             const uint8_t *blocks = (const uint8_t *)rows[r] + at / reader->block_elems * block_bytes;
             reader->read(blocks, len / reader->block_elems, c->codes[r], &sink);
             if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
                 memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
         }
         transpose_quads(c);
-        for (int t = 0; t * TILE_K < len; t++)
-            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits,
-                      panel + (at / TILE_K + t) * tile_bytes);
+        for (int t = 0; t < n_tile; t++)
+            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits, codes + t * tile_bytes);
     }
 }
 

@@ -19,24 +19,24 @@ const uint8_t *tile_table(int table) {
     return tables[table];
 }
 
-void tile_read_scales(const pack_format *f, const void *scales, int64_t g, float *scale, float *min) {
-    const int64_t step = tile_scale_step_bytes(f);
-    const int pair = f->asym ? 2 * PACK_PANEL : PACK_PANEL;
-    const uint8_t *base = scales;
-    if (f->scale == PACK_SCALE_E8M0) {
-        for (int r = 0; r < PACK_PANEL; r++)
-            scale[r] = block_mxfp4_scale(base[g * step + r]);
-        return;
+static void read_scale(const pack_format *f, const uint8_t *base, int g, int r, float *scale, float *min) {
+    const uint8_t *at = base + tile_scale_start(f) + g * tile_scale_step(f);
+    const int m = r + PACK_PANEL;
+    switch (f->scale) {
+    case PACK_SCALE_E8M0: *scale = block_mxfp4_scale(at[r]); break;
+    case PACK_SCALE_F16:
+        *scale = block_half(at + 2 * r);
+        *min = f->asym ? block_half(at + 2 * m) : 0;
+        break;
+    default:
+        *scale = block_half(base + 2 * r) * (float)(int8_t)at[r];
+        *min = f->asym ? block_half(base + 2 * m) * (float)(int8_t)at[m] : 0;
     }
-    const bool super = f->scale == PACK_SCALE_SUPER;
-    const int64_t per_step = super ? TILE_SUPER / f->group : 1;
-    base += g / per_step * step;
-    const int8_t *bytes = (const int8_t *)base + 2 * pair + g % per_step * pair;
-    for (int r = 0; r < PACK_PANEL; r++) {
-        scale[r] = block_half(base + 2 * r) * (super ? (float)bytes[r] : 1.0f);
-        if (f->asym)
-            min[r] = block_half(base + 2 * (r + PACK_PANEL)) * (super ? (float)bytes[r + PACK_PANEL] : 1.0f);
-    }
+}
+
+void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min) {
+    for (int r = 0; r < PACK_PANEL; r++)
+        read_scale(f, scales, g, r, scale + r, min + r);
 }
 
 void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out) {
@@ -62,17 +62,18 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
     const pack_format *f = &w->format;
     const int row = (int)(r % PACK_PANEL), zero = tile_zero(f);
     const uint8_t *panel = (const uint8_t *)w->data + r / PACK_PANEL * tile_panel_bytes(f, w->k);
-    const uint8_t *scales = panel + tile_count(w->k) * tile_code_bytes(f);
     uint8_t codes[TILE_K];
-    float scale[PACK_PANEL], min[PACK_PANEL];
+    float scale = 0, min = 0;
     for (int64_t at = 0; at < w->k; at++) {
+        const tile_chunk c = tile_chunk_at(f, panel, w->k, at / TILE_CHUNK_K);
+        const int in_chunk = (int)(at % TILE_CHUNK_K);
         if (at % TILE_K == 0)
-            tile_read_row_codes(f, panel + at / TILE_K * tile_code_bytes(f), row, codes);
+            tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
         if (at % f->group == 0)
-            tile_read_scales(f, scales, at / f->group, scale, min);
-        out[at] = scale[row] * (float)(codes[at % TILE_K] - zero);
+            read_scale(f, c.scales, in_chunk / f->group, row, &scale, &min);
+        out[at] = scale * (float)(codes[at % TILE_K] - zero);
         if (f->asym)
-            out[at] += min[row];
+            out[at] += min;
     }
 }
 

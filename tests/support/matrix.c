@@ -21,6 +21,8 @@ static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
     uint16_t h = half_from_float(random_float(s) * 0.05f);
     if (kind == MATRIX_MOST)
         h = half_from_float(0.5f);
+    else if (kind == MATRIX_UNIT)
+        h = half_from_float(1.0f);
     else if (kind == MATRIX_ZERO)
         h = random_next(s) & 1 ? 0x8000 : 0;
     else if (kind == MATRIX_TINY)

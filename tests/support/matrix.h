@@ -12,7 +12,8 @@ typedef enum matrix_kind {
     MATRIX_RANDOM, /* random codes, ordinary scales */
     MATRIX_MOST,   /* all codes and scales at their most */
     MATRIX_ZERO,   /* random codes, scales zero */
-    MATRIX_TINY    /* random codes, subnormal scales */
+    MATRIX_TINY,   /* random codes, subnormal scales */
+    MATRIX_UNIT    /* random codes, scales one (and minima) */
 } matrix_kind;
 
 typedef struct matrix {

@@ -107,6 +107,10 @@ static inline vf v_load_f16_part(const uint16_t *p, int n) {
 static inline vf v_load_bf16(const uint16_t *p) {
     LANE_WISE(bf16_to_float(p[i]));
 }
+static inline void v_store_f16(uint16_t *p, vf a) {
+    for (int i = 0; i < LANES; i++)
+        p[i] = half_from_float(a.f[i]);
+}
 static inline float v_sum(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)

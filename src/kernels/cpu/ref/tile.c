@@ -13,39 +13,32 @@
 #include <math.h>
 #include <string.h>
 
-static void quantize_group(const float *x, int n, int8_t *codes, float *scale, float *lift, float *lift32,
-                           int32_t *sum) {
-    float most = 0;
+static void quantize_group(const float *x, int n, char *row, const act8_layout *l, int64_t group) {
+    int8_t *codes = (int8_t *)row + group * ACT8_GROUP;
+    float most = 0, scale = 0;
+    int32_t sum[2] = {0, 0};
     bool finite = true;
     for (int i = 0; i < n; i++) {
         finite = finite && isfinite(x[i]);
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
     memset(codes, 0, ACT8_GROUP);
-    sum[0] = sum[1] = 0;
-    *scale = finite ? 0 : NAN;
     if (finite && most >= ACT8_TINY) {
         const float inverse = 127.0f / most;
-        *scale = most / 127.0f;
+        scale = most / 127.0f;
         for (int i = 0; i < n; i++) {
             codes[i] = (int8_t)rintf(x[i] * inverse);
             sum[i / ACT8_SUM] += codes[i];
         }
     }
-    lift[0] = *scale * (float)sum[0];
-    lift[1] = *scale * (float)sum[1];
-    *lift32 = *scale * (float)(sum[0] + sum[1]);
+    act8_put(row, l, group, finite ? scale : NAN, sum[0], sum[1]);
 }
 
 void ref_act_quantize(const float *x, int64_t k, void *out) {
-    const int64_t pad = act8_pad(k), groups = pad / ACT8_GROUP;
-    int8_t *codes = out;
-    float *scale = (float *)(void *)(codes + pad), *lift = scale + groups, *lift32 = lift + 2 * groups;
-    int32_t *sum = (int32_t *)(lift32 + groups);
-    for (int64_t g = 0; g < groups; g++) {
+    const act8_layout l = act8_layout_of(k);
+    for (int64_t g = 0; g < l.scale / ACT8_GROUP; g++) {
         const int64_t left = k - g * ACT8_GROUP;
-        quantize_group(x + g * ACT8_GROUP, (int)NUM_MAX(0, NUM_MIN(left, ACT8_GROUP)), codes + g * ACT8_GROUP,
-                       scale + g, lift + 2 * g, lift32 + g, sum + 2 * g);
+        quantize_group(x + g * ACT8_GROUP, (int)NUM_MAX(0, NUM_MIN(left, ACT8_GROUP)), out, &l, g);
     }
 }
 
@@ -56,18 +49,25 @@ static int32_t dot_codes(const uint8_t *w, const int8_t *x, int n) {
     return sum;
 }
 
+static float float_at(const char *row, int64_t offset, int64_t i) {
+    return ((const float *)(const void *)(row + offset))[i];
+}
+static int32_t int_at(const char *row, int64_t offset, int64_t i) {
+    return ((const int32_t *)(const void *)(row + offset))[i];
+}
+
 /* One tile of one weight row against one activation row. */
 static float dot_tile(const pack_format *f, const uint8_t *codes, const float *scale, const float *min,
-                      const act8_row *x, int64_t tile, float y) {
-    const int group = f->group, zero = tile_zero(f);
+                      const char *x, const act8_layout *l, int64_t tile, float y) {
+    const int group = f->group;
     for (int g = 0; g < TILE_K / group; g++) {
-        const int64_t at = tile * TILE_K + g * group, a = at / ACT8_GROUP, s = at / ACT8_SUM;
-        const int32_t dot = dot_codes(codes + g * group, x->codes + at, group);
-        const int32_t sum = group == ACT8_SUM ? x->sum[s] : x->sum[s] + x->sum[s + 1];
-        const float both = scale[g] * x->scale[a];
-        y = fmaf((float)(dot - zero * sum), both, y);
+        const int64_t at = tile * TILE_K + g * group, i = at / group;
+        const int32_t dot = dot_codes(codes + g * group, (const int8_t *)x + at, group);
+        const int32_t minus = int_at(x, group == ACT8_SUM ? l->minus16 : l->minus32, i);
+        const float both = scale[g] * float_at(x, l->scale, at / ACT8_GROUP);
+        y = fmaf((float)(dot + tile_zero(f) * minus), both, y);
         if (f->asym)
-            y = fmaf(min[g], group == ACT8_SUM ? x->lift[s] : x->lift32[a], y);
+            y = fmaf(min[g], float_at(x, group == ACT8_SUM ? l->lift16 : l->lift32, i), y);
     }
     return y;
 }
@@ -77,22 +77,23 @@ static void row_times_all(const linear_args *a, int64_t n) {
     const view *w = a->w;
     const pack_format *f = &w->format;
     const uint8_t *panel = (const uint8_t *)w->data + n / PACK_PANEL * tile_panel_bytes(f, w->k);
-    const uint8_t *scales = panel + tile_count(w->k) * tile_code_bytes(f);
-    const size_t row_bytes = act8_row_bytes(w->k);
+    const act8_layout l = act8_layout_of(w->k);
     const int row = (int)(n % PACK_PANEL), n_group = TILE_K / f->group;
     for (int64_t t = 0; t < tile_count(w->k); t++) {
         uint8_t codes[TILE_K];
         float scale[TILE_K / 16], min[TILE_K / 16] = {0}, all[PACK_PANEL], all_min[PACK_PANEL] = {0};
-        tile_read_row_codes(f, panel + t * tile_code_bytes(f), row, codes);
+        const tile_chunk c = tile_chunk_at(f, panel, w->k, t / TILE_CHUNK);
+        const int in_chunk = (int)(t % TILE_CHUNK);
+        tile_read_row_codes(f, c.codes + in_chunk * tile_code_bytes(f), row, codes);
         for (int g = 0; g < n_group; g++) {
-            tile_read_scales(f, scales, t * n_group + g, all, all_min);
+            tile_read_scales(f, c.scales, in_chunk * n_group + g, all, all_min);
             scale[g] = all[row];
             min[g] = all_min[row];
         }
         for (int64_t m = 0; m < a->n_row; m++) {
-            const act8_row x = act8_at((const char *)a->q.data + (size_t)m * row_bytes, w->k);
+            const char *x = (const char *)a->q.data + m * l.bytes;
             float *y = a->y + m * a->ldy + n;
-            *y = dot_tile(f, codes, scale, min, &x, t, t ? *y : 0);
+            *y = dot_tile(f, codes, scale, min, x, &l, t, t ? *y : 0);
         }
     }
 }

@@ -1,0 +1,222 @@
+/* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of scales (the
+ * first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer and 12 float
+ * accumulators. Between blocks of K the sums stand in y. A block of rows is as large as the second-level cache
+ * allows, so that the weights are unpacked few times and the rows are read from near. */
+#include "kernels/cpu/avx512/tile_kernels.h"
+
+#include "base/num.h"
+#include "kernels/cpu/avx512/tile.h"
+
+enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MOST_ROWS = 126 };
+enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
+
+/* What is unpacked: 16 + 4 + 4 KiB. The panels stand beside each other. */
+typedef struct block {
+    uint8_t lines[BLOCK_TILES * 16][2][TILE_LINE];
+    float scale[BLOCK_GROUPS][2][PACK_PANEL], min[BLOCK_GROUPS][2][PACK_PANEL];
+} block;
+_Static_assert(sizeof(block) <= 48 * 1024, "linear_scratch_bytes is 64 KiB");
+
+LANES_INLINE void unpack_codes(block *b, int p, int first, const uint8_t *codes, int n_tile, int bits, int table) {
+    const __m512i look = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(table)))
+                               : _mm512_setzero_si512();
+    for (int t = 0; t < n_tile; t++, codes += 128 * bits) {
+        LANES_UNROLL
+        for (int q = 0; q < 16; q++)
+            _mm512_store_si512(b->lines[(first + t) * 16 + q][p], tile_line(codes, bits, look, table != 0, q));
+    }
+}
+
+static void unpack_scales(block *b, int p, int first, const tile_chunk *c, const pack_format *f) {
+    const int n = c->n_tile * TILE_K / f->group;
+    const int64_t step = tile_scale_step(f);
+    const uint8_t *at = c->scales + tile_scale_start(f);
+    const __m512 zero = _mm512_setzero_ps();
+    const bool super = f->scale == PACK_SCALE_SUPER;
+    const __m512 d = super ? tile_halves(c->scales) : zero;
+    const __m512 d_min = super && f->asym ? tile_halves(c->scales + 2 * PACK_PANEL) : zero;
+    for (int g = 0; g < n; g++, at += step) {
+        _mm512_store_ps(b->scale[first + g][p], tile_scale(at, f->scale, d));
+        if (f->asym)
+            _mm512_store_ps(b->min[first + g][p], tile_min(at, f->scale, d_min));
+    }
+}
+
+/* Chunks [c0, c1) of one panel. */
+static void unpack(block *b, int p, const pack_format *f, const void *panel, int64_t k, int64_t c0, int64_t c1) {
+    for (int64_t i = c0; i < c1; i++) {
+        const tile_chunk c = tile_chunk_at(f, panel, k, i);
+        const int first = (int)(i - c0) * TILE_CHUNK;
+        switch (f->bits) {
+        case 2: unpack_codes(b, p, first, c.codes, c.n_tile, 2, 0); break;
+        case 3: unpack_codes(b, p, first, c.codes, c.n_tile, 3, 0); break;
+        case 4:
+            if (f->table)
+                unpack_codes(b, p, first, c.codes, c.n_tile, 4, f->table);
+            else
+                unpack_codes(b, p, first, c.codes, c.n_tile, 4, 0);
+            break;
+        case 5: unpack_codes(b, p, first, c.codes, c.n_tile, 5, 0); break;
+        case 6: unpack_codes(b, p, first, c.codes, c.n_tile, 6, 0); break;
+        default: unpack_codes(b, p, first, c.codes, c.n_tile, 8, 0); break;
+        }
+        unpack_scales(b, p, first * (TILE_K / f->group), &c, f);
+    }
+}
+
+typedef struct block_job {
+    const tile_job *job;
+    const block *b;
+    int64_t panel, tile0; /* the first of the two panels; the block's first tile */
+    int n_tile, zero_shift;
+    bool is_first, is_last; /* block of K */
+} block_job;
+
+LANES_INLINE __m512 broadcast_float(const char *p) {
+    return _mm512_set1_ps(*(const float *)(const void *)p);
+}
+LANES_INLINE __m512i broadcast_int(const char *p) {
+    return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
+}
+
+/* np panels x nt rows from row m, over the whole block. asym, group, np and nt are constants. */
+LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int nt, int64_t m) {
+    const linear_args *a = j->job->a;
+    const act8_layout *l = &j->job->layout;
+    const int quads = group / 4, per_tile = TILE_K / group;
+    const char *x = (const char *)a->q.data + m * l->bytes;
+    float *out = a->y + m * a->ldy + j->panel * PACK_PANEL;
+    __m512 y[2][ROWS_AT_ONCE];
+    LANES_UNROLL
+    for (int p = 0; p < np; p++) {
+        const __mmask16 mask = tile_mask(j->job, j->panel + p);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            y[p][t] = j->is_first ? _mm512_setzero_ps()
+                                  : _mm512_maskz_loadu_ps(mask, out + t * a->ldy + p * PACK_PANEL);
+    }
+    const int n_group = j->n_tile * per_tile;
+    const int64_t g0 = j->tile0 * per_tile;
+    const char *codes = x + j->tile0 * TILE_K;
+    const char *scale = x + l->scale + j->tile0 * 8;
+    const char *lift = x + (group == 16 ? l->lift16 : l->lift32) + g0 * 4;
+    const char *minus = x + (group == 16 ? l->minus16 : l->minus32) + g0 * 4;
+    for (int g = 0; g < n_group; g++, codes += group, lift += 4, minus += 4) {
+        __m512i acc[2][ROWS_AT_ONCE];
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m512i start = asym ? _mm512_setzero_si512()
+                                       : _mm512_sll_epi32(broadcast_int(minus + t * l->bytes),
+                                                          _mm_cvtsi32_si128(j->zero_shift));
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                acc[p][t] = start;
+        }
+        LANES_UNROLL
+        for (int q = 0; q < quads; q++) {
+            __m512i w[2];
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                w[p] = _mm512_load_si512(j->b->lines[g * quads + q][p]);
+            LANES_UNROLL
+            for (int t = 0; t < nt; t++) {
+                const __m512i xs = broadcast_int(codes + t * l->bytes + 4 * q);
+                LANES_UNROLL
+                for (int p = 0; p < np; p++)
+                    acc[p][t] = _mm512_dpbusd_epi32(acc[p][t], w[p], xs);
+            }
+        }
+        const char *s = scale + (group == 16 ? g / 2 : g) * 4;
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m512 xs = broadcast_float(s + t * l->bytes);
+            LANES_UNROLL
+            for (int p = 0; p < np; p++) {
+                const __m512 both = _mm512_mul_ps(_mm512_load_ps(j->b->scale[g][p]), xs);
+                y[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[p][t]), both, y[p][t]);
+            }
+            if (asym) {
+                const __m512 ls = broadcast_float(lift + t * l->bytes);
+                LANES_UNROLL
+                for (int p = 0; p < np; p++)
+                    y[p][t] = _mm512_fmadd_ps(_mm512_load_ps(j->b->min[g][p]), ls, y[p][t]);
+            }
+        }
+    }
+    LANES_UNROLL
+    for (int p = 0; p < np; p++) {
+        const __mmask16 mask = tile_mask(j->job, j->panel + p);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            if (j->is_last)
+                tile_store(j->job, j->panel + p, m + t, y[p][t]);
+            else
+                _mm512_mask_storeu_ps(out + t * a->ldy + p * PACK_PANEL, mask, y[p][t]);
+        }
+    }
+}
+
+typedef void (*multiply_fn)(const block_job *j, int64_t m);
+#define DEFINE(asym, group, np, nt)                                                                          \
+    static void multiply_##asym##_##group##_##np##_##nt(const block_job *j, int64_t m) {                     \
+        multiply(j, asym, group, np, nt, m);                                                                 \
+    }
+#define NAME(asym, group, np, nt) multiply_##asym##_##group##_##np##_##nt,
+#define EACH_ROWS(X, asym, group, np)                                                                        \
+    X(asym, group, np, 1)                                                                                    \
+    X(asym, group, np, 2) X(asym, group, np, 3) X(asym, group, np, 4) X(asym, group, np, 5) X(asym, group, np, 6)
+EACH_ROWS(DEFINE, 0, 16, 1)
+EACH_ROWS(DEFINE, 0, 16, 2)
+EACH_ROWS(DEFINE, 0, 32, 1)
+EACH_ROWS(DEFINE, 0, 32, 2)
+EACH_ROWS(DEFINE, 1, 16, 1)
+EACH_ROWS(DEFINE, 1, 16, 2)
+EACH_ROWS(DEFINE, 1, 32, 1)
+EACH_ROWS(DEFINE, 1, 32, 2)
+/* [asym][group is 32][panels - 1][rows - 1] */
+static const multiply_fn multiplies[2][2][2][ROWS_AT_ONCE] = {
+    {{{EACH_ROWS(NAME, 0, 16, 1)}, {EACH_ROWS(NAME, 0, 16, 2)}},
+     {{EACH_ROWS(NAME, 0, 32, 1)}, {EACH_ROWS(NAME, 0, 32, 2)}}},
+    {{{EACH_ROWS(NAME, 1, 16, 1)}, {EACH_ROWS(NAME, 1, 16, 2)}},
+     {{EACH_ROWS(NAME, 1, 32, 1)}, {EACH_ROWS(NAME, 1, 32, 2)}}},
+};
+
+/* Rows [m0, m1) over a block: by 6, the last two steps evened out. */
+static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1) {
+    for (int64_t m = m0; m < m1;) {
+        const int64_t left = m1 - m;
+        const int64_t n = left >= 2 * ROWS_AT_ONCE || left <= ROWS_AT_ONCE ? NUM_MIN(left, ROWS_AT_ONCE)
+                                                                           : (left + 1) / 2;
+        fn[n - 1](j, m);
+        m += n;
+    }
+}
+
+static void panels_times_rows(const tile_job *job, int64_t panel, int np, int64_t m0, int64_t m1) {
+    const view *w = job->a->w;
+    const pack_format *f = &w->format;
+    block *b = job->a->scratch;
+    const multiply_fn *fn = multiplies[f->asym ? 1 : 0][f->group == 32][np - 1];
+    const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
+    block_job j = {.job = job, .b = b, .panel = panel};
+    for (int z = tile_zero(f); z > 1; z /= 2)
+        j.zero_shift++;
+    for (int64_t c = 0; c < n_chunk; c += BLOCK_CHUNKS) {
+        for (int p = 0; p < np; p++)
+            unpack(b, p, f, (const uint8_t *)w->data + (panel + p) * job->panel_bytes, w->k, c,
+                   NUM_MIN(n_chunk, c + BLOCK_CHUNKS));
+        j.tile0 = c * TILE_CHUNK;
+        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
+        j.is_first = c == 0;
+        j.is_last = c + BLOCK_CHUNKS >= n_chunk;
+        multiply_rows(&j, fn, m0, m1);
+    }
+}
+
+void tile_blocked(const tile_job *job, int64_t p0, int64_t p1) {
+    const int64_t near = NEAR_BYTES / job->layout.bytes / ROWS_AT_ONCE * ROWS_AT_ONCE;
+    const int64_t rows = NUM_MAX(2 * ROWS_AT_ONCE, NUM_MIN(near, MOST_ROWS));
+    for (int64_t m = 0; m < job->a->n_row; m += rows)
+        for (int64_t p = p0; p < p1; p += 2)
+            panels_times_rows(job, p, (int)NUM_MIN(p1 - p, 2), m, NUM_MIN(job->a->n_row, m + rows));
+}

@@ -1,0 +1,24 @@
+/* install.h - all float ops of this folder into the table. Included after a folder's lanes.h. */
+#ifndef NIB_KERNELS_LANES_INSTALL_H
+#define NIB_KERNELS_LANES_INSTALL_H
+
+#include "kernels/lanes/attend.h"
+#include "kernels/lanes/elementwise.h"
+#include "kernels/lanes/kv.h"
+#include "kernels/lanes/rows.h"
+
+static void lanes_install(kernel_table *t) {
+    t->linear_rows = op_linear_rows;
+    t->norm = op_norm;
+    t->rope = op_rope;
+    t->kv_store = op_kv_store;
+    t->attend = op_attend;
+    t->act = op_act;
+    t->gate = op_gate;
+    t->add = op_add;
+    t->scale = op_scale;
+    t->clamp = op_clamp;
+    t->softcap = op_softcap;
+}
+
+#endif

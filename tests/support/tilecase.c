@@ -1,0 +1,47 @@
+/* tilecase.c - see tilecase.h. */
+#include "tilecase.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+float *case_rows(int64_t n_row, int64_t k, uint64_t seed) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
+    float *x = malloc((size_t)(n_row * k) * sizeof *x);
+    float size = 1;
+    for (int64_t i = 0; i < n_row * k; i++) {
+        if (i % k % 32 == 0)
+            size = ldexpf(1, (int)(random_next(&s) >> 40) % 9 - 5);
+        x[i] = seed ? random_float(&s) * size : random_next(&s) >> 63 ? 127.0f : -127.0f;
+    }
+    return x;
+}
+
+guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
+                    int64_t split) {
+    const bool tile = w->view.format.layout == PACK_TILE;
+    const size_t each = act8_row_bytes(w->k);
+    guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
+    guarded q = guard_open(tile ? each * (size_t)n_row : 64);
+    guarded rows = guard_open((size_t)(n_row * w->k) * sizeof(float));
+    guarded scratch = guard_open(linear_scratch_bytes());
+    for (int64_t i = 0; i < n_row * w->n; i++)
+        ((float *)y.data)[i] = NAN;
+    for (int64_t i = 0; i < n_row * w->k; i++)
+        ((float *)rows.data)[i] = x[i];
+    for (int64_t m = 0; m < n_row && tile; m++)
+        t->act_quantize((float *)rows.data + m * w->k, w->k, (char *)q.data + (size_t)m * each);
+    guard_read_only(&q);
+    const linear_args a = {.w = &w->view, .x = rows.data, .ldx = w->k, .q = {q.data, n_row, w->k}, .bias = bias,
+                           .y = y.data, .ldy = w->n, .n_row = n_row, .scratch = scratch.data};
+    void (*fn)(const linear_args *, int64_t, int64_t) = tile ? t->linear_tile : t->linear_rows;
+    if (split) {
+        fn(&a, split, w->n);
+        fn(&a, 0, split);
+    } else {
+        fn(&a, 0, w->n);
+    }
+    guard_close(&scratch);
+    guard_close(&rows);
+    guard_close(&q);
+    return y;
+}

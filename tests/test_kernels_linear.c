@@ -1,0 +1,266 @@
+/* Products with weights of every type, on every instruction set of this machine: against exact integers, against
+ * double precision under a derived bound, and bit by bit against the reference, whatever the rows are grouped with. */
+#include "support/tilecase.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define EACH_ISA(t)                                                                                          \
+    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
+        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
+
+static void assert_same(const char *what, const kernel_table *t, const matrix *w, const float *a, const float *b,
+                        int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(a + i, b + i, sizeof *a) && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("%s: %s %s %dx%d: output %d is %a, expected %a", what, t->isa, type_get(w->type)->name, (int)w->n,
+                     (int)w->k, (int)i, (double)a[i], (double)b[i]);
+}
+
+/* |y - exact| <= (operations on the way + 2) * 2^-24 * sum |w x|, and for tiles half a step of each activation. */
+static void check_oracle(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
+                         const float *y) {
+    const bool tile = w->view.format.layout == PACK_TILE;
+    float *row = malloc((size_t)w->k * sizeof *row);
+    for (int64_t n = 0; n < w->n; n++) {
+        matrix_row(w, n, row);
+        for (int64_t m = 0; m < n_row; m++) {
+            double sum = bias ? (double)bias[n] : 0, size = fabs(sum), slack = 0;
+            for (int64_t g = 0; g < w->k; g += 32) {
+                const int64_t end = g + 32 < w->k ? g + 32 : w->k;
+                double most = 0, of_group = 0;
+                for (int64_t k = g; k < end; k++) {
+                    const double xk = (double)x[m * w->k + k], p = (double)row[k] * xk;
+                    most = fmax(most, fabs(xk));
+                    sum += p;
+                    size += fabs(p);
+                    of_group += fabs((double)row[k]);
+                }
+                slack += of_group * most * (0.5001 / 127);
+                size += of_group * most; /* a minimum may cancel against the codes */
+            }
+            const double bound = (double)(w->k / 16 + 24) * 0x1p-24 * 4 * size + (tile ? slack : 0) + 1e-40;
+            const double found = (double)y[m * w->n + n];
+            if (!(fabs(found - sum) <= bound))
+                fail_msg("%s %s %dx%d: output (%d, %d) is %.9g, expected %.9g +- %.3g", t->isa,
+                         type_get(w->type)->name, (int)w->n, (int)w->k, (int)m, (int)n, found, sum, bound);
+        }
+    }
+    free(row);
+}
+
+static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
+    const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
+    matrix w = matrix_open(type, n, k, kind, seed);
+    float *x = case_rows(n_row, k, kind == MATRIX_MOST ? 0 : seed), *bias = case_rows(1, n, seed + 1);
+    const float *b = n_row % 2 ? bias : NULL;
+    const kernel_table *ref = kernels_table_for("ref");
+    guarded expected = case_linear(ref, &w, x, n_row, b, 0);
+    check_oracle(ref, &w, x, n_row, b, expected.data);
+    EACH_ISA(t) {
+        guarded y = case_linear(t, &w, x, n_row, b, 0);
+        assert_same("against ref", t, &w, y.data, expected.data, n * n_row);
+        guard_close(&y);
+        if (n > 16) {
+            y = case_linear(t, &w, x, n_row, b, n > 32 ? 32 : 16);
+            assert_same("split", t, &w, y.data, expected.data, n * n_row);
+            guard_close(&y);
+        }
+        for (int64_t m = 0; m < n_row && n_row > 1; m += 5) {
+            y = case_linear(t, &w, x + m * k, 1, b, 0);
+            assert_same("one row", t, &w, y.data, (float *)expected.data + m * n, n);
+            guard_close(&y);
+        }
+    }
+    guard_close(&expected);
+    free(x);
+    free(bias);
+    matrix_close(&w);
+}
+
+static const int64_t rows_of[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64};
+enum { N_ROWS = sizeof rows_of / sizeof *rows_of };
+
+static void test_shapes(void **state) {
+    (void)state;
+    static const int64_t ns[] = {1, 15, 16, 17, 48, 80};
+    int turn = 0;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        const int64_t block = type_get((type_id)id)->block_elems;
+        pack_format f;
+        if (!pack_choose((type_id)id, block, &f))
+            continue;
+        static const int64_t plain[] = {1, 7, 15, 16, 17, 31, 63, 64, 65, 200}, by32[] = {32, 64, 96, 288, 576, 608},
+                             by256[] = {256, 512, 768};
+        const int64_t *ks = block == 1 ? plain : block == 32 ? by32 : by256;
+        const int n_k = block == 1 ? 10 : block == 32 ? 6 : 3;
+        for (int i = 0; i < n_k; i++)
+            for (int j = 0; j < N_ROWS; j++) /* every K with every M, N in turn */
+                check_shape((type_id)id, ns[turn++ % 6], ks[i], rows_of[j], MATRIX_RANDOM);
+    }
+}
+
+static void test_long(void **state) { /* several blocks of K, more rows than one block of rows */
+    (void)state;
+    check_shape(TYPE_Q4_1, 48, 2048, 3, MATRIX_RANDOM);
+    check_shape(TYPE_Q5_0, 33, 2048, 9, MATRIX_RANDOM);
+    check_shape(TYPE_Q4_K, 33, 1024, 131, MATRIX_RANDOM);
+    check_shape(TYPE_Q6_K, 32, 2048, 5, MATRIX_RANDOM);
+    check_shape(TYPE_Q8_0, 50, 640, 130, MATRIX_RANDOM);
+    check_shape(TYPE_F16, 21, 2048, 35, MATRIX_RANDOM);
+}
+
+static void test_extremes(void **state) {
+    (void)state;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        const int64_t block = type_get((type_id)id)->block_elems;
+        pack_format f;
+        if (block == 1 || !pack_choose((type_id)id, block, &f))
+            continue;
+        for (int kind = MATRIX_MOST; kind <= MATRIX_TINY; kind++) {
+            check_shape((type_id)id, 17, block == 32 ? 160 : 512, 1, (matrix_kind)kind);
+            check_shape((type_id)id, 32, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
+        }
+    }
+}
+
+/* Scales of one and whole activations whose largest is 127 make every output a sum of integers below 2^24: it must be
+ * exact. */
+static void test_integers(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_IQ4_NL, TYPE_Q4_1};
+    enum { K = 576, N = 35, M = 7 };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        uint64_t s = 99 + i;
+        float *x = malloc(sizeof(float) * K * M), row[K];
+        for (int j = 0; j < K * M; j++)
+            x[j] = j % 32 == 5 ? 127.0f : (float)((int)(random_next(&s) >> 40) % 255 - 127);
+        matrix w = matrix_open(types[i], N, K, MATRIX_UNIT, i + 1);
+        EACH_ISA(t) {
+            guarded y = case_linear(t, &w, x, M, NULL, 0);
+            for (int n = 0; n < N; n++) {
+                matrix_row(&w, n, row);
+                for (int m = 0; m < M; m++) {
+                    int64_t sum = 0;
+                    for (int k = 0; k < K; k++)
+                        sum += (int64_t)row[k] * (int64_t)x[m * K + k];
+                    assert_true(llabs(sum) < 1 << 24);
+                    if ((float)sum != ((float *)y.data)[m * N + n])
+                        fail_msg("%s %s: %g, expected %ld", t->isa, type_get(types[i])->name,
+                                 (double)((float *)y.data)[m * N + n], (long)sum);
+                }
+            }
+            guard_close(&y);
+        }
+        matrix_close(&w);
+        free(x);
+    }
+}
+
+/* A NaN or an infinity poisons all outputs of its row and no other row's. */
+static void test_poison(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q6_K, TYPE_Q8_0, TYPE_F32, TYPE_F16};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    enum { K = 512, N = 33, M = 9 };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t j = 0; j < 3; j++) {
+            matrix w = matrix_open(types[i], N, K, MATRIX_RANDOM, 3);
+            float *x = case_rows(M, K, 8);
+            EACH_ISA(t) {
+                guarded clean = case_linear(t, &w, x, M, NULL, 0);
+                const float kept = x[4 * K + 100];
+                x[4 * K + 100] = bad[j];
+                guarded y = case_linear(t, &w, x, M, NULL, 0);
+                x[4 * K + 100] = kept;
+                for (int m = 0; m < M; m++)
+                    for (int n = 0; n < N; n++) {
+                        const float a = ((float *)y.data)[m * N + n], b = ((float *)clean.data)[m * N + n];
+                        if (m == 4 ? isfinite(a) : memcmp(&a, &b, sizeof a) != 0)
+                            fail_msg("%s %s: row %d is %g", t->isa, type_get(types[i])->name, m, (double)a);
+                    }
+                guard_close(&y);
+                guard_close(&clean);
+            }
+            free(x);
+            matrix_close(&w);
+        }
+}
+
+/* The quantiser: its definition, and the same bytes everywhere. */
+static void test_activations(void **state) {
+    (void)state;
+    static const int64_t ks[] = {1, 31, 32, 33, 64, 65, 576};
+    const kernel_table *ref = kernels_table_for("ref");
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+        const int64_t k = ks[i];
+        const size_t n = act8_row_bytes(k);
+        for (int turn = 0; turn < 8; turn++) {
+            float *x = case_rows(1, k, (uint64_t)(turn + 1));
+            if (turn == 5)
+                x[k / 2] = 1e-40f;
+            for (int64_t j = 0; j < k && turn >= 5; j++)
+                x[j] = turn == 5 ? x[j] * 1e-37f : turn == 6 ? 0 : x[j] * 2e37f;
+            if (turn == 4)
+                x[k - 1] = NAN;
+            guarded a = guard_open(n), in = guard_open((size_t)k * sizeof(float));
+            memcpy(in.data, x, (size_t)k * sizeof(float));
+            memset(a.data, 0, n);
+            ref->act_quantize(in.data, k, a.data);
+            const int8_t *codes = a.data;
+            for (int64_t g = 0; g < k; g += 32) {
+                const int64_t end = g + 32 < k ? g + 32 : k;
+                float most = 0;
+                bool finite = true;
+                for (int64_t j = g; j < end; j++) {
+                    most = fmaxf(most, fabsf(x[j]));
+                    finite = finite && isfinite(x[j]);
+                }
+                for (int64_t j = g; j < end; j++) {
+                    const double exact = most < 1e-35f || !finite ? 0 : (double)x[j] / ((double)most / 127);
+                    assert_true(fabs((double)codes[j] - exact) < 0.5001);
+                    assert_true(abs(codes[j]) <= 127);
+                }
+            }
+            EACH_ISA(t) {
+                guarded b = guard_open(n);
+                memset(b.data, 0, n);
+                t->act_quantize(in.data, k, b.data);
+                assert_memory_equal(b.data, codes, ks[i] < 1 ? 0 : k);
+                if (turn != 4) /* NaNs may differ in their payload */
+                    assert_memory_equal(b.data, a.data, n);
+                guard_close(&b);
+            }
+            guard_close(&in);
+            guard_close(&a);
+            free(x);
+        }
+    }
+}
+
+static void test_tables(void **state) {
+    (void)state;
+    assert_string_equal(kernels_isa_at(0), "ref");
+    assert_null(kernels_table_for("no such set"));
+    assert_non_null(kernels_table());
+    EACH_ISA(t) {
+        void (*const *row)(void) = (void (*const *)(void))(const void *)((const char *)t + sizeof(char *));
+        for (size_t i = 0; i < sizeof *t / sizeof(char *) - 1; i++)
+            assert_true(row[i] != NULL);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables),   cmocka_unit_test(test_activations), cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_long),        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_poison),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
