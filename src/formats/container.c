@@ -13,8 +13,8 @@ enum { MOST_FILES = 4096 };
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err) {
     if (c->n_file >= MOST_FILES)
         return nib_fail(err, NIB_E_MODEL, "more than %d shards", MOST_FILES);
-    if (mem_grow((void **)&c->files, &c->cap_file, c->n_file + 1, sizeof *c->files))
-        return nib_fail_nomem(err, (c->n_file + 1) * sizeof *c->files, "files");
+    if (mem_grow((void **)&c->files, &c->cap_file, c->n_file + 1, sizeof(void *)))
+        return nib_fail_nomem(err, (c->n_file + 1) * sizeof(void *), "files");
     NIB_TRY(file_open(path, 0, &c->files[c->n_file], err));
     *index = (int)c->n_file++;
     return NIB_OK;
@@ -164,6 +164,6 @@ void container_drop_vocab(container *c) {
 }
 
 uint64_t container_heap_bytes(const container *c) {
-    return sizeof *c + c->cap_file * sizeof *c->files + meta_table_bytes(&c->meta) +
+    return sizeof *c + c->cap_file * sizeof(void *) + meta_table_bytes(&c->meta) +
            meta_table_bytes(&c->nulls) + tensor_table_bytes(&c->tensors);
 }

@@ -182,7 +182,7 @@ static nib_status look_around(const char *path, found all[FOUND_N], nib_error *e
 /* No weights under the usual names: one safetensors file of another name will do. */
 static nib_status read_other_weights(container *c, nib_error *err) {
     found all[FOUND_N];
-    int index;
+    int index = 0;
     NIB_TRY(look_around(c->path, all, err));
     if (all[FOUND_SAFETENSORS].n == 1) {
         log_line(c->log, "%s: no model.safetensors, taking %s", c->path, all[FOUND_SAFETENSORS].name);
@@ -209,7 +209,7 @@ static nib_status read_other_weights(container *c, nib_error *err) {
 static nib_status read_weights(container *c, nib_error *err) {
     char *path = NULL;
     bool exists = false;
-    int index;
+    int index = 0;
     NIB_TRY(member_path(c, "model.safetensors", &path, &exists, err));
     mem_free(path);
     if (exists)

@@ -21,14 +21,14 @@ static nib_status fail_type(const reading *r, uint32_t type, nib_error *err) {
 
 /* An integer or bool of the file, from little-endian bytes. False: an unsigned one beyond int64_t. */
 static bool decode_int(gguf_value type, const uint8_t *p, int64_t *out) {
+    const int n_bit = 8 * gguf_value_bytes[type];
     uint64_t u = 0;
     memcpy(&u, p, gguf_value_bytes[type]);
-    switch (type) {
-    case GGUF_I8: *out = (int8_t)u; return true;
-    case GGUF_I16: *out = (int16_t)u; return true;
-    case GGUF_I32: *out = (int32_t)u; return true;
-    default: *out = (int64_t)u; return type != GGUF_U64 || u <= INT64_MAX;
-    }
+    const bool is_signed = type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
+    if (is_signed && u >> (n_bit - 1)) /* the sign, all the way up */
+        u |= ~(UINT64_MAX >> (64 - n_bit));
+    *out = (int64_t)u;
+    return is_signed || u <= INT64_MAX;
 }
 
 static double decode_float(gguf_value type, const uint8_t *p) {

@@ -130,15 +130,15 @@ static int by_place(const void *a, const void *b) {
 }
 
 nib_status tensor_table_check_overlap(const tensor_table *t, nib_error *err) {
-    const container_tensor **sorted = mem_array(t->n, sizeof *sorted);
+    const container_tensor **sorted = mem_array(t->n, sizeof(void *));
     if (!sorted)
-        return nib_fail_nomem(err, t->n * sizeof *sorted, "tensor extents");
+        return nib_fail_nomem(err, t->n * sizeof(void *), "tensor extents");
     size_t n = 0;
     for (size_t i = 0; i < t->n; i++) {
         if (t->all[i].bytes)
             sorted[n++] = &t->all[i];
     }
-    qsort(sorted, n, sizeof *sorted, by_place);
+    qsort(sorted, n, sizeof(void *), by_place);
     nib_status status = NIB_OK;
     for (size_t i = 1; i < n && status == NIB_OK; i++) {
         const container_tensor *a = sorted[i - 1], *b = sorted[i];
