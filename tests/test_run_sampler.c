@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { N_VOCAB = 50, N_DRAW = 200000 };
+enum { N_VOCAB = 50, N_DRAW = 20000 };
 
 typedef struct entry {
     double logit, p;
