@@ -1,0 +1,36 @@
+/* added.h - finding added tokens (special or user-defined) in a text: the leftmost, and of those the longest.
+ */
+#ifndef NIB_TEXT_ADDED_H
+#define NIB_TEXT_ADDED_H
+
+#include "text/vocab.h"
+
+typedef struct added_item {
+    char *text; /* what is looked for: the token's text, normalised where it says so */
+    uint32_t n_byte;
+    int32_t id;
+} added_item;
+
+typedef struct added_set {
+    added_item *item; /* [n] ascending by text; the texts are owned */
+    size_t n, cap;
+    uint32_t first[257]; /* items that begin with byte b: first[b] .. first[b + 1] */
+} added_set;
+
+nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id,
+                     nib_error *err); /* before sorting */
+void added_sort(added_set *s);
+void added_deinit(added_set *s);
+size_t added_heap_bytes(const added_set *s);
+
+typedef struct added_match {
+    size_t begin, end; /* white space that the token strips included */
+    int32_t id;
+} added_match;
+
+/* The first match in text[from, n); false: none. Control tokens only when `special`; what lies before `from`
+ * is looked at only to know whether a word goes on. */
+bool added_find(const added_set *s, const vocab *v, bool special, const char *text, size_t n, size_t from,
+                added_match *out);
+
+#endif

@@ -1,0 +1,77 @@
+/* charsmap.c - see charsmap.h. */
+#include "text/charsmap.h"
+#include "text/unicode.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* The longest compatibility decomposition (U+FDFA) has 33 bytes. */
+#define REPLACEMENT_MOST 256
+
+struct charsmap {
+    const uint32_t *unit; /* [n_unit] */
+    size_t n_unit;
+    const char *text; /* [n_text], ends in NUL */
+    size_t n_text;
+    uint32_t data[];
+};
+
+nib_status charsmap_open(const void *data, size_t n_byte, charsmap **out, nib_error *err) {
+    uint32_t n_trie;
+    if (n_byte < 4)
+        return nib_fail(err, NIB_E_MODEL, "charsmap: expected at least 4 bytes, found %zu", n_byte);
+    memcpy(&n_trie, data, 4);
+    if (n_trie % 4 || n_trie > n_byte - 4 || n_trie < 4)
+        return nib_fail(err, NIB_E_MODEL, "charsmap: its trie claims %u bytes of %zu", n_trie, n_byte - 4);
+    charsmap *m = mem_alloc(sizeof *m + n_byte + 1);
+    if (!m)
+        return nib_fail_nomem(err, n_byte, "the charsmap");
+    memcpy(m->data, (const char *)data + 4, n_byte - 4);
+    m->unit = m->data;
+    m->n_unit = n_trie / 4;
+    m->text = (const char *)m->data + n_trie;
+    m->n_text = n_byte - 4 - n_trie + 1;
+    ((char *)m->data)[n_byte - 4] = 0;
+    *out = m;
+    return NIB_OK;
+}
+
+void charsmap_close(charsmap *m) {
+    mem_free(m);
+}
+
+/* A unit of the double array: bit 31 marks a value, bits 0..7 the label, bit 8 "an entry ends here", bit 9
+ * that the offset (bits 10..30) is shifted by 8. */
+static size_t unit_offset(uint32_t unit) {
+    return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
+}
+
+size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool longest, const char **to,
+                     size_t *n_to) {
+    size_t node = unit_offset(m->unit[0]), length = 0;
+    for (size_t i = 0; i < n_byte; i++) {
+        unsigned char b = (unsigned char)text[i];
+        node ^= b;
+        if (b == 0 || node >= m->n_unit)
+            break;
+        uint32_t unit = m->unit[node];
+        if ((unit & (1u << 31 | 0xFF)) != b)
+            break;
+        node ^= unit_offset(unit);
+        if (!(unit >> 8 & 1) || node >= m->n_unit)
+            continue;
+        size_t at = m->unit[node] & 0x7FFFFFFFu;
+        if (at >= m->n_text)
+            continue;
+        size_t n = strnlen(m->text + at, REPLACEMENT_MOST + 1);
+        if (n > REPLACEMENT_MOST || utf8_valid_prefix(m->text + at, n) != n)
+            continue; /* no text, or so long that a short input would become gigabytes */
+        *to = m->text + at;
+        *n_to = n;
+        length = i + 1;
+        if (!longest)
+            break;
+    }
+    return length;
+}

@@ -1,0 +1,21 @@
+/* charsmap.h - the "precompiled charsmap" of SentencePiece models: a double-array trie from character
+ * sequences to their replacements, behind it the replacements, each ended by a NUL (sentencepiece,
+ * normalizer.cc; the trie is the unit layout of Darts-clone). Hostile until checked: every index is bounded
+ * when it is used. */
+#ifndef NIB_TEXT_CHARSMAP_H
+#define NIB_TEXT_CHARSMAP_H
+
+#include "base/status.h"
+
+typedef struct charsmap charsmap;
+
+/* Copies the data. */
+nib_status charsmap_open(const void *data, size_t n_byte, charsmap **out, nib_error *err);
+void charsmap_close(charsmap *m);
+
+/* The replacement of the longest (or shortest) entry that text[0..n_byte) begins with: bytes of text that it
+ * covers, 0 when there is none. */
+size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool longest, const char **to,
+                     size_t *n_to);
+
+#endif

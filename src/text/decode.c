@@ -1,0 +1,201 @@
+/* decode.c - ids back to text, token by token. A token's text goes through the decoder's steps; the bytes
+ * that come out are held back only while they could still be completed to a character. */
+#include "text/state.h"
+#include "text/unicode.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static const char REPLACEMENT[] = "\xEF\xBF\xBD";
+
+nib_status decoder_add(decoder *d, decode_kind kind, decode_step **out, nib_error *err) {
+    if (d->n_step == DECODE_STEPS)
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d decoders", DECODE_STEPS);
+    *out = &d->step[d->n_step++];
+    memset(*out, 0, sizeof **out);
+    (*out)->kind = kind;
+    return NIB_OK;
+}
+
+nib_status decoder_add_replace(decoder *d, const char *from, const char *to, nib_error *err) {
+    decode_step *step = NULL;
+    NIB_TRY(decoder_add(d, DECODE_REPLACE, &step, err));
+    step->n_from = strlen(from);
+    step->n_to = strlen(to);
+    step->from = mem_strdup(from);
+    step->to = mem_strdup(to);
+    return step->from && step->to ? NIB_OK : nib_fail_nomem(err, step->n_from + step->n_to, "a decoder");
+}
+
+void decoder_deinit(decoder *d) {
+    for (size_t i = 0; i < d->n_step; i++) {
+        mem_free(d->step[i].from);
+        mem_free(d->step[i].to);
+    }
+    d->n_step = 0;
+}
+
+void text_buffer_clear(text_buffer *b) {
+    mem_free(b->data);
+    memset(b, 0, sizeof *b);
+}
+
+/* ---- bytes to whole characters ---- */
+
+/* Appends what is whole of pending + text; `last` ends the text, so nothing is held back. */
+static nib_status put_bytes(decode_state *state, const char *text, size_t n, bool last, text_buffer *out,
+                            nib_error *err) {
+    while (n || (last && state->n_pending)) {
+        if (!state->n_pending) { /* the usual case: no copying through the state */
+            size_t valid = utf8_valid_prefix(text, n);
+            NIB_TRY(text_append(out, text, valid, err));
+            text += valid;
+            n -= valid;
+            if (!n)
+                break;
+        }
+        while (n && state->n_pending < 4) {
+            state->pending[state->n_pending++] = *text++;
+            n--;
+            if (!utf8_unfinished(state->pending, (size_t)state->n_pending))
+                break;
+        }
+        size_t have = (size_t)state->n_pending, used = utf8_check(state->pending, have);
+        if (used) {
+            NIB_TRY(text_append(out, state->pending, used, err));
+        } else if (utf8_unfinished(state->pending, have) && !last) {
+            return NIB_OK;
+        } else {
+            used = utf8_damaged(state->pending, have);
+            NIB_TRY(text_append(out, REPLACEMENT, 3, err));
+        }
+        memmove(state->pending, state->pending + used, have - used);
+        state->n_pending = (int)(have - used);
+    }
+    return NIB_OK;
+}
+
+/* ---- the steps on one token ---- */
+
+/* Two buffers in turn; a token is at most 64 KiB, its replacement seldom longer. */
+typedef struct token_text {
+    text_buffer buffer[2];
+    int now;
+    const char *text;
+    size_t n;
+} token_text;
+
+static text_buffer *begin_step(token_text *t) {
+    text_buffer *b = &t->buffer[t->now];
+    t->now = !t->now;
+    b->n = 0;
+    return b;
+}
+
+static nib_status byte_level(token_text *t, nib_error *err) {
+    text_buffer *out = begin_step(t);
+    size_t n = utf8_valid_prefix(t->text, t->n);
+    for (const char *p = t->text; p < t->text + n;) {
+        int b = char_to_byte(utf8_next(&p));
+        char byte = (char)b;
+        if (b < 0)
+            return NIB_OK; /* not written in the alphabet: text as it is */
+        NIB_TRY(text_append(out, &byte, 1, err));
+    }
+    if (n == t->n) {
+        t->text = out->data;
+        t->n = out->n;
+    }
+    return NIB_OK;
+}
+
+static nib_status replace(token_text *t, const decode_step *step, const char *to, size_t n_to,
+                          nib_error *err) {
+    if (!step->n_from || !t->n || !memmem(t->text, t->n, step->from, step->n_from))
+        return NIB_OK;
+    text_buffer *out = begin_step(t);
+    const char *p = t->text, *end = t->text + t->n, *hit;
+    for (; p < end && (hit = memmem(p, (size_t)(end - p), step->from, step->n_from));
+         p = hit + step->n_from) {
+        NIB_TRY(text_append(out, p, (size_t)(hit - p), err));
+        NIB_TRY(text_append(out, to, n_to, err));
+    }
+    NIB_TRY(text_append(out, p, (size_t)(end - p), err));
+    t->text = out->data;
+    t->n = out->n;
+    return NIB_OK;
+}
+
+static void strip(token_text *t, const decode_step *step, int64_t start, int64_t stop) {
+    while (start-- > 0 && t->n >= step->n_from && memcmp(t->text, step->from, step->n_from) == 0) {
+        t->text += step->n_from;
+        t->n -= step->n_from;
+    }
+    while (stop-- > 0 && t->n >= step->n_from &&
+           memcmp(t->text + t->n - step->n_from, step->from, step->n_from) == 0)
+        t->n -= step->n_from;
+}
+
+/* Behind a fuse only the text's front is stripped, which is the first token that gives any text. */
+static nib_status run_steps(const decoder *d, token_text *t, bool started, char *byte, nib_error *err) {
+    bool fused = false;
+    for (size_t i = 0; i < d->n_step; i++) {
+        const decode_step *step = &d->step[i];
+        int b;
+        switch (step->kind) {
+        case DECODE_BYTE_LEVEL: NIB_TRY(byte_level(t, err)); break;
+        case DECODE_BYTE_FALLBACK:
+            b = vocab_byte_value(t->text, t->n);
+            if (b < 0)
+                break;
+            *byte = (char)b;
+            t->text = byte;
+            t->n = 1;
+            break;
+        case DECODE_REPLACE: NIB_TRY(replace(t, step, step->to, step->n_to, err)); break;
+        case DECODE_METASPACE: NIB_TRY(replace(t, step, " ", started || !step->first ? 1 : 0, err)); break;
+        case DECODE_STRIP:
+            if (!fused)
+                strip(t, step, step->start, step->stop);
+            else if (!started)
+                strip(t, step, step->start, 0);
+            break;
+        case DECODE_FUSE: fused = true; break;
+        }
+    }
+    return NIB_OK;
+}
+
+nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
+                            text_buffer *out, nib_error *err) {
+    token_text work = {0};
+    char byte;
+    work.text = vocab_text(&t->vocab, token, &work.n);
+    if (!work.text && (token < 0 || token >= t->vocab.n))
+        return nib_fail(err, NIB_E_USAGE, "token ids are 0 to %d, found %d", t->vocab.n - 1, token);
+    NIB_TRY(text_append(out, "", 0, err));
+    if (!work.text)
+        return NIB_OK; /* an id that the vocabulary leaves out */
+    unsigned flags = t->vocab.flags[token];
+    if (flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) && !special)
+        return NIB_OK;
+    nib_status status = NIB_OK;
+    bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
+    if (!raw)
+        status = run_steps(&t->decoder, &work, state->started, &byte, err);
+    if (status == NIB_OK && t->decoder.join_with_spaces && state->started)
+        status = put_bytes(state, " ", 1, false, out, err);
+    if (status == NIB_OK)
+        status = put_bytes(state, work.text, work.n, false, out, err);
+    state->started = true;
+    text_buffer_clear(&work.buffer[0]);
+    text_buffer_clear(&work.buffer[1]);
+    return status;
+}
+
+nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_buffer *out, nib_error *err) {
+    (void)t;
+    NIB_TRY(text_append(out, "", 0, err));
+    return put_bytes(state, "", 0, true, out, err);
+}

@@ -1,0 +1,38 @@
+/* decoder.h - what is done to a token's text on the way back: a list of steps, made when the tokenizer opens.
+ */
+#ifndef NIB_TEXT_DECODER_H
+#define NIB_TEXT_DECODER_H
+
+#include "text/tokenizer.h"
+
+typedef enum decode_kind {
+    DECODE_BYTE_LEVEL,    /* the byte alphabet back to bytes */
+    DECODE_BYTE_FALLBACK, /* "<0x41>" is a byte */
+    DECODE_REPLACE,       /* from -> to, in each token */
+    DECODE_METASPACE,     /* from -> a space; in the first token -> nothing where `first` */
+    DECODE_STRIP, /* from, a character, `start` times at the front and `stop` times at the back: of each
+                     token, or of the whole text behind a fuse (front only) */
+    DECODE_FUSE
+} decode_kind;
+
+typedef struct decode_step {
+    decode_kind kind;
+    char *from, *to; /* owned */
+    size_t n_from, n_to;
+    bool first;
+    int64_t start, stop;
+} decode_step;
+
+#define DECODE_STEPS 16
+typedef struct decoder {
+    decode_step step[DECODE_STEPS];
+    size_t n_step;
+    bool join_with_spaces; /* no decoder at all: tokens are words */
+    bool raw_added;        /* added tokens are text already: no step changes them */
+} decoder;
+
+nib_status decoder_add(decoder *d, decode_kind kind, decode_step **out, nib_error *err);
+nib_status decoder_add_replace(decoder *d, const char *from, const char *to, nib_error *err);
+void decoder_deinit(decoder *d);
+
+#endif

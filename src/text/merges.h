@@ -1,0 +1,58 @@
+/* merges.h - byte-pair encoding: a piece of text begins as bytes or characters, and the best neighbouring
+ * pair is joined until none is left. The best pair is the one of lowest rank (BPE: the order of the merge
+ * list; SentencePiece: the joined token's score), the leftmost among equals. */
+#ifndef NIB_TEXT_MERGES_H
+#define NIB_TEXT_MERGES_H
+
+#include "text/tokenizer.h"
+#include "text/vocab.h"
+
+typedef enum merges_kind {
+    MERGES_BYTES, /* byte-level: symbols are bytes, pairs are listed */
+    MERGES_CHARS, /* symbols are characters, pairs are listed */
+    MERGES_SCORES /* symbols are characters, a pair is joined when the joined text is a token */
+} merges_kind;
+
+typedef struct merge_pair {
+    uint32_t left, right, rank, joined;
+} merge_pair;
+
+typedef struct merges {
+    merges_kind kind;
+    merge_pair *pair; /* [n_slot], hashed by (left, right); left == MERGE_FREE is a free slot */
+    uint32_t n_slot;
+    float *score;         /* [n_vocab], MERGES_SCORES */
+    int32_t byte_id[256]; /* what a byte becomes that no character is made of; -1: the vocabulary has none */
+    bool byte_fallback;   /* unknown characters become their bytes' tokens, where all of them are there */
+    bool fuse_unk;
+    bool whole_first;   /* a piece that is a token is that token, whatever the merges say (ignore_merges) */
+    int32_t unk;        /* -1: none */
+    uint8_t no_cut[32]; /* MERGES_SCORES: bits of last bytes before U+2581 inside some token */
+} merges;
+#define MERGE_FREE UINT32_MAX
+
+/* Room for n pairs. */
+nib_status merges_init_pairs(merges *m, size_t n, nib_error *err);
+void merges_deinit(merges *m);
+/* Of two equal pairs the later rank stays, as a dictionary would keep it. */
+void merges_put(merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
+/* MERGES_SCORES: finds out at which spaces a text may be cut without changing its tokens. */
+void merges_find_cuts(merges *m, const vocab *v);
+size_t merges_heap_bytes(const merges *m);
+
+/* Memory of one encoding, reused from piece to piece. Zero it first. */
+typedef struct merge_scratch {
+    int32_t *id, *joined;
+    uint32_t *start, *next, *prev, *rank;
+    uint64_t *heap;
+    size_t cap, cap_heap;
+    struct merge_cache_entry *cache; /* NULL: the text is too short for one */
+} merge_scratch;
+nib_status merge_scratch_cache(merge_scratch *s, nib_error *err); /* for long texts: remembers words */
+void merge_scratch_deinit(merge_scratch *s);
+
+/* Appends the tokens of one piece. `valid` tells that text is valid UTF-8; other bytes become byte tokens. */
+nib_status merges_encode(const merges *m, const vocab *v, merge_scratch *s, const char *text, size_t n_byte,
+                         bool valid, token_list *out, nib_error *err);
+
+#endif

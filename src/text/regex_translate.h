@@ -1,0 +1,10 @@
+/* regex_translate.h - a pattern in Oniguruma's Ruby flavour as one for PCRE2 (UTF, UCP, MULTILINE). */
+#ifndef NIB_TEXT_REGEX_TRANSLATE_H
+#define NIB_TEXT_REGEX_TRANSLATE_H
+
+#include "text/tokenizer.h"
+
+/* NIB_E_MODEL names what has no counterpart. *out is the caller's, also on failure. */
+nib_status regex_translate(const char *pattern, size_t n_byte, text_buffer *out, nib_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* scan.h - the regular expressions of the common vocabularies, matched by hand. They are lists of a few dozen
+ * alternatives ("'s|'t", " ?\p{L}+", "\s+(?!\S)", ...), so a pattern whose alternatives are all known is a
+ * list of small matchers, several times faster than a regex engine and never more than linear. */
+#ifndef NIB_TEXT_SCAN_H
+#define NIB_TEXT_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SCAN_PARTS 16
+typedef struct scan_rule {
+    uint8_t part[SCAN_PARTS];
+    int n;
+} scan_rule;
+
+bool scan_compile(const char *pattern, size_t n_byte, scan_rule *out); /* false: not of a known shape */
+
+/* The length of the match at p (valid UTF-8 up to end, p < end); 0: none there. Nothing before p matters. */
+size_t scan_match(const scan_rule *rule, const char *p, const char *end);
+
+#endif

@@ -1,0 +1,76 @@
+/* split.h - the pre-tokenizer: cuts a normalised text into the pieces that the model encodes one by one. A
+ * list of steps, each of which cuts the pieces of the one before it; made when the tokenizer opens, then
+ * read-only. */
+#ifndef NIB_TEXT_SPLIT_H
+#define NIB_TEXT_SPLIT_H
+
+#include "text/normalize.h"
+#include "text/regex.h"
+#include "text/scan.h"
+
+typedef enum split_kind {
+    SPLIT_RULE,     /* a regular expression of a well-known shape (scan.h) */
+    SPLIT_REGEX,    /* any other */
+    SPLIT_STRING,   /* a plain string */
+    SPLIT_CLASS,    /* runs (or single characters) of some classes */
+    SPLIT_LINE_END, /* \s+$ on a text without newlines, which as a regular expression is quadratic */
+    SPLIT_WORDS,    /* words, and runs of what is neither word nor space; spaces go */
+    SPLIT_PREFIX,   /* no cut: a space in front where there is none */
+    SPLIT_METASPACE /* spaces become a sign, one may be put in front, cut before each */
+} split_kind;
+
+/* What becomes of the matches, as the `tokenizers` library names it. */
+typedef enum split_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS
+} split_behavior;
+
+typedef enum split_prepend { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS } split_prepend;
+
+typedef struct split_step {
+    split_kind kind;
+    split_behavior behavior;
+    bool invert;
+    scan_rule rule;
+    regex *pattern;
+    char *string; /* SPLIT_STRING, SPLIT_METASPACE's sign; owned */
+    size_t n_string;
+    unsigned classes;      /* SPLIT_CLASS: unicode_class bits */
+    bool single;           /* SPLIT_CLASS: each character is a match of its own */
+    bool ascii_punct;      /* SPLIT_CLASS: $+<=>^`|~ count as UNI_PUNCT */
+    split_prepend prepend; /* SPLIT_METASPACE */
+    bool cut;              /* SPLIT_METASPACE */
+} split_step;
+
+#define SPLIT_STEPS 16
+typedef struct splitter {
+    split_step step[SPLIT_STEPS];
+    size_t n_step;
+} splitter;
+
+/* A new step at the end, zeroed but for its kind and ISOLATED. */
+nib_status splitter_add(splitter *z, split_kind kind, split_step **out, nib_error *err);
+/* A step for a regular expression: a scan rule where its shape is known, else PCRE2. */
+nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, split_behavior behavior,
+                              bool invert, nib_error *err);
+/* The steps of a vocabulary that tokenizer.ggml.pre names; false: unknown. */
+nib_status splitter_add_named(splitter *z, const char *name, bool *known, nib_error *err);
+void splitter_deinit(splitter *z);
+size_t splitter_heap_bytes(const splitter *z);
+
+typedef struct split_scratch { /* one thread's working memory; zero it first */
+    regex_run run;
+    text_buffer text[SPLIT_STEPS];
+} split_scratch;
+void split_scratch_deinit(split_scratch *s);
+
+/* Calls take(user, piece) for each piece in order, none of them empty. `first`: the text begins where the
+ * whole input begins. */
+typedef nib_status (*split_take)(void *user, const char *piece, size_t n_byte, nib_error *err);
+nib_status splitter_run(const splitter *z, split_scratch *s, const char *text, size_t n_byte, bool first,
+                        split_take take, void *user, nib_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* unigram.h - the Unigram model: of all ways to write a piece as tokens, the one whose scores sum highest
+ * (Viterbi; Kudo 2018). Built once, then read-only. */
+#ifndef NIB_TEXT_UNIGRAM_H
+#define NIB_TEXT_UNIGRAM_H
+
+#include "text/tokenizer.h"
+#include "text/vocab.h"
+
+typedef struct unigram {
+    double *score;   /* [n_vocab] */
+    int32_t *sorted; /* [n_sorted] ids by text: a trie, walked by narrowing the range */
+    size_t n_sorted;
+    uint32_t first[257]; /* sorted tokens that begin with byte b: first[b] .. first[b + 1] */
+    double unk_score;
+    int32_t unk;          /* required */
+    int32_t byte_id[256]; /* -1: none */
+    bool byte_fallback, fuse_unk;
+} unigram;
+
+/* score, unk and the flags are set; finds everything else. */
+nib_status unigram_init(unigram *u, const vocab *v, nib_error *err);
+void unigram_deinit(unigram *u);
+size_t unigram_heap_bytes(const unigram *u, const vocab *v);
+
+typedef struct unigram_scratch { /* zero it first */
+    struct unigram_node *node;
+    size_t cap;
+} unigram_scratch;
+void unigram_scratch_deinit(unigram_scratch *s);
+
+/* Appends the tokens of one piece of valid UTF-8. */
+nib_status unigram_encode(const unigram *u, const vocab *v, unigram_scratch *s, const char *text,
+                          size_t n_byte, token_list *out, nib_error *err);
+
+#endif

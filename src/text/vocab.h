@@ -1,0 +1,44 @@
+/* vocab.h - the tokens' texts, flags and the way from a text to its id, in compact tables: 4 bytes a token
+ * for where its text is, 1 for its flags, 6 to 8 for the hash, and the texts once. Built by one thread, then
+ * read-only. */
+#ifndef NIB_TEXT_VOCAB_H
+#define NIB_TEXT_VOCAB_H
+
+#include "base/status.h"
+
+#define VOCAB_MOST (1 << 22) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
+
+enum {
+    VOCAB_CONTROL = 1, /* special: text only when asked, parsed only when asked */
+    VOCAB_ADDED = 2,   /* found in the text before anything else is done to it (user-defined, or special) */
+    VOCAB_UNKNOWN = 4,
+    VOCAB_BYTE = 8,    /* "<0x41>" */
+    VOCAB_LSTRIP = 16, /* takes the white space before it, behind it */
+    VOCAB_RSTRIP = 32,
+    VOCAB_WORD = 64,       /* only where it is no part of a longer word */
+    VOCAB_NORMALIZED = 128 /* looked for in the normalised text */
+};
+
+typedef struct vocab {
+    char *blob; /* for each token: its length in 2 bytes, then its text */
+    size_t n_blob, cap_blob;
+    uint32_t *offset; /* [n] into blob; VOCAB_HOLE where no token has that id */
+    uint8_t *flags;   /* [n] */
+    int32_t n;
+    uint32_t *slot; /* [n_slot]: 10 bits of the hash, 22 bits of id + 1; 0 is free */
+    uint32_t mask;
+} vocab;
+#define VOCAB_HOLE UINT32_MAX
+
+/* n tokens, all holes. text_bytes: a guess of the length of all texts. */
+nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err);
+void vocab_deinit(vocab *v);
+/* Gives id its text, and makes the text findable; of two ids with one text the later is found. id < n and a
+ * hole, else NIB_E_MODEL. */
+nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_error *err);
+int32_t vocab_find(const vocab *v, const char *text, size_t n_byte); /* -1: none */
+const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte);  /* NULL: not there */
+int vocab_byte_value(const char *text, size_t n_byte);               /* "<0x41>" -> 65, else -1 */
+size_t vocab_heap_bytes(const vocab *v);
+
+#endif
