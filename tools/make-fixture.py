@@ -113,8 +113,15 @@ def randomize(model, generator):
 
 
 def load(folder):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    return model.eval()
+    # Only "eager" has soft caps; Falcon's adds the ALiBi bias twice.
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        kind = "sdpa" if json.load(f)["model_type"] == "falcon" else "eager"
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
+
+
+def longrope_switch(config):
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else -1
 
 
 @torch.no_grad()
@@ -123,7 +130,10 @@ def compute(folder, ids):
     logits = load(folder)(ids[None], use_cache=False).logits[0].float()
     model = load(folder)  # anew: dynamic rope remembers the longest length it saw
     step, cache, greedy, margin = ids[None, :N_PROMPT], None, [], 1e9
+    switch = longrope_switch(model.config)
     for i in range(N_GREEDY):
+        if N_PROMPT + i == switch + 1:  # as Phi-3's generate() does it: everything anew with the long factors
+            step, cache = torch.cat((ids[:N_PROMPT], torch.tensor(greedy)))[None], None
         mask = torch.ones((1, N_PROMPT + i), dtype=torch.long)
         out = model(step, past_key_values=cache, attention_mask=mask, use_cache=True)
         cache = out.past_key_values

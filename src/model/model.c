@@ -290,6 +290,17 @@ void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq
     rope_frequencies(&m->cfg.ropes[table], m->cfg.hp.n_ctx_train, length, inv_freq, factor);
 }
 
+bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool extends) {
+    for (int i = 0; i < m->cfg.n_rope; i++) {
+        const rope_params *r = &m->cfg.ropes[i];
+        if (r->kind == ROPE_LONG && ((double)longest > r->orig_ctx) != ((double)length > r->orig_ctx))
+            return false;
+        if (r->kind == ROPE_DYNAMIC && !extends && NUM_MAX(longest, length) > m->cfg.hp.n_ctx_train)
+            return false;
+    }
+    return true;
+}
+
 bool model_rope_varies(const model *m, int table) {
     return m->cfg.ropes[table].kind == ROPE_DYNAMIC || m->cfg.ropes[table].kind == ROPE_LONG;
 }

@@ -1,4 +1,5 @@
-/* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step loop. */
+/* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step
+ * loop. */
 #include "run/session.h"
 
 #include "base/mem.h"
@@ -30,7 +31,8 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     if (!engine->m)
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     if (o.n_ctx < 0 || (o.kv_type != 0 && o.kv_type != NIB_KV_F16 && o.kv_type != NIB_KV_F32))
-        return nib_fail(err, NIB_E_USAGE, "expected a context of 0 or more positions and f16 or f32, found %lld and %d",
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a context of 0 or more positions and f16 or f32, found %lld and %d",
                         (long long)o.n_ctx, o.kv_type);
     nib_session *s = mem_calloc(1, sizeof *s);
     if (!s)
@@ -74,9 +76,9 @@ const float *nib_session_logits(const nib_session *s) {
 /* ---- the step loop ---- */
 
 typedef struct pass {
-    int64_t first, n_row;        /* positions [first, first + n_row) */
-    int64_t head_row;            /* logits for rows [head_row, n_row) */
-    int64_t length;              /* of the whole sequence */
+    int64_t first, n_row; /* positions [first, first + n_row) */
+    int64_t head_row;     /* logits for rows [head_row, n_row) */
+    int64_t length;       /* of the whole sequence */
     const sync_options *o;
 } pass;
 
@@ -148,6 +150,7 @@ static nib_status run_pass(nib_session *s, const pass *p, nib_error *err) {
 static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_error *err) {
     int64_t start = s->n;
     s->logits_valid = false;
+    s->longest = s->n == 0 ? n : NUM_MAX(s->longest, n);
     while (s->n < n) {
         int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - s->n);
         bool final = s->n + n_row == n;
@@ -170,8 +173,8 @@ static nib_status check_tokens(const nib_session *s, const int32_t *tokens, size
     if (n < 1)
         return nib_fail(err, NIB_E_USAGE, "expected at least one token, found none");
     if (n > (uint64_t)s->n_ctx)
-        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld", (unsigned long long)n,
-                        (long long)s->n_ctx);
+        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld",
+                        (unsigned long long)n, (long long)s->n_ctx);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %llu: expected an id below %lld, found %ld",
@@ -192,6 +195,8 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
         *o->n_computed = 0;
     if (o->first_row < 0 && same == n && s->n == n && s->logits_valid)
         return NIB_OK;
+    if (!model_rope_keeps(s->engine->m, s->longest, n, same == s->n))
+        same = 0;
     s->n = NUM_MIN(same, o->first_row < 0 ? n - 1 : o->first_row);
     memmove(s->tokens + s->n, tokens + s->n, (size_t)(n - s->n) * sizeof *tokens);
     if (o->n_computed)
@@ -202,8 +207,11 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
 nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
     if (s->n >= s->n_ctx)
         return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->n_ctx);
+    int64_t n = s->n + 1;
     s->tokens[s->n] = token;
-    return compute(s, s->n + 1, &(sync_options){.first_row = -1}, err);
+    if (!model_rope_keeps(s->engine->m, s->longest, n, true))
+        s->n = 0;
+    return compute(s, n, &(sync_options){.first_row = -1}, err);
 }
 
 nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {
@@ -214,8 +222,9 @@ nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_toke
 nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_token, int64_t first_row,
                                nib_row_fn row_fn, void *user, nib_error *err) {
     if (first_row < 0)
-        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld", (long long)first_row);
+        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld",
+                        (long long)first_row);
     atomic_store(&s->cancelled, false);
-    return session_sync(s, tokens, n_token, &(sync_options){.first_row = first_row, .row_fn = row_fn, .user = user},
-                        err);
+    return session_sync(s, tokens, n_token,
+                        &(sync_options){.first_row = first_row, .row_fn = row_fn, .user = user}, err);
 }

@@ -12,6 +12,7 @@ struct nib_session {
     int64_t n_ctx;
     int32_t *tokens; /* [n_ctx]: what the cache holds is tokens[0..n) */
     int64_t n;
+    int64_t longest; /* the sequence's length in the passes that the cache comes from, at most */
     float *logits;   /* [n_vocab], of the last token when logits_valid */
     bool logits_valid;
     uint64_t tables; /* charged for tokens and logits */

@@ -1,12 +1,12 @@
 /* attend.h - causal attention with a running softmax. Included after a folder's lanes.h.
  *
- * Work is grouped in up to 8 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a group
- * when there is one row. Each pair goes through the KV blocks that it sees, in order, with the steps
- *     s = q . k * scale (softcap, alibi)    lanes are positions, d in order
- *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p, o = o * e^(m - m') + p . v   (positions in order)
- * Blocks stand at multiples of 64 whatever the row, and a pair's own limits are masked, so the sequence of
- * operations of a pair, hence its bits, does not depend on what it is grouped with. Values outside a pair's limits
- * are never read for it, so a NaN there cannot leak. */
+ * Work is grouped in up to 8 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a
+ * group when there is one row. Each pair goes through the KV blocks that it sees, in order, with the steps s
+ * = q . k * scale (softcap, alibi)    lanes are positions, d in order m' = max(m, s), p = e^(s - m'), l = l *
+ * e^(m - m') + sum p, o = o * e^(m - m') + p . v   (positions in order) Blocks stand at multiples of 64
+ * whatever the row, and a pair's own limits are masked, so the sequence of operations of a pair, hence its
+ * bits, does not depend on what it is grouped with. Values outside a pair's limits are never read for it, so
+ * a NaN there cannot leak. */
 #ifndef NIB_KERNELS_LANES_ATTEND_H
 #define NIB_KERNELS_LANES_ATTEND_H
 
@@ -41,8 +41,10 @@ LANES_INLINE vf kv_load_part(bool half, const void *base, int64_t at, int n) {
     return half ? v_load_f16_part((const uint16_t *)base + at, n) : v_load_part((const float *)base + at, n);
 }
 
-/* Scores of np pairs for nv vectors of 16 positions from block position p0 + 16 * v0. np and nv are constants. */
-LANES_INLINE void score_block(const attend_group *g, bool half, int first, int np, int64_t p0, int v0, int nv) {
+/* Scores of np pairs for nv vectors of 16 positions from block position p0 + 16 * v0. np and nv are
+ * constants. */
+LANES_INLINE void score_block(const attend_group *g, bool half, int first, int np, int64_t p0, int v0,
+                              int nv) {
     const kv_view *kv = &g->a->kv;
     const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 + LANES * v0, 0);
     const float *q = g->q + first;
@@ -82,10 +84,10 @@ LANES_INLINE void score_vectors(const attend_group *g, bool half, int first, int
         score_block(g, half, first, np, p0, v, 1);
 }
 
-/* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions p0 + [j0, j1); the last vector has `part`
- * lanes. */
-LANES_INLINE void value_block(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0, int64_t j1,
-                              int64_t d0, int nv, int part) {
+/* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions p0 + [j0, j1); the last vector has
+ * `part` lanes. */
+LANES_INLINE void value_block(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0,
+                              int64_t j1, int64_t d0, int nv, int part) {
     const kv_view *kv = &g->a->kv;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
@@ -118,7 +120,8 @@ LANES_INLINE void value_block(const attend_group *g, bool half, int first, int n
     }
 }
 
-LANES_INLINE void value_range(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0, int64_t j1) {
+LANES_INLINE void value_range(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0,
+                              int64_t j1) {
     const int64_t d_head = g->a->kv.d_head;
     if (j0 >= j1)
         return;
@@ -147,7 +150,8 @@ LANES_INLINE void value_pairs(const attend_group *g, bool half, int first, int n
         lo = NUM_MAX(lo, lows[i]);
         hi = NUM_MIN(hi, highs[i]);
     }
-    void (*one)(const attend_group *, int, int64_t, int64_t, int64_t) = half ? value_one_half : value_one_full;
+    void (*one)(const attend_group *, int, int64_t, int64_t, int64_t) =
+        half ? value_one_half : value_one_full;
     if (lo >= hi) {
         for (int i = 0; i < np; i++)
             one(g, first + i, p0, lows[i], highs[i]);
@@ -247,17 +251,19 @@ static void attend_blocks_full(attend_group *g, int64_t lo, int64_t hi) {
     attend_blocks(g, false, lo, hi);
 }
 
-/* ALiBi's slope of a head: powers of 2^(-max_bias / n) for the largest power of two n <= n_head, and for the heads
- * beyond it the odd powers of the square root ("Train Short, Test Long", section 3; as published models do it). */
+/* ALiBi's slope of a head: powers of 2^(-max_bias / n) for the largest power of two n <= n_head, and for the
+ * heads beyond it the odd powers of the square root ("Train Short, Test Long", section 3; as published models
+ * do it). */
 static float attend_slope(const attend_args *a, int64_t head) {
     if (a->alibi_max_bias <= 0)
         return 0;
+    const float scale = a->alibi_scale != 0 ? a->alibi_scale : 1;
     int64_t n = 1;
     while (n * 2 <= a->n_head)
         n *= 2;
     if (head < n)
-        return exp2f(-a->alibi_max_bias * (float)(head + 1) / (float)n);
-    return exp2f(-a->alibi_max_bias / 2 * (float)(2 * (head - n) + 1) / (float)n);
+        return scale * exp2f(-a->alibi_max_bias * (float)(head + 1) / (float)n);
+    return scale * exp2f(-a->alibi_max_bias / 2 * (float)(2 * (head - n) + 1) / (float)n);
 }
 
 static void attend_run(attend_group *g) {
