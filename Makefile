@@ -102,6 +102,10 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libinternal.a
 lint: ## formatting, static analysis, the order of the rooms, what the library must not call
 	@CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
 
+# Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].
+$(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)
 

@@ -1,7 +1,7 @@
 /* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of scales (the
  * first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer and 12 float
- * accumulators. Between blocks of K the sums stand in y. A block of rows is as large as the second-level cache
- * allows, so that the weights are unpacked few times and the rows are read from near. */
+ * accumulators. Between blocks of K the sums stand in y. Rows come in blocks of 126, K in spans for which such a block
+ * of rows stays in the second-level cache: the weights are unpacked few times and the rows are read from near. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -192,7 +192,12 @@ static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0,
     }
 }
 
-static void panels_times_rows(const tile_job *job, int64_t panel, int np, int64_t m0, int64_t m1) {
+/* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
+typedef struct part {
+    int64_t m0, m1, c0, c1;
+} part;
+
+static void panels_times_rows(const tile_job *job, int64_t panel, int np, const part *at) {
     const view *w = job->a->w;
     const pack_format *f = &w->format;
     block *b = job->a->scratch;
@@ -201,22 +206,30 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, int64_
     block_job j = {.job = job, .b = b, .panel = panel};
     for (int z = tile_zero(f); z > 1; z /= 2)
         j.zero_shift++;
-    for (int64_t c = 0; c < n_chunk; c += BLOCK_CHUNKS) {
+    for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
         for (int p = 0; p < np; p++)
             unpack(b, p, f, (const uint8_t *)w->data + (panel + p) * job->panel_bytes, w->k, c,
-                   NUM_MIN(n_chunk, c + BLOCK_CHUNKS));
+                   NUM_MIN(at->c1, c + BLOCK_CHUNKS));
         j.tile0 = c * TILE_CHUNK;
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
         j.is_first = c == 0;
         j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, fn, m0, m1);
+        multiply_rows(&j, fn, at->m0, at->m1);
     }
 }
 
 void tile_blocked(const tile_job *job, int64_t p0, int64_t p1) {
-    const int64_t near = NEAR_BYTES / job->layout.bytes / ROWS_AT_ONCE * ROWS_AT_ONCE;
-    const int64_t rows = NUM_MAX(2 * ROWS_AT_ONCE, NUM_MIN(near, MOST_ROWS));
-    for (int64_t m = 0; m < job->a->n_row; m += rows)
-        for (int64_t p = p0; p < p1; p += 2)
-            panels_times_rows(job, p, (int)NUM_MIN(p1 - p, 2), m, NUM_MIN(job->a->n_row, m + rows));
+    const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
+    const int64_t rows = NUM_MIN(n_row, MOST_ROWS);
+    const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
+    const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
+    part at;
+    for (at.m0 = 0; at.m0 < n_row; at.m0 = at.m1) {
+        at.m1 = NUM_MIN(n_row, at.m0 + rows);
+        for (at.c0 = 0; at.c0 < n_chunk; at.c0 = at.c1) {
+            at.c1 = NUM_MIN(n_chunk, at.c0 + chunks);
+            for (int64_t p = p0; p < p1; p += 2)
+                panels_times_rows(job, p, (int)NUM_MIN(p1 - p, 2), &at);
+        }
+    }
 }

@@ -1,0 +1,230 @@
+/* Times the kernels alone: bench_kernels [ISA] [threads]. Products with one row use weights that are not in any
+ * cache (copies in rotation) and are shown beside the measured read bandwidth; the best of several rounds counts.
+ * With one thread, processor time is measured, which neighbours disturb less. */
+#include "../tests/support/matrix.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "kernels/kernels.h"
+#include "profile/rate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64 };
+
+typedef struct bench {
+    const kernel_table *t;
+    pool *threads;
+    int n_thread;
+    double read;               /* bytes a second */
+    void *scratch[MOST_THREADS];
+} bench;
+
+typedef struct product {
+    const bench *b;
+    const view *copies;
+    int n_copy, n_call;
+    linear_args args;
+} product;
+
+static void run_product(void *arg, int thread, int n_thread) {
+    const product *p = arg;
+    for (int i = 0; i < p->n_call; i++) {
+        linear_args a = p->args;
+        int64_t n0, n1;
+        a.w = &p->copies[i % p->n_copy];
+        a.scratch = p->b->scratch[thread];
+        pool_split(a.w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
+        (a.w->format.layout == PACK_TILE ? p->b->t->linear_tile : p->b->t->linear_rows)(&a, n0, n1);
+    }
+}
+
+static double now(const bench *b) {
+    struct timespec t;
+    if (b->n_thread > 1)
+        return time_now();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double best_of(const bench *b, pool_fn fn, void *arg, int rounds) {
+    double best = 1e30;
+    for (int i = 0; i < rounds; i++) {
+        const double start = now(b);
+        pool_run(b->threads, fn, arg);
+        best = NUM_MIN(best, now(b) - start);
+    }
+    return best;
+}
+
+static void time_product(const bench *b, type_id type, int64_t n, int64_t k, int64_t m) {
+    matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
+    uint64_t bytes = 0;
+    pack_bytes(&w.view.format, n, k, &bytes);
+    const int n_copy = m > 16 ? 1 : (int)num_div_up(ROTATE_BYTES, (int64_t)bytes);
+    char *memory = mem_map((size_t)bytes * (size_t)n_copy);
+    view *copies = mem_array((size_t)n_copy, sizeof *copies);
+    for (int i = 0; i < n_copy; i++) {
+        copies[i] = w.view;
+        copies[i].data = memcpy(memory + (size_t)i * bytes, w.view.data, (size_t)bytes);
+    }
+    uint64_t seed = 5;
+    float *x = mem_array((size_t)(m * k), sizeof *x), *y = mem_array((size_t)(m * n), sizeof *y);
+    char *q = mem_alloc_aligned(64, act8_row_bytes(k) * (size_t)m);
+    for (int64_t i = 0; i < m * k; i++)
+        x[i] = random_float(&seed);
+    for (int64_t i = 0; i < m; i++)
+        b->t->act_quantize(x + i * k, k, q + (size_t)i * act8_row_bytes(k));
+    product p = {.b = b, .copies = copies, .n_copy = n_copy, .n_call = m > 16 ? 4 : n_copy};
+    p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k}, .y = y, .ldy = n, .n_row = m};
+    const double s = best_of(b, run_product, &p, 5) / p.n_call;
+    printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name, (long)n,
+           (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read,
+           (double)(n * k * m) / s * 1e-9);
+    fflush(stdout);
+    mem_free(q);
+    mem_free(x);
+    mem_free(y);
+    mem_free(copies);
+    mem_unmap(memory, (size_t)bytes * (size_t)n_copy);
+    matrix_close(&w);
+}
+
+typedef struct packing {
+    const matrix *w;
+    void *dst;
+} packing;
+
+static void run_packing(void *arg, int thread, int n_thread) {
+    const packing *p = arg;
+    const matrix *w = p->w;
+    int64_t n0, n1;
+    char scratch[64 * 1024];
+    pool_split(w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
+    for (int64_t first = n0; first < n1; first += PACK_PANEL) {
+        const void *rows[PACK_PANEL];
+        const int n_row = (int)NUM_MIN(n1 - first, PACK_PANEL);
+        for (int i = 0; i < n_row; i++)
+            rows[i] = w->raw + (size_t)(first + i) * w->raw_row_bytes;
+        pack_panel(&w->view.format, w->type, w->n, w->k, first, n_row, rows, p->dst, scratch);
+    }
+}
+
+static void time_packing(const bench *b, type_id type) {
+    matrix w = matrix_open(type, 16384, 1024, MATRIX_RANDOM, 1);
+    uint64_t bytes = 0;
+    pack_bytes(&w.view.format, w.n, w.k, &bytes);
+    packing p = {&w, mem_map((size_t)bytes)};
+    const double s = best_of(b, run_packing, &p, 4);
+    printf("pack %-7s %6.2f GB/s of file\n", type_get(type)->name, (double)w.raw_row_bytes * (double)w.n / s * 1e-9);
+    mem_unmap(p.dst, (size_t)bytes);
+    matrix_close(&w);
+}
+
+typedef struct attention {
+    const bench *b;
+    attend_args args;
+    bool by_rows;
+} attention;
+
+static void run_attention(void *arg, int thread, int n_thread) {
+    const attention *p = arg;
+    attend_args a = p->args;
+    a.scratch = p->b->scratch[thread];
+    for (int64_t i = thread; i < a.n_head; i += n_thread)
+        p->b->t->attend(&a, i, i + 1, 0, a.n_row);
+}
+
+static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t d, int64_t n_row, int64_t past) {
+    kv_view kv = {.type = TYPE_F16, .n_ctx = past + n_row, .n_kv_head = n_kv, .d_head = d};
+    uint64_t bytes = 0, seed = 3;
+    kv_bytes(kv.type, kv.n_ctx, n_kv, d, &bytes);
+    kv.k = mem_map((size_t)bytes);
+    kv.v = mem_map((size_t)bytes);
+    float *q = mem_array((size_t)(n_row * n_head * d), sizeof *q), *out = mem_array((size_t)(n_row * n_head * d), sizeof *q);
+    for (int64_t i = 0; i < n_row * n_head * d; i++)
+        q[i] = random_float(&seed);
+    float *row = mem_array((size_t)(n_kv * d), sizeof *row);
+    const double start = time_now();
+    for (int64_t i = 0; i < past + n_row; i++) {
+        for (int64_t j = 0; j < n_kv * d; j++)
+            row[j] = (float)((i * 31 + j * 7) & 255) / 256;
+        b->t->kv_store(&kv, false, i, row);
+        b->t->kv_store(&kv, true, i, row);
+    }
+    const double stored = (time_now() - start) / (double)(past + n_row);
+    attention p = {.b = b};
+    p.args = (attend_args){.kv = kv, .q = q, .out = out, .n_row = n_row, .first_position = past, .n_head = n_head, .scale = 0.125f};
+    const double s = best_of(b, run_attention, &p, 5);
+    const double pairs = (double)n_row * ((double)past + (double)(n_row + 1) / 2) * (double)(n_head * d * 2);
+    printf("attend %ld/%ld heads of %ld, %ld rows after %ld: %9.1f us %7.1f GMAC/s; kv_store %.2f us\n", (long)n_head,
+           (long)n_kv, (long)d, (long)n_row, (long)past, s * 1e6, pairs / s * 1e-9, stored * 1e6);
+    mem_free(q);
+    mem_free(out);
+    mem_free(row);
+    mem_unmap(kv.k, (size_t)bytes);
+    mem_unmap(kv.v, (size_t)bytes);
+}
+
+static void time_rows(const bench *b) {
+    enum { N = 1536 };
+    static float x[N], y[N];
+    char *q = mem_alloc_aligned(64, act8_row_bytes(N));
+    uint64_t seed = 9;
+    for (int i = 0; i < N; i++)
+        x[i] = random_float(&seed);
+    const int rounds = 2000;
+#define TIME(what, call)                                                                                     \
+    do {                                                                                                     \
+        const double start = now(b);                                                                         \
+        for (int i = 0; i < rounds; i++)                                                                     \
+            call;                                                                                            \
+        printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                \
+    } while (0)
+    TIME("act_quantize", b->t->act_quantize(x, N, q));
+    TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
+    TIME("gate silu", b->t->gate(ACT_SILU, x, x, y, N));
+    TIME("gate gelu", b->t->gate(ACT_GELU_TANH, x, x, y, N));
+    TIME("act erf", b->t->act(ACT_GELU, x, y, N));
+    TIME("add", b->t->add(x, x, 1, y, N));
+    mem_free(q);
+}
+
+int main(int argc, char **argv) {
+    bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
+    b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
+    if (!b.t || b.n_thread < 1 || b.n_thread > MOST_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
+        rate_memory_read(b.n_thread, 512 << 20, 5, &b.read, NULL)) {
+        fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512] [threads]\n");
+        return 2;
+    }
+    for (int i = 0; i < b.n_thread; i++)
+        b.scratch[i] = mem_alloc_aligned(64, NUM_MAX(linear_scratch_bytes(), attend_scratch_bytes(512)));
+    printf("%s, %d threads, read %.1f GB/s\n", b.t->isa, b.n_thread, b.read * 1e-9);
+    static const struct {
+        type_id type;
+        int64_t n, k;
+    } shapes[] = {{TYPE_Q4_1, 1536, 576},   {TYPE_Q4_1, 576, 1536},   {TYPE_Q4_1, 192, 576},    {TYPE_Q8_0, 49152, 576},
+                  {TYPE_Q5_0, 2048, 640},   {TYPE_Q4_K, 640, 2048},   {TYPE_Q6_K, 640, 2048},   {TYPE_Q8_0, 262144, 640},
+                  {TYPE_Q4_0, 4096, 14336}, {TYPE_Q4_K, 4096, 14336}, {TYPE_F16, 2048, 2048}};
+    static const int64_t rows[] = {1, 4, 8, 512};
+    for (size_t j = 0; j < NUM_COUNT(rows); j++)
+        for (size_t i = 0; i < NUM_COUNT(shapes); i++)
+            if (rows[j] < 512 || shapes[i].n < 100000)
+                time_product(&b, shapes[i].type, shapes[i].n, shapes[i].k, rows[j]);
+    time_attention(&b, 9, 3, 64, 512, 0);
+    time_attention(&b, 9, 3, 64, 1, 512);
+    time_attention(&b, 4, 1, 256, 512, 0);
+    time_attention(&b, 4, 1, 256, 1, 512);
+    time_rows(&b);
+    static const type_id packed[] = {TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K};
+    for (size_t i = 0; i < NUM_COUNT(packed); i++)
+        time_packing(&b, packed[i]);
+    for (int i = 0; i < b.n_thread; i++)
+        mem_free(b.scratch[i]);
+    pool_close(b.threads);
+    return 0;
+}

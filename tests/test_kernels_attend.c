@@ -1,0 +1,239 @@
+/* Attention on every instruction set against double precision: grouped heads, windows, soft caps, ALiBi, odd head
+ * sizes, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those who see it. */
+#include "support/guard.h"
+#include "support/matrix.h"
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define EACH_ISA(t)                                                                                          \
+    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
+        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
+
+typedef struct attend_case {
+    int64_t n_head, n_kv, d, n_row, past, window;
+    float softcap, alibi;
+    type_id type;
+} attend_case;
+
+typedef struct problem {
+    attend_case c;
+    float *q, *k, *v; /* [rows, heads * d]; keys and values for past + n_row positions */
+    guarded kk, vv;
+    attend_args args;
+} problem;
+
+static float *random_rows(int64_t n, uint64_t seed, float size) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = random_float(&s) * size;
+    return x;
+}
+
+static problem problem_open(const kernel_table *t, const attend_case *c) {
+    problem p = {.c = *c};
+    const int64_t n = c->past + c->n_row, width = c->n_kv * c->d;
+    p.q = random_rows(c->n_row * c->n_head * c->d, 1, 3);
+    p.k = random_rows(n * width, 2, 2);
+    p.v = random_rows(n * width, 3, 1);
+    uint64_t bytes = 0;
+    assert_true(kv_bytes(c->type, n, c->n_kv, c->d, &bytes));
+    p.kk = guard_open((size_t)bytes);
+    p.vv = guard_open((size_t)bytes);
+    memset(p.kk.data, 0xff, (size_t)bytes); /* NaN: what was not stored must not be used */
+    memset(p.vv.data, 0xff, (size_t)bytes);
+    p.args = (attend_args){.kv = {p.kk.data, p.vv.data, c->type, n, c->n_kv, c->d},
+                           .q = p.q, .n_row = c->n_row, .first_position = c->past, .n_head = c->n_head,
+                           .window = c->window, .scale = 1 / sqrtf((float)c->d), .softcap = c->softcap,
+                           .alibi_max_bias = c->alibi};
+    for (int64_t i = n - 1; i >= 0; i--) {
+        t->kv_store(&p.args.kv, false, i, p.k + i * width);
+        t->kv_store(&p.args.kv, true, i, p.v + i * width);
+    }
+    return p;
+}
+
+static void problem_close(problem *p) {
+    free(p->q);
+    free(p->k);
+    free(p->v);
+    guard_close(&p->kk);
+    guard_close(&p->vv);
+}
+
+/* Heads in steps of by_head, rows in steps of by_row. */
+static guarded attend_by(const kernel_table *t, const problem *p, int64_t by_head, int64_t by_row) {
+    const attend_case *c = &p->c;
+    guarded out = guard_open((size_t)(c->n_row * c->n_head * c->d) * sizeof(float));
+    guarded scratch = guard_open(attend_scratch_bytes(c->d));
+    attend_args a = p->args;
+    a.out = out.data;
+    a.scratch = scratch.data;
+    for (int64_t h = 0; h < c->n_head; h += by_head)
+        for (int64_t r = 0; r < c->n_row; r += by_row)
+            t->attend(&a, h, h + by_head < c->n_head ? h + by_head : c->n_head, r,
+                      r + by_row < c->n_row ? r + by_row : c->n_row);
+    guard_close(&scratch);
+    return out;
+}
+
+static double stored(type_id type, float x) {
+    return (double)(type == TYPE_F16 ? half_to_float(half_from_float(x)) : x);
+}
+
+static double slope_of(const attend_case *c, int64_t h) {
+    if (c->alibi <= 0)
+        return 0;
+    const double n = exp2(floor(log2((double)c->n_head)));
+    return (double)h < n ? pow(2, -(double)c->alibi * (double)(h + 1) / n)
+                         : pow(2, -(double)c->alibi / 2 * (2 * ((double)h - n) + 1) / n);
+}
+
+static void check_row(const kernel_table *t, const problem *p, const float *out, int64_t r, int64_t h) {
+    const attend_case *c = &p->c;
+    const int64_t pos = c->past + r, width = c->n_kv * c->d, kv = h / (c->n_head / c->n_kv);
+    const int64_t lo = c->window > 0 && pos + 1 > c->window ? pos + 1 - c->window : 0;
+    double *s = malloc((size_t)(pos + 1) * sizeof *s), most = -1e300, sum = 0;
+    for (int64_t j = lo; j <= pos; j++) {
+        s[j] = 0;
+        for (int64_t d = 0; d < c->d; d++)
+            s[j] += (double)p->q[(r * c->n_head + h) * c->d + d] * stored(c->type, p->k[j * width + kv * c->d + d]);
+        s[j] *= (double)p->args.scale;
+        if (c->softcap > 0)
+            s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
+        s[j] += slope_of(c, h) * (double)(j - pos);
+        most = fmax(most, s[j]);
+    }
+    for (int64_t j = lo; j <= pos; j++)
+        sum += s[j] = exp(s[j] - most);
+    for (int64_t d = 0; d < c->d; d++) {
+        double y = 0;
+        for (int64_t j = lo; j <= pos; j++)
+            y += s[j] / sum * stored(c->type, p->v[j * width + kv * c->d + d]);
+        const double found = (double)out[(r * c->n_head + h) * c->d + d];
+        if (!(fabs(found - y) <= 2e-6 * (1 + sqrt((double)c->d) / 8))) /* scores of size 10 err by some 1e-6 */
+            fail_msg("%s: row %d head %d element %d is %.9g, expected %.9g (d %d, window %d)", t->isa, (int)r, (int)h,
+                     (int)d, found, y, (int)c->d, (int)c->window);
+    }
+    free(s);
+}
+
+static void check_case(const attend_case *c) {
+    const size_t n = (size_t)(c->n_row * c->n_head * c->d) * sizeof(float);
+    problem p0 = problem_open(kernels_table_for("ref"), c);
+    guarded expected = attend_by(kernels_table_for("ref"), &p0, c->n_head, c->n_row);
+    EACH_ISA(t) {
+        problem p = problem_open(t, c);
+        assert_memory_equal(p.kk.data, p0.kk.data, 1);
+        guarded out = attend_by(t, &p, c->n_head, c->n_row);
+        for (int64_t r = 0; r < c->n_row; r += 1 + r / 4)
+            for (int64_t h = 0; h < c->n_head; h++)
+                check_row(t, &p, out.data, r, h);
+        assert_memory_equal(out.data, expected.data, n); /* the same bits as the reference */
+        const int64_t steps[][2] = {{1, 1}, {2, 5}, {c->n_head, 1}, {1, c->n_row}};
+        for (int i = 0; i < 4; i++) {
+            guarded other = attend_by(t, &p, steps[i][0], steps[i][1]);
+            assert_memory_equal(out.data, other.data, n);
+            guard_close(&other);
+        }
+        guard_close(&out);
+        problem_close(&p);
+    }
+    guard_close(&expected);
+    problem_close(&p0);
+}
+
+static void test_cases(void **state) {
+    (void)state;
+    const attend_case cases[] = {
+        {.n_head = 9, .n_kv = 3, .d = 64, .n_row = 1, .past = 0, .type = TYPE_F16},
+        {.n_head = 9, .n_kv = 3, .d = 64, .n_row = 70, .past = 0, .type = TYPE_F16},
+        {.n_head = 9, .n_kv = 3, .d = 64, .n_row = 3, .past = 150, .type = TYPE_F16},
+        {.n_head = 4, .n_kv = 1, .d = 256, .n_row = 33, .past = 40, .window = 24, .type = TYPE_F16},
+        {.n_head = 4, .n_kv = 4, .d = 32, .n_row = 90, .past = 0, .window = 1, .type = TYPE_F32},
+        {.n_head = 4, .n_kv = 2, .d = 32, .n_row = 130, .past = 7, .window = 64, .type = TYPE_F32},
+        {.n_head = 2, .n_kv = 2, .d = 80, .n_row = 20, .past = 60, .softcap = 5, .type = TYPE_F16},
+        {.n_head = 6, .n_kv = 6, .d = 20, .n_row = 65, .past = 0, .alibi = 8, .type = TYPE_F32},
+        {.n_head = 8, .n_kv = 1, .d = 8, .n_row = 17, .past = 3, .alibi = 8, .softcap = 30, .type = TYPE_F16},
+        {.n_head = 3, .n_kv = 1, .d = 1, .n_row = 9, .past = 120, .type = TYPE_F16},
+        {.n_head = 3, .n_kv = 3, .d = 17, .n_row = 9, .past = 120, .window = 70, .type = TYPE_F16},
+        {.n_head = 1, .n_kv = 1, .d = 48, .n_row = 200, .past = 0, .window = 100, .type = TYPE_F32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_case(&cases[i]);
+}
+
+static void test_nan(void **state) {
+    (void)state;
+    const attend_case c = {.n_head = 4, .n_kv = 2, .d = 32, .n_row = 24, .past = 50, .type = TYPE_F16};
+    EACH_ISA(t)
+        for (int value = 0; value < 2; value++) {
+            problem p = problem_open(t, &c);
+            guarded clean = attend_by(t, &p, c.n_head, c.n_row);
+            const int64_t at = 60; /* position 60 is row 10 */
+            float *row = (value ? p.v : p.k) + at * c.n_kv * c.d;
+            row[3] = NAN; /* kv head 0 */
+            t->kv_store(&p.args.kv, value, at, row);
+            guarded out = attend_by(t, &p, c.n_head, c.n_row);
+            for (int64_t r = 0; r < c.n_row; r++)
+                for (int64_t h = 0; h < c.n_head; h++) {
+                    const float *a = (float *)out.data + (r * c.n_head + h) * c.d;
+                    const float *b = (float *)clean.data + (r * c.n_head + h) * c.d;
+                    if (h < 2 && c.past + r >= at)
+                        assert_true(isnan(a[3]));
+                    else
+                        assert_memory_equal(a, b, (size_t)c.d * sizeof(float));
+                }
+            guard_close(&out);
+            guard_close(&clean);
+            problem_close(&p);
+        }
+}
+
+/* A position written again counts as if nothing had stood there. */
+static void test_rewrite(void **state) {
+    (void)state;
+    const attend_case c = {.n_head = 2, .n_kv = 1, .d = 24, .n_row = 1, .past = 33, .type = TYPE_F32};
+    EACH_ISA(t) {
+        problem p = problem_open(t, &c);
+        guarded first = attend_by(t, &p, 2, 1);
+        float other[24] = {5};
+        for (int i = 0; i < 3; i++)
+            t->kv_store(&p.args.kv, i & 1, 30 + i, other);
+        for (int64_t i = 30; i < 34; i++) {
+            t->kv_store(&p.args.kv, false, i, p.k + i * c.d);
+            t->kv_store(&p.args.kv, true, i, p.v + i * c.d);
+        }
+        guarded again = attend_by(t, &p, 2, 1);
+        assert_memory_equal(first.data, again.data, 2 * 24 * sizeof(float));
+        guard_close(&again);
+        guard_close(&first);
+        problem_close(&p);
+    }
+}
+
+static void test_sizes(void **state) {
+    (void)state;
+    uint64_t bytes;
+    assert_true(kv_bytes(TYPE_F16, 512, 3, 64, &bytes));
+    assert_int_equal(bytes, 512 * 3 * 64 * 2);
+    assert_true(kv_bytes(TYPE_F32, 1, 1, 10, &bytes));
+    assert_int_equal(bytes, 16 * 10 * 4);
+    assert_false(kv_bytes(TYPE_F32, INT64_MAX, 1, 1, &bytes));
+    assert_false(kv_bytes(TYPE_F32, INT64_C(1) << 40, INT64_C(1) << 20, 64, &bytes));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_nan), cmocka_unit_test(test_rewrite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
