@@ -3,6 +3,7 @@
 #include "base/num.h"
 #include "formats/container.h"
 #include "formats/gguf.h"
+#include "support/vocabulary.h"
 #include "support/bytes.h"
 #include "support/faults.h"
 #include "support/tempdir.h"
@@ -336,7 +337,8 @@ static void test_faults(void **state) {
     snprintf(path, sizeof path, "%s", temp_file("sample.gguf", s.b.data, s.b.n));
     assert_true(fault_sweep(FAULT_ALLOC, 1, open_and_close, path) > 10);
     assert_true(fault_sweep(FAULT_READ, 1, open_and_close, path) >= 1);
-    char vocabulary[] = "tests/data/tokenizer/llama-spm.gguf";
+    char vocabulary[1024];
+    snprintf(vocabulary, sizeof vocabulary, "%s", vocabulary_path("llama-spm"));
     assert_true(fault_sweep(FAULT_ALLOC, 1, open_and_close, vocabulary) > 10);
     assert_true(fault_sweep(FAULT_READ, 1, open_and_close, vocabulary) >= 2);
 }
@@ -365,11 +367,9 @@ static const struct {
 static void test_vocabularies(void **state) {
     (void)state;
     for (size_t i = 0; i < NUM_COUNT(vocabularies); i++) {
-        char path[128];
         container *c;
         nib_error err;
-        snprintf(path, sizeof path, "tests/data/tokenizer/%s.gguf", vocabularies[i].name);
-        if (container_open(path, NULL, &c, &err) != NIB_OK)
+        if (container_open(vocabulary_path(vocabularies[i].name), NULL, &c, &err) != NIB_OK)
             fail_msg("%s", err.message);
         const meta_value *tokens = container_meta(c, "tokenizer.ggml.tokens");
         const meta_value *types = container_meta(c, "tokenizer.ggml.token_type");
