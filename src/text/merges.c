@@ -276,12 +276,19 @@ static size_t add_bytes(const merges *m, merge_scratch *s, size_t n, const char 
     return n;
 }
 
+/* A byte that is no token is unknown; without a token for that, it is left out. */
 static size_t symbols_of_bytes(const work *w, size_t n_byte) {
+    const merges *m = w->m;
     size_t n = 0;
+    bool after_unk = false;
     for (size_t i = 0; i < n_byte; i++) {
-        int32_t id = w->m->byte_id[(unsigned char)w->text[i]];
+        int32_t id = m->byte_id[(unsigned char)w->text[i]];
+        bool unknown = id < 0;
+        if (unknown && m->unk >= 0 && !(after_unk && m->fuse_unk))
+            id = m->unk;
         if (id >= 0)
             n = add_symbol(w->s, n, id, i);
+        after_unk = unknown;
     }
     return n;
 }

@@ -79,7 +79,8 @@ static nib_status read_id(const reading *r, const char *key, int32_t fallback, i
     return NIB_OK;
 }
 
-static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int32_t unk) {
+/* The ids and whether BOS and EOS are added, each unless the file says otherwise. */
+static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int32_t unk, bool add_bos, bool add_eos) {
     tokenizer *t = r->t;
     int32_t end;
     NIB_TRY(read_id(r, KEY("bos_token_id"), bos, &t->bos));
@@ -89,8 +90,12 @@ static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int3
     NIB_TRY(tokenizer_add_end(t, end, r->err));
     NIB_TRY(read_id(r, KEY("eom_token_id"), -1, &end));
     NIB_TRY(tokenizer_add_end(t, end, r->err));
-    container_meta_bool(r->c, KEY("add_bos_token"), &t->add_bos);
-    container_meta_bool(r->c, KEY("add_eos_token"), &t->add_eos);
+    container_meta_bool(r->c, KEY("add_bos_token"), &add_bos);
+    container_meta_bool(r->c, KEY("add_eos_token"), &add_eos);
+    t->prefix[0] = t->bos;
+    t->n_prefix = add_bos && t->bos >= 0;
+    t->suffix[0] = t->eos;
+    t->n_suffix = add_eos && t->eos >= 0;
     return NIB_OK;
 }
 
@@ -154,7 +159,7 @@ static nib_status read_bpe(const reading *r) {
     if (!known)
         return nib_fail(r->err, NIB_E_MODEL, KEY("pre") ": unknown pre-tokenizer '%.80s'", pre);
     t->merges.kind = MERGES_BYTES;
-    t->merges.whole_first = t->add_bos = listed(pre, whole, NUM_COUNT(whole));
+    t->merges.whole_first = listed(pre, whole, NUM_COUNT(whole));
     NIB_TRY(read_merges(r));
     for (int b = 0; b < 256; b++) {
         char text[4];
@@ -162,9 +167,7 @@ static nib_status read_bpe(const reading *r) {
     }
     decode_step *step = NULL;
     NIB_TRY(decoder_add(&t->decoder, DECODE_BYTE_LEVEL, &step, r->err));
-    NIB_TRY(read_specials(r, -1, -1, -1));
-    if (strcmp(pre, "chatglm-bpe") == 0)
-        t->bos = -1;
+    NIB_TRY(read_specials(r, -1, -1, -1, t->merges.whole_first, false));
     return NIB_OK;
 }
 
@@ -223,8 +226,7 @@ static nib_status read_spm(const reading *r) {
         NIB_TRY(add_replacement(r, NORMAL_PREPEND, "", " "));
     NIB_TRY(add_replacement(r, NORMAL_REPLACE, " ", "\xE2\x96\x81"));
     NIB_TRY(add_space_decoder(r, prefix));
-    t->add_bos = true;
-    NIB_TRY(read_specials(r, 1, 2, 0));
+    NIB_TRY(read_specials(r, 1, 2, 0, true, false));
     t->merges.unk = t->unk;
     return NIB_OK;
 }
@@ -260,8 +262,7 @@ static nib_status read_unigram(const reading *r) {
     container_meta_bool(r->c, KEY("remove_extra_whitespaces"), &step->right);
     NIB_TRY(read_charsmap(r, &step->map));
     NIB_TRY(add_space_decoder(r, step->left || step->right));
-    t->add_eos = true;
-    NIB_TRY(read_specials(r, -1, 1, 2));
+    NIB_TRY(read_specials(r, -1, 1, 2, false, true));
     if (t->unk < 0)
         return nib_fail(r->err, NIB_E_MODEL,
                         KEY("unknown_token_id") ": a Unigram model needs one, found none");

@@ -18,6 +18,8 @@
 
 typedef enum token_model { MODEL_MERGES, MODEL_UNIGRAM } token_model;
 
+#define TOKENIZER_AROUND 8
+
 struct tokenizer {
     vocab vocab;
     token_model model;
@@ -29,7 +31,8 @@ struct tokenizer {
     splitter splitter;
     decoder decoder;
     int32_t bos, eos, unk; /* -1: none */
-    bool add_bos, add_eos;
+    int32_t prefix[TOKENIZER_AROUND], suffix[TOKENIZER_AROUND]; /* stand around a text: mostly BOS, or nothing */
+    int n_prefix, n_suffix;
     bool fix_types; /* the file's token types are not to be trusted where a name says more */
     int32_t *end;   /* [n_end] tokens that end a text or a turn, ascending */
     size_t n_end, cap_end;

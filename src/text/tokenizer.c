@@ -200,6 +200,8 @@ static nib_status encode_damaged(encoding *e, const char *text, size_t n, nib_er
         return merges_encode(&t->merges, &t->vocab, &e->merge, text, n, false, e->out, err);
     for (size_t i = 0; i < n; i++) {
         int32_t id = t->unigram.byte_fallback ? t->unigram.byte_id[(unsigned char)text[i]] : -1;
+        if (id < 0 && t->unigram.unk < 0)
+            return nib_fail(err, NIB_E_FAILED, "the text is no valid UTF-8, and the vocabulary has no unknown token");
         NIB_TRY(token_list_push(e->out, id >= 0 ? id : t->unigram.unk, err));
     }
     return NIB_OK;
@@ -222,9 +224,10 @@ static nib_status encode_section(encoding *e, const char *text, size_t n, bool f
 
 static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error *err) {
     const tokenizer *t = e->t;
+    bool around = e->flags & TOKENIZE_BOS;
     size_t start = e->out->n;
-    if (e->flags & TOKENIZE_BOS && t->add_bos && t->bos >= 0)
-        NIB_TRY(token_list_push(e->out, t->bos, err));
+    for (int i = 0; around && i < t->n_prefix; i++)
+        NIB_TRY(token_list_push(e->out, t->prefix[i], err));
     size_t body = e->out->n;
     for (size_t at = 0; at < n;) {
         added_match m;
@@ -233,13 +236,13 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
         NIB_TRY(encode_section(e, text + at, end - at, at == 0, err));
         if (!found)
             break;
-        bool doubled = m.id == t->bos && e->out->n == body && body > start;
-        if (!doubled)
-            NIB_TRY(token_list_push(e->out, m.id, err));
+        if (e->out->n == body && body > start && m.id == t->prefix[0])
+            e->out->n = start; /* the text brings its own */
+        NIB_TRY(token_list_push(e->out, m.id, err));
         at = m.end;
     }
-    if (e->flags & TOKENIZE_BOS && t->add_eos && t->eos >= 0)
-        NIB_TRY(token_list_push(e->out, t->eos, err));
+    for (int i = 0; around && i < t->n_suffix; i++)
+        NIB_TRY(token_list_push(e->out, t->suffix[i], err));
     return NIB_OK;
 }
 
@@ -281,11 +284,11 @@ int32_t tokenizer_eos(const tokenizer *t) {
 }
 
 bool tokenizer_adds_bos(const tokenizer *t) {
-    return t->add_bos;
+    return t->n_prefix > 0;
 }
 
 bool tokenizer_adds_eos(const tokenizer *t) {
-    return t->add_eos;
+    return t->n_suffix > 0;
 }
 
 bool tokenizer_is_special(const tokenizer *t, int32_t token) {

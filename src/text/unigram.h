@@ -12,7 +12,7 @@ typedef struct unigram {
     size_t n_sorted;
     uint32_t first[257]; /* sorted tokens that begin with byte b: first[b] .. first[b + 1] */
     double unk_score;
-    int32_t unk;          /* required */
+    int32_t unk;          /* -1: a text with an unknown character cannot be encoded */
     int32_t byte_id[256]; /* -1: none */
     bool byte_fallback, fuse_unk;
 } unigram;
