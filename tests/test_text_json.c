@@ -1,6 +1,6 @@
-/* Small tokenizers of every kind of normalizer, pre-tokenizer, model and decoder, against what HF's `tokenizers`
- * made of the same texts (tests/data/tokenizer-json, made by tools/make-tokenizer-data.py).
- * With a folder as argument: that one, so that more random texts can be tried. */
+/* Small tokenizers of every kind of normalizer, pre-tokenizer, model and decoder, against what HF's
+ * `tokenizers` made of the same texts (tests/data/tokenizer-json, made by tools/make-tokenizer-data.py). With
+ * a folder as argument: that one, so that more random texts can be tried. */
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -42,9 +42,11 @@ static int check_text(const char *name, const tokenizer *t, const json_t *expect
     for (size_t i = 0; i < ids->n; i++)
         assert_int_equal(tokenizer_decode(t, &state, ids->data[i], false, &out, &err), NIB_OK);
     assert_int_equal(tokenizer_decode_end(t, &state, &out, &err), NIB_OK);
-    int wrong = out.n != json_string_length(expected) || memcmp(out.data, json_string_value(expected), out.n) != 0;
+    int wrong =
+        out.n != json_string_length(expected) || memcmp(out.data, json_string_value(expected), out.n) != 0;
     if (wrong)
-        print_message("%s, decoded:\n expected \"%s\"\n found    \"%s\"\n", name, json_string_value(expected), out.data);
+        print_message("%s, decoded:\n expected \"%s\"\n found    \"%s\"\n", name, json_string_value(expected),
+                      out.data);
     text_buffer_clear(&out);
     return wrong;
 }

@@ -26,7 +26,7 @@ UPPER lower MixedCase camelCase HTTPServer HelloWORLDfoo I'VE DON'T y'all \u017f
 PIECES = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\u200b", "\u180e",
           "'s", "'S", "'ll", "'", "1", "22", "333", "4444", "½", "Ⅳ", "٣", "a", "the", " Hello", "World", "é", "e\u0301",
           "\u0301", "\u0327", "ß", "İ", "ſ", "Ǆ", "ﬁ", "Å", "Ω", "中", "文字", "が", "か\u3099", "한", "한", "ก็", "नि",
-          "🚀", "😶‍🌫️", "🇩🇪", "!", "?!", "...", "$", "+", "_", "-", "#", "<s>", "</s>", "<mask>", "[x]", "wör", " wör",
+          "🚀", "😶‍🌫️", "🇩🇪", "!", "?!", "...", "$", "+", "_", "-", "#", "<s>", "</s>", "<mask>", "[x]", "wor", " wor",
           "<|end|>", "▁", "▁▁", "\u0000", "\u007f", "\ufffd", "\ue000", "\U0010ffff", "\u0378", "\U0002ebf0", "ⓐ", "🄰",
           "\u200d", "\u200c", "·", "‿", "a\u0300\u0327\u0301", "\U0001d15f", "ﷺ", "ＡＢ", "ｶﾞ", "㌀"]
 
@@ -34,7 +34,7 @@ PIECES = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2
 def texts(seed, n):
     rng = random.Random(seed)
     out = ["", " ", "  ", "a", " a", "a ", "Hello world", " Hello  world ", "\n", " \n \n", "<s>", "a<s>b", " <mask> x", "x <mask>",
-           "[x]", "a[x]b", "a [x] b", "<|end|>  z", "'ſ 'S x'Ll", "wör", " wör wört", "x" * 90, "ab " * 30]
+           "[x]", "a[x]b", "a [x] b", "<|end|>  z", "'ſ 'S x'Ll", "wor", " wor wort", "x" * 90, "ab " * 30]
     out += [line for line in CORPUS.split("\n") if line]
     for _ in range(n):
         if rng.random() < 0.7:
@@ -145,7 +145,7 @@ DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}
              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 SPECIALS = [AddedToken("<s>", special=True), AddedToken("</s>", special=True),
             AddedToken("<mask>", special=True, lstrip=True), AddedToken("<|end|>", special=True, rstrip=True),
-            AddedToken("[x]", special=False), AddedToken("wör", special=False, single_word=True)]
+            AddedToken("[x]", special=False), AddedToken("wor", special=False, single_word=True)]
 
 
 def split(pattern, behavior="isolated", invert=False):
@@ -224,6 +224,9 @@ def main():
             ids = t.encode(text, add_special_tokens=False).ids
             t.encode_special_tokens = False
             special = t.encode(text, add_special_tokens=True).ids
+            bos = t.token_to_id("<s>")
+            if special[:2] == [bos, bos] and t.encode("").ids[:1] == [bos]: # a text that brings its own BOS gets no second one
+                special = special[1:]
             cases.append({"text": text, "ids": ids, "special": special, "decoded": t.decode(ids, skip_special_tokens=True)})
         with open(path + ".cases", "w") as f:
             f.write("[" + ",\n".join(json.dumps(c, ensure_ascii=True, separators=(",", ":")) for c in cases) + "]\n")

@@ -76,12 +76,12 @@ static bool is_word_before(const char *text, size_t at) {
     while (begin && at - begin < 4 && ((unsigned char)text[begin] & 0xC0) == 0x80)
         begin--;
     const char *p = text + begin;
-    return utf8_check(p, at - begin) == at - begin && unicode_class(utf8_next(&p)) & UNI_WORD;
+    return utf8_check(p, at - begin) == at - begin && unicode_is_word(utf8_next(&p));
 }
 
 static bool is_word_at(const char *text, size_t n, size_t at) {
     const char *p = text + at;
-    return at < n && utf8_check(p, n - at) && unicode_class(utf8_next(&p)) & UNI_WORD;
+    return at < n && utf8_check(p, n - at) && unicode_is_word(utf8_next(&p));
 }
 
 static bool allowed(const vocab *v, int32_t id, bool special, const char *text, size_t n, size_t begin,

@@ -167,6 +167,17 @@ static nib_status run_steps(const decoder *d, token_text *t, bool started, char 
     return NIB_OK;
 }
 
+/* What an added token was found as, where that was looked for in normalised text. */
+static void find_normalized(const tokenizer *t, int32_t token, token_text *work) {
+    const added_set *set = &t->added_normal;
+    for (size_t i = 0; i < set->n; i++) {
+        if (set->item[i].id != token)
+            continue;
+        work->text = set->item[i].text;
+        work->n = set->item[i].n_byte;
+    }
+}
+
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
                             text_buffer *out, nib_error *err) {
     token_text work = {0};
@@ -182,6 +193,8 @@ nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t tok
         return NIB_OK;
     nib_status status = NIB_OK;
     bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
+    if (!raw && flags & VOCAB_NORMALIZED)
+        find_normalized(t, token, &work);
     if (!raw)
         status = run_steps(&t->decoder, &work, state->started, &byte, err);
     if (status == NIB_OK && t->decoder.join_with_spaces && state->started)

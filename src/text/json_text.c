@@ -32,7 +32,10 @@ static bool hex4(const json_text *j, uint32_t *out) {
         return false;
     for (int i = 0; i < 4; i++) {
         char c = j->p[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
         if (digit < 0)
             return false;
         *out = *out << 4 | (uint32_t)digit;
@@ -183,8 +186,8 @@ static nib_status find_member(json_text j, const char *key, json_text *out, nib_
     return status;
 }
 
-nib_status json_text_find(const char *text, size_t n_byte, const char *outer, const char *inner, json_text *out,
-                          nib_error *err) {
+nib_status json_text_find(const char *text, size_t n_byte, const char *outer, const char *inner,
+                          json_text *out, nib_error *err) {
     json_text middle;
     out->begin = NULL;
     NIB_TRY(find_member((json_text){text, text, text + n_byte}, outer, &middle, err));

@@ -1,5 +1,5 @@
-/* json_text.h - reading the large members of a tokenizer.json where they stand: a vocabulary of 262,144 entries
- * as jansson values would take a hundred megabytes for a moment. Everything small goes through jsonx.
+/* json_text.h - reading the large members of a tokenizer.json where they stand: a vocabulary of 262,144
+ * entries as jansson values would take a hundred megabytes for a moment. Everything small goes through jsonx.
  * A cursor is at the first byte not yet read; faults are NIB_E_MODEL with the byte's position. */
 #ifndef NIB_TEXT_JSON_TEXT_H
 #define NIB_TEXT_JSON_TEXT_H
@@ -19,12 +19,12 @@ nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err);
 nib_status json_text_number(json_text *j, double *out, nib_error *err);
 /* Skips one value of any kind, nested at most 64 deep. */
 nib_status json_text_skip(json_text *j, nib_error *err);
-/* Inside an object or array: `open` was consumed. True and behind the comma when there is another element; false
- * and behind `close` when not. *first is set to true before the first call. */
+/* Inside an object or array: `open` was consumed. True and behind the comma when there is another element;
+ * false and behind `close` when not. *first is set to true before the first call. */
 nib_status json_text_next(json_text *j, char close, bool *first, bool *more, nib_error *err);
 
 /* The value of root.outer.inner, as a range; begin is NULL when it is not there. Twice is NIB_E_MODEL. */
-nib_status json_text_find(const char *text, size_t n_byte, const char *outer, const char *inner, json_text *out,
-                          nib_error *err);
+nib_status json_text_find(const char *text, size_t n_byte, const char *outer, const char *inner,
+                          json_text *out, nib_error *err);
 
 #endif

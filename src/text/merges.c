@@ -300,7 +300,7 @@ static size_t symbols_of_chars(const work *w, size_t n_byte, bool valid) {
     bool after_unk = false;
     for (size_t i = 0, length; i < n_byte; i += length) {
         length = valid ? utf8_length((unsigned char)w->text[i]) : 1;
-        int32_t id = valid ? vocab_find(w->v, w->text + i, length) : -1;
+        int32_t id = valid ? vocab_find_model(w->v, w->text + i, length) : -1;
         size_t before = n;
         if (id >= 0)
             n = add_symbol(w->s, n, id, i);
@@ -360,14 +360,14 @@ static nib_status push_symbols(const work *w, size_t n, token_list *out, nib_err
 static int32_t whole_token(const merges *m, const vocab *v, const char *text, size_t n_byte) {
     char spelled[256];
     if (m->kind != MERGES_BYTES)
-        return vocab_find(v, text, n_byte);
+        return vocab_find_model(v, text, n_byte);
     size_t n = 0;
     for (size_t i = 0; i < n_byte; i++) {
         if (n + 4 > sizeof spelled)
             return -1;
         n += utf8_put(byte_to_char((unsigned char)text[i]), spelled + n);
     }
-    return vocab_find(v, spelled, n);
+    return vocab_find_model(v, spelled, n);
 }
 
 static nib_status encode_word(const work *w, size_t n_byte, bool valid, token_list *out, nib_error *err) {

@@ -55,7 +55,7 @@ static nib_status lowercase(const char *text, size_t n, text_buffer *out, nib_er
 static nib_status strip_accents(const char *text, size_t n, text_buffer *out, nib_error *err) {
     for (const char *p = text, *begin; p < text + n;) {
         begin = p;
-        if (unicode_category(utf8_next(&p)) != UTF8PROC_CATEGORY_MN)
+        if (!(unicode_class(utf8_next(&p)) & UNI_MARK))
             NIB_TRY(text_append(out, begin, (size_t)(p - begin), err));
     }
     return NIB_OK;

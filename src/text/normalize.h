@@ -15,7 +15,7 @@ typedef enum normal_kind {
     NORMAL_NFKD,
     NORMAL_LOWERCASE,
     NORMAL_STRIP,         /* left, right: white space goes */
-    NORMAL_STRIP_ACCENTS, /* marks (Mn) go */
+    NORMAL_STRIP_ACCENTS, /* marks go */
     NORMAL_REPLACE,       /* from (or regex) -> to */
     NORMAL_PREPEND,       /* `to`, unless the text is empty */
     NORMAL_CHARSMAP,      /* as the `tokenizers` library applies it: by grapheme */

@@ -1,5 +1,6 @@
-/* read_json.c - a tokenizer from the text of tokenizer.json, the format of HF's `tokenizers` library. The vocabulary
- * and the merges are read where they stand; the rest is small and goes through jansson with null in their place. */
+/* read_json.c - a tokenizer from the text of tokenizer.json, the format of HF's `tokenizers` library. The
+ * vocabulary and the merges are read where they stand; the rest is small and goes through jansson with null
+ * in their place. */
 #include "text/read_json.h"
 
 #include "base/mem.h"
@@ -16,12 +17,15 @@ nib_status json_read_type(json_reading *r, const json_t *section, const char *wh
     return jsonx_get_string(section, "type", true, type, r->err);
 }
 
-nib_status json_read_pattern(json_reading *r, const json_t *owner, const char **text, size_t *n_byte, bool *regular) {
+nib_status json_read_pattern(json_reading *r, const json_t *owner, const char **text, size_t *n_byte,
+                             bool *regular) {
     const json_t *pattern = json_object_get(owner, "pattern");
-    const json_t *plain = json_object_get(pattern, "String"), *regular_text = json_object_get(pattern, "Regex");
+    const json_t *plain = json_object_get(pattern, "String"),
+                 *regular_text = json_object_get(pattern, "Regex");
     const json_t *found = plain ? plain : regular_text;
     if (!json_is_string(found))
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: pattern: expected {\"String\": ...} or {\"Regex\": ...}");
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: pattern: expected {\"String\": ...} or {\"Regex\": ...}");
     *text = json_string_value(found);
     *n_byte = json_string_length(found);
     *regular = !plain;
@@ -35,8 +39,8 @@ nib_status json_keep(json_reading *r, const char *text, size_t n_byte, char **ou
 }
 
 /* The text with null for the two large values. */
-static nib_status shorten(const char *json, size_t n_byte, const json_text *a, const json_text *b, text_buffer *out,
-                          nib_error *err) {
+static nib_status shorten(const char *json, size_t n_byte, const json_text *a, const json_text *b,
+                          text_buffer *out, nib_error *err) {
     const json_text *order[2] = {a, b};
     const char *p = json;
     if (a->begin && b->begin && b->begin < a->begin) {
@@ -61,8 +65,8 @@ static nib_status read_sections(json_reading *r) {
     return json_read_special(r);
 }
 
-nib_status tokenizer_read_json(tokenizer *t, const char *json, size_t n_byte, const char *config, size_t n_config,
-                               nib_error *err) {
+nib_status tokenizer_read_json(tokenizer *t, const char *json, size_t n_byte, const char *config,
+                               size_t n_config, nib_error *err) {
     json_reading r = {.t = t, .err = err};
     text_buffer small = {0};
     json_t *root = NULL, *config_root = NULL;

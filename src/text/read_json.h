@@ -14,18 +14,20 @@ typedef struct json_reading {
     nib_error *err;
 } json_reading;
 
-nib_status json_read_model(json_reading *r);         /* read_json_model.c */
-nib_status json_read_added(json_reading *r);         /* read_json_special.c */
-nib_status json_read_special(json_reading *r);       /* BOS, EOS: post-processor and configuration */
-nib_status json_read_normalizer(json_reading *r);    /* read_json_steps.c */
+nib_status json_read_model(json_reading *r);      /* read_json_model.c */
+nib_status json_read_added(json_reading *r);      /* read_json_special.c */
+nib_status json_read_special(json_reading *r);    /* BOS, EOS: post-processor and configuration */
+nib_status json_read_normalizer(json_reading *r); /* read_json_steps.c */
 nib_status json_read_pre_tokenizer(json_reading *r);
-nib_status json_read_decoder(json_reading *r);       /* read_json_decoder.c */
+nib_status json_read_decoder(json_reading *r); /* read_json_decoder.c */
 
 /* {"String": ...} or {"Regex": ...}. */
-nib_status json_read_pattern(json_reading *r, const json_t *owner, const char **text, size_t *n_byte, bool *regular);
+nib_status json_read_pattern(json_reading *r, const json_t *owner, const char **text, size_t *n_byte,
+                             bool *regular);
 /* The "type" of a section; an unknown one is the caller's to refuse with json_refuse. */
 nib_status json_read_type(json_reading *r, const json_t *section, const char *what, const char **type);
 nib_status json_refuse(json_reading *r, const char *what, const char *type);
-nib_status json_keep(json_reading *r, const char *text, size_t n_byte, char **out, size_t *n_out); /* a copy */
+nib_status json_keep(json_reading *r, const char *text, size_t n_byte, char **out,
+                     size_t *n_out); /* a copy */
 
 #endif

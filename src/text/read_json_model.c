@@ -28,8 +28,9 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
         if (status == NIB_OK)
             status = json_text_number(&j, &id, r->err);
         if (status == NIB_OK && !(id >= 0 && id < VOCAB_MOST && id == floor(id)))
-            status = nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: expected ids from 0 to %d, found %g",
-                              VOCAB_MOST - 1, id);
+            status =
+                nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: expected ids from 0 to %d, found %g",
+                         VOCAB_MOST - 1, id);
         if (status != NIB_OK)
             break;
         size->highest = id > (double)size->highest ? (int64_t)id : size->highest;
@@ -37,7 +38,8 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
         if (!fill)
             continue;
         if (vocab_find(&r->t->vocab, token.data, token.n) >= 0)
-            status = nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: '%.80s' is there twice", token.data);
+            status =
+                nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: '%.80s' is there twice", token.data);
         else
             status = vocab_set(&r->t->vocab, (int32_t)id, token.data, token.n, r->err);
     }
@@ -69,8 +71,10 @@ static nib_status read_pair(json_reading *r, json_text *j, text_buffer *left, te
     NIB_TRY(json_text_string(j, left, r->err));
     char *space = left->n ? memchr(left->data, ' ', left->n) : NULL;
     if (!space || memchr(space + 1, ' ', left->n - (size_t)(space + 1 - left->data)))
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: merges: expected two tokens with a space between, found "
-                        "'%.80s'", left->data);
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: merges: expected two tokens with a space between, found "
+                        "'%.80s'",
+                        left->data);
     right->n = 0;
     NIB_TRY(text_append(right, space + 1, left->n - (size_t)(space + 1 - left->data), r->err));
     left->n = (size_t)(space - left->data);
@@ -83,7 +87,8 @@ static nib_status put_pair(json_reading *r, text_buffer *left, const text_buffer
     NIB_TRY(text_append(left, right->data, right->n, r->err));
     int32_t both = vocab_find(v, left->data, left->n);
     if (a < 0 || b < 0 || both < 0)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: merge %u makes '%.80s' of texts that are no tokens", rank,
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: merge %u makes '%.80s' of texts that are no tokens", rank,
                         left->data);
     merges_put(&r->t->merges, (uint32_t)a, (uint32_t)b, rank, (uint32_t)both);
     return NIB_OK;
@@ -136,7 +141,8 @@ static void find_bytes(const vocab *v, bool byte_level, int32_t byte_id[256]) {
 static nib_status refuse_text(json_reading *r, const json_t *model, const char *key) {
     const char *text = NULL;
     NIB_TRY(jsonx_get_string(model, key, false, &text, r->err));
-    return text && *text ? nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: unknown %s '%.80s'", key, text) : NIB_OK;
+    return text && *text ? nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: unknown %s '%.80s'", key, text)
+                         : NIB_OK;
 }
 
 static nib_status read_bpe(json_reading *r, const json_t *model) {
@@ -148,10 +154,12 @@ static nib_status read_bpe(json_reading *r, const json_t *model) {
     NIB_TRY(refuse_text(r, model, "end_of_word_suffix"));
     NIB_TRY(jsonx_get_f64(model, "dropout", false, &dropout, r->err));
     if (dropout > 0)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a dropout of %g would make ids random", dropout);
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a dropout of %g would make ids random",
+                        dropout);
     NIB_TRY(walk_bpe_vocab(r, false, &size));
     NIB_TRY(vocab_init(&r->t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
     NIB_TRY(walk_bpe_vocab(r, true, &size));
+    r->t->vocab.n_model = (int32_t)size.highest + 1;
     NIB_TRY(read_merges(r));
     m->kind = r->byte_level ? MERGES_BYTES : MERGES_CHARS;
     NIB_TRY(jsonx_get_bool(model, "byte_fallback", false, &m->byte_fallback, r->err));
@@ -199,9 +207,11 @@ static nib_status read_unigram(json_reading *r, const json_t *model) {
     vocab_size size = {-1, 0};
     int64_t unk = -1;
     if (r->byte_level)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a Unigram model behind a ByteLevel pre-tokenizer");
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: a Unigram model behind a ByteLevel pre-tokenizer");
     NIB_TRY(walk_unigram_vocab(r, false, &size));
     NIB_TRY(vocab_init(&t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
+    t->vocab.n_model = (int32_t)size.highest + 1;
     t->model = MODEL_UNIGRAM;
     u->score = mem_calloc((size_t)t->vocab.n, sizeof *u->score);
     if (!u->score)
@@ -209,8 +219,8 @@ static nib_status read_unigram(json_reading *r, const json_t *model) {
     NIB_TRY(walk_unigram_vocab(r, true, &size));
     NIB_TRY(jsonx_get_i64(model, "unk_id", false, &unk, r->err));
     if (unk < -1 || unk >= t->vocab.n)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: unk_id: expected an id below %d, found %lld", t->vocab.n,
-                        (long long)unk);
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: unk_id: expected an id below %d, found %lld",
+                        t->vocab.n, (long long)unk);
     u->unk = (int32_t)unk;
     u->fuse_unk = true;
     NIB_TRY(jsonx_get_bool(model, "byte_fallback", false, &u->byte_fallback, r->err));

@@ -1,5 +1,5 @@
-/* read_json_special.c - added tokens, and what stands before and behind a text: "added_tokens", "post_processor" and
- * tokenizer_config.json. */
+/* read_json_special.c - added tokens, and what stands before and behind a text: "added_tokens",
+ * "post_processor" and tokenizer_config.json. */
 #include "text/read_json.h"
 
 #include "base/num.h"
@@ -12,8 +12,11 @@ static nib_status read_flags(json_reading *r, const json_t *token, uint8_t *out)
     static const struct {
         const char *key;
         uint8_t flag;
-    } flags[] = {{"special", VOCAB_CONTROL},  {"lstrip", VOCAB_LSTRIP},         {"rstrip", VOCAB_RSTRIP},
-                 {"single_word", VOCAB_WORD}, {"normalized", VOCAB_NORMALIZED}};
+    } flags[] = {{"special", VOCAB_CONTROL},
+                 {"lstrip", VOCAB_LSTRIP},
+                 {"rstrip", VOCAB_RSTRIP},
+                 {"single_word", VOCAB_WORD},
+                 {"normalized", VOCAB_NORMALIZED}};
     *out = VOCAB_ADDED;
     for (size_t i = 0; i < NUM_COUNT(flags); i++) {
         bool on = false;
@@ -42,7 +45,8 @@ nib_status json_read_added(json_reading *r) {
         size_t n = json_string_length(json_object_get(token, "content"));
         int32_t there = vocab_find(v, content, n);
         if (id < 0 || id >= v->n)
-            return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: added token '%.80s': expected an id below %d, found %lld",
+            return nib_fail(r->err, NIB_E_MODEL,
+                            "tokenizer.json: added token '%.80s': expected an id below %d, found %lld",
                             content, v->n, (long long)id);
         if (there < 0) {
             NIB_TRY(vocab_set(v, (int32_t)id, content, n, r->err));
@@ -60,17 +64,20 @@ static nib_status put_around(json_reading *r, bool before, int64_t id) {
     int32_t *list = before ? t->prefix : t->suffix;
     int *n = before ? &t->n_prefix : &t->n_suffix;
     if (id < 0 || id >= t->vocab.n)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: post_processor: expected ids below %d, found %lld",
-                        t->vocab.n, (long long)id);
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: post_processor: expected ids below %d, found %lld", t->vocab.n,
+                        (long long)id);
     if (*n == TOKENIZER_AROUND)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: post_processor: more than %d tokens around a text",
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: post_processor: more than %d tokens around a text",
                         TOKENIZER_AROUND);
     list[(*n)++] = (int32_t)id;
     return NIB_OK;
 }
 
 static nib_status read_template(json_reading *r, const json_t *section) {
-    const json_t *single = json_object_get(section, "single"), *tokens = json_object_get(section, "special_tokens");
+    const json_t *single = json_object_get(section, "single"),
+                 *tokens = json_object_get(section, "special_tokens");
     bool before = true;
     size_t i, k;
     json_t *piece, *id;
@@ -87,7 +94,8 @@ static nib_status read_template(json_reading *r, const json_t *section) {
         if (!json_is_array(ids))
             return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: TemplateProcessing: no ids for '%.80s'",
                             name ? name : "");
-        json_array_foreach(ids, k, id) NIB_TRY(put_around(r, before, json_is_integer(id) ? json_integer_value(id) : -1));
+        json_array_foreach(ids, k, id)
+            NIB_TRY(put_around(r, before, json_is_integer(id) ? json_integer_value(id) : -1));
     }
     return NIB_OK;
 }
@@ -126,7 +134,9 @@ static int32_t config_token(const json_reading *r, const char *key) {
     const json_t *value = json_object_get(r->config, key);
     if (json_is_object(value))
         value = json_object_get(value, "content");
-    return json_is_string(value) ? vocab_find(&r->t->vocab, json_string_value(value), json_string_length(value)) : -1;
+    return json_is_string(value)
+               ? vocab_find(&r->t->vocab, json_string_value(value), json_string_length(value))
+               : -1;
 }
 
 /* What the configuration says of BOS or EOS counts more than the post-processor, where it says anything. */

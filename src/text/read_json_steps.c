@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-static const char GPT2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char GPT2[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 /* ---- normalizers ---- */
 
@@ -30,7 +31,8 @@ static nib_status add_replace(json_reading *r, const json_t *section) {
     NIB_TRY(json_read_pattern(r, section, &pattern, &n, &regular));
     NIB_TRY(jsonx_get_string(section, "content", true, &content, r->err));
     NIB_TRY(normalizer_add(&r->t->normalizer, NORMAL_REPLACE, &step, r->err));
-    NIB_TRY(json_keep(r, content, json_string_length(json_object_get(section, "content")), &step->to, &step->n_to));
+    NIB_TRY(json_keep(r, content, json_string_length(json_object_get(section, "content")), &step->to,
+                      &step->n_to));
     return regular ? regex_open(pattern, n, &step->pattern, r->err)
                    : json_keep(r, pattern, n, &step->from, &step->n_from);
 }
@@ -59,7 +61,8 @@ static nib_status add_charsmap(json_reading *r, const json_t *section) {
     for (size_t i = 0; i < n && text[i] != '='; i++) {
         int digit = base64_digit(text[i]);
         if (digit < 0) {
-            status = nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: precompiled_charsmap: byte %zu is no base64", i);
+            status = nib_fail(r->err, NIB_E_MODEL,
+                              "tokenizer.json: precompiled_charsmap: byte %zu is no base64", i);
             break;
         }
         bits = bits << 6 | (uint32_t)digit;
@@ -79,8 +82,12 @@ static nib_status add_normalizer(json_reading *r, const json_t *section, int dep
     static const struct {
         const char *type;
         normal_kind kind;
-    } plain[] = {{"NFC", NORMAL_NFC},   {"NFD", NORMAL_NFD},   {"NFKC", NORMAL_NFKC},
-                 {"NFKD", NORMAL_NFKD}, {"Lowercase", NORMAL_LOWERCASE}, {"StripAccents", NORMAL_STRIP_ACCENTS}};
+    } plain[] = {{"NFC", NORMAL_NFC},
+                 {"NFD", NORMAL_NFD},
+                 {"NFKC", NORMAL_NFKC},
+                 {"NFKD", NORMAL_NFKD},
+                 {"Lowercase", NORMAL_LOWERCASE},
+                 {"StripAccents", NORMAL_STRIP_ACCENTS}};
     const char *type, *text;
     normal_step *step = NULL;
     NIB_TRY(json_read_type(r, section, "normalizer", &type));
@@ -120,13 +127,15 @@ static nib_status add_pre_tokenizers(json_reading *r, const json_t *list, int de
     size_t i;
     json_t *section;
     if (!json_is_array(list) || depth > 8)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: pretokenizers: expected a list, at most 8 deep");
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: pretokenizers: expected a list, at most 8 deep");
     json_array_foreach(list, i, section) NIB_TRY(add_pre_tokenizer(r, section, depth + 1));
     return NIB_OK;
 }
 
 static nib_status read_behavior(json_reading *r, const json_t *section, bool required, split_behavior *out) {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                        "Contiguous"};
     const char *name = NULL;
     NIB_TRY(jsonx_get_string(section, "behavior", required, &name, r->err));
     for (size_t i = 0; name && i < NUM_COUNT(names); i++) {
@@ -165,8 +174,9 @@ static nib_status add_byte_level(json_reading *r, const json_t *section) {
     r->byte_level = true;
     if (prefix)
         NIB_TRY(splitter_add(&r->t->splitter, SPLIT_PREFIX, &step, r->err));
-    return use_regex ? splitter_add_regex(&r->t->splitter, GPT2, sizeof GPT2 - 1, SPLIT_ISOLATED, false, r->err)
-                     : NIB_OK;
+    return use_regex
+               ? splitter_add_regex(&r->t->splitter, GPT2, sizeof GPT2 - 1, SPLIT_ISOLATED, false, r->err)
+               : NIB_OK;
 }
 
 static nib_status add_metaspace(json_reading *r, const json_t *section) {
@@ -245,7 +255,8 @@ static nib_status add_pre_tokenizer(json_reading *r, const json_t *section, int 
     if (strcmp(type, "Sequence") == 0)
         return add_pre_tokenizers(r, json_object_get(section, "pretokenizers"), depth);
     if (r->byte_level) /* its output is the byte alphabet, in which other rules would mean other characters */
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a pre-tokenizer '%.80s' behind ByteLevel", type);
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a pre-tokenizer '%.80s' behind ByteLevel",
+                        type);
     if (strcmp(type, "Split") == 0)
         return add_split(r, section);
     if (strcmp(type, "ByteLevel") == 0)

@@ -96,10 +96,9 @@ static span find_class(const split_step *step, const char *text, size_t n, size_
     return s;
 }
 
-/* \w+|[^\w\s]+ as the regex crate reads \w: with the two joiners. */
+/* \w+|[^\w\s]+ */
 static int word_kind(uint32_t c) {
-    unsigned class = unicode_class(c);
-    return class & UNI_WORD || c == 0x200C || c == 0x200D ? 1 : class & UNI_SPACE ? 0 : 2;
+    return unicode_is_word(c) ? 1 : unicode_class(c) & UNI_SPACE ? 0 : 2;
 }
 
 static span find_words(const char *text, size_t n, size_t from) {

@@ -201,7 +201,8 @@ static nib_status encode_damaged(encoding *e, const char *text, size_t n, nib_er
     for (size_t i = 0; i < n; i++) {
         int32_t id = t->unigram.byte_fallback ? t->unigram.byte_id[(unsigned char)text[i]] : -1;
         if (id < 0 && t->unigram.unk < 0)
-            return nib_fail(err, NIB_E_FAILED, "the text is no valid UTF-8, and the vocabulary has no unknown token");
+            return nib_fail(err, NIB_E_FAILED,
+                            "the text is no valid UTF-8, and the vocabulary has no unknown token");
         NIB_TRY(token_list_push(e->out, id >= 0 ? id : t->unigram.unk, err));
     }
     return NIB_OK;

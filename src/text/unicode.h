@@ -26,6 +26,10 @@ static inline unsigned unicode_class(uint32_t c) {
     return c < 128 ? unicode_class_ascii[c] : unicode_class_wide(c);
 }
 
+/* \w as Rust's regex crate reads it: with the two joiners. */
+static inline bool unicode_is_word(uint32_t c) {
+    return unicode_class(c) & UNI_WORD || c == 0x200C || c == 0x200D;
+}
 /* The i-th range of characters that are newer than the Unicode version of the libraries may be; its category,
  * -1 behind the last. */
 int unicode_new_range(size_t i, uint32_t *first, uint32_t *last);

@@ -42,7 +42,7 @@ nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
     size_t n = 0;
     if (!key)
         return nib_fail_nomem(err, (size_t)v->n * sizeof *key, "the vocabulary");
-    for (int32_t id = 0; id < v->n; id++) {
+    for (int32_t id = 0; id < v->n_model; id++) {
         sort_key k = {.id = id};
         k.text = vocab_text(v, id, &k.n_byte);
         if (!k.text || !k.n_byte || id == u->unk ||

@@ -24,7 +24,7 @@ nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err) {
     uint32_t n_slot = 16;
     while (n_slot < n + n / 3)
         n_slot *= 2;
-    v->n = (int32_t)n;
+    v->n = v->n_model = (int32_t)n;
     v->mask = n_slot - 1;
     v->cap_blob = text_bytes + 2 * (size_t)n;
     v->blob = mem_alloc(v->cap_blob);

@@ -25,6 +25,8 @@ typedef struct vocab {
     uint32_t *offset; /* [n] into blob; VOCAB_HOLE where no token has that id */
     uint8_t *flags;   /* [n] */
     int32_t n;
+    int32_t
+        n_model; /* ids from here on are added tokens that the model itself does not know; n where unknown */
     uint32_t *slot; /* [n_slot]: 10 bits of the hash, 22 bits of id + 1; 0 is free */
     uint32_t mask;
 } vocab;
@@ -37,8 +39,13 @@ void vocab_deinit(vocab *v);
  * hole, else NIB_E_MODEL. */
 nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_error *err);
 int32_t vocab_find(const vocab *v, const char *text, size_t n_byte); /* -1: none */
-const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte);  /* NULL: not there */
-int vocab_byte_value(const char *text, size_t n_byte);               /* "<0x41>" -> 65, else -1 */
+/* As vocab_find, among the model's own tokens. */
+static inline int32_t vocab_find_model(const vocab *v, const char *text, size_t n_byte) {
+    int32_t id = vocab_find(v, text, n_byte);
+    return id < v->n_model ? id : -1;
+}
+const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte); /* NULL: not there */
+int vocab_byte_value(const char *text, size_t n_byte);              /* "<0x41>" -> 65, else -1 */
 size_t vocab_heap_bytes(const vocab *v);
 
 #endif
