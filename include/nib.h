@@ -85,7 +85,7 @@ typedef struct nib_engine_options {
     int64_t n_ctx;            /* the longest context a session will ask for; 0: min(4096, the model's own).
                                  Charged when the engine decides what stays resident. */
     int64_t n_batch;          /* rows computed together in a prompt; 0: 512 */
-    int kv_type;              /* 0: f16; else a nib_kv_type */
+    int kv_type;              /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
     bool vocab_only;          /* tokenizer and metadata only: no weights are read */
     bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
     nib_progress_fn progress; /* NULL: none */

@@ -11,6 +11,7 @@
 enum {
     DEFAULT_CTX = 4096,
     DEFAULT_BATCH = 512,
+    SMALL_KV = 2 << 20,
     CELL_ROWS = 64,  /* rows that go through a block together: their registers stay in the second-level cache */
     HEAD_ROWS = 16   /* rows of logits kept for evaluation: 16 MiB with the largest vocabularies */
 };
@@ -80,8 +81,16 @@ static void settle_sizes(nib_engine *e) {
         o->n_ctx = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
+    int64_t most = model_hparams(e->m)->n_ctx_max;
+    if (most > 0 && o->n_ctx > most) {
+        log_line(&e->log, "the model has learned positions for %lld tokens: the context is that long", (long long)most);
+        o->n_ctx = most;
+    }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
-    e->kv_type = o->kv_type == NIB_KV_F32 ? TYPE_F32 : TYPE_F16;
+    /* Half precision saves nothing worth its rounding while the whole cache is small. */
+    uint64_t full;
+    bool small = kv_cache_bytes(e->m, TYPE_F32, o->n_ctx, &full, NULL) == NIB_OK && full <= SMALL_KV;
+    e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small) ? TYPE_F32 : TYPE_F16;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {

@@ -1,0 +1,24 @@
+/* expected.h - what another implementation computed: expected.safetensors beside a fixture. */
+#ifndef NIB_TESTS_EXPECTED_H
+#define NIB_TESTS_EXPECTED_H
+
+#include <stdint.h>
+
+typedef struct expected {
+    int32_t *input_ids; /* [n_input] */
+    int n_input;
+    float *logits; /* [n_input, n_vocab] */
+    int64_t n_vocab;
+    int32_t *greedy; /* [n_greedy]: what follows the first 16 of input_ids */
+    int n_greedy;
+    char *bytes;
+} expected;
+
+/* Fails the running test when the file is not as it should be. */
+void expected_load(const char *path, expected *out);
+void expected_free(expected *e);
+
+/* RMS of a - b over the standard deviation of b. */
+double relative_rms(const float *a, const float *b, int64_t n);
+
+#endif
