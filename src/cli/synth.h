@@ -1,0 +1,34 @@
+/* synth.h - models with random weights in the true shapes of known ones: the table of shapes. */
+#ifndef NIB_CLI_SYNTH_H
+#define NIB_CLI_SYNTH_H
+
+#include "cli/cli.h"
+
+typedef enum synth_family { SYNTH_LLAMA, SYNTH_QWEN2, SYNTH_PHI3, SYNTH_OPT } synth_family;
+typedef enum synth_part { SYNTH_EMBED, SYNTH_LAYER, SYNTH_HEAD, SYNTH_UNTIED } synth_part;
+
+typedef struct synth_shape {
+    const char *name;
+    synth_family family;
+    int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx;
+    float rope_theta; /* 0: learned positions */
+    float norm_eps;
+    bool tied; /* the head is the embedding */
+} synth_shape;
+
+extern const synth_shape synth_shapes[];
+extern const int synth_n_shape;
+const synth_shape *synth_find(const char *name); /* letter case ignored; NULL: unknown */
+
+typedef struct synth_tensor {
+    char name[64];
+    int64_t rows, cols;
+    bool vector; /* [cols] in f32 */
+    bool norm;   /* values around 1 */
+} synth_tensor;
+
+/* Every tensor in the order it is written; false from fn ends it, and is returned. */
+typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
+bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);
+
+#endif
