@@ -1,0 +1,84 @@
+/* template_lex.h - a chat template's source as tokens, with whitespace handled as transformers asks jinja2 to:
+ * trim_blocks and lstrip_blocks on, the source's last newline dropped. */
+#ifndef NIB_TEXT_TEMPLATE_LEX_H
+#define NIB_TEXT_TEMPLATE_LEX_H
+
+#include "text/template_ast.h"
+
+/* X(kind, how it is spelt) */
+#define TPL_TOKENS(X)                                                                                        \
+    X(END, "end of template")                                                                                \
+    X(DATA, "text")                                                                                          \
+    X(PRINT_BEGIN, "{{")                                                                                     \
+    X(PRINT_END, "}}")                                                                                       \
+    X(BLOCK_BEGIN, "{%")                                                                                     \
+    X(BLOCK_END, "%}")                                                                                       \
+    X(NAME, "name")                                                                                          \
+    X(STRING, "string")                                                                                      \
+    X(INT, "integer")                                                                                        \
+    X(FLOAT, "float")                                                                                        \
+    X(POW, "**")                                                                                             \
+    X(FLOORDIV, "//")                                                                                        \
+    X(EQ, "==")                                                                                              \
+    X(NE, "!=")                                                                                              \
+    X(GE, ">=")                                                                                              \
+    X(LE, "<=")                                                                                              \
+    X(ADD, "+")                                                                                              \
+    X(SUB, "-")                                                                                              \
+    X(MUL, "*")                                                                                              \
+    X(DIV, "/")                                                                                              \
+    X(MOD, "%")                                                                                              \
+    X(TILDE, "~")                                                                                            \
+    X(LPAREN, "(")                                                                                           \
+    X(RPAREN, ")")                                                                                           \
+    X(LBRACKET, "[")                                                                                         \
+    X(RBRACKET, "]")                                                                                         \
+    X(LBRACE, "{")                                                                                           \
+    X(RBRACE, "}")                                                                                           \
+    X(GT, ">")                                                                                               \
+    X(LT, "<")                                                                                               \
+    X(ASSIGN, "=")                                                                                           \
+    X(DOT, ".")                                                                                              \
+    X(COLON, ":")                                                                                            \
+    X(PIPE, "|")                                                                                             \
+    X(COMMA, ",")                                                                                            \
+    X(SEMICOLON, ";")                                                                                        \
+    X(IN, "in")                                                                                              \
+    X(NOT_IN, "not in")
+
+typedef enum tpl_token_kind {
+#define TPL_X(id, spelling) T_##id,
+    TPL_TOKENS(TPL_X)
+#undef TPL_X
+} tpl_token_kind;
+
+const char *tpl_token_name(int kind);
+
+typedef struct tpl_token {
+    tpl_token_kind kind;
+    int line;
+    tpl_str text; /* DATA, NAME, STRING (escapes resolved) */
+    int64_t i;
+    double f;
+} tpl_token;
+
+/* DESIGN: a pull lexer. In text it yields DATA up to the next tag and the tag's opening; inside a tag it yields one
+ * token a call. What a tag's end says about whitespace is applied at once, by moving past it. */
+typedef struct tpl_lexer {
+    arena *mem;
+    const char *src, *end, *p;
+    int line;
+    bool in_tag, in_print; /* in_print: {{ }} rather than {% %} */
+    char open[TPL_MAX_NEST]; /* brackets that are open inside the tag */
+    int n_open;
+    tpl_token ahead; /* the tag's opening, when the text before it was just yielded */
+    bool has_ahead;
+} tpl_lexer;
+
+nib_status tpl_lex_init(tpl_lexer *x, arena *mem, const char *source, size_t n, nib_error *err);
+nib_status tpl_lex_next(tpl_lexer *x, tpl_token *out, nib_error *err);
+
+/* Python's spelling of a float in the C locale, whatever the process's locale is. False: not one. */
+bool tpl_read_float(const char *s, size_t n, double *out);
+
+#endif
