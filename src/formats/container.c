@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/gguf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -25,10 +26,21 @@ static bool ends_with(const char *s, const char *end) {
     return n >= n_end && !strcmp(s + n - n_end, end);
 }
 
+/* A safetensors file has no magic: it is known by its name, or by the brace behind its header's length. */
+static nib_status is_safetensors(const container *c, bool *yes, nib_error *err) {
+    uint8_t head[9] = {0};
+    if (file_size(c->files[0]) >= sizeof head)
+        NIB_TRY(file_read_at(c->files[0], head, 0, sizeof head, err));
+    *yes = memcmp(head, GGUF_MAGIC, 4) && (head[8] == '{' || ends_with(c->path, ".safetensors"));
+    return NIB_OK;
+}
+
 static nib_status read_one_file(container *c, nib_error *err) {
     int index = 0;
+    bool safetensors = false;
     NIB_TRY(container_add_file(c, c->path, &index, err));
-    if (!ends_with(c->path, ".safetensors"))
+    NIB_TRY(is_safetensors(c, &safetensors, err));
+    if (!safetensors)
         return gguf_read(c, err);
     c->kind = CONTAINER_SAFETENSORS;
     return safetensors_read(c, index, err);
