@@ -1,0 +1,101 @@
+/* tinymodel.c - see tinymodel.h. */
+#include "support/tinymodel.h"
+
+#include "base/mem.h"
+#include "formats/gguf_write.h"
+#include "support/matrix.h"
+#include "support/tempdir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct tensor {
+    char name[48];
+    type_id type;
+    int64_t n, k; /* n 0: a vector */
+} tensor;
+
+enum { MOST_TENSORS = 256 };
+
+static int list_tensors(const tiny_shape *s, tensor *list) {
+    int64_t d = s->d_model, d_head = d / s->n_head, kv = s->n_kv_head * d_head;
+    int n = 0;
+    list[n++] = (tensor){"token_embd.weight", s->type, s->n_vocab, d};
+    for (int64_t l = 0; l < s->n_layer; l++) {
+        const struct {
+            const char *name;
+            int64_t n, k;
+        } rows[] = {{"attn_norm", 0, d}, {"attn_q", d, d},          {"attn_k", kv, d},
+                    {"attn_v", kv, d},   {"attn_output", d, d},     {"ffn_norm", 0, d},
+                    {"ffn_gate", s->d_ff, d}, {"ffn_up", s->d_ff, d}, {"ffn_down", d, s->d_ff}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            assert_true(n < MOST_TENSORS - 2);
+            tensor *t = &list[n++];
+            *t = (tensor){"", rows[i].n ? s->type : TYPE_F32, rows[i].n, rows[i].k};
+            snprintf(t->name, sizeof t->name, "blk.%d.%s.weight", (int)l, rows[i].name);
+        }
+    }
+    list[n++] = (tensor){"output_norm.weight", TYPE_F32, 0, d};
+    if (!s->tied)
+        list[n++] = (tensor){"output.weight", s->type, s->n_vocab, d};
+    return n;
+}
+
+static void set(gguf_writer *w, const char *key, int64_t value) {
+    assert_int_equal(gguf_writer_set_int(w, key, GGUF_U32, value, NULL), NIB_OK);
+}
+
+static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
+    uint64_t bytes = 0;
+    int64_t rows = t->n ? t->n : 1;
+    assert_true(type_row_bytes(t->type, t->k, &bytes));
+    float *row = mem_array((size_t)t->k, sizeof *row);
+    void *out = mem_alloc(bytes);
+    assert_non_null(row);
+    assert_non_null(out);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < t->k; i++)
+            row[i] = t->n ? random_float(seed) * 0.3f : 1 + random_float(seed) * 0.2f;
+        if (t->type == TYPE_F32)
+            memcpy(out, row, bytes);
+        else
+            type_get(t->type)->quantize(row, out, t->k);
+        assert_int_equal(gguf_writer_data(w, out, bytes, NULL), NIB_OK);
+    }
+    mem_free(row);
+    mem_free(out);
+}
+
+const char *tiny_model(const char *name, const tiny_shape *s) {
+    tensor list[MOST_TENSORS];
+    const char *path = temp_path(name);
+    uint64_t seed = 12345;
+    gguf_writer *w = NULL;
+    assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "llama", 5, NULL), NIB_OK);
+    set(w, "llama.block_count", s->n_layer);
+    set(w, "llama.context_length", s->n_ctx);
+    set(w, "llama.embedding_length", s->d_model);
+    set(w, "llama.feed_forward_length", s->d_ff);
+    set(w, "llama.attention.head_count", s->n_head);
+    set(w, "llama.attention.head_count_kv", s->n_kv_head);
+    set(w, "llama.rope.dimension_count", s->d_model / s->n_head);
+    set(w, "llama.vocab_size", s->n_vocab);
+    assert_int_equal(
+        gguf_writer_set_float(w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL), NIB_OK);
+    int n = list_tensors(s, list);
+    for (int i = 0; i < n; i++) {
+        const int64_t dims[2] = {list[i].n, list[i].k};
+        assert_int_equal(gguf_writer_tensor(w, list[i].name, list[i].type, list[i].n ? 2 : 1,
+                                            list[i].n ? dims : dims + 1, NULL),
+                         NIB_OK);
+    }
+    for (int i = 0; i < n; i++)
+        write_data(w, &list[i], &seed);
+    assert_int_equal(gguf_writer_commit(w, NULL), NIB_OK);
+    return path;
+}

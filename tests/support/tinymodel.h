@@ -1,0 +1,18 @@
+/* tinymodel.h - a llama checkpoint with random weights, in one number format, for tests of the engine. */
+#ifndef NIB_TESTS_TINYMODEL_H
+#define NIB_TESTS_TINYMODEL_H
+
+#include "quant/types.h"
+
+#include <stdint.h>
+
+typedef struct tiny_shape {
+    type_id type; /* of the matrices; must have a quantiser */
+    int64_t n_layer, d_model, d_ff, n_head, n_kv_head, n_vocab, n_ctx;
+    bool tied;
+} tiny_shape;
+
+/* Writes it into the test's temporary folder and returns its path; fails the test when it cannot. */
+const char *tiny_model(const char *name, const tiny_shape *shape);
+
+#endif

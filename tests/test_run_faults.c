@@ -1,0 +1,148 @@
+/* The n-th allocation and the n-th read of a whole life of an engine fail, for every n: open, prompt, a few tokens,
+ * close. Resident and streamed. And a file that is changed or cut short while its weights are being streamed. */
+#include "base/mem.h"
+#include "nib.h"
+#include "support/faults.h"
+#include "support/tinymodel.h"
+#include "tiers/ledger.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 64, false};
+static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 64, true};
+
+typedef struct life {
+    const char *path;
+    uint64_t ram;
+} life;
+
+static nib_status live(void *user, nib_error *err) {
+    const life *l = user;
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_result result = {0};
+    static const int32_t prompt[] = {1, 2, 3, 4, 5};
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.ram = l->ram;
+    o.stream = l->ram != NIB_AUTO;
+    nib_status status = nib_engine_open(l->path, &o, &e, err);
+    if (status == NIB_OK)
+        status = nib_session_open(e, NULL, &s, err);
+    if (status == NIB_OK) {
+        nib_generate_options g;
+        nib_generate_options_init(&g);
+        g.prompt = prompt;
+        g.n_prompt = 5;
+        g.n_predict = 2;
+        status = nib_generate(s, &g, &result, err);
+    }
+    nib_result_clear(&result);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return status;
+}
+
+static void every_allocation(void **state) {
+    (void)state;
+    life l = {tiny_model("small.gguf", &small), NIB_AUTO};
+    assert_true(fault_sweep(FAULT_ALLOC, 1, live, &l) > 20);
+}
+
+static void every_read(void **state) {
+    (void)state;
+    life l = {tiny_model("small.gguf", &small), NIB_AUTO};
+    assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 10);
+}
+
+/* A cap that keeps about half of the weights. */
+static uint64_t half_cap(const char *path) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_memory m;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    nib_engine_memory(e, &m);
+    nib_engine_close(e);
+    return ledger_rss_now() + 4 * MIB + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
+           m.owner[NIB_OWNER_WEIGHTS] / 2;
+}
+
+static void every_fault_while_streaming(void **state) {
+    (void)state;
+    life l = {tiny_model("large.gguf", &large), 0};
+    l.ram = half_cap(l.path);
+    fault_sweep(FAULT_ALLOC, 16, live, &l);
+    l.ram = half_cap(l.path);
+    fault_sweep(FAULT_READ, 16, live, &l);
+}
+
+static nib_engine *open_streamed(const char *path) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.ram = half_cap(path);
+    o.stream = true;
+    if (nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+/* What may be in flight when the file changes is read before or after; within a few passes it is noticed. */
+static nib_status run_until_noticed(nib_session *s, nib_error *err) {
+    int32_t tokens[4] = {1, 2, 3, 4};
+    nib_status status = NIB_OK;
+    for (int i = 0; i < 4 && status == NIB_OK; i++) {
+        tokens[0] = i;
+        status = nib_session_sync(s, tokens, 4, err);
+    }
+    return status;
+}
+
+static void a_changed_file_is_noticed(void **state) {
+    (void)state;
+    nib_error err = {0};
+    nib_session *s = NULL;
+    const char *path = tiny_model("large.gguf", &large);
+    nib_engine *e = open_streamed(path);
+    assert_int_equal(nib_session_open(e, NULL, &s, &err), NIB_OK);
+    assert_int_equal(run_until_noticed(s, &err), NIB_OK);
+    struct stat before;
+    assert_int_equal(stat(path, &before), 0);
+    struct timespec times[2] = {before.st_atim, {before.st_mtim.tv_sec - 5, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(run_until_noticed(s, &err), NIB_E_IO);
+    assert_non_null(strstr(err.message, "changed"));
+    /* the session is still usable once the file is as it was */
+    times[1] = before.st_mtim;
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(run_until_noticed(s, &err), NIB_OK);
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_true(run_until_noticed(s, &err) != NIB_OK);
+    assert_true(run_until_noticed(s, &err) != NIB_OK);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation),
+        cmocka_unit_test(every_read),
+        cmocka_unit_test(every_fault_while_streaming),
+        cmocka_unit_test(a_changed_file_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

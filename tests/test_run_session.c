@@ -1,0 +1,381 @@
+/* The engine's promises: the same bits however the work was cut, a prefix that is reused, cancellation, nothing
+ * allocated while decoding, and a budget that holds. */
+#include "base/mem.h"
+#include "nib.h"
+#include "support/tinymodel.h"
+#include "tiers/ledger.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 75, N_VOCAB = 1000, N_CTX = 128 };
+#define MIB (UINT64_C(1) << 20)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEASURED_MEMORY 0 /* the sanitizers' own memory is not the engine's */
+#else
+#define MEASURED_MEMORY 1
+#endif
+
+static const tiny_shape small = {TYPE_Q4_1, 3, 96, 160, 6, 2, N_VOCAB, N_CTX, true};
+static const tiny_shape small_f16 = {TYPE_F16, 2, 64, 144, 4, 4, N_VOCAB, N_CTX, false};
+static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, N_CTX, true};
+
+static void make_tokens(int32_t *tokens, int64_t n_vocab) {
+    for (int i = 0; i < N_TOKEN; i++)
+        tokens[i] = (int32_t)((i * 7919 + 13) % n_vocab);
+}
+
+static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, uint64_t ram) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    nib_engine_options_init(&o);
+    o.n_thread = n_thread;
+    o.n_batch = n_batch;
+    o.ram = ram;
+    o.stream = ram != NIB_AUTO;
+    if (nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+static nib_session *open_session(nib_engine *e) {
+    nib_session *s = NULL;
+    nib_error err = {0};
+    if (nib_session_open(e, NULL, &s, &err))
+        fail_msg("%s", err.message);
+    return s;
+}
+
+typedef struct rows {
+    float *data;
+    int64_t n_vocab, next;
+} rows;
+
+static void keep_row(void *user, int64_t position, const float *logits) {
+    rows *r = user;
+    if (position == r->next)
+        memcpy(r->data + position * r->n_vocab, logits, (size_t)r->n_vocab * sizeof *logits);
+    r->next = position == r->next ? position + 1 : INT64_MIN;
+}
+
+/* Logits of every position; caller frees. */
+static float *forward(nib_engine *e) {
+    int32_t tokens[N_TOKEN];
+    int64_t n_vocab = nib_engine_info(e)->n_vocab;
+    rows r = {malloc((size_t)(N_TOKEN * n_vocab) * sizeof(float)), n_vocab, 0};
+    nib_session *s = open_session(e);
+    nib_error err = {0};
+    make_tokens(tokens, n_vocab);
+    assert_non_null(r.data);
+    if (nib_session_forward(s, tokens, N_TOKEN, 0, keep_row, &r, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(r.next, N_TOKEN);
+    assert_memory_equal(nib_session_logits(s), r.data + (N_TOKEN - 1) * n_vocab,
+                        (size_t)n_vocab * sizeof(float));
+    nib_session_close(s);
+    return r.data;
+}
+
+static void same_bits_for_any_cut(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&small, &small_f16};
+    for (int m = 0; m < 2; m++) {
+        const char *path = tiny_model("small.gguf", shapes[m]);
+        float *want = NULL;
+        for (int threads = 1; threads <= 3; threads++) {
+            static const int64_t batches[] = {512, 7, 1};
+            for (int b = 0; b < 3; b++) {
+                nib_engine *e = open_engine(path, threads, batches[b], NIB_AUTO);
+                float *got = forward(e);
+                if (want)
+                    assert_memory_equal(got, want, (size_t)N_TOKEN * N_VOCAB * sizeof(float));
+                nib_engine_close(e);
+                if (want)
+                    free(got);
+                else
+                    want = got;
+            }
+        }
+        free(want);
+    }
+}
+
+/* A cap below what the model needs, and the same bits. */
+static void streamed_is_resident(void **state) {
+    (void)state;
+    const char *path = tiny_model("large.gguf", &large);
+    nib_memory whole, part;
+    nib_engine *e = open_engine(path, 2, 0, NIB_AUTO);
+    nib_engine_memory(e, &whole);
+    float *want = forward(e);
+    nib_engine_close(e);
+    uint64_t weights = whole.owner[NIB_OWNER_WEIGHTS];
+    assert_true(weights > 6 * MIB);
+    uint64_t cap = ledger_rss_now() + 3 * MIB + MIB + whole.tier[NIB_TIER_RAM].planned -
+                   whole.owner[NIB_OWNER_RUNTIME] - weights / 2;
+    for (int64_t batch = 9; batch < 600; batch += 503) {
+        e = open_engine(path, 2, batch, cap);
+        nib_engine_memory(e, &part);
+        float *got = forward(e);
+        assert_memory_equal(got, want, (size_t)N_TOKEN * 8192 * sizeof(float));
+        free(got);
+        nib_engine_close(e);
+        assert_true(part.owner[NIB_OWNER_WEIGHTS] < weights);
+        assert_true(part.owner[NIB_OWNER_STAGING] > 0);
+        assert_true(part.tier[NIB_TIER_RAM].peak <= cap);
+    }
+    free(want);
+}
+
+static void a_prefix_is_reused(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN], other[N_TOKEN];
+    float want[N_VOCAB];
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
+    nib_session *s = open_session(e);
+    make_tokens(tokens, N_VOCAB);
+    memcpy(other, tokens, sizeof other);
+    for (int i = 20; i < N_TOKEN; i++)
+        other[i] = 5;
+    assert_null(nib_session_logits(s));
+    assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
+    memcpy(want, nib_session_logits(s), sizeof want);
+    assert_int_equal(nib_session_sync(s, other, 60, NULL), NIB_OK);
+    assert_int_equal(nib_session_length(s), 60);
+    assert_true(memcmp(want, nib_session_logits(s), sizeof want) != 0);
+    assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
+    assert_memory_equal(want, nib_session_logits(s), sizeof want);
+    /* shorter, then token by token */
+    assert_int_equal(nib_session_sync(s, tokens, 3, NULL), NIB_OK);
+    for (size_t n = 4; n <= N_TOKEN; n++)
+        assert_int_equal(nib_session_sync(s, tokens, n, NULL), NIB_OK);
+    assert_memory_equal(want, nib_session_logits(s), sizeof want);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void wrong_use_changes_nothing(void **state) {
+    (void)state;
+    int32_t tokens[N_CTX + 1] = {0}, bad[2] = {1, N_VOCAB};
+    nib_error err;
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 1, 0, NIB_AUTO);
+    nib_session *s = open_session(e);
+    assert_int_equal(nib_session_sync(s, tokens, 4, &err), NIB_OK);
+    assert_int_equal(nib_session_sync(s, tokens, N_CTX + 1, &err), NIB_E_USAGE);
+    assert_int_equal(nib_session_sync(s, bad, 2, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "1000"));
+    assert_int_equal(nib_session_sync(s, tokens, 0, &err), NIB_E_USAGE);
+    assert_int_equal(nib_session_length(s), 4);
+    assert_non_null(nib_session_logits(s));
+    assert_int_equal(nib_session_sync(s, tokens, N_CTX, &err), NIB_OK);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static nib_generate_options greedy(const int32_t *prompt, size_t n, int64_t n_predict) {
+    nib_generate_options o;
+    nib_generate_options_init(&o);
+    o.prompt = prompt;
+    o.n_prompt = n;
+    o.n_predict = n_predict;
+    o.ignore_eos = true;
+    o.sampling.temperature = 0;
+    return o;
+}
+
+static void generates_what_the_logits_say(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    nib_result r;
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
+    nib_session *s = open_session(e), *plain = open_session(e);
+    make_tokens(tokens, N_VOCAB);
+    nib_generate_options o = greedy(tokens, 16, 20);
+    assert_int_equal(nib_generate(s, &o, &r, NULL), NIB_OK);
+    assert_int_equal(r.n_token, 20);
+    assert_int_equal(r.prompt_n, 16);
+    assert_int_equal(r.finish, NIB_FINISH_LENGTH);
+    assert_null(r.text);
+    for (size_t i = 0; i < r.n_token; i++) {
+        assert_int_equal(nib_session_sync(plain, tokens, 16 + i, NULL), NIB_OK);
+        const float *logits = nib_session_logits(plain);
+        int32_t best = 0;
+        for (int32_t id = 1; id < N_VOCAB; id++)
+            if (logits[id] > logits[best])
+                best = id;
+        assert_int_equal(r.tokens[i], best);
+        tokens[16 + i] = best;
+    }
+    nib_result_clear(&r);
+    /* the context ends the answer: the last token needs no place in it */
+    o.n_predict = -1;
+    assert_int_equal(nib_generate(s, &o, &r, NULL), NIB_OK);
+    assert_int_equal(r.n_token, N_CTX - 16 + 1);
+    assert_int_equal(r.prompt_n, 1);
+    nib_result_clear(&r);
+    nib_session_close(plain);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void decoding_allocates_nothing(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
+    nib_session *s = open_session(e);
+    make_tokens(tokens, N_VOCAB);
+    fault_arm(FAULT_ALLOC, INT64_MAX);
+    for (size_t n = 1; n <= N_TOKEN; n += n < 50 ? 1 : 5)
+        assert_int_equal(nib_session_sync(s, tokens, n, NULL), NIB_OK);
+    int64_t calls = fault_count(FAULT_ALLOC);
+    fault_arm(FAULT_ALLOC, 0);
+    assert_int_equal(calls, 0);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+typedef struct canceller {
+    nib_session *s;
+    atomic_bool stop;
+} canceller;
+
+static void *cancel_all_the_time(void *arg) {
+    canceller *c = arg;
+    while (!atomic_load(&c->stop))
+        nib_session_cancel(c->s);
+    return NULL;
+}
+
+static void cancelled_from_another_thread(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    float want[N_VOCAB];
+    pthread_t thread;
+    nib_error err = {0};
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 8, NIB_AUTO);
+    nib_session *s = open_session(e);
+    make_tokens(tokens, N_VOCAB);
+    assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
+    memcpy(want, nib_session_logits(s), sizeof want);
+    assert_int_equal(nib_session_sync(s, tokens, 1, NULL), NIB_OK);
+    canceller c = {s, false};
+    assert_int_equal(pthread_create(&thread, NULL, cancel_all_the_time, &c), 0);
+    nib_status status = NIB_OK;
+    for (int i = 0; i < 1000 && status == NIB_OK; i++) {
+        tokens[0] = i % 7;
+        status = nib_session_sync(s, tokens, N_TOKEN, &err);
+    }
+    atomic_store(&c.stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, NIB_E_CANCELLED);
+    assert_true(nib_session_length(s) < N_TOKEN);
+    make_tokens(tokens, N_VOCAB);
+    assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
+    assert_memory_equal(want, nib_session_logits(s), sizeof want);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+typedef struct runner {
+    nib_engine *e;
+    nib_status status;
+    int32_t tokens[24];
+    size_t n;
+} runner;
+
+static void *generate_some(void *arg) {
+    runner *r = arg;
+    int32_t prompt[10];
+    nib_session *s = NULL;
+    nib_result result = {0};
+    for (int i = 0; i < 10; i++)
+        prompt[i] = 3 * i + 1;
+    nib_generate_options o = greedy(prompt, 10, 24);
+    r->status = nib_session_open(r->e, NULL, &s, NULL);
+    if (r->status == NIB_OK)
+        r->status = nib_generate(s, &o, &result, NULL);
+    r->n = result.n_token;
+    if (r->n <= 24 && result.tokens)
+        memcpy(r->tokens, result.tokens, r->n * sizeof *result.tokens);
+    nib_result_clear(&result);
+    nib_session_close(s);
+    return NULL;
+}
+
+static void two_sessions_in_two_threads(void **state) {
+    (void)state;
+    pthread_t threads[2];
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
+    runner r[3] = {{.e = e}, {.e = e}, {.e = e}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, generate_some, &r[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    generate_some(&r[2]);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(r[i].status, NIB_OK);
+        assert_int_equal(r[i].n, 24);
+        assert_memory_equal(r[i].tokens, r[2].tokens, sizeof r[2].tokens);
+    }
+    nib_engine_close(e);
+}
+
+static void too_small_a_cap_is_refused_with_one_that_works(void **state) {
+    (void)state;
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    const char *path = tiny_model("large.gguf", &large);
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.ram = ledger_rss_now() + 6 * MIB;
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_NOFIT);
+    assert_null(e);
+    const char *at = strstr(err.message, "a cap of ");
+    assert_non_null(at);
+    double mib = strtod(at + strlen("a cap of "), NULL);
+    assert_true(mib > 6);
+    o.ram = (uint64_t)((mib + 0.6) * (double)MIB); /* the figure is rounded, and the test's own heap grew */
+    if (nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    nib_engine_close(e);
+}
+
+static void the_peak_is_the_systems(void **state) {
+    (void)state;
+    if (!MEASURED_MEMORY)
+        skip();
+    nib_memory m;
+    nib_engine *e = open_engine(tiny_model("large.gguf", &large), 2, 0, NIB_AUTO);
+    free(forward(e));
+    nib_engine_memory(e, &m);
+    nib_engine_close(e);
+    uint64_t peak = m.tier[NIB_TIER_RAM].peak;
+    uint64_t gap = peak > m.rss_peak ? peak - m.rss_peak : m.rss_peak - peak;
+    assert_true(gap < 4 * MIB);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_peak_is_the_systems),
+        cmocka_unit_test(same_bits_for_any_cut),
+        cmocka_unit_test(streamed_is_resident),
+        cmocka_unit_test(a_prefix_is_reused),
+        cmocka_unit_test(wrong_use_changes_nothing),
+        cmocka_unit_test(generates_what_the_logits_say),
+        cmocka_unit_test(decoding_allocates_nothing),
+        cmocka_unit_test(cancelled_from_another_thread),
+        cmocka_unit_test(two_sessions_in_two_threads),
+        cmocka_unit_test(too_small_a_cap_is_refused_with_one_that_works),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
