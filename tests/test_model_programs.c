@@ -1,5 +1,6 @@
-/* What the builder writes: the programs of the families' layers word by word, registers that are written before they
- * are read and as wide as they are read, pieces that cover every row of a fused tensor once, and costs that add up. */
+/* What the builder writes: the programs of the families' layers word by word, registers that are written
+ * before they are read and as wide as they are read, pieces that cover every row of a fused tensor once, and
+ * costs that add up. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/model.h"
@@ -55,14 +56,16 @@ static void the_programs(void **state) {
          "norm:ffn_norm linear:gate linear:up gate linear:down add"},
         {"arch/gemma3", 1,
          "norm:attn_norm linear:q linear:k linear:v norm:q_norm norm:k_norm rope rope attention linear:o "
-         "norm:attn_post_norm add norm:ffn_norm linear:gate linear:up gate linear:down norm:ffn_post_norm add"},
+         "norm:attn_post_norm add norm:ffn_norm linear:gate linear:up gate linear:down norm:ffn_post_norm "
+         "add"},
         {"arch/gemma2", -1, "norm:out_norm linear:head softcap"},
         {"arch/gptj", 1,
          "norm:attn_norm+bias linear:q linear:k linear:v rope rope attention linear:o add "
          "linear:up+bias act linear:down+bias add"},
         {"arch/gptj", -1, "norm:out_norm+bias linear:head+bias"},
         {"arch/gpt_neox", 1,
-         "norm:attn_norm+bias norm:ffn_norm+bias linear:q+bias linear:k+bias linear:v+bias rope rope attention "
+         "norm:attn_norm+bias norm:ffn_norm+bias linear:q+bias linear:k+bias linear:v+bias rope rope "
+         "attention "
          "linear:o+bias add linear:up+bias act linear:down+bias add"},
         {"arch/gpt2", 0, "embed:embed embed_pos:pos"},
         {"arch/gpt2", 1,
@@ -74,7 +77,8 @@ static void the_programs(void **state) {
          "linear:up+bias act linear:down+bias add norm:ffn_norm+bias"},
         {"arch-extra/opt-350m", -1, "linear:embed_out linear:head"},
         {"arch-extra/olmo2", 1,
-         "linear:q linear:k linear:v norm:q_norm norm:k_norm rope rope attention linear:o norm:attn_post_norm add "
+         "linear:q linear:k linear:v norm:q_norm norm:k_norm rope rope attention linear:o "
+         "norm:attn_post_norm add "
          "linear:gate linear:up gate linear:down norm:ffn_post_norm add"},
         {"arch-extra/mpt-clip", 1,
          "norm:attn_norm linear:q linear:k linear:v clamp clamp clamp attention linear:o add "
@@ -184,11 +188,13 @@ static void registers_and_pieces(void **state) {
     assert_true(n > 90);
 }
 
-/* The parts of a fused tensor: every row once. GPT-NeoX interleaves head by head, Phi-3 puts one after the other. */
+/* The parts of a fused tensor: every row once. GPT-NeoX interleaves head by head, Phi-3 puts one after the
+ * other. */
 static void fused_rows_are_used_once(void **state) {
     (void)state;
-    static const char *const paths[] = {"tests/data/arch/gpt_neox", "tests/data/arch/phi3", "tests/data/arch/falcon",
-                                        "tests/data/arch/gpt2", "tests/data/arch-extra/falcon-40b"};
+    static const char *const paths[] = {"tests/data/arch/gpt_neox", "tests/data/arch/phi3",
+                                        "tests/data/arch/falcon", "tests/data/arch/gpt2",
+                                        "tests/data/arch-extra/falcon-40b"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         model *m = open_model(paths[i]);
         const block *b = model_block(m, 1);
@@ -201,7 +207,8 @@ static void fused_rows_are_used_once(void **state) {
                 fused = b->weights[j].pieces[0].tensor;
         for (int j = 0; j < b->n_weight; j++)
             for (int p = 0; p < b->weights[j].n_piece; p++)
-                for (int64_t r = 0; b->weights[j].pieces[p].tensor == fused && r < b->weights[j].pieces[p].n_row; r++)
+                for (int64_t r = 0;
+                     b->weights[j].pieces[p].tensor == fused && r < b->weights[j].pieces[p].n_row; r++)
                     seen[b->weights[j].pieces[p].first_row + r]++;
         for (int64_t r = 0; r < n; r++)
             assert_int_equal(seen[r], 1);
