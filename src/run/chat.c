@@ -82,7 +82,7 @@ nib_status nib_chat_render(const nib_engine *e, const char *messages, const char
         status = parse("tools", tools, &t, err);
     if (status == NIB_OK) {
         json_t *variables =
-            json_pack("{s:O, s:O, s:o, s:o, s:b}", "messages", m, "tools", t, "bos_token",
+            json_pack("{s:O, s:O, s:n, s:o, s:o, s:b}", "messages", m, "tools", t, "documents", "bos_token",
                       piece_json(e, e->info.bos), "eos_token", piece_json(e, e->info.eos), "add_generation_prompt",
                       add_generation_prompt);
         status = variables ? render(e, source, n_byte, variables, text, err)
