@@ -84,8 +84,9 @@ static nib_status fitting_tokens(conversation *c, int32_t **tokens, size_t *n_to
     int64_t wanted = c->args->predict >= 0 ? c->args->predict : 256;
     int64_t room = c->n_ctx - NUM_MIN(wanted, c->n_ctx / 4);
     int dropped = 0;
+    nib_status status;
     for (;;) {
-        nib_status status = conversation_tokens(c, tokens, n_token, err);
+        status = conversation_tokens(c, tokens, n_token, err);
         if (status || (int64_t)*n_token <= room)
             break;
         if (!drop_oldest(c)) {
@@ -104,7 +105,7 @@ static nib_status fitting_tokens(conversation *c, int32_t **tokens, size_t *n_to
     if (dropped)
         cli_note(c->args, "[the context of %lld tokens is full: the oldest %d %s left out]", (long long)c->n_ctx,
                  dropped, dropped == 1 ? "turn is" : "turns are");
-    return err->status;
+    return status;
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {

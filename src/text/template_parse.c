@@ -422,7 +422,6 @@ static tpl_node *parse_body(tpl_parser *p, const char *ends, int opened) {
 nib_status tpl_parse(arena *mem, const char *source, size_t n, tpl_node **out, nib_error *err) {
     nib_error local;
     tpl_parser p = {.mem = mem, .err = err ? err : &local};
-    p.err->status = NIB_E_FAILED;
     NIB_TRY(tpl_lex_init(&p.lex, mem, source, n, err));
     *out = tpl_advance(&p) ? parse_body(&p, NULL, 1) : NULL;
     return *out ? NIB_OK : p.err->status;
