@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -345,6 +346,23 @@ static void test_faults(void **state) {
     assert_true(fault_sweep(FAULT_READ, 1, open_and_close, vocabulary) >= 2);
 }
 
+/* What is not a model, and a header that goes on and on in a file that has the bytes (a sparse one). */
+static void test_not_a_header(void **state) {
+    (void)state;
+    sample s;
+    container *c = NULL;
+    nib_error err = {0};
+    make_sample(&s);
+    refuse(&s, 0, "version https://git-lfs", 23, "Git LFS");
+    const uint64_t huge = 100u << 20;
+    memcpy(s.b.data + s.string_length, &huge, 8);
+    char path[512];
+    snprintf(path, sizeof path, "%s", temp_file("sparse.gguf", s.b.data, s.b.n));
+    assert_int_equal(truncate(path, 1 << 30), 0);
+    assert_int_equal(container_open(path, NULL, &c, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "more than a header may have"));
+}
+
 static void test_missing(void **state) {
     (void)state;
     container *c = NULL;
@@ -472,8 +490,8 @@ int main(void) {
         cmocka_unit_test(test_lying_keys),   cmocka_unit_test(test_lying_tensors),
         cmocka_unit_test(test_truncated),    cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_faults),       cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_vocabularies), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_split_lies),
+        cmocka_unit_test(test_not_a_header), cmocka_unit_test(test_vocabularies),
+        cmocka_unit_test(test_split),        cmocka_unit_test(test_split_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CONFIG_MOST = 8 << 20, INDEX_MOST = 32 << 20, TEMPLATE_MOST = 1 << 20 };
+enum { CONFIG_MOST = 4 << 20, INDEX_MOST = 16 << 20, TEMPLATE_MOST = 1 << 20 };
 
 /* Path of a member; *exists says whether it is there. */
 static nib_status member_path(const container *c, const char *name, char **path, bool *exists,

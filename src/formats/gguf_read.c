@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    HEADER_MOST = 256 << 20, /* the largest published vocabulary makes a header of about 16 MB */
+    HEADER_MOST = 64 << 20, /* the largest published vocabulary makes a header of about 16 MB */
     MIN_KEY_BYTES = 8 + 4 + 1,
     MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
 };
@@ -32,6 +32,9 @@ static nib_status read_magic(header *h, nib_error *err) {
     uint8_t magic[4];
     h->at.what = "the magic";
     NIB_TRY(cursor_take(&h->at, magic, sizeof magic, err));
+    if (!memcmp(magic, "vers", sizeof magic))
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected a GGUF file, found what looks like a Git LFS pointer to one");
     if (memcmp(magic, GGUF_MAGIC, sizeof magic))
         return nib_fail(err, NIB_E_MODEL,
                         "not a GGUF file: expected 'GGUF' at its start, found bytes %02x %02x %02x %02x",

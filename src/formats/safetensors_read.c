@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The largest published file header is a few MB; the cap bounds what parsing a hostile one costs. */
-enum { HEADER_MOST = 32 << 20 };
+enum { HEADER_MOST = 16 << 20 };
 
 static nib_status read_extent(const char *name, const json_t *entry, uint64_t *begin, uint64_t *end,
                               nib_error *err) {
@@ -83,6 +83,9 @@ static nib_status read_header(container *c, int file_index, file *f, nib_error *
         return nib_fail(err, NIB_E_MODEL, "expected a safetensors header, the file has %" PRIu64 " bytes",
                         file_size(f));
     NIB_TRY(file_read_at(f, &n, 0, sizeof n, err));
+    if (!memcmp(&n, "version ", sizeof n))
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected a safetensors file, found what looks like a Git LFS pointer to one");
     if (n > HEADER_MOST || n > file_size(f) - sizeof n)
         return nib_fail(err, NIB_E_MODEL, "says a header of %" PRIu64 " bytes, expected at most %" PRIu64, n,
                         NUM_MIN((uint64_t)HEADER_MOST, file_size(f) - sizeof n));
