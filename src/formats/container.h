@@ -91,6 +91,14 @@ bool container_meta_is_null(const container *c, const char *key);
  * earlier are void. Gives the memory back to the system. */
 void container_drop_vocab(container *c);
 
+/* A key for what is measured with this model: 128 bits over each tensor's name, type, shape and contents and
+ * over the configuration, whatever the path, the order in the file and the sharding. Of a tensor's contents
+ * the beginning, the middle and the end are read (CONTENT_SAMPLE bytes each, all of it when it is small), so
+ * it costs milliseconds; a change that keeps to the bytes between is not seen. The vocabulary,
+ * "tokenizer...", "generation." and "split." keys do not count. */
+enum { CONTENT_SAMPLE = 4096 };
+nib_status container_content_hash(const container *c, uint64_t out[2], nib_error *err);
+
 uint64_t container_heap_bytes(const container *c); /* for the ledger */
 
 #endif
