@@ -80,7 +80,8 @@ static nib_status read_id(const reading *r, const char *key, int32_t fallback, i
 }
 
 /* The ids and whether BOS and EOS are added, each unless the file says otherwise. */
-static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int32_t unk, bool add_bos, bool add_eos) {
+static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int32_t unk, bool add_bos,
+                                bool add_eos) {
     tokenizer *t = r->t;
     int32_t end;
     NIB_TRY(read_id(r, KEY("bos_token_id"), bos, &t->bos));
@@ -145,8 +146,8 @@ static bool listed(const char *name, const char *const *list, size_t n) {
 
 static nib_status read_bpe(const reading *r) {
     /* Vocabularies in which a piece that is a token is taken whole, and that begin a text with BOS. */
-    static const char *const whole[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
-                                        "pixtral", "midm-2.0", "lfm2",      "tekken"};
+    static const char *const whole[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3",      "falcon-h1",
+                                        "pixtral", "midm-2.0", "lfm2",      "jina-v5-nano", "tekken"};
     tokenizer *t = r->t;
     const char *pre = container_meta_str(r->c, KEY("pre"));
     bool known;

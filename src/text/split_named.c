@@ -28,7 +28,7 @@
 #define PUNCT_WORD "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
 #define DEEPSEEK3                                                                                            \
     PUNCT_WORD                                                                                               \
-        "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES_LAST
+    "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES_LAST
 #define DEEPSEEK_LETTERS                                                                                     \
     "\\s?[A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                      \
     "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}"           \
@@ -64,13 +64,13 @@ static const struct {
     {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 smaug-bpe smaug dbrx chatglm-bpe "
      "glm4",
      {LLAMA3}},
-    {"qwen2 deepseek-r1-qwen kormo stablelm2 hunyuan megrez grok-2", {QWEN2}},
+    {"qwen2 deepseek-r1-qwen kormo stablelm2 hunyuan megrez grok-2 laguna solar-open f2llmv2", {QWEN2}},
     {"qwen35", {QWEN35}},
-    {"smollm smolvlm starcoder refact command-r codeshell exaone minerva-7b", {"\\p{N}", GPT2}},
+    {"smollm smolvlm starcoder refact command-r codeshell exaone minerva-7b mellum2", {"\\p{N}", GPT2}},
     {"falcon", {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {"deepseek-llm", {"[\\r\\n]", DEEPSEEK_LETTERS, DEEPSEEK_PUNCT, "\\s+$", DEEPSEEK_HAN, "\\p{N}+"}},
     {"deepseek-coder", {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", DEEPSEEK_HAN, "\\p{N}"}},
-    {"deepseek-v3 hunyuan-dense", {"\\p{N}{1,3}", DEEPSEEK3_HAN, DEEPSEEK3}},
+    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", {"\\p{N}{1,3}", DEEPSEEK3_HAN, DEEPSEEK3}},
     {"bloom poro-chat gpt3-finnish", {BLOOM}},
     {"viking", {BLOOM, "\\p{N}"}},
     {"tekken", {TEKKEN}},
