@@ -110,8 +110,11 @@ void cli_log(void *user, const char *line) {
 bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     const cli_args *args = user;
     if (!args->quiet && isatty(STDERR_FILENO) && total) {
+        static int shown = -1; /* one line for each percent is enough for any eye and any log */
         int percent = (int)((double)done / (double)total * 100);
-        fprintf(stderr, "\r\033[K%s %3d %%", what, percent);
+        if (percent != shown || !progress_shown)
+            fprintf(stderr, "\r\033[K%s %3d %%", what, percent);
+        shown = percent;
         progress_shown = true;
         if (done >= total)
             end_progress();

@@ -74,6 +74,7 @@ static bool str_made(tpl_run *r, tpl_str s, tpl_value *out) {
 }
 
 bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out) {
+    data = data ? data : ""; /* nobody has to look out for NULL */
     return tpl_charge(r, n / 64) &&
            str_made(r, (tpl_str){.data = data, .n = n, .n_char = tpl_utf8_count(data, n)}, out);
 }
@@ -117,7 +118,8 @@ bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as, tpl_valu
     tpl_list *l = tpl_alloc(r, 1, sizeof *l);
     if (!l)
         return false;
-    l->v = v;
+    static const tpl_value nothing = {.type = TPL_NONE, .u = {.i = 0}};
+    l->v = v ? v : &nothing;
     l->n = n;
     *out = tpl_of_list(l, as);
     if (as == TPL_GEN) {
