@@ -44,7 +44,7 @@ foreign() { # foreign NM_ARGUMENT...
 }
 check "libnibble.a shows nib_ names only" test -z "$(foreign --extern-only --defined-only "$root/lib/libnibble.a")"
 check "libnibble.so shows nib_ names only" test -z "$(foreign --dynamic --defined-only "$root/lib/libnibble.so")"
-declared=$(tr '\n' ' ' <include/nib.h | grep -o 'NIB_API [^;(#]*(' | sed 's/.*\(nib_[a-z_]*\)($/\1/' | sort -u)
+declared=$(tr '\n' ' ' <include/nib.h | grep -o 'NIB_API [^;(#]*nib_[a-z_]*(' | sed 's/.*\(nib_[a-z_]*\)($/\1/' | sort -u)
 defined=$(nm --dynamic --defined-only "$root/lib/libnibble.so" | awk '{ print $NF }' | sort -u)
 check "every function of nib.h is there" test -n "$declared" -a "$declared" = "$defined"
 
