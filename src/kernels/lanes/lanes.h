@@ -28,11 +28,25 @@
 
 enum { LANES = 16 };
 
+/* LANES_PLAIN: lanes that are an array of 16 floats. Unrolled and inlined they make functions that a compiler
+ * needs minutes for; under a sanitizer so do the real ones. The order of operations is the same either way. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LANES_PLAIN
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LANES_PLAIN
+#endif
+#ifdef LANES_PLAIN
+#define LANES_UNROLL
+#define LANES_INLINE static inline
+#else
 #ifdef __clang__
 #define LANES_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define LANES_UNROLL _Pragma("GCC unroll 64")
 #endif
 #define LANES_INLINE static inline __attribute__((always_inline))
+#endif
 
 #endif

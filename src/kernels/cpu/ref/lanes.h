@@ -2,6 +2,7 @@
 #ifndef NIB_KERNELS_REF_LANES_H
 #define NIB_KERNELS_REF_LANES_H
 
+#define LANES_PLAIN
 #include "kernels/lanes/lanes.h"
 #include "quant/types.h"
 
