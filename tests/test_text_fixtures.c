@@ -2,6 +2,7 @@
  * the ids give the text again. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "support/vocabulary.h"
 #include "text/tokenizer.h"
 
 #include <setjmp.h>
@@ -25,8 +26,7 @@ static void open_fixture(fixture *f, const char *name) {
     char path[256];
     nib_error err = {0};
     logger silent = {0};
-    snprintf(path, sizeof path, "tests/data/tokenizer/%s.gguf", name);
-    assert_int_equal(container_open(path, &silent, &f->c, &err), NIB_OK);
+    assert_int_equal(container_open(vocabulary_path(name), &silent, &f->c, &err), NIB_OK);
     assert_int_equal(tokenizer_open(f->c, &silent, &f->t, &err), NIB_OK);
     container_drop_vocab(f->c); /* the tokenizer must not need it any more */
     snprintf(path, sizeof path, "tests/data/tokenizer/%s.gguf.inp", name);
