@@ -157,7 +157,7 @@ static nib_status read_array_head(const reading *r, uint32_t *elem, uint64_t *n,
     if (*n > cursor_left(r->at) / least)
         return nib_fail(err, NIB_E_MODEL,
                         "metadata key '%s' says an array of %" PRIu64 " elements, more than the %" PRIu64
-                        " bytes that follow can hold",
+                        " bytes that follow can hold (cut off?)",
                         r->key, *n, cursor_left(r->at));
     return NIB_OK;
 }
