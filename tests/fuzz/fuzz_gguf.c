@@ -6,14 +6,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static memfile memory;
-    static volatile uint64_t sum;
     container *c;
     nib_error err;
     if (container_open(memfile_set(&memory, data, size), NULL, &c, &err) != NIB_OK)
         return 0;
-    sum += walk_container(c);
+    walk_container(c);
     container_drop_vocab(c);
-    sum += walk_container(c);
+    walk_container(c);
     container_close(c);
     return 0;
 }

@@ -23,8 +23,8 @@ static inline uint64_t walk_value(const meta_value *v) {
     return sum;
 }
 
-/* Every key must be found as itself, every tensor must lie inside its file. Gives a sum that nobody needs. */
-static inline uint64_t walk_container(const container *c) {
+/* Every key must be found as itself, every tensor must lie inside its file. */
+static inline void walk_container(const container *c) {
     uint64_t sum = 0;
     for (size_t i = 0; i < container_n_meta(c); i++) {
         const char *key;
@@ -40,7 +40,7 @@ static inline uint64_t walk_container(const container *c) {
             abort();
         sum += t->bytes;
     }
-    return sum;
+    __asm__ volatile("" : : "r"(sum)); /* so that the compiler cannot leave the reading out */
 }
 
 #endif
