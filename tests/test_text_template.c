@@ -1,6 +1,6 @@
-/* Chat templates against Python's jinja2 (tests/data/templates, made by tools/make-template-data.py): published
- * template shapes with conversations, small templates for one rule each, and random ones. Then the limits, the
- * messages, and every allocation failing. NIBBLE_TEMPLATE_DATA names another folder of data. */
+/* Chat templates against Python's jinja2 (tests/data/templates, made by tools/make-template-data.py):
+ * published template shapes with conversations, small templates for one rule each, and random ones. Then the
+ * limits, the messages, and every allocation failing. NIBBLE_TEMPLATE_DATA names another folder of data. */
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -47,8 +47,10 @@ static bool check_case(const char *where, const json_t *source, const json_t *va
                          : status == NIB_E_MODEL && err.message[0];
     if (!same)
         fprintf(stderr, "%s: %s\n  wanted: %s%s\n  found:  %s\n", where, json_string_value(source),
-                expected ? expected : error ? "error " : "some error", error ? error : "",
-                status == NIB_OK ? text : err.message);
+                expected ? expected
+                : error  ? "error "
+                         : "some error",
+                error ? error : "", status == NIB_OK ? text : err.message);
     mem_free(text);
     return same;
 }
@@ -137,13 +139,16 @@ static void limits_stop_everything(void **state) {
         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"},
         {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deep"},
         {"{% set x = 'a' * 1000000000 %}", "memory"},
-        {"{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        {"{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% "
+         "endfor %}",
          "memory"},
         {"{% set s = 'a' * 1000000 %}{% for i in range(999) %}{{ s }}{% endfor %}", "output"},
-        {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+        {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x "
+         "}}",
          "deep"},
         {"{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}"
-         "{{ ns.x == ns.x }}", "deep"},
+         "{{ ns.x == ns.x }}",
+         "deep"},
         {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "deep"},
         {"{{ [0] * 9223372036854775807 }}", "memory"},
         {"{{ 'x'.center(9000000000000) }}", "output"},
@@ -160,7 +165,8 @@ static void limits_stop_everything(void **state) {
 
 static void deep_nesting_is_refused(void **state) {
     (void)state;
-    static const char *const openings[] = {"{{ (", "{{ [", "{% if 1 %}", "{{ not ", "{{ - ", "{{ 1 if 1 else ", "{{ a."};
+    static const char *const openings[] = {
+        "{{ (", "{{ [", "{% if 1 %}", "{{ not ", "{{ - ", "{{ 1 if 1 else ", "{{ a."};
     static const char *const repeats[] = {"(", "[", "{% if 1 %}", "not ", "- ", "1 if 1 else ", "a."};
     for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
         size_t n = strlen(openings[i]), m = strlen(repeats[i]), count = 10000;
@@ -180,8 +186,9 @@ static void deep_nesting_is_refused(void **state) {
 static void long_conversations_are_linear(void **state) {
     (void)state;
     /* 2,000 messages gathered in a namespace: quadratic copying would meet the memory limit */
-    const char *source = "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<' + m.role + '>' ~ "
-                         "m.content %}{% endfor %}{{ ns.t | length }}";
+    const char *source =
+        "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<' + m.role + '>' ~ "
+        "m.content %}{% endfor %}{{ ns.t | length }}";
     json_t *messages = json_array(), *v;
     char content[1001];
     memset(content, 'x', 1000);
@@ -200,7 +207,8 @@ static void long_conversations_are_linear(void **state) {
 
 static nib_status fault_step_render(void *user, nib_error *err) {
     json_t *data = user;
-    json_t *each = json_array_get(json_object_get(data, "cases"), 9), *source = json_object_get(data, "template");
+    json_t *each = json_array_get(json_object_get(data, "cases"), 9),
+           *source = json_object_get(data, "template");
     char *text;
     nib_status status = render(json_string_value(source), json_string_length(source),
                                json_object_get(each, "variables"), 0, &text, err);
@@ -227,8 +235,8 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(renders_as_jinja2_does),       cmocka_unit_test(messages_name_construct_and_line),
-        cmocka_unit_test(limits_stop_everything),       cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(renders_as_jinja2_does),        cmocka_unit_test(messages_name_construct_and_line),
+        cmocka_unit_test(limits_stop_everything),        cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(long_conversations_are_linear), cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* cmd_chat.c - nibble chat: a conversation, in the terminal or line by line from a pipe.
  * Each turn renders the whole conversation with the model's own template and hands it to the session, which
- * computes only what it does not hold yet. When the context is full, the oldest turns are left out, and said so. */
+ * computes only what it does not hold yet. When the context is full, the oldest turns are left out, and said
+ * so. */
 #include "cli/cli.h"
 
 #include "base/num.h"
@@ -23,12 +24,11 @@ typedef struct conversation {
     bool answer_lost; /* no memory to keep it */
 } conversation;
 
-static const char help_text[] =
-    "/help            this list\n"
-    "/system [TEXT]   set the system message (none: remove it) and begin again\n"
-    "/reset           forget the conversation, keep the system message\n"
-    "/exit            leave (as Ctrl-D)\n"
-    "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.\n";
+static const char help_text[] = "/help            this list\n"
+                                "/system [TEXT]   set the system message (none: remove it) and begin again\n"
+                                "/reset           forget the conversation, keep the system message\n"
+                                "/exit            leave (as Ctrl-D)\n"
+                                "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.\n";
 
 static bool is_system(const json_t *message) {
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -64,7 +64,8 @@ static nib_status conversation_tokens(conversation *c, int32_t **tokens, size_t 
     free(json);
     if (status)
         return status;
-    status = nib_tokenize(c->engine, text, strlen(text), NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, tokens, n_token, err);
+    status = nib_tokenize(c->engine, text, strlen(text), NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, tokens,
+                          n_token, err);
     nib_free(text);
     return status;
 }
@@ -103,8 +104,8 @@ static nib_status fitting_tokens(conversation *c, int32_t **tokens, size_t *n_to
         dropped++;
     }
     if (dropped)
-        cli_note(c->args, "[the context of %lld tokens is full: the oldest %d %s left out]", (long long)c->n_ctx,
-                 dropped, dropped == 1 ? "turn is" : "turns are");
+        cli_note(c->args, "[the context of %lld tokens is full: the oldest %d %s left out]",
+                 (long long)c->n_ctx, dropped, dropped == 1 ? "turn is" : "turns are");
     return status;
 }
 
@@ -137,7 +138,8 @@ static nib_status generate(conversation *c, const int32_t *tokens, size_t n_toke
     nib_generate_options_init(&options);
     options.prompt = tokens;
     options.n_prompt = n_token;
-    options.n_predict = NUM_MIN(c->args->predict < 0 ? c->n_ctx : c->args->predict, c->n_ctx - (int64_t)n_token);
+    options.n_predict =
+        NUM_MIN(c->args->predict < 0 ? c->n_ctx : c->args->predict, c->n_ctx - (int64_t)n_token);
     options.ignore_eos = c->args->ignore_eos;
     options.stop = c->args->stop.data;
     options.n_stop = c->args->stop.n;
@@ -155,13 +157,13 @@ static nib_status generate(conversation *c, const int32_t *tokens, size_t n_toke
 
 static void say_timings(const conversation *c, size_t n_token, const nib_result *r) {
     if (c->args->verbose)
-        cli_note(c->args, "[%zu tokens before, %lld of them computed in %.2f s; %lld generated, %.1f tok/s]", n_token,
-                 (long long)r->prompt_n, r->prompt_s, (long long)r->predicted_n,
+        cli_note(c->args, "[%zu tokens before, %lld of them computed in %.2f s; %lld generated, %.1f tok/s]",
+                 n_token, (long long)r->prompt_n, r->prompt_s, (long long)r->predicted_n,
                  r->predicted_s > 0 ? (double)r->predicted_n / r->predicted_s : 0);
 }
 
-/* One question and its answer. What the model or its template refuses is taken back and said; only what ends the
- * program (output gone, memory) returns an exit code. */
+/* One question and its answer. What the model or its template refuses is taken back and said; only what ends
+ * the program (output gone, memory) returns an exit code. */
 static int turn(conversation *c, const char *text, size_t n_byte) {
     nib_error err = {NIB_OK, ""};
     nib_result result = {0};
@@ -321,11 +323,12 @@ static int hold(conversation *c) {
     if (c->args->system)
         set_system(c, c->args->system);
     if (c->terminal)
-        cli_note(c->args, "%s, %lld tokens of context. /help lists the commands.", info->name, (long long)c->n_ctx);
+        cli_note(c->args, "%s, %lld tokens of context. /help lists the commands.", info->name,
+                 (long long)c->n_ctx);
     code = converse(c);
     if (!code && c->args->json)
-        code = cli_write_json(json_pack("{s:O, s:o}", "messages", c->messages, "memory", cli_memory_json(c->engine)),
-                              c->args);
+        code = cli_write_json(
+            json_pack("{s:O, s:o}", "messages", c->messages, "memory", cli_memory_json(c->engine)), c->args);
     if (c->args->verbose && !c->args->json)
         cli_print_memory(c->engine, stderr);
     nib_session_close(c->session);
@@ -352,13 +355,14 @@ const cli_command cmd_chat = {
     .name = "chat",
     .usage = "MODEL [options]",
     .summary = "hold a conversation with a model",
-    .details =
-        "The model's own chat template is used. In a terminal, /help lists the commands; Ctrl-C stops an answer,\n"
-        "Ctrl-D leaves. Without a terminal each line of stdin is a message. With --json the whole conversation\n"
-        "is printed at the end.\n\n"
-        "  nibble chat smollm2\n"
-        "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
-        "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",
+    .details = "The model's own chat template is used. In a terminal, /help lists the commands; Ctrl-C stops "
+               "an answer,\n"
+               "Ctrl-D leaves. Without a terminal each line of stdin is a message. With --json the whole "
+               "conversation\n"
+               "is printed at the end.\n\n"
+               "  nibble chat smollm2\n"
+               "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
+               "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_SAMPLING | CLI_CHAT,
     .run = chat,
 };

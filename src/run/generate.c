@@ -112,7 +112,8 @@ static nib_status accept(generation *g, int32_t token, nib_error *err) {
         g->done = true;
         g->result->finish = NIB_FINISH_STOP;
     }
-    if (!g->s->engine->tokenizer)
+    /* Embeddings are often padded beyond the vocabulary: such a token is an id without text. */
+    if (!g->s->engine->tokenizer || token >= tokenizer_n_vocab(g->s->engine->tokenizer))
         return NIB_OK;
     NIB_TRY(tokenizer_decode(g->s->engine->tokenizer, &g->decode, token, false, &g->text, err));
     look_at_text(g);

@@ -1,5 +1,5 @@
-/* template.c - see template.h. A template is an arena with its tree; a render is an arena of its own, so that one
- * template may be rendered by several threads, and everything a render made goes at once. */
+/* template.c - see template.h. A template is an arena with its tree; a render is an arena of its own, so that
+ * one template may be rendered by several threads, and everything a render made goes at once. */
 #include "text/template.h"
 
 #include "base/mem.h"
@@ -67,7 +67,7 @@ nib_status tpl_render_limited(const template *t, const json_t *variables, int64_
     return NIB_OK;
 }
 
-nib_status template_render(const template *t, const json_t *variables, int64_t now, char **text, size_t *n_byte,
-                           nib_error *err) {
+nib_status template_render(const template *t, const json_t *variables, int64_t now, char **text,
+                           size_t *n_byte, nib_error *err) {
     return tpl_render_limited(t, variables, now, TPL_LIMITS, text, n_byte, err);
 }

@@ -65,9 +65,10 @@ typedef struct tpl_node {
 } tpl_node;
 
 #define TPL_MAX_SOURCE (512u << 10)
-#define TPL_MAX_NEST 150 /* of blocks and brackets while parsing */
+#define TPL_MAX_NEST   150 /* of blocks and brackets while parsing */
 
-/* Source (newlines as they come) -> N_BODY in the arena `mem`. NIB_E_MODEL names the construct and the line. */
+/* Source (newlines as they come) -> N_BODY in the arena `mem`. NIB_E_MODEL names the construct and the line.
+ */
 nib_status tpl_parse(arena *mem, const char *source, size_t n, tpl_node **out, nib_error *err);
 
 #endif

@@ -37,7 +37,8 @@ static bool eval_dict(tpl_run *r, const tpl_node *n, tpl_value *out) {
         return false;
     for (int i = 0; i < n->n_kid; i += 2) {
         tpl_value key, val;
-        if (!tpl_eval(r, n->kid[i], &key) || !tpl_eval(r, n->kid[i + 1], &val) || !tpl_dict_set(r, d, &key, &val))
+        if (!tpl_eval(r, n->kid[i], &key) || !tpl_eval(r, n->kid[i + 1], &val) ||
+            !tpl_dict_set(r, d, &key, &val))
             return false;
     }
     *out = (tpl_value){.type = TPL_DICT, .u = {.dict = d}};
@@ -157,8 +158,9 @@ static bool eval_args(tpl_run *r, const tpl_node *n, tpl_args *args) {
         tpl_value v, name = tpl_of_str(&arg->name);
         if (!tpl_eval(r, arg->a, &v))
             return false;
-        bool ok = arg->op ? spread_arg(r, arg, &v, &pos, args)
-                          : arg->name.n ? add_named(r, args, &name, &v) : tpl_push(&pos, v);
+        bool ok = arg->op       ? spread_arg(r, arg, &v, &pos, args)
+                  : arg->name.n ? add_named(r, args, &name, &v)
+                                : tpl_push(&pos, v);
         if (!ok)
             return false;
     }
@@ -308,7 +310,8 @@ static int param_count(const char *params) {
     return n;
 }
 
-bool tpl_call_row(tpl_run *r, const tpl_func *f, const tpl_value *self, const tpl_args *args, tpl_value *out) {
+bool tpl_call_row(tpl_run *r, const tpl_func *f, const tpl_value *self, const tpl_args *args,
+                  tpl_value *out) {
     tpl_call c = {.args = args};
     if (f->params[0] == '*')
         return f->fn(r, self, &c, out);

@@ -130,8 +130,8 @@ static bool passes(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_va
     return ok;
 }
 
-/* With `loop` in its body the loop's length must be known, so its filter runs before the first round; without, it
- * runs item by item and sees what earlier rounds have set. */
+/* With `loop` in its body the loop's length must be known, so its filter runs before the first round;
+ * without, it runs item by item and sees what earlier rounds have set. */
 static bool filter_all(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_list **items) {
     tpl_items kept = {.r = r};
     tpl_value list;
@@ -146,7 +146,8 @@ static bool filter_all(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tp
     return true;
 }
 
-static tpl_flow one_round(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_value *item, tpl_loop *loop) {
+static tpl_flow one_round(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_value *item,
+                          tpl_loop *loop) {
     static const tpl_str loop_name = {.data = "loop", .n = 4, .n_char = 4};
     tpl_value loop_value = {.type = TPL_LOOP, .u = {.loop = loop}};
     tpl_scope *outer = r->scope;
@@ -158,7 +159,8 @@ static tpl_flow one_round(tpl_run *r, const tpl_node *n, tpl_scope *scope, const
     return flow;
 }
 
-static tpl_flow run_rounds(tpl_run *r, const tpl_node *n, const tpl_list *items, tpl_scope *scope, bool *any) {
+static tpl_flow run_rounds(tpl_run *r, const tpl_node *n, const tpl_list *items, tpl_scope *scope,
+                           bool *any) {
     tpl_loop *loop = tpl_alloc(r, 1, sizeof *loop);
     if (!loop)
         return TPL_FAILED;
@@ -311,7 +313,8 @@ tpl_flow tpl_exec(tpl_run *r, const tpl_node *n) {
 }
 
 /* Takes the argument `name` out of what was given by name. */
-static bool take_named(tpl_run *r, tpl_dict *named, bool *used, const tpl_str *name, tpl_value *out, bool *hit) {
+static bool take_named(tpl_run *r, tpl_dict *named, bool *used, const tpl_str *name, tpl_value *out,
+                       bool *hit) {
     tpl_value *val = NULL;
     if (named && !tpl_dict_get_str(r, named, name, &val))
         return false;
@@ -351,8 +354,8 @@ static bool bind_extra(tpl_run *r, const tpl_node *n, tpl_scope *s, const tpl_ar
         if (used[i])
             continue;
         if (!(n->op & TPL_READS_KWARGS))
-            return tpl_fail(r, "macro '%.*s' has no argument '%.*s'", (int)n->name.n, n->name.n ? n->name.data : "",
-                            (int)(name->n > 60 ? 60 : name->n), name->data);
+            return tpl_fail(r, "macro '%.*s' has no argument '%.*s'", (int)n->name.n,
+                            n->name.n ? n->name.data : "", (int)(name->n > 60 ? 60 : name->n), name->data);
         if (!tpl_dict_set(r, rest, &args->named->key[i], &args->named->val[i]))
             return false;
     }

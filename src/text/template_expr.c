@@ -1,5 +1,6 @@
-/* template_expr.c - the parser's expressions, with jinja2's precedence (not Python's: unary minus binds closer than
- * power, `~` lies between + and *). Binary operators are parsed by one routine over a table of levels. */
+/* template_expr.c - the parser's expressions, with jinja2's precedence (not Python's: unary minus binds
+ * closer than power, `~` lies between + and *). Binary operators are parsed by one routine over a table of
+ * levels. */
 #include "text/template_parse.h"
 
 #include "base/num.h"
@@ -317,7 +318,8 @@ tpl_node *tpl_parse_filters(tpl_parser *p, tpl_node *inner, bool first) {
 /* A test may take one argument without brackets: `x is divisibleby 3`. */
 static bool parse_bare_arg(tpl_parser *p, tpl_node *n) {
     tpl_token_kind k = p->tok.kind;
-    bool starts = k == T_NAME || k == T_STRING || k == T_INT || k == T_FLOAT || k == T_LBRACKET || k == T_LBRACE;
+    bool starts =
+        k == T_NAME || k == T_STRING || k == T_INT || k == T_FLOAT || k == T_LBRACKET || k == T_LBRACE;
     if (!starts || tpl_is_word(p, "else") || tpl_is_word(p, "or") || tpl_is_word(p, "and"))
         return true;
     if (tpl_is_word(p, "is"))
@@ -435,7 +437,8 @@ static tpl_node *parse_strings(tpl_parser *p, int line) {
         }
         memcpy(joined, all.data, all.n);
         memcpy(joined + all.n, p->tok.text.data, p->tok.text.n);
-        all = (tpl_str){.data = joined, .n = all.n + p->tok.text.n, .n_char = all.n_char + p->tok.text.n_char};
+        all =
+            (tpl_str){.data = joined, .n = all.n + p->tok.text.n, .n_char = all.n_char + p->tok.text.n_char};
         if (!tpl_advance(p))
             return NULL;
     }

@@ -100,13 +100,9 @@ static bool f_batch(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
 }
 
 const tpl_func tpl_list_filters[] = {
-    {"length", "", 0, f_length},
-    {"count", "", 0, f_length},
-    {"list", "", 0, f_list},
-    {"first", "", 0, f_first},
-    {"last", "", 0, f_last},
-    {"reverse", "", 0, f_reverse},
-    {"items", "", 0, f_items},
-    {"batch", "linecount,fill_with", 1, f_batch},
+    {"length", "", 0, f_length}, {"count", "", 0, f_length},
+    {"list", "", 0, f_list},     {"first", "", 0, f_first},
+    {"last", "", 0, f_last},     {"reverse", "", 0, f_reverse},
+    {"items", "", 0, f_items},   {"batch", "linecount,fill_with", 1, f_batch},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,5 @@
-/* template_filter_pick.c - filters that look into the items: map, select, sort, unique, join, sum, min, max. */
+/* template_filter_pick.c - filters that look into the items: map, select, sort, unique, join, sum, min, max.
+ */
 #include "text/template_run.h"
 
 #include "text/template_lex.h"
@@ -91,7 +92,8 @@ static bool f_map(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
 }
 
 /* select, reject, selectattr, rejectattr: one loop. */
-static bool pick(tpl_run *r, const tpl_value *self, tpl_call *c, bool keep, bool by_attribute, tpl_value *out) {
+static bool pick(tpl_run *r, const tpl_value *self, tpl_call *c, bool keep, bool by_attribute,
+                 tpl_value *out) {
     const tpl_list *l;
     tpl_items kept = {.r = r};
     size_t skip = by_attribute;
@@ -133,7 +135,8 @@ static bool f_rejectattr(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
 }
 
 /* Stable merge sort of indices by their keys; `reverse` turns the order, not the stability, as in Python. */
-static bool merge_sort(tpl_run *r, const tpl_value *keys, size_t *order, size_t *spare, size_t n, bool reverse) {
+static bool merge_sort(tpl_run *r, const tpl_value *keys, size_t *order, size_t *spare, size_t n,
+                       bool reverse) {
     if (n < 2)
         return true;
     size_t half = n / 2, i = 0, j = half;
@@ -189,7 +192,8 @@ static bool f_dictsort(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
     if (by && !tpl_str_is(by, "key") && !tpl_str_is(by, "value"))
         return tpl_fail(r, "dictsort: by 'key' or by 'value'");
     tpl_value index = tpl_int(by && tpl_str_is(by, "value"));
-    return keys_of(r, view.u.list, &index, flag(c, 0), &keys) && sorted(r, view.u.list, keys, flag(c, 2), out);
+    return keys_of(r, view.u.list, &index, flag(c, 0), &keys) &&
+           sorted(r, view.u.list, keys, flag(c, 2), out);
 }
 
 static bool f_unique(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {

@@ -78,7 +78,8 @@ static bool parse_int(const tpl_str *s, int base, int64_t *out) {
     bool negative = p < end && *p == '-';
     p += p < end && (*p == '-' || *p == '+');
     if (end - p > 2 && p[0] == '0' &&
-        ((base == 16 && (p[1] | 32) == 'x') || (base == 8 && (p[1] | 32) == 'o') || (base == 2 && (p[1] | 32) == 'b')))
+        ((base == 16 && (p[1] | 32) == 'x') || (base == 8 && (p[1] | 32) == 'o') ||
+         (base == 2 && (p[1] | 32) == 'b')))
         p += 2;
     int64_t value = 0;
     if (p >= end || end[-1] == '_' || *p == '_')
@@ -132,7 +133,8 @@ static bool f_int(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
     } else if (self->type == TPL_FLOAT) {
         ok = float_to_int(self->u.f, &value);
     } else if (self->type == TPL_STR) {
-        ok = parse_int(self->u.s, (int)base, &value) || (parse_float(self->u.s, &f) && float_to_int(f, &value));
+        ok = parse_int(self->u.s, (int)base, &value) ||
+             (parse_float(self->u.s, &f) && float_to_int(f, &value));
     }
     *out = ok ? tpl_int(value) : c->given[0] ? c->arg[0] : tpl_int(0);
     return true;
@@ -202,7 +204,8 @@ static bool f_round(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
         double scale = pow(10, (double)digits), scaled = tpl_as_float(self) * scale;
         *out = tpl_float((ceiling ? ceil(scaled) : floor(scaled)) / scale);
     } else if (tpl_is_whole(self)) {
-        *out = tpl_int(digits < 0 ? (int64_t)round_to((double)tpl_as_int(self), (int)digits) : tpl_as_int(self));
+        *out =
+            tpl_int(digits < 0 ? (int64_t)round_to((double)tpl_as_int(self), (int)digits) : tpl_as_int(self));
     } else {
         *out = tpl_float(round_to(self->u.f, (int)digits));
     }
@@ -302,7 +305,7 @@ const tpl_func tpl_text_filters[] = {
 #define TEXT_X(name, expression) {#name, "", 0, f_##name},
     TEXT_FILTERS(TEXT_X)
 #undef TEXT_X
-    {"e", "", 0, f_escape},
+        {"e", "", 0, f_escape},
     {"forceescape", "", 0, f_escape},
     {"trim", "chars", 0, f_trim},
     {"replace", "old,new,count", 2, f_replace},

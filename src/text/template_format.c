@@ -1,5 +1,6 @@
-/* template_format.c - Python's two ways of putting values into text: "%s %d" % values, and "{} {x:>5}".format(). Both
- * come down to one field: fill, alignment, sign, width, precision and a conversion letter. */
+/* template_format.c - Python's two ways of putting values into text: "%s %d" % values, and "{}
+ * {x:>5}".format(). Both come down to one field: fill, alignment, sign, width, precision and a conversion
+ * letter. */
 #include "text/template_run.h"
 
 #include <inttypes.h>
@@ -19,7 +20,8 @@ typedef struct field {
 static const tpl_str blank = {.data = " ", .n = 1, .n_char = 1}, zero = {.data = "0", .n = 1, .n_char = 1};
 
 /* sign and body of a number, or a text (n_sign 0), padded to the field's width. */
-static void put_padded(tpl_builder *b, const field *f, const char *text, size_t n, size_t n_sign, bool number) {
+static void put_padded(tpl_builder *b, const field *f, const char *text, size_t n, size_t n_sign,
+                       bool number) {
     int64_t room = f->width - (int64_t)tpl_utf8_count(text, n);
     char align = f->align ? f->align : number ? '>' : '<';
     int64_t left = room <= 0 || align == '<' ? 0 : align == '^' ? room / 2 : room;
@@ -105,7 +107,8 @@ static bool put_double(tpl_builder *b, const field *f, double value) {
         n += digits.n;
     } else {
         format[3] = f->type == '%' ? 'f' : f->type ? f->type : 'g';
-        n += (size_t)snprintf(text + n, sizeof text - n, format, precision, f->type == '%' ? value * 100 : value);
+        n += (size_t)snprintf(text + n, sizeof text - n, format, precision,
+                              f->type == '%' ? value * 100 : value);
         plain_point(text);
         if (f->type == '%')
             text[n++] = '%';
@@ -148,7 +151,8 @@ static bool named_arg(percent *p, const char **at, const char *end, tpl_value *o
         return tpl_fail(p->r, "a format's name is not closed");
     if (p->args->type != TPL_DICT)
         return tpl_fail(p->r, "a format with names needs a dict");
-    if (!tpl_str_ref(p->r, *at, (size_t)(close - *at), &key) || !tpl_dict_get(p->r, p->args->u.dict, &key, &val))
+    if (!tpl_str_ref(p->r, *at, (size_t)(close - *at), &key) ||
+        !tpl_dict_get(p->r, p->args->u.dict, &key, &val))
         return false;
     if (!val)
         return tpl_fail(p->r, "the format's name is not there");
@@ -209,7 +213,8 @@ static bool percent_value(tpl_run *r, tpl_builder *b, field *f, char letter, con
     case 'X':
     case 'o':
         if (!tpl_is_number(v) || (v->type == TPL_FLOAT && (letter == 'x' || letter == 'X' || letter == 'o')))
-            return tpl_need_defined(r, v) && tpl_fail(r, "%%%c needs a number, found '%s'", letter, tpl_type_name(v->type));
+            return tpl_need_defined(r, v) &&
+                   tpl_fail(r, "%%%c needs a number, found '%s'", letter, tpl_type_name(v->type));
         as_float = tpl_as_float(v);
         if (v->type == TPL_FLOAT && !(fabs(as_float) < 9.2e18))
             return tpl_fail(r, "an integer does not fit 64 bits");
@@ -223,7 +228,8 @@ static bool percent_value(tpl_run *r, tpl_builder *b, field *f, char letter, con
     case 'g':
     case 'G':
         if (!tpl_is_number(v))
-            return tpl_need_defined(r, v) && tpl_fail(r, "%%%c needs a number, found '%s'", letter, tpl_type_name(v->type));
+            return tpl_need_defined(r, v) &&
+                   tpl_fail(r, "%%%c needs a number, found '%s'", letter, tpl_type_name(v->type));
         f->type = letter;
         return put_double(b, f, tpl_as_float(v));
     default: return tpl_fail(r, "the format '%%%c' is not known", letter);
@@ -294,7 +300,8 @@ bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args, tpl_v
     }
     size_t n = args->type == TPL_TUPLE ? args->u.list->n : 1;
     /* what can be indexed by name might have been a dict, for Python: then nothing need be used */
-    bool mapping = args->type != TPL_TUPLE && args->type != TPL_STR && !tpl_is_number(args) && args->type != TPL_NONE;
+    bool mapping =
+        args->type != TPL_TUPLE && args->type != TPL_STR && !tpl_is_number(args) && args->type != TPL_NONE;
     if (p.next < n && !mapping)
         return tpl_fail(r, "not all values are used by the format");
     return tpl_built(&b, out);
@@ -352,7 +359,8 @@ static bool read_spec(tpl_run *r, const char *p, const char *end, field *f) {
         f->type = *p++;
     if (p < end)
         return tpl_fail(r, "format: a bad specification");
-    return f->width <= (int64_t)r->limits.output || tpl_fail(r, "more than %zu bytes of output", r->limits.output);
+    return f->width <= (int64_t)r->limits.output ||
+           tpl_fail(r, "more than %zu bytes of output", r->limits.output);
 }
 
 static bool put_formatted(tpl_run *r, tpl_builder *b, const tpl_value *v, const char *spec, const char *end) {
@@ -402,7 +410,8 @@ static bool brace_base(brace *s, const char *from, const char *to, tpl_value *ou
         (s->args->named && !tpl_dict_get(s->r, s->args->named, &key, &val)))
         return false;
     if (!val)
-        return tpl_fail(s->r, "format: there is no argument '%.*s'", (int)(to - from > 60 ? 60 : to - from), from);
+        return tpl_fail(s->r, "format: there is no argument '%.*s'", (int)(to - from > 60 ? 60 : to - from),
+                        from);
     *out = *val;
     return true;
 }

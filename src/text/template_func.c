@@ -1,5 +1,5 @@
-/* template_func.c - the functions a chat template may call: range, dict, namespace, raise_exception, strftime_now,
- * cycler, joiner. None has a side effect outside the render. */
+/* template_func.c - the functions a chat template may call: range, dict, namespace, raise_exception,
+ * strftime_now, cycler, joiner. None has a side effect outside the render. */
 #include "text/template_run.h"
 
 #include <inttypes.h>
@@ -98,7 +98,8 @@ static bool f_raise_exception(tpl_run *r, const tpl_value *self, tpl_call *c, tp
 
 static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
                                      "July",    "August",   "September", "October", "November", "December"};
-static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                   "Thursday", "Friday", "Saturday"};
 
 static void put_2(tpl_builder *b, int value, char flag) {
     char text[16];
@@ -146,12 +147,12 @@ static bool put_time(tpl_builder *b, const struct tm *t, char what, char flag) {
 
 /* Formats that stand for several others. */
 static const char *expanded(char what) {
-    return what == 'F'   ? "%Y-%m-%d"
+    return what == 'F'                  ? "%Y-%m-%d"
            : what == 'T' || what == 'X' ? "%H:%M:%S"
            : what == 'D' || what == 'x' ? "%m/%d/%y"
-           : what == 'R' ? "%H:%M"
-           : what == 'c' ? "%a %b %e %H:%M:%S %Y"
-                         : NULL;
+           : what == 'R'                ? "%H:%M"
+           : what == 'c'                ? "%a %b %e %H:%M:%S %Y"
+                                        : NULL;
 }
 
 static bool put_times(tpl_run *r, tpl_builder *b, const struct tm *t, const char *p, const char *end) {

@@ -77,7 +77,8 @@ static const char *tag_end(const tpl_lexer *x, const char *p, char mark) {
     return mark != '}' && p < x->end && *p == '\n' ? p + 1 : p;
 }
 
-/* The text [from, to) before a tag whose opening has `sign` after it: what the sign and lstrip_blocks leave. */
+/* The text [from, to) before a tag whose opening has `sign` after it: what the sign and lstrip_blocks leave.
+ */
 static const char *strip_before(const tpl_lexer *x, const char *from, const char *to, char sign, bool print) {
     const char *line = to;
     while (line > from && line[-1] != '\n')
@@ -146,7 +147,8 @@ static nib_status lex_comment(tpl_lexer *x, nib_error *err) {
     return lex_fail(x, "missing end of comment tag", err);
 }
 
-/* Text up to the next tag, which is opened; *out is DATA (perhaps empty), x->ahead the opening if there is one. */
+/* Text up to the next tag, which is opened; *out is DATA (perhaps empty), x->ahead the opening if there is
+ * one. */
 static nib_status lex_text(tpl_lexer *x, tpl_token *out, nib_error *err) {
     const char *from = x->p, *p = from;
     while (p < x->end && !(*p == '{' && p + 1 < x->end && (p[1] == '{' || p[1] == '%' || p[1] == '#')))
@@ -186,7 +188,8 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* \x41 \u00e9 \U0001f600 at p (after the backslash): writes UTF-8, returns where it ends, NULL when it is bad. */
+/* \x41 \u00e9 \U0001f600 at p (after the backslash): writes UTF-8, returns where it ends, NULL when it is
+ * bad. */
 static const char *hex_escape(const char *p, const char *end, char *out, size_t *m) {
     int want = *p == 'x' ? 2 : *p == 'u' ? 4 : 8;
     uint32_t code = 0;
@@ -327,8 +330,8 @@ static nib_status lex_number(tpl_lexer *x, tpl_token *out, nib_error *err) {
     for (; from < p; from++) {
         if (*from == '_')
             continue;
-        if (!num_mul_u64(value, (uint64_t)base, &value) || !num_add_u64(value, (uint64_t)hex_digit(*from), &value) ||
-            value > INT64_MAX)
+        if (!num_mul_u64(value, (uint64_t)base, &value) ||
+            !num_add_u64(value, (uint64_t)hex_digit(*from), &value) || value > INT64_MAX)
             return lex_fail(x, "an integer does not fit 64 bits", err);
     }
     out->kind = T_INT;
@@ -375,8 +378,9 @@ static nib_status lex_in_tag(tpl_lexer *x, tpl_token *out, nib_error *err) {
     }
     move_to(x, skip_space(x, x->p));
     if (x->p == x->end)
-        return lex_fail(x, x->in_print ? "unexpected end of template inside {{" : "unexpected end of template inside {%",
-                        err);
+        return lex_fail(
+            x, x->in_print ? "unexpected end of template inside {{" : "unexpected end of template inside {%",
+            err);
     *out = (tpl_token){.line = x->line};
     if (!x->n_open && tag_end(x, x->p, x->in_print ? '}' : '%'))
         return lex_in_tag(x, out, err);

@@ -1,5 +1,5 @@
-/* template_lex.h - a chat template's source as tokens, with whitespace handled as transformers asks jinja2 to:
- * trim_blocks and lstrip_blocks on, the source's last newline dropped. */
+/* template_lex.h - a chat template's source as tokens, with whitespace handled as transformers asks jinja2
+ * to: trim_blocks and lstrip_blocks on, the source's last newline dropped. */
 #ifndef NIB_TEXT_TEMPLATE_LEX_H
 #define NIB_TEXT_TEMPLATE_LEX_H
 
@@ -62,13 +62,13 @@ typedef struct tpl_token {
     double f;
 } tpl_token;
 
-/* DESIGN: a pull lexer. In text it yields DATA up to the next tag and the tag's opening; inside a tag it yields one
- * token a call. What a tag's end says about whitespace is applied at once, by moving past it. */
+/* DESIGN: a pull lexer. In text it yields DATA up to the next tag and the tag's opening; inside a tag it
+ * yields one token a call. What a tag's end says about whitespace is applied at once, by moving past it. */
 typedef struct tpl_lexer {
     arena *mem;
     const char *src, *end, *p;
     int line;
-    bool in_tag, in_print; /* in_print: {{ }} rather than {% %} */
+    bool in_tag, in_print;   /* in_print: {{ }} rather than {% %} */
     char open[TPL_MAX_NEST]; /* brackets that are open inside the tag */
     int n_open;
     tpl_token ahead; /* the tag's opening, when the text before it was just yielded */

@@ -1,5 +1,5 @@
-/* template_lookup.c - attributes, items and slices. As in jinja2, a.b looks for an attribute (a method) first and
- * for the item 'b' second, a['b'] the other way round; what is not there is undefined, not an error. */
+/* template_lookup.c - attributes, items and slices. As in jinja2, a.b looks for an attribute (a method) first
+ * and for the item 'b' second, a['b'] the other way round; what is not there is undefined, not an error. */
 #include "text/template_run.h"
 
 #include <string.h>
@@ -34,10 +34,17 @@ static bool loop_attr(const tpl_loop *l, const tpl_str *name, tpl_value *out) {
         const char *name;
         tpl_value value;
     } rows[] = {
-        {"index", tpl_int(i + 1)},          {"index0", tpl_int(i)},           {"first", tpl_bool(i == 0)},
-        {"last", tpl_bool(i + 1 == n)},     {"length", tpl_int(n)},           {"revindex", tpl_int(n - i)},
-        {"revindex0", tpl_int(n - i - 1)},  {"depth", tpl_int(1)},            {"depth0", tpl_int(0)},
-        {"previtem", neighbour(l, false)},  {"nextitem", neighbour(l, true)},
+        {"index", tpl_int(i + 1)},
+        {"index0", tpl_int(i)},
+        {"first", tpl_bool(i == 0)},
+        {"last", tpl_bool(i + 1 == n)},
+        {"length", tpl_int(n)},
+        {"revindex", tpl_int(n - i)},
+        {"revindex0", tpl_int(n - i - 1)},
+        {"depth", tpl_int(1)},
+        {"depth0", tpl_int(0)},
+        {"previtem", neighbour(l, false)},
+        {"nextitem", neighbour(l, true)},
     };
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         if (tpl_str_is(name, rows[k].name)) {
@@ -104,7 +111,8 @@ static bool char_at(tpl_run *r, const tpl_str *s, size_t i, tpl_value *out) {
     const char *p = s->data + from, *end = s->data + s->n;
     if (p < end)
         tpl_utf8_next(&p, end);
-    return tpl_charge(r, s->n == s->n_char ? 1 : from / 16) && tpl_str_ref(r, s->data + from, (size_t)(p - s->data) - from, out);
+    return tpl_charge(r, s->n == s->n_char ? 1 : from / 16) &&
+           tpl_str_ref(r, s->data + from, (size_t)(p - s->data) - from, out);
 }
 
 /* of[i] with a number; *hit false when it is out of range or there is nothing to index. */
@@ -161,7 +169,8 @@ static bool slice_part(tpl_run *r, const tpl_value *v, int64_t missing, int64_t 
     if (v->type == TPL_NONE)
         return true;
     if (!tpl_is_whole(v))
-        return tpl_need_defined(r, v) && tpl_fail(r, "a slice needs integers, found '%s'", tpl_type_name(v->type));
+        return tpl_need_defined(r, v) &&
+               tpl_fail(r, "a slice needs integers, found '%s'", tpl_type_name(v->type));
     *out = tpl_as_int(v);
     return true;
 }
@@ -175,7 +184,8 @@ static int64_t clamp_end(int64_t i, int64_t n, bool backward) {
     return i;
 }
 
-static bool slice_str(tpl_run *r, const tpl_str *s, int64_t from, int64_t count, int64_t step, tpl_value *out) {
+static bool slice_str(tpl_run *r, const tpl_str *s, int64_t from, int64_t count, int64_t step,
+                      tpl_value *out) {
     if (step == 1) {
         size_t begin = tpl_utf8_offset(s, (size_t)from), end = tpl_utf8_offset(s, (size_t)(from + count));
         return tpl_charge(r, end / 64) && tpl_str_ref(r, s->data + begin, end - begin, out);

@@ -167,7 +167,8 @@ const tpl_func *tpl_find_method(const tpl_value *self, const tpl_str *name) {
 
 bool tpl_is_refused_method(const tpl_value *self, const tpl_str *name) {
     static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-    static const char *const of_list[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+    static const char *const of_list[] = {"append", "clear", "pop",    "reverse",
+                                          "insert", "sort",  "extend", "remove"};
     bool dict = self->type == TPL_DICT;
     if (!dict && self->type != TPL_LIST)
         return false;

@@ -71,9 +71,7 @@ bool tpl_equal(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, bo
     switch (a->type) {
     case TPL_UNDEF:
     case TPL_NONE: *out = true; return true;
-    case TPL_STR:
-        *out = tpl_str_same(a->u.s, b->u.s);
-        return !*out || tpl_charge(r, a->u.s->n / 64);
+    case TPL_STR: *out = tpl_str_same(a->u.s, b->u.s); return !*out || tpl_charge(r, a->u.s->n / 64);
     case TPL_LIST:
     case TPL_TUPLE:
     case TPL_RANGE: return equal_lists(r, a->u.list, b->u.list, depth, out);
@@ -124,7 +122,8 @@ bool tpl_contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *
     *out = false;
     if (in->type == TPL_STR) {
         if (what->type != TPL_STR)
-            return tpl_fail(r, "'in <string>' needs a string on the left, not '%s'", tpl_type_name(what->type));
+            return tpl_fail(r, "'in <string>' needs a string on the left, not '%s'",
+                            tpl_type_name(what->type));
         *out = tpl_find_in(in->u.s->data, in->u.s->n, what->u.s->data, what->u.s->n) != NULL;
         return tpl_charge(r, in->u.s->n / 16);
     }
@@ -274,7 +273,8 @@ static bool float_binary(tpl_run *r, int op, double x, double y, tpl_value *out)
         if (isnan(z) && !isnan(x) && !isnan(y))
             return tpl_fail(r, "the power is a complex number");
         if (isinf(z) && !isinf(x) && !isinf(y))
-            return tpl_fail(r, x == 0 ? "zero cannot be raised to a negative power" : "the result is too large");
+            return tpl_fail(r,
+                            x == 0 ? "zero cannot be raised to a negative power" : "the result is too large");
         break;
     default:
         if (y == 0)
@@ -347,8 +347,8 @@ bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_
         return repeat(r, a, tpl_as_int(b), out);
     if (op == T_MUL && is_series(b) && tpl_is_whole(a))
         return repeat(r, b, tpl_as_int(a), out);
-    return tpl_fail(r, "'%s' cannot be used between '%s' and '%s'", tpl_token_name(op), tpl_type_name(a->type),
-                    tpl_type_name(b->type));
+    return tpl_fail(r, "'%s' cannot be used between '%s' and '%s'", tpl_token_name(op),
+                    tpl_type_name(a->type), tpl_type_name(b->type));
 }
 
 bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, bool *out) {
@@ -367,8 +367,10 @@ bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, boo
     int order;
     if (!tpl_order(r, a, b, 0, &order))
         return false;
-    *out = order == 2 ? false
-                      : op == T_LT ? order < 0
-                                   : op == T_LE ? order <= 0 : op == T_GT ? order > 0 : order >= 0;
+    *out = order == 2   ? false
+           : op == T_LT ? order < 0
+           : op == T_LE ? order <= 0
+           : op == T_GT ? order > 0
+                        : order >= 0;
     return true;
 }

@@ -227,7 +227,8 @@ static bool parse_if(tpl_parser *p, tpl_node *n) {
     return tpl_advance(p);
 }
 
-/* The body's output is taken as a whole: {% break %} cannot leave it, so loops around it are not its loops. */
+/* The body's output is taken as a whole: {% break %} cannot leave it, so loops around it are not its loops.
+ */
 static bool parse_function_body(tpl_parser *p, tpl_node *n, const char *end) {
     int *use = p->macro_use, *loop_use = p->loop_use, loops = p->loops;
     if (n->kind == N_MACRO)
@@ -324,7 +325,8 @@ static bool parse_with(tpl_parser *p, tpl_node *n) {
 
 static bool parse_jump(tpl_parser *p, tpl_node *n) {
     if (!p->loops)
-        return tpl_parse_fail(p, n->line, "{%% %s %%} outside a loop", n->kind == N_BREAK ? "break" : "continue");
+        return tpl_parse_fail(p, n->line, "{%% %s %%} outside a loop",
+                              n->kind == N_BREAK ? "break" : "continue");
     return true;
 }
 
@@ -412,8 +414,8 @@ static tpl_node *parse_body(tpl_parser *p, const char *ends, int opened) {
             return NULL;
     }
     if (body && ends) {
-        tpl_parse_fail(p, p->tok.line, "unexpected end of template: the tag of line %d is not closed (%s)", opened,
-                       ends);
+        tpl_parse_fail(p, p->tok.line, "unexpected end of template: the tag of line %d is not closed (%s)",
+                       opened, ends);
         return NULL;
     }
     return body;

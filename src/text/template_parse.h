@@ -11,8 +11,8 @@ typedef struct tpl_parser {
     tpl_token tok, next;
     bool has_next;
     int depth;
-    int loops;     /* {% for %} around this point, inside the current macro */
-    int *loop_use; /* where to note that `loop` is read; NULL outside loops */
+    int loops;      /* {% for %} around this point, inside the current macro */
+    int *loop_use;  /* where to note that `loop` is read; NULL outside loops */
     int *macro_use; /* where to note that caller, varargs, kwargs are read */
     nib_error *err;
 } tpl_parser;

@@ -121,7 +121,8 @@ static void put_range(tpl_builder *b, const tpl_list *l) {
     if (l->step == 1)
         snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", l->start, l->stop);
     else
-        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", l->start, l->stop, l->step);
+        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", l->start, l->stop,
+                 l->step);
     tpl_puts(b, text);
 }
 

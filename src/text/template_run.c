@@ -37,7 +37,8 @@ bool tpl_charge(tpl_run *r, uint64_t steps) {
 
 void *tpl_alloc(tpl_run *r, size_t n, size_t each) {
     uint64_t bytes;
-    if (!num_mul_u64(n, each, &bytes) || bytes > r->limits.memory || r->mem.bytes + bytes > r->limits.memory) {
+    if (!num_mul_u64(n, each, &bytes) || bytes > r->limits.memory ||
+        r->mem.bytes + bytes > r->limits.memory) {
         tpl_fail(r, "more than %zu bytes of memory", r->limits.memory);
         return NULL;
     }

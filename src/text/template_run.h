@@ -1,5 +1,6 @@
-/* template_run.h - one render of a chat template: its memory, limits, scopes and output, and what the evaluator's
- * files offer one another. Every function that can fail returns false after filling r->err, once. */
+/* template_run.h - one render of a chat template: its memory, limits, scopes and output, and what the
+ * evaluator's files offer one another. Every function that can fail returns false after filling r->err, once.
+ */
 #ifndef NIB_TEXT_TEMPLATE_RUN_H
 #define NIB_TEXT_TEMPLATE_RUN_H
 
@@ -15,7 +16,7 @@ typedef struct tpl_limits {
 } tpl_limits;
 
 /* Generous for any conversation that fits a model's context, small for a machine. */
-#define TPL_LIMITS ((tpl_limits){.steps = 20u << 20, .memory = 256u << 20, .output = 32u << 20, .depth = 600})
+#define TPL_LIMITS          ((tpl_limits){.steps = 20u << 20, .memory = 256u << 20, .output = 32u << 20, .depth = 600})
 #define TPL_MAX_VALUE_DEPTH 200 /* of nested lists and dicts, when printed, compared or converted */
 
 typedef struct tpl_binding {
@@ -53,10 +54,12 @@ bool tpl_emit(tpl_run *r, const char *data, size_t n);
 bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* data stays where it is */
 bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out);
 bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out);
-bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as, tpl_value *out); /* v stays where it is */
+bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as,
+                 tpl_value *out); /* v stays where it is */
 tpl_dict *tpl_dict_new(tpl_run *r, size_t cap);
 bool tpl_dict_set(tpl_run *r, tpl_dict *d, const tpl_value *key, const tpl_value *val);
-bool tpl_dict_get(tpl_run *r, const tpl_dict *d, const tpl_value *key, tpl_value **val); /* *val NULL: not there */
+bool tpl_dict_get(tpl_run *r, const tpl_dict *d, const tpl_value *key,
+                  tpl_value **val); /* *val NULL: not there */
 bool tpl_dict_get_str(tpl_run *r, const tpl_dict *d, const tpl_str *key, tpl_value **val);
 bool tpl_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out); /* strings stay in the JSON */
 
@@ -91,7 +94,8 @@ bool tpl_is_printable(uint32_t code);
 /* --- template_ops.c: what values do --- */
 bool tpl_truth(const tpl_value *v);
 bool tpl_equal(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, bool *out);
-bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, int *out); /* 2: neither (NaN) */
+bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth,
+               int *out); /* 2: neither (NaN) */
 bool tpl_contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *out);
 bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_value *out);
 bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, bool *out);
@@ -129,7 +133,7 @@ typedef struct tpl_func {
 /* A table ends with a row whose name is NULL. */
 const tpl_func *tpl_find(const tpl_func *table, const tpl_str *name);
 bool tpl_call_row(tpl_run *r, const tpl_func *f, const tpl_value *self, const tpl_args *args, tpl_value *out);
-bool tpl_arg_int(tpl_run *r, const tpl_call *c, int i, int64_t *out);  /* *out stays when not given or none */
+bool tpl_arg_int(tpl_run *r, const tpl_call *c, int i, int64_t *out); /* *out stays when not given or none */
 bool tpl_arg_str(tpl_run *r, const tpl_call *c, int i, const tpl_str **out);
 
 extern const tpl_func tpl_globals[];      /* template_func.c */
@@ -145,7 +149,8 @@ bool tpl_is_refused_method(const tpl_value *self, const tpl_str *name); /* one t
 bool tpl_filter(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, tpl_value *out);
 bool tpl_test(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, bool *out);
 bool tpl_tojson(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out); /* template_tojson.c */
-bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args, tpl_value *out); /* template_format.c */
+bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args,
+                 tpl_value *out); /* template_format.c */
 bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out);
 
 /* text helpers of template_str.c that filters use as well */
@@ -170,7 +175,7 @@ bool tpl_bind(tpl_run *r, tpl_scope *scope, const tpl_str *name, const tpl_value
 
 /* A whole render, with limits of its own: for tests and fuzzing. As template_render otherwise. */
 struct template;
-nib_status tpl_render_limited(const struct template *t, const json_t *variables, int64_t now, tpl_limits limits,
-                              char **text, size_t *n_byte, nib_error *err);
+nib_status tpl_render_limited(const struct template *t, const json_t *variables, int64_t now,
+                              tpl_limits limits, char **text, size_t *n_byte, nib_error *err);
 
 #endif

@@ -352,8 +352,8 @@ static bool is_decimal(uint32_t c) {
     return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND;
 }
 static bool is_digit(uint32_t c) { /* superscripts count, as in Python */
-    return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
-           (c >= 0x2080 && c <= 0x2089);
+    return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 ||
+           (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
 }
 static bool is_numeric(uint32_t c) {
     utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)c);
@@ -423,5 +423,5 @@ const tpl_func tpl_str_methods[] = {
 #define CLASS_X(name, is, empty) {#name, "", 0, m_##name},
     CLASS_METHODS(CLASS_X)
 #undef CLASS_X
-    {NULL, NULL, 0, NULL},
+        {NULL, NULL, 0, NULL},
 };

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Python's optional start and end of find(), count(), startswith(): bytes [*from, *to) of s. *valid is false when
- * the start lies behind the end, where nothing is found. */
+/* Python's optional start and end of find(), count(), startswith(): bytes [*from, *to) of s. *valid is false
+ * when the start lies behind the end, where nothing is found. */
 static bool window(tpl_run *r, const tpl_str *s, const tpl_call *c, size_t *from, size_t *to, size_t *first,
                    bool *valid) {
     int64_t n = (int64_t)s->n_char, start = 0, end = n;
@@ -51,8 +51,9 @@ static bool position(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, 
     if (!valid)
         return true;
     const char *base = s->data + from;
-    const char *hit = last ? find_last(base, to - from, what)
-                           : what->n ? tpl_find_in(base, to - from, what->data, what->n) : base;
+    const char *hit = last      ? find_last(base, to - from, what)
+                      : what->n ? tpl_find_in(base, to - from, what->data, what->n)
+                                : base;
     if (hit)
         *out = (int64_t)(first + tpl_utf8_count(base, (size_t)(hit - base)));
     return true;

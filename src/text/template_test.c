@@ -120,9 +120,9 @@ const tpl_func tpl_tests[] = {
     TYPE_TESTS(TYPE_X)
 #undef TYPE_X
 #define COMPARE_X(name, op) {#name, "other", 1, t_##name},
-    COMPARE_TESTS(COMPARE_X)
+        COMPARE_TESTS(COMPARE_X)
 #undef COMPARE_X
-    {"equalto", "other", 1, t_eq},
+            {"equalto", "other", 1, t_eq},
     {"==", "other", 1, t_eq},
     {"!=", "other", 1, t_ne},
     {"<", "other", 1, t_lt},
@@ -146,7 +146,8 @@ static bool unknown(tpl_run *r, const char *what, const tpl_str *name) {
     return tpl_fail(r, "the %s '%.*s' is not known", what, (int)(name->n > 60 ? 60 : name->n), name->data);
 }
 
-bool tpl_filter(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, tpl_value *out) {
+bool tpl_filter(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args,
+                tpl_value *out) {
     const tpl_func *f = find_filter(name);
     if (!f)
         return unknown(r, "filter", name);

@@ -80,7 +80,8 @@ size_t tpl_utf8_offset(const tpl_str *s, size_t index) {
 
 bool tpl_is_space(uint32_t c) {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+           c == 0x3000;
 }
 
 bool tpl_str_is(const tpl_str *s, const char *text) {

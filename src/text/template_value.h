@@ -1,7 +1,8 @@
 /* template_value.h - what a chat template computes with: Python's plain values.
  * Values never change once made (the sandbox of the reference refuses append, update and so on), except a
- * namespace, a loop, a cycler and a joiner. Everything lives in the arena of one render, or in the template's own
- * (constants); strings may also point into the caller's JSON. Nothing here is shared between threads but constants. */
+ * namespace, a loop, a cycler and a joiner. Everything lives in the arena of one render, or in the template's
+ * own (constants); strings may also point into the caller's JSON. Nothing here is shared between threads but
+ * constants. */
 #ifndef NIB_TEXT_TEMPLATE_VALUE_H
 #define NIB_TEXT_TEMPLATE_VALUE_H
 
@@ -57,7 +58,7 @@ struct tpl_value {
         bool b;
         int64_t i;
         double f;
-        const tpl_str *s; /* STR; UNDEF: what it was called, or NULL */
+        const tpl_str *s;            /* STR; UNDEF: what it was called, or NULL */
         const struct tpl_list *list; /* LIST, TUPLE, RANGE, VIEW */
         struct tpl_gen *gen;
         struct tpl_dict *dict; /* DICT (constant once made), NS */
@@ -110,7 +111,8 @@ typedef struct tpl_cycle {
 
 const char *tpl_type_name(tpl_type t);
 
-/* UTF-8 as bytes from a stranger: the code point at *p (a bad byte gives U+FFFD), moves *p past it. p < end. */
+/* UTF-8 as bytes from a stranger: the code point at *p (a bad byte gives U+FFFD), moves *p past it. p < end.
+ */
 uint32_t tpl_utf8_next(const char **p, const char *end);
 size_t tpl_utf8_put(char *out, uint32_t code); /* at most 4 bytes; returns how many */
 size_t tpl_utf8_count(const char *s, size_t n);

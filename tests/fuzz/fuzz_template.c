@@ -1,4 +1,5 @@
-/* Any bytes as a chat template, rendered over a conversation under small limits: text or an error, always soon. */
+/* Any bytes as a chat template, rendered over a conversation under small limits: text or an error, always
+ * soon. */
 #include "base/mem.h"
 #include "text/template.h"
 #include "text/template_run.h"
@@ -9,10 +10,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char conversation[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" H\\u00e4llo \\ud83d\\ude0e\"},"
-    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"abcdef123\",\"function\":{\"name\":\"f\","
-    "\"arguments\":{\"a\":[1,2.5,true,null]}}}]},{\"role\":\"tool\",\"content\":\"7\"}],\"tools\":[{\"function\":{\"name\":"
-    "\"f\"}}],\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_generation_prompt\":true,\"x\":[3,1,2],\"s\":\"a b c\",\"n\":5}";
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" "
+    "H\\u00e4llo \\ud83d\\ude0e\"},"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"abcdef123\",\"function\":{\"name\":"
+    "\"f\","
+    "\"arguments\":{\"a\":[1,2.5,true,null]}}}]},{\"role\":\"tool\",\"content\":\"7\"}],\"tools\":[{"
+    "\"function\":{\"name\":"
+    "\"f\"}}],\"bos_token\":\"<s>\",\"eos_token\":\"</"
+    "s>\",\"add_generation_prompt\":true,\"x\":[3,1,2],\"s\":\"a b c\",\"n\":5}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     template *t;

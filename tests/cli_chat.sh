@@ -1,0 +1,103 @@
+#!/bin/sh
+# nibble chat from outside, without a terminal: a tiny model with random weights, a tokenizer of bytes and a template of
+# its own, so what it says is noise, but turns, commands, reuse, a full context and refusals are real.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+check() { # check NAME CONDITION...
+    name=$1
+    shift
+    if "$@"; then
+        echo "ok $name"
+    else
+        failed=1
+        echo "not ok $name"
+        sed 's/^/    stderr: /' "$tmp/err" | head -5
+    fi
+}
+chat() { # chat INPUT OPTIONS...: exit code in $code, stdout and stderr in files
+    input=$1
+    shift
+    code=0
+    printf '%b' "$input" | "$nibble" chat "$tmp/model" --temp 0 "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
+}
+json() { [ -s "$tmp/out" ] && python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+
+mkdir "$tmp/model"
+cp "$here/data/arch/llama/config.json" "$here/data/arch/llama/model.safetensors" "$tmp/model/"
+python3 - "$tmp/model" <<'EOF'
+import json, sys
+# the 256 bytes as GPT-2 writes them, and three tokens that the template uses
+shown = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+spelt = {b: chr(b) for b in shown}
+spelt.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)})
+special = ["<s>", "<u>", "<a>"]
+json.dump({
+    "version": "1.0", "normalizer": None, "post_processor": None,
+    "added_tokens": [{"id": 256 + i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
+                      "normalized": False, "special": True} for i, t in enumerate(special)],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "model": {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False, "byte_fallback": False,
+              "vocab": {spelt[b]: b for b in range(256)} | {t: 256 + i for i, t in enumerate(special)}, "merges": []},
+}, open(sys.argv[1] + "/tokenizer.json", "w"))
+EOF
+
+chat 'Hi\n'
+check "a model without a template exits 4" [ $code = 4 ]
+check "and says so" grep -q 'no chat template' "$tmp/err"
+
+cat >"$tmp/model/chat_template.jinja" <<'EOF'
+{%- for m in messages %}
+    {%- if m.role == 'system' and m.content == 'no' %}{{ raise_exception('this system message is refused') }}{% endif %}
+    {{- '<' + m.role[0] + '>' + m.content }}
+{%- endfor %}
+{%- if add_generation_prompt %}<a>{% endif %}
+EOF
+
+chat 'Hi\n\nHello\n' -n 5
+check "two lines are two turns" [ $code = 0 ]
+check "nothing but answers on stdout" [ "$(grep -c 'tokens before\|/help' "$tmp/out")" = 0 ]
+chat 'Hi\nHello\n' -n 5 --json
+check "--json exits 0" [ $code = 0 ]
+check "--json holds the conversation" json '[m["role"] for m in d["messages"]] == ["user", "assistant"] * 2 and d["messages"][2]["content"] == "Hello"'
+check "--json reports memory" json 'd["memory"]["rss_peak"] > 0'
+chat 'one \\\ntwo\n' -n 2 --json
+check "a backslash joins lines" json 'd["messages"][0]["content"] == "one \ntwo"'
+chat 'A first question of some length\nx\n' -n 4 -v
+check "the second turn computes only what is new" python3 -c '
+import re, sys
+rows = re.findall(r"\[(\d+) tokens before, (\d+) of them computed", open(sys.argv[1]).read())
+sys.exit(not (len(rows) == 2 and rows[0][0] == rows[0][1] and int(rows[1][1]) < 20 < int(rows[1][0])))' "$tmp/err"
+chat 'Hi\n/reset\nYou\n/exit\nnever\n' -n 3 --json --system 'S'
+check "/reset keeps the system message, /exit leaves" json '[m["role"] for m in d["messages"]] == ["system", "user", "assistant"] and d["messages"][1]["content"] == "You"'
+chat '/system B\nHi\n/nonsense\n/help\n' -n 3 --json
+check "/system sets it" json 'd["messages"][0] == {"role": "system", "content": "B"}'
+check "an unknown command is named" grep -q 'unknown command /nonsense' "$tmp/err"
+check "/help lists the commands" grep -q '^/reset' "$tmp/err"
+chat 'Hi\n' --system no
+check "what the template raises exits 2" [ $code = 2 ]
+check "with its words" grep -q 'this system message is refused' "$tmp/err"
+chat 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\ncccccccccccccccccccccccccccccc\n' -c 80 -n 8 --json
+check "a full context leaves out the oldest turn" [ $code = 0 ]
+check "and says so" grep -q 'left out' "$tmp/err"
+check "but keeps the newest" json 'd["messages"][-2]["content"] == "c" * 30'
+chat "$(printf '%0200d' 0)\n" -c 80
+check "a message longer than the context exits 2" [ $code = 2 ]
+check "and says how long it is" grep -q '202 tokens' "$tmp/err"
+printf 'caf\351 \000x\n' >"$tmp/bytes"
+code=0
+"$nibble" chat "$tmp/model" --temp 0 -n 3 <"$tmp/bytes" >"$tmp/out" 2>"$tmp/err" || code=$?
+check "bytes that are no UTF-8 do no harm" [ $code -le 2 ]
+chat '' -n 3
+check "no input exits 0" [ $code = 0 ]
+if [ -e /dev/full ]; then
+    code=0
+    printf 'Hi\nHi\n' | "$nibble" chat "$tmp/model" -n 5 >/dev/full 2>"$tmp/err" || code=$?
+    check "a full disk exits 1" [ $code = 1 ]
+fi
+exit $failed
