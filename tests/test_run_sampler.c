@@ -1,4 +1,5 @@
-/* The sampler against a plain computation of what llama.cpp's chain of cuts leaves, and what it must not do. */
+/* The sampler against a plain computation of what llama.cpp's chain of cuts leaves, and what it must not do.
+ */
 #include "base/mem.h"
 #include "run/sampler.h"
 
@@ -92,7 +93,8 @@ static nib_sampling plain(void) {
 
 static void distributions(void **state) {
     (void)state;
-    static const float temperatures[] = {0.3f, 1, 1.7f}, top_ps[] = {1, 0.9f, 0.4f, 0.01f}, min_ps[] = {0, 0.05f, 0.6f};
+    static const float temperatures[] = {0.3f, 1, 1.7f}, top_ps[] = {1, 0.9f, 0.4f, 0.01f},
+                       min_ps[] = {0, 0.05f, 0.6f};
     static const int top_ks[] = {0, 1, 5, 49, 50, 1000};
     for (int t = 0; t < 3; t++)
         for (int k = 0; k < 6; k++)

@@ -34,7 +34,8 @@ static void found_whatever_the_pieces(void **state) {
     const struct {
         const char *text;
         size_t at;
-    } cases[] = {{"hello</s> more", 5}, {"a\n\nUse\n\nUser: x", 6}, {"aaaab", 2}, {"</s>", 0}, {"x</s", SIZE_MAX}};
+    } cases[] = {
+        {"hello</s> more", 5}, {"a\n\nUse\n\nUser: x", 6}, {"aaaab", 2}, {"</s>", 0}, {"x</s", SIZE_MAX}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (size_t step = 1; step <= 8; step++) {
             bool stopped;

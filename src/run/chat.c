@@ -59,8 +59,8 @@ static nib_status parse(const char *what, const char *text, json_t **out, nib_er
     return status;
 }
 
-static nib_status render(const nib_engine *e, const char *source, size_t n_byte, json_t *variables, char **text,
-                         nib_error *err) {
+static nib_status render(const nib_engine *e, const char *source, size_t n_byte, json_t *variables,
+                         char **text, nib_error *err) {
     template *t = NULL;
     size_t n;
     (void)e;
@@ -70,8 +70,8 @@ static nib_status render(const nib_engine *e, const char *source, size_t n_byte,
     return status;
 }
 
-nib_status nib_chat_render(const nib_engine *e, const char *messages, const char *tools, bool add_generation_prompt,
-                           char **text, nib_error *err) {
+nib_status nib_chat_render(const nib_engine *e, const char *messages, const char *tools,
+                           bool add_generation_prompt, char **text, nib_error *err) {
     const char *source;
     char *owned;
     size_t n_byte;
@@ -83,8 +83,8 @@ nib_status nib_chat_render(const nib_engine *e, const char *messages, const char
     if (status == NIB_OK) {
         json_t *variables =
             json_pack("{s:O, s:O, s:n, s:o, s:o, s:b}", "messages", m, "tools", t, "documents", "bos_token",
-                      piece_json(e, e->info.bos), "eos_token", piece_json(e, e->info.eos), "add_generation_prompt",
-                      add_generation_prompt);
+                      piece_json(e, e->info.bos), "eos_token", piece_json(e, e->info.eos),
+                      "add_generation_prompt", add_generation_prompt);
         status = variables ? render(e, source, n_byte, variables, text, err)
                            : nib_fail_nomem(err, n_byte, "the conversation");
         json_decref(variables);

@@ -11,9 +11,10 @@
 enum {
     DEFAULT_CTX = 4096,
     DEFAULT_BATCH = 512,
-    SMALL_KV = 2 << 20,
-    CELL_ROWS = 64,  /* rows that go through a block together: their registers stay in the second-level cache */
-    HEAD_ROWS = 16   /* rows of logits kept for evaluation: 16 MiB with the largest vocabularies */
+    SMALL_KV = 2 << 20, /* bytes of a cache that is kept in f32 when nothing else is asked for */
+    CELL_ROWS =
+        64,        /* rows that go through a block together: their registers stay in the second-level cache */
+    HEAD_ROWS = 16 /* rows of logits kept for evaluation: 16 MiB with the largest vocabularies */
 };
 
 void nib_engine_options_init(nib_engine_options *options) {
@@ -25,11 +26,14 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_thread < 0)
         return nib_fail(err, NIB_E_USAGE, "threads: expected 0 or more, found %d", o->n_thread);
     if (o->n_ctx < 0)
-        return nib_fail(err, NIB_E_USAGE, "context: expected 0 or more positions, found %lld", (long long)o->n_ctx);
+        return nib_fail(err, NIB_E_USAGE, "context: expected 0 or more positions, found %lld",
+                        (long long)o->n_ctx);
     if (o->n_batch < 0)
-        return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld", (long long)o->n_batch);
+        return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld",
+                        (long long)o->n_batch);
     if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
-        return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d", o->kv_type);
+        return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d",
+                        o->kv_type);
     return NIB_OK;
 }
 
@@ -67,10 +71,21 @@ static nib_status open_container(nib_engine *e, nib_error *err) {
     } else {
         NIB_TRY(model_open(e->path, &e->log, &e->m, err));
         e->container = model_container(e->m);
-        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, model_heap_bytes(e->m), err));
-        e->tables += model_heap_bytes(e->m);
+        /* the container's part is charged with the tokenizer's, below */
+        uint64_t own = model_heap_bytes(e->m) - container_heap_bytes(e->container);
+        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, own, err));
+        e->tables += own;
     }
     return open_tokenizer(e, err);
+}
+
+/* Half precision saves nothing worth its rounding where the whole cache is small. A property of the model
+ * alone: asking for another context does not change the answers. */
+static bool small_cache(const model *m) {
+    uint64_t bytes;
+    int64_t trained = model_hparams(m)->n_ctx_train,
+            n = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    return kv_cache_bytes(m, TYPE_F32, n, &bytes, NULL) == NIB_OK && bytes <= SMALL_KV;
 }
 
 /* The context is what was asked for, else what the model was made for within reason. */
@@ -83,14 +98,12 @@ static void settle_sizes(nib_engine *e) {
         o->n_batch = DEFAULT_BATCH;
     int64_t most = model_hparams(e->m)->n_ctx_max;
     if (most > 0 && o->n_ctx > most) {
-        log_line(&e->log, "the model has learned positions for %lld tokens: the context is that long", (long long)most);
+        log_line(&e->log, "the model has learned positions for %lld tokens: the context is that long",
+                 (long long)most);
         o->n_ctx = most;
     }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
-    /* Half precision saves nothing worth its rounding while the whole cache is small. */
-    uint64_t full;
-    bool small = kv_cache_bytes(e->m, TYPE_F32, o->n_ctx, &full, NULL) == NIB_OK && full <= SMALL_KV;
-    e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small) ? TYPE_F32 : TYPE_F16;
+    e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small_cache(e->m)) ? TYPE_F32 : TYPE_F16;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
@@ -118,6 +131,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
                           .log = &e->log,
                           .user = o->user};
     NIB_TRY(pager_open(e->m, e->ledger, &want, &e->pager, err));
+    ledger_settle(e->ledger);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws};
     return NIB_OK;
@@ -140,7 +154,8 @@ static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out, nib_error *err) {
+nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
+                           nib_error *err) {
     nib_engine *e = mem_calloc(1, sizeof *e);
     if (!e)
         return nib_fail_nomem(err, sizeof *e, "the engine");

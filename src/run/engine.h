@@ -12,8 +12,8 @@ struct nib_engine {
     logger log;
     char *path;
     ledger *ledger;
-    container *alone;     /* vocab_only: a container without a model; else NULL */
-    model *m;             /* NULL with vocab_only */
+    container *alone; /* vocab_only: a container without a model; else NULL */
+    model *m;         /* NULL with vocab_only */
     const container *container;
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
     pool *threads;
@@ -24,7 +24,7 @@ struct nib_engine {
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
     nib_model_info info;
-    char *name;           /* for info */
+    char *name; /* for info */
 };
 
 /* What one session takes: keys and values, logits and its list of tokens. */

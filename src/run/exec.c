@@ -1,12 +1,13 @@
 /* exec.c - see exec.h.
  *
- * A block's program runs in one pool_run, except where the calling thread has to fetch something between two ops:
- * rows of an embedding that is not resident, or the next part of a matrix that is larger than its slot.
+ * A block's program runs in one pool_run, except where the calling thread has to fetch something between two
+ * ops: rows of an embedding that is not resident, or the next part of a matrix that is larger than its slot.
  *
- * Barriers. Every thread walks the same ops and keeps the same notes: for each resource (a register, the 8-bit
- * activations, the cache) how it was split among threads when it was last written and read since the last barrier.
- * An op that touches a resource with the same split touches only what its own thread wrote; any other split
- * needs a barrier first. All threads come to the same conclusion, since the notes do not depend on the thread. */
+ * Barriers. Every thread walks the same ops and keeps the same notes: for each resource (a register, the
+ * 8-bit activations, the cache) how it was split among threads when it was last written and read since the
+ * last barrier. An op that touches a resource with the same split touches only what its own thread wrote; any
+ * other split needs a barrier first. All threads come to the same conclusion, since the notes do not depend
+ * on the thread. */
 #include "run/exec.h"
 
 #include "base/num.h"
@@ -15,8 +16,8 @@
 
 enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
 
-/* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other way that
- * is never the same for two ops. */
+/* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
+ * way that is never the same for two ops. */
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_OTHER, SPLIT_COLUMNS };
 enum { RES_ACT8 = REG_COUNT, RES_KV, RES_COUNT };
 
@@ -130,7 +131,8 @@ static void run_norm(worker *w, const op *o) {
     my_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++)
         w->j->e->kernels->norm(o->u.norm.kind, at(w, o->in, r, o->k), vector(w, o->w), vector(w, o->b),
-                               at(w, o->out, r, o->n), o->k, o->u.norm.n_group, o->u.norm.w_full, o->u.norm.eps);
+                               at(w, o->out, r, o->n), o->k, o->u.norm.n_group, o->u.norm.w_full,
+                               o->u.norm.eps);
 }
 
 static void quantize(worker *w, const op *o) {
@@ -151,7 +153,10 @@ static void run_linear(worker *w, const op *o) {
     int64_t n0, n1;
     if (tile && w->act8_of != o->in)
         quantize(w, o);
-    enter(w, (access[]){{tile ? RES_ACT8 : (int)o->in, SPLIT_OTHER, false}, {o->out, SPLIT_COLUMNS + v->n, true}}, 2);
+    enter(
+        w,
+        (access[]){{tile ? RES_ACT8 : (int)o->in, SPLIT_OTHER, false}, {o->out, SPLIT_COLUMNS + v->n, true}},
+        2);
     linear_args a = {.w = v,
                      .x = at(w, o->in, 0, o->k),
                      .ldx = o->k,
@@ -184,8 +189,8 @@ static void run_rope(worker *w, const op *o) {
 static void store_kv(worker *w, const op *o, const kv_view *kv) {
     const exec_cell *c = w->j->cell;
     int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head, r0, r1;
-    enter(w,
-          (access[]){{o->in2, SPLIT_ROWS, false}, {o->in3, SPLIT_ROWS, false}, {RES_KV, SPLIT_ROWS, true}}, 3);
+    enter(w, (access[]){{o->in2, SPLIT_ROWS, false}, {o->in3, SPLIT_ROWS, false}, {RES_KV, SPLIT_ROWS, true}},
+          3);
     my_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         int64_t position = c->first_position + c->row + r;
@@ -199,7 +204,9 @@ static void run_attention(worker *w, const op *o) {
     const kv_view *kv = &c->kv->layers[o->u.attn.layer];
     int64_t n_row = c->n_row, n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
     store_kv(w, o, kv);
-    enter(w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}}, 3);
+    enter(w,
+          (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
+          3);
     attend_args a = {.kv = *kv,
                      .q = at(w, o->in, 0, n_head * o->u.attn.d_head),
                      .out = at(w, o->out, 0, n_head * o->u.attn.d_head),
@@ -212,7 +219,8 @@ static void run_attention(worker *w, const op *o) {
                      .alibi_max_bias = o->u.attn.alibi_max_bias,
                      .alibi_scale = o->u.attn.alibi_scale,
                      .scratch = w->scratch};
-    if (n_row <= 2) { /* decoding: heads side by side; whole groups when they divide evenly, they share keys */
+    if (n_row <=
+        2) { /* decoding: heads side by side; whole groups when they divide evenly, they share keys */
         int64_t h0, h1, unit = o->u.attn.n_kv_head % w->n_thread == 0 ? group : 1;
         pool_split(n_head, unit, w->thread, w->n_thread, &h0, &h1);
         if (h0 < h1)
@@ -227,7 +235,8 @@ static void run_attention(worker *w, const op *o) {
     }
 }
 
-/* Element by element: in the same columns as the product before it, so that no barrier stands between them. */
+/* Element by element: in the same columns as the product before it, so that no barrier stands between them.
+ */
 static void run_elements(worker *w, const op *o) {
     const kernel_table *k = w->j->e->kernels;
     int64_t split = SPLIT_COLUMNS + o->n, c0, c1;

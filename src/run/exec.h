@@ -1,8 +1,8 @@
 /* exec.h - the interpreter of op programs: one cell (a block, some rows) at a time, on all threads of a pool.
  *
- * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows. Threads meet at
- * a barrier only where an op touches what another thread wrote, which is worked out from the ops' registers. How
- * the work is split never changes a bit of the answer (kernels.h promises it). */
+ * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
+ * Threads meet at a barrier only where an op touches what another thread wrote, which is worked out from the
+ * ops' registers. How the work is split never changes a bit of the answer (kernels.h promises it). */
 #ifndef NIB_RUN_EXEC_H
 #define NIB_RUN_EXEC_H
 
@@ -20,12 +20,12 @@ typedef struct executor {
 
 typedef struct exec_cell {
     int block;
-    const view *views;     /* the block's, pinned */
-    int64_t row, n_row;    /* rows of the pass */
+    const view *views;      /* the block's, pinned */
+    int64_t row, n_row;     /* rows of the pass */
     int64_t first_position; /* of row 0 of the pass */
-    const int32_t *tokens; /* of the pass */
+    const int32_t *tokens;  /* of the pass */
     const kv_cache *kv;
-    float *logits;         /* [n_row, n_vocab] for the head; NULL: the workspace's */
+    float *logits; /* [n_row, n_vocab] for the head; NULL: the workspace's */
 } exec_cell;
 
 /* Fails only where weights must be read from disk for it. */

@@ -1,4 +1,5 @@
-/* generate.c - prompt to answer: sample, decode to text, look for a reason to stop, compute the next token. */
+/* generate.c - prompt to answer: sample, decode to text, look for a reason to stop, compute the next token.
+ */
 #include "run/sampler.h"
 #include "run/session.h"
 #include "run/stop.h"
@@ -149,7 +150,8 @@ static nib_status generate(generation *g, nib_error *err) {
     nib_result *r = g->result;
     const nib_generate_options *o = g->o;
     double start = time_now();
-    sync_options how = {.first_row = -1, .progress = o->on_prompt, .user = o->user, .n_computed = &r->prompt_n};
+    sync_options how = {
+        .first_row = -1, .progress = o->on_prompt, .user = o->user, .n_computed = &r->prompt_n};
     NIB_TRY(begin(g, err));
     NIB_TRY(session_sync(g->s, o->prompt, o->n_prompt, &how, err));
     double first = time_now();
@@ -160,7 +162,8 @@ static nib_status generate(generation *g, nib_error *err) {
     return status;
 }
 
-nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib_result *result, nib_error *err) {
+nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib_result *result,
+                        nib_error *err) {
     generation g = {.s = s, .o = options, .result = result};
     memset(result, 0, sizeof *result);
     NIB_TRY(check(options, err));

@@ -32,7 +32,8 @@ nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t 
         const op *o = attention_of(m, i);
         if (!o)
             continue;
-        if (!layer_bytes(o, type, n_ctx, &one) || !num_mul_u64(one, 2, &two) || !num_add_u64(total, two, &total))
+        if (!layer_bytes(o, type, n_ctx, &one) || !num_mul_u64(one, 2, &two) ||
+            !num_add_u64(total, two, &total))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                             (long long)n_ctx);
     }
@@ -40,7 +41,8 @@ nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t 
     return NIB_OK;
 }
 
-nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx, nib_error *err) {
+nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                         nib_error *err) {
     uint64_t bytes;
     memset(kv, 0, sizeof *kv);
     NIB_TRY(kv_cache_bytes(m, type, n_ctx, &bytes, err));

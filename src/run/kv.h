@@ -11,16 +11,17 @@ typedef struct kv_cache {
     int n_layer;
     kv_view *layers;
     void *map;
-    uint64_t bytes;    /* of the mapping */
-    uint64_t touched;  /* of them, resident as far as positions have been written */
+    uint64_t bytes;        /* of the mapping */
+    uint64_t touched;      /* of them, resident as far as positions have been written */
     int64_t n_ctx, n_seen; /* the most positions written at one time */
     ledger *ledger;
 } kv_cache;
 
 /* Bytes for n_ctx positions; NIB_E_NOFIT when they overflow. */
 nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err);
-nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx, nib_error *err);
-void kv_cache_close(kv_cache *kv);                  /* zeroed is fine */
+nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                         nib_error *err);
+void kv_cache_close(kv_cache *kv);                     /* zeroed is fine */
 void kv_cache_reach(kv_cache *kv, int64_t n_position); /* positions [0, n) are about to be written */
 
 #endif

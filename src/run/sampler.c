@@ -1,4 +1,5 @@
-/* sampler.c - see sampler.h. Candidates are kept in a heap, best first: only as many are ordered as the cuts need. */
+/* sampler.c - see sampler.h. Candidates are kept in a heap, best first: only as many are ordered as the cuts
+ * need. */
 #include "run/sampler.h"
 
 #include "base/mem.h"
@@ -19,11 +20,13 @@ void nib_sampling_init(nib_sampling *s) {
 
 nib_status sampler_check(const nib_sampling *s, nib_error *err) {
     if (!(s->temperature >= 0) || isinf(s->temperature))
-        return nib_fail(err, NIB_E_USAGE, "temperature: expected 0 or more, found %g", (double)s->temperature);
+        return nib_fail(err, NIB_E_USAGE, "temperature: expected 0 or more, found %g",
+                        (double)s->temperature);
     if (s->top_k < 0)
         return nib_fail(err, NIB_E_USAGE, "top-k: expected 0 or more, found %ld", (long)s->top_k);
     if (!(s->top_p > 0 && s->top_p <= 1))
-        return nib_fail(err, NIB_E_USAGE, "top-p: expected more than 0 and at most 1, found %g", (double)s->top_p);
+        return nib_fail(err, NIB_E_USAGE, "top-p: expected more than 0 and at most 1, found %g",
+                        (double)s->top_p);
     if (!(s->min_p >= 0 && s->min_p <= 1))
         return nib_fail(err, NIB_E_USAGE, "min-p: expected 0 to 1, found %g", (double)s->min_p);
     if (!(s->repeat_penalty > 0) || isinf(s->repeat_penalty))
@@ -32,7 +35,8 @@ nib_status sampler_check(const nib_sampling *s, nib_error *err) {
     if (!isfinite(s->frequency_penalty) || !isfinite(s->presence_penalty))
         return nib_fail(err, NIB_E_USAGE, "frequency and presence penalty: expected finite numbers");
     if (s->penalty_window < -1)
-        return nib_fail(err, NIB_E_USAGE, "penalty window: expected -1 or more, found %ld", (long)s->penalty_window);
+        return nib_fail(err, NIB_E_USAGE, "penalty window: expected -1 or more, found %ld",
+                        (long)s->penalty_window);
     return NIB_OK;
 }
 
@@ -154,7 +158,8 @@ static double mass(float logit, float best) {
     return logit == -INFINITY ? 0 : exp((double)logit - (double)best);
 }
 
-/* How many of the candidates, best first, survive the cuts; they are then at the end of the list, the best last. */
+/* How many of the candidates, best first, survive the cuts; they are then at the end of the list, the best
+ * last. */
 static int64_t cut(sampler *s, double total) {
     const nib_sampling *how = &s->how;
     int64_t n = s->n_vocab, most = how->top_k > 0 ? NUM_MIN(how->top_k, n) : n, kept = 0;

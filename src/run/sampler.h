@@ -1,8 +1,8 @@
 /* sampler.h - from logits to one token. Everything is allocated at open; sampling allocates nothing.
  *
- * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits are ordered
- * by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256** (Blackman and
- * Vigna 2018) seeded by splitmix64. */
+ * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits
+ * are ordered by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256**
+ * (Blackman and Vigna 2018) seeded by splitmix64. */
 #ifndef NIB_RUN_SAMPLER_H
 #define NIB_RUN_SAMPLER_H
 
@@ -20,7 +20,7 @@ typedef struct sampler {
     float *weight;   /* [n_vocab] of the candidates, scratch */
     int32_t *count;  /* [n_vocab], all zero between calls; NULL without penalties */
     uint64_t state[4];
-    uint64_t bytes;  /* of all of these */
+    uint64_t bytes; /* of all of these */
 } sampler;
 
 /* NIB_E_USAGE for values that mean nothing (top_p above 1, a negative temperature, ...). */

@@ -1,8 +1,9 @@
-/* schedule.h - the order of the cells of one pass. A cell is a block and the rows that go through it together;
- * another order of the same cells is another schedule, and the step loop does not change.
+/* schedule.h - the order of the cells of one pass. A cell is a block and the rows that go through it
+ * together; another order of the same cells is another schedule, and the step loop does not change.
  *
- * This one walks the blocks, and inside a block its rows in groups of n_cell, so that a block is visited once a pass
- * however many rows there are. The last block, the head, sees only the rows whose logits are wanted. */
+ * This one walks the blocks, and inside a block its rows in groups of n_cell, so that a block is visited once
+ * a pass however many rows there are. The last block, the head, sees only the rows whose logits are wanted.
+ */
 #ifndef NIB_RUN_SCHEDULE_H
 #define NIB_RUN_SCHEDULE_H
 

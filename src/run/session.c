@@ -36,8 +36,9 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
                         (long long)o.n_ctx, o.kv_type);
     int64_t most = model_hparams(engine->m)->n_ctx_max;
     if (most > 0 && o.n_ctx > most)
-        return nib_fail(err, NIB_E_USAGE, "expected a context of at most %lld (learned positions), found %lld",
-                        (long long)most, (long long)o.n_ctx);
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a context of at most %lld (learned positions), found %lld", (long long)most,
+                        (long long)o.n_ctx);
     nib_session *s = mem_calloc(1, sizeof *s);
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");

@@ -21,15 +21,16 @@ struct nib_session {
 };
 
 typedef struct sync_options {
-    int64_t first_row;         /* logits of every position from here on; -1: of the last only */
-    nib_row_fn row_fn;         /* with first_row >= 0 */
-    nib_progress_fn progress;  /* may be NULL */
-    void *user;                /* of row_fn and progress */
-    int64_t *n_computed;       /* may be NULL: tokens that were not reused */
+    int64_t first_row;        /* logits of every position from here on; -1: of the last only */
+    nib_row_fn row_fn;        /* with first_row >= 0 */
+    nib_progress_fn progress; /* may be NULL */
+    void *user;               /* of row_fn and progress */
+    int64_t *n_computed;      /* may be NULL: tokens that were not reused */
 } sync_options;
 
 /* nib_session_sync and nib_session_forward; leaves the cancel flag as it is until it answers to it. */
-nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o, nib_error *err);
+nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
+                        nib_error *err);
 
 /* The next token: what sync does with one more token, without looking at the others. */
 nib_status session_append(nib_session *s, int32_t token, nib_error *err);

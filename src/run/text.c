@@ -8,11 +8,12 @@
 static nib_status need_tokenizer(const nib_engine *e, nib_error *err) {
     if (e->tokenizer)
         return NIB_OK;
-    return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer, so only token ids can be used", e->path);
+    return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer, so only token ids can be used",
+                    e->path);
 }
 
-nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, unsigned flags, int32_t **tokens,
-                        size_t *n_token, nib_error *err) {
+nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, unsigned flags,
+                        int32_t **tokens, size_t *n_token, nib_error *err) {
     unsigned f = (flags & NIB_TOKENIZE_BOS ? (unsigned)TOKENIZE_BOS : 0) |
                  (flags & NIB_TOKENIZE_SPECIAL ? (unsigned)TOKENIZE_SPECIAL : 0);
     token_list list = {0};
@@ -32,8 +33,8 @@ nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, un
     return NIB_OK;
 }
 
-nib_status nib_detokenize(const nib_engine *e, const int32_t *tokens, size_t n_token, char **text, size_t *n_byte,
-                          nib_error *err) {
+nib_status nib_detokenize(const nib_engine *e, const int32_t *tokens, size_t n_token, char **text,
+                          size_t *n_byte, nib_error *err) {
     decode_state state = {0};
     text_buffer out = {0};
     NIB_TRY(need_tokenizer(e, err));

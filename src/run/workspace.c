@@ -72,8 +72,8 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     return at;
 }
 
-nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass, int64_t n_cell,
-                          int64_t n_head, nib_error *err) {
+nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
+                          int64_t n_cell, int64_t n_head, nib_error *err) {
     memset(ws, 0, sizeof *ws);
     if (model_n_rope(m) > WORKSPACE_ROPE_MAX)
         return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_ROPE_MAX,
@@ -107,8 +107,8 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
     ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
     ws->seen_head = NUM_MAX(ws->seen_head, n_head);
-    uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row + (uint64_t)ws->seen_cell * ws->cell_row +
-                   (uint64_t)ws->seen_head * ws->head_row;
+    uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row +
+                   (uint64_t)ws->seen_cell * ws->cell_row + (uint64_t)ws->seen_head * ws->head_row;
     now = NUM_MIN(now, ws->bytes);
     if (now > ws->touched) {
         ledger_touch(ws->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, now - ws->touched);
@@ -116,7 +116,8 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     }
 }
 
-/* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin. */
+/* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin.
+ */
 void workspace_rope(workspace *ws, const model *m, int64_t first, int64_t n_row, int64_t length) {
     for (int t = 0; t < model_n_rope(m); t++) {
         int64_t half = model_rope_dim(m, t) / 2;

@@ -1,8 +1,8 @@
 /* workspace.h - every register, table and scratch buffer of a pass, laid out before the first token.
  *
- * A pass computes up to n_pass rows. The residual stream and the rotary tables hold all of them; the other registers
- * hold the n_cell rows that are computed together inside a block, and the logits n_head rows. So a block that
- * is streamed from disk is read once for a long prompt while the scratch stays small. */
+ * A pass computes up to n_pass rows. The residual stream and the rotary tables hold all of them; the other
+ * registers hold the n_cell rows that are computed together inside a block, and the logits n_head rows. So a
+ * block that is streamed from disk is read once for a long prompt while the scratch stays small. */
 #ifndef NIB_RUN_WORKSPACE_H
 #define NIB_RUN_WORKSPACE_H
 
@@ -15,7 +15,7 @@ enum { WORKSPACE_ROPE_MAX = 8 };
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    uint8_t *act8; /* n_cell rows of one register in 8 bits */
+    uint8_t *act8;                      /* n_cell rows of one register in 8 bits */
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
     uint8_t *scratch; /* n_thread times scratch_each */
@@ -30,8 +30,8 @@ typedef struct workspace {
 } workspace;
 
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. */
-nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass, int64_t n_cell,
-                          int64_t n_head, nib_error *err);
+nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
+                          int64_t n_cell, int64_t n_head, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);

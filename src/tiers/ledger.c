@@ -31,8 +31,8 @@ static const char *const tier_names[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
 static const char *const owner_names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                      "staging", "tables", "runtime"};
 
-/* One "Vm...: n kB" line of /proc/self/status, in bytes; 0 when the system does not say. No heap: this is read
- * while memory is short. */
+/* One "Vm...: n kB" line of /proc/self/status, in bytes; 0 when the system does not say. No heap: this is
+ * read while memory is short. */
 static uint64_t proc_status_field(const char *field) {
     char text[8192];
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -98,12 +98,14 @@ void ledger_close(ledger *l) {
     mem_free(l);
 }
 
-static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte, uint64_t held, nib_error *err) {
+static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte, uint64_t held,
+                         nib_error *err) {
     char asked[32], left[32], cap[32], would[32];
     uint64_t need;
     if (!num_add_u64(held, n_byte, &need))
         need = UINT64_MAX - 1;
-    return nib_fail(err, NIB_E_NOFIT, "%s: %s asks for %s, but %s is free under the cap of %s; a cap of %s would do",
+    return nib_fail(err, NIB_E_NOFIT,
+                    "%s: %s asks for %s, but %s is free under the cap of %s; a cap of %s would do",
                     tier_names[tier], owner_names[owner], num_format_size(n_byte, asked),
                     num_format_size(a->cap > held ? a->cap - held : 0, left), num_format_size(a->cap, cap),
                     num_format_size(need, would));

@@ -1,9 +1,9 @@
 /* ledger.h - every byte by tier and owner. Reserve first, allocate after: what does not fit under the cap is
  * refused before it is allocated. Thread-safe.
  *
- * Two numbers are kept for each owner: what is promised (it counts against the cap) and what of it is resident.
- * Memory that the system makes resident when it is first touched (KV, scratch) is promised whole when it is made
- * and reported as it is touched, so that the reported peak is the system's. */
+ * Two numbers are kept for each owner: what is promised (it counts against the cap) and what of it is
+ * resident. Memory that the system makes resident when it is first touched (KV, scratch) is promised whole
+ * when it is made and reported as it is touched, so that the reported peak is the system's. */
 #ifndef NIB_TIERS_LEDGER_H
 #define NIB_TIERS_LEDGER_H
 
@@ -12,8 +12,8 @@
 typedef struct ledger ledger;
 
 /* caps: bytes for each tier, NIB_AUTO for none. The runtime owner starts at what the process already has
- * resident (code, libraries, stacks); under a RAM cap a margin for code that is still to be paged in is promised
- * too. */
+ * resident (code, libraries, stacks); under a RAM cap a margin for code that is still to be paged in is
+ * promised too. */
 nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err);
 void ledger_close(ledger *l); /* NULL is fine */
 
@@ -26,8 +26,8 @@ nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_e
 void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte);
 void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched);
 
-/* Measures the runtime owner again: what is resident in RAM and is nobody else's. To be called when nothing is
- * charged that is not yet touched. */
+/* Measures the runtime owner again: what is resident in RAM and is nobody else's. To be called when nothing
+ * is charged that is not yet touched. */
 void ledger_settle(ledger *l);
 
 uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */

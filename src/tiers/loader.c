@@ -1,4 +1,5 @@
-/* loader.c - reads runs of rows with as few calls as the order of the rows allows, and packs them by panels. */
+/* loader.c - reads runs of rows with as few calls as the order of the rows allows, and packs them by panels.
+ */
 #include "tiers/loader.h"
 
 #include "base/mem.h"
@@ -78,7 +79,8 @@ nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
             return nib_fail_errno(err, "look at", file_path(s->f), errno);
         if (now.st_size != s->at_open.st_size || now.st_mtim.tv_sec != s->at_open.st_mtim.tv_sec ||
             now.st_mtim.tv_nsec != s->at_open.st_mtim.tv_nsec || now.st_ino != s->at_open.st_ino)
-            return nib_fail(err, NIB_E_IO, "%s: the file changed while the model was running", file_path(s->f));
+            return nib_fail(err, NIB_E_IO, "%s: the file changed while the model was running",
+                            file_path(s->f));
     }
     return NIB_OK;
 }
@@ -177,8 +179,9 @@ void loader_will_need(const loader *ld, const weight *w, int64_t first, int64_t 
                    (uint64_t)NUM_MIN(left, n_row) * each);
 }
 
-/* n_row <= what the buffer holds; rows[i] points to row first + i afterwards. Rows in file order come with one read
- * for each run; rows that are shuffled within a small stretch (interleaved heads) with one read of the stretch. */
+/* n_row <= what the buffer holds; rows[i] points to row first + i afterwards. Rows in file order come with
+ * one read for each run; rows that are shuffled within a small stretch (interleaved heads) with one read of
+ * the stretch. */
 static nib_status read_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row, load_buffer *b,
                             const void **rows, nib_error *err) {
     uint64_t each = row_bytes(w), lo = UINT64_MAX, hi = 0, at = 0;
@@ -210,7 +213,8 @@ static nib_status read_rows(const loader *ld, const weight *w, int64_t first, in
         uint64_t begin = p->tensor->offset + (uint64_t)row * each;
         const uint8_t *from = b->raw + (stretch ? begin - lo : at);
         if (!stretch) {
-            NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at, begin, (uint64_t)left * each, err));
+            NIB_TRY(
+                file_read_at(ld->files[p->tensor->file].f, b->raw + at, begin, (uint64_t)left * each, err));
             at += (uint64_t)left * each;
         }
         for (int64_t j = 0; j < left; j++)
@@ -219,10 +223,10 @@ static nib_status read_rows(const loader *ld, const weight *w, int64_t first, in
     return NIB_OK;
 }
 
-/* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k short
- * segments, left in the buffer as [k, n_row]. */
-static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row, load_buffer *b,
-                               nib_error *err) {
+/* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k
+ * short segments, left in the buffer as [k, n_row]. */
+static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row,
+                               load_buffer *b, nib_error *err) {
     uint64_t elem = row_bytes(w) / (uint64_t)w->k;
     int64_t col, left;
     for (int64_t i = 0; i < n_row; i += left) {
@@ -233,7 +237,8 @@ static nib_status read_columns(const loader *ld, const weight *w, int64_t first,
         int64_t n_col = p->tensor->shape[1];
         for (int64_t r = 0; r < w->k; r++)
             NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + (uint64_t)(r * n_row + i) * elem,
-                                 p->tensor->offset + (uint64_t)(r * n_col + col) * elem, (uint64_t)left * elem, err));
+                                 p->tensor->offset + (uint64_t)(r * n_col + col) * elem,
+                                 (uint64_t)left * elem, err));
     }
     return NIB_OK;
 }
@@ -249,8 +254,8 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
     }
 }
 
-nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row, const load_target *to,
-                         load_buffer *b, nib_error *err) {
+nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row,
+                         const load_target *to, load_buffer *b, nib_error *err) {
     enum { MOST = 1024 };
     const void *rows[MOST];
     int64_t at_once = NUM_MIN(loader_rows_at_once(w, b), MOST);

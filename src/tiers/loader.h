@@ -27,20 +27,21 @@ typedef struct load_buffer {
     void *map;
 } load_buffer;
 
-/* Bytes that a buffer for these models' weights needs; raw_target is enlarged to hold one panel of any weight. */
+/* Bytes that a buffer for these models' weights needs; raw_target is enlarged to hold one panel of any
+ * weight. */
 uint64_t load_buffer_bytes(const model *m, uint64_t raw_target);
 nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
 
 /* Rows [first, first + n_row) of matrix w, packed as rows [0, n_row) of a matrix of n_row rows whose storage
- * starts at dst... and, for a whole matrix built piece by piece, dst_n rows with these at dst_first (a multiple
- * of 16). Adds what it read to *n_read when not NULL. */
+ * starts at dst... and, for a whole matrix built piece by piece, dst_n rows with these at dst_first (a
+ * multiple of 16). Adds what it read to *n_read when not NULL. */
 typedef struct load_target {
     void *dst;
     int64_t dst_n, dst_first;
 } load_target;
-nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row, const load_target *to,
-                         load_buffer *b, nib_error *err);
+nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row,
+                         const load_target *to, load_buffer *b, nib_error *err);
 
 /* A vector as k floats, its `add` applied. */
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);

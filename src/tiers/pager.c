@@ -1,12 +1,13 @@
 /* pager.c - decides what stays in memory, loads it, and hands blocks to the step loop.
  *
- * DESIGN. When everything fits (or there is no cap) every weight has a place in one mapping and pinning is a look-up.
- * Under a smaller cap, with streaming allowed, the weights are cut into *parts*: all matrices of a block are one
- * part; the output head, the one matrix that can be larger than the whole budget, is cut into parts of rows no
- * larger than the largest block. As many parts as fit beside the ring stay resident; a dense model visits its parts in
- * a fixed cycle, so no choice of which ones to keep reads fewer bytes than another, and they are spread evenly so that
- * the disk works while resident parts are computed. The others go through a ring of slots filled by the reader
- * thread in the order of the cycle. Vectors are always resident. Tables that are only looked up by row are read by row.
+ * DESIGN. When everything fits (or there is no cap) every weight has a place in one mapping and pinning is a
+ * look-up. Under a smaller cap, with streaming allowed, the weights are cut into *parts*: all matrices of a
+ * block are one part; the output head, the one matrix that can be larger than the whole budget, is cut into
+ * parts of rows no larger than the largest block. As many parts as fit beside the ring stay resident; a dense
+ * model visits its parts in a fixed cycle, so no choice of which ones to keep reads fewer bytes than another,
+ * and they are spread evenly so that the disk works while resident parts are computed. The others go through
+ * a ring of slots filled by the reader thread in the order of the cycle. Vectors are always resident. Tables
+ * that are only looked up by row are read by row.
  *
  *      part, streamed:
  *
@@ -20,16 +21,17 @@
  *             +<--- ready, but not what is asked for: reader_pin turns the reader to the part that is
  *
  * INVARIANTS
- *  1. A weight's own bytes are in exactly one of: its place in the mapping, its resident part, a slot, the disk.
+ *  1. A weight's own bytes are in exactly one of: its place in the mapping, its resident part, a slot, the
+ * disk.
  *  2. Places, parts and views of resident weights never change after pager_open.
- *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of them
- *     is allocated; nothing is allocated by pin, unpin or read_row.
+ *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
+ * them is allocated; nothing is allocated by pin, unpin or read_row.
  *  4. At most one part is pinned at a time, so with two slots the reader always has one to fill.
- *  5. A slot's state changes under the reader's lock only; its bytes are written only while it is reading and read only
- *     while it is pinned.
+ *  5. A slot's state changes under the reader's lock only; its bytes are written only while it is reading and
+ * read only while it is pinned.
  *  6. A slot that is reading is left alone until the reader is done, also when its part is no longer wanted.
- *  7. An error belongs to the slot in which it happened and comes out of the pin that asks for that part; the pin after
- *     it starts anew. */
+ *  7. An error belongs to the slot in which it happened and comes out of the pin that asks for that part; the
+ * pin after it starts anew. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -78,7 +80,8 @@ static nib_status make_tables(pager *p, nib_error *err) {
     for (int b = 0; b < p->n_block; b++)
         n_weight += model_block(p->m, b)->n_weight;
     size_t n = (size_t)n_weight, nb = (size_t)p->n_block;
-    p->tables = (nb + 1 + nb) * sizeof(int) + n * (sizeof *p->places + sizeof *p->views + sizeof *p->head_use);
+    p->tables =
+        (nb + 1 + nb) * sizeof(int) + n * (sizeof *p->places + sizeof *p->views + sizeof *p->head_use);
     nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->tables, err);
     if (status != NIB_OK) {
         p->tables = 0;
@@ -105,7 +108,8 @@ static uint64_t all_bytes(const pager *p) {
     for (int b = 0; b < p->n_block; b++) {
         const block *blk = model_block(p->m, b);
         for (int i = 0; i < blk->n_weight; i++)
-            if (blk->weights[i].shared_block < 0 && !num_add_u64(total, whole_bytes(&blk->weights[i]), &total))
+            if (blk->weights[i].shared_block < 0 &&
+                !num_add_u64(total, whole_bytes(&blk->weights[i]), &total))
                 return UINT64_MAX;
     }
     return total;
@@ -216,7 +220,8 @@ static nib_status cut(pager *p, nib_error *err) {
     return NIB_OK;
 }
 
-/* Marks the parts that stay (order = 0) within `budget` bytes, spread evenly over the cycle; returns their bytes. */
+/* Marks the parts that stay (order = 0) within `budget` bytes, spread evenly over the cycle; returns their
+ * bytes. */
 static uint64_t choose_resident(pager *p, uint64_t budget) {
     uint64_t total = 0, seen = 0, kept = 0;
     for (int i = 0; i < p->n_part; i++)
@@ -277,23 +282,26 @@ static uint64_t row_scratch(const pager *p) {
     return most;
 }
 
-static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole, uint64_t least, nib_error *err) {
+static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole, uint64_t least,
+                         nib_error *err) {
     char cap[32], need[32], small[32];
     uint64_t held = ledger_promised(p->ledger, NIB_TIER_RAM) + o->keep_free;
     num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap);
     num_format_size(held + whole, need);
     num_format_size(held + least, small);
     if (o->stream)
-        return nib_fail(err, NIB_E_NOFIT,
-                        "RAM: the cap of %s is too small: %s holds the whole model, and %s is the least with which "
-                        "its weights can be streamed",
-                        cap, need, small);
+        return nib_fail(
+            err, NIB_E_NOFIT,
+            "RAM: the cap of %s is too small: %s holds the whole model, and %s is the least with which "
+            "its weights can be streamed",
+            cap, need, small);
     return nib_fail(err, NIB_E_NOFIT,
-                    "RAM: the cap of %s is too small: a cap of %s would do (%s when weights may be streamed)", cap,
-                    need, small);
+                    "RAM: the cap of %s is too small: a cap of %s would do (%s when weights may be streamed)",
+                    cap, need, small);
 }
 
-static nib_status settle_in_parts(pager *p, const pager_options *o, uint64_t whole, uint64_t left, nib_error *err) {
+static nib_status settle_in_parts(pager *p, const pager_options *o, uint64_t whole, uint64_t left,
+                                  nib_error *err) {
     uint64_t vectors = 0;
     NIB_TRY(cut(p, err));
     for (int b = 0; b < p->n_block; b++) {

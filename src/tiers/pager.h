@@ -1,13 +1,14 @@
 /* pager.h - weights by block: pinned where the kernels can read them, wherever they live.
  *
- * The pager owns every weight byte. Blocks it decides to keep are read and packed at open and stay; the others
- * are read block by block, round the page cache, ahead of use, into a ring of slots (the order of a dense model
- * is known, so the next block is always known: clairvoyant, Belady). pin/unpin are a contract: between them the
- * views stay valid, and a pinned slot is never reused. One thread pins; a reader thread fills.
+ * The pager owns every weight byte. Blocks it decides to keep are read and packed at open and stay; the
+ * others are read block by block, round the page cache, ahead of use, into a ring of slots (the order of a
+ * dense model is known, so the next block is always known: clairvoyant, Belady). pin/unpin are a contract:
+ * between them the views stay valid, and a pinned slot is never reused. One thread pins; a reader thread
+ * fills.
  *
- * Vectors (norms, biases) are always resident. A matrix that is too large for a slot - the output head - comes in
- * parts of rows that are pinned one after the other. A table that is only looked up by row (the embedding) is not
- * streamed at all: its rows are read when they are asked for. */
+ * Vectors (norms, biases) are always resident. A matrix that is too large for a slot - the output head -
+ * comes in parts of rows that are pinned one after the other. A table that is only looked up by row (the
+ * embedding) is not streamed at all: its rows are read when they are asked for. */
 #ifndef NIB_TIERS_PAGER_H
 #define NIB_TIERS_PAGER_H
 
@@ -30,17 +31,18 @@ typedef struct pager_options {
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);
 void pager_close(pager *p);
 
-/* The block's views, one for each of its weights in order (a shared weight's too); waits when the block is still
- * being read. A read error, or a file that changed, comes out here, and the block is then not pinned; a later pin
- * tries again. data is NULL for a matrix that comes in parts (pager_n_part > 1) or is looked up by row
- * (pager_by_row). */
+/* The block's views, one for each of its weights in order (a shared weight's too); waits when the block is
+ * still being read. A read error, or a file that changed, comes out here, and the block is then not pinned; a
+ * later pin tries again. data is NULL for a matrix that comes in parts (pager_n_part > 1) or is looked up by
+ * row (pager_by_row). */
 nib_status pager_pin(pager *p, int block, const view **views, nib_error *err);
 void pager_unpin(pager *p, int block); /* prefetch goes on with what comes next */
 
-/* Parts of weight w of a block, in order: rows [*first_row, *first_row + view->n). To be pinned one at a time, in
- * order, while the block itself is pinned. */
+/* Parts of weight w of a block, in order: rows [*first_row, *first_row + view->n). To be pinned one at a
+ * time, in order, while the block itself is pinned. */
 int pager_n_part(const pager *p, int block, int w);
-nib_status pager_pin_part(pager *p, int block, int w, int part, const view **v, int64_t *first_row, nib_error *err);
+nib_status pager_pin_part(pager *p, int block, int w, int part, const view **v, int64_t *first_row,
+                          nib_error *err);
 void pager_unpin_part(pager *p, int block, int w, int part);
 
 bool pager_by_row(const pager *p, int block, int w);
@@ -51,10 +53,10 @@ nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib
 void pager_expect(pager *p, int n_head);
 
 typedef struct pager_stats {
-    uint64_t resident_bytes; /* packed weights kept */
-    uint64_t ring_bytes;     /* slots and staging for the streamed ones */
-    uint64_t bytes_read;     /* from disk, since open */
-    double wait_s;           /* pager_pin's waiting for the reader */
+    uint64_t resident_bytes;    /* packed weights kept */
+    uint64_t ring_bytes;        /* slots and staging for the streamed ones */
+    uint64_t bytes_read;        /* from disk, since open */
+    double wait_s;              /* pager_pin's waiting for the reader */
     int n_resident, n_streamed; /* parts: blocks, or row ranges of a head */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out);

@@ -1,17 +1,17 @@
 /* pager_load.c - the resident weights, read and packed by all threads of the pool.
  *
- * The work is cut into jobs of some hundred KiB of one weight, in the order of the blocks; each thread takes the next
- * job, reads it into its own staging buffer and packs it into its place. Reading and packing overlap because
- * different threads are at different stages; the system is told ahead what will be read, so that a cold file
- * streams at the disk's rate. */
+ * The work is cut into jobs of some hundred KiB of one weight, in the order of the blocks; each thread takes
+ * the next job, reads it into its own staging buffer and packs it into its place. Reading and packing overlap
+ * because different threads are at different stages; the system is told ahead what will be read, so that a
+ * cold file streams at the disk's rate. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
 enum {
-    RAW = 256 << 10,       /* of each thread: stays in its second-level cache between reading and packing */
-    AHEAD_JOBS = 64,       /* how many jobs ahead the system is told to read: 16 MiB */
+    RAW = 256 << 10, /* of each thread: stays in its second-level cache between reading and packing */
+    AHEAD_JOBS = 64, /* how many jobs ahead the system is told to read: 16 MiB */
     TELL_EVERY = 16
 };
 
@@ -78,7 +78,8 @@ static bool plan_jobs(load *l) {
     for (int i = 0; i < p->n_part; i++) {
         const weight_part *at = &p->parts[i];
         if (at->w >= 0 && at->resident &&
-            !add_jobs(l, &model_block(p->m, at->block)->weights[at->w], at->first_row, at->n_row, at->resident))
+            !add_jobs(l, &model_block(p->m, at->block)->weights[at->w], at->first_row, at->n_row,
+                      at->resident))
             return false;
     }
     return true;

@@ -19,11 +19,11 @@ typedef struct weight_part {
 
 /* Where one own weight's packed bytes are. */
 typedef struct place {
-    uint8_t *resident;    /* the whole matrix or vector; NULL: in a group, in parts or on disk */
-    uint64_t offset;      /* in its block's group */
-    bool grouped;         /* belongs to its block's group */
+    uint8_t *resident;      /* the whole matrix or vector; NULL: in a group, in parts or on disk */
+    uint64_t offset;        /* in its block's group */
+    bool grouped;           /* belongs to its block's group */
     int first_part, n_part; /* a matrix in parts of rows; n_part 0: not */
-    bool by_row;          /* only looked up by row, not resident */
+    bool by_row;            /* only looked up by row, not resident */
 } place;
 
 typedef struct reader reader;
@@ -36,18 +36,18 @@ struct pager {
     int *first_weight; /* [n_block + 1]: index of a block's first weight in the arrays below */
     place *places;
     view *views;
-    int *group;        /* [n_block]: the part that is the block's group, -1: none */
+    int *group; /* [n_block]: the part that is the block's group, -1: none */
     weight_part *parts;
     int n_part;
-    int *streamed;     /* parts in the order the reader visits them */
+    int *streamed;              /* parts in the order the reader visits them */
     int n_streamed, first_head; /* streamed[first_head...] belong to the last block */
-    bool *head_use;    /* scratch of the layout: own weight used by the last block's products */
+    bool *head_use;             /* scratch of the layout: own weight used by the last block's products */
     uint64_t slot_bytes;
-    uint8_t *map;      /* everything resident */
+    uint8_t *map; /* everything resident */
     uint64_t map_bytes;
-    uint64_t tables;   /* heap bytes of the arrays, charged */
+    uint64_t tables; /* heap bytes of the arrays, charged */
     reader *reader;
-    uint64_t ring_bytes; /* charged for the ring, its staging and the row buffer */
+    uint64_t ring_bytes;    /* charged for the ring, its staging and the row buffer */
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
     uint64_t row_packed_bytes;

@@ -1,5 +1,5 @@
-/* pager_reader.c - the thread that reads ahead, and its ring of slots. The states and who changes them stand at the
- * top of pager.c. */
+/* pager_reader.c - the thread that reads ahead, and its ring of slots. The states and who changes them stand
+ * at the top of pager.c. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -139,8 +139,8 @@ void reader_close(reader *r) {
     mem_free(r);
 }
 
-/* Something else is wanted than what was foreseen (a pass that was cancelled, an error before): what is ready is
- * dropped and the reader goes on from the part that is asked for. */
+/* Something else is wanted than what was foreseen (a pass that was cancelled, an error before): what is ready
+ * is dropped and the reader goes on from the part that is asked for. */
 static void turn_to(reader *r, int part) {
     for (int i = 0; i < READER_SLOTS; i++) {
         slot *s = &r->slots[i];

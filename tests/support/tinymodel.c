@@ -29,8 +29,8 @@ static int list_tensors(const tiny_shape *s, tensor *list) {
         const struct {
             const char *name;
             int64_t n, k;
-        } rows[] = {{"attn_norm", 0, d}, {"attn_q", d, d},          {"attn_k", kv, d},
-                    {"attn_v", kv, d},   {"attn_output", d, d},     {"ffn_norm", 0, d},
+        } rows[] = {{"attn_norm", 0, d},      {"attn_q", d, d},       {"attn_k", kv, d},
+                    {"attn_v", kv, d},        {"attn_output", d, d},  {"ffn_norm", 0, d},
                     {"ffn_gate", s->d_ff, d}, {"ffn_up", s->d_ff, d}, {"ffn_down", d, s->d_ff}};
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             assert_true(n < MOST_TENSORS - 2);
@@ -85,8 +85,8 @@ const char *tiny_model(const char *name, const tiny_shape *s) {
     set(w, "llama.attention.head_count_kv", s->n_kv_head);
     set(w, "llama.rope.dimension_count", s->d_model / s->n_head);
     set(w, "llama.vocab_size", s->n_vocab);
-    assert_int_equal(
-        gguf_writer_set_float(w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_float(w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL),
+                     NIB_OK);
     int n = list_tensors(s, list);
     for (int i = 0; i < n; i++) {
         const int64_t dims[2] = {list[i].n, list[i].k};
