@@ -82,9 +82,10 @@ uint64_t model_n_param(const model *m);
 int model_n_rope(const model *m);
 int64_t model_rope_dim(const model *m, int table); /* n_rot */
 void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor);
-/* Whether keys cached while the sequence was at most `longest` positions long may serve one of `length` positions, which
- * extends what is cached or replaces its end. As HF transformers does it: longrope's keys are computed anew when
- * the sequence grows past the switch of its factors, dynamic NTK's stay as they were. */
+/* Whether keys cached while the sequence was at most `longest` positions long may serve one of `length`
+ * positions, which extends what is cached or replaces its end. As HF transformers does it: longrope's keys
+ * are computed anew when the sequence grows past the switch of its factors, dynamic NTK's stay as they were.
+ */
 bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool extends);
 bool model_rope_varies(const model *m, int table); /* frequencies depend on length */
 

@@ -332,7 +332,7 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
     if (row == NULL && fused == NULL)
         return NIB_OK;
     const container_tensor *t = find(b, row, 0, ".weight");
-    if (t != NULL) {
+    if (row != NULL && t != NULL) {
         /* In GGUF a fused gate|up goes by the name of up: the number of rows tells. */
         bool is_fused = fused != NULL && t->n_dim == 2 && t->shape[0] == n_all && n_all != n;
         if (!is_fused) {
@@ -341,9 +341,9 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
         }
     }
     t = find(b, fused, 0, ".weight");
-    if (t != NULL)
+    if (fused != NULL && t != NULL)
         return bind_part(b, slot, fused, t, n_all, k, err);
-    const arch_tensor *told = row != NULL && *row_names(b, row) != '\0' ? row : fused != NULL ? fused : row;
+    const arch_tensor *told = row != NULL && (fused == NULL || *row_names(b, row) != '\0') ? row : fused;
     return told->flags & T_OPTIONAL ? NIB_OK : missing(b, told, ".weight", err);
 }
 
@@ -388,7 +388,7 @@ static nib_status bind_embed(binder *b, nib_error *err) {
     const container_tensor *t = find(b, pos, 0, ".weight");
     if (pos != NULL && t == NULL && !(pos->flags & T_OPTIONAL))
         return missing(b, pos, ".weight", err);
-    if (t != NULL) {
+    if (pos != NULL && t != NULL) {
         if (t->n_dim != 2 || t->shape[0] <= hp->pos_offset || t->shape[1] != hp->d_model)
             return wrong_shape(t, hp->n_ctx_train + hp->pos_offset, hp->d_model, err);
         NIB_TRY(bind_matrix(b, pos, t, t->shape[0], hp->d_model, err));
