@@ -1,13 +1,14 @@
 /* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of scales (the
  * first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer and 12 float
- * accumulators. Between blocks of K the sums stand in y. Rows come in blocks of 126, K in spans for which such a block
+ * accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums stand in y. Rows come in
+ * blocks of up to 258, K in spans for which such a block
  * of rows stays in the second-level cache: the weights are unpacked few times and the rows are read from near. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
 #include "kernels/cpu/avx512/tile.h"
 
-enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MOST_ROWS = 126 };
+enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MOST_ROWS = 258 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
 
 /* What is unpacked: 16 + 4 + 4 KiB. The panels stand beside each other. */
@@ -181,10 +182,18 @@ static const multiply_fn multiplies[2][2][2][ROWS_AT_ONCE] = {
      {{EACH_ROWS(NAME, 1, 32, 1)}, {EACH_ROWS(NAME, 1, 32, 2)}}},
 };
 
-/* Rows [m0, m1) over a block: by 6, the last two steps evened out. */
-static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1) {
+/* Rows [m0, m1) over a block: by 6, the last two steps evened out. Between the steps `ahead` bytes are fetched from
+ * each of the places in next. */
+static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1,
+                          const uint8_t *const *next, int64_t ahead) {
+    const int64_t share = num_round_up(num_div_up(ahead * ROWS_AT_ONCE, m1 - m0), TILE_LINE);
+    int64_t fetched = 0;
     for (int64_t m = m0; m < m1;) {
         const int64_t left = m1 - m;
+        for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE) {
+            _mm_prefetch((const char *)next[0] + fetched, _MM_HINT_T1);
+            _mm_prefetch((const char *)next[1] + fetched, _MM_HINT_T1);
+        }
         const int64_t n = left >= 2 * ROWS_AT_ONCE || left <= ROWS_AT_ONCE ? NUM_MIN(left, ROWS_AT_ONCE)
                                                                            : (left + 1) / 2;
         fn[n - 1](j, m);
@@ -203,24 +212,33 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     block *b = job->a->scratch;
     const multiply_fn *fn = multiplies[f->asym ? 1 : 0][f->group == 32][np - 1];
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
+    const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
     block_job j = {.job = job, .b = b, .panel = panel};
     for (int z = tile_zero(f); z > 1; z /= 2)
         j.zero_shift++;
     for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
-        for (int p = 0; p < np; p++)
-            unpack(b, p, f, (const uint8_t *)w->data + (panel + p) * job->panel_bytes, w->k, c,
-                   NUM_MIN(at->c1, c + BLOCK_CHUNKS));
+        const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
+        const uint8_t *next[2];
+        for (int p = 0; p < np; p++) {
+            const uint8_t *weights = (const uint8_t *)w->data + (panel + p) * job->panel_bytes;
+            unpack(b, p, f, weights, w->k, c, end);
+            next[p] = end < at->c1 ? weights + end * chunk_bytes
+                                   : weights + np * job->panel_bytes + at->c0 * chunk_bytes;
+        }
+        if (np == 1)
+            next[1] = next[0];
         j.tile0 = c * TILE_CHUNK;
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
         j.is_first = c == 0;
         j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, fn, at->m0, at->m1);
+        multiply_rows(&j, fn, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
     }
 }
 
 void tile_blocked(const tile_job *job, int64_t p0, int64_t p1) {
     const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
-    const int64_t rows = NUM_MIN(n_row, MOST_ROWS);
+    const int64_t even = num_div_up(n_row, num_div_up(n_row, MOST_ROWS));
+    const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
     const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
     const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
     part at;

@@ -11,6 +11,9 @@
 
 enum { ROWS_N = 1, ROWS_M = 1, ROWS_N1 = 1, ATTEND_VEC = 1 };
 
+/* A call for each operation: inlined, these loops take sanitizer builds minutes to compile. */
+#define LANE_FN static __attribute__((noinline, unused))
+
 typedef struct vf {
     float f[LANES];
 } vf;
@@ -24,101 +27,101 @@ typedef struct vm {
         r.f[i] = (expression);                                                                               \
     return r
 
-static inline vf v_set(float x) {
+LANE_FN vf v_set(float x) {
     LANE_WISE(x);
 }
-static inline vf v_zero(void) {
+LANE_FN vf v_zero(void) {
     return v_set(0);
 }
-static inline vf v_load(const float *p) {
+LANE_FN vf v_load(const float *p) {
     LANE_WISE(p[i]);
 }
-static inline vf v_load_part(const float *p, int n) {
+LANE_FN vf v_load_part(const float *p, int n) {
     LANE_WISE(i < n ? p[i] : 0);
 }
-static inline void v_store_part(float *p, vf a, int n) {
+LANE_FN void v_store_part(float *p, vf a, int n) {
     memcpy(p, a.f, (size_t)n * sizeof *p);
 }
-static inline void v_store(float *p, vf a) {
+LANE_FN void v_store(float *p, vf a) {
     v_store_part(p, a, LANES);
 }
-static inline vf v_add(vf a, vf b) {
+LANE_FN vf v_add(vf a, vf b) {
     LANE_WISE(a.f[i] + b.f[i]);
 }
-static inline vf v_sub(vf a, vf b) {
+LANE_FN vf v_sub(vf a, vf b) {
     LANE_WISE(a.f[i] - b.f[i]);
 }
-static inline vf v_mul(vf a, vf b) {
+LANE_FN vf v_mul(vf a, vf b) {
     LANE_WISE(a.f[i] * b.f[i]);
 }
-static inline vf v_div(vf a, vf b) {
+LANE_FN vf v_div(vf a, vf b) {
     LANE_WISE(a.f[i] / b.f[i]);
 }
-static inline vf v_fma(vf a, vf b, vf c) {
+LANE_FN vf v_fma(vf a, vf b, vf c) {
     LANE_WISE(fmaf(a.f[i], b.f[i], c.f[i]));
 }
-static inline vf v_fnma(vf a, vf b, vf c) {
+LANE_FN vf v_fnma(vf a, vf b, vf c) {
     LANE_WISE(fmaf(-a.f[i], b.f[i], c.f[i]));
 }
-static inline vf v_min(vf a, vf b) {
+LANE_FN vf v_min(vf a, vf b) {
     LANE_WISE(a.f[i] < b.f[i] ? a.f[i] : b.f[i]);
 }
-static inline vf v_max(vf a, vf b) {
+LANE_FN vf v_max(vf a, vf b) {
     LANE_WISE(a.f[i] > b.f[i] ? a.f[i] : b.f[i]);
 }
-static inline vf v_round(vf a) {
+LANE_FN vf v_round(vf a) {
     LANE_WISE(rintf(a.f[i]));
 }
-static inline vf v_abs(vf a) {
+LANE_FN vf v_abs(vf a) {
     LANE_WISE(fabsf(a.f[i]));
 }
-static inline vf v_copysign(vf a, vf sign) {
+LANE_FN vf v_copysign(vf a, vf sign) {
     LANE_WISE(copysignf(a.f[i], sign.f[i]));
 }
-static inline float ref_pow2(float n) {
+LANE_FN float ref_pow2(float n) {
     const uint32_t bits = n >= -126 && n <= 127 ? (uint32_t)((int)n + 127) << 23 : 0;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-static inline vf v_pow2(vf n) {
+LANE_FN vf v_pow2(vf n) {
     LANE_WISE(ref_pow2(n.f[i]));
 }
-static inline vm v_less(vf a, vf b) {
+LANE_FN vm v_less(vf a, vf b) {
     vm m;
     for (int i = 0; i < LANES; i++)
         m.b[i] = a.f[i] < b.f[i];
     return m;
 }
-static inline vm v_between(int lo, int hi) {
+LANE_FN vm v_between(int lo, int hi) {
     vm m;
     for (int i = 0; i < LANES; i++)
         m.b[i] = lo <= i && i < hi;
     return m;
 }
-static inline vf v_select(vm m, vf a, vf b) {
+LANE_FN vf v_select(vm m, vf a, vf b) {
     LANE_WISE(m.b[i] ? a.f[i] : b.f[i]);
 }
-static inline vf v_load_f16(const uint16_t *p) {
+LANE_FN vf v_load_f16(const uint16_t *p) {
     LANE_WISE(half_to_float(p[i]));
 }
-static inline vf v_load_f16_part(const uint16_t *p, int n) {
+LANE_FN vf v_load_f16_part(const uint16_t *p, int n) {
     LANE_WISE(i < n ? half_to_float(p[i]) : 0);
 }
-static inline vf v_load_bf16(const uint16_t *p) {
+LANE_FN vf v_load_bf16(const uint16_t *p) {
     LANE_WISE(bf16_to_float(p[i]));
 }
-static inline void v_store_f16(uint16_t *p, vf a) {
+LANE_FN void v_store_f16(uint16_t *p, vf a) {
     for (int i = 0; i < LANES; i++)
         p[i] = half_from_float(a.f[i]);
 }
-static inline float v_sum(vf a) {
+LANE_FN float v_sum(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] += a.f[i + n];
     return a.f[0];
 }
-static inline float v_most(vf a) {
+LANE_FN float v_most(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
