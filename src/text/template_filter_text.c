@@ -230,7 +230,11 @@ static bool f_indent(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
     bool first = c->given[1] && tpl_truth(&c->arg[1]), blank = c->given[2] && tpl_truth(&c->arg[2]);
     tpl_value width = c->given[0] ? c->arg[0] : tpl_int(4), one;
     tpl_builder b = {.r = r};
-    if (!tpl_to_str(r, self, &text) || !tpl_str_ref(r, " ", 1, &one))
+    if (self->type != TPL_STR)
+        return tpl_need_defined(r, self) &&
+               tpl_fail(r, "indent: expected a string, found '%s'", tpl_type_name(self->type));
+    text = *self;
+    if (!tpl_str_ref(r, " ", 1, &one))
         return false;
     if (width.type == TPL_STR)
         pad = width;
