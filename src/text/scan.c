@@ -175,7 +175,8 @@ static const char *spaces(const char *p, const char *end, const char **newline, 
 }
 
 size_t scan_match(const scan_rule *rule, const char *p, const char *end) {
-    const char *newline = NULL, *last = NULL, *stop = NULL;
+    const char *newline = NULL, *last = NULL, *stop = p;
+    bool looked = false;
     for (int i = 0; i < rule->n; i++) {
         const struct scan_part *part = &parts[rule->part[i]];
         size_t n = 0;
@@ -184,8 +185,9 @@ size_t scan_match(const scan_rule *rule, const char *p, const char *end) {
         } else if (part->kind <= CONTRACTION_CASE) {
             n = match_contraction(p, end, part->kind == CONTRACTION_CASE);
         } else {
-            if (!stop)
+            if (!looked)
                 stop = spaces(p, end, &newline, &last);
+            looked = true;
             if (part->kind == NEWLINES || part->kind == NEWLINE)
                 n = newline ? (size_t)(newline - p) : 0;
             else if (part->kind == SPACES || stop == end)

@@ -31,7 +31,8 @@ struct tokenizer {
     splitter splitter;
     decoder decoder;
     int32_t bos, eos, unk; /* -1: none */
-    int32_t prefix[TOKENIZER_AROUND], suffix[TOKENIZER_AROUND]; /* stand around a text: mostly BOS, or nothing */
+    int32_t prefix[TOKENIZER_AROUND],
+        suffix[TOKENIZER_AROUND]; /* stand around a text: mostly BOS, or nothing */
     int n_prefix, n_suffix;
     bool fix_types; /* the file's token types are not to be trusted where a name says more */
     int32_t *end;   /* [n_end] tokens that end a text or a turn, ascending */

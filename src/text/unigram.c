@@ -139,7 +139,8 @@ static nib_status push_unknown(const unigram *u, const char *text, size_t n, tok
     for (size_t i = 0; i < n && bytes; i++)
         bytes = u->byte_id[(unsigned char)text[i]] >= 0;
     if (!bytes && u->unk < 0)
-        return nib_fail(err, NIB_E_FAILED, "the vocabulary has no token for a character of the text, nor an unknown token");
+        return nib_fail(err, NIB_E_FAILED,
+                        "the vocabulary has no token for a character of the text, nor an unknown token");
     if (!bytes)
         return token_list_push(out, u->unk, err);
     for (size_t i = 0; i < n; i++)
