@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <string.h>
 
 typedef enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED, SLOT_PINNED } slot_state;
 
@@ -105,6 +106,10 @@ nib_status reader_open(pager *p, reader **out, nib_error *err) {
     nib_status status = r->map ? NIB_OK : nib_fail_nomem(err, r->map_bytes, "the ring of streamed weights");
     if (status == NIB_OK)
         status = load_buffer_init(&r->buffer, p->m, READER_RAW, err);
+    if (status == NIB_OK) { /* it is charged: let it be resident from here on */
+        memset(r->map, 0, r->map_bytes);
+        memset(r->buffer.map, 0, r->buffer.bytes);
+    }
     for (int i = 0; i < READER_SLOTS; i++)
         r->slots[i].data = r->map + (uint64_t)i * p->slot_bytes;
     if (status == NIB_OK) {
