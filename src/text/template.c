@@ -48,7 +48,7 @@ static bool bind_variables(tpl_run *r, tpl_scope *scope, const json_t *variables
 
 nib_status tpl_render_limited(const template *t, const json_t *variables, int64_t now, tpl_limits limits,
                               char **text, size_t *n_byte, nib_error *err) {
-    nib_error local;
+    nib_error local = {NIB_OK, ""};
     tpl_run r = {.limits = limits, .now = now, .err = err ? err : &local};
     tpl_scope scope = {0};
     arena_init(&r.mem);

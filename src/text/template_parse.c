@@ -422,7 +422,7 @@ static tpl_node *parse_body(tpl_parser *p, const char *ends, int opened) {
 }
 
 nib_status tpl_parse(arena *mem, const char *source, size_t n, tpl_node **out, nib_error *err) {
-    nib_error local;
+    nib_error local = {NIB_OK, ""};
     tpl_parser p = {.mem = mem, .err = err ? err : &local};
     NIB_TRY(tpl_lex_init(&p.lex, mem, source, n, err));
     *out = tpl_advance(&p) ? parse_body(&p, NULL, 1) : NULL;
