@@ -9,10 +9,12 @@
 
 #define ANY_CASE    "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 #define SPACES_LAST "|\\s+(?!\\S)|\\s+"
-#define GPT2        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SPACES_LAST
-#define NEWLINES    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES_LAST
-#define LLAMA3      ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" NEWLINES
-#define QWEN2       ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" NEWLINES
+#define GPT2                                                                                                 \
+    ("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" SPACES_LAST) /* one string in a     \
+                                                                                         list of them */
+#define NEWLINES " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES_LAST
+#define LLAMA3   ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" NEWLINES
+#define QWEN2    ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" NEWLINES
 #define QWEN35                                                                                               \
     ANY_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "                                               \
              "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" SPACES_LAST
@@ -62,7 +64,7 @@ static const struct {
      "mellum modern-bert mpt olmo jais trillion exaone4 granite-docling",
      {GPT2}},
     {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 smaug-bpe smaug dbrx chatglm-bpe "
-     "glm4",
+     "glm4 glm5 jina-v5-nano minicpm5 talkie",
      {LLAMA3}},
     {"qwen2 deepseek-r1-qwen kormo stablelm2 hunyuan megrez grok-2 laguna solar-open f2llmv2", {QWEN2}},
     {"qwen35", {QWEN35}},
