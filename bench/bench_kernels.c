@@ -1,6 +1,6 @@
-/* Times the kernels alone: bench_kernels [ISA] [threads]. Products with one row use weights that are not in any
- * cache (copies in rotation) and are shown beside the measured read bandwidth; the best of several rounds counts.
- * With one thread, processor time is measured, which neighbours disturb less. */
+/* Times the kernels alone: bench_kernels [ISA] [threads]. Products with one row use weights that are not in
+ * any cache (copies in rotation) and are shown beside the measured read bandwidth; the best of several rounds
+ * counts. With one thread, processor time is measured, which neighbours disturb less. */
 #include "../tests/support/matrix.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -19,7 +19,7 @@ typedef struct bench {
     const kernel_table *t;
     pool *threads;
     int n_thread;
-    double read;               /* bytes a second */
+    double read; /* bytes a second */
     void *scratch[MOST_THREADS];
 } bench;
 
@@ -81,8 +81,8 @@ static void time_product(const bench *b, type_id type, int64_t n, int64_t k, int
     product p = {.b = b, .copies = copies, .n_copy = n_copy, .n_call = m > 16 ? 4 : n_copy};
     p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k}, .y = y, .ldy = n, .n_row = m};
     const double s = best_of(b, run_product, &p, 5) / p.n_call;
-    printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name, (long)n,
-           (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read,
+    printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name,
+           (long)n, (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read,
            (double)(n * k * m) / s * 1e-9);
     fflush(stdout);
     mem_free(q);
@@ -119,7 +119,8 @@ static void time_packing(const bench *b, type_id type) {
     pack_bytes(&w.view.format, w.n, w.k, &bytes);
     packing p = {&w, mem_map((size_t)bytes)};
     const double s = best_of(b, run_packing, &p, 4);
-    printf("pack %-7s %6.2f GB/s of file\n", type_get(type)->name, (double)w.raw_row_bytes * (double)w.n / s * 1e-9);
+    printf("pack %-7s %6.2f GB/s of file\n", type_get(type)->name,
+           (double)w.raw_row_bytes * (double)w.n / s * 1e-9);
     mem_unmap(p.dst, (size_t)bytes);
     matrix_close(&w);
 }
@@ -138,13 +139,15 @@ static void run_attention(void *arg, int thread, int n_thread) {
         p->b->t->attend(&a, i, i + 1, 0, a.n_row);
 }
 
-static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t d, int64_t n_row, int64_t past) {
+static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t d, int64_t n_row,
+                           int64_t past) {
     kv_view kv = {.type = TYPE_F16, .n_ctx = past + n_row, .n_kv_head = n_kv, .d_head = d};
     uint64_t bytes = 0, seed = 3;
     kv_bytes(kv.type, kv.n_ctx, n_kv, d, &bytes);
     kv.k = mem_map((size_t)bytes);
     kv.v = mem_map((size_t)bytes);
-    float *q = mem_array((size_t)(n_row * n_head * d), sizeof *q), *out = mem_array((size_t)(n_row * n_head * d), sizeof *q);
+    float *q = mem_array((size_t)(n_row * n_head * d), sizeof *q),
+          *out = mem_array((size_t)(n_row * n_head * d), sizeof *q);
     for (int64_t i = 0; i < n_row * n_head * d; i++)
         q[i] = random_float(&seed);
     float *row = mem_array((size_t)(n_kv * d), sizeof *row);
@@ -157,11 +160,18 @@ static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t
     }
     const double stored = (time_now() - start) / (double)(past + n_row);
     attention p = {.b = b};
-    p.args = (attend_args){.kv = kv, .q = q, .out = out, .n_row = n_row, .first_position = past, .n_head = n_head, .scale = 0.125f};
+    p.args = (attend_args){.kv = kv,
+                           .q = q,
+                           .out = out,
+                           .n_row = n_row,
+                           .first_position = past,
+                           .n_head = n_head,
+                           .scale = 0.125f};
     const double s = best_of(b, run_attention, &p, 5);
     const double pairs = (double)n_row * ((double)past + (double)(n_row + 1) / 2) * (double)(n_head * d * 2);
-    printf("attend %ld/%ld heads of %ld, %ld rows after %ld: %9.1f us %7.1f GMAC/s; kv_store %.2f us\n", (long)n_head,
-           (long)n_kv, (long)d, (long)n_row, (long)past, s * 1e6, pairs / s * 1e-9, stored * 1e6);
+    printf("attend %ld/%ld heads of %ld, %ld rows after %ld: %9.1f us %7.1f GMAC/s; kv_store %.2f us\n",
+           (long)n_head, (long)n_kv, (long)d, (long)n_row, (long)past, s * 1e6, pairs / s * 1e-9,
+           stored * 1e6);
     mem_free(q);
     mem_free(out);
     mem_free(row);
@@ -182,7 +192,7 @@ static void time_rows(const bench *b) {
         const double start = now(b);                                                                         \
         for (int i = 0; i < rounds; i++)                                                                     \
             call;                                                                                            \
-        printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                \
+        printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                    \
     } while (0)
     TIME("act_quantize", b->t->act_quantize(x, N, q));
     TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
@@ -207,9 +217,10 @@ int main(int argc, char **argv) {
     static const struct {
         type_id type;
         int64_t n, k;
-    } shapes[] = {{TYPE_Q4_1, 1536, 576},   {TYPE_Q4_1, 576, 1536},   {TYPE_Q4_1, 192, 576},    {TYPE_Q8_0, 49152, 576},
-                  {TYPE_Q5_0, 2048, 640},   {TYPE_Q4_K, 640, 2048},   {TYPE_Q6_K, 640, 2048},   {TYPE_Q8_0, 262144, 640},
-                  {TYPE_Q4_0, 4096, 14336}, {TYPE_Q4_K, 4096, 14336}, {TYPE_F16, 2048, 2048}};
+    } shapes[] = {{TYPE_Q4_1, 1536, 576},   {TYPE_Q4_1, 576, 1536},   {TYPE_Q4_1, 192, 576},
+                  {TYPE_Q8_0, 49152, 576},  {TYPE_Q5_0, 2048, 640},   {TYPE_Q4_K, 640, 2048},
+                  {TYPE_Q6_K, 640, 2048},   {TYPE_Q8_0, 262144, 640}, {TYPE_Q4_0, 4096, 14336},
+                  {TYPE_Q4_K, 4096, 14336}, {TYPE_F16, 2048, 2048}};
     static const int64_t rows[] = {1, 4, 8, 512};
     for (size_t j = 0; j < NUM_COUNT(rows); j++)
         for (size_t i = 0; i < NUM_COUNT(shapes); i++)

@@ -1,5 +1,6 @@
-/* Attention on every instruction set against double precision: grouped heads, windows, soft caps, ALiBi, odd head
- * sizes, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those who see it. */
+/* Attention on every instruction set against double precision: grouped heads, windows, soft caps, ALiBi, odd
+ * head sizes, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those who see
+ * it. */
 #include "support/guard.h"
 #include "support/matrix.h"
 
@@ -52,8 +53,13 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
     memset(p.kk.data, 0xff, (size_t)bytes); /* NaN: what was not stored must not be used */
     memset(p.vv.data, 0xff, (size_t)bytes);
     p.args = (attend_args){.kv = {p.kk.data, p.vv.data, c->type, n, c->n_kv, c->d},
-                           .q = p.q, .n_row = c->n_row, .first_position = c->past, .n_head = c->n_head,
-                           .window = c->window, .scale = 1 / sqrtf((float)c->d), .softcap = c->softcap,
+                           .q = p.q,
+                           .n_row = c->n_row,
+                           .first_position = c->past,
+                           .n_head = c->n_head,
+                           .window = c->window,
+                           .scale = 1 / sqrtf((float)c->d),
+                           .softcap = c->softcap,
                            .alibi_max_bias = c->alibi};
     for (int64_t i = n - 1; i >= 0; i--) {
         t->kv_store(&p.args.kv, false, i, p.k + i * width);
@@ -106,7 +112,8 @@ static void check_row(const kernel_table *t, const problem *p, const float *out,
     for (int64_t j = lo; j <= pos; j++) {
         s[j] = 0;
         for (int64_t d = 0; d < c->d; d++)
-            s[j] += (double)p->q[(r * c->n_head + h) * c->d + d] * stored(c->type, p->k[j * width + kv * c->d + d]);
+            s[j] += (double)p->q[(r * c->n_head + h) * c->d + d] *
+                    stored(c->type, p->k[j * width + kv * c->d + d]);
         s[j] *= (double)p->args.scale;
         if (c->softcap > 0)
             s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
@@ -120,9 +127,10 @@ static void check_row(const kernel_table *t, const problem *p, const float *out,
         for (int64_t j = lo; j <= pos; j++)
             y += s[j] / sum * stored(c->type, p->v[j * width + kv * c->d + d]);
         const double found = (double)out[(r * c->n_head + h) * c->d + d];
-        if (!(fabs(found - y) <= 2e-6 * (1 + sqrt((double)c->d) / 8))) /* scores of size 10 err by some 1e-6 */
-            fail_msg("%s: row %d head %d element %d is %.9g, expected %.9g (d %d, window %d)", t->isa, (int)r, (int)h,
-                     (int)d, found, y, (int)c->d, (int)c->window);
+        if (!(fabs(found - y) <=
+              2e-6 * (1 + sqrt((double)c->d) / 8))) /* scores of size 10 err by some 1e-6 */
+            fail_msg("%s: row %d head %d element %d is %.9g, expected %.9g (d %d, window %d)", t->isa, (int)r,
+                     (int)h, (int)d, found, y, (int)c->d, (int)c->window);
     }
     free(s);
 }
@@ -176,27 +184,27 @@ static void test_nan(void **state) {
     (void)state;
     const attend_case c = {.n_head = 4, .n_kv = 2, .d = 32, .n_row = 24, .past = 50, .type = TYPE_F16};
     EACH_ISA(t)
-        for (int value = 0; value < 2; value++) {
-            problem p = problem_open(t, &c);
-            guarded clean = attend_by(t, &p, c.n_head, c.n_row);
-            const int64_t at = 60; /* position 60 is row 10 */
-            float *row = (value ? p.v : p.k) + at * c.n_kv * c.d;
-            row[3] = NAN; /* kv head 0 */
-            t->kv_store(&p.args.kv, value, at, row);
-            guarded out = attend_by(t, &p, c.n_head, c.n_row);
-            for (int64_t r = 0; r < c.n_row; r++)
-                for (int64_t h = 0; h < c.n_head; h++) {
-                    const float *a = (float *)out.data + (r * c.n_head + h) * c.d;
-                    const float *b = (float *)clean.data + (r * c.n_head + h) * c.d;
-                    if (h < 2 && c.past + r >= at)
-                        assert_true(isnan(a[3]));
-                    else
-                        assert_memory_equal(a, b, (size_t)c.d * sizeof(float));
-                }
-            guard_close(&out);
-            guard_close(&clean);
-            problem_close(&p);
-        }
+    for (int value = 0; value < 2; value++) {
+        problem p = problem_open(t, &c);
+        guarded clean = attend_by(t, &p, c.n_head, c.n_row);
+        const int64_t at = 60; /* position 60 is row 10 */
+        float *row = (value ? p.v : p.k) + at * c.n_kv * c.d;
+        row[3] = NAN; /* kv head 0 */
+        t->kv_store(&p.args.kv, value, at, row);
+        guarded out = attend_by(t, &p, c.n_head, c.n_row);
+        for (int64_t r = 0; r < c.n_row; r++)
+            for (int64_t h = 0; h < c.n_head; h++) {
+                const float *a = (float *)out.data + (r * c.n_head + h) * c.d;
+                const float *b = (float *)clean.data + (r * c.n_head + h) * c.d;
+                if (h < 2 && c.past + r >= at)
+                    assert_true(isnan(a[3]));
+                else
+                    assert_memory_equal(a, b, (size_t)c.d * sizeof(float));
+            }
+        guard_close(&out);
+        guard_close(&clean);
+        problem_close(&p);
+    }
 }
 
 /* A position written again counts as if nothing had stood there. */

@@ -1,5 +1,6 @@
-/* Products with weights of every type, on every instruction set of this machine: against exact integers, against
- * double precision under a derived bound, and bit by bit against the reference, whatever the rows are grouped with. */
+/* Products with weights of every type, on every instruction set of this machine: against exact integers,
+ * against double precision under a derived bound, and bit by bit against the reference, whatever the rows are
+ * grouped with. */
 #include "support/tilecase.h"
 
 #include <math.h>
@@ -15,17 +16,18 @@
     for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
         for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
-static void assert_same(const char *what, const kernel_table *t, const matrix *w, const float *a, const float *b,
-                        int64_t n) {
+static void assert_same(const char *what, const kernel_table *t, const matrix *w, const float *a,
+                        const float *b, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(a + i, b + i, sizeof *a) && !(isnan(a[i]) && isnan(b[i])))
-            fail_msg("%s: %s %s %dx%d: output %d is %a, expected %a", what, t->isa, type_get(w->type)->name, (int)w->n,
-                     (int)w->k, (int)i, (double)a[i], (double)b[i]);
+            fail_msg("%s: %s %s %dx%d: output %d is %a, expected %a", what, t->isa, type_get(w->type)->name,
+                     (int)w->n, (int)w->k, (int)i, (double)a[i], (double)b[i]);
 }
 
-/* |y - exact| <= (operations on the way + 2) * 2^-24 * sum |w x|, and for tiles half a step of each activation. */
-static void check_oracle(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
-                         const float *y) {
+/* |y - exact| <= (operations on the way + 2) * 2^-24 * sum |w x|, and for tiles half a step of each
+ * activation. */
+static void check_oracle(const kernel_table *t, const matrix *w, const float *x, int64_t n_row,
+                         const float *bias, const float *y) {
     const bool tile = w->view.format.layout == PACK_TILE;
     float *row = malloc((size_t)w->k * sizeof *row);
     for (int64_t n = 0; n < w->n; n++) {
@@ -96,8 +98,8 @@ static void test_shapes(void **state) {
         pack_format f;
         if (!pack_choose((type_id)id, block, &f))
             continue;
-        static const int64_t plain[] = {1, 7, 15, 16, 17, 31, 63, 64, 65, 200}, by32[] = {32, 64, 96, 288, 576, 608},
-                             by256[] = {256, 512, 768};
+        static const int64_t plain[] = {1, 7, 15, 16, 17, 31, 63, 64, 65, 200},
+                             by32[] = {32, 64, 96, 288, 576, 608}, by256[] = {256, 512, 768};
         const int64_t *ks = block == 1 ? plain : block == 32 ? by32 : by256;
         const int n_k = block == 1 ? 10 : block == 32 ? 6 : 3;
         for (int i = 0; i < n_k; i++)
@@ -130,8 +132,8 @@ static void test_extremes(void **state) {
     }
 }
 
-/* Scales of one and whole activations whose largest is 127 make every output a sum of integers below 2^24: it must be
- * exact. */
+/* Scales of one and whole activations whose largest is 127 make every output a sum of integers below 2^24: it
+ * must be exact. */
 static void test_integers(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_IQ4_NL, TYPE_Q4_1};
@@ -258,8 +260,8 @@ static void test_tables(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),   cmocka_unit_test(test_activations), cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_long),        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_tables), cmocka_unit_test(test_activations), cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_long),        cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_poison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,8 @@ static double act_exact(act_kind kind, double x) {
     return 0;
 }
 
-/* Relative to the result. An exponent u in e^u carries an error of |u| / 2 ulp of its own before e^ is taken. */
+/* Relative to the result. An exponent u in e^u carries an error of |u| / 2 ulp of its own before e^ is taken.
+ */
 static double act_bound(act_kind kind, double x) {
     const double ulp = 0x1p-23;
     switch (kind) {
@@ -47,7 +48,8 @@ static void test_act(void **state) {
     enum { N = 40000 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y), *expected = malloc(N * sizeof *y);
     for (int i = 0; i < N; i++)
-        x[i] = i < N / 2 ? (float)(i - N / 4) * (30.0f / N * 4) / 4 : (i & 1 ? 1.0f : -1.0f) * exp2f((float)(i % 200) / 2 - 60);
+        x[i] = i < N / 2 ? (float)(i - N / 4) * (30.0f / N * 4) / 4
+                         : (i & 1 ? 1.0f : -1.0f) * exp2f((float)(i % 200) / 2 - 60);
     for (int kind = ACT_SILU; kind <= ACT_RELU2; kind++) {
         kernels_table_for("ref")->act((act_kind)kind, x, expected, N);
         EACH_ISA(t) {
@@ -59,8 +61,8 @@ static void test_act(void **state) {
                     continue;
                 const double bound = act_bound((act_kind)kind, (double)x[i]) * fabs(exact) + 1e-37;
                 if (!(fabs((double)y[i] - exact) <= bound))
-                    fail_msg("%s act %d at %.9g: %.9g, expected %.9g (%.2f of the bound)", t->isa, kind, (double)x[i],
-                             (double)y[i], exact, fabs((double)y[i] - exact) / bound);
+                    fail_msg("%s act %d at %.9g: %.9g, expected %.9g (%.2f of the bound)", t->isa, kind,
+                             (double)x[i], (double)y[i], exact, fabs((double)y[i] - exact) / bound);
             }
         }
     }
@@ -221,30 +223,30 @@ static void test_nan(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     EACH_ISA(t)
-        for (int i = 0; i < 3; i++)
-            for (int at = 0; at < 37; at += 6) {
-                float x[37], y[37];
+    for (int i = 0; i < 3; i++)
+        for (int at = 0; at < 37; at += 6) {
+            float x[37], y[37];
+            for (int j = 0; j < 37; j++)
+                x[j] = 1;
+            x[at] = bad[i];
+            t->norm(NORM_RMS, x, NULL, NULL, y, 37, 1, false, 1e-5f);
+            for (int j = 0; j < 37; j++)
+                assert_true(isnan(y[j])); /* the whole row, not a row of zeros */
+            t->norm(NORM_LAYER, x, NULL, NULL, y, 37, 1, false, 1e-5f);
+            for (int j = 0; j < 37; j++)
+                assert_true(isnan(y[j]));
+            for (int kind = ACT_SILU; kind <= ACT_RELU2 && i == 0; kind++) {
+                t->act((act_kind)kind, x, y, 37);
                 for (int j = 0; j < 37; j++)
-                    x[j] = 1;
-                x[at] = bad[i];
-                t->norm(NORM_RMS, x, NULL, NULL, y, 37, 1, false, 1e-5f);
-                for (int j = 0; j < 37; j++)
-                    assert_true(isnan(y[j])); /* the whole row, not a row of zeros */
-                t->norm(NORM_LAYER, x, NULL, NULL, y, 37, 1, false, 1e-5f);
-                for (int j = 0; j < 37; j++)
-                    assert_true(isnan(y[j]));
-                for (int kind = ACT_SILU; kind <= ACT_RELU2 && i == 0; kind++) {
-                    t->act((act_kind)kind, x, y, 37);
-                    for (int j = 0; j < 37; j++)
-                        assert_true((j == at) == isnan(y[j]));
-                }
-                if (i == 0) {
-                    t->clamp(x, 2, y, 37);
-                    assert_true(isnan(y[at]));
-                    t->softcap(x, 2, y, 37);
-                    assert_true(isnan(y[at]));
-                }
+                    assert_true((j == at) == isnan(y[j]));
             }
+            if (i == 0) {
+                t->clamp(x, 2, y, 37);
+                assert_true(isnan(y[at]));
+                t->softcap(x, 2, y, 37);
+                assert_true(isnan(y[at]));
+            }
+        }
 }
 
 int main(void) {

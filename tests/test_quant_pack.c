@@ -21,8 +21,8 @@ static void check_matrix(type_id type, int64_t n, int64_t k, matrix_kind kind) {
         pack_read_row(&m.view, r, found.data);
         for (int64_t i = 0; i < k; i++)
             if (memcmp((float *)found.data + i, expected + i, sizeof(float)))
-                fail_msg("%s %dx%d row %d element %d: %a, expected %a", type_get(type)->name, (int)n, (int)k, (int)r,
-                         (int)i, (double)((float *)found.data)[i], (double)expected[i]);
+                fail_msg("%s %dx%d row %d element %d: %a, expected %a", type_get(type)->name, (int)n, (int)k,
+                         (int)r, (int)i, (double)((float *)found.data)[i], (double)expected[i]);
     }
     guard_close(&found);
     free(expected);

@@ -6,8 +6,9 @@
  *     minus32 int32 [k_pad / 32]  - (sum of the 32 codes): what a zero point is multiplied with
  *     lift16  float [k_pad / 16]  the same two for weights in groups of 16
  *     minus16 int32 [k_pad / 16]
- * scale = max |x| / 127 over 32, code = x / scale rounded to nearest even. A group whose max is below ACT8_TINY
- * counts as zeros (its reciprocal would overflow). A group with a NaN or an infinity has scale NaN. */
+ * scale = max |x| / 127 over 32, code = x / scale rounded to nearest even. A group whose max is below
+ * ACT8_TINY counts as zeros (its reciprocal would overflow). A group with a NaN or an infinity has scale NaN.
+ */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
@@ -34,7 +35,8 @@ static inline act8_layout act8_layout_of(int64_t k) {
 }
 
 /* A group's scale and everything derived from its two sums, in the one way that all quantisers share. */
-static inline void act8_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum0, int32_t sum1) {
+static inline void act8_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum0,
+                            int32_t sum1) {
     float *lift16 = (float *)(void *)(row + l->lift16) + 2 * group;
     int32_t *minus16 = (int32_t *)(void *)(row + l->minus16) + 2 * group;
     ((float *)(void *)(row + l->scale))[group] = scale;
@@ -44,6 +46,14 @@ static inline void act8_put(char *row, const act8_layout *l, int64_t group, floa
     lift16[1] = scale * (float)sum1;
     minus16[0] = -sum0;
     minus16[1] = -sum1;
+}
+
+/* out[i] = x[i] - what the row's codes stand for: the part that 8 bits left over. */
+static inline void act8_rest(const char *row, const float *x, int64_t k, float *out) {
+    const act8_layout l = act8_layout_of(k);
+    const float *scale = (const float *)(const void *)(row + l.scale);
+    for (int64_t i = 0; i < k; i++)
+        out[i] = x[i] - scale[i / ACT8_GROUP] * (float)(int8_t)row[i];
 }
 
 #endif

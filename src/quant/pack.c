@@ -1,8 +1,8 @@
 /* pack.c - file rows into resident panels, and back for look-ups and tests.
  *
  * A panel is packed in chunks of 256 of K: the 16 rows' blocks become one code a byte, the 16 x 256 bytes are
- * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it stays
- * in the first-level cache; the destination is written once, in order. */
+ * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it
+ * stays in the first-level cache; the destination is written once, in order. */
 #include "quant/pack.h"
 
 #include "base/num.h"
@@ -93,7 +93,8 @@ static void transpose_quads(chunk *c) {
 }
 
 /* Folds a tile's 16 lines into the 2w lines of a part that holds code bits [low, low + w). */
-static inline void fold_part(const uint32_t (*restrict lines)[PACK_PANEL], uint32_t *restrict out, int w, int low) {
+static inline void fold_part(const uint32_t (*restrict lines)[PACK_PANEL], uint32_t *restrict out, int w,
+                             int low) {
     const uint32_t mask = 0x01010101u * ((1u << w) - 1);
     for (int l = 0; l < 2 * w; l++)
         for (int r = 0; r < PACK_PANEL; r++) {
@@ -146,7 +147,8 @@ static void pack_tile_panel(const pack_reader *reader, const pack_format *f, int
         }
         transpose_quads(c);
         for (int t = 0; t < n_tile; t++)
-            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits, codes + t * tile_bytes);
+            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits,
+                      codes + t * tile_bytes);
     }
 }
 

@@ -14,8 +14,8 @@ static void nibbles_32(const uint8_t *restrict qs, uint8_t *restrict codes) {
     }
 }
 
-/* Adds bit i of `bits` to code i as its fifth. Eight codes at once: the byte is copied to eight lanes, lane i keeps
- * bit i, and adding 0x7f carries whatever is left into the lane's top bit. */
+/* Adds bit i of `bits` to code i as its fifth. Eight codes at once: the byte is copied to eight lanes, lane i
+ * keeps bit i, and adding 0x7f carries whatever is left into the lane's top bit. */
 static void fifth_bits(const uint8_t *bits, uint8_t *codes, int n_byte) {
     for (int i = 0; i < n_byte; i++) {
         uint64_t lanes = bits[i] * 0x0101010101010101u & 0x8040201008040201u, eight;
@@ -181,24 +181,20 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
 }
 
 #define FORMAT(type_, bits_, asym_, group_, scale_, table_)                                                  \
-    {.layout = PACK_TILE, .type = type_, .bits = bits_, .asym = asym_, .group = group_,                      \
-     .scale = PACK_SCALE_##scale_, .table = PACK_TABLE_##table_}
+    {                                                                                                        \
+        .layout = PACK_TILE, .type = type_, .bits = bits_, .asym = asym_, .group = group_,                   \
+        .scale = PACK_SCALE_##scale_, .table = PACK_TABLE_##table_                                           \
+    }
 #define ROW(id, elems, bits, asym, group, scale, table, fn)                                                  \
-    {TYPE_##id, FORMAT(TYPE_##id, bits, asym, group, scale, table), elems, fn}
+    { TYPE_##id, FORMAT(TYPE_##id, bits, asym, group, scale, table), elems, fn }
 
 static const pack_reader readers[] = {
-    ROW(Q4_0, 32, 4, 0, 32, F16, NONE, read_q4_0),
-    ROW(Q4_1, 32, 4, 1, 32, F16, NONE, read_q4_1),
-    ROW(Q5_0, 32, 5, 0, 32, F16, NONE, read_q5_0),
-    ROW(Q5_1, 32, 5, 1, 32, F16, NONE, read_q5_1),
-    ROW(Q8_0, 32, 8, 0, 32, F16, NONE, read_q8_0),
-    ROW(Q2_K, 256, 2, 1, 16, SUPER, NONE, read_q2_k),
-    ROW(Q3_K, 256, 3, 0, 16, SUPER, NONE, read_q3_k),
-    ROW(Q4_K, 256, 4, 1, 32, SUPER, NONE, read_q4_k),
-    ROW(Q5_K, 256, 5, 1, 32, SUPER, NONE, read_q5_k),
-    ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
-    ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),
-    ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
+    ROW(Q4_0, 32, 4, 0, 32, F16, NONE, read_q4_0),     ROW(Q4_1, 32, 4, 1, 32, F16, NONE, read_q4_1),
+    ROW(Q5_0, 32, 5, 0, 32, F16, NONE, read_q5_0),     ROW(Q5_1, 32, 5, 1, 32, F16, NONE, read_q5_1),
+    ROW(Q8_0, 32, 8, 0, 32, F16, NONE, read_q8_0),     ROW(Q2_K, 256, 2, 1, 16, SUPER, NONE, read_q2_k),
+    ROW(Q3_K, 256, 3, 0, 16, SUPER, NONE, read_q3_k),  ROW(Q4_K, 256, 4, 1, 32, SUPER, NONE, read_q4_k),
+    ROW(Q5_K, 256, 5, 1, 32, SUPER, NONE, read_q5_k),  ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
+    ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),  ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
 };
 

@@ -1,13 +1,13 @@
-/* tile.h - where things lie in a PACK_TILE matrix. Shared by the packer and the kernels; nobody else looks inside.
+/* tile.h - where things lie in a PACK_TILE matrix. Shared by the packer and the kernels; nobody else looks
+ * inside.
  *
- * A matrix is a row of panels, one for every 16 output rows. A panel is a row of chunks, one for every 256 of K, and
- * contiguous: to multiply with it is to read it from one end to the other. A chunk is
- *     codes:  up to 4 tiles (fewer in the last chunk) of 128 * bits bytes
- *     scales: of these tiles, padded to 64 bytes
- * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from the
- * top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]. A part of width w is 2w lines of 64 bytes. Byte
- * (row r, c) of a line is at 4r + c, and its bit-field f (bits f*w and up) belongs to K = 4*(l + 2w*f) + c for
- * line l. So a line, masked, is 16 rows x one quad of K: one operand of a VNNI instruction, whose lanes are rows.
+ * A matrix is a row of panels, one for every 16 output rows. A panel is a row of chunks, one for every 256 of
+ * K, and contiguous: to multiply with it is to read it from one end to the other. A chunk is codes:  up to 4
+ * tiles (fewer in the last chunk) of 128 * bits bytes scales: of these tiles, padded to 64 bytes A tile is 16
+ * rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from the top: 8=[8]
+ * 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]. A part of width w is 2w lines of 64 bytes. Byte (row r, c)
+ * of a line is at 4r + c, and its bit-field f (bits f*w and up) belongs to K = 4*(l + 2w*f) + c for line l.
+ * So a line, masked, is 16 rows x one quad of K: one operand of a VNNI instruction, whose lanes are rows.
  *
  * Scales, 16 values (one for each row) at a time:
  *     F16:    for each group: 16 halves of scale, then 16 of min when asym

@@ -11,9 +11,11 @@
 #include "run/exec.h"
 
 #include "base/num.h"
+#include "kernels/act8.h"
 
 #include <string.h>
 
+#define SPIKE 10.0f      /* largest value over root mean square from which on a row is computed in 15 bits */
 enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
 
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
@@ -135,14 +137,67 @@ static void run_norm(worker *w, const op *o) {
                                o->u.norm.eps);
 }
 
+/* A row with a massive activation (a value far beyond the others: the first token and some separators have
+ * them, and every later token attends to those rows) loses too much in 8 bits: its neighbours in the group
+ * vanish, and its own error is as large as they are. The row alone decides, so that the answer does not
+ * depend on the batch. */
+static bool is_spiky(const float *x, int64_t k) {
+    enum { LANES = 16 };
+    float most[LANES] = {0}, sum[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= k; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float square = x[i + l] * x[i + l];
+            most[l] = square > most[l] ? square : most[l];
+            sum[l] += square;
+        }
+    for (; i < k; i++) {
+        most[0] = NUM_MAX(most[0], x[i] * x[i]);
+        sum[0] += x[i] * x[i];
+    }
+    for (int l = 1; l < LANES; l++) {
+        most[0] = NUM_MAX(most[0], most[l]);
+        sum[0] += sum[l];
+    }
+    return most[0] * (float)k > SPIKE * SPIKE * sum[0];
+}
+
+/* Spiky rows get a second 8-bit row for what the first left over: 15 bits where they matter. */
 static void quantize(worker *w, const op *o) {
     int64_t r0, r1;
     size_t each = act8_row_bytes(o->k);
+    workspace *ws = w->j->e->ws;
+    const kernel_table *k = w->j->e->kernels;
     enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {RES_ACT8, SPLIT_ROWS, true}}, 2);
     my_rows(w, &r0, &r1);
-    for (int64_t r = r0; r < r1; r++)
-        w->j->e->kernels->act_quantize(at(w, o->in, r, o->k), o->k, w->j->e->ws->act8 + (size_t)r * each);
+    for (int64_t r = r0; r < r1; r++) {
+        const float *x = at(w, o->in, r, o->k);
+        uint8_t *codes = ws->act8 + (size_t)r * each;
+        k->act_quantize(x, o->k, codes);
+        ws->act8_has_rest[r] = is_spiky(x, o->k);
+        if (ws->act8_has_rest[r]) {
+            act8_rest((const char *)codes, x, o->k, w->scratch);
+            k->act_quantize(w->scratch, o->k, ws->act8_rest + (size_t)r * each);
+        }
+    }
     w->act8_of = o->in;
+}
+
+/* Adds the products of the rows' rests to columns [n0, n1) of what `done` computed. */
+static void add_rests(worker *w, const op *o, const linear_args *done, int64_t n0, int64_t n1) {
+    const workspace *ws = w->j->e->ws;
+    linear_args a = *done;
+    a.n_row = a.q.n_row = 1;
+    a.bias = NULL;
+    a.y = ws->rest_product + w->j->part_row;
+    for (int64_t r = 0; r < done->n_row; r++) {
+        if (!ws->act8_has_rest[r])
+            continue;
+        float *y = done->y + r * done->ldy + n0;
+        a.q.data = ws->act8_rest + (size_t)r * act8_row_bytes(o->k);
+        w->j->e->kernels->linear_tile(&a, n0, n1);
+        w->j->e->kernels->add(y, a.y + n0, 1, y, n1 - n0);
+    }
 }
 
 static void run_linear(worker *w, const op *o) {
@@ -169,6 +224,8 @@ static void run_linear(worker *w, const op *o) {
     pool_split(v->n, PACK_PANEL, w->thread, w->n_thread, &n0, &n1);
     if (n0 < n1)
         (tile ? j->e->kernels->linear_tile : j->e->kernels->linear_rows)(&a, n0, n1);
+    if (n0 < n1 && tile)
+        add_rests(w, o, &a, n0, n1);
 }
 
 static void run_rope(worker *w, const op *o) {

@@ -11,19 +11,23 @@ static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-static int64_t widest_product(const model *m) {
-    int64_t k = 0;
+/* The most inputs and the most outputs of any product. */
+static void widest_product(const model *m, int64_t *k, int64_t *n) {
+    *k = *n = 0;
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_LINEAR)
-                k = NUM_MAX(k, p->ops[i].k);
+            if (p->ops[i].kind == OP_LINEAR) {
+                *k = NUM_MAX(*k, p->ops[i].k);
+                *n = NUM_MAX(*n, p->ops[i].n);
+            }
     }
-    return k;
 }
 
 static size_t thread_scratch(const model *m) {
-    size_t most = linear_scratch_bytes();
+    int64_t k, n;
+    widest_product(m, &k, &n);
+    size_t most = NUM_MAX(linear_scratch_bytes(), (size_t)k * sizeof(float)); /* exec.c's rest of a row */
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -61,10 +65,15 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
         ws->pass_row += each;
         longest_rope = NUM_MAX(longest_rope, model_rope_dim(m, t));
     }
-    uint64_t act = act8_row_bytes(widest_product(m));
+    int64_t widest_k, widest_n;
+    widest_product(m, &widest_k, &widest_n);
+    uint64_t act = act8_row_bytes(widest_k);
     ws->act8 = take(base, &at, ws->n_cell, act);
-    ws->cell_row += act;
+    ws->act8_rest = take(base, &at, ws->n_cell, act);
+    ws->act8_has_rest = take(base, &at, ws->n_cell, 1);
+    ws->cell_row += 2 * act + 1;
     uint64_t rows_end = at;
+    ws->rest_product = (float *)take(base, &at, widest_n, sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->scratch_each = thread_scratch(m);
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);

@@ -5,12 +5,14 @@
 #include <stddef.h>
 
 typedef struct guarded {
-    void *data; /* n bytes, filled with 0xa5; the byte after the last is forbidden, and so is the page before */
+    void *
+        data; /* n bytes, filled with 0xa5; the byte after the last is forbidden, and so is the page before */
     void *map;
     size_t n_map;
 } guarded;
 
-guarded guard_open(size_t n_byte); /* data is aligned as far as n_byte allows (64 when it is a multiple of 64) */
+guarded
+guard_open(size_t n_byte); /* data is aligned as far as n_byte allows (64 when it is a multiple of 64) */
 void guard_read_only(guarded *g);
 void guard_close(guarded *g);
 

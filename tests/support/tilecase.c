@@ -31,8 +31,15 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
     for (int64_t m = 0; m < n_row && tile; m++)
         t->act_quantize((float *)rows.data + m * w->k, w->k, (char *)q.data + (size_t)m * each);
     guard_read_only(&q);
-    const linear_args a = {.w = &w->view, .x = rows.data, .ldx = w->k, .q = {q.data, n_row, w->k}, .bias = bias,
-                           .y = y.data, .ldy = w->n, .n_row = n_row, .scratch = scratch.data};
+    const linear_args a = {.w = &w->view,
+                           .x = rows.data,
+                           .ldx = w->k,
+                           .q = {q.data, n_row, w->k},
+                           .bias = bias,
+                           .y = y.data,
+                           .ldy = w->n,
+                           .n_row = n_row,
+                           .scratch = scratch.data};
     void (*fn)(const linear_args *, int64_t, int64_t) = tile ? t->linear_tile : t->linear_rows;
     if (split) {
         fn(&a, split, w->n);

@@ -1,4 +1,5 @@
-/* tilecase.h - inputs for a product and how to run it on one instruction set, with outputs behind guard pages. */
+/* tilecase.h - inputs for a product and how to run it on one instruction set, with outputs behind guard
+ * pages. */
 #ifndef NIB_TESTS_TILECASE_H
 #define NIB_TESTS_TILECASE_H
 
@@ -8,7 +9,8 @@
 /* n_row rows of k floats, random with a different size in each group of 32; seed 0: +-127 everywhere. */
 float *case_rows(int64_t n_row, int64_t k, uint64_t seed);
 
-/* y [n_row, n], exactly as large, all NaN before. x is quantised first for PACK_TILE. Freed by guard_close. */
+/* y [n_row, n], exactly as large, all NaN before. x is quantised first for PACK_TILE. Freed by guard_close.
+ */
 guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
                     int64_t split); /* rows of w from split on in a second call; 0: one call */
 

@@ -1,4 +1,5 @@
-/* elementwise.h - activations, norms, rotations and small arithmetic over rows. Included after a folder's lanes.h. */
+/* elementwise.h - activations, norms, rotations and small arithmetic over rows. Included after a folder's
+ * lanes.h. */
 #ifndef NIB_KERNELS_LANES_ELEMENTWISE_H
 #define NIB_KERNELS_LANES_ELEMENTWISE_H
 
@@ -14,11 +15,11 @@
         int part = LANES;                                                                                    \
         for (; i + LANES <= (count); i += LANES)                                                             \
             __VA_ARGS__;                                                                                     \
-        part = (int)((count) - i);                                                                           \
+        part = (int)((count)-i);                                                                             \
         if (part > 0)                                                                                        \
             __VA_ARGS__;                                                                                     \
     } while (0)
-#define LOAD(p) (part == LANES ? v_load((p) + i) : v_load_part((p) + i, part))
+#define LOAD(p)     (part == LANES ? v_load((p) + i) : v_load_part((p) + i, part))
 #define STORE(p, v) (part == LANES ? v_store((p) + i, v) : v_store_part((p) + i, v, part))
 
 LANES_INLINE vf act_one(act_kind kind, vf x) {
@@ -83,8 +84,8 @@ static void op_softcap(const float *x, float cap, float *out, int64_t n) {
     LANES_EACH(n, STORE(out, v_mul(v_tanh(v_div(LOAD(x), c)), c)));
 }
 
-/* One group: the centre (0 for rms) and the factor. Sums that are not finite make the factor NaN, so that one bad
- * element poisons the whole group and does not become a row of zeros. */
+/* One group: the centre (0 for rms) and the factor. Sums that are not finite make the factor NaN, so that one
+ * bad element poisons the whole group and does not become a row of zeros. */
 static void norm_stats(norm_kind kind, const float *x, int64_t d, float eps, float *centre, float *factor) {
     vf sum = v_zero();
     float mean = 0;

@@ -1,14 +1,14 @@
-/* lanes.h - what a folder of kernels has to give so that the float ops, written once in lanes/, can be compiled for it.
+/* lanes.h - what a folder of kernels has to give so that the float ops, written once in lanes/, can be
+ * compiled for it.
  *
  * `vf` is 16 floats, `vm` a mask of 16 lanes; a folder defines them and the functions below in its own
- * lanes.h (static inline), then includes the ops. Because every instruction set has the same 16 lanes and each
- * function is one correctly rounded operation, the float ops give the same bits on all of them.
+ * lanes.h (static inline), then includes the ops. Because every instruction set has the same 16 lanes and
+ * each function is one correctly rounded operation, the float ops give the same bits on all of them.
  *
  *   v_zero() v_set(f) v_load(p) v_store(p, v)        memory need not be aligned
- *   v_load_part(p, n) v_store_part(p, v, n)          the first n < 16 lanes; others read as 0, are not written
- *   v_add v_sub v_mul v_div                          rounded once
- *   v_fma(a, b, c) = a * b + c, v_fnma = c - a * b   rounded once
- *   v_min(a, b) = a < b ? a : b, v_max(a, b) = a > b ? a : b    so b when one is NaN
+ *   v_load_part(p, n) v_store_part(p, v, n)          the first n < 16 lanes; others read as 0, are not
+ * written v_add v_sub v_mul v_div                          rounded once v_fma(a, b, c) = a * b + c, v_fnma =
+ * c - a * b   rounded once v_min(a, b) = a < b ? a : b, v_max(a, b) = a > b ? a : b    so b when one is NaN
  *   v_round(a)                                       to the nearest integer, ties to even
  *   v_abs(a) v_copysign(magnitude, sign)
  *   v_pow2(n)                                        2^n for whole n in -126..127; anything for NaN
@@ -21,15 +21,16 @@
  *   v_most(a)                                        v_max over the same tree
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
- * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row), ATTEND_VEC (vectors
- * of accumulators beside each other in attend: 8 rows times this many). */
+ * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row), ATTEND_VEC
+ * (vectors of accumulators beside each other in attend: 8 rows times this many). */
 #ifndef NIB_KERNELS_LANES_H
 #define NIB_KERNELS_LANES_H
 
 enum { LANES = 16 };
 
 /* LANES_PLAIN: lanes that are an array of 16 floats. Unrolled and inlined they make functions that a compiler
- * needs minutes for; under a sanitizer so do the real ones. The order of operations is the same either way. */
+ * needs minutes for; under a sanitizer so do the real ones. The order of operations is the same either way.
+ */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define LANES_PLAIN

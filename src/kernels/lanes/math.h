@@ -7,8 +7,8 @@
 
 #include "kernels/lanes/lanes.h"
 
-/* e^x = 2^n * e^r with |r| <= ln2 / 2. 2^n is applied in two halves so that results go to infinity and through the
- * subnormal numbers to zero by themselves. Beyond the limits nothing changes any more. */
+/* e^x = 2^n * e^r with |r| <= ln2 / 2. 2^n is applied in two halves so that results go to infinity and
+ * through the subnormal numbers to zero by themselves. Beyond the limits nothing changes any more. */
 LANES_INLINE vf v_exp(vf x) {
     x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN passes: it stands second */
     const vf n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
@@ -41,8 +41,8 @@ LANES_INLINE vf v_tanh(vf x) {
 }
 
 /* x times the normal distribution's share below x: the exact gelu. With a = |x|, the share below -a is
- * e^(-a^2/2) * f(a) / 2 where f(a) = erfcx(a / sqrt 2) is smooth: t * polynomial(t), t = 2 / (2 + a / sqrt 2).
- * What a^2/2 loses by rounding is put back, so that the far tail keeps its relative precision. */
+ * e^(-a^2/2) * f(a) / 2 where f(a) = erfcx(a / sqrt 2) is smooth: t * polynomial(t), t = 2 / (2 + a / sqrt
+ * 2). What a^2/2 loses by rounding is put back, so that the far tail keeps its relative precision. */
 LANES_INLINE vf v_gelu_erf(vf x) {
     const vf a = v_abs(x);
     const vf t = v_div(v_set(2.0f), v_fma(a, v_set(0.70710678118654752f), v_set(2.0f)));

@@ -1,7 +1,7 @@
 /* rows.h - products with float weights kept row by row. Included after a folder's lanes.h.
  *
- * Lanes run along K: output (m, n) is the sum over 16 lanes of fused multiply-adds in the order of K, folded by
- * v_sum at the end. Blocks of rows only share loads; each output has this one order whatever the block. */
+ * Lanes run along K: output (m, n) is the sum over 16 lanes of fused multiply-adds in the order of K, folded
+ * by v_sum at the end. Blocks of rows only share loads; each output has this one order whatever the block. */
 #ifndef NIB_KERNELS_LANES_ROWS_H
 #define NIB_KERNELS_LANES_ROWS_H
 
@@ -20,8 +20,8 @@ LANES_INLINE vf rows_load(int type, const void *row, int64_t i) {
     return v_load_bf16((const uint16_t *)row + i);
 }
 
-/* A block of rn x rm outputs; all of rn, rm and type are constants where it is inlined. Weights are padded with
- * zeros to 16, activations are not. */
+/* A block of rn x rm outputs; all of rn, rm and type are constants where it is inlined. Weights are padded
+ * with zeros to 16, activations are not. */
 LANES_INLINE void rows_block(const linear_args *a, int type, int rn, int rm, int64_t n, int64_t m) {
     const int64_t k = a->w->k, stride = rows_stride(k) * (type == TYPE_F32 ? 4 : 2);
     const char *w = (const char *)a->w->data + n * stride;

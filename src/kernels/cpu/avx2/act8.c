@@ -33,11 +33,12 @@ static void quantize_group(const float *x, char *row, const act8_layout *l, int6
     for (int i = 0; i < 4; i++)
         code[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
     /* two packs work inside 128-bit halves; the permutation puts the quads back in order */
-    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
     _mm256_storeu_si256((void *)(row + group * ACT8_GROUP),
                         _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
-    act8_put(row, l, group, finite ? (used ? largest / 127.0f : 0.0f) : NAN, sum_8(_mm256_add_epi32(code[0], code[1])),
-             sum_8(_mm256_add_epi32(code[2], code[3])));
+    act8_put(row, l, group, finite ? (used ? largest / 127.0f : 0.0f) : NAN,
+             sum_8(_mm256_add_epi32(code[0], code[1])), sum_8(_mm256_add_epi32(code[2], code[3])));
 }
 
 void avx2_act_quantize(const float *x, int64_t k, void *out) {

@@ -36,7 +36,8 @@ static inline void v_store(float *p, vf x) {
 /* Lanes first + i with lo <= first + i < hi. */
 static inline __m256 mask_between(int first, int lo, int hi) {
     const __m256i i = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i), below = _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), i);
+    const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i),
+                  below = _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), i);
     return _mm256_castsi256_ps(_mm256_andnot_si256(from, below));
 }
 static inline vm v_between(int lo, int hi) {
@@ -44,7 +45,8 @@ static inline vm v_between(int lo, int hi) {
 }
 static inline vf v_load_part(const float *p, int n) {
     const vm m = v_between(0, n);
-    return BOTH(_mm256_maskload_ps(p, _mm256_castps_si256(m.a)), _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.b)));
+    return BOTH(_mm256_maskload_ps(p, _mm256_castps_si256(m.a)),
+                _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.b)));
 }
 static inline void v_store_part(float *p, vf x, int n) {
     const vm m = v_between(0, n);
@@ -102,7 +104,8 @@ static inline vf v_select(vm m, vf x, vf y) {
     return BOTH(_mm256_blendv_ps(y.a, x.a, m.a), _mm256_blendv_ps(y.b, x.b, m.b));
 }
 static inline vf v_load_f16(const uint16_t *p) {
-    return BOTH(_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)), _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 8))));
+    return BOTH(_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)),
+                _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 8))));
 }
 static inline vf v_load_f16_part(const uint16_t *p, int n) {
     uint16_t whole[LANES] = {0};
@@ -110,7 +113,8 @@ static inline vf v_load_f16_part(const uint16_t *p, int n) {
     return v_load_f16(whole);
 }
 static inline __m256 bf16_8(const uint16_t *p) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
 static inline vf v_load_bf16(const uint16_t *p) {
     return BOTH(bf16_8(p), bf16_8(p + 8));

@@ -1,9 +1,10 @@
-/* tile.c - products with packed weights. 512 of K of one panel are unpacked to one byte a code and floats of scales (the
- * first-level cache holds them), then all activation rows of a block pass over them, 3 at a time.
+/* tile.c - products with packed weights. 512 of K of one panel are unpacked to one byte a code and floats of
+ * scales (the first-level cache holds them), then all activation rows of a block pass over them, 3 at a time.
  *
- * The products of unsigned codes and signed activations are summed in 16 bits for as many quads as cannot overflow:
- * 2 * 15 * 127 * 8, 2 * 31 * 127 * 4 and 2 * 63 * 127 * 2 are below 2^15. Codes of 8 bits would not fit even once, so
- * they are unpacked as signed numbers (the zero point is gone then) and the sign moves to the activation. */
+ * The products of unsigned codes and signed activations are summed in 16 bits for as many quads as cannot
+ * overflow: 2 * 15 * 127 * 8, 2 * 31 * 127 * 4 and 2 * 63 * 127 * 2 are below 2^15. Codes of 8 bits would not
+ * fit even once, so they are unpacked as signed numbers (the zero point is gone then) and the sign moves to
+ * the activation. */
 #include "kernels/cpu/avx2/lanes.h"
 
 #include "base/num.h"
@@ -58,7 +59,8 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
 }
 
 /* is_signed: as code - 128. */
-LANES_INLINE void unpack_codes(block *b, int first, const tile_chunk *c, int bits, int table, bool is_signed) {
+LANES_INLINE void unpack_codes(block *b, int first, const tile_chunk *c, int bits, int table,
+                               bool is_signed) {
     const __m256i look = table ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(table)))
                                : _mm256_setzero_si256();
     const uint8_t *codes = c->codes;
@@ -149,9 +151,10 @@ LANES_INLINE __m256i broadcast_int(const char *p) {
     return _mm256_set1_epi32(*(const int32_t *)(const void *)p);
 }
 
-/* One group of nt rows with half a panel: the integer part. run: quads for which 16 bits suffice; 1: signed codes. */
-LANES_INLINE void dot_group(const uint8_t *lines, const char *codes, int64_t row_bytes, int quads, int run, int nt,
-                            __m256i acc[ROWS_AT_ONCE][2]) {
+/* One group of nt rows with half a panel: the integer part. run: quads for which 16 bits suffice; 1: signed
+ * codes. */
+LANES_INLINE void dot_group(const uint8_t *lines, const char *codes, int64_t row_bytes, int quads, int run,
+                            int nt, __m256i acc[ROWS_AT_ONCE][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     LANES_UNROLL
     for (int q = 0; q < quads; q += run) {
@@ -219,8 +222,9 @@ LANES_INLINE void multiply(const tile_job *j, int asym, int group, int run, int 
         __m256i acc[ROWS_AT_ONCE][2];
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
-            acc[t][0] = acc[t][1] = asym || run == 1 ? _mm256_setzero_si256()
-                                                     : _mm256_sll_epi32(broadcast_int(minus + t * l->bytes), shift);
+            acc[t][0] = acc[t][1] = asym || run == 1
+                                        ? _mm256_setzero_si256()
+                                        : _mm256_sll_epi32(broadcast_int(minus + t * l->bytes), shift);
         dot_group(lines, codes, l->bytes, group / 4, run, nt, acc);
         const char *s = scale + (group == 16 ? g / 2 : g) * 4;
         const vf ws = v_load(j->b->scale[g]);
@@ -246,11 +250,14 @@ typedef void (*multiply_fn)(const tile_job *j, int64_t m);
         multiply(j, asym, group, run, nt, m);                                                                \
     }
 #define NAMES(asym, group, run)                                                                              \
-    {multiply_##asym##_##group##_##run##_1, multiply_##asym##_##group##_##run##_2,                           \
-     multiply_##asym##_##group##_##run##_3}
+    {                                                                                                        \
+        multiply_##asym##_##group##_##run##_1, multiply_##asym##_##group##_##run##_2,                        \
+            multiply_##asym##_##group##_##run##_3                                                            \
+    }
 #define EACH(X, nt)                                                                                          \
-    X(0, 16, 4, nt) X(0, 16, 2, nt) X(0, 16, 1, nt) X(0, 32, 8, nt) X(0, 32, 4, nt) X(0, 32, 2, nt)          \
-    X(0, 32, 1, nt) X(1, 16, 4, nt) X(1, 16, 2, nt) X(1, 32, 8, nt) X(1, 32, 4, nt) X(1, 32, 2, nt)
+    X(0, 16, 4, nt)                                                                                          \
+    X(0, 16, 2, nt) X(0, 16, 1, nt) X(0, 32, 8, nt) X(0, 32, 4, nt) X(0, 32, 2, nt) X(0, 32, 1, nt)          \
+        X(1, 16, 4, nt) X(1, 16, 2, nt) X(1, 32, 8, nt) X(1, 32, 4, nt) X(1, 32, 2, nt)
 EACH(DEFINE, 1)
 EACH(DEFINE, 2)
 EACH(DEFINE, 3)
@@ -267,7 +274,8 @@ static const multiply_fn *multiply_for(const pack_format *f) {
     return multiplies[f->asym ? 1 : 0][f->group == 32][run];
 }
 
-static void panel_times_rows(tile_job *j, const multiply_fn *fn, int64_t c0, int64_t c1, int64_t m0, int64_t m1) {
+static void panel_times_rows(tile_job *j, const multiply_fn *fn, int64_t c0, int64_t c1, int64_t m0,
+                             int64_t m1) {
     const int64_t n_tile = tile_count(j->a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     for (int64_t c = c0; c < c1; c += BLOCK_CHUNKS) {
         unpack(j, c, NUM_MIN(c1, c + BLOCK_CHUNKS));
@@ -289,7 +297,10 @@ void avx2_linear_tile(const linear_args *a, int64_t n0, int64_t n1) {
     const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
     const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
     const multiply_fn *fn = multiply_for(f);
-    tile_job j = {.a = a, .layout = act8_layout_of(a->w->k), .b = a->scratch, .panel_bytes = tile_panel_bytes(f, a->w->k)};
+    tile_job j = {.a = a,
+                  .layout = act8_layout_of(a->w->k),
+                  .b = a->scratch,
+                  .panel_bytes = tile_panel_bytes(f, a->w->k)};
     for (int z = tile_zero(f); z > 1; z /= 2)
         j.zero_shift++;
     for (int64_t m = 0; m < a->n_row; m += rows)

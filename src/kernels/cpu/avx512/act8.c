@@ -17,7 +17,8 @@ static inline void quantize_group(__m512 a, __m512 b, char *row, const act8_layo
     const float most = _mm512_reduce_max_ps(_mm512_max_ps(abs_a, abs_b));
     const bool used = finite && most >= ACT8_TINY;
     const __m512 inverse = _mm512_set1_ps(used ? 127.0f / most : 0.0f);
-    __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), ib = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+    __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
+            ib = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
     if (!finite) /* a NaN times 0 is none */
         ia = ib = _mm512_setzero_si512();
     _mm_storeu_si128((void *)codes, _mm512_cvtepi32_epi8(ia));

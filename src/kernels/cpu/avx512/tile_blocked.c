@@ -1,8 +1,8 @@
-/* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of scales (the
- * first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer and 12 float
- * accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums stand in y. Rows come in
- * blocks of up to 258, K in spans for which such a block
- * of rows stays in the second-level cache: the weights are unpacked few times and the rows are read from near. */
+/* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of
+ * scales (the first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer
+ * and 12 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums
+ * stand in y. Rows come in blocks of up to 258, K in spans for which such a block of rows stays in the
+ * second-level cache: the weights are unpacked few times and the rows are read from near. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -18,13 +18,15 @@ typedef struct block {
 } block;
 _Static_assert(sizeof(block) <= 48 * 1024, "linear_scratch_bytes is 64 KiB");
 
-LANES_INLINE void unpack_codes(block *b, int p, int first, const uint8_t *codes, int n_tile, int bits, int table) {
+LANES_INLINE void unpack_codes(block *b, int p, int first, const uint8_t *codes, int n_tile, int bits,
+                               int table) {
     const __m512i look = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(table)))
                                : _mm512_setzero_si512();
     for (int t = 0; t < n_tile; t++, codes += 128 * bits) {
         LANES_UNROLL
         for (int q = 0; q < 16; q++)
-            _mm512_store_si512(b->lines[(first + t) * 16 + q][p], tile_line(codes, bits, look, table != 0, q));
+            _mm512_store_si512(b->lines[(first + t) * 16 + q][p],
+                               tile_line(codes, bits, look, table != 0, q));
     }
 }
 
@@ -44,7 +46,8 @@ static void unpack_scales(block *b, int p, int first, const tile_chunk *c, const
 }
 
 /* Chunks [c0, c1) of one panel. */
-static void unpack(block *b, int p, const pack_format *f, const void *panel, int64_t k, int64_t c0, int64_t c1) {
+static void unpack(block *b, int p, const pack_format *f, const void *panel, int64_t k, int64_t c0,
+                   int64_t c1) {
     for (int64_t i = c0; i < c1; i++) {
         const tile_chunk c = tile_chunk_at(f, panel, k, i);
         const int first = (int)(i - c0) * TILE_CHUNK;
@@ -165,7 +168,8 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
 #define NAME(asym, group, np, nt) multiply_##asym##_##group##_##np##_##nt,
 #define EACH_ROWS(X, asym, group, np)                                                                        \
     X(asym, group, np, 1)                                                                                    \
-    X(asym, group, np, 2) X(asym, group, np, 3) X(asym, group, np, 4) X(asym, group, np, 5) X(asym, group, np, 6)
+    X(asym, group, np, 2)                                                                                    \
+    X(asym, group, np, 3) X(asym, group, np, 4) X(asym, group, np, 5) X(asym, group, np, 6)
 EACH_ROWS(DEFINE, 0, 16, 1)
 EACH_ROWS(DEFINE, 0, 16, 2)
 EACH_ROWS(DEFINE, 0, 32, 1)
@@ -182,8 +186,8 @@ static const multiply_fn multiplies[2][2][2][ROWS_AT_ONCE] = {
      {{EACH_ROWS(NAME, 1, 32, 1)}, {EACH_ROWS(NAME, 1, 32, 2)}}},
 };
 
-/* Rows [m0, m1) over a block: by 6, the last two steps evened out. Between the steps `ahead` bytes are fetched from
- * each of the places in next. */
+/* Rows [m0, m1) over a block: by 6, the last two steps evened out. Between the steps `ahead` bytes are
+ * fetched from each of the places in next. */
 static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1,
                           const uint8_t *const *next, int64_t ahead) {
     const int64_t share = num_round_up(num_div_up(ahead * ROWS_AT_ONCE, m1 - m0), TILE_LINE);
@@ -194,8 +198,8 @@ static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0,
             _mm_prefetch((const char *)next[0] + fetched, _MM_HINT_T1);
             _mm_prefetch((const char *)next[1] + fetched, _MM_HINT_T1);
         }
-        const int64_t n = left >= 2 * ROWS_AT_ONCE || left <= ROWS_AT_ONCE ? NUM_MIN(left, ROWS_AT_ONCE)
-                                                                           : (left + 1) / 2;
+        const int64_t n =
+            left >= 2 * ROWS_AT_ONCE || left <= ROWS_AT_ONCE ? NUM_MIN(left, ROWS_AT_ONCE) : (left + 1) / 2;
         fn[n - 1](j, m);
         m += n;
     }

@@ -1,11 +1,14 @@
-/* tile_direct.c - up to 4 activation rows: weights are unpacked in registers and used at once, so that the time is
- * the time to read them. Two panels far apart are read beside each other, each with a prefetch ahead. */
+/* tile_direct.c - up to 4 activation rows: weights are unpacked in registers and used at once, so that the
+ * time is the time to read them. Two panels far apart are read beside each other, each with a prefetch ahead.
+ */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "kernels/act8.h"
 #include "kernels/cpu/avx512/tile.h"
 
-enum { AHEAD = 1024 }; /* bytes: two panels each 1 KiB ahead gave the most of DRAM on Granite Rapids; not tuned since */
+enum {
+    AHEAD = 1024
+}; /* bytes: two panels each 1 KiB ahead gave the most of DRAM on Granite Rapids; not tuned since */
 
 typedef struct format {
     int bits, asym, group, scale, table;
@@ -18,10 +21,10 @@ LANES_INLINE __m512i broadcast_int(const char *p) {
     return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
 }
 
-/* One group of one tile for np panels and nt rows; g counts groups in the tile. x: the rows' codes at the tile's
- * start. */
-LANES_INLINE void direct_group(const format f, int np, int nt, const uint8_t *const *tile, __m512i table, int g,
-                               const char *const *x, __m512i acc[2][4]) {
+/* One group of one tile for np panels and nt rows; g counts groups in the tile. x: the rows' codes at the
+ * tile's start. */
+LANES_INLINE void direct_group(const format f, int np, int nt, const uint8_t *const *tile, __m512i table,
+                               int g, const char *const *x, __m512i acc[2][4]) {
     const int quads = f.group / 4;
     LANES_UNROLL
     for (int i = 0; i < quads; i++) {
@@ -40,7 +43,10 @@ LANES_INLINE void direct_panels(const format f, int np, int nt, const tile_job *
     const linear_args *a = job->a;
     const pack_format *pf = &a->w->format;
     const act8_layout *l = &job->layout;
-    const int zero_shift = f.asym ? 0 : f.table != PACK_TABLE_NONE ? 7 : f.bits - 1, per_tile = TILE_K / f.group;
+    const int zero_shift = f.asym                       ? 0
+                           : f.table != PACK_TABLE_NONE ? 7
+                                                        : f.bits - 1,
+              per_tile = TILE_K / f.group;
     const int64_t n_tile = tile_count(a->w->k), tile_bytes = 128 * f.bits;
     const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
     const __m512i table = f.table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(f.table)))
@@ -93,9 +99,9 @@ LANES_INLINE void direct_panels(const format f, int np, int nt, const tile_job *
                 LANES_UNROLL
                 for (int t = 0; t < nt; t++) {
                     const int64_t minus = (f.group == 16 ? l->minus16 : l->minus32) + 4 * group;
-                    const __m512i start = f.asym ? _mm512_setzero_si512()
-                                                 : _mm512_slli_epi32(broadcast_int(base[t] + minus),
-                                                                     (unsigned)zero_shift);
+                    const __m512i start =
+                        f.asym ? _mm512_setzero_si512()
+                               : _mm512_slli_epi32(broadcast_int(base[t] + minus), (unsigned)zero_shift);
                     LANES_UNROLL
                     for (int p = 0; p < np; p++)
                         acc[p][t] = start;
@@ -106,7 +112,8 @@ LANES_INLINE void direct_panels(const format f, int np, int nt, const tile_job *
                     const __m512 s = tile_scale(scales[p] + g * step, f.scale, d[p]);
                     LANES_UNROLL
                     for (int t = 0; t < nt; t++) {
-                        const __m512 both = _mm512_mul_ps(s, broadcast_float(base[t] + l->scale + 4 * group32));
+                        const __m512 both =
+                            _mm512_mul_ps(s, broadcast_float(base[t] + l->scale + 4 * group32));
                         y[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[p][t]), both, y[p][t]);
                     }
                     if (f.asym) {

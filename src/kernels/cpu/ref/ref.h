@@ -1,4 +1,5 @@
-/* ref.h - the scalar products with packed integers: the definition that every other kernel equals bit for bit. */
+/* ref.h - the scalar products with packed integers: the definition that every other kernel equals bit for
+ * bit. */
 #ifndef NIB_KERNELS_REF_H
 #define NIB_KERNELS_REF_H
 
