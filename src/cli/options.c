@@ -13,9 +13,27 @@ const cli_option cli_options[] = {
 #define OPT_FLAG(field, letter, groups, help)                                                                \
     {#field, letter, groups, OPTION_FLAG, NULL, help, offsetof(cli_args, field), 0, 0, 0},
 #define OPT_INT(field, letter, groups, arg, fallback, min, max, help)                                        \
-    {#field, letter, groups, OPTION_INT, arg, help, offsetof(cli_args, field), fallback, min, max},
+    {#field,                                                                                                 \
+     letter,                                                                                                 \
+     groups,                                                                                                 \
+     OPTION_INT,                                                                                             \
+     arg,                                                                                                    \
+     help,                                                                                                   \
+     offsetof(cli_args, field),                                                                              \
+     (double)(fallback),                                                                                     \
+     (double)(min),                                                                                          \
+     (double)(max)},
 #define OPT_FLOAT(field, letter, groups, arg, fallback, min, max, help)                                      \
-    {#field, letter, groups, OPTION_FLOAT, arg, help, offsetof(cli_args, field), fallback, min, max},
+    {#field,                                                                                                 \
+     letter,                                                                                                 \
+     groups,                                                                                                 \
+     OPTION_FLOAT,                                                                                           \
+     arg,                                                                                                    \
+     help,                                                                                                   \
+     offsetof(cli_args, field),                                                                              \
+     (double)(fallback),                                                                                     \
+     (double)(min),                                                                                          \
+     (double)(max)},
 #define OPT_SIZE(field, letter, groups, arg, help)                                                           \
     {#field, letter, groups, OPTION_SIZE, arg, help, offsetof(cli_args, field), 0, 0, 0},
 #define OPT_TEXT(field, letter, groups, arg, help)                                                           \

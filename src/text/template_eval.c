@@ -272,6 +272,7 @@ static bool eval_kind(tpl_run *r, const tpl_node *n, tpl_value *out) {
 }
 
 bool tpl_eval(tpl_run *r, const tpl_node *n, tpl_value *out) {
+    *out = (tpl_value){.type = TPL_NONE};
     if (!tpl_charge(r, 1))
         return false;
     r->line = n->line;

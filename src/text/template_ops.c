@@ -108,7 +108,7 @@ bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, in
         return tpl_fail(r, "'%s' and '%s' have no order", tpl_type_name(a->type), tpl_type_name(b->type));
     const tpl_list *x = a->u.list, *y = b->u.list;
     for (size_t i = 0; i < x->n && i < y->n; i++) {
-        bool same;
+        bool same = false;
         if (!tpl_equal(r, &x->v[i], &y->v[i], depth + 1, &same))
             return false;
         if (!same)
@@ -134,8 +134,8 @@ bool tpl_contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *
         *out = val != NULL;
         return true;
     }
-    const tpl_list *l;
-    if (!tpl_list_from(r, in, &l))
+    const tpl_list *l = NULL;
+    if (!tpl_list_from(r, in, &l) || !l)
         return false;
     for (size_t i = 0; !*out && i < l->n; i++) {
         if (!tpl_equal(r, &l->v[i], what, 0, out))
@@ -364,7 +364,7 @@ bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, boo
         *out = *out == (op == T_EQ);
         return true;
     }
-    int order;
+    int order = 0;
     if (!tpl_order(r, a, b, 0, &order))
         return false;
     *out = order == 2   ? false

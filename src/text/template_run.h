@@ -48,6 +48,9 @@ typedef struct tpl_run {
 
 /* --- template_run.c: memory, limits, errors, strings, lists, dicts --- */
 bool tpl_fail(tpl_run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#ifdef __clang_analyzer__ /* it cannot see from outside that this is always false */
+#define tpl_fail(r, ...) ((void)tpl_fail(r, __VA_ARGS__), false)
+#endif
 bool tpl_charge(tpl_run *r, uint64_t steps);
 void *tpl_alloc(tpl_run *r, size_t n, size_t each); /* NULL: failed */
 bool tpl_emit(tpl_run *r, const char *data, size_t n);

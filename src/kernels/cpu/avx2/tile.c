@@ -254,10 +254,12 @@ typedef void (*multiply_fn)(const tile_job *j, int64_t m);
         multiply_##asym##_##group##_##run##_1, multiply_##asym##_##group##_##run##_2,                        \
             multiply_##asym##_##group##_##run##_3                                                            \
     }
-#define EACH(X, nt)                                                                                          \
-    X(0, 16, 4, nt)                                                                                          \
-    X(0, 16, 2, nt) X(0, 16, 1, nt) X(0, 32, 8, nt) X(0, 32, 4, nt) X(0, 32, 2, nt) X(0, 32, 1, nt)          \
-        X(1, 16, 4, nt) X(1, 16, 2, nt) X(1, 32, 8, nt) X(1, 32, 4, nt) X(1, 32, 2, nt)
+/* clang-format off */
+#define EACH(X, nt) \
+    X(0, 16, 4, nt) X(0, 16, 2, nt) X(0, 16, 1, nt) X(0, 32, 8, nt) \
+    X(0, 32, 4, nt) X(0, 32, 2, nt) X(0, 32, 1, nt) X(1, 16, 4, nt) \
+    X(1, 16, 2, nt) X(1, 32, 8, nt) X(1, 32, 4, nt) X(1, 32, 2, nt)
+/* clang-format on */
 EACH(DEFINE, 1)
 EACH(DEFINE, 2)
 EACH(DEFINE, 3)
