@@ -16,6 +16,12 @@
 
 #include <cmocka.h>
 
+#ifdef __SANITIZE_THREAD__
+#define TIGHT_CAPS 0 /* its shadow memory grows with every page that is touched, and counts as resident */
+#else
+#define TIGHT_CAPS 1
+#endif
+
 #define MIB (UINT64_C(1) << 20)
 
 static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 64, false};
@@ -82,6 +88,8 @@ static uint64_t half_room(const char *path) {
 
 static void every_fault_while_streaming(void **state) {
     (void)state;
+    if (!TIGHT_CAPS)
+        skip();
     life l = {tiny_model("large.gguf", &large), 0};
     l.room = half_room(l.path);
     fault_sweep(FAULT_ALLOC, 16, live, &l);
@@ -115,6 +123,8 @@ static nib_status run_until_noticed(nib_session *s, nib_error *err) {
 
 static void a_changed_file_is_noticed(void **state) {
     (void)state;
+    if (!TIGHT_CAPS)
+        skip();
     nib_error err = {0};
     nib_session *s = NULL;
     const char *path = tiny_model("large.gguf", &large);

@@ -24,6 +24,12 @@ enum { N_TOKEN = 75, N_VOCAB = 1000, N_CTX = 128 };
 #define MEASURED_MEMORY 1
 #endif
 
+#ifdef __SANITIZE_THREAD__
+#define TIGHT_CAPS 0 /* its shadow memory grows with every page that is touched, and counts as resident */
+#else
+#define TIGHT_CAPS 1
+#endif
+
 static const tiny_shape small = {TYPE_Q4_1, 3, 96, 160, 6, 2, N_VOCAB, N_CTX, true};
 static const tiny_shape small_f16 = {TYPE_F16, 2, 64, 144, 4, 4, N_VOCAB, N_CTX, false};
 static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, N_CTX, true};
@@ -112,6 +118,8 @@ static void same_bits_for_any_cut(void **state) {
 /* A cap below what the model needs, and the same bits. */
 static void streamed_is_resident(void **state) {
     (void)state;
+    if (!TIGHT_CAPS)
+        skip();
     const char *path = tiny_model("large.gguf", &large);
     nib_memory whole, part;
     nib_engine *e = open_engine(path, 2, 0, NIB_AUTO);

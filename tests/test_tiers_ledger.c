@@ -71,7 +71,7 @@ static void the_peak_is_the_systems(void **state) {
     uint8_t *p = mem_map(48 * MIB);
     assert_non_null(p);
     memset(p, 1, 48 * MIB);
-    ledger_settle(l);
+    ledger_settle(l, false);
     ledger_report(l, &m);
     assert_true(m.rss_peak > 48 * MIB);
     uint64_t peak = m.tier[NIB_TIER_RAM].peak;

@@ -130,8 +130,9 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
                           .progress = o->progress,
                           .log = &e->log,
                           .user = o->user};
+    ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
     NIB_TRY(pager_open(e->m, e->ledger, &want, &e->pager, err));
-    ledger_settle(e->ledger);
+    ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws};
     return NIB_OK;
@@ -150,7 +151,7 @@ static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
         NIB_TRY(open_weights(e, err));
     }
     engine_fill_info(e);
-    ledger_settle(e->ledger);
+    ledger_settle(e->ledger, false);
     return NIB_OK;
 }
 

@@ -152,14 +152,15 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
     ledger_unreserve(l, tier, owner, n_byte, n_byte);
 }
 
-void ledger_settle(ledger *l) {
+void ledger_settle(ledger *l, bool grows) {
     uint64_t now = ledger_rss_now();
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];
     uint64_t others = sum(a->resident) - a->resident[NIB_OWNER_RUNTIME];
     uint64_t runtime = now > others ? now - others : 0;
     a->resident[NIB_OWNER_RUNTIME] = runtime;
-    a->promised[NIB_OWNER_RUNTIME] = NUM_MAX(a->promised[NIB_OWNER_RUNTIME], runtime);
+    uint64_t margin = grows && a->cap != NIB_AUTO ? RUNTIME_MARGIN : 0;
+    a->promised[NIB_OWNER_RUNTIME] = NUM_MAX(a->promised[NIB_OWNER_RUNTIME], runtime + margin);
     note_peak(a);
     pthread_mutex_unlock(&l->lock);
 }

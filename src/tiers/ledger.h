@@ -27,8 +27,9 @@ void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte);
 void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched);
 
 /* Measures the runtime owner again: what is resident in RAM and is nobody else's. To be called when nothing
- * is charged that is not yet touched. */
-void ledger_settle(ledger *l);
+ * is charged that is not yet touched. `grows`: more is to come, so a margin is promised beside it under a
+ * cap; what is decided afterwards by what is free then leaves room for it. */
+void ledger_settle(ledger *l, bool grows);
 
 uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */
 uint64_t ledger_promised(const ledger *l, int tier);
