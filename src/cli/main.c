@@ -1,6 +1,7 @@
 /* main.c - finds the sub-command, parses its options, runs it. The only place that decides an exit code. */
 #include "cli/cli.h"
 #include "cli/document.h"
+#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,18 @@ static const cli_command *find_command(const char *name) {
         if (!strcmp((*c)->name, name))
             return *c;
     return NULL;
+}
+
+/* A forced instruction set that this machine or this build does not have would silently test another one. */
+static int check_isa(void) {
+    const char *isa = getenv("NIBBLE_ISA");
+    if (!isa || !*isa || kernels_table_for(isa))
+        return 0;
+    char names[128] = "";
+    size_t n = 0;
+    for (int i = 0; kernels_isa_at(i) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", kernels_isa_at(i));
+    return cli_usage_error("NIBBLE_ISA: expected one of %s, found '%s'", names, isa);
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
@@ -27,7 +40,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
         snprintf(err.message, sizeof err.message, "backend '%s' is not available; this build has: cpu",
                  args.backend);
         code = cli_fail(&err);
-    } else {
+    } else if (!(code = check_isa())) {
         cli_log_open(args.log);
         code = command->run(&args);
     }
