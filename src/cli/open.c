@@ -138,8 +138,9 @@ void cli_print_memory(const nib_engine *engine, FILE *out) {
         if (mem.owner[o])
             fprintf(out, "  %s %s", owner_names[o], num_format_size(mem.owner[o], a));
     fprintf(out, "\n             planned peak %s, measured peak %s",
-            num_format_size(mem.tier[NIB_TIER_RAM].planned, a), num_format_size(mem.rss_peak, b));
-    if (mem.tier[NIB_TIER_RAM].cap != NIB_AUTO)
+            num_format_size(mem.tier[NIB_TIER_RAM].planned, a),
+            mem.rss_peak ? num_format_size(mem.rss_peak, b) : "unknown (no /proc)");
+    if (mem.tier[NIB_TIER_RAM].cap != NIB_AUTO && mem.rss_peak)
         fprintf(out, ", budget %s: %s", num_format_size(mem.tier[NIB_TIER_RAM].cap, c),
                 mem.rss_peak <= mem.tier[NIB_TIER_RAM].cap ? "kept" : "EXCEEDED");
     fputc('\n', out);

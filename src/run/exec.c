@@ -189,7 +189,7 @@ static void add_rests(worker *w, const op *o, const linear_args *done, int64_t n
     linear_args a = *done;
     a.n_row = a.q.n_row = 1;
     a.bias = NULL;
-    a.y = ws->rest_product + w->j->part_row;
+    a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
     for (int64_t r = 0; r < done->n_row; r++) {
         if (!ws->act8_has_rest[r])
             continue;

@@ -73,7 +73,8 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     ws->act8_has_rest = take(base, &at, ws->n_cell, 1);
     ws->cell_row += 2 * act + 1;
     uint64_t rows_end = at;
-    ws->rest_product = (float *)take(base, &at, widest_n, sizeof(float));
+    ws->rest_width = num_round_up(widest_n, PACK_PANEL);
+    ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->scratch_each = thread_scratch(m);
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);
