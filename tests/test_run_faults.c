@@ -82,7 +82,7 @@ static uint64_t half_room(const char *path) {
     assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
     nib_engine_memory(e, &m);
     nib_engine_close(e);
-    return 4 * MIB + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
+    return 5 * MIB + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
            m.owner[NIB_OWNER_WEIGHTS] / 2;
 }
 

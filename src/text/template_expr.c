@@ -183,7 +183,9 @@ static tpl_node *parse_arg(tpl_parser *p) {
             return NULL;
         if (next.kind == T_ASSIGN) {
             arg->name = p->tok.text;
-            if (!tpl_advance(p) || !tpl_advance(p))
+            if (!tpl_advance(p)) /* past the name */
+                return NULL;
+            if (!tpl_advance(p)) /* past the sign */
                 return NULL;
         }
     }

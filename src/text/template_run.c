@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef tpl_fail /* the analyser's */
 bool tpl_fail(tpl_run *r, const char *format, ...) {
     if (r->failed)
         return false;
