@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#define SPIKE 6.0f      /* largest value over root mean square from which on a row is computed in 15 bits */
+#define SPIKE 6.0f       /* largest value over root mean square from which on a row is computed in 15 bits */
 enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
 
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
