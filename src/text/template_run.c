@@ -193,12 +193,12 @@ bool tpl_dict_set(tpl_run *r, tpl_dict *d, const tpl_value *key, const tpl_value
         *old = *val;
         return true;
     }
-    if (d->n == d->cap) {
+    if (d->n == d->cap || !d->key || !d->val) {
         size_t cap = d->cap ? 2 * d->cap : 4;
         tpl_value *k = tpl_alloc(r, cap, sizeof *k), *v = k ? tpl_alloc(r, cap, sizeof *v) : NULL;
         if (!v)
             return false;
-        if (d->n) {
+        if (d->n && d->key && d->val) {
             memcpy(k, d->key, d->n * sizeof *k);
             memcpy(v, d->val, d->n * sizeof *v);
         }
