@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
-#include "kernels/kernels.h"
+#include "kernels/strategy.h"
 #include "profile/rate.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void run_product(void *arg, int thread, int n_thread) {
         a.w = &p->copies[i % p->n_copy];
         a.scratch = p->b->scratch[thread];
         pool_split(a.w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
-        (a.w->format.layout == PACK_TILE ? p->b->t->linear_tile : p->b->t->linear_rows)(&a, n0, n1);
+        linear_run(p->b->t, &a, n0, n1);
     }
 }
 

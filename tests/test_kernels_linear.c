@@ -57,6 +57,20 @@ static void check_oracle(const kernel_table *t, const matrix *w, const float *x,
     free(row);
 }
 
+/* Every strategy of this machine that can compute it, also those that the rule would not take. */
+static void check_strategies(const matrix *w, const float *x, int64_t n_row, const float *bias,
+                             const float *expected) {
+    const kernel_table *t = kernels_table();
+    for (int i = 0; i < t->n_strategy && w->view.format.layout == PACK_TILE; i++) {
+        const strategy *s = t->strategies[i];
+        if (!s->can(&w->view.format, n_row))
+            continue;
+        guarded y = case_linear_by(t, s, w, x, n_row, bias, w->n > 16 && n_row % 2 ? 16 : 0);
+        assert_same(s->name, t, w, y.data, expected, w->n * n_row);
+        guard_close(&y);
+    }
+}
+
 static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
     const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
     matrix w = matrix_open(type, n, k, kind, seed);
@@ -80,6 +94,7 @@ static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matri
             guard_close(&y);
         }
     }
+    check_strategies(&w, x, n_row, b, expected.data);
     guard_close(&expected);
     free(x);
     free(bias);
@@ -252,9 +267,14 @@ static void test_tables(void **state) {
     assert_null(kernels_table_for("no such set"));
     assert_non_null(kernels_table());
     EACH_ISA(t) {
-        void (*const *row)(void) = (void (*const *)(void))(const void *)((const char *)t + sizeof(char *));
-        for (size_t i = 0; i < sizeof *t / sizeof(char *) - 1; i++)
-            assert_true(row[i] != NULL);
+        const char *first = (const char *)t + offsetof(kernel_table, act_quantize);
+        const size_t n =
+            (offsetof(kernel_table, strategies) - offsetof(kernel_table, act_quantize)) / sizeof(void *);
+        for (size_t i = 0; i < n; i++)
+            assert_true(((void (*const *)(void))(const void *)first)[i] != NULL);
+        assert_true(t->n_strategy > 0);
+        for (int i = 0; i < t->n_strategy; i++)
+            assert_ptr_equal(strategy_find(t, t->strategy_isa[i], t->strategies[i]->name), t->strategies[i]);
     }
 }
 

@@ -36,6 +36,23 @@ static bool can_run(const kernel_isa *isa) {
     return true;
 }
 
+/* In front of what poorer folders have. */
+static void add_strategies(kernel_table *t, const kernel_isa *isa) {
+    int n = 0;
+    while (isa->strategies && isa->strategies[n])
+        n++;
+    n = NUM_MIN(n, KERNELS_MAX_STRATEGY - t->n_strategy);
+    for (int i = t->n_strategy - 1; i >= 0; i--) {
+        t->strategies[i + n] = t->strategies[i];
+        t->strategy_isa[i + n] = t->strategy_isa[i];
+    }
+    for (int i = 0; i < n; i++) {
+        t->strategies[i] = isa->strategies[i];
+        t->strategy_isa[i] = isa->name;
+    }
+    t->n_strategy += n;
+}
+
 static void find_tables(void) {
     for (int i = 0; kernel_isas[i] && known.n < MAX_ISA; i++) {
         if (!can_run(kernel_isas[i]))
@@ -48,6 +65,7 @@ static void find_tables(void) {
     kernel_table table = {0};
     for (int i = 0; i < known.n; i++) {
         known.rows[i]->install(&table);
+        add_strategies(&table, known.rows[i]);
         table.isa = known.rows[i]->name;
         known.tables[i] = table;
     }
@@ -74,6 +92,29 @@ const kernel_table *kernels_table_for(const char *isa) {
 const char *kernels_isa_at(int i) {
     pthread_once(&known_once, find_tables);
     return i >= 0 && i < known.n ? known.rows[i]->name : NULL;
+}
+
+const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row) {
+    for (int i = 0; i < t->n_strategy; i++)
+        if (n_row <= t->strategies[i]->rule_rows && t->strategies[i]->can(f, n_row))
+            return t->strategies[i];
+    return t->strategies[t->n_strategy - 1];
+}
+
+const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name) {
+    for (int i = 0; i < t->n_strategy; i++)
+        if ((!isa || !strcmp(t->strategy_isa[i], isa)) && !strcmp(t->strategies[i]->name, name))
+            return t->strategies[i];
+    return NULL;
+}
+
+void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1) {
+    if (n0 >= n1 || a->n_row <= 0)
+        return;
+    if (a->w->format.layout == PACK_TILE)
+        strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
+    else
+        t->linear_rows(a, n0, n1);
 }
 
 size_t act8_row_bytes(int64_t k) {

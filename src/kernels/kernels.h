@@ -68,13 +68,15 @@ typedef struct attend_args {
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 
+typedef struct strategy strategy; /* strategy.h */
+enum { KERNELS_MAX_STRATEGY = 64 };
+
 typedef struct kernel_table {
     const char *isa; /* "ref", "avx2", "avx512": the richest folder that filled a row */
 
     /* One row of k floats -> act8_row_bytes(k) bytes. */
     void (*act_quantize)(const float *x, int64_t k, void *out);
-    /* Rows [n0, n1) of w against all n_row rows of x or q. n0 and n1 are multiples of 16 (or the end). */
-    void (*linear_tile)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_TILE */
+    /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
     void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
     /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);
      * w_full: w has k entries, else k / n_group. out may be in. */
@@ -94,6 +96,12 @@ typedef struct kernel_table {
     void (*scale)(const float *x, float scale, float *out, int64_t n);
     void (*clamp)(const float *x, float limit, float *out, int64_t n);
     void (*softcap)(const float *x, float cap, float *out, int64_t n);
+
+    /* How products with PACK_TILE weights can be computed, the richest folder's rows first; call linear_run.
+     */
+    const strategy *strategies[KERNELS_MAX_STRATEGY];
+    const char *strategy_isa[KERNELS_MAX_STRATEGY]; /* the folder of each */
+    int n_strategy;
 } kernel_table;
 
 /* The table for this processor, chosen once (NIBBLE_ISA obeyed). */

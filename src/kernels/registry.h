@@ -7,13 +7,16 @@
 #ifndef NIB_KERNELS_REGISTRY_H
 #define NIB_KERNELS_REGISTRY_H
 
-#include "kernels/kernels.h"
+#include "kernels/strategy.h"
 
 typedef struct kernel_isa {
     const char *name;                 /* as NIBBLE_ISA spells it */
     int rank;                         /* poorest first; ref is 0 */
     const char *needs[4];             /* names of cpu.h's features, NULL-terminated: all must be there */
     void (*install)(kernel_table *t); /* overrides the rows it has */
+    /* Its ways of computing products, the one that the rule should try first in front; NULL after the last.
+     */
+    const strategy *const *strategies;
 } kernel_isa;
 
 extern const kernel_isa *const kernel_isas[]; /* in any order, NULL after the last */

@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "kernels/act8.h"
+#include "kernels/strategy.h"
 
 #include <string.h>
 
@@ -195,7 +196,7 @@ static void add_rests(worker *w, const op *o, const linear_args *done, int64_t n
             continue;
         float *y = done->y + r * done->ldy + n0;
         a.q.data = ws->act8_rest + (size_t)r * act8_row_bytes(o->k);
-        w->j->e->kernels->linear_tile(&a, n0, n1);
+        linear_run(w->j->e->kernels, &a, n0, n1);
         w->j->e->kernels->add(y, a.y + n0, 1, y, n1 - n0);
     }
 }
@@ -222,8 +223,7 @@ static void run_linear(worker *w, const op *o) {
                      .n_row = j->cell->n_row,
                      .scratch = w->scratch};
     pool_split(v->n, PACK_PANEL, w->thread, w->n_thread, &n0, &n1);
-    if (n0 < n1)
-        (tile ? j->e->kernels->linear_tile : j->e->kernels->linear_rows)(&a, n0, n1);
+    linear_run(j->e->kernels, &a, n0, n1);
     if (n0 < n1 && tile)
         add_rests(w, o, &a, n0, n1);
 }

@@ -16,8 +16,20 @@ float *case_rows(int64_t n_row, int64_t k, uint64_t seed) {
     return x;
 }
 
+static void product(const kernel_table *t, const strategy *s, const linear_args *a, int64_t n0, int64_t n1) {
+    if (s)
+        s->run(a, n0, n1);
+    else
+        linear_run(t, a, n0, n1);
+}
+
 guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
                     int64_t split) {
+    return case_linear_by(t, NULL, w, x, n_row, bias, split);
+}
+
+guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
+                       int64_t n_row, const float *bias, int64_t split) {
     const bool tile = w->view.format.layout == PACK_TILE;
     const size_t each = act8_row_bytes(w->k);
     guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
@@ -40,13 +52,9 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
                            .ldy = w->n,
                            .n_row = n_row,
                            .scratch = scratch.data};
-    void (*fn)(const linear_args *, int64_t, int64_t) = tile ? t->linear_tile : t->linear_rows;
-    if (split) {
-        fn(&a, split, w->n);
-        fn(&a, 0, split);
-    } else {
-        fn(&a, 0, w->n);
-    }
+    if (split)
+        product(t, s, &a, split, w->n);
+    product(t, s, &a, 0, split ? split : w->n);
     guard_close(&scratch);
     guard_close(&rows);
     guard_close(&q);

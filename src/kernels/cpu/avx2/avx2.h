@@ -2,9 +2,10 @@
 #ifndef NIB_KERNELS_AVX2_H
 #define NIB_KERNELS_AVX2_H
 
-#include "kernels/kernels.h"
+#include "kernels/strategy.h"
 
 void avx2_act_quantize(const float *x, int64_t k, void *out);
-void avx2_linear_tile(const linear_args *a, int64_t n0, int64_t n1);
+
+extern const strategy avx2_blocked;
 
 #endif

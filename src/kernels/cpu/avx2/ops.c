@@ -8,7 +8,9 @@
 static void install(kernel_table *t) {
     lanes_install(t);
     t->act_quantize = avx2_act_quantize;
-    t->linear_tile = avx2_linear_tile;
 }
 
-const kernel_isa kernels_avx2 = {.name = "avx2", .rank = 10, .needs = {"avx2"}, .install = install};
+static const strategy *const strategies[] = {&avx2_blocked, NULL};
+
+const kernel_isa kernels_avx2 = {
+    .name = "avx2", .rank = 10, .needs = {"avx2"}, .install = install, .strategies = strategies};

@@ -290,11 +290,14 @@ static void panel_times_rows(tile_job *j, const multiply_fn *fn, int64_t c0, int
     }
 }
 
-void avx2_linear_tile(const linear_args *a, int64_t n0, int64_t n1) {
+static bool can(const pack_format *f, int64_t n_row) {
+    (void)f, (void)n_row;
+    return true;
+}
+
+static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
     const int64_t n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK), rows = NUM_MIN(a->n_row, MOST_ROWS);
-    if (rows <= 0)
-        return;
     /* K in spans for which a block of rows stays in the second-level cache */
     const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
     const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
@@ -310,3 +313,6 @@ void avx2_linear_tile(const linear_args *a, int64_t n0, int64_t n1) {
             for (j.panel = n0 / PACK_PANEL; j.panel < num_div_up(n1, PACK_PANEL); j.panel++)
                 panel_times_rows(&j, fn, c, NUM_MIN(n_chunk, c + chunks), m, NUM_MIN(a->n_row, m + rows));
 }
+
+const strategy avx2_blocked = {
+    .name = "padding.blocked", .can = can, .run = run, .rule_rows = STRATEGY_ANY_ROWS};

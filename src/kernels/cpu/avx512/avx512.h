@@ -2,9 +2,10 @@
 #ifndef NIB_KERNELS_AVX512_H
 #define NIB_KERNELS_AVX512_H
 
-#include "kernels/kernels.h"
+#include "kernels/strategy.h"
 
 void avx512_act_quantize(const float *x, int64_t k, void *out);
-void avx512_linear_tile(const linear_args *a, int64_t n0, int64_t n1);
+
+extern const strategy avx512_direct, avx512_blocked;
 
 #endif

@@ -8,8 +8,12 @@
 static void install(kernel_table *t) {
     lanes_install(t);
     t->act_quantize = avx512_act_quantize;
-    t->linear_tile = avx512_linear_tile;
 }
 
-const kernel_isa kernels_avx512 = {
-    .name = "avx512", .rank = 20, .needs = {"avx2", "avx512", "avx512_vnni"}, .install = install};
+static const strategy *const strategies[] = {&avx512_direct, &avx512_blocked, NULL};
+
+const kernel_isa kernels_avx512 = {.name = "avx512",
+                                   .rank = 20,
+                                   .needs = {"avx2", "avx512", "avx512_vnni"},
+                                   .install = install,
+                                   .strategies = strategies};

@@ -239,7 +239,14 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     }
 }
 
-void tile_blocked(const tile_job *job, int64_t p0, int64_t p1) {
+static bool can(const pack_format *f, int64_t n_row) {
+    (void)f, (void)n_row;
+    return true;
+}
+
+static void run(const linear_args *a, int64_t n0, int64_t n1) {
+    const tile_job this = tile_job_of(a), *job = &this;
+    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
     const int64_t even = num_div_up(n_row, num_div_up(n_row, MOST_ROWS));
     const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
@@ -255,3 +262,6 @@ void tile_blocked(const tile_job *job, int64_t p0, int64_t p1) {
         }
     }
 }
+
+const strategy avx512_blocked = {
+    .name = "padding.blocked", .can = can, .run = run, .rule_rows = STRATEGY_ANY_ROWS};

@@ -3,12 +3,13 @@
  */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
-#include "kernels/act8.h"
+#include "base/num.h"
 #include "kernels/cpu/avx512/tile.h"
 
 /* Bytes that the prefetches run ahead of each of the two panels: measured, docs/optimisation-log.md. */
-enum { AHEAD = 4096 };
-/* bytes: two panels each 1 KiB ahead gave the most of DRAM on Granite Rapids; not tuned since */
+enum { AHEAD = 4096, DIRECT_ROWS = 4 };
+
+typedef void (*direct_fn)(const tile_job *job, int64_t p0, int64_t p1);
 
 typedef struct format {
     int bits, asym, group, scale, table;
@@ -192,11 +193,11 @@ DIRECT_FORMATS(DEFINE)
     {{bits, asym, group, PACK_SCALE_##scale, PACK_TABLE_##table}, {name##_1, name##_2, name##_3, name##_4}},
 static const struct {
     format f;
-    tile_direct_fn fn[TILE_DIRECT_ROWS];
+    direct_fn fn[DIRECT_ROWS];
 } kernels[] = {DIRECT_FORMATS(ROW)};
 
-tile_direct_fn tile_direct_for(const pack_format *f, int64_t n_row) {
-    if (n_row > TILE_DIRECT_ROWS)
+static direct_fn direct_for(const pack_format *f, int64_t n_row) {
+    if (n_row > DIRECT_ROWS)
         return NULL;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const format *k = &kernels[i].f;
@@ -206,3 +207,14 @@ tile_direct_fn tile_direct_for(const pack_format *f, int64_t n_row) {
     }
     return NULL;
 }
+
+static bool can(const pack_format *f, int64_t n_row) {
+    return direct_for(f, n_row);
+}
+
+static void run(const linear_args *a, int64_t n0, int64_t n1) {
+    const tile_job job = tile_job_of(a);
+    direct_for(&a->w->format, a->n_row)(&job, n0 / PACK_PANEL, num_div_up(n1, PACK_PANEL));
+}
+
+const strategy avx512_direct = {.name = "padding.direct", .can = can, .run = run, .rule_rows = DIRECT_ROWS};

@@ -3,7 +3,7 @@
 #define NIB_KERNELS_AVX512_TILE_KERNELS_H
 
 #include "kernels/act8.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu/avx512/avx512.h"
 #include "kernels/lanes/lanes.h"
 
 #include <immintrin.h>
@@ -27,12 +27,9 @@ LANES_INLINE void tile_store(const tile_job *job, int64_t panel, int64_t m, __m5
     _mm512_mask_storeu_ps(a->y + m * a->ldy + panel * PACK_PANEL, mask, y);
 }
 
-enum { TILE_DIRECT_ROWS = 4 };
-typedef void (*tile_direct_fn)(const tile_job *job, int64_t p0, int64_t p1);
-/* The kernel for n_row <= TILE_DIRECT_ROWS rows of this format, NULL when there is none. */
-tile_direct_fn tile_direct_for(const pack_format *f, int64_t n_row);
-
-/* Any number of rows: blocks of weights are unpacked to the scratch and met by all rows. */
-void tile_blocked(const tile_job *job, int64_t p0, int64_t p1);
+static inline tile_job tile_job_of(const linear_args *a) {
+    return (tile_job){
+        .a = a, .layout = act8_layout_of(a->w->k), .panel_bytes = tile_panel_bytes(&a->w->format, a->w->k)};
+}
 
 #endif

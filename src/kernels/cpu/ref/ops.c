@@ -8,7 +8,9 @@
 static void install(kernel_table *t) {
     lanes_install(t);
     t->act_quantize = ref_act_quantize;
-    t->linear_tile = ref_linear_tile;
 }
 
-const kernel_isa kernels_ref = {.name = "ref", .rank = 0, .needs = {NULL}, .install = install};
+static const strategy *const strategies[] = {&ref_scalar, NULL};
+
+const kernel_isa kernels_ref = {
+    .name = "ref", .rank = 0, .needs = {NULL}, .install = install, .strategies = strategies};

@@ -98,10 +98,17 @@ static void row_times_all(const linear_args *a, int64_t n) {
     }
 }
 
-void ref_linear_tile(const linear_args *a, int64_t n0, int64_t n1) {
+static bool can(const pack_format *f, int64_t n_row) {
+    (void)f, (void)n_row;
+    return true;
+}
+
+static void run(const linear_args *a, int64_t n0, int64_t n1) {
     for (int64_t n = n0; n < n1; n++) {
         row_times_all(a, n);
         for (int64_t m = 0; m < a->n_row && a->bias; m++)
             a->y[m * a->ldy + n] += a->bias[n];
     }
 }
+
+const strategy ref_scalar = {.name = "scalar", .can = can, .run = run, .rule_rows = STRATEGY_ANY_ROWS};

@@ -1,0 +1,33 @@
+/* strategy.h - the ways of computing a product with packed weights, and which of them does one.
+ *
+ * A strategy (ADAngel, sections 4 and 5) is a row of data: what it can compute and the function that does it.
+ * A folder of kernels lists its rows (registry.h); a table holds those of its instruction set and of all
+ * poorer ones. All strategies that can compute a product give the same bits, so which one runs is a matter of
+ * time alone: the policy map says it where this machine was measured, a rule does otherwise. */
+#ifndef NIB_KERNELS_STRATEGY_H
+#define NIB_KERNELS_STRATEGY_H
+
+#include "kernels/kernels.h"
+
+struct strategy {
+    const char *name; /* "padding.direct", ...: unique within an instruction set */
+    /* Whether it computes products of this format with so many rows of activations. */
+    bool (*can)(const pack_format *f, int64_t n_row);
+    /* Rows [n0, n1) of the weights, as linear_args says; n0 a multiple of 16, n1 too or the end. */
+    void (*run)(const linear_args *a, int64_t n0, int64_t n1);
+    int64_t rule_rows; /* the rule takes it for products of at most so many rows; 0: never by rule */
+};
+
+enum { STRATEGY_ANY_ROWS = INT32_MAX };
+
+/* The rule: the first row of the table that can compute the product and is meant for so many rows. Never
+ * NULL, since the reference can compute everything. */
+const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row);
+
+/* A row of the table by its name, NULL when the table has none. isa: of that folder; NULL: the richest. */
+const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
+
+/* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that serves it. */
+void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1);
+
+#endif
