@@ -145,6 +145,25 @@ typedef struct nib_memory {
 
 NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 
+/* ---- where the time goes ------------------------------------------------------------------------ */
+
+/* One kind of op, with one kind of weight, over all layers and since the trace began. */
+typedef struct nib_trace_row {
+    char what[48];  /* "linear gate", "attention", ... */
+    uint64_t calls; /* times it was executed */
+    double busy_s;  /* working, all threads added up */
+    double wait_s;  /* waiting for other threads before or inside it, all threads added up */
+    double weight_bytes, macs;
+} nib_trace_row;
+
+/* From now on every op is timed (a few clock readings each); again: from zero. Without it nothing is timed.
+ */
+NIB_API nib_status nib_engine_trace_begin(nib_engine *engine, nib_error *err);
+/* Fills at most `most` rows and returns how many there are; 0 before nib_engine_trace_begin. *pass_s (NULL is
+ * fine): the seconds of all passes, of which the threads' time that no row has went into starting threads,
+ * rotary tables and reading rows from disk. */
+NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t most, double *pass_s);
+
 /* ---- text --------------------------------------------------------------------------------------- */
 
 enum { NIB_TOKENIZE_BOS = 1 /* add BOS/EOS where the model asks for them */, NIB_TOKENIZE_SPECIAL = 2 };

@@ -375,6 +375,39 @@ static void the_peak_is_the_systems(void **state) {
     assert_true(gap < 4 * MIB);
 }
 
+static void the_trace_counts_every_op(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    nib_trace_row trace[64];
+    double pass = -1, sum = 0;
+    uint64_t calls = 0;
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
+    nib_session *s = open_session(e);
+    make_tokens(tokens, N_VOCAB);
+    assert_int_equal(nib_session_sync(s, tokens, 5, NULL), NIB_OK);
+    assert_int_equal(nib_engine_trace_read(e, trace, 64, &pass), 0);
+    assert_true(pass == 0);
+    for (int round = 0; round < 2; round++) { /* beginning again begins at zero */
+        assert_int_equal(nib_engine_trace_begin(e, NULL), NIB_OK);
+        assert_int_equal(nib_session_sync(s, tokens, 6 + (size_t)round, NULL), NIB_OK);
+    }
+    size_t n = nib_engine_trace_read(e, trace, 64, &pass);
+    assert_in_range(n, 10, 64);
+    for (size_t i = 0; i < n; i++) {
+        calls += trace[i].calls;
+        assert_true(trace[i].busy_s >= 0 && trace[i].wait_s >= 0);
+        sum += trace[i].busy_s + trace[i].wait_s;
+        if (!strcmp(trace[i].what, "linear q")) {
+            assert_int_equal(trace[i].calls, small.n_layer);
+            assert_true(trace[i].macs == (double)(small.n_layer * small.d_model * small.d_model));
+        }
+    }
+    assert_int_equal(calls, 1 + small.n_layer * 15 + 2);
+    assert_true(sum > 0 && sum <= 2 * pass);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_peak_is_the_systems),
@@ -385,6 +418,7 @@ int main(void) {
         cmocka_unit_test(generates_what_the_logits_say),
         cmocka_unit_test(decoding_allocates_nothing),
         cmocka_unit_test(cancelled_from_another_thread),
+        cmocka_unit_test(the_trace_counts_every_op),
         cmocka_unit_test(two_sessions_in_two_threads),
         cmocka_unit_test(too_small_a_cap_is_refused_with_one_that_works),
     };

@@ -21,8 +21,13 @@ typedef struct bench_job {
     int n_thread;
 } bench_job;
 
+enum { MOST_TRACE = 64 };
+
 typedef struct bench_row {
     char test[32];
+    nib_trace_row trace[MOST_TRACE];
+    size_t n_trace;
+    double pass_s;
     double tok_s, min, max; /* mean and range over the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
     double peak_share;      /* of the measured read rate; 0: not counted */
@@ -75,6 +80,8 @@ static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, ni
     row->min = 1e300;
     for (int64_t r = -1; r < job->args->repetitions; r++) { /* the first one warms up */
         double seconds;
+        if (r == 0 && job->args->trace)
+            NIB_TRY(nib_engine_trace_begin(job->engine, err));
         NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
         if (r < 0)
             continue;
@@ -85,6 +92,8 @@ static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, ni
         cli_progress(job->args, row->test, (uint64_t)r + 1, (uint64_t)job->args->repetitions);
     }
     row->tok_s = sum / (double)job->args->repetitions;
+    row->n_trace =
+        NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MOST_TRACE, &row->pass_s), MOST_TRACE);
     if (!prompt) {
         row->gb_s = row->tok_s * (double)nib_engine_info(job->engine)->token_bytes / 1e9;
         row->peak_share = job->read_rate > 0 ? row->gb_s * 1e9 / job->read_rate : 0;
@@ -92,18 +101,57 @@ static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, ni
     return NIB_OK;
 }
 
-static json_t *row_json(const bench_row *row, int64_t repeats) {
-    return json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
-                     row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
-                     "peak_share", row->peak_share > 0 ? json_real(row->peak_share) : json_null(), "repeats",
-                     (json_int_t)repeats);
+static json_t *trace_json(const bench_row *row) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < row->n_trace; i++) {
+        const nib_trace_row *t = &row->trace[i];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f}", "op", t->what, "calls",
+                                              (json_int_t)t->calls, "busy_s", t->busy_s, "wait_s", t->wait_s,
+                                              "weight_bytes", t->weight_bytes, "macs", t->macs));
+    }
+    return list;
+}
+
+static json_t *row_json(const bench_row *row, const cli_args *args) {
+    json_t *o =
+        json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
+                  row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
+                  "peak_share", row->peak_share > 0 ? json_real(row->peak_share) : json_null(), "repeats",
+                  (json_int_t)args->repetitions);
+    if (args->trace)
+        json_object_set_new(o, "trace", trace_json(row));
+    return o;
+}
+
+/* Shares are of the threads' time: n_thread times the seconds of the passes. */
+static void print_trace(const bench_job *job, const bench_row *row) {
+    double all = row->pass_s * job->n_thread, busy = 0, wait = 0;
+    double passes = (double)job->args->repetitions * (row->gb_s > 0 ? (double)job->args->n_gen : 1);
+    printf("\n%s, one pass        %9s %7s %10s %7s %10s %8s %8s\n", row->test, "calls", "us busy", "share",
+           "us wait", "share", "GB/s", "GMAC/s");
+    for (size_t i = 0; i < row->n_trace; i++) {
+        const nib_trace_row *t = &row->trace[i];
+        busy += t->busy_s;
+        wait += t->wait_s;
+        printf("  %-24s %7.0f %10.1f %6.1f%% %10.1f %6.1f%%", t->what, (double)t->calls / passes,
+               t->busy_s / passes * 1e6, t->busy_s / all * 100, t->wait_s / passes * 1e6,
+               t->wait_s / all * 100);
+        double seconds = t->busy_s / job->n_thread;
+        if (t->weight_bytes > 0 && seconds > 0)
+            printf(" %8.2f %8.1f", t->weight_bytes / seconds * 1e-9, t->macs / seconds * 1e-9);
+        putchar('\n');
+    }
+    printf("  %-24s %7s %10.1f %6.1f%% %10.1f %6.1f%%\n", "all ops", "", busy / passes * 1e6,
+           busy / all * 100, wait / passes * 1e6, wait / all * 100);
+    printf("  %-24s %7s %10.1f %6.1f%%\n", "outside them", "", (all - busy - wait) / passes * 1e6,
+           (all - busy - wait) / all * 100);
 }
 
 static int report(const bench_job *job, const bench_row *rows, int n_row) {
     if (job->args->json) {
         json_t *list = json_array();
         for (int i = 0; i < n_row; i++)
-            json_array_append_new(list, row_json(&rows[i], job->args->repetitions));
+            json_array_append_new(list, row_json(&rows[i], job->args));
         return cli_write_json(json_pack("{s:o, s:f, s:i, s:o}", "rows", list, "read_gb_s",
                                         job->read_rate / 1e9, "threads", job->n_thread, "memory",
                                         cli_memory_json(job->engine)),
@@ -116,6 +164,8 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
             printf(" %10.2f %6.0f %%", rows[i].gb_s, rows[i].peak_share * 100);
         putchar('\n');
     }
+    for (int i = 0; i < n_row && job->args->trace; i++)
+        print_trace(job, &rows[i]);
     if (job->read_rate > 0)
         printf("memory reads %.2f GB/s with %d threads, measured in this run\n", job->read_rate / 1e9,
                job->n_thread);
@@ -173,7 +223,11 @@ const cli_command cmd_bench = {
     .summary = "prompt and generation speed, beside what memory gives",
     .details = "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
                "share of\n"
-               "the read rate measured in the same run.\n\n  nibble bench smollm2 -t 2\n",
+               "the read rate measured in the same run. --trace says where the time of a pass goes: by kind "
+               "of op,\n"
+               "the time that threads work and the time that they wait for each other (threads' time: with 2 "
+               "threads\n"
+               "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_BENCH,
     .run = run,
 };

@@ -6,6 +6,7 @@
 #include "model/find.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -134,7 +135,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     NIB_TRY(pager_open(e->m, e->ledger, &want, &e->pager, err));
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
-    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws};
+    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws, NULL};
     return NIB_OK;
 }
 
@@ -178,6 +179,7 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
 void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
+    trace_close(e->exec.trace);
     pager_close(e->pager);
     workspace_close(&e->ws);
     pool_close(e->threads);
@@ -193,4 +195,42 @@ void nib_engine_close(nib_engine *e) {
 
 void nib_engine_memory(const nib_engine *e, nib_memory *out) {
     ledger_report(e->ledger, out);
+}
+
+/* ---- the trace ---- */
+
+nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
+    if (!e->m)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the engine was opened for its vocabulary only: it computes nothing");
+    pthread_mutex_lock(&e->lock);
+    nib_status status = NIB_OK;
+    if (!e->exec.trace)
+        status = trace_open(e->m, pool_size(e->threads), &e->exec.trace, err);
+    else
+        trace_clear(e->exec.trace);
+    e->pass_s = 0;
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+static void trace_row_read(const op_trace *t, int i, nib_trace_row *out) {
+    trace_row r;
+    trace_read(t, i, &r);
+    *out = (nib_trace_row){
+        .calls = r.calls, .busy_s = r.busy, .wait_s = r.wait, .weight_bytes = r.weight_bytes, .macs = r.macs};
+    snprintf(out->what, sizeof out->what, "%s%s%s", op_name(r.kind), r.weight ? " " : "",
+             r.weight ? r.weight : "");
+}
+
+size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t most, double *pass_s) {
+    size_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    if (pass_s)
+        *pass_s = e->pass_s;
+    for (int i = 0; e->exec.trace && i < trace_n_row(e->exec.trace); i++, n++)
+        if (n < most)
+            trace_row_read(e->exec.trace, i, &rows[n]);
+    pthread_mutex_unlock(&e->lock);
+    return n;
 }

@@ -21,6 +21,7 @@ struct nib_engine {
     workspace ws;
     executor exec;
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
+    double pass_s;        /* seconds of all passes since the trace began */
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
     nib_model_info info;

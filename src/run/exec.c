@@ -43,6 +43,8 @@ typedef struct worker {
     notes seen;
     reg act8_of;
     void *scratch;
+    trace_cell *trace; /* of the op that is being executed; NULL: nobody asked */
+    double since;      /* what has passed since then is not charged yet */
 } worker;
 
 /* ---- resources ---- */
@@ -57,6 +59,22 @@ typedef struct access {
     bool write;
 } access;
 
+/* Charges the time since the last call. */
+static void lap(worker *w, double *to) {
+    double now = time_now();
+    *to += now - w->since;
+    w->since = now;
+}
+
+static void meet(worker *w) {
+    if (w->trace)
+        lap(w, &w->trace->busy);
+    pool_barrier(w->j->e->threads);
+    if (w->trace)
+        lap(w, &w->trace->wait);
+    memset(&w->seen, 0, sizeof w->seen);
+}
+
 static void enter(worker *w, const access *list, int n) {
     bool wait = false;
     for (int i = 0; i < n; i++) {
@@ -66,10 +84,8 @@ static void enter(worker *w, const access *list, int n) {
         wait = wait || clash(w->seen.written[a->resource], a->split);
         wait = wait || (a->write && clash(w->seen.read[a->resource], a->split));
     }
-    if (wait) {
-        pool_barrier(w->j->e->threads);
-        memset(&w->seen, 0, sizeof w->seen);
-    }
+    if (wait)
+        meet(w);
     for (int i = 0; i < n; i++) {
         const access *a = &list[i];
         if (a->resource == REG_NONE)
@@ -325,8 +341,12 @@ static void run_ops(void *arg, int thread, int n_thread) {
                 .n_thread = n_thread,
                 .act8_of = j->act8_of,
                 .scratch = ws->scratch + (size_t)thread * ws->scratch_each};
+    op_trace *trace = j->e->trace;
+    w.since = trace ? time_now() : 0;
     for (int i = j->first_op; i < j->end_op; i++) {
         const op *o = &p->ops[i];
+        if (trace)
+            w.trace = trace_at(trace, thread, j->cell->block, i);
         switch (o->kind) {
         case OP_EMBED: run_embed(&w, o); break;
         case OP_EMBED_POS: run_embed_pos(&w, o); break;
@@ -342,6 +362,11 @@ static void run_ops(void *arg, int thread, int n_thread) {
         case OP_SOFTCAP: run_elements(&w, o); break;
         case OP_COUNT: break;
         }
+        if (!trace)
+            continue;
+        lap(&w, &w.trace->busy);
+        if (thread == 0)
+            trace_count(trace, j->cell->block, i, o, j->cell->n_row);
     }
 }
 

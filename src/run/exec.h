@@ -7,6 +7,7 @@
 #define NIB_RUN_EXEC_H
 
 #include "run/kv.h"
+#include "run/trace.h"
 #include "run/workspace.h"
 #include "tiers/pager.h"
 
@@ -16,6 +17,7 @@ typedef struct executor {
     pool *threads;
     const kernel_table *kernels;
     workspace *ws;
+    op_trace *trace; /* NULL: times are not taken */
 } executor;
 
 typedef struct exec_cell {

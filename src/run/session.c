@@ -141,12 +141,15 @@ static nib_status run_pass(nib_session *s, const pass *p, nib_error *err) {
     schedule order =
         schedule_rows(model_n_block(e->m), p->n_row, ws->n_cell, p->head_row, rows ? ws->n_head : 1);
     pthread_mutex_lock(&e->lock);
+    double start = e->exec.trace ? time_now() : 0;
     workspace_reach(ws, p->n_row, NUM_MIN(p->n_row, ws->n_cell),
                     rows ? NUM_MIN(p->n_row - p->head_row, ws->n_head) : 0);
     kv_cache_reach(&s->kv, p->first + p->n_row);
     workspace_rope(ws, e->m, p->first, p->n_row, p->length);
     pager_expect(e->pager, schedule_n_head(&order));
     nib_status status = steps(s, p, order, err);
+    if (e->exec.trace)
+        e->pass_s += time_now() - start;
     pthread_mutex_unlock(&e->lock);
     return status;
 }

@@ -1,0 +1,39 @@
+/* trace.h - where the time of the steps goes: seconds by kind of op, and by weight for products.
+ *
+ * Off unless asked for, and then an op costs one comparison. On, every thread reads the clock when it begins
+ * and ends an op and around every barrier, into rows of its own; sums are made when somebody asks. What a
+ * thread waits at a barrier is charged to the op that needed it, apart from its work. */
+#ifndef NIB_RUN_TRACE_H
+#define NIB_RUN_TRACE_H
+
+#include "model/model.h"
+
+typedef struct trace_cell {
+    double busy, wait; /* seconds */
+    uint64_t calls;
+} trace_cell;
+
+/* One line of the report. */
+typedef struct trace_row {
+    op_kind kind;
+    const char *weight; /* NULL: the op has none */
+    uint64_t calls;     /* of one thread: how often the op was executed */
+    double busy, wait;  /* seconds, all threads together */
+    double weight_bytes, macs;
+} trace_row;
+
+typedef struct op_trace op_trace;
+
+nib_status trace_open(const model *m, int n_thread, op_trace **out, nib_error *err);
+void trace_close(op_trace *t); /* NULL is fine */
+void trace_clear(op_trace *t);
+
+/* The cell in which `thread` adds up what op op_index of a block costs; stays where it is. */
+trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index);
+/* An op was done for n_row rows (called by one thread). */
+void trace_count(op_trace *t, int block_index, int op_index, const op *o, int64_t n_row);
+
+int trace_n_row(const op_trace *t);
+void trace_read(const op_trace *t, int row, trace_row *out);
+
+#endif
