@@ -14,10 +14,14 @@ CLANG_FORMAT ?= clang-format
 
 VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
 PKGS    := jansson libpcre2-8 libutf8proc libxxhash
+# What the command needs beside it; the library does not.
+CLI_PKGS := libedit
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
 CFLAGS  += -std=c11 -g $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=hidden -ffp-contract=off $(SAN)
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 LDFLAGS += $(SAN)
+
+$(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS))
 
 # The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
 ISA_avx2   := -mavx2 -mfma -mf16c
@@ -40,7 +44,7 @@ $(BUILD)/libinternal.a: $(LIB_OBJ)
 	$(AR) rcs $@ $(LIB_OBJ)
 
 $(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libinternal.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(shell pkg-config --libs $(CLI_PKGS)) $(LDLIBS)
 
 # For others: one object in which only what nib.h exports can be seen, so that no name of ours can clash.
 $(BUILD)/libnibble.a: $(LIB_OBJ)

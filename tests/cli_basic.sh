@@ -106,5 +106,8 @@ check "without a message" [ ! -s "$tmp/err" ]
 code=0
 timeout -s INT --preserve-status 1 "$nibble" run "$model" --tokens 1 -n -1 -c 1000000 --ignore-eos >"$tmp/out" 2>"$tmp/err" || code=$?
 check "interrupted: 130" [ $code = 130 ]
+code=0
+timeout -s TERM --preserve-status 1 "$nibble" run "$model" --tokens 1 -n -1 -c 1000000 --ignore-eos >"$tmp/out" 2>"$tmp/err" || code=$?
+check "ended by SIGTERM: 143" [ $code = 143 ]
 
 [ $failed = 0 ]

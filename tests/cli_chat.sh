@@ -28,36 +28,13 @@ chat() { # chat INPUT OPTIONS...: exit code in $code, stdout and stderr in files
 json() { [ -s "$tmp/out" ] && python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 mkdir "$tmp/model"
-cp "$here/data/arch/llama/config.json" "$here/data/arch/llama/model.safetensors" "$tmp/model/"
-python3 - "$tmp/model" <<'EOF'
-import json, sys
-# the 256 bytes as GPT-2 writes them, and three tokens that the template uses
-shown = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
-spelt = {b: chr(b) for b in shown}
-spelt.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)})
-special = ["<s>", "<u>", "<a>"]
-json.dump({
-    "version": "1.0", "normalizer": None, "post_processor": None,
-    "added_tokens": [{"id": 256 + i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
-                      "normalized": False, "special": True} for i, t in enumerate(special)],
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-    "model": {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False, "byte_fallback": False,
-              "vocab": {spelt[b]: b for b in range(256)} | {t: 256 + i for i, t in enumerate(special)}, "merges": []},
-}, open(sys.argv[1] + "/tokenizer.json", "w"))
-EOF
+python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
 
 chat 'Hi\n'
 check "a model without a template exits 4" [ $code = 4 ]
 check "and says so" grep -q 'no chat template' "$tmp/err"
 
-cat >"$tmp/model/chat_template.jinja" <<'EOF'
-{%- for m in messages %}
-    {%- if m.role == 'system' and m.content == 'no' %}{{ raise_exception('this system message is refused') }}{% endif %}
-    {{- '<' + m.role[0] + '>' + m.content }}
-{%- endfor %}
-{%- if add_generation_prompt %}<a>{% endif %}
-EOF
+cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
 
 chat 'Hi\n\nHello\n' -n 5
 check "two lines are two turns" [ $code = 0 ]

@@ -34,6 +34,7 @@ need libjansson-dev modules jansson
 need libpcre2-dev modules libpcre2-8
 need libutf8proc-dev modules libutf8proc
 need libxxhash-dev modules libxxhash
+need libedit-dev modules libedit
 need python3 has python3
 need python3-pip python3 -m pip --version
 if [ "${1:-}" = test ]; then

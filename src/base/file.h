@@ -37,8 +37,10 @@ void file_writer_abort(file_writer *w);                        /* removes what w
 bool path_is_dir(const char *path);
 bool path_exists(const char *path);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
-/* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble with the standard fallbacks; caller frees. */
+/* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller
+ * frees. */
 char *path_cache_dir(void);
 char *path_data_dir(void);
+char *path_state_dir(void);
 
 #endif

@@ -56,3 +56,7 @@ char *path_cache_dir(void) {
 char *path_data_dir(void) {
     return xdg_dir("XDG_DATA_HOME", ".local/share");
 }
+
+char *path_state_dir(void) {
+    return xdg_dir("XDG_STATE_HOME", ".local/state");
+}

@@ -76,10 +76,16 @@ int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
 bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
-bool cli_interrupted(void);                /* Ctrl-C was pressed */
-void cli_interrupt_clear(void);
-void cli_interrupt_session(nib_session *session); /* Ctrl-C cancels this session as well; NULL: none */
+/* Ctrl-C stops what is going on; SIGTERM and SIGHUP end the program, which then exits with 128 and the
+ * signal's number. Both interrupt; either of them a second time leaves at once. */
 void cli_console_init(void);
+bool cli_interrupted(void);
+bool cli_ending(void);                            /* SIGTERM or SIGHUP came */
+void cli_interrupt_clear(void);                   /* Ctrl-C has been dealt with; the others stay */
+void cli_interrupt_session(nib_session *session); /* an interruption cancels this session; NULL: none */
+bool cli_wait_input(void);    /* until stdin can be read; false: interrupted, or cli_wake was called */
+void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
+void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
 void cli_log_open(const char *path); /* --log; NULL: none */
 /* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
 bool cli_write(const char *data, size_t n_byte);

@@ -5,8 +5,8 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
+#include "cli/input.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,17 +18,20 @@ typedef struct conversation {
     json_t *messages;
     nib_sampling sampling;
     int64_t n_ctx;
-    bool terminal, colour;
+    bool terminal;
+    input *input;
     char *answer; /* of the turn that is being generated */
     size_t n_answer, cap_answer;
     bool answer_lost; /* no memory to keep it */
 } conversation;
 
-static const char help_text[] = "/help            this list\n"
-                                "/system [TEXT]   set the system message (none: remove it) and begin again\n"
-                                "/reset           forget the conversation, keep the system message\n"
-                                "/exit            leave (as Ctrl-D)\n"
-                                "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.\n";
+static const char help_text[] =
+    "/help            this list\n"
+    "/system [TEXT]   set the system message (none: remove it) and begin again\n"
+    "/reset           forget the conversation, keep the system message\n"
+    "/exit            leave (as Ctrl-D)\n"
+    "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer; arrow up\n"
+    "and Ctrl-R bring back earlier lines.\n";
 
 static bool is_system(const json_t *message) {
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -175,6 +178,10 @@ static int turn(conversation *c, const char *text, size_t n_byte) {
         status = generate(c, tokens, n_token, &result, &err);
         nib_free(tokens);
     }
+    if (status == NIB_E_CANCELLED && cli_ending()) {
+        nib_result_clear(&result);
+        return cli_fail(&err);
+    }
     bool stopped = status == NIB_E_CANCELLED;
     if (stopped)
         cli_interrupt_clear();
@@ -218,48 +225,28 @@ static void command(conversation *c, const char *line, bool *leave) {
         cli_note(c->args, "unknown command %.*s; /help lists them", (int)n, line);
 }
 
-static void show_prompt(const conversation *c, bool more) {
-    if (!c->terminal)
-        return;
-    fflush(stdout);
-    fprintf(stderr, c->colour ? "\033[1;32m%s\033[0m" : "%s", more ? ". " : "> ");
-    fflush(stderr);
-}
-
-/* Reads one message into *text (grown with realloc): a line, or several joined by a backslash at the end.
- * 1: there is one, 0: end of input, -1: Ctrl-C. */
-static int read_message(conversation *c, char **text, size_t *n_byte) {
-    char *line = NULL;
-    size_t cap = 0;
+/* Reads one message into *text (grown with realloc): a line, or several joined by a backslash at the end. */
+static input_result read_message(conversation *c, char **text, size_t *n_byte) {
     *n_byte = 0;
     for (bool more = true, first = true; more; first = false) {
-        show_prompt(c, !first);
-        errno = 0;
-        ssize_t n = getline(&line, &cap, stdin);
-        if (n < 0) {
-            bool interrupted = cli_interrupted();
-            clearerr(stdin);
-            free(line);
-            return interrupted ? -1 : *n_byte > 0;
-        }
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
-            n--;
+        const char *line;
+        size_t n;
+        input_result got = input_line(c->input, first ? "> " : ". ", &line, &n);
+        if (got != INPUT_LINE)
+            return got == INPUT_END && *n_byte > 0 ? INPUT_LINE : got;
         more = n > 0 && line[n - 1] == '\\';
         n -= more;
-        char *grown = realloc(*text, *n_byte + (size_t)n + 2);
-        if (!grown) {
-            free(line);
-            return 0;
-        }
+        char *grown = realloc(*text, *n_byte + n + 2);
+        if (!grown)
+            return INPUT_END;
         *text = grown;
-        memcpy(grown + *n_byte, line, (size_t)n);
-        *n_byte += (size_t)n;
+        memcpy(grown + *n_byte, line, n);
+        *n_byte += n;
         if (more)
             grown[(*n_byte)++] = '\n';
         grown[*n_byte] = 0;
     }
-    free(line);
-    return 1;
+    return INPUT_LINE;
 }
 
 static int converse(conversation *c) {
@@ -268,15 +255,17 @@ static int converse(conversation *c) {
     int code = 0;
     bool leave = false;
     while (!leave && !code) {
-        int got = read_message(c, &text, &n_byte);
-        if (got < 0 && c->terminal) {
-            cli_interrupt_clear();
-            cli_note(c->args, "\n(/exit or Ctrl-D leaves)");
-            continue;
-        }
-        if (got <= 0) {
-            code = got < 0 ? nib_status_exit_code(NIB_E_CANCELLED) : 0;
+        input_result got = read_message(c, &text, &n_byte);
+        if (got == INPUT_END)
             break;
+        if (got != INPUT_LINE && (cli_ending() || !c->terminal)) {
+            code = nib_status_exit_code(NIB_E_CANCELLED);
+            break;
+        }
+        if (got != INPUT_LINE) {
+            cli_interrupt_clear();
+            cli_note(c->args, got == INPUT_CLEARED ? "" : "\n(/exit or Ctrl-D leaves)");
+            continue;
         }
         if (n_byte == 0)
             continue;
@@ -285,7 +274,7 @@ static int converse(conversation *c) {
         else
             code = turn(c, text, n_byte);
     }
-    if (c->terminal && !leave && !code)
+    if (c->terminal && !leave)
         fputc('\n', stderr);
     free(text);
     return code;
@@ -325,7 +314,10 @@ static int hold(conversation *c) {
     if (c->terminal)
         cli_note(c->args, "%s, %lld tokens of context. /help lists the commands.", info->name,
                  (long long)c->n_ctx);
-    code = converse(c);
+    const input_options from = {c->terminal, c->terminal && cli_colour(stderr), !c->args->no_history};
+    c->input = input_open(&from);
+    code = c->input ? converse(c) : cli_usage_error("out of memory");
+    input_close(c->input);
     if (!code && c->args->json)
         code = cli_write_json(
             json_pack("{s:O, s:o}", "messages", c->messages, "memory", cli_memory_json(c->engine)), c->args);
@@ -339,7 +331,6 @@ static int chat(cli_args *args) {
     conversation c = {.args = args, .messages = json_array()};
     nib_engine_options options;
     c.terminal = isatty(STDIN_FILENO) && !args->json;
-    c.colour = c.terminal && cli_colour(stderr);
     cli_engine_options(args, &options);
     cli_sampling(args, &c.sampling);
     int code = cli_open_engine(args, &options, &c.engine);
@@ -355,14 +346,19 @@ const cli_command cmd_chat = {
     .name = "chat",
     .usage = "MODEL [options]",
     .summary = "hold a conversation with a model",
-    .details = "The model's own chat template is used. In a terminal, /help lists the commands; Ctrl-C stops "
-               "an answer,\n"
-               "Ctrl-D leaves. Without a terminal each line of stdin is a message. With --json the whole "
-               "conversation\n"
-               "is printed at the end.\n\n"
-               "  nibble chat smollm2\n"
-               "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
-               "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",
+    .details =
+        "The model's own chat template is used. In a terminal, /help lists the commands; Ctrl-C stops an "
+        "answer,\n"
+        "Ctrl-D leaves; arrows, Ctrl-A, Ctrl-E, Ctrl-R and the other emacs keys edit the line (~/.editrc "
+        "changes\n"
+        "them). What was typed is remembered in $XDG_STATE_HOME/nibble/history, else "
+        "~/.local/state/nibble/history.\n"
+        "Without a terminal each line of stdin is a message. With --json the whole conversation is printed "
+        "at the\n"
+        "end.\n\n"
+        "  nibble chat smollm2\n"
+        "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
+        "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_SAMPLING | CLI_CHAT,
     .run = chat,
 };

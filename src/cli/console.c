@@ -1,40 +1,68 @@
-/* console.c - stdout for answers, stderr for everything else, and Ctrl-C. */
+/* console.c - stdout for answers, stderr for everything else, and signals. */
 #include "cli/cli.h"
 
 #include "base/num.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 static atomic_bool interrupted;
+static atomic_int ending; /* the signal that ends the program; 0: none */
 static _Atomic(nib_session *) running;
+static int wake_pipe[2] = {-1, -1}; /* a handler writes here, so that no signal is lost before poll waits */
+static struct termios terminal;     /* to be left as it was found */
+static atomic_bool terminal_saved;
 static int write_errno;     /* why stdout could not be written, 0: it could */
 static bool progress_shown; /* a progress line stands on the terminal */
 static FILE *log_file;
 
-static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    if (atomic_exchange(&interrupted, true))
-        _exit(130); /* pressed twice: leave at once */
+/* Runs in a signal handler. */
+static void leave_now(int exit_code) {
+    if (atomic_load(&terminal_saved))
+        tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+    _exit(exit_code);
+}
+
+static void on_signal(int number) {
+    int saved_errno = errno;
+    if (number == SIGINT) {
+        if (atomic_exchange(&interrupted, true))
+            leave_now(nib_status_exit_code(NIB_E_CANCELLED));
+    } else if (atomic_exchange(&ending, number)) {
+        leave_now(128 + number);
+    }
     nib_session *session = atomic_load(&running);
     if (session)
         nib_session_cancel(session);
+    cli_wake();
+    errno = saved_errno;
 }
 
 void cli_console_init(void) {
-    struct sigaction act = {.sa_handler = on_interrupt};
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
+        wake_pipe[0] = wake_pipe[1] = -1;
+    struct sigaction act = {.sa_handler = on_signal}, before;
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
+        sigaction(SIGHUP, &act, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error that we see and report */
 }
 
 bool cli_interrupted(void) {
-    return atomic_load(&interrupted);
+    return atomic_load(&interrupted) || atomic_load(&ending);
+}
+
+bool cli_ending(void) {
+    return atomic_load(&ending) != 0;
 }
 
 void cli_interrupt_clear(void) {
@@ -43,6 +71,33 @@ void cli_interrupt_clear(void) {
 
 void cli_interrupt_session(nib_session *session) {
     atomic_store(&running, session);
+    if (session && cli_interrupted())
+        nib_session_cancel(session);
+}
+
+void cli_wake(void) {
+    if (write(wake_pipe[1], "", 1) < 0) {
+        /* full: it will wake up anyway */
+    }
+}
+
+bool cli_wait_input(void) {
+    struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = wake_pipe[0], .events = POLLIN}};
+    while (!cli_interrupted()) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return true; /* reading will say what is wrong */
+        char drained[64];
+        if (fds[1].revents && read(wake_pipe[0], drained, sizeof drained) > 0)
+            return false;
+        if (fds[0].revents)
+            return true;
+    }
+    return false;
+}
+
+void cli_save_terminal(void) {
+    if (tcgetattr(STDIN_FILENO, &terminal) == 0)
+        atomic_store(&terminal_saved, true);
 }
 
 bool cli_colour(FILE *stream) {
@@ -156,5 +211,7 @@ int cli_finish(int exit_code) {
     }
     if (log_file)
         fclose(log_file);
+    if (cli_ending() && exit_code == nib_status_exit_code(NIB_E_CANCELLED))
+        exit_code = 128 + atomic_load(&ending);
     return exit_code;
 }

@@ -76,12 +76,16 @@ void cli_print_man(FILE *out) {
         man_command(*c, out);
     fputs(".SH EXIT STATUS\n0 done, 1 failed while running, 2 wrong usage, 3 the plan does not fit the "
           "budget, 4 the "
-          "model is damaged or unsupported, 5 the device is unavailable, 130 interrupted.\n"
+          "model is damaged or unsupported, 5 the device is unavailable, 130 interrupted, 143 ended by "
+          "SIGTERM (129 by SIGHUP).\n"
           ".SH ENVIRONMENT\nEvery option can be set as NIBBLE_ and its name in capitals (NIBBLE_RAM=2G); a "
           "flag "
           "wins.\n.TP\n.B NIBBLE_MODELS\nthe folder of models; else $XDG_DATA_HOME/nibble/models\n"
           ".TP\n.B NIBBLE_ISA\nuse no more than this instruction set: ref, avx2, avx512\n"
-          ".TP\n.B NO_COLOR\nno colours\n",
+          ".TP\n.B NO_COLOR\nno colours\n"
+          ".SH FILES\n.TP\n.I $XDG_STATE_HOME/nibble/history\nwhat was typed in \\fBnibble chat\\fR, the "
+          "newest 1000 lines; else ~/.local/state/nibble/history\n"
+          ".TP\n.I ~/.editrc\nkeys of the line editor, see editrc(5)\n",
           out);
 }
 

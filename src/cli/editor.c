@@ -1,0 +1,209 @@
+/* editor.c - libedit behind editor.h.
+ *
+ * libedit reads through get_char below and not by itself: it would try again after the first signal, and
+ * between its look at a flag and its read a signal could be lost. Its own signal handlers are off, since they
+ * signal the whole process group; so what a resized, stopped or continued terminal needs is done here. */
+#include "cli/editor.h"
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/history.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+struct editor {
+    EditLine *el;
+    History *history;
+    history_file *file; /* NULL: nothing is kept */
+    FILE *out;          /* stderr's terminal, buffered */
+    bool colour;
+    char prompt[64];
+    bool was_empty; /* the line, when a signal came */
+};
+
+static atomic_bool resized, stopping;
+
+static void on_terminal_signal(int number) {
+    atomic_store(number == SIGTSTP ? &stopping : &resized, true);
+    int saved_errno = errno;
+    cli_wake();
+    errno = saved_errno;
+}
+
+/* Ctrl-Z: the terminal as the shell wants it, and when we come back as we do. */
+static void stop_here(EditLine *el) {
+    struct sigaction before, plain = {.sa_handler = SIG_DFL};
+    el_set(el, EL_PREP_TERM, 0);
+    sigaction(SIGTSTP, &plain, &before);
+    raise(SIGTSTP);
+    sigaction(SIGTSTP, &before, NULL);
+    el_set(el, EL_PREP_TERM, 1);
+    el_set(el, EL_REFRESH);
+}
+
+/* One byte; 0: end, -1: a signal that ends the line, or an error. */
+static int get_byte(EditLine *el, char *byte) {
+    for (;;) {
+        if (cli_wait_input()) {
+            ssize_t n = read(STDIN_FILENO, byte, 1);
+            if (n >= 0 || errno != EINTR)
+                return (int)n;
+        }
+        if (cli_interrupted())
+            return -1;
+        if (atomic_exchange(&stopping, false))
+            stop_here(el);
+        if (atomic_exchange(&resized, false)) {
+            el_resize(el);
+            el_set(el, EL_REFRESH);
+        }
+    }
+}
+
+/* el_rfunc_t: one character; bytes that are none become U+FFFD. */
+static int get_char(EditLine *el, wchar_t *out) {
+    mbstate_t state = {0};
+    for (;;) {
+        char byte;
+        int got = get_byte(el, &byte);
+        if (got <= 0) {
+            editor *e;
+            const LineInfo *line = el_line(el);
+            if (!el_get(el, EL_CLIENTDATA, &e))
+                e->was_empty = line->lastchar == line->buffer;
+            return got;
+        }
+        size_t n = mbrtowc(out, &byte, 1, &state);
+        if (n == (size_t)-1)
+            *out = 0xFFFD;
+        if (n != (size_t)-2)
+            return 1;
+    }
+}
+
+static char *get_prompt(EditLine *el) {
+    editor *e;
+    return el_get(el, EL_CLIENTDATA, &e) ? "> " : e->prompt;
+}
+
+static void remember(void *user, const char *line) {
+    editor *e = user;
+    HistEvent event;
+    if (mbstowcs(NULL, line, 0) != (size_t)-1)
+        history(e->history, &event, H_ENTER, line);
+}
+
+static bool is_newest(const editor *e, const char *line) {
+    HistEvent event;
+    return !history(e->history, &event, H_FIRST) && !strcmp(event.str, line);
+}
+
+/* Text is UTF-8 here whatever the locale says; the rest of the locale is left alone. */
+static bool set_utf8(void) {
+    if (setlocale(LC_CTYPE, "") && !strcmp(nl_langinfo(CODESET), "UTF-8"))
+        return true;
+    return setlocale(LC_CTYPE, "C.UTF-8") != NULL;
+}
+
+static bool set_up(editor *e) {
+    HistEvent event;
+    int fd = dup(STDERR_FILENO);
+    e->out = fd < 0 ? NULL : fdopen(fd, "w");
+    e->el = e->out ? el_init("nibble", stdin, e->out, e->out) : NULL;
+    e->history = history_init();
+    if (!e->out && fd >= 0)
+        close(fd);
+    if (!e->el || !e->history)
+        return false;
+    history(e->history, &event, H_SETSIZE, (int)HISTORY_LINES);
+    history(e->history, &event, H_SETUNIQUE, 1);
+    el_set(e->el, EL_CLIENTDATA, e);
+    el_set(e->el, EL_PROMPT_ESC, get_prompt, '\1');
+    el_set(e->el, EL_EDITOR, "emacs");
+    el_set(e->el, EL_HIST, history, e->history);
+    el_set(e->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(e->el, EL_BIND, "^W", "ed-delete-prev-word", NULL);
+    el_set(e->el, EL_BIND, "\\e[1;5C", "em-next-word", NULL); /* Ctrl and an arrow key, as xterm sends it */
+    el_set(e->el, EL_BIND, "\\e[1;5D", "ed-prev-word", NULL);
+    el_source(e->el, NULL);
+    el_set(e->el, EL_GETCFN, get_char);
+    return true;
+}
+
+editor *editor_open(bool colour, bool keep) {
+    const char *term = getenv("TERM");
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO) || !term || !*term || !strcmp(term, "dumb") ||
+        !set_utf8())
+        return NULL;
+    editor *e = mem_calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->colour = colour;
+    cli_save_terminal();
+    if (!set_up(e)) {
+        editor_close(e);
+        return NULL;
+    }
+    e->file = keep ? history_file_open(remember, e) : NULL;
+    return e;
+}
+
+void editor_close(editor *e) {
+    if (!e)
+        return;
+    if (e->el)
+        el_end(e->el);
+    if (e->history)
+        history_end(e->history);
+    if (e->out)
+        fclose(e->out);
+    history_file_close(e->file);
+    mem_free(e);
+}
+
+/* el_gets with the signals that concern it. */
+static const char *get_line(editor *e, int *n) {
+    struct sigaction act = {.sa_handler = on_terminal_signal}, winch, tstp;
+    sigaction(SIGWINCH, &act, &winch);
+    sigaction(SIGTSTP, &act, &tstp);
+    if (tstp.sa_handler == SIG_IGN) /* no job control */
+        sigaction(SIGTSTP, &tstp, NULL);
+    el_resize(e->el); /* it may have changed while an answer was written */
+    const char *text = el_gets(e->el, n);
+    sigaction(SIGWINCH, &winch, NULL);
+    sigaction(SIGTSTP, &tstp, NULL);
+    fflush(e->out);
+    return text;
+}
+
+input_result editor_line(editor *e, const char *prompt, const char **line, size_t *n_byte) {
+    int n = 0;
+    /* The colour ends before the last character: libedit drops an escape sequence with nothing after it. */
+    int last = (int)strlen(prompt) - 1;
+    snprintf(e->prompt, sizeof e->prompt, e->colour ? "\1\033[1;32m\1%.*s\1\033[0m\1%s" : "%.*s%s", last,
+             prompt, prompt + last);
+    const char *text = get_line(e, &n);
+    if (cli_interrupted())
+        return e->was_empty || cli_ending() ? INPUT_INTERRUPTED : INPUT_CLEARED;
+    if (!text || n <= 0)
+        return INPUT_END;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--;
+    *line = text;
+    *n_byte = (size_t)n;
+    char *entry = mem_strndup(text, (size_t)n);
+    if (entry && n > 0 && !is_newest(e, entry)) {
+        remember(e, entry);
+        history_file_add(e->file, entry, (size_t)n);
+    }
+    mem_free(entry);
+    return INPUT_LINE;
+}

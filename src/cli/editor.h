@@ -1,0 +1,14 @@
+/* editor.h - a line typed at a terminal with the keys that people know (libedit, emacs keys; ~/.editrc is
+ * obeyed). The terminal is raw only while a line is typed. */
+#ifndef NIB_CLI_EDITOR_H
+#define NIB_CLI_EDITOR_H
+
+#include "cli/input.h"
+
+typedef struct editor editor;
+
+editor *editor_open(bool colour, bool remember); /* NULL: this terminal cannot do it */
+void editor_close(editor *e);                    /* NULL is fine */
+input_result editor_line(editor *e, const char *prompt, const char **line, size_t *n_byte);
+
+#endif

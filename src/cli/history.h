@@ -1,0 +1,26 @@
+/* history.h - what was typed, kept for the next time: one line of UTF-8 an entry, oldest first, in
+ * $XDG_STATE_HOME/nibble/history (default ~/.local/state/nibble/history), readable by its owner alone. Each
+ * line is written when it is entered, so that no way of leaving loses it, and conversations held at the same
+ * time share the file. What cannot be read or written is not there: a history is no reason to fail. */
+#ifndef NIB_CLI_HISTORY_H
+#define NIB_CLI_HISTORY_H
+
+#include <stddef.h>
+
+enum {
+    HISTORY_LINES = 1000,      /* kept, newest */
+    HISTORY_LINE_BYTES = 8192, /* a longer line is not kept */
+    HISTORY_BYTES = 1 << 20
+};
+
+typedef struct history_file history_file;
+
+typedef void (*history_line_fn)(void *user, const char *line);
+
+/* Reads what is there, oldest first, and leaves the newest HISTORY_LINES in the file when it has become too
+ * long. NULL: there can be none. */
+history_file *history_file_open(history_line_fn fn, void *user);
+void history_file_add(history_file *h, const char *line, size_t n_byte); /* NULL is fine */
+void history_file_close(history_file *h);
+
+#endif

@@ -1,0 +1,30 @@
+/* input.h - lines from stdin: typed at a terminal, with editing and a history, or as they come from a pipe.
+ * One thread. Signals that interrupt (cli.h) end a line that is being typed. */
+#ifndef NIB_CLI_INPUT_H
+#define NIB_CLI_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct input input;
+
+typedef struct input_options {
+    bool terminal; /* stdin is one: prompts are shown, lines are edited when stderr is one as well */
+    bool colour;   /* of prompts */
+    bool remember; /* keep a history of typed lines */
+} input_options;
+
+input *input_open(const input_options *options); /* NULL: no memory */
+void input_close(input *in);                     /* NULL is fine; the terminal is as it was */
+
+typedef enum input_result {
+    INPUT_LINE,
+    INPUT_END,
+    INPUT_CLEARED,    /* Ctrl-C took back what had been typed */
+    INPUT_INTERRUPTED /* a signal, with nothing typed */
+} input_result;
+
+/* The next line without its end: *line is valid until the next call. Blocks. */
+input_result input_line(input *in, const char *prompt, const char **line, size_t *n_byte);
+
+#endif

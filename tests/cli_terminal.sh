@@ -1,0 +1,277 @@
+#!/bin/sh
+# nibble chat at a terminal: keys, the history from one time to the next, signals. Python's pty module holds the other
+# end of the terminal. NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+if ! PYTHONPATH=$here/support python3 -c 'import terminal' 2>/dev/null; then
+    echo "skip terminal: no python3 with its pty module"
+    exit 0
+fi
+mkdir "$tmp/model"
+python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
+cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
+PYTHONPATH=$here/support PYTHONDONTWRITEBYTECODE=1 python3 - "$nibble" "$tmp" <<'EOF'
+import os, signal, stat, sys, traceback
+from terminal import Terminal
+
+nibble, tmp = sys.argv[1:]
+history = f"{tmp}/state/nibble/history"
+failed = False
+base = {"TERM": "xterm", "XDG_STATE_HOME": f"{tmp}/state", "HOME": tmp, "LC_ALL": "C.UTF-8", "NO_COLOR": "1",
+        "EDITRC": "/dev/null"}
+
+
+def chat(*options, env=None, **how):
+    t = Terminal([nibble, "chat", f"{tmp}/model", "--temp", "0", "-n", "2", *options], {**base, **(env or {})}, **how)
+    t.expect("/help lists the commands")
+    t.expect("> ")
+    return t
+
+
+def lines():
+    with open(history, encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def say(t, keys):
+    """Types a line and waits for the prompt after its answer."""
+    t.wait_raw()
+    t.type(keys + "\r")
+    t.expect("\n")
+    t.expect("the answer is cut")
+    t.expect("> ")
+
+
+def check(name):
+    """Runs the function it decorates as a test."""
+    def run(test):
+        global failed
+        try:
+            test()
+            print("ok", name)
+        except Exception:
+            failed = True
+            print("not ok", name)
+            traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+    return run
+
+
+def leave(t, code=0):
+    t.wait_raw()
+    t.type("\x04")
+    assert t.wait() == code, (t.code, t.shown)
+
+
+@check("a line is edited with Ctrl-A, Ctrl-E, arrows and backspace")
+def _():
+    t = chat()
+    say(t, "bxd\x01a\x05e\x1b[D\x1b[D\x7fc")
+    assert lines() == ["abcde"], lines()
+    leave(t)
+
+
+@check("characters of several bytes are edited as one")
+def _():
+    t = chat()
+    say(t, "gr\u00fc\u00df\u65e5\u672c\x7f\x1b[D\x1b[D\x7fu\x05\U0001f642")
+    assert lines()[-1] == "gru\u00df\u65e5\U0001f642", lines()
+    leave(t)
+
+
+@check("also where the locale knows no UTF-8")
+def _():
+    t = chat(env={"LC_ALL": "C"})
+    say(t, "\u00e9t\u00e9\x1b[D\x1b[D\x7f\u00c9\x7fe")
+    assert lines()[-1] == "et\u00e9", lines()
+    leave(t)
+
+
+@check("the arrow up brings back the line before, Ctrl-R one that holds a text")
+def _():
+    t = chat()
+    t.wait_raw()
+    say(t, "\x1b[A!")  # from the time before
+    assert lines()[-1] == "et\u00e9!", lines()
+    say(t, "\x1b[A\x1b[A\x1b[B?")
+    assert lines()[-1] == "et\u00e9!?", lines()
+    t.wait_raw()
+    t.type("\x12bcd")
+    t.expect("abcde")
+    t.type("\x1b")
+    say(t, "\x05f")
+    assert lines()[-1] == "abcdef", lines()
+    leave(t)
+
+
+@check("the same line twice is one entry")
+def _():
+    t = chat()
+    say(t, "twice")
+    say(t, "twice")
+    assert lines().count("twice") == 1, lines()
+    leave(t)
+
+
+@check("nobody else can read the history")
+def _():
+    assert stat.S_IMODE(os.stat(history).st_mode) == 0o600
+    os.chmod(history, 0o644)
+    leave(chat())
+    assert stat.S_IMODE(os.stat(history).st_mode) == 0o600
+
+
+@check("the history is bounded, and damage in it does no harm")
+def _():
+    with open(history, "wb") as file:
+        file.write(b"".join(b"line %d\n" % i for i in range(3000)))
+        file.write(b"caf\xe9\n\x00\n" + b"x" * 100000 + b"\nlast\nno end")
+    t = chat()
+    say(t, "\x1b[A.")
+    with open(history, "rb") as file:
+        data = file.read()
+    assert data.count(b"\n") <= 1002 and b"line 2999\n" in data and b"line 1000\n" not in data, data[:100]
+    assert data.endswith(b"\nno end\nno end.\n"), data[-40:]
+    leave(t)
+
+
+@check("--no-history writes nothing")
+def _():
+    os.remove(history)
+    t = chat("--no-history")
+    say(t, "secret")
+    say(t, "\x1b[A!")  # but remembers while it runs
+    leave(t)
+    assert not os.path.exists(history)
+
+
+@check("a history that cannot be written is no error")
+def _():
+    for state in ("/proc/nowhere", f"{tmp}/model/config.json"):
+        t = chat(env={"XDG_STATE_HOME": state})
+        say(t, "hello")
+        leave(t)
+    os.makedirs(f"{tmp}/odd/nibble/history")
+    t = chat(env={"XDG_STATE_HOME": f"{tmp}/odd"})
+    say(t, "hello")
+    leave(t)
+    os.rmdir(f"{tmp}/odd/nibble/history")
+    os.mkfifo(f"{tmp}/odd/nibble/history")
+    leave(chat(env={"XDG_STATE_HOME": f"{tmp}/odd"}))
+
+
+@check("Ctrl-C clears the line, and on an empty one says how to leave")
+def _():
+    t = chat()
+    t.wait_raw()
+    t.type("not this")
+    t.expect("not this")
+    t.type("\x03")
+    t.expect("> ")
+    assert "leaves" not in t.shown
+    t.wait_raw()
+    t.type("\x03")
+    t.expect("Ctrl-D leaves")
+    t.expect("> ")
+    say(t, "abacus")
+    t.wait_raw()
+    t.type("\x12ab")  # also while searching
+    t.expect("abacus\x08")
+    t.read(0.2)
+    t.at = len(t.shown)
+    t.type("\x03")
+    t.expect("> ")
+    say(t, "this")
+    assert lines() == ["abacus", "this"], lines()
+    leave(t)
+
+
+@check("Ctrl-C stops an answer and the conversation goes on")
+def _():
+    t = chat("-n", "-1", "-c", "1000000", "--ignore-eos", "-v")
+    t.wait_raw()
+    t.type("hello\r")
+    t.expect("\n")
+    while t.is_raw():
+        t.read(0.01)
+    t.read(1)
+    t.type("\x03")
+    t.expect("[stopped]")
+    t.expect("> ")
+    leave(t)
+
+
+@check("SIGTERM at the prompt ends the program, the terminal as it was")
+def _():
+    t = chat()
+    say(t, "remember me")
+    t.wait_raw()
+    t.type("half a line")
+    t.expect("half a line")
+    t.signal(signal.SIGTERM)
+    assert t.wait() == 143, (t.code, t.shown)
+    assert lines()[-1] == "remember me", lines()
+    t = chat()
+    t.wait_raw()
+    before = t.is_raw()
+    t.signal(signal.SIGTERM)
+    assert t.wait() == 143 and before and not t.is_raw()
+
+
+@check("SIGTERM while answering ends the program")
+def _():
+    t = chat("-n", "-1", "-c", "1000000", "--ignore-eos")
+    t.wait_raw()
+    t.type("hello\r")
+    t.expect("\n")
+    while t.is_raw():
+        t.read(0.01)
+    t.read(1)
+    t.signal(signal.SIGTERM)
+    assert t.wait() == 143, (t.code, t.shown[-200:])
+
+
+@check("SIGHUP too")
+def _():
+    t = chat()
+    t.wait_raw()
+    t.signal(signal.SIGHUP)
+    assert t.wait() == 129, (t.code, t.shown)
+
+
+@check("a terminal that becomes narrower is drawn anew")
+def _():
+    t = chat(columns=80)
+    t.wait_raw()
+    t.type("abcdefghijklmnopqrstuvwxyz")
+    t.expect("xyz")
+    t.resize(20)
+    t.signal(signal.SIGWINCH)
+    t.expect("abcdef")
+    say(t, "!")
+    assert lines()[-1] == "abcdefghijklmnopqrstuvwxyz!", lines()
+    leave(t)
+
+
+@check("a dumb terminal, or stderr in a file, is read line by line")
+def _():
+    t = chat(env={"TERM": "dumb"})
+    t.type("hello\n")
+    t.expect("the answer is cut")
+    t.expect("> ")
+    t.type("\x03")
+    t.expect("Ctrl-D leaves")
+    t.expect("> ")
+    t.type("\x04")
+    assert t.wait() == 0, (t.code, t.shown)
+    t = Terminal([nibble, "chat", f"{tmp}/model", "--temp", "0", "-n", "2"], base, stderr=f"{tmp}/err")
+    t.type("hello\n\x04")
+    assert t.wait() == 0, (t.code, t.shown)
+
+
+sys.exit(failed)
+EOF
