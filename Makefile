@@ -77,9 +77,11 @@ FORCE:
 
 # ---- tests ----
 
+# tests/support/process.c notes the regions of memory that come and go.
+TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap -lcmocka
 $(BUILD)/tests/%.o: CPPFLAGS += -Itests
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 # In the test run a fuzz target replays its corpus, tests/data/fuzz/NAME/.
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libinternal.a
@@ -118,7 +120,7 @@ lint: ## formatting, static analysis, the order of the rooms, what the library m
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "nib.h"
 #include "support/faults.h"
+#include "support/process.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
 
@@ -15,14 +16,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#ifdef __SANITIZE_THREAD__
-#define TIGHT_CAPS 0 /* its shadow memory grows with every page that is touched, and counts as resident */
-#else
-#define TIGHT_CAPS 1
-#endif
-
-#define MIB (UINT64_C(1) << 20)
 
 static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 64, false};
 static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 64, true};
@@ -42,7 +35,7 @@ static nib_status live(void *user, nib_error *err) {
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.stream = l->room != NIB_AUTO;
-    o.ram = o.stream ? ledger_rss_now() + l->room : NIB_AUTO;
+    o.ram = o.stream ? ledger_look().now + l->room : NIB_AUTO;
     nib_status status = nib_engine_open(l->path, &o, &e, err);
     if (status == NIB_OK)
         status = nib_session_open(e, NULL, &s, err);
@@ -72,26 +65,10 @@ static void every_read(void **state) {
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 10);
 }
 
-/* Room that keeps about half of the weights. */
-static uint64_t half_room(const char *path) {
-    nib_engine_options o;
-    nib_engine *e = NULL;
-    nib_memory m;
-    nib_engine_options_init(&o);
-    o.n_thread = 2;
-    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
-    nib_engine_memory(e, &m);
-    nib_engine_close(e);
-    return 5 * MIB + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
-           m.owner[NIB_OWNER_WEIGHTS] / 2;
-}
-
 static void every_fault_while_streaming(void **state) {
     (void)state;
-    if (!TIGHT_CAPS)
-        skip();
     life l = {tiny_model("large.gguf", &large), 0};
-    l.room = half_room(l.path);
+    l.room = tiny_model_half_room(l.path);
     fault_sweep(FAULT_ALLOC, 16, live, &l);
     fault_sweep(FAULT_READ, 16, live, &l);
 }
@@ -102,8 +79,8 @@ static nib_engine *open_streamed(const char *path) {
     nib_error err = {0};
     nib_engine_options_init(&o);
     o.n_thread = 2;
-    o.ram = half_room(path); /* opens and closes an engine: before the process is measured */
-    o.ram += ledger_rss_now();
+    o.ram = tiny_model_half_room(path); /* opens and closes an engine: before the process is measured */
+    o.ram += ledger_look().now;
     o.stream = true;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%s", err.message);
@@ -123,8 +100,6 @@ static nib_status run_until_noticed(nib_session *s, nib_error *err) {
 
 static void a_changed_file_is_noticed(void **state) {
     (void)state;
-    if (!TIGHT_CAPS)
-        skip();
     nib_error err = {0};
     nib_session *s = NULL;
     const char *path = tiny_model("large.gguf", &large);
@@ -149,6 +124,7 @@ static void a_changed_file_is_noticed(void **state) {
 }
 
 int main(void) {
+    process_counted();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation),
         cmocka_unit_test(every_read),

@@ -1,5 +1,6 @@
 /* The ledger: what is refused, what is reported, and that the runtime owner is what the system says. */
 #include "base/mem.h"
+#include "support/process.h"
 #include "tiers/ledger.h"
 
 #include <setjmp.h>
@@ -66,6 +67,7 @@ static void promised_is_not_yet_resident(void **state) {
 static void the_peak_is_the_systems(void **state) {
     (void)state;
     nib_memory m;
+    process_measured();
     ledger *l = open_with(NIB_AUTO);
     assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, 48 * MIB, NULL), NIB_OK);
     uint8_t *p = mem_map(48 * MIB);
@@ -81,12 +83,34 @@ static void the_peak_is_the_systems(void **state) {
     ledger_close(l);
 }
 
+/* What is nobody else's is the runtime's, whoever looks. */
+static void the_runtime_is_the_rest(void **state) {
+    (void)state;
+    nib_memory m;
+    process_counted();
+    ledger *l = open_with(NIB_AUTO);
+    uint64_t before = ledger_look().now;
+    assert_int_equal(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, 3 * MIB, NULL), NIB_OK);
+    uint8_t *weights = mem_map(3 * MIB), *other = mem_map_sparse(2 * MIB);
+    memset(weights, 1, 3 * MIB);
+    memset(other, 1, MIB); /* the rest is not touched, so it is not resident */
+    ledger_settle(l, false);
+    ledger_report(l, &m);
+    assert_int_equal(m.owner[NIB_OWNER_RUNTIME], before + MIB);
+    assert_int_equal(m.tier[NIB_TIER_RAM].peak, before + 4 * MIB);
+    mem_unmap(weights, 3 * MIB);
+    mem_unmap(other, 2 * MIB);
+    ledger_report(l, &m);
+    assert_int_equal(m.rss_peak, before + 4 * MIB);
+    assert_int_equal(ledger_look().now, before);
+    ledger_close(l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_what_does_not_fit),
-        cmocka_unit_test(a_cap_below_the_process_is_refused),
-        cmocka_unit_test(promised_is_not_yet_resident),
-        cmocka_unit_test(the_peak_is_the_systems),
+        cmocka_unit_test(refuses_what_does_not_fit),    cmocka_unit_test(a_cap_below_the_process_is_refused),
+        cmocka_unit_test(promised_is_not_yet_resident), cmocka_unit_test(the_peak_is_the_systems),
+        cmocka_unit_test(the_runtime_is_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

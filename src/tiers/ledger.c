@@ -12,10 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Code pages of kernels and libraries that are first touched after the ledger opened, thread stacks and the
- * allocator's slack: measured at 1.5 to 2.5 MiB on x86-64 with glibc. */
-#define RUNTIME_MARGIN (UINT64_C(3) << 20)
-
 typedef struct account {
     uint64_t cap, planned, peak;
     uint64_t promised[NIB_N_OWNER];
@@ -31,28 +27,32 @@ static const char *const tier_names[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
 static const char *const owner_names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                      "staging", "tables", "runtime"};
 
-/* One "Vm...: n kB" line of /proc/self/status, in bytes; 0 when the system does not say. No heap: this is
- * read while memory is short. */
-static uint64_t proc_status_field(const char *field) {
-    char text[8192];
-    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
+/* One "Vm...: n kB" line of /proc/self/status, in bytes; 0 when it is not there. */
+static uint64_t status_field(const char *text, const char *field) {
     const char *at = strstr(text, field);
     return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
 }
 
-uint64_t ledger_rss_now(void) {
-    return proc_status_field("\nVmRSS:");
+/* Zeros when the system does not say. No heap: this is read while memory is short. */
+static ledger_process look_at_system(void) {
+    char text[8192];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return (ledger_process){0, 0};
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return (ledger_process){status_field(text, "\nVmRSS:"), status_field(text, "\nVmHWM:")};
 }
 
-uint64_t ledger_rss_peak(void) {
-    return proc_status_field("\nVmHWM:");
+static ledger_process (*looker)(void) = look_at_system;
+
+void ledger_look_with(ledger_process (*look)(void)) {
+    looker = look ? look : look_at_system;
+}
+
+ledger_process ledger_look(void) {
+    return looker();
 }
 
 static uint64_t sum(const uint64_t of[NIB_N_OWNER]) {
@@ -74,8 +74,8 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
     for (int i = 0; i < NIB_N_TIER; i++)
         l->tier[i].cap = caps[i];
     account *ram = &l->tier[NIB_TIER_RAM];
-    uint64_t now = ledger_rss_now();
-    uint64_t need = now + (ram->cap == NIB_AUTO ? 0 : RUNTIME_MARGIN);
+    uint64_t now = ledger_look().now;
+    uint64_t need = now + (ram->cap == NIB_AUTO ? 0 : LEDGER_RUNTIME_MARGIN);
     if (need > ram->cap) {
         char cap[32], have[32];
         nib_status status =
@@ -153,13 +153,13 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
 }
 
 void ledger_settle(ledger *l, bool grows) {
-    uint64_t now = ledger_rss_now();
+    uint64_t now = ledger_look().now;
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];
     uint64_t others = sum(a->resident) - a->resident[NIB_OWNER_RUNTIME];
     uint64_t runtime = now > others ? now - others : 0;
     a->resident[NIB_OWNER_RUNTIME] = runtime;
-    uint64_t margin = grows && a->cap != NIB_AUTO ? RUNTIME_MARGIN : 0;
+    uint64_t margin = grows && a->cap != NIB_AUTO ? LEDGER_RUNTIME_MARGIN : 0;
     a->promised[NIB_OWNER_RUNTIME] = NUM_MAX(a->promised[NIB_OWNER_RUNTIME], runtime + margin);
     note_peak(a);
     pthread_mutex_unlock(&l->lock);
@@ -205,5 +205,5 @@ void ledger_report(const ledger *l, nib_memory *out) {
     for (int i = 0; i < NIB_N_OWNER; i++)
         out->owner[i] = l->tier[NIB_TIER_RAM].resident[i];
     pthread_mutex_unlock(lock_of(l));
-    out->rss_peak = ledger_rss_peak();
+    out->rss_peak = ledger_look().peak;
 }

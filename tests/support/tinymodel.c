@@ -3,8 +3,10 @@
 
 #include "base/mem.h"
 #include "formats/gguf_write.h"
+#include "nib.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
+#include "tiers/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,4 +100,19 @@ const char *tiny_model(const char *name, const tiny_shape *s) {
         write_data(w, &list[i], &seed);
     assert_int_equal(gguf_writer_commit(w, NULL), NIB_OK);
     return path;
+}
+
+/* Without a cap an engine plans for all of the weights and for no margin; the runtime's part is what the
+ * process has. Half of the weights must hold the ring too, so what stays resident is less. */
+uint64_t tiny_model_half_room(const char *path) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_memory m;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    nib_engine_memory(e, &m);
+    nib_engine_close(e);
+    return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
+           m.owner[NIB_OWNER_WEIGHTS] / 2;
 }

@@ -15,4 +15,8 @@ typedef struct tiny_shape {
 /* Writes it into the test's temporary folder and returns its path; fails the test when it cannot. */
 const char *tiny_model(const char *name, const tiny_shape *shape);
 
+/* What a RAM cap has to add to what the process has (ledger_look) for an engine with two threads to keep
+ * about half of the model's weights and stream the rest. Opens and closes an engine. */
+uint64_t tiny_model_half_room(const char *path);
+
 #endif
