@@ -73,13 +73,14 @@ static void time_product(const bench *b, type_id type, int64_t n, int64_t k, int
     }
     uint64_t seed = 5;
     float *x = mem_array((size_t)(m * k), sizeof *x), *y = mem_array((size_t)(m * n), sizeof *y);
-    char *q = mem_alloc_aligned(64, act8_row_bytes(k) * (size_t)m);
+    const act_format af = act_format_for(&w.view.format, 8);
+    char *q = mem_alloc_aligned(64, act_row_bytes(af, k) * (size_t)m);
     for (int64_t i = 0; i < m * k; i++)
         x[i] = random_float(&seed);
     for (int64_t i = 0; i < m; i++)
-        b->t->act_quantize(x + i * k, k, q + (size_t)i * act8_row_bytes(k));
+        b->t->act_quantize(af, x + i * k, k, q + (size_t)i * act_row_bytes(af, k));
     product p = {.b = b, .copies = copies, .n_copy = n_copy, .n_call = m > 16 ? 4 : n_copy};
-    p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k}, .y = y, .ldy = n, .n_row = m};
+    p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k, af}, .y = y, .ldy = n, .n_row = m};
     const double s = best_of(b, run_product, &p, 5) / p.n_call;
     printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name,
            (long)n, (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read,
@@ -182,7 +183,8 @@ static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t
 static void time_rows(const bench *b) {
     enum { N = 1536 };
     static float x[N], y[N];
-    char *q = mem_alloc_aligned(64, act8_row_bytes(N));
+    const act_format af = {8, 32};
+    char *q = mem_alloc_aligned(64, act_row_bytes(af, N));
     uint64_t seed = 9;
     for (int i = 0; i < N; i++)
         x[i] = random_float(&seed);
@@ -194,7 +196,7 @@ static void time_rows(const bench *b) {
             call;                                                                                            \
         printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                    \
     } while (0)
-    TIME("act_quantize", b->t->act_quantize(x, N, q));
+    TIME("act_quantize", b->t->act_quantize(af, x, N, q));
     TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
     TIME("gate silu", b->t->gate(ACT_SILU, x, x, y, N));
     TIME("gate gelu", b->t->gate(ACT_GELU_TANH, x, x, y, N));

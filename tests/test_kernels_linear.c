@@ -217,7 +217,8 @@ static void test_activations(void **state) {
     const kernel_table *ref = kernels_table_for("ref");
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
         const int64_t k = ks[i];
-        const size_t n = act8_row_bytes(k);
+        const act_format f = {8, 32};
+        const size_t n = act_row_bytes(f, k);
         for (int turn = 0; turn < 8; turn++) {
             float *x = case_rows(1, k, (uint64_t)(turn + 1));
             if (turn == 5)
@@ -229,7 +230,7 @@ static void test_activations(void **state) {
             guarded a = guard_open(n), in = guard_open((size_t)k * sizeof(float));
             memcpy(in.data, x, (size_t)k * sizeof(float));
             memset(a.data, 0, n);
-            ref->act_quantize(in.data, k, a.data);
+            ref->act_quantize(f, in.data, k, a.data);
             const int8_t *codes = a.data;
             for (int64_t g = 0; g < k; g += 32) {
                 const int64_t end = g + 32 < k ? g + 32 : k;
@@ -248,7 +249,7 @@ static void test_activations(void **state) {
             EACH_ISA(t) {
                 guarded b = guard_open(n);
                 memset(b.data, 0, n);
-                t->act_quantize(in.data, k, b.data);
+                t->act_quantize(f, in.data, k, b.data);
                 assert_memory_equal(b.data, codes, ks[i] < 1 ? 0 : k);
                 if (turn != 4) /* NaNs may differ in their payload */
                     assert_memory_equal(b.data, a.data, n);

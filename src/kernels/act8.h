@@ -1,13 +1,15 @@
-/* act8.h - how a row of 8-bit activations lies in memory. Shared by the quantisers and the tile kernels.
+/* act8.h - how a row of quantised activations lies in memory. Shared by the quantisers and the tile kernels.
  *
- *     codes   int8  [k_pad]       k_pad = k rounded up to 64; in the order of K, so that a quad is one dword
- *     scale   float [k_pad / 32]
- *     lift32  float [k_pad / 32]  scale * (sum of the 32 codes): what a minimum is multiplied with
- *     minus32 int32 [k_pad / 32]  - (sum of the 32 codes): what a zero point is multiplied with
- *     lift16  float [k_pad / 16]  the same two for weights in groups of 16
+ *     codes   int8  [k_pad]      k_pad = k rounded up to 64; in the order of K, so that a quad is one dword
+ *     scale   float [n]          n groups; one scale for each
+ *     lift    float [n]          scale * (sum of the group's codes): what a minimum is multiplied with
+ *     minus   int32 [n]          - (sum of the group's codes): what a zero point is multiplied with
+ * and in groups of 32 only, for weights in groups of 16:
+ *     lift16  float [k_pad / 16] the same two for each half of a group
  *     minus16 int32 [k_pad / 16]
- * scale = max |x| / 127 over 32, code = x / scale rounded to nearest even. A group whose max is below
- * ACT8_TINY counts as zeros (its reciprocal would overflow). A group with a NaN or an infinity has scale NaN.
+ * scale = max |x| / most over the group, code = x / scale rounded to nearest even, with most = 127 for 8 bits
+ * and 7 for 4 (codes are bytes in both). A group whose max is below ACT8_TINY counts as zeros (its reciprocal
+ * would overflow). A group with a NaN or an infinity has scale NaN.
  */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
@@ -18,42 +20,61 @@
 enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 #define ACT8_TINY 1e-35f
 
-/* Byte offsets in a row; the codes stand first. */
-typedef struct act8_layout {
-    int64_t scale, lift32, minus32, lift16, minus16, bytes;
-} act8_layout;
-
-static inline act8_layout act8_layout_of(int64_t k) {
-    const int64_t pad = tile_count(k) * TILE_K, n32 = pad / ACT8_GROUP * 4, n16 = pad / ACT8_SUM * 4;
-    act8_layout l = {.scale = pad};
-    l.lift32 = l.scale + n32;
-    l.minus32 = l.lift32 + n32;
-    l.lift16 = l.minus32 + n32;
-    l.minus16 = l.lift16 + n16;
-    l.bytes = (l.minus16 + n16 + 63) / 64 * 64;
-    return l;
+/* The largest code. */
+static inline int act_most(act_format f) {
+    return (1 << (f.bits - 1)) - 1;
+}
+/* Elements of a group, those beyond the end of a row included. */
+static inline int64_t act_group(act_format f, int64_t k) {
+    return f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
 }
 
-/* A group's scale and everything derived from its two sums, in the one way that all quantisers share. */
+/* Byte offsets in a row; the codes stand first. */
+typedef struct act8_layout {
+    int64_t scale, lift, minus, lift16, minus16, bytes;
+} act8_layout;
+
+static inline act8_layout act_layout_of(act_format f, int64_t k) {
+    const int64_t pad = tile_count(k) * TILE_K, group = act_group(f, k), each = (pad + group - 1) / group * 4;
+    const int64_t halves = f.group == ACT8_GROUP ? 2 * each : 0;
+    act8_layout l = {.scale = pad};
+    l.lift = l.scale + each;
+    l.minus = l.lift + each;
+    l.lift16 = l.minus + each;
+    l.minus16 = l.lift16 + halves;
+    l.bytes = (l.minus16 + halves + 63) / 64 * 64;
+    return l;
+}
+/* In groups of 32. */
+static inline act8_layout act8_layout_of(int64_t k) {
+    return act_layout_of((act_format){8, ACT8_GROUP}, k);
+}
+
+/* A group's scale and everything derived from its sum, in the one way that all quantisers share. */
+static inline void act_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum) {
+    ((float *)(void *)(row + l->scale))[group] = scale;
+    ((float *)(void *)(row + l->lift))[group] = scale * (float)sum;
+    ((int32_t *)(void *)(row + l->minus))[group] = -sum;
+}
+/* The same in groups of 32, from the sums of both halves. */
 static inline void act8_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum0,
                             int32_t sum1) {
     float *lift16 = (float *)(void *)(row + l->lift16) + 2 * group;
     int32_t *minus16 = (int32_t *)(void *)(row + l->minus16) + 2 * group;
-    ((float *)(void *)(row + l->scale))[group] = scale;
-    ((float *)(void *)(row + l->lift32))[group] = scale * (float)(sum0 + sum1);
-    ((int32_t *)(void *)(row + l->minus32))[group] = -(sum0 + sum1);
+    act_put(row, l, group, scale, sum0 + sum1);
     lift16[0] = scale * (float)sum0;
     lift16[1] = scale * (float)sum1;
     minus16[0] = -sum0;
     minus16[1] = -sum1;
 }
 
-/* out[i] = x[i] - what the row's codes stand for: the part that 8 bits left over. */
-static inline void act8_rest(const char *row, const float *x, int64_t k, float *out) {
-    const act8_layout l = act8_layout_of(k);
+/* out[i] = x[i] - what the row's codes stand for: the part that they left over. */
+static inline void act_rest(act_format f, const char *row, const float *x, int64_t k, float *out) {
+    const act8_layout l = act_layout_of(f, k);
     const float *scale = (const float *)(const void *)(row + l.scale);
+    const int64_t group = act_group(f, k);
     for (int64_t i = 0; i < k; i++)
-        out[i] = x[i] - scale[i / ACT8_GROUP] * (float)(int8_t)row[i];
+        out[i] = x[i] - scale[i / group] * (float)(int8_t)row[i];
 }
 
 #endif

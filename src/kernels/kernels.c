@@ -117,8 +117,14 @@ void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t
         t->linear_rows(a, n0, n1);
 }
 
-size_t act8_row_bytes(int64_t k) {
-    return (size_t)act8_layout_of(k).bytes;
+act_format act_format_for(const pack_format *f, int bits) {
+    const bool row = f->scale == PACK_SCALE_TWO, short_group = f->group <= ACT8_GROUP;
+    const int group = row ? PACK_GROUP_ROW : short_group ? ACT8_GROUP : f->group;
+    return (act_format){(uint8_t)bits, (uint8_t)group};
+}
+
+size_t act_row_bytes(act_format f, int64_t k) {
+    return (size_t)act_layout_of(f, k).bytes;
 }
 
 size_t linear_scratch_bytes(void) {

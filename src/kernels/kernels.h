@@ -18,20 +18,34 @@
 #include "model/program.h"
 #include "quant/pack.h"
 
-/* Activations in 8 bits, row by row: symmetric, one scale for each group of 32, and integer sums for the
- * minimum's term, made once and shared by every product that reads them. Laid out by act_bytes_per_row. */
+/* Activations as small integers: symmetric, `bits` 4 or 8, one float scale for each group of 32, 64 or 128 or
+ * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second holds what the first left over.
+ */
+typedef struct act_format {
+    uint8_t bits, group;
+} act_format;
+/* What PACK_TILE weights are multiplied with: groups of 32 for theirs of 16 and 32, else the same groups;
+ * whole rows for PACK_SCALE_TWO. bits: 4 or 8. */
+act_format act_format_for(const pack_format *f, int bits);
+static inline bool act_format_equal(act_format a, act_format b) {
+    return a.bits == b.bits && a.group == b.group;
+}
+
+/* Rows of such activations with the sums that zero points and minima need, made once and shared by every
+ * product that reads them. Laid out as act8.h says. */
 typedef struct act8 {
-    const void *data; /* n_row rows, each act8_row_bytes(k) */
+    const void *data; /* n_row rows, each act_row_bytes(format, k) */
     int64_t n_row, k;
+    act_format format; /* act_format_for() the weights */
 } act8;
-size_t act8_row_bytes(int64_t k);
+size_t act_row_bytes(act_format f, int64_t k); /* at most as many as in groups of 32 */
 
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
 typedef struct linear_args {
     const view *w;
     const float *x; /* [n_row, ldx] floats: PACK_ROWS */
     int64_t ldx;
-    act8 q;            /* the same rows in 8 bits: PACK_TILE */
+    act8 q;            /* the same rows as integers: PACK_TILE */
     const float *bias; /* [w->n] or NULL */
     float *y;          /* [n_row, ldy] */
     int64_t ldy;
@@ -74,8 +88,8 @@ enum { KERNELS_MAX_STRATEGY = 64 };
 typedef struct kernel_table {
     const char *isa; /* "ref", "avx2", "avx512": the richest folder that filled a row */
 
-    /* One row of k floats -> act8_row_bytes(k) bytes. */
-    void (*act_quantize)(const float *x, int64_t k, void *out);
+    /* One row of k floats -> act_row_bytes(f, k) bytes. */
+    void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
     void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
     /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);

@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "quant/pack_codes.h"
+#include "quant/pack_round.h"
 #include "quant/tile.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@ enum { QUADS = PACK_CHUNK / 4, TILE_QUADS = TILE_K / 4 };
 typedef struct chunk {
     uint8_t codes[PACK_PANEL][PACK_CHUNK];
     uint32_t lines[QUADS][PACK_PANEL];
+    float values[PACK_CHUNK]; /* of one row, for uniform formats */
 } chunk;
 
 static type_id rows_type(type_id file_type) {
@@ -105,9 +107,9 @@ static inline void fold_part(const uint32_t (*restrict lines)[PACK_PANEL], uint3
         }
 }
 
-static void fold_tile(const uint32_t (*lines)[PACK_PANEL], int bits, uint8_t *dst) {
-    int low = bits;
-    for (const uint8_t *w = TILE_PART[bits]; low > 0; w++) {
+static void fold_tile(const uint32_t (*lines)[PACK_PANEL], const pack_format *f, uint8_t *dst) {
+    int low = f->bits;
+    for (const uint8_t *w = tile_parts(f); low > 0; w++) {
         low -= *w;
         uint32_t *out = (uint32_t *)(void *)dst;
         switch (*w) { /* a constant width each, so that the loops unroll */
@@ -127,28 +129,52 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
                        .step = f->asym ? 2 * PACK_PANEL : PACK_PANEL};
 }
 
-static void pack_tile_panel(const pack_reader *reader, const pack_format *f, int64_t k, int n_row,
-                            const void *const *rows, uint8_t *panel, chunk *c) {
-    const int64_t tile_bytes = tile_code_bytes(f);
-    const int block_bytes = type_get(reader->type)->block_bytes;
-    if (n_row < PACK_PANEL || k % PACK_CHUNK)
+/* What the rows of a panel are packed from. */
+typedef struct source {
+    const pack_reader *reader; /* NULL: values are rounded to a uniform format */
+    type_id file_type;
+    int64_t k;
+    int n_row;
+    const void *const *rows;
+    pack_whole whole[PACK_PANEL]; /* what groups share, without a reader */
+} source;
+
+/* len elements of row r from `at` on: codes, and scales into the chunk's. */
+static void read_row(const source *s, const pack_format *f, int64_t at, int len, int r, uint8_t *scales,
+                     chunk *c) {
+    const type_info *info = type_get(s->file_type);
+    const uint8_t *raw = (const uint8_t *)s->rows[r] + at / info->block_elems * info->block_bytes;
+    if (s->reader) {
+        const pack_sink sink = sink_at(f, scales, r);
+        s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
+    } else {
+        info->dequantize(raw, c->values, len);
+        pack_round_chunk(f, c->values, len, &s->whole[r], c->codes[r], scales, r);
+    }
+    if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
+        memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
+}
+
+static void pack_tile_panel(source *s, const pack_format *f, uint8_t *panel, chunk *c) {
+    const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
+    memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
+    for (int r = 0; r < s->n_row && !s->reader; r++) {
+        s->whole[r] = pack_round_whole(f, s->file_type, s->rows[r], s->k, c->values);
+        if (tile_panel_bytes(f, s->k) > tail)
+            pack_round_tail(f, &s->whole[r], panel + tail, r);
+    }
+    if (s->n_row < PACK_PANEL || s->k % PACK_CHUNK)
         memset(c->codes, 0, sizeof c->codes);
-    for (int64_t at = 0; at < k; at += PACK_CHUNK) {
-        const int len = (int)NUM_MIN(k - at, PACK_CHUNK), n_tile = (int)tile_count(len);
+    for (int64_t at = 0; at < s->k; at += PACK_CHUNK) {
+        const int len = (int)NUM_MIN(s->k - at, PACK_CHUNK), n_tile = (int)tile_count(len);
         uint8_t *codes = panel + at / PACK_CHUNK * tile_chunk_bytes(f, TILE_CHUNK);
         uint8_t *scales = codes + n_tile * tile_bytes;
         memset(scales, 0, (size_t)(tile_chunk_bytes(f, n_tile) - n_tile * tile_bytes));
-        for (int r = 0; r < n_row; r++) {
-            const pack_sink sink = sink_at(f, scales, r);
-            const uint8_t *blocks = (const uint8_t *)rows[r] + at / reader->block_elems * block_bytes;
-            reader->read(blocks, len / reader->block_elems, c->codes[r], &sink);
-            if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
-                memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
-        }
+        for (int r = 0; r < s->n_row; r++)
+            read_row(s, f, at, len, r, scales, c);
         transpose_quads(c);
         for (int t = 0; t < n_tile; t++)
-            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f->bits,
-                      codes + t * tile_bytes);
+            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f, codes + t * tile_bytes);
     }
 }
 
@@ -157,7 +183,12 @@ void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, i
     (void)n;
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
-        pack_tile_panel(pack_reader_for(file_type), f, k, n_row, rows, panel, scratch);
+        source s = {.reader = f->type == file_type ? pack_reader_for(file_type) : NULL,
+                    .file_type = file_type,
+                    .k = k,
+                    .n_row = n_row,
+                    .rows = rows};
+        pack_tile_panel(&s, f, panel, scratch);
         return;
     }
     for (int r = 0; r < n_row; r++)

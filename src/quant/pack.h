@@ -7,10 +7,13 @@
  *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
  *        w = scale * value + min          with `asym`
  *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4), what
- *    `table` has for it. Multiplied with 8-bit activations. Nothing is rounded on the way: pack_read_row
- * gives the bits that the file type's own dequantiser gives. PACK_TILE pads n to 16 rows and k to 64 with
- * zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short. Packing works on 16 rows
- * at a time, so that a loader needs staging for one panel only. */
+ *    `table` has for it. Multiplied with quantised activations. PACK_TILE pads n to 16 rows and k to 64
+ *    with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short.
+ *
+ * A PACK_TILE format comes from a file type (pack_choose; nothing is rounded on the way: pack_read_row gives
+ * the bits that the file type's own dequantiser gives) or is uniform, u<bits>g<group> (pack_uniform): then
+ * the values of whatever the file holds are rounded to the nearest code. Packing works on 16 rows at a time,
+ * so that a loader needs staging for one panel only. */
 #ifndef NIB_QUANT_PACK_H
 #define NIB_QUANT_PACK_H
 
@@ -23,28 +26,49 @@ typedef enum pack_layout { PACK_ROWS, PACK_TILE } pack_layout;
 typedef enum pack_scale {
     PACK_SCALE_F16,   /* one half for each group */
     PACK_SCALE_SUPER, /* one half for 256 of K times a signed byte for each group: the K-quants, exactly */
-    PACK_SCALE_E8M0   /* one byte for each group: 2^(byte - 128) */
+    PACK_SCALE_E8M0,  /* one byte for each group: 2^(byte - 128) */
+    PACK_SCALE_TWO /* one half for the row times a byte u >= 0 for each group, |(code - zero) * u| <= 127: so
+                      the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
 
 /* What a 4-bit code stands for when it is not a number. */
 typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4 } pack_table;
 
+/* How the bits of PACK_TILE's codes lie: as few parts as the width allows (read by Padding and Split), or one
+ * plane for each bit (read by Bitwise too). */
+typedef enum pack_flavour { PACK_PARTS, PACK_PLANES } pack_flavour;
+
 typedef struct pack_format {
     uint8_t layout; /* pack_layout */
-    uint8_t type;   /* type_id: the element type of PACK_ROWS; where PACK_TILE's codes came from */
+    uint8_t type;   /* type_id: the element type of PACK_ROWS; the file type whose blocks PACK_TILE holds, F32
+                       for uniform formats */
     uint8_t bits;   /* PACK_TILE: 2..8 */
     uint8_t asym;   /* PACK_TILE: a minimum besides the scale */
-    uint8_t group;  /* PACK_TILE: 16 or 32 */
+    uint8_t group;  /* PACK_TILE: 16, 32, 64, 128 or PACK_GROUP_ROW */
     uint8_t scale;  /* PACK_TILE: pack_scale */
     uint8_t table;  /* PACK_TILE: pack_table */
-    uint8_t reserved;
+    uint8_t flavour; /* PACK_TILE: pack_flavour */
 } pack_format;
 
-enum { PACK_PANEL = 16 };
+enum {
+    PACK_PANEL = 16,
+    PACK_GROUP_ROW = 255,  /* the whole row is one group */
+    PACK_ROW_MOST = 65536, /* the longest row that may be summed in 32 bits: 255 * 127 * 65536 < 2^31 */
+};
 
 /* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
  * becomes bf16, f64 f32). False: the type cannot be computed with. */
 bool pack_choose(type_id file_type, int64_t k, pack_format *out);
+
+/* The uniform format of that many bits (2..8) in groups of `group` (16, 32, 64, 128, PACK_GROUP_ROW), with a
+ * half for each group's scale; two: with PACK_SCALE_TWO instead (symmetric, 2..7 bits, groups of 32, 64 or
+ * 128). False: there is none, or rows of k are longer than PACK_ROW_MOST and would be summed as one. */
+bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out);
+/* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes; "u4g128a". */
+bool pack_from_name(const char *name, int64_t k, pack_format *out);
+enum { PACK_NAME = 24 };
+/* The name of a uniform format; of another one its file type's, with ".planes" in that flavour. */
+void pack_name(const pack_format *f, char out[PACK_NAME]);
 
 /* Bytes of an [n, k] matrix in this format, 64-byte aligned; false on overflow. */
 bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes);

@@ -24,6 +24,7 @@ static void read_scale(const pack_format *f, const uint8_t *base, int g, int r, 
     const int m = r + PACK_PANEL;
     switch (f->scale) {
     case PACK_SCALE_E8M0: *scale = block_mxfp4_scale(at[r]); break;
+    case PACK_SCALE_TWO: *scale = at[r]; break;
     case PACK_SCALE_F16:
         *scale = block_half(at + 2 * r);
         *min = f->asym ? block_half(at + 2 * m) : 0;
@@ -39,11 +40,15 @@ void tile_read_scales(const pack_format *f, const void *scales, int g, float *sc
         read_scale(f, scales, g, r, scale + r, min + r);
 }
 
+float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r) {
+    return block_half((const uint8_t *)panel + tile_tail_at(f, k) + 2 * r);
+}
+
 void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out) {
     const uint8_t *part = tile;
     int low = f->bits;
     memset(out, 0, TILE_K);
-    for (const uint8_t *w = TILE_PART[f->bits]; low > 0; w++) {
+    for (const uint8_t *w = tile_parts(f); low > 0; w++) {
         low -= *w;
         const int n_line = 2 * *w, mask = (1 << *w) - 1;
         for (int q = 0; q < TILE_K / 4; q++)
@@ -62,6 +67,7 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
     const pack_format *f = &w->format;
     const int row = (int)(r % PACK_PANEL), zero = tile_zero(f);
     const uint8_t *panel = (const uint8_t *)w->data + r / PACK_PANEL * tile_panel_bytes(f, w->k);
+    const int64_t group = tile_group(f, w->k);
     uint8_t codes[TILE_K];
     float scale = 0, min = 0;
     for (int64_t at = 0; at < w->k; at++) {
@@ -69,11 +75,16 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
         const int in_chunk = (int)(at % TILE_CHUNK_K);
         if (at % TILE_K == 0)
             tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
-        if (at % f->group == 0)
-            read_scale(f, c.scales, in_chunk / f->group, row, &scale, &min);
+        if (at % group == 0)
+            read_scale(f, c.scales, (int)(in_chunk / group), row, &scale, &min);
         out[at] = scale * (float)(codes[at % TILE_K] - zero);
         if (f->asym)
             out[at] += min;
+    }
+    if (f->scale == PACK_SCALE_TWO) {
+        const float all = tile_row_scale(f, panel, w->k, row);
+        for (int64_t at = 0; at < w->k; at++)
+            out[at] *= all; /* exact: 11 bits times 7 */
     }
 }
 

@@ -2,18 +2,27 @@
  * inside.
  *
  * A matrix is a row of panels, one for every 16 output rows. A panel is a row of chunks, one for every 256 of
- * K, and contiguous: to multiply with it is to read it from one end to the other. A chunk is codes:  up to 4
- * tiles (fewer in the last chunk) of 128 * bits bytes scales: of these tiles, padded to 64 bytes A tile is 16
- * rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from the top: 8=[8]
- * 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]. A part of width w is 2w lines of 64 bytes. Byte (row r, c)
- * of a line is at 4r + c, and its bit-field f (bits f*w and up) belongs to K = 4*(l + 2w*f) + c for line l.
- * So a line, masked, is 16 rows x one quad of K: one operand of a VNNI instruction, whose lanes are rows.
+ * K, and contiguous: to multiply with it is to read it from one end to the other. A chunk is
+ *     codes:  up to 4 tiles (fewer in the last chunk) of 128 * bits bytes
+ *     scales: of the groups that begin in these tiles, padded to 64 bytes; none when the row is one group
+ * and behind the last chunk stands, padded to 64 bytes, what belongs to whole rows: the one group's scale, or
+ * the first level of PACK_SCALE_TWO.
+ *
+ * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from
+ * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes flavour all parts are 1. A part
+ * of width w is 2w lines of 64 bytes. Byte (row r, c) of a line is at 4r + c, and its bit-field f (bits f*w
+ * and up) belongs to K = 4*(l + 2w*f) + c for line l. So a line, masked, is 16 rows x one quad of K: one
+ * operand of a VNNI instruction, whose lanes are rows. A line of a plane is 32 bits of K for each row: one
+ * operand of an AND whose bits are counted. Bit 8c + f of a row's dword in line l is K = 4*(l + 2f) + c: the
+ * even quads in line 0, the odd ones in line 1, and a tile's first 32 of K in the lower halves of the bytes.
  *
  * Scales, 16 values (one for each row) at a time:
  *     F16:    for each group: 16 halves of scale, then 16 of min when asym
  *     E8M0:   for each group: 16 bytes
  *     SUPER:  16 halves d for the chunk (and 16 halves of d_min, negated, when asym), then for each group 16
- *             signed bytes (and 16 of the min's); scale = d * byte, min = d_min * byte */
+ *             signed bytes (and 16 of the min's); scale = d * byte, min = d_min * byte
+ *     TWO:    for each group: 16 bytes u; behind the panel 16 halves S; scale = S * u
+ */
 #ifndef NIB_QUANT_TILE_H
 #define NIB_QUANT_TILE_H
 
@@ -23,6 +32,12 @@ enum { TILE_K = 64, TILE_LINE = 64, TILE_CHUNK = 4 /* tiles */, TILE_CHUNK_K = 2
 
 /* The parts of a code of `bits` bits: part i has width TILE_PART[bits][i]; 0 ends. */
 static const uint8_t TILE_PART[9][4] = {{0}, {1}, {2}, {2, 1}, {4}, {4, 1}, {4, 2}, {4, 2, 1}, {8}};
+static const uint8_t TILE_PLANES[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+/* The widths of the parts of a format's codes; they add up to its bits. */
+static inline const uint8_t *tile_parts(const pack_format *f) {
+    return f->flavour == PACK_PLANES ? TILE_PLANES : TILE_PART[f->bits];
+}
 
 static inline int64_t tile_count(int64_t k) {
     return (k + TILE_K - 1) / TILE_K;
@@ -30,7 +45,12 @@ static inline int64_t tile_count(int64_t k) {
 static inline int64_t tile_code_bytes(const pack_format *f) {
     return (int64_t)TILE_K * PACK_PANEL / 8 * f->bits;
 }
-/* Bytes of one group's scales (and minima); with SUPER, its bytes without the chunk's halves. */
+/* Elements of a group, those beyond the end of a row included. */
+static inline int64_t tile_group(const pack_format *f, int64_t k) {
+    return f->group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f->group;
+}
+/* Bytes of one group's scales (and minima); with SUPER and TWO, its bytes without the halves that it shares.
+ */
 static inline int64_t tile_scale_step(const pack_format *f) {
     return (f->asym ? 2 : 1) * (f->scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
 }
@@ -38,16 +58,24 @@ static inline int64_t tile_scale_step(const pack_format *f) {
 static inline int64_t tile_scale_start(const pack_format *f) {
     return f->scale == PACK_SCALE_SUPER ? (f->asym ? 4 : 2) * PACK_PANEL : 0;
 }
+/* Groups that begin in a chunk of n_tile tiles: 0 when the row is one group. */
+static inline int64_t tile_chunk_groups(const pack_format *f, int64_t n_tile) {
+    return f->group == PACK_GROUP_ROW ? 0 : (n_tile * TILE_K + f->group - 1) / f->group;
+}
 static inline int64_t tile_chunk_bytes(const pack_format *f, int64_t n_tile) {
-    const int64_t scales = tile_scale_start(f) + n_tile * (TILE_K / f->group) * tile_scale_step(f);
+    const int64_t scales = tile_scale_start(f) + tile_chunk_groups(f, n_tile) * tile_scale_step(f);
     return n_tile * tile_code_bytes(f) + (scales + TILE_LINE - 1) / TILE_LINE * TILE_LINE;
 }
-static inline int64_t tile_panel_bytes(const pack_format *f, int64_t k) {
+/* All chunks of a panel: where what belongs to whole rows stands. */
+static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
     const int64_t n = tile_count(k), rest = n % TILE_CHUNK;
     return n / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + (rest ? tile_chunk_bytes(f, rest) : 0);
 }
+static inline int64_t tile_panel_bytes(const pack_format *f, int64_t k) {
+    return tile_tail_at(f, k) + (f->group == PACK_GROUP_ROW || f->scale == PACK_SCALE_TWO ? TILE_LINE : 0);
+}
 
-/* One chunk of a panel. */
+/* One chunk of a panel. scales: of its groups; when the row is one group, that group's. */
 typedef struct tile_chunk {
     const uint8_t *codes, *scales;
     int n_tile;
@@ -57,7 +85,8 @@ static inline tile_chunk tile_chunk_at(const pack_format *f, const void *panel, 
     const int64_t left = tile_count(k) - chunk * TILE_CHUNK;
     tile_chunk c = {.n_tile = left < TILE_CHUNK ? (int)left : TILE_CHUNK};
     c.codes = (const uint8_t *)panel + chunk * tile_chunk_bytes(f, TILE_CHUNK);
-    c.scales = c.codes + c.n_tile * tile_code_bytes(f);
+    c.scales = f->group == PACK_GROUP_ROW ? (const uint8_t *)panel + tile_tail_at(f, k)
+                                          : c.codes + c.n_tile * tile_code_bytes(f);
     return c;
 }
 /* What is taken from a code (or from its table entry) before it is scaled. */
@@ -67,8 +96,14 @@ static inline int tile_zero(const pack_format *f) {
 /* Table entries, +128, for each 4-bit code. */
 const uint8_t *tile_table(int table);
 
-/* Scales and minima of a chunk's group g, for the 16 rows. */
+/* Groups within a tile, one float step for each: what file types have. */
+static inline bool tile_short_groups(const pack_format *f) {
+    return f->group <= TILE_K / 2 && f->scale != PACK_SCALE_TWO;
+}
+/* Scales and minima of a chunk's group g, for the 16 rows; of TWO the second level. */
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min);
+/* PACK_SCALE_TWO: row r's first level. */
+float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
 /* One row of a tile's codes as they are multiplied (tables looked up): TILE_K of them. */
 void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out);
 

@@ -4,7 +4,7 @@
  * ops: rows of an embedding that is not resident, or the next part of a matrix that is larger than its slot.
  *
  * Barriers. Every thread walks the same ops and keeps the same notes: for each resource (a register, the
- * 8-bit activations, the cache) how it was split among threads when it was last written and read since the
+ * integer activations, the cache) how it was split among threads when it was last written and read since the
  * last barrier. An op that touches a resource with the same split touches only what its own thread wrote; any
  * other split needs a barrier first. All threads come to the same conclusion, since the notes do not depend
  * on the thread. */
@@ -18,6 +18,7 @@
 
 #define SPIKE 6.0f       /* largest value over root mean square from which on a row is computed in 15 bits */
 enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
+enum { ACT_BITS = 8 };
 
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
  * way that is never the same for two ops. */
@@ -32,8 +33,9 @@ typedef struct job {
     const executor *e;
     const exec_cell *cell;
     int first_op, end_op;
-    reg act8_of;      /* which register the 8-bit activations hold when the job begins; REG_NONE */
-    const view *part; /* rows part_row... of the one product of this job; NULL: whole matrices */
+    reg act8_of;            /* which register the integer activations hold when the job begins; REG_NONE */
+    act_format act8_format; /* and how */
+    const view *part;       /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
 } job;
 
@@ -42,6 +44,7 @@ typedef struct worker {
     int thread, n_thread;
     notes seen;
     reg act8_of;
+    act_format act8_format;
     void *scratch;
     trace_cell *trace; /* of the op that is being executed; NULL: nobody asked */
     double since;      /* what has passed since then is not charged yet */
@@ -179,10 +182,10 @@ static bool is_spiky(const float *x, int64_t k) {
     return most[0] * (float)k > SPIKE * SPIKE * sum[0];
 }
 
-/* Spiky rows get a second 8-bit row for what the first left over: 15 bits where they matter. */
-static void quantize(worker *w, const op *o) {
+/* Spiky rows get a second row for what the first left over: 15 bits where they matter. */
+static void quantize(worker *w, const op *o, act_format f) {
     int64_t r0, r1;
-    size_t each = act8_row_bytes(o->k);
+    size_t each = act_row_bytes(f, o->k);
     workspace *ws = w->j->e->ws;
     const kernel_table *k = w->j->e->kernels;
     enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {RES_ACT8, SPLIT_ROWS, true}}, 2);
@@ -190,14 +193,15 @@ static void quantize(worker *w, const op *o) {
     for (int64_t r = r0; r < r1; r++) {
         const float *x = at(w, o->in, r, o->k);
         uint8_t *codes = ws->act8 + (size_t)r * each;
-        k->act_quantize(x, o->k, codes);
+        k->act_quantize(f, x, o->k, codes);
         ws->act8_has_rest[r] = is_spiky(x, o->k);
         if (ws->act8_has_rest[r]) {
-            act8_rest((const char *)codes, x, o->k, w->scratch);
-            k->act_quantize(w->scratch, o->k, ws->act8_rest + (size_t)r * each);
+            act_rest(f, (const char *)codes, x, o->k, w->scratch);
+            k->act_quantize(f, w->scratch, o->k, ws->act8_rest + (size_t)r * each);
         }
     }
     w->act8_of = o->in;
+    w->act8_format = f;
 }
 
 /* Adds the products of the rows' rests to columns [n0, n1) of what `done` computed. */
@@ -211,7 +215,7 @@ static void add_rests(worker *w, const op *o, const linear_args *done, int64_t n
         if (!ws->act8_has_rest[r])
             continue;
         float *y = done->y + r * done->ldy + n0;
-        a.q.data = ws->act8_rest + (size_t)r * act8_row_bytes(o->k);
+        a.q.data = ws->act8_rest + (size_t)r * act_row_bytes(a.q.format, o->k);
         linear_run(w->j->e->kernels, &a, n0, n1);
         w->j->e->kernels->add(y, a.y + n0, 1, y, n1 - n0);
     }
@@ -223,8 +227,9 @@ static void run_linear(worker *w, const op *o) {
     bool tile = v->format.layout == PACK_TILE;
     const float *bias = vector(w, o->b);
     int64_t n0, n1;
-    if (tile && w->act8_of != o->in)
-        quantize(w, o);
+    const act_format f = act_format_for(&v->format, ACT_BITS);
+    if (tile && (w->act8_of != o->in || !act_format_equal(w->act8_format, f)))
+        quantize(w, o, f);
     enter(
         w,
         (access[]){{tile ? RES_ACT8 : (int)o->in, SPLIT_OTHER, false}, {o->out, SPLIT_COLUMNS + v->n, true}},
@@ -232,7 +237,7 @@ static void run_linear(worker *w, const op *o) {
     linear_args a = {.w = v,
                      .x = at(w, o->in, 0, o->k),
                      .ldx = o->k,
-                     .q = {j->e->ws->act8, j->cell->n_row, o->k},
+                     .q = {j->e->ws->act8, j->cell->n_row, o->k, f},
                      .bias = bias ? bias + j->part_row : NULL,
                      .y = at(w, o->out, 0, o->n) + j->part_row,
                      .ldy = o->n,
@@ -340,6 +345,7 @@ static void run_ops(void *arg, int thread, int n_thread) {
                 .thread = thread,
                 .n_thread = n_thread,
                 .act8_of = j->act8_of,
+                .act8_format = j->act8_format,
                 .scratch = ws->scratch + (size_t)thread * ws->scratch_each};
     op_trace *trace = j->e->trace;
     w.since = trace ? time_now() : 0;
@@ -403,6 +409,7 @@ static nib_status product_in_parts(job *j, const op *o, nib_error *err) {
         NIB_TRY(pager_pin_part(p, c->block, o->w, i, &j->part, &j->part_row, err));
         run(j);
         j->act8_of = j->part->format.layout == PACK_TILE ? o->in : REG_NONE;
+        j->act8_format = act_format_for(&j->part->format, ACT_BITS);
         pager_unpin_part(p, c->block, o->w, i);
     }
     return NIB_OK;

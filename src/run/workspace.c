@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/act8.h"
 
 #include <math.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     }
     int64_t widest_k, widest_n;
     widest_product(m, &widest_k, &widest_n);
-    uint64_t act = act8_row_bytes(widest_k);
+    uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     ws->act8 = take(base, &at, ws->n_cell, act);
     ws->act8_rest = take(base, &at, ws->n_cell, act);
     ws->act8_has_rest = take(base, &at, ws->n_cell, 1);

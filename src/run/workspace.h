@@ -15,8 +15,8 @@ enum { WORKSPACE_ROPE_MAX = 8 };
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    uint8_t *act8;          /* n_cell rows of one register in 8 bits */
-    uint8_t *act8_rest;     /* the same rows' rest in 8 bits, where act8_has_rest */
+    uint8_t *act8;          /* n_cell rows of one register as integers */
+    uint8_t *act8_rest;     /* the same rows' rest, where act8_has_rest */
     uint8_t *act8_has_rest; /* [n_cell] 0 or 1 */
     float *rest_product;    /* one row of the widest product for each thread, rest_width apart */
     int64_t rest_width;

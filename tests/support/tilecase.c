@@ -31,7 +31,8 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
 guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
                        int64_t n_row, const float *bias, int64_t split) {
     const bool tile = w->view.format.layout == PACK_TILE;
-    const size_t each = act8_row_bytes(w->k);
+    const act_format f = act_format_for(&w->view.format, 8);
+    const size_t each = act_row_bytes(f, w->k);
     guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
     guarded q = guard_open(tile ? each * (size_t)n_row : 64);
     guarded rows = guard_open((size_t)(n_row * w->k) * sizeof(float));
@@ -41,12 +42,12 @@ guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w
     for (int64_t i = 0; i < n_row * w->k; i++)
         ((float *)rows.data)[i] = x[i];
     for (int64_t m = 0; m < n_row && tile; m++)
-        t->act_quantize((float *)rows.data + m * w->k, w->k, (char *)q.data + (size_t)m * each);
+        t->act_quantize(f, (float *)rows.data + m * w->k, w->k, (char *)q.data + (size_t)m * each);
     guard_read_only(&q);
     const linear_args a = {.w = &w->view,
                            .x = rows.data,
                            .ldx = w->k,
-                           .q = {q.data, n_row, w->k},
+                           .q = {q.data, n_row, w->k, f},
                            .bias = bias,
                            .y = y.data,
                            .ldy = w->n,

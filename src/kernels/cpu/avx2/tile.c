@@ -210,8 +210,8 @@ LANES_INLINE void multiply(const tile_job *j, int asym, int group, int run, int 
     const char *x = (const char *)j->a->q.data + m * l->bytes, *codes = x + j->tile0 * TILE_K;
     const int64_t g0 = j->tile0 * per_tile;
     const char *scale = x + l->scale + j->tile0 * 8;
-    const char *lift = x + (group == 16 ? l->lift16 : l->lift32) + g0 * 4;
-    const char *minus = x + (group == 16 ? l->minus16 : l->minus32) + g0 * 4;
+    const char *lift = x + (group == 16 ? l->lift16 : l->lift) + g0 * 4;
+    const char *minus = x + (group == 16 ? l->minus16 : l->minus) + g0 * 4;
     const uint8_t *lines = j->b->lines[0];
     const __m128i shift = _mm_cvtsi32_si128(j->zero_shift);
     vf y[ROWS_AT_ONCE];
@@ -291,8 +291,8 @@ static void panel_times_rows(tile_job *j, const multiply_fn *fn, int64_t c0, int
 }
 
 static bool can(const pack_format *f, int64_t n_row) {
-    (void)f, (void)n_row;
-    return true;
+    (void)n_row;
+    return tile_short_groups(f) && f->flavour == PACK_PARTS && f->bits != 7 && !(f->bits == 8 && f->asym);
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {

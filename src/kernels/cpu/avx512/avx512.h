@@ -4,7 +4,7 @@
 
 #include "kernels/strategy.h"
 
-void avx512_act_quantize(const float *x, int64_t k, void *out);
+void avx512_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
 extern const strategy avx512_direct, avx512_blocked;
 

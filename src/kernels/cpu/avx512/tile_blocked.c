@@ -103,8 +103,8 @@ LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int 
     const int64_t g0 = j->tile0 * per_tile;
     const char *codes = x + j->tile0 * TILE_K;
     const char *scale = x + l->scale + j->tile0 * 8;
-    const char *lift = x + (group == 16 ? l->lift16 : l->lift32) + g0 * 4;
-    const char *minus = x + (group == 16 ? l->minus16 : l->minus32) + g0 * 4;
+    const char *lift = x + (group == 16 ? l->lift16 : l->lift) + g0 * 4;
+    const char *minus = x + (group == 16 ? l->minus16 : l->minus) + g0 * 4;
     for (int g = 0; g < n_group; g++, codes += group, lift += 4, minus += 4) {
         __m512i acc[2][ROWS_AT_ONCE];
         LANES_UNROLL
@@ -240,8 +240,8 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
 }
 
 static bool can(const pack_format *f, int64_t n_row) {
-    (void)f, (void)n_row;
-    return true;
+    (void)n_row;
+    return tile_short_groups(f) && f->flavour == PACK_PARTS && f->bits != 7;
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {

@@ -99,7 +99,7 @@ LANES_INLINE void direct_panels(const format f, int np, int nt, const tile_job *
                 __m512i acc[2][4];
                 LANES_UNROLL
                 for (int t = 0; t < nt; t++) {
-                    const int64_t minus = (f.group == 16 ? l->minus16 : l->minus32) + 4 * group;
+                    const int64_t minus = (f.group == 16 ? l->minus16 : l->minus) + 4 * group;
                     const __m512i start =
                         f.asym ? _mm512_setzero_si512()
                                : _mm512_slli_epi32(broadcast_int(base[t] + minus), (unsigned)zero_shift);
@@ -121,7 +121,7 @@ LANES_INLINE void direct_panels(const format f, int np, int nt, const tile_job *
                         const __m512 m = tile_min(scales[p] + g * step, f.scale, d_min[p]);
                         LANES_UNROLL
                         for (int t = 0; t < nt; t++) {
-                            const int64_t lift = (f.group == 16 ? l->lift16 : l->lift32) + 4 * group;
+                            const int64_t lift = (f.group == 16 ? l->lift16 : l->lift) + 4 * group;
                             y[p][t] = _mm512_fmadd_ps(m, broadcast_float(base[t] + lift), y[p][t]);
                         }
                     }
@@ -197,7 +197,7 @@ static const struct {
 } kernels[] = {DIRECT_FORMATS(ROW)};
 
 static direct_fn direct_for(const pack_format *f, int64_t n_row) {
-    if (n_row > DIRECT_ROWS)
+    if (n_row > DIRECT_ROWS || f->flavour != PACK_PARTS)
         return NULL;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const format *k = &kernels[i].f;

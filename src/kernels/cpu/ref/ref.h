@@ -5,7 +5,7 @@
 
 #include "kernels/strategy.h"
 
-void ref_act_quantize(const float *x, int64_t k, void *out);
+void ref_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
 extern const strategy ref_scalar;
 

@@ -1,9 +1,11 @@
-/* tile.c - 8-bit activations times packed integer codes, one number after the other.
+/* tile.c - quantised activations times packed integer codes, one number after the other.
  *
  * For output (m, n) and each group g along K, in order, y starting at 0:
  *     dot = sum of code * activation code                      exact, in 32 bits
  *     y = fma(dot - zero * sum, scale_w * scale_a, y)          without a minimum
  *     y = fma(min, scale_a * sum, fma(dot, scale_w * scale_a, y))  with one
+ * and with PACK_SCALE_TWO, where activations have one scale for the row, the sum is an integer throughout:
+ *     y = fma(sum over g of u * (dot - zero * sum), scale_w * scale_a, 0)
  * then bias is added. Every kernel for PACK_TILE performs these roundings in this order. */
 #include "kernels/cpu/ref/ref.h"
 
@@ -13,34 +15,46 @@
 #include <math.h>
 #include <string.h>
 
-static void quantize_group(const float *x, int n, char *row, const act8_layout *l, int64_t group) {
-    int8_t *codes = (int8_t *)row + group * ACT8_GROUP;
+/* ---- activations ---- */
+
+/* n of the group's `size` elements exist. */
+static void quantize_group(act_format f, const float *x, int64_t n, int64_t size, char *row,
+                           const act8_layout *l, int64_t group) {
+    int8_t *codes = (int8_t *)row + group * size;
+    const float top = (float)act_most(f);
     float most = 0, scale = 0;
     int32_t sum[2] = {0, 0};
     bool finite = true;
-    for (int i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         finite = finite && isfinite(x[i]);
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     }
-    memset(codes, 0, ACT8_GROUP);
+    memset(codes, 0, (size_t)size);
     if (finite && most >= ACT8_TINY) {
-        const float inverse = 127.0f / most;
-        scale = most / 127.0f;
-        for (int i = 0; i < n; i++) {
+        const float inverse = top / most;
+        scale = most / top;
+        for (int64_t i = 0; i < n; i++) {
             codes[i] = (int8_t)rintf(x[i] * inverse);
-            sum[i / ACT8_SUM] += codes[i];
+            sum[i >= ACT8_SUM] += codes[i];
         }
     }
-    act8_put(row, l, group, finite ? scale : NAN, sum[0], sum[1]);
+    if (f.group == ACT8_GROUP)
+        act8_put(row, l, group, finite ? scale : NAN, sum[0], sum[1]);
+    else
+        act_put(row, l, group, finite ? scale : NAN, sum[0] + sum[1]);
 }
 
-void ref_act_quantize(const float *x, int64_t k, void *out) {
-    const act8_layout l = act8_layout_of(k);
-    for (int64_t g = 0; g < l.scale / ACT8_GROUP; g++) {
-        const int64_t left = k - g * ACT8_GROUP;
-        quantize_group(x + g * ACT8_GROUP, (int)NUM_MAX(0, NUM_MIN(left, ACT8_GROUP)), out, &l, g);
-    }
+void ref_act_quantize(act_format f, const float *x, int64_t k, void *out) {
+    const act8_layout l = act_layout_of(f, k);
+    const int64_t pad = tile_count(k) * TILE_K, group = act_group(f, k);
+    for (int64_t at = 0; at < pad; at += group)
+        quantize_group(f, x + at, NUM_MAX(0, NUM_MIN(k - at, group)), NUM_MIN(group, pad - at), out, &l,
+                       at / group);
 }
+
+/* ---- products ---- */
+
+enum { ROWS = 64 }; /* activation rows for which a tile is decoded once */
 
 static int32_t dot_codes(const uint8_t *w, const int8_t *x, int n) {
     int32_t sum = 0;
@@ -56,45 +70,84 @@ static int32_t int_at(const char *row, int64_t offset, int64_t i) {
     return ((const int32_t *)(const void *)(row + offset))[i];
 }
 
-/* One tile of one weight row against one activation row. */
-static float dot_tile(const pack_format *f, const uint8_t *codes, const float *scale, const float *min,
-                      const char *x, const act8_layout *l, int64_t tile, float y) {
-    const int group = f->group;
-    for (int g = 0; g < TILE_K / group; g++) {
-        const int64_t at = tile * TILE_K + g * group, i = at / group;
-        const int32_t dot = dot_codes(codes + g * group, (const int8_t *)x + at, group);
-        const int32_t minus = int_at(x, group == ACT8_SUM ? l->minus16 : l->minus32, i);
-        const float both = scale[g] * float_at(x, l->scale, at / ACT8_GROUP);
-        y = fmaf((float)(dot + tile_zero(f) * minus), both, y);
-        if (f->asym)
-            y = fmaf(min[g], float_at(x, group == ACT8_SUM ? l->lift16 : l->lift32, i), y);
+/* One weight row and up to ROWS activation rows. dot: of the group that the last tile left open; total: what
+ * PACK_SCALE_TWO sums. */
+typedef struct row_job {
+    const linear_args *a;
+    act8_layout l;
+    int64_t n, group, m0, m1;
+    int32_t dot[ROWS], total[ROWS];
+    float y[ROWS];
+} row_job;
+
+/* The group that ends here: element `at` is its first. scale, min: the weights'. */
+static void end_group(row_job *j, int64_t at, float scale, float min) {
+    const pack_format *f = &j->a->w->format;
+    const bool halves = f->group == ACT8_SUM;
+    const int64_t i = at / j->group, of_act = at / act_group(j->a->q.format, j->a->w->k);
+    for (int64_t m = j->m0; m < j->m1; m++) {
+        const char *x = (const char *)j->a->q.data + m * j->l.bytes;
+        int32_t *dot = &j->dot[m - j->m0];
+        float *y = &j->y[m - j->m0];
+        if (f->scale == PACK_SCALE_TWO) {
+            j->total[m - j->m0] += (int32_t)scale * *dot;
+        } else {
+            const int32_t minus = int_at(x, halves ? j->l.minus16 : j->l.minus, halves ? i : of_act);
+            *y = fmaf((float)(*dot + tile_zero(f) * minus), scale * float_at(x, j->l.scale, of_act), *y);
+            if (f->asym)
+                *y = fmaf(min, float_at(x, halves ? j->l.lift16 : j->l.lift, halves ? i : of_act), *y);
+        }
+        *dot = 0;
     }
-    return y;
 }
 
-/* One weight row against all activation rows, tile by tile; y holds the sums between tiles. */
-static void row_times_all(const linear_args *a, int64_t n) {
+/* One tile of the weight row: whole groups, or a part of one. */
+static void times_tile(row_job *j, const tile_chunk *c, int64_t tile) {
+    const view *w = j->a->w;
+    const pack_format *f = &w->format;
+    const int row = (int)(j->n % PACK_PANEL), step = (int)NUM_MIN(j->group, TILE_K);
+    const int64_t end = tile_count(w->k) * TILE_K;
+    uint8_t codes[TILE_K];
+    tile_read_row_codes(f, c->codes + tile % TILE_CHUNK * tile_code_bytes(f), row, codes);
+    const int zero = f->scale == PACK_SCALE_TWO ? tile_zero(f) : 0; /* no sums of its groups are kept */
+    for (int64_t at = tile * TILE_K; at < (tile + 1) * TILE_K; at += step) {
+        const uint8_t *group = codes + at % TILE_K;
+        for (int64_t m = j->m0; m < j->m1; m++) {
+            const int8_t *x = (const int8_t *)j->a->q.data + m * j->l.bytes + at;
+            int32_t dot = dot_codes(group, x, step);
+            for (int i = 0; i < step && zero; i++)
+                dot -= zero * x[i];
+            j->dot[m - j->m0] += dot;
+        }
+        if ((at + step) % j->group == 0 || at + step == end) {
+            float scale[PACK_PANEL], min[PACK_PANEL] = {0};
+            const int64_t first = at / j->group * j->group;
+            tile_read_scales(f, c->scales, (int)(first % TILE_CHUNK_K / j->group), scale, min);
+            end_group(j, first, scale[row], min[row]);
+        }
+    }
+}
+
+static void times_rows(row_job *j) {
+    const linear_args *a = j->a;
     const view *w = a->w;
     const pack_format *f = &w->format;
-    const uint8_t *panel = (const uint8_t *)w->data + n / PACK_PANEL * tile_panel_bytes(f, w->k);
-    const act8_layout l = act8_layout_of(w->k);
-    const int row = (int)(n % PACK_PANEL), n_group = TILE_K / f->group;
+    const uint8_t *panel = (const uint8_t *)w->data + j->n / PACK_PANEL * tile_panel_bytes(f, w->k);
+    memset(j->dot, 0, sizeof j->dot);
+    memset(j->total, 0, sizeof j->total);
+    memset(j->y, 0, sizeof j->y);
     for (int64_t t = 0; t < tile_count(w->k); t++) {
-        uint8_t codes[TILE_K];
-        float scale[TILE_K / 16], min[TILE_K / 16] = {0}, all[PACK_PANEL], all_min[PACK_PANEL] = {0};
         const tile_chunk c = tile_chunk_at(f, panel, w->k, t / TILE_CHUNK);
-        const int in_chunk = (int)(t % TILE_CHUNK);
-        tile_read_row_codes(f, c.codes + in_chunk * tile_code_bytes(f), row, codes);
-        for (int g = 0; g < n_group; g++) {
-            tile_read_scales(f, c.scales, in_chunk * n_group + g, all, all_min);
-            scale[g] = all[row];
-            min[g] = all_min[row];
-        }
-        for (int64_t m = 0; m < a->n_row; m++) {
-            const char *x = (const char *)a->q.data + m * l.bytes;
-            float *y = a->y + m * a->ldy + n;
-            *y = dot_tile(f, codes, scale, min, x, &l, t, t ? *y : 0);
-        }
+        times_tile(j, &c, t);
+    }
+    for (int64_t m = j->m0; m < j->m1; m++) {
+        const char *x = (const char *)a->q.data + m * j->l.bytes;
+        float y = j->y[m - j->m0];
+        if (f->scale == PACK_SCALE_TWO)
+            y = fmaf((float)j->total[m - j->m0],
+                     tile_row_scale(f, panel, w->k, (int)(j->n % PACK_PANEL)) * float_at(x, j->l.scale, 0),
+                     y);
+        a->y[m * a->ldy + j->n] = a->bias ? y + a->bias[j->n] : y;
     }
 }
 
@@ -104,11 +157,13 @@ static bool can(const pack_format *f, int64_t n_row) {
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
-    for (int64_t n = n0; n < n1; n++) {
-        row_times_all(a, n);
-        for (int64_t m = 0; m < a->n_row && a->bias; m++)
-            a->y[m * a->ldy + n] += a->bias[n];
-    }
+    row_job j = {
+        .a = a, .l = act_layout_of(a->q.format, a->w->k), .group = tile_group(&a->w->format, a->w->k)};
+    for (j.n = n0; j.n < n1; j.n++)
+        for (j.m0 = 0; j.m0 < a->n_row; j.m0 = j.m1) {
+            j.m1 = NUM_MIN(a->n_row, j.m0 + ROWS);
+            times_rows(&j);
+        }
 }
 
 const strategy ref_scalar = {.name = "scalar", .can = can, .run = run, .rule_rows = STRATEGY_ANY_ROWS};

@@ -1,0 +1,201 @@
+/* pack_round.c - uniform formats: their names, and round to nearest.
+ *
+ * Symmetric groups span from the value with the largest magnitude, which gets the lowest code (so the scale
+ * may be negative, and every code can be used); asymmetric ones from the smallest value to the largest.
+ * Scales are rounded to halves before codes are found, so that codes make up for it. */
+#include "quant/pack_round.h"
+
+#include "base/num.h"
+#include "quant/pack_codes.h"
+#include "quant/tile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HALF_MOST = 0x7bff, HALF_NAN = 0x7e00 };
+
+/* ---- which there are ---- */
+
+bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out) {
+    const bool known = group == 16 || group == 32 || group == 64 || group == 128 || group == PACK_GROUP_ROW;
+    if (bits < 2 || bits > 8 || !known || k <= 0)
+        return false;
+    if (two && (asym || bits > 7 || group < 32 || group == PACK_GROUP_ROW))
+        return false;
+    if ((group == PACK_GROUP_ROW || two) && k > PACK_ROW_MOST)
+        return false;
+    *out = (pack_format){.layout = PACK_TILE,
+                         .type = TYPE_F32,
+                         .bits = (uint8_t)bits,
+                         .asym = asym,
+                         .group = (uint8_t)group,
+                         .scale = two ? PACK_SCALE_TWO : PACK_SCALE_F16};
+    return true;
+}
+
+bool pack_from_name(const char *name, int64_t k, pack_format *out) {
+    char *end;
+    if (name[0] != 'u' || name[1] < '2' || name[1] > '8' || name[2] != 'g')
+        return false;
+    const bool row = !strncmp(name + 3, "row", 3);
+    if (!row && (name[3] < '1' || name[3] > '9'))
+        return false;
+    const long group = row ? PACK_GROUP_ROW : strtol(name + 3, &end, 10);
+    const char *rest = row ? name + 6 : end;
+    const bool asym = *rest == 'a', two = *rest == 't';
+    rest += asym || two;
+    const bool planes = *rest == 'p';
+    if (rest[planes] != '\0' || (!row && group > 128) ||
+        !pack_uniform(name[1] - '0', (int)group, asym, two, k, out))
+        return false;
+    out->flavour = planes ? PACK_PLANES : PACK_PARTS;
+    return true;
+}
+
+void pack_name(const pack_format *f, char out[PACK_NAME]) {
+    const bool planes = f->layout == PACK_TILE && f->flavour == PACK_PLANES;
+    char group[8] = "row";
+    if (f->layout != PACK_TILE || f->type != TYPE_F32) {
+        snprintf(out, PACK_NAME, "%s%s", type_get((type_id)f->type)->name, planes ? ".planes" : "");
+        return;
+    }
+    if (f->group != PACK_GROUP_ROW)
+        snprintf(group, sizeof group, "%d", f->group);
+    snprintf(out, PACK_NAME, "u%dg%s%s%s%s", f->bits, group, f->asym ? "a" : "",
+             f->scale == PACK_SCALE_TWO ? "t" : "", planes ? "p" : "");
+}
+
+/* ---- rounding ---- */
+
+typedef struct range {
+    float low, high;
+    bool bad; /* something is not finite */
+} range;
+
+static const range range_empty = {INFINITY, -INFINITY, false};
+
+static void range_add(range *r, const float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        r->bad = r->bad || !isfinite(x[i]);
+        r->low = x[i] < r->low ? x[i] : r->low;
+        r->high = x[i] > r->high ? x[i] : r->high;
+    }
+}
+
+/* The nearest half that is finite. */
+static uint16_t finite_half(float x) {
+    const uint16_t h = half_from_float(x);
+    return (h & 0x7fff) > HALF_MOST ? (uint16_t)((h & 0x8000) | HALF_MOST) : h;
+}
+
+/* The largest u for which |(code - zero) * u| <= 127. */
+static int two_most(const pack_format *f) {
+    return 127 / tile_zero(f);
+}
+
+/* The smallest step, not negative, with which codes of PACK_SCALE_TWO reach both ends. */
+static float two_step(const pack_format *f, const range *r) {
+    const int zero = tile_zero(f);
+    return fmaxf(0, fmaxf(-r->low / (float)zero, r->high / (float)(zero - 1)));
+}
+
+/* A group's scale and minimum as halves. */
+static pack_whole scales_of(const pack_format *f, const range *r) {
+    if (r->bad)
+        return (pack_whole){HALF_NAN, 0};
+    if (!f->asym) {
+        const float peak = -r->low > r->high ? r->low : r->high;
+        return (pack_whole){finite_half(peak / (float)-tile_zero(f)), 0};
+    }
+    const uint16_t min = finite_half(r->low);
+    return (pack_whole){finite_half((r->high - half_to_float(min)) / (float)((1 << f->bits) - 1)), min};
+}
+
+/* The nearest code to x; step 0 or NaN gives the zero point. */
+static uint8_t code_of(float x, float step, int zero, int most) {
+    const float q = step == 0 || isnan(step) ? 0 : rintf(x / step);
+    return (uint8_t)((int)NUM_MIN(NUM_MAX(q, (float)-zero), (float)(most - zero)) + zero);
+}
+
+static void put_half(uint8_t *at, uint16_t h) {
+    memcpy(at, &h, sizeof h);
+}
+
+pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void *row, int64_t k,
+                            float *values) {
+    const type_info *info = type_get(file_type);
+    const bool two = f->scale == PACK_SCALE_TWO;
+    const int step = two ? f->group : PACK_CHUNK;
+    range all = range_empty;
+    float most = 0;
+    if (!two && f->group != PACK_GROUP_ROW)
+        return (pack_whole){0, 0};
+    for (int64_t at = 0; at < k; at += PACK_CHUNK) {
+        const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
+        info->dequantize((const uint8_t *)row + at / info->block_elems * info->block_bytes, values, len);
+        for (int g = 0; g < len; g += step) {
+            range one = range_empty;
+            range_add(&one, values + g, NUM_MIN(step, len - g));
+            all.bad = all.bad || one.bad;
+            all.low = fminf(all.low, one.low);
+            all.high = fmaxf(all.high, one.high);
+            if (two && !one.bad)
+                most = fmaxf(most, two_step(f, &one));
+        }
+    }
+    if (!two)
+        return scales_of(f, &all);
+    return (pack_whole){all.bad ? HALF_NAN : finite_half(most / (float)two_most(f)), 0};
+}
+
+static uint8_t two_byte(const pack_format *f, const range *r, float all) {
+    const float step = two_step(f, r);
+    if (all == 0 || isnan(all) || step == 0)
+        return 0;
+    return (uint8_t)NUM_MIN(ceilf(step / all), (float)two_most(f));
+}
+
+/* One group: its codes, and its scale where that is not the whole row's. at: row r's place in the group. */
+static void round_group(const pack_format *f, const float *x, int n, const pack_whole *whole, uint8_t *codes,
+                        uint8_t *at, int r) {
+    const int most = (1 << f->bits) - 1;
+    range one = range_empty;
+    pack_whole s = *whole;
+    float step;
+    range_add(&one, x, n);
+    if (f->scale == PACK_SCALE_TWO) {
+        at[r] = two_byte(f, &one, half_to_float(whole->scale));
+        step = half_to_float(whole->scale) * (float)at[r];
+    } else {
+        if (f->group != PACK_GROUP_ROW) {
+            s = scales_of(f, &one);
+            put_half(at + 2 * r, s.scale);
+            if (f->asym)
+                put_half(at + 2 * (PACK_PANEL + r), s.min);
+        }
+        step = half_to_float(s.scale);
+    }
+    const float min = half_to_float(s.min);
+    for (int i = 0; i < n; i++)
+        codes[i] = code_of(f->asym ? x[i] - min : x[i], step, tile_zero(f), most);
+}
+
+void pack_round_chunk(const pack_format *f, const float *values, int len, const pack_whole *whole,
+                      uint8_t *codes, uint8_t *scales, int r) {
+    const int group = f->group;
+    if (f->group == PACK_GROUP_ROW) {
+        round_group(f, values, len, whole, codes, NULL, r);
+        return;
+    }
+    for (int g = 0; g * group < len; g++)
+        round_group(f, values + g * group, NUM_MIN(group, len - g * group), whole, codes + g * group,
+                    scales + g * tile_scale_step(f), r);
+}
+
+void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r) {
+    put_half(tail + 2 * r, whole->scale);
+    if (f->asym)
+        put_half(tail + 2 * (PACK_PANEL + r), whole->min);
+}

@@ -1,0 +1,24 @@
+/* pack_round.h - values to the codes of a uniform format, round to nearest. Used by pack.c only. */
+#ifndef NIB_QUANT_PACK_ROUND_H
+#define NIB_QUANT_PACK_ROUND_H
+
+#include "quant/pack.h"
+
+/* What all groups of a row share: the one group's scale and minimum, or the first level of PACK_SCALE_TWO. */
+typedef struct pack_whole {
+    uint16_t scale, min; /* halves */
+} pack_whole;
+
+/* Finds it from the whole row (raw, of file_type, k elements). values: room for 256 floats. Formats whose
+ * groups share nothing give zeros. */
+pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void *row, int64_t k,
+                            float *values);
+
+/* len values (one chunk of a row, at most 256) to one code a byte, and the scales of their groups for row r
+ * of the panel into the chunk's scales. A group with a NaN or an infinity gets a NaN for its scale. */
+void pack_round_chunk(const pack_format *f, const float *values, int len, const pack_whole *whole,
+                      uint8_t *codes, uint8_t *scales, int r);
+/* What row r shares, into what stands behind the panel. */
+void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r);
+
+#endif
