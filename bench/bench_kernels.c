@@ -210,7 +210,7 @@ int main(int argc, char **argv) {
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
     if (!b.t || b.n_thread < 1 || b.n_thread > MOST_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
         rate_memory_read(b.n_thread, 512 << 20, 5, &b.read, NULL)) {
-        fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512] [threads]\n");
+        fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512|amx] [threads]\n");
         return 2;
     }
     for (int i = 0; i < b.n_thread; i++)

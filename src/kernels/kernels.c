@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ISA = 16, LINEAR_SCRATCH = 64 * 1024 };
+enum { MAX_ISA = 16 };
 
 static struct {
     const kernel_isa *rows[MAX_ISA]; /* those that can run here, by rank */
@@ -96,7 +96,8 @@ const char *kernels_isa_at(int i) {
 
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row) {
     for (int i = 0; i < t->n_strategy; i++)
-        if (n_row <= t->strategies[i]->rule_rows && t->strategies[i]->can(f, n_row))
+        if (n_row >= t->strategies[i]->rule_from && n_row <= t->strategies[i]->rule_rows &&
+            t->strategies[i]->can(f, n_row))
             return t->strategies[i];
     return t->strategies[t->n_strategy - 1];
 }
@@ -128,7 +129,12 @@ size_t act_row_bytes(act_format f, int64_t k) {
 }
 
 size_t linear_scratch_bytes(void) {
-    return LINEAR_SCRATCH;
+    pthread_once(&known_once, find_tables);
+    const kernel_table *richest = &known.tables[known.n - 1];
+    size_t most = STRATEGY_SCRATCH;
+    for (int i = 0; i < richest->n_strategy; i++)
+        most = NUM_MAX(most, richest->strategies[i]->scratch);
+    return most;
 }
 
 size_t attend_scratch_bytes(int64_t d_head) {

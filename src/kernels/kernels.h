@@ -2,7 +2,7 @@
  * set.
  *
  * kernels_table() is filled with the scalar reference first; then each folder under cpu/ that this processor
- * can run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512 stops there). Kernels know
+ * can run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512|amx stops there). Kernels know
  * views and rows of floats; never files, tiers or architectures. They allocate nothing and take what scratch
  * they need.
  *
@@ -52,7 +52,7 @@ typedef struct linear_args {
     int64_t n_row;
     void *scratch; /* this thread's, 64-byte aligned; linear_scratch_bytes() */
 } linear_args;
-size_t linear_scratch_bytes(void); /* for one thread, whatever the shape (a compile-time bound) */
+size_t linear_scratch_bytes(void); /* for one thread, whatever the shape and the instruction set */
 
 /* Cached keys and values of one layer, in f16 or f32. How positions lie in them is the kernels' business
  * (keys are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for
@@ -86,7 +86,7 @@ typedef struct strategy strategy; /* strategy.h */
 enum { KERNELS_MAX_STRATEGY = 64 };
 
 typedef struct kernel_table {
-    const char *isa; /* "ref", "avx2", "avx512": the richest folder that filled a row */
+    const char *isa; /* "ref", "avx2", "avx512", "amx": the richest folder that filled a row */
 
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);

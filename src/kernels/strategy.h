@@ -15,10 +15,12 @@ struct strategy {
     bool (*can)(const pack_format *f, int64_t n_row);
     /* Rows [n0, n1) of the weights, as linear_args says; n0 a multiple of 16, n1 too or the end. */
     void (*run)(const linear_args *a, int64_t n0, int64_t n1);
-    int64_t rule_rows; /* the rule takes it for products of at most so many rows; 0: never by rule */
+    /* The rule takes it for products of rule_from to rule_rows rows; rule_rows 0: never by rule. */
+    int64_t rule_from, rule_rows;
+    size_t scratch; /* bytes of linear_args.scratch that run uses; 0: no more than STRATEGY_SCRATCH */
 };
 
-enum { STRATEGY_ANY_ROWS = INT32_MAX };
+enum { STRATEGY_ANY_ROWS = INT32_MAX, STRATEGY_SCRATCH = 64 * 1024 };
 
 /* The rule: the first row of the table that can compute the product and is meant for so many rows. Never
  * NULL, since the reference can compute everything. */

@@ -6,7 +6,7 @@
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
-#include "kernels/cpu/avx512/tile.h"
+#include "kernels/cpu/avx512/unpack.h"
 
 enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MOST_ROWS = 258 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
@@ -16,56 +16,13 @@ typedef struct block {
     uint8_t lines[BLOCK_TILES * 16][2][TILE_LINE];
     float scale[BLOCK_GROUPS][2][PACK_PANEL], min[BLOCK_GROUPS][2][PACK_PANEL];
 } block;
-_Static_assert(sizeof(block) <= 48 * 1024, "linear_scratch_bytes is 64 KiB");
-
-LANES_INLINE void unpack_codes(block *b, int p, int first, const uint8_t *codes, int n_tile, int bits,
-                               int table) {
-    const __m512i look = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(table)))
-                               : _mm512_setzero_si512();
-    for (int t = 0; t < n_tile; t++, codes += 128 * bits) {
-        LANES_UNROLL
-        for (int q = 0; q < 16; q++)
-            _mm512_store_si512(b->lines[(first + t) * 16 + q][p],
-                               tile_line(codes, bits, look, table != 0, q));
-    }
-}
-
-static void unpack_scales(block *b, int p, int first, const tile_chunk *c, const pack_format *f) {
-    const int n = c->n_tile * TILE_K / f->group;
-    const int64_t step = tile_scale_step(f);
-    const uint8_t *at = c->scales + tile_scale_start(f);
-    const __m512 zero = _mm512_setzero_ps();
-    const bool super = f->scale == PACK_SCALE_SUPER;
-    const __m512 d = super ? tile_halves(c->scales) : zero;
-    const __m512 d_min = super && f->asym ? tile_halves(c->scales + 2 * PACK_PANEL) : zero;
-    for (int g = 0; g < n; g++, at += step) {
-        _mm512_store_ps(b->scale[first + g][p], tile_scale(at, f->scale, d));
-        if (f->asym)
-            _mm512_store_ps(b->min[first + g][p], tile_min(at, f->scale, d_min));
-    }
-}
+_Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
 
 /* Chunks [c0, c1) of one panel. */
 static void unpack(block *b, int p, const pack_format *f, const void *panel, int64_t k, int64_t c0,
                    int64_t c1) {
-    for (int64_t i = c0; i < c1; i++) {
-        const tile_chunk c = tile_chunk_at(f, panel, k, i);
-        const int first = (int)(i - c0) * TILE_CHUNK;
-        switch (f->bits) {
-        case 2: unpack_codes(b, p, first, c.codes, c.n_tile, 2, 0); break;
-        case 3: unpack_codes(b, p, first, c.codes, c.n_tile, 3, 0); break;
-        case 4:
-            if (f->table)
-                unpack_codes(b, p, first, c.codes, c.n_tile, 4, f->table);
-            else
-                unpack_codes(b, p, first, c.codes, c.n_tile, 4, 0);
-            break;
-        case 5: unpack_codes(b, p, first, c.codes, c.n_tile, 5, 0); break;
-        case 6: unpack_codes(b, p, first, c.codes, c.n_tile, 6, 0); break;
-        default: unpack_codes(b, p, first, c.codes, c.n_tile, 8, 0); break;
-        }
-        unpack_scales(b, p, first * (TILE_K / f->group), &c, f);
-    }
+    const unpacked to = {b->lines[0][p], b->scale[0][p], b->min[0][p], sizeof b->lines[0], 2 * PACK_PANEL};
+    unpack_panel(&to, f, panel, k, c0, c1, 0);
 }
 
 typedef struct block_job {

@@ -1,0 +1,73 @@
+/* unpack.h - a block of a panel to one byte a code and floats of scales, for kernels that use it many times.
+ */
+#ifndef NIB_KERNELS_AVX512_UNPACK_H
+#define NIB_KERNELS_AVX512_UNPACK_H
+
+#include "kernels/cpu/avx512/tile.h"
+
+/* Where it goes: line q of the block at lines + q * line_step; scales and minima of group g, 16 floats, at
+ * g * scale_step floats. */
+typedef struct unpacked {
+    uint8_t *lines;
+    float *scale, *min;
+    int64_t line_step, scale_step;
+} unpacked;
+
+/* centred: the format's zero is taken off, so that codes are signed. */
+LANES_INLINE void unpack_codes(const unpacked *to, int first, const uint8_t *codes, int n_tile, int bits,
+                               int table, int centred) {
+    const __m512i look = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(table)))
+                               : _mm512_setzero_si512();
+    const __m512i zero = _mm512_set1_epi8((char)(table ? 128 : 1 << (bits - 1)));
+    uint8_t *out = to->lines + (int64_t)first * (TILE_K / 4) * to->line_step;
+    for (int t = 0; t < n_tile; t++, codes += 128 * bits) {
+        LANES_UNROLL
+        for (int q = 0; q < TILE_K / 4; q++, out += to->line_step) {
+            __m512i line = tile_line(codes, bits, look, table != 0, q);
+            if (centred)
+                line = _mm512_sub_epi8(line, zero);
+            _mm512_store_si512(out, line);
+        }
+    }
+}
+
+static inline void unpack_scales(const unpacked *to, int first, const tile_chunk *c, const pack_format *f) {
+    const int n = c->n_tile * TILE_K / f->group;
+    const int64_t step = tile_scale_step(f);
+    const uint8_t *at = c->scales + tile_scale_start(f);
+    const __m512 zero = _mm512_setzero_ps();
+    const bool super = f->scale == PACK_SCALE_SUPER;
+    const __m512 d = super ? tile_halves(c->scales) : zero;
+    const __m512 d_min = super && f->asym ? tile_halves(c->scales + 2 * PACK_PANEL) : zero;
+    for (int g = 0; g < n; g++, at += step) {
+        _mm512_store_ps(to->scale + (first + g) * to->scale_step, tile_scale(at, f->scale, d));
+        if (f->asym)
+            _mm512_store_ps(to->min + (first + g) * to->scale_step, tile_min(at, f->scale, d_min));
+    }
+}
+
+/* Chunks [c0, c1) of one panel. */
+LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
+                               int64_t c0, int64_t c1, int centred) {
+    for (int64_t i = c0; i < c1; i++) {
+        const tile_chunk c = tile_chunk_at(f, panel, k, i);
+        const int first = (int)(i - c0) * TILE_CHUNK;
+        switch (f->bits) {
+        case 2: unpack_codes(to, first, c.codes, c.n_tile, 2, 0, centred); break;
+        case 3: unpack_codes(to, first, c.codes, c.n_tile, 3, 0, centred); break;
+        case 4:
+            if (f->table)
+                unpack_codes(to, first, c.codes, c.n_tile, 4, f->table, centred);
+            else
+                unpack_codes(to, first, c.codes, c.n_tile, 4, 0, centred);
+            break;
+        case 5: unpack_codes(to, first, c.codes, c.n_tile, 5, 0, centred); break;
+        case 6: unpack_codes(to, first, c.codes, c.n_tile, 6, 0, centred); break;
+        case 7: unpack_codes(to, first, c.codes, c.n_tile, 7, 0, centred); break;
+        default: unpack_codes(to, first, c.codes, c.n_tile, 8, 0, centred); break;
+        }
+        unpack_scales(to, first * (TILE_K / f->group), &c, f);
+    }
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* amx_emulated.c - see amx_emulated.h. Compiled for AVX-512: call nothing of it on lesser processors. */
+#include "support/amx_emulated.h"
+
+#include <string.h>
+
+#define amx_blocked amx_emulated
+#include "../src/kernels/cpu/amx/tile_blocked.c"
+
+static _Thread_local tiles_config config;
+static _Thread_local uint8_t registers[8][16][64];
+int amx_emulated_faults;
+
+static void need(bool fine) {
+    if (!fine)
+        amx_emulated_faults++;
+}
+
+void tiles_configure(const tiles_config *c) {
+    need(c->palette == 1 && c->start_row == 0);
+    for (int i = 0; i < 16; i++)
+        need(c->bytes[i] <= 64 && c->rows[i] <= 16 && (i < 8 || (!c->bytes[i] && !c->rows[i])));
+    config = *c;
+    memset(registers, 0, sizeof registers);
+}
+
+void tiles_release(void) {
+    memset(&config, 0, sizeof config);
+    memset(registers, 0xa5, sizeof registers);
+}
+
+void emulated_zero(int i) {
+    need(config.rows[i] > 0);
+    memset(registers[i], 0, sizeof registers[i]);
+}
+
+void emulated_load(int i, const void *from, int64_t step) {
+    emulated_zero(i);
+    for (int r = 0; r < config.rows[i]; r++)
+        memcpy(registers[i][r], (const char *)from + r * step, config.bytes[i]);
+}
+
+void emulated_store(int i, void *to, int64_t step) {
+    need(config.rows[i] > 0);
+    for (int r = 0; r < config.rows[i]; r++)
+        memcpy((char *)to + r * step, registers[i][r], config.bytes[i]);
+}
+
+void emulated_dot(int sum, int a, int b, bool is_signed) {
+    need(config.rows[sum] == config.rows[a] && config.bytes[sum] == config.bytes[b] &&
+         config.bytes[a] == 4 * config.rows[b]);
+    for (int m = 0; m < config.rows[sum]; m++)
+        for (int n = 0; n < config.bytes[sum] / 4; n++) {
+            int32_t total;
+            memcpy(&total, &registers[sum][m][4 * n], 4);
+            for (int k = 0; k < config.bytes[a]; k++) {
+                const uint8_t w = registers[b][k / 4][4 * n + k % 4];
+                total += (int8_t)registers[a][m][k] * (is_signed ? (int8_t)w : w);
+            }
+            memcpy(&registers[sum][m][4 * n], &total, 4);
+        }
+}

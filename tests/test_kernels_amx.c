@@ -1,0 +1,75 @@
+/* The AMX product over tiles in plain C, bit by bit against the reference, for every format and odd shapes:
+ * its logic, on processors without AMX. The instructions themselves are tested by test_kernels_linear where
+ * there are any. */
+#include "support/amx_emulated.h"
+#include "support/tilecase.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void check(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
+    const uint64_t seed = (uint64_t)(type * 131 + n * 17 + k + n_row);
+    const kernel_table *ref = kernels_table_for("ref");
+    matrix w = matrix_open(type, n, k, kind, seed);
+    float *x = case_rows(n_row, k, kind == MATRIX_MOST ? 0 : seed), *bias = case_rows(1, n, seed + 1);
+    const float *b = n_row % 2 ? bias : NULL;
+    guarded expected = case_linear(ref, &w, x, n_row, b, 0);
+    guarded y = case_linear_by(ref, &amx_emulated, &w, x, n_row, b, n > 16 ? 16 : 0);
+    for (int64_t i = 0; i < n * n_row; i++) {
+        const float found = ((float *)y.data)[i], right = ((float *)expected.data)[i];
+        if (memcmp(&found, &right, sizeof found) && !(isnan(found) && isnan(right)))
+            fail_msg("%s %dx%d, %d rows: output %d is %a, expected %a", type_get(type)->name, (int)n, (int)k,
+                     (int)n_row, (int)i, (double)found, (double)right);
+    }
+    guard_close(&y);
+    guard_close(&expected);
+    free(x);
+    free(bias);
+    matrix_close(&w);
+}
+
+static void test_formats(void **state) {
+    (void)state;
+    static const int64_t ns[] = {1, 16, 33, 48, 80}, rows[] = {1, 4, 5, 8, 15, 16, 17, 33};
+    int turn = 0;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        pack_format f;
+        const int64_t block = type_get((type_id)id)->block_elems;
+        if (!pack_choose((type_id)id, block, &f) || f.layout != PACK_TILE)
+            continue;
+        static const int64_t by32[] = {32, 96, 544, 576}, by256[] = {256, 512, 768, 1280};
+        for (int i = 0; i < 4; i++)
+            for (size_t j = 0; j < sizeof rows / sizeof *rows; j++)
+                check((type_id)id, ns[turn++ % 5], block == 32 ? by32[i] : by256[i], rows[j], MATRIX_RANDOM);
+        for (int kind = MATRIX_MOST; kind <= MATRIX_TINY; kind++)
+            check((type_id)id, 17, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
+    }
+    assert_int_equal(amx_emulated_faults, 0);
+}
+
+/* More rows than one block of rows has, more of K than one span of the copied activations. */
+static void test_blocks(void **state) {
+    (void)state;
+    check(TYPE_Q4_1, 17, 1088, 259, MATRIX_RANDOM);
+    check(TYPE_Q6_K, 33, 1536, 130, MATRIX_RANDOM);
+    check(TYPE_Q4_0, 16, 2112, 256, MATRIX_RANDOM);
+    assert_int_equal(amx_emulated_faults, 0);
+}
+
+static int need_avx512(void **state) {
+    (void)state;
+    if (!kernels_table_for("avx512"))
+        skip();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_formats, need_avx512),
+                                       cmocka_unit_test_setup(test_blocks, need_avx512)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
