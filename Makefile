@@ -13,7 +13,7 @@ CLANG   ?= clang
 CLANG_FORMAT ?= clang-format
 
 VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
-PKGS    := jansson libpcre2-8 libutf8proc libxxhash
+PKGS    := jansson libpcre2-8 libutf8proc libxxhash liburing
 # What the command needs beside it; the library does not.
 CLI_PKGS := libedit
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))

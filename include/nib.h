@@ -81,6 +81,7 @@ typedef struct nib_engine_options {
     uint64_t ram;             /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
     uint64_t vram, disk;      /* caps in bytes; NIB_AUTO */
     const char *scratch;      /* folder for disk-tier pages; NULL: none is written */
+    int packed;               /* a nib_packed: whether packed weights are kept in a file */
     int n_thread;             /* 0: one a physical core */
     int64_t n_ctx;            /* the longest context a session will ask for; 0: min(4096, the model's own).
                                  Charged when the engine decides what stays resident. */
@@ -92,6 +93,14 @@ typedef struct nib_engine_options {
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */
 } nib_engine_options;
+
+/* Weights are packed into the order that the kernels read when they are loaded. That can be kept in a file,
+ * SCRATCH/packed/<key>.nibpack or, without a scratch folder, $XDG_CACHE_HOME/nibble/packed/<key>.nibpack: the
+ * next time they are only read. All such files together stay within `disk` (the least recently used ones are
+ * removed) and leave a tenth of the file system free.
+ * NIB_PACKED_AUTO: one that is there is used; one is written only when `scratch` or `disk` is set, because
+ * gigabytes on somebody's disk are asked for, not taken. */
+typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_packed;
 
 typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32 = 2 } nib_kv_type;
 

@@ -35,6 +35,7 @@ need libpcre2-dev modules libpcre2-8
 need libutf8proc-dev modules libutf8proc
 need libxxhash-dev modules libxxhash
 need libedit-dev modules libedit
+need liburing-dev modules liburing
 need python3 has python3
 need python3-pip python3 -m pip --version
 if [ "${1:-}" = test ]; then

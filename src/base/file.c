@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define READ_MOST   ((size_t)1 << 30) /* Linux moves at most 2 GiB less a page in one call */
@@ -87,6 +88,10 @@ const char *file_path(const file *f) {
 
 uint64_t file_size(const file *f) {
     return f->size;
+}
+
+int file_handle(const file *f) {
+    return f->fd;
 }
 
 bool file_is_direct(const file *f) {
@@ -186,6 +191,21 @@ nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, ni
 
 void file_will_need(file *f, uint64_t offset, uint64_t n_byte) {
     posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_WILLNEED);
+}
+
+/* A read that must not wait tells whether a page is there. Without readahead, or asking would bring in more
+ * than the page asked for. */
+double file_cached(file *f) {
+    enum { SAMPLES = 64 };
+    char byte;
+    struct iovec to = {&byte, 1};
+    int found = 0;
+    if (f->size == 0 || file_is_direct(f) || posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM))
+        return 0;
+    for (uint64_t i = 0; i < SAMPLES; i++)
+        found += preadv2(f->fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT) == 1;
+    posix_fadvise(f->fd, 0, 0, POSIX_FADV_NORMAL);
+    return (double)found / SAMPLES;
 }
 
 void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte) {

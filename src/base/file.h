@@ -15,11 +15,14 @@ const char *file_path(const file *f);
 uint64_t file_size(const file *f);  /* when it was opened */
 bool file_is_direct(const file *f); /* offsets, sizes and buffers must then be multiples of FILE_ALIGN */
 #define FILE_ALIGN 4096u
+int file_handle(const file *f); /* the descriptor, for read_queue.c; stays the file's */
 
 /* Reads exactly n bytes at offset; a short read is NIB_E_MODEL ("expected n bytes at ..., file ends at ..."),
  * a failing one NIB_E_IO. With FILE_DIRECT an unaligned request goes through an internal bounce buffer. */
 nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, nib_error *err);
-void file_will_need(file *f, uint64_t offset, uint64_t n_byte);  /* a hint to read ahead */
+void file_will_need(file *f, uint64_t offset, uint64_t n_byte); /* a hint to read ahead */
+double
+file_cached(file *f); /* share of the file that is in the page cache, from some samples; 0: not known */
 void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* give page-cache pages back */
 
 /* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `most` is an error.

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Below this a region keeps to small pages: rounding it up to huge ones would waste a visible share of it. */
+/* A region of at least one huge page lies on a huge page's boundary. Its size is not rounded up: its end, when
+ * it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
 #define HUGE_PAGE ((size_t)2 << 20)
-#define HUGE_FROM (4 * HUGE_PAGE)
 
 static struct { _Atomic int64_t count, target; } faults[FAULT_N];
 
@@ -116,7 +116,7 @@ void *mem_map(size_t n_byte) {
     size_t size = page_round(n_byte);
     if (size == 0 || fault_hit(FAULT_ALLOC))
         return NULL;
-    if (size < HUGE_FROM || size > SIZE_MAX - HUGE_PAGE)
+    if (size < HUGE_PAGE || size > SIZE_MAX - HUGE_PAGE)
         return map_pages(size);
     /* Huge pages need a huge-page boundary, which mmap does not promise: take more, give the ends back. */
     char *p = map_pages(size + HUGE_PAGE);

@@ -26,9 +26,15 @@ void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, an
 void mem_unmap(void *p, size_t n_byte);
 
 /* --- fault injection, for tests --- */
-typedef enum { FAULT_ALLOC, FAULT_READ, FAULT_N } fault_kind;
+typedef enum {
+    FAULT_ALLOC,
+    FAULT_READ,
+    FAULT_WRITE, /* file_writer: no space left */
+    FAULT_RING,  /* io_uring cannot be set up */
+    FAULT_N
+} fault_kind;
 void fault_arm(fault_kind kind, int64_t nth); /* the nth call from now (1 = next) fails, once; 0 disarms */
 int64_t fault_count(fault_kind kind);         /* calls since fault_arm */
-int fault_hit(fault_kind kind);               /* used by mem.c and file.c: true when this call is to fail */
+int fault_hit(fault_kind kind);               /* used by base/ only: true when this call is to fail */
 
 #endif

@@ -85,7 +85,10 @@ nib_status file_writer_open(const char *path, file_writer **out, nib_error *err)
 
 static nib_status write_out(file_writer *w, const char *data, size_t n_byte, nib_error *err) {
     while (n_byte > 0) {
-        ssize_t put = write(w->fd, data, NUM_MIN(n_byte, (size_t)1 << 30));
+        ssize_t put = -1;
+        errno = ENOSPC;
+        if (!fault_hit(FAULT_WRITE))
+            put = write(w->fd, data, NUM_MIN(n_byte, (size_t)1 << 30));
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)

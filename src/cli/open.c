@@ -27,6 +27,12 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
         options->kv_type = NIB_KV_F32;
     else if (args->kv && strcmp(args->kv, "f16"))
         return cli_usage_error("--kv: expected f16 or f32, found '%s'", args->kv);
+    if (args->packed_cache && !strcmp(args->packed_cache, "on"))
+        options->packed = NIB_PACKED_ON;
+    else if (args->packed_cache && !strcmp(args->packed_cache, "off"))
+        options->packed = NIB_PACKED_OFF;
+    else if (args->packed_cache && strcmp(args->packed_cache, "auto"))
+        return cli_usage_error("--packed-cache: expected on, off or auto, found '%s'", args->packed_cache);
     nib_error err;
     if (nib_engine_open(args->model, options, out, &err))
         return cli_fail(&err);

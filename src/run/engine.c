@@ -1,6 +1,7 @@
 /* engine.c - opening a model under a budget: what is needed is known and charged before it is allocated. */
 #include "run/engine.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/find.h"
@@ -35,7 +36,20 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
         return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d",
                         o->kv_type);
+    if (o->packed < NIB_PACKED_AUTO || o->packed > NIB_PACKED_OFF)
+        return nib_fail(err, NIB_E_USAGE, "expected a nib_packed, found %d", o->packed);
     return NIB_OK;
+}
+
+/* Where packed weights are kept; NULL: nowhere. Caller frees. */
+static char *packed_folder(const nib_engine_options *o) {
+    if (o->packed == NIB_PACKED_OFF)
+        return NULL;
+    char *cache = o->scratch ? NULL : path_cache_dir();
+    const char *base = o->scratch ? o->scratch : cache;
+    char *folder = base ? path_join(base, "packed") : NULL;
+    mem_free(cache);
+    return folder;
 }
 
 /* The vocabulary is large: its strings are charged while the tokenizer is built and given back after. */
@@ -125,16 +139,23 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), o->n_batch,
                            NUM_MIN(o->n_batch, CELL_ROWS), NUM_MIN(o->n_batch, HEAD_ROWS), err));
+    char *packed = packed_folder(o);
     pager_options want = {.stream = o->stream,
                           .keep_free = session,
                           .threads = e->threads,
+                          .packed = packed,
+                          .write_packed = o->packed == NIB_PACKED_ON || o->scratch || o->disk != NIB_AUTO,
                           .progress = o->progress,
                           .log = &e->log,
                           .user = o->user};
     ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
-    NIB_TRY(pager_open(e->m, e->ledger, &want, &e->pager, err));
+    nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
+    mem_free(packed);
+    if (status != NIB_OK)
+        return status;
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
+    ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
     e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws, NULL};
     return NIB_OK;
 }

@@ -9,8 +9,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* A read round the page cache begins and ends at multiples of FILE_ALIGN: what may stick out at both ends. */
 #define EDGES (2 * (uint64_t)FILE_ALIGN)
+
+#define NEARLY_ALL 0.9
+
+enum { MOST_ROWS = 1024 }; /* packed at once: their pointers are on the stack */
 
 typedef struct source {
     file *f;
@@ -20,6 +27,7 @@ typedef struct source {
 } source;
 
 struct loader {
+    const container *c;
     int n_file;
     source *files;
 };
@@ -38,6 +46,7 @@ nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err
         mem_free(ld);
         return nib_fail_nomem(err, (size_t)n * sizeof *ld->files, "the list of weight files");
     }
+    ld->c = c;
     ld->n_file = n;
     for (int i = 0; i < n; i++) {
         source *s = &ld->files[i];
@@ -69,6 +78,35 @@ void loader_close(loader *ld) {
     mem_free(ld);
 }
 
+bool loader_is_direct(const loader *ld) {
+    for (int i = 0; i < ld->n_file; i++)
+        if (!file_is_direct(ld->files[i].f))
+            return false;
+    return true;
+}
+
+bool loader_is_cached(const model *m) {
+    const container *c = model_container(m);
+    for (int i = 0; i < container_n_file(c); i++)
+        if (file_cached(container_file(c, i)) < NEARLY_ALL)
+            return false;
+    return true;
+}
+
+bool loader_identity(const loader *ld, uint64_t out[2]) {
+    XXH128_hash_t so_far = {0, 0};
+    for (int i = 0; i < ld->n_file; i++) {
+        const struct stat *at = &ld->files[i].at_open;
+        const int64_t mark[] = {at->st_size, at->st_mtim.tv_sec, at->st_mtim.tv_nsec, (int64_t)so_far.high64};
+        if (!ld->files[i].have_stat)
+            return false;
+        so_far = XXH3_128bits_withSeed(mark, sizeof mark, so_far.low64);
+    }
+    out[0] = so_far.high64;
+    out[1] = so_far.low64;
+    return true;
+}
+
 nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
     for (int i = 0; i < ld->n_file; i++) {
         const source *s = &ld->files[i];
@@ -92,12 +130,25 @@ static uint64_t row_bytes(const weight *w) {
     return bytes;
 }
 
+nib_status loader_check_vector(const weight *w, nib_error *err) {
+    const type_info *type = type_get(w->type);
+    if (!type->dequantize || type->block_elems != 1)
+        return nib_fail(err, NIB_E_MODEL, "weight %s: a vector cannot be of type %s", w->name, type->name);
+    return NIB_OK;
+}
+
+static void add_to_vector(const weight *w, float *out) {
+    if (w->add != 0)
+        for (int64_t i = 0; i < w->k; i++)
+            out[i] += w->add;
+}
+
 typedef struct buffer_plan {
     uint64_t raw, turned, scratch;
 } buffer_plan;
 
 static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
-    buffer_plan p = {raw_target, 0, 0};
+    buffer_plan p = {0, 0, 0};
     for (int i = 0; i < model_n_block(m); i++) {
         const block *blk = model_block(m, i);
         for (int j = 0; j < blk->n_weight; j++) {
@@ -114,27 +165,29 @@ static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
         }
     }
     p.raw = (uint64_t)num_round_up((int64_t)p.raw, FILE_ALIGN) + EDGES;
+    p.raw = NUM_MAX(p.raw, raw_target / FILE_ALIGN * FILE_ALIGN);
     p.turned = round64(p.turned);
     p.scratch = round64(p.scratch);
     return p;
 }
 
-uint64_t load_buffer_bytes(const model *m, uint64_t raw_target) {
+uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth) {
     buffer_plan p = plan_buffer(m, raw_target);
-    return p.raw + p.turned + p.scratch;
+    return p.raw * (uint64_t)depth + p.turned + p.scratch;
 }
 
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, nib_error *err) {
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, nib_error *err) {
     buffer_plan p = plan_buffer(m, raw_target);
     memset(b, 0, sizeof *b);
-    uint64_t bytes = p.raw + p.turned + p.scratch;
+    uint64_t bytes = load_buffer_bytes(m, raw_target, depth);
     b->map = mem_map(bytes);
     if (!b->map)
         return nib_fail_nomem(err, bytes, "staging");
     b->bytes = bytes;
     b->raw = b->map;
     b->raw_bytes = p.raw;
-    b->turned = b->raw + p.raw;
+    b->depth = depth;
+    b->turned = b->raw + p.raw * (uint64_t)depth;
     b->scratch = b->turned + p.turned;
     return NIB_OK;
 }
@@ -166,65 +219,87 @@ static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b) {
     uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(row_bytes(w), 1);
     int64_t n = (int64_t)NUM_MIN(rows, (uint64_t)NUM_MAX(w->n, PACK_PANEL)) / PACK_PANEL * PACK_PANEL;
-    return NUM_MAX(n, PACK_PANEL);
+    return NUM_MIN(NUM_MAX(n, PACK_PANEL), MOST_ROWS);
 }
 
-void loader_will_need(const loader *ld, const weight *w, int64_t first, int64_t n_row) {
+bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
+                   load_extent *out) {
+    uint64_t each = row_bytes(w), lo = UINT64_MAX, hi = 0;
     int64_t row, left;
-    const weight_piece *p = piece_of(w, first, &row, &left);
-    if (!p || w->transposed)
-        return;
-    uint64_t each = row_bytes(w);
-    file_will_need(ld->files[p->tensor->file].f, p->tensor->offset + (uint64_t)row * each,
-                   (uint64_t)NUM_MIN(left, n_row) * each);
+    int which = -1;
+    if (w->transposed)
+        return false;
+    for (int64_t i = 0; i < n_row; i += left) {
+        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        if (!p || (which >= 0 && which != p->tensor->file))
+            return false;
+        left = NUM_MIN(left, n_row - i);
+        which = p->tensor->file;
+        uint64_t begin = p->tensor->offset + (uint64_t)row * each;
+        lo = NUM_MIN(lo, begin);
+        hi = NUM_MAX(hi, begin + (uint64_t)left * each);
+    }
+    if (which < 0)
+        return false;
+    lo -= lo % FILE_ALIGN;
+    if (hi - lo > most || (uint64_t)num_round_up((int64_t)(hi - lo), FILE_ALIGN) > most)
+        return false;
+    *out = (load_extent){ld->files[which].f, lo, (uint64_t)num_round_up((int64_t)(hi - lo), FILE_ALIGN),
+                         hi - lo};
+    return true;
 }
 
-/* n_row <= what the buffer holds; rows[i] points to row first + i afterwards. Rows in file order come with
- * one read for each run; rows that are shuffled within a small stretch (interleaved heads) with one read of
- * the stretch. */
-static nib_status read_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row, load_buffer *b,
-                            const void **rows, nib_error *err) {
-    uint64_t each = row_bytes(w), lo = UINT64_MAX, hi = 0, at = 0;
-    int which = -1;
-    bool one_file = true;
-    int64_t row, left, n_run = 0;
-    for (int64_t i = 0; i < n_row; i += left, n_run++) {
+/* Packs rows[0..n) as rows at, at + 1, ... of the target. */
+static void pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
+                      const load_buffer *b) {
+    for (int64_t i = 0; i < n; i += PACK_PANEL)
+        pack_panel(&w->format, w->type, to->dst_n, w->k, to->dst_first + at + i,
+                   (int)NUM_MIN(PACK_PANEL, n - i), rows + i, to->dst, b->scratch);
+}
+
+void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
+                 const load_extent *from, const uint8_t *raw, const load_buffer *b) {
+    const void *rows[MOST_ROWS];
+    const uint64_t each = row_bytes(w);
+    int64_t row, left;
+    float *out = to->dst;
+    for (int64_t i = 0; i < n_row; i += left) {
+        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        left = NUM_MIN(left, n_row - i);
+        const uint8_t *at = raw + (p->tensor->offset + (uint64_t)row * each - from->offset);
+        if (w->vector)
+            type_get(w->type)->dequantize(at, out + i, left);
+        for (int64_t j = 0; j < left && !w->vector; j++)
+            rows[i + j] = at + (uint64_t)j * each;
+    }
+    if (w->vector)
+        add_to_vector(w, out);
+    else
+        pack_rows(w, rows, 0, n_row, to, b);
+}
+
+/* Rows that lie in several files, or too far from each other for one read. */
+static nib_status read_scattered(const loader *ld, const weight *w, int64_t first, int64_t n_row,
+                                 load_buffer *b, const void **rows, nib_error *err) {
+    uint64_t each = row_bytes(w), at = 0;
+    int64_t row, left;
+    for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = piece_of(w, first + i, &row, &left);
         if (!p)
             return no_row(w, first + i, err);
         left = NUM_MIN(left, n_row - i);
-        uint64_t begin = p->tensor->offset + (uint64_t)row * each;
-        lo = NUM_MIN(lo, begin);
-        hi = NUM_MAX(hi, begin + (uint64_t)left * each);
-        one_file = one_file && (which < 0 || which == p->tensor->file);
-        which = p->tensor->file;
-    }
-    bool direct = one_file && file_is_direct(ld->files[which].f);
-    if (direct) {
-        lo -= lo % FILE_ALIGN;
-        hi = NUM_MIN((uint64_t)num_round_up((int64_t)hi, FILE_ALIGN), file_size(ld->files[which].f));
-    }
-    bool stretch = one_file && (n_run > 1 || direct) && hi - lo <= b->raw_bytes;
-    if (stretch)
-        NIB_TRY(file_read_at(ld->files[which].f, b->raw, lo, hi - lo, err));
-    for (int64_t i = 0; i < n_row; i += left) {
-        const weight_piece *p = piece_of(w, first + i, &row, &left);
-        left = NUM_MIN(left, n_row - i);
-        uint64_t begin = p->tensor->offset + (uint64_t)row * each;
-        const uint8_t *from = b->raw + (stretch ? begin - lo : at);
-        if (!stretch) {
-            NIB_TRY(
-                file_read_at(ld->files[p->tensor->file].f, b->raw + at, begin, (uint64_t)left * each, err));
-            at += (uint64_t)left * each;
-        }
+        NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at,
+                             p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
         for (int64_t j = 0; j < left; j++)
-            rows[i + j] = from + (uint64_t)j * each;
+            rows[i + j] = b->raw + at + (uint64_t)j * each;
+        at += (uint64_t)left * each;
     }
     return NIB_OK;
 }
 
 /* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k
- * short segments, left in the buffer as [k, n_row]. */
+ * short segments, left in the buffer as [k, n_row]; through the page cache, where what lies between them
+ * waits for the next columns. */
 static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                load_buffer *b, nib_error *err) {
     uint64_t elem = row_bytes(w) / (uint64_t)w->k;
@@ -236,9 +311,9 @@ static nib_status read_columns(const loader *ld, const weight *w, int64_t first,
         left = NUM_MIN(left, n_row - i);
         int64_t n_col = p->tensor->shape[1];
         for (int64_t r = 0; r < w->k; r++)
-            NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + (uint64_t)(r * n_row + i) * elem,
-                                 p->tensor->offset + (uint64_t)(r * n_col + col) * elem,
-                                 (uint64_t)left * elem, err));
+            NIB_TRY(file_read_at(
+                container_file(ld->c, p->tensor->file), b->raw + (uint64_t)(r * n_row + i) * elem,
+                p->tensor->offset + (uint64_t)(r * n_col + col) * elem, (uint64_t)left * elem, err));
     }
     return NIB_OK;
 }
@@ -254,43 +329,54 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
     }
 }
 
+/* n_row <= what the buffer holds at once. */
+static nib_status load_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row,
+                            const load_target *to, load_buffer *b, nib_error *err) {
+    const void *rows[MOST_ROWS];
+    load_extent all;
+    if (loader_extent(ld, w, first, n_row, b->raw_bytes, &all)) {
+        NIB_TRY(file_read_at(all.f, b->raw, all.offset, all.least, err));
+        loader_pack(w, first, n_row, to, &all, b->raw, b);
+        return NIB_OK;
+    }
+    if (!w->transposed) {
+        NIB_TRY(read_scattered(ld, w, first, n_row, b, rows, err));
+        pack_rows(w, rows, 0, n_row, to, b);
+        return NIB_OK;
+    }
+    NIB_TRY(read_columns(ld, w, first, n_row, b, err));
+    for (int64_t i = 0; i < n_row; i += PACK_PANEL) {
+        int64_t panel = NUM_MIN(PACK_PANEL, n_row - i);
+        turn_panel(w, b, i, panel, n_row, rows);
+        pack_rows(w, rows, i, panel, to, b);
+    }
+    return NIB_OK;
+}
+
 nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                          const load_target *to, load_buffer *b, nib_error *err) {
-    enum { MOST = 1024 };
-    const void *rows[MOST];
-    int64_t at_once = NUM_MIN(loader_rows_at_once(w, b), MOST);
+    int64_t at_once = loader_rows_at_once(w, b);
     for (int64_t done = 0; done < n_row; done += at_once) {
-        int64_t n = NUM_MIN(at_once, n_row - done);
-        NIB_TRY(w->transposed ? read_columns(ld, w, first + done, n, b, err)
-                              : read_rows(ld, w, first + done, n, b, rows, err));
-        for (int64_t i = 0; i < n; i += PACK_PANEL) {
-            int64_t panel = NUM_MIN(PACK_PANEL, n - i);
-            if (w->transposed)
-                turn_panel(w, b, i, panel, n, rows + i);
-            pack_panel(&w->format, w->type, to->dst_n, w->k, to->dst_first + done + i, (int)panel, rows + i,
-                       to->dst, b->scratch);
-        }
+        load_target part = {to->dst, to->dst_n, to->dst_first + done};
+        NIB_TRY(load_rows(ld, w, first + done, NUM_MIN(at_once, n_row - done), &part, b, err));
     }
     return NIB_OK;
 }
 
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err) {
     const type_info *type = type_get(w->type);
+    uint64_t each = (uint64_t)type->block_bytes;
     int64_t row, left;
-    if (!type->dequantize || type->block_elems != 1)
-        return nib_fail(err, NIB_E_MODEL, "weight %s: a vector cannot be of type %s", w->name, type->name);
+    NIB_TRY(loader_check_vector(w, err));
     for (int64_t i = 0; i < w->k; i += left) {
         const weight_piece *p = piece_of(w, i, &row, &left);
         if (!p)
             return no_row(w, i, err);
         left = NUM_MIN(left, w->k - i);
-        uint64_t each = (uint64_t)type->block_bytes;
         NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw, p->tensor->offset + (uint64_t)row * each,
                              (uint64_t)left * each, err));
         type->dequantize(b->raw, out + i, left);
     }
-    if (w->add != 0)
-        for (int64_t i = 0; i < w->k; i++)
-            out[i] += w->add;
+    add_to_vector(w, out);
     return NIB_OK;
 }

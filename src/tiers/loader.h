@@ -12,30 +12,37 @@ typedef struct loader loader;
 
 /* direct: open the files again, round the page cache; otherwise the container's own files are used. */
 nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err);
-void loader_close(loader *ld); /* NULL is fine */
+void loader_close(loader *ld);           /* NULL is fine */
+bool loader_is_direct(const loader *ld); /* every file is read round the page cache */
+bool loader_is_cached(const model *m);   /* the page cache has (nearly) all of the model's files */
 
 /* NIB_E_IO when a file's size or time of change is no longer what it was at open: what is in memory and what
  * would be read now may be parts of two different models. */
 nib_status loader_check_unchanged(const loader *ld, nib_error *err);
 
+/* 128 bits over the sizes and times of change that loader_check_unchanged compares; false when the system
+ * does not tell them. */
+bool loader_identity(const loader *ld, uint64_t out[2]);
+
 typedef struct load_buffer {
-    uint8_t *raw; /* rows as in the file */
-    uint64_t raw_bytes;
+    uint8_t *raw;       /* [depth] of raw_bytes each, page-aligned: rows as in the file */
+    uint64_t raw_bytes; /* a multiple of FILE_ALIGN */
+    int depth;
     uint8_t *turned; /* one panel of a transposed matrix, turned */
     void *scratch;   /* pack_panel's */
     uint64_t bytes;  /* of everything, for the ledger */
     void *map;
 } load_buffer;
 
-/* Bytes that a buffer for these models' weights needs; raw_target is enlarged to hold one panel of any
- * weight. */
-uint64_t load_buffer_bytes(const model *m, uint64_t raw_target);
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, nib_error *err);
+/* Bytes that a buffer for these models' weights needs; raw_target, what each of `depth` reads may hold, is
+ * enlarged to hold one panel of any weight. */
+uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth);
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
 
 /* Rows [first, first + n_row) of matrix w, packed as rows [0, n_row) of a matrix of n_row rows whose storage
  * starts at dst... and, for a whole matrix built piece by piece, dst_n rows with these at dst_first (a
- * multiple of 16). Adds what it read to *n_read when not NULL. */
+ * multiple of 16). */
 typedef struct load_target {
     void *dst;
     int64_t dst_n, dst_first;
@@ -45,9 +52,23 @@ nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64
 
 /* A vector as k floats, its `add` applied. */
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);
+nib_status loader_check_vector(const weight *w, nib_error *err); /* NIB_E_MODEL: cannot be made floats */
 
-/* Rows of w that fit the buffer at once, a multiple of 16, at least 16. */
+/* Rows of w that fit one read of the buffer at once, a multiple of 16, at least 16. */
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
-void loader_will_need(const loader *ld, const weight *w, int64_t first, int64_t n_row);
+
+/* The same in two steps, for reads that are in flight while others are packed. The one read that brings rows
+ * [first, first + n_row) of a matrix, or all elements of a vector; false when it takes more than one, or more
+ * than `most` bytes. Aligned for direct files. */
+typedef struct load_extent {
+    file *f;
+    uint64_t offset, n_byte;
+    uint64_t least; /* of n_byte: the last page may end with the file */
+} load_extent;
+bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
+                   load_extent *out);
+/* Packs what such a read brought to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
+void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
+                 const load_extent *from, const uint8_t *raw, const load_buffer *b);
 
 #endif

@@ -23,6 +23,8 @@ typedef struct pager_options {
     bool stream;              /* blocks that do not fit may be streamed; false: they must fit */
     uint64_t keep_free;       /* RAM bytes under the cap that others (KV, activations) will still charge */
     pool *threads;            /* packs while loading */
+    const char *packed;       /* folder of packed files; NULL: they are neither used nor written */
+    bool write_packed;        /* one that is not there is written, within the disk tier's cap */
     nib_progress_fn progress; /* may be NULL */
     const logger *log;
     void *user;

@@ -1,187 +1,300 @@
-/* pager_load.c - the resident weights, read and packed by all threads of the pool.
+/* pager_load.c - the jobs of loading, and the resident weights, by all threads of the pool.
  *
- * The work is cut into jobs of some hundred KiB of one weight, in the order of the blocks; each thread takes
- * the next job, reads it into its own staging buffer and packs it into its place. Reading and packing overlap
- * because different threads are at different stages; the system is told ahead what will be read, so that a
- * cold file streams at the disk's rate. */
+ * The work is cut into jobs of one read, in the order of the image; each thread takes the next job when it
+ * has a place for it in its pipe, and packs what has arrived. So as many reads are in flight as the disk
+ * needs and the threads pack meanwhile. The jobs are the same whether the bytes come from the model's files
+ * (to be packed) or from the packed file (to their place as they are). */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
+#include <string.h>
+
 enum {
-    RAW = 256 << 10, /* of each thread: stays in its second-level cache between reading and packing */
-    AHEAD_JOBS = 64, /* how many jobs ahead the system is told to read: 16 MiB */
-    TELL_EVERY = 16
+    RAW_CACHED = 256 << 10, /* stays in a second-level cache between the copy and packing */
+    RAW_MOST = 1 << 20,     /* larger reads gain nothing (docs/optimisation-log.md) */
+    RAW_LEAST = 64 << 10,
+    DEPTH = 2,             /* a thread packs one while the other is read */
+    STAGING_MOST = 8 << 20 /* of all threads */
 };
 
-typedef struct job {
-    const weight *w;
-    int64_t first, n_row; /* rows of w */
-    load_target to;
-} job;
+load_shape pager_load_shape(int n_thread, bool direct, uint64_t most) {
+    if (!direct)
+        return (load_shape){RAW_CACHED, 0};
+    uint64_t each = NUM_MIN(most, (uint64_t)STAGING_MOST) / ((uint64_t)n_thread * DEPTH);
+    return (load_shape){NUM_MAX(NUM_MIN(each, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST), DEPTH};
+}
+
+uint64_t pager_job_bytes(const load_job *j) {
+    uint64_t each = 0;
+    if (!j->w)
+        return j->bytes.n_byte;
+    type_row_bytes(j->w->type, j->w->vector ? 1 : j->w->k, &each);
+    return each * (uint64_t)j->n_row;
+}
+
+/* Unit `unit`, the i-th of n_byte that begin at `image`, to its place behind dst. */
+static load_job unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t i, uint64_t unit,
+                         uint8_t *dst) {
+    uint64_t begin, at = i * PAGER_UNIT, n = NUM_MIN(n_byte - at, (uint64_t)PAGER_UNIT);
+    file *f = packed_image(p->packed, &begin);
+    return (load_job){.to = {.dst = dst + at}, .bytes = {f, begin + image + at, n, n}, .unit = unit};
+}
+
+bool pager_part_next(part_list *l, load_job *out) {
+    const pager *p = l->p;
+    const weight_part *part = l->part;
+    if (p->packed) {
+        if (l->unit >= pager_n_unit(part->bytes))
+            return false;
+        *out = unit_job(p, part->image, part->bytes, l->unit, part->unit + l->unit, l->dst);
+        l->unit++;
+        return true;
+    }
+    const block *blk = model_block(p->m, part->block);
+    const place *places = &p->places[p->first_weight[part->block]];
+    while (part->w < 0 && l->i < blk->n_weight && (!places[l->i].grouped || l->row == blk->weights[l->i].n)) {
+        l->i++;
+        l->row = 0;
+    }
+    int which = part->w < 0 ? l->i : part->w;
+    if (which == blk->n_weight || (part->w >= 0 && l->row == part->n_row))
+        return false;
+    const weight *w = &blk->weights[which];
+    int64_t n = part->w < 0 ? w->n : part->n_row;
+    int64_t n_row = NUM_MIN(n - l->row, loader_rows_at_once(w, l->shape));
+    *out = (load_job){.w = w, .first = part->first_row + l->row, .n_row = n_row};
+    out->to = (load_target){l->dst + (part->w < 0 ? places[which].offset : 0), n, l->row};
+    l->row += n_row;
+    return true;
+}
+
+/* ---- by all threads ---- */
 
 typedef struct load {
+    load_list list;
     pager *p;
-    const pager_options *options;
-    job *jobs;
-    size_t n_job, cap_job;
-    load_buffer *buffers;
-    _Atomic size_t next;
-    _Atomic uint64_t done;
-    uint64_t total;
-    _Atomic bool stop;
-    pthread_mutex_t lock;
+    load_crew *crew;
+    const load_wish *wish;
+    pthread_t caller;     /* progress is told by this thread only */
+    pthread_mutex_t lock; /* everything below */
+    int block, weight;    /* the next vector */
+    uint64_t vector_unit; /* or, from the packed file, the next unit of them */
+    int part;             /* the next part */
+    part_list in_part;
+    uint64_t done;
+    bool stop, damaged;
     nib_status status;
     nib_error error;
 } load;
 
-uint64_t pager_load_staging(const model *m, int n_thread) {
-    return load_buffer_bytes(m, RAW) * (uint64_t)n_thread;
-}
-
-static uint64_t file_bytes(const weight *w, int64_t n_row) {
-    uint64_t each = 0;
-    type_row_bytes(w->type, w->vector ? 1 : w->k, &each);
-    return each * (uint64_t)(w->vector ? w->k : n_row);
-}
-
-static bool add_jobs(load *l, const weight *w, int64_t first, int64_t n_row, uint8_t *dst) {
-    int64_t at_once = w->vector ? n_row : loader_rows_at_once(w, &l->buffers[0]);
-    for (int64_t i = 0; i < n_row; i += at_once) {
-        if (mem_grow((void **)&l->jobs, &l->cap_job, l->n_job + 1, sizeof *l->jobs) != 0)
-            return false;
-        int64_t n = NUM_MIN(at_once, n_row - i);
-        l->jobs[l->n_job++] = (job){w, first + i, n, {dst, n_row, i}};
-        l->total += file_bytes(w, n);
-    }
-    return true;
-}
-
-/* Group parts' weights have no place of their own; parts of rows come after. */
-static bool plan_jobs(load *l) {
+static bool next_vector(load *l, load_job *out) {
     pager *p = l->p;
-    for (int b = 0; b < p->n_block; b++) {
-        const block *blk = model_block(p->m, b);
-        for (int i = 0; i < blk->n_weight; i++) {
-            const weight *w = &blk->weights[i];
-            const place *at = &p->places[p->first_weight[b] + i];
-            uint8_t *dst = at->resident;
-            if (w->shared_block >= 0 || at->n_part > 0)
+    uint8_t *base = l->wish->vectors;
+    if (!base)
+        return false;
+    if (p->packed) {
+        if (l->vector_unit >= pager_n_unit(p->vector_bytes))
+            return false;
+        *out = unit_job(p, 0, p->vector_bytes, l->vector_unit, l->vector_unit, base);
+        l->vector_unit++;
+        return true;
+    }
+    for (; l->block < p->n_block; l->block++, l->weight = 0) {
+        const block *blk = model_block(p->m, l->block);
+        while (l->weight < blk->n_weight) {
+            const weight *w = &blk->weights[l->weight];
+            uint64_t offset = p->places[p->first_weight[l->block] + l->weight++].offset;
+            if (!w->vector || w->shared_block >= 0)
                 continue;
-            if (!dst && at->grouped && p->parts[p->group[b]].resident)
-                dst = p->parts[p->group[b]].resident + at->offset;
-            if (dst && !add_jobs(l, w, 0, w->vector ? 1 : w->n, dst))
-                return false;
+            *out = (load_job){.w = w, .n_row = w->k, .to = {base + offset, 1, 0}};
+            return true;
         }
     }
-    for (int i = 0; i < p->n_part; i++) {
-        const weight_part *at = &p->parts[i];
-        if (at->w >= 0 && at->resident &&
-            !add_jobs(l, &model_block(p->m, at->block)->weights[at->w], at->first_row, at->n_row,
-                      at->resident))
-            return false;
-    }
-    return true;
+    return false;
 }
 
-static void fail(load *l, nib_status status, const nib_error *error) {
+static bool next_in_parts(load *l, load_job *out) {
+    pager *p = l->p;
+    const load_wish *wish = l->wish;
+    for (; l->part < p->n_part; l->part++) {
+        weight_part *at = &p->parts[l->part];
+        uint8_t *dst = !wish->only ? at->resident : wish->only == at ? wish->dst : NULL;
+        if (!dst)
+            continue;
+        if (l->in_part.part != at)
+            l->in_part = (part_list){.p = p, .part = at, .dst = dst, .shape = &l->crew->pipes[0].buffer};
+        if (pager_part_next(&l->in_part, out))
+            return true;
+    }
+    return false;
+}
+
+static bool next_job(load_list *list, load_job *out) {
+    load *l = list->user;
     pthread_mutex_lock(&l->lock);
-    if (l->status == NIB_OK) {
-        l->status = status;
-        l->error = *error;
-    }
+    bool found = !l->stop && (next_vector(l, out) || next_in_parts(l, out));
     pthread_mutex_unlock(&l->lock);
-    atomic_store(&l->stop, true);
+    return found;
 }
 
-static void tell_ahead(const load *l, size_t i) {
-    if (i % TELL_EVERY != 0)
-        return;
-    size_t begin = i == 0 ? 0 : i + AHEAD_JOBS, end = NUM_MIN(i + AHEAD_JOBS + TELL_EVERY, l->n_job);
-    for (size_t j = begin; j < end; j++)
-        loader_will_need(l->p->loader, l->jobs[j].w, l->jobs[j].first, l->jobs[j].n_row);
+static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
+    load *l = list->user;
+    bool good = j->w || packed_check(l->p->packed, j->unit, j->to.dst, j->bytes.n_byte);
+    pthread_mutex_lock(&l->lock);
+    uint64_t done = l->done += pager_job_bytes(j);
+    l->damaged = l->damaged || !good;
+    pthread_mutex_unlock(&l->lock);
+    if (!good)
+        return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
+    const load_wish *wish = l->wish;
+    if (wish->progress && pthread_equal(pthread_self(), l->caller) &&
+        !wish->progress(wish->user, "load", wish->done_before + done, wish->total))
+        return nib_fail(err, NIB_E_CANCELLED, "loading was cancelled");
+    return NIB_OK;
 }
 
 static void work(void *arg, int thread, int n_thread) {
     load *l = arg;
+    nib_error error = {NIB_OK, ""};
     (void)n_thread;
-    while (!atomic_load(&l->stop)) {
-        size_t i = atomic_fetch_add(&l->next, 1);
-        if (i >= l->n_job)
-            return;
-        const job *j = &l->jobs[i];
-        nib_error error = {NIB_OK, ""};
-        tell_ahead(l, i);
-        nib_status status =
-            j->w->vector
-                ? loader_vector(l->p->loader, j->w, j->to.dst, &l->buffers[thread], &error)
-                : loader_matrix(l->p->loader, j->w, j->first, j->n_row, &j->to, &l->buffers[thread], &error);
-        if (status != NIB_OK) {
-            fail(l, status, &error);
-            return;
-        }
-        uint64_t done = atomic_fetch_add(&l->done, file_bytes(j->w, j->n_row)) + file_bytes(j->w, j->n_row);
-        if (thread == 0 && l->options->progress &&
-            !l->options->progress(l->options->user, "load", done, l->total)) {
-            nib_fail(&error, NIB_E_CANCELLED, "loading was cancelled");
-            fail(l, NIB_E_CANCELLED, &error);
-        }
+    nib_status status = load_pipe_run(&l->crew->pipes[thread], &l->list, &error);
+    if (status == NIB_OK)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (l->status == NIB_OK) {
+        l->status = status;
+        l->error = error;
     }
+    l->stop = true;
+    pthread_mutex_unlock(&l->lock);
 }
 
-static nib_status run(load *l, int n_thread, nib_error *err) {
-    for (int i = 0; i < n_thread; i++)
-        NIB_TRY(load_buffer_init(&l->buffers[i], l->p->m, RAW, err));
-    if (!plan_jobs(l))
-        return nib_fail_nomem(err, (l->n_job + 1) * sizeof *l->jobs, "the list of what to load");
-    pool_run(l->options->threads, work, l);
-    atomic_fetch_add(&l->p->bytes_read, atomic_load(&l->done));
-    if (l->status != NIB_OK && err)
-        *err = l->error;
-    return l->status;
+nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
+    load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
+    l.list = (load_list){next_job, finished, &l};
+    pthread_mutex_init(&l.lock, NULL);
+    pool_run(crew->threads, work, &l);
+    pthread_mutex_destroy(&l.lock);
+    atomic_fetch_add(&p->bytes_read, l.done);
+    *damaged = l.damaged;
+    if (l.status != NIB_OK && err)
+        *err = l.error;
+    return l.status;
 }
 
-nib_status pager_load_resident(pager *p, const pager_options *options, nib_error *err) {
-    int n_thread = pool_size(options->threads);
-    uint64_t staging = pager_load_staging(p->m, n_thread);
-    load l = {.p = p, .options = options, .status = NIB_OK};
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
-    l.buffers = mem_calloc((size_t)n_thread, sizeof *l.buffers);
-    nib_status status = NIB_OK;
-    if (!l.buffers) {
-        status = nib_fail_nomem(err, (size_t)n_thread * sizeof *l.buffers, "staging");
-    } else {
-        pthread_mutex_init(&l.lock, NULL);
-        status = run(&l, n_thread, err);
-        pthread_mutex_destroy(&l.lock);
-        for (int i = 0; i < n_thread; i++)
-            load_buffer_deinit(&l.buffers[i]);
-    }
-    mem_free(l.buffers);
-    mem_free(l.jobs);
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, staging);
+uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape) {
+    return load_pipe_bytes(m, shape.raw, shape.depth) * (uint64_t)n_thread;
+}
+
+nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err) {
+    int n_thread = pool_size(threads);
+    uint64_t bytes = load_crew_bytes(p->m, n_thread, shape);
+    memset(crew, 0, sizeof *crew);
+    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    crew->ledger = p->ledger;
+    crew->threads = threads;
+    crew->charged = bytes;
+    crew->pipes = mem_calloc((size_t)n_thread, sizeof *crew->pipes);
+    nib_status status =
+        crew->pipes ? NIB_OK : nib_fail_nomem(err, (size_t)n_thread * sizeof *crew->pipes, "staging");
+    for (; crew->n < n_thread && status == NIB_OK; crew->n++)
+        status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->m, shape.raw, shape.depth, err);
+    if (status == NIB_OK && crew->pipes[0].queue && !read_queue_is_ring(crew->pipes[0].queue))
+        log_line(p->log, "io_uring is not available: the weights are read by threads");
+    if (status != NIB_OK)
+        load_crew_close(crew);
     return status;
 }
 
-nib_status pager_read_part(pager *p, const weight_part *which, uint8_t *dst, load_buffer *b, nib_error *err) {
-    const block *blk = model_block(p->m, which->block);
-    NIB_TRY(loader_check_unchanged(p->loader, err));
-    if (which->w >= 0) {
-        const weight *w = &blk->weights[which->w];
-        load_target to = {dst, which->n_row, 0};
-        NIB_TRY(loader_matrix(p->loader, w, which->first_row, which->n_row, &to, b, err));
-        atomic_fetch_add(&p->bytes_read, file_bytes(w, which->n_row));
-        return NIB_OK;
-    }
-    for (int i = 0; i < blk->n_weight; i++) {
-        const weight *w = &blk->weights[i];
-        const place *at = &p->places[p->first_weight[which->block] + i];
-        if (!at->grouped)
+void load_crew_close(load_crew *crew) {
+    for (int i = 0; i < crew->n; i++)
+        load_pipe_close(&crew->pipes[i]);
+    mem_free(crew->pipes);
+    if (crew->ledger)
+        ledger_release(crew->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, crew->charged);
+    memset(crew, 0, sizeof *crew);
+}
+
+/* ---- everything resident ---- */
+
+/* What the files hold of it. */
+static uint64_t resident_file_bytes(const pager *p) {
+    uint64_t total = 0;
+    for (int b = 0; b < p->n_block; b++)
+        for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
+            const weight *w = &model_block(p->m, b)->weights[i];
+            const place *at = &p->places[p->first_weight[b] + i];
+            load_job all = {.w = w, .n_row = w->vector ? w->k : w->n};
+            if (w->shared_block < 0 && (at->resident || (at->grouped && p->parts[p->group[b]].resident)))
+                total += pager_job_bytes(&all);
+        }
+    for (int i = 0; i < p->n_part; i++) {
+        const weight_part *at = &p->parts[i];
+        if (at->w < 0 || !at->resident || p->places[p->first_weight[at->block] + at->w].resident)
             continue;
-        load_target to = {dst + at->offset, w->n, 0};
-        NIB_TRY(loader_matrix(p->loader, w, 0, w->n, &to, b, err));
-        atomic_fetch_add(&p->bytes_read, file_bytes(w, w->n));
+        load_job rows = {.w = &model_block(p->m, at->block)->weights[at->w], .n_row = at->n_row};
+        total += pager_job_bytes(&rows);
     }
-    return NIB_OK;
+    return total;
+}
+
+nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shape, nib_error *err) {
+    load_crew crew;
+    bool damaged;
+    nib_error why = {NIB_OK, ""};
+    load_wish wish = {.vectors = p->map, .progress = o->progress, .user = o->user};
+    NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
+    wish.total = p->packed ? p->map_bytes : resident_file_bytes(p);
+    nib_status status = pager_load(p, &crew, &wish, &damaged, &why);
+    if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED) {
+        pager_packed_drop(p, damaged);
+        log_line(o->log, "the packed file is not used: %s", why.message);
+        memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
+        wish.total = resident_file_bytes(p);
+        status = pager_load(p, &crew, &wish, &damaged, &why);
+    }
+    load_crew_close(&crew);
+    if (status != NIB_OK && err)
+        *err = why;
+    return status;
+}
+
+/* ---- one part, by one pipe ---- */
+
+static bool next_of_part(load_list *list, load_job *out) {
+    return pager_part_next(list->user, out);
+}
+
+static nib_status finished_of_part(load_list *list, const load_job *j, nib_error *err) {
+    part_list *l = list->user;
+    atomic_fetch_add(&l->p->bytes_read, pager_job_bytes(j));
+    if (j->w || l->part->checked || packed_check(l->p->packed, j->unit, j->to.dst, j->bytes.n_byte))
+        return NIB_OK;
+    l->damaged = true;
+    return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
+}
+
+static nib_status run_part(part_list *l, load_pipe *pipe, nib_error *err) {
+    l->i = 0;
+    l->row = 0;
+    l->unit = 0;
+    return load_pipe_run(pipe, &l->list, err);
+}
+
+nib_status pager_read_part(pager *p, weight_part *which, uint8_t *dst, load_pipe *pipe, nib_error *err) {
+    NIB_TRY(loader_check_unchanged(p->loader, err));
+    part_list l = {.p = p, .part = which, .dst = dst, .shape = &pipe->buffer};
+    l.list = (load_list){next_of_part, finished_of_part, &l};
+    bool kept = p->packed != NULL;
+    nib_status status = run_part(&l, pipe, err);
+    if (status == NIB_OK && kept)
+        which->checked = true; /* what was right once is not looked at again: the file is never written to */
+    if (status == NIB_OK || !kept)
+        return status;
+    pager_packed_drop(p, l.damaged);
+    atomic_store(&p->packed_lost, true);
+    return run_part(&l, pipe, err);
 }

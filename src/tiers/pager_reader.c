@@ -3,9 +3,12 @@
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <assert.h>
 #include <string.h>
+
+enum { RAW_MOST = 1 << 20, RAW_LEAST = 64 << 10 };
 
 typedef enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY, SLOT_FAILED, SLOT_PINNED } slot_state;
 
@@ -27,13 +30,18 @@ struct reader {
     slot slots[READER_SLOTS];
     uint8_t *map;
     uint64_t map_bytes;
-    load_buffer buffer;
+    load_pipe pipe;
     int next;              /* place in the order of what is read next */
     int n_head, head_seen; /* times the head comes in a pass, and how often it was read in this one */
 };
 
+/* Reads of a part in a few pieces at least, so that packing begins while the rest is read. */
+static uint64_t raw_bytes(uint64_t slot_bytes) {
+    return NUM_MAX(NUM_MIN(slot_bytes / 4, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST);
+}
+
 uint64_t reader_bytes(const model *m, uint64_t slot_bytes) {
-    return READER_SLOTS * slot_bytes + load_buffer_bytes(m, READER_RAW);
+    return READER_SLOTS * slot_bytes + load_pipe_bytes(m, raw_bytes(slot_bytes), READER_DEPTH);
 }
 
 /* The place after i in the cycle: the layers, then the head as often as it was announced. */
@@ -80,7 +88,7 @@ static void *reader_main(void *arg) {
         r->next = place_after(r, r->next);
         pthread_mutex_unlock(&r->lock);
         nib_error error = {NIB_OK, ""};
-        nib_status status = pager_read_part(r->p, &r->p->parts[s->part], s->data, &r->buffer, &error);
+        nib_status status = pager_read_part(r->p, &r->p->parts[s->part], s->data, &r->pipe, &error);
         pthread_mutex_lock(&r->lock);
         s->status = status;
         s->error = error;
@@ -105,10 +113,10 @@ nib_status reader_open(pager *p, reader **out, nib_error *err) {
     pthread_cond_init(&r->changed, NULL);
     nib_status status = r->map ? NIB_OK : nib_fail_nomem(err, r->map_bytes, "the ring of streamed weights");
     if (status == NIB_OK)
-        status = load_buffer_init(&r->buffer, p->m, READER_RAW, err);
+        status = load_pipe_open(&r->pipe, p->loader, p->m, raw_bytes(p->slot_bytes), READER_DEPTH, err);
     if (status == NIB_OK) { /* it is charged: let it be resident from here on */
         memset(r->map, 0, r->map_bytes);
-        memset(r->buffer.map, 0, r->buffer.bytes);
+        memset(r->pipe.buffer.map, 0, r->pipe.buffer.bytes);
     }
     for (int i = 0; i < READER_SLOTS; i++)
         r->slots[i].data = r->map + (uint64_t)i * p->slot_bytes;
@@ -136,7 +144,7 @@ void reader_close(reader *r) {
         pthread_mutex_unlock(&r->lock);
         pthread_join(r->thread, NULL);
     }
-    load_buffer_deinit(&r->buffer);
+    load_pipe_close(&r->pipe);
     if (r->map)
         mem_unmap(r->map, r->map_bytes);
     pthread_mutex_destroy(&r->lock);

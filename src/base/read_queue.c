@@ -1,0 +1,94 @@
+/* read_queue.c - which carrier, what is in flight, and what happens to a read that did not come back whole.
+ */
+#include "base/mem.h"
+#include "base/read_queue_parts.h"
+
+#include <errno.h>
+
+typedef enum read_state { READ_FREE, READ_STARTED, READ_AT_ONCE, READ_FAULT } read_state;
+
+struct read_queue {
+    const read_carrier *carrier;
+    void *self;
+    int depth, n_started;
+    read_state state[READ_QUEUE_MOST];
+    read_request what[READ_QUEUE_MOST];
+};
+
+nib_status read_queue_open(int depth, unsigned flags, void *buffer, size_t n_byte, read_queue **out,
+                           nib_error *err) {
+    if (depth < 1 || depth > READ_QUEUE_MOST)
+        return nib_fail(err, NIB_E_USAGE, "expected 1 to %d reads in flight, found %d", READ_QUEUE_MOST,
+                        depth);
+    read_queue *q = mem_calloc(1, sizeof *q);
+    if (!q)
+        return nib_fail_nomem(err, sizeof *q, "a queue of reads");
+    q->depth = depth;
+    q->carrier = &read_ring;
+    if (!(flags & READ_QUEUE_THREADS))
+        q->self = read_ring_open(depth, buffer, n_byte);
+    nib_status status = NIB_OK;
+    if (!q->self) {
+        q->carrier = &read_threads;
+        status = read_threads_open(depth, &q->self, err);
+    }
+    if (status != NIB_OK) {
+        mem_free(q);
+        return status;
+    }
+    *out = q;
+    return NIB_OK;
+}
+
+void read_queue_close(read_queue *q) {
+    if (!q)
+        return;
+    int64_t got;
+    for (; q->n_started > 0; q->n_started--)
+        q->carrier->finish(q->self, &got);
+    q->carrier->close(q->self);
+    mem_free(q);
+}
+
+bool read_queue_is_ring(const read_queue *q) {
+    return q->carrier == &read_ring;
+}
+
+void read_queue_submit(read_queue *q, int tag, const read_request *what) {
+    q->what[tag] = *what;
+    if (fault_hit(FAULT_READ)) {
+        q->state[tag] = READ_FAULT;
+        return;
+    }
+    bool started = q->carrier->start(q->self, tag, what);
+    q->state[tag] = started ? READ_STARTED : READ_AT_ONCE;
+    q->n_started += started;
+}
+
+/* The file's end, a signal, a file system without direct reads: file_read_at knows what to do. */
+static bool worth_again(const read_request *what, int64_t got) {
+    return (got >= 0 && (uint64_t)got < what->least) || got == -EINTR || got == -EAGAIN || got == -EINVAL ||
+           got == -EOPNOTSUPP || got == -ENOMEM;
+}
+
+nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
+    int64_t got = -EIO;
+    *tag = -1;
+    for (int i = 0; i < q->depth && *tag < 0; i++)
+        if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)
+            *tag = i;
+    if (*tag < 0 && q->n_started == 0)
+        return NIB_OK;
+    if (*tag < 0) {
+        *tag = q->carrier->finish(q->self, &got);
+        q->n_started--;
+    }
+    const read_request *what = &q->what[*tag];
+    bool again = q->state[*tag] == READ_AT_ONCE || (q->state[*tag] == READ_STARTED && worth_again(what, got));
+    q->state[*tag] = READ_FREE;
+    if (again)
+        return file_read_at(what->f, what->out, what->offset, what->least, err);
+    if (got < 0)
+        return nib_fail_errno(err, "cannot read", file_path(what->f), (int)-got);
+    return NIB_OK;
+}

@@ -1,0 +1,36 @@
+/* read_queue.h - several reads of files in flight at once, so that a disk is never idle between two of them.
+ *
+ * By io_uring, with the buffer registered when the system allows it; where io_uring is not to be had (old
+ * kernels, containers that forbid it), by two threads that call file_read_at. One thread uses a queue at a
+ * time. A read that comes back short, or that the ring refuses, is made again by file_read_at, so errors read
+ * the same whatever carried the read. */
+#ifndef NIB_BASE_READ_QUEUE_H
+#define NIB_BASE_READ_QUEUE_H
+
+#include "base/file.h"
+
+typedef struct read_queue read_queue;
+
+enum { READ_QUEUE_MOST = 16, READ_QUEUE_THREADS = 1 /* flag: do without io_uring */ };
+
+/* depth: reads in flight, 1..READ_QUEUE_MOST. buffer[0..n_byte): where most reads will go; NULL: not known.
+ */
+nib_status read_queue_open(int depth, unsigned flags, void *buffer, size_t n_byte, read_queue **out,
+                           nib_error *err);
+void read_queue_close(read_queue *q);         /* waits for what is in flight; NULL is fine */
+bool read_queue_is_ring(const read_queue *q); /* by io_uring */
+
+typedef struct read_request {
+    file *f;
+    void *out;
+    uint64_t offset, n_byte; /* with a direct file all three are multiples of FILE_ALIGN */
+    uint64_t least;          /* of n_byte: fewer is an error, more may be missing at a file's end */
+} read_request;
+
+/* Starts a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. */
+void read_queue_submit(read_queue *q, int tag, const read_request *what);
+
+/* Waits for any read and gives its tag, also when it failed; -1 when none is in flight. */
+nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err);
+
+#endif

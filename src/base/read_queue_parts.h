@@ -1,0 +1,22 @@
+/* read_queue_parts.h - what carries the reads of a queue. For read_queue*.c only. */
+#ifndef NIB_BASE_READ_QUEUE_PARTS_H
+#define NIB_BASE_READ_QUEUE_PARTS_H
+
+#include "base/read_queue.h"
+
+typedef struct read_carrier {
+    void (*close)(void *self); /* nothing is in flight */
+    /* False: not started. */
+    bool (*start)(void *self, int tag, const read_request *what);
+    /* One of those that were started: its tag; *got: bytes, or an errno as a negative number. */
+    int (*finish)(void *self, int64_t *got);
+} read_carrier;
+
+/* NULL: not possible here (no error to tell: the other one is tried). */
+void *read_ring_open(int depth, void *buffer, size_t n_byte);
+extern const read_carrier read_ring;
+
+nib_status read_threads_open(int depth, void **out, nib_error *err);
+extern const read_carrier read_threads;
+
+#endif

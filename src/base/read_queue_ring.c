@@ -1,0 +1,82 @@
+/* read_queue_ring.c - reads by io_uring. */
+#include "base/mem.h"
+#include "base/read_queue_parts.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdint.h>
+
+typedef struct ring {
+    struct io_uring io;
+    char *registered; /* the pages are pinned once instead of at every read; NULL: not */
+    size_t n_registered;
+} ring;
+
+void *read_ring_open(int depth, void *buffer, size_t n_byte) {
+    ring *r = fault_hit(FAULT_RING) ? NULL : mem_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    if (io_uring_queue_init((unsigned)depth, &r->io, 0) < 0) {
+        mem_free(r);
+        return NULL;
+    }
+    struct iovec all = {buffer, n_byte};
+    if (buffer && io_uring_register_buffers(&r->io, &all, 1) == 0) {
+        r->registered = buffer;
+        r->n_registered = n_byte;
+    }
+    return r;
+}
+
+static void ring_close(void *self) {
+    ring *r = self;
+    io_uring_queue_exit(&r->io);
+    mem_free(r);
+}
+
+static bool inside(const ring *r, const char *out, uint64_t n_byte) {
+    return r->registered && out >= r->registered && out < r->registered + r->n_registered &&
+           n_byte <= (uint64_t)(r->registered + r->n_registered - out);
+}
+
+static bool ring_start(void *self, int tag, const read_request *what) {
+    ring *r = self;
+    if (what->n_byte > UINT32_MAX / 2)
+        return false;
+    struct io_uring_sqe *e = io_uring_get_sqe(&r->io);
+    if (!e)
+        return false;
+    int fd = file_handle(what->f);
+    unsigned n = (unsigned)what->n_byte;
+    if (inside(r, what->out, what->n_byte))
+        io_uring_prep_read_fixed(e, fd, what->out, n, what->offset, 0);
+    else
+        io_uring_prep_read(e, fd, what->out, n, what->offset);
+    io_uring_sqe_set_data64(e, (uint64_t)tag);
+    int sent;
+    do
+        sent = io_uring_submit(&r->io);
+    while (sent == -EINTR);
+    if (sent >= 1)
+        return true;
+    /* The entry stays in the ring and would be sent with the next one: make it harmless. */
+    io_uring_prep_nop(e);
+    io_uring_sqe_set_data64(e, UINT64_MAX);
+    return false;
+}
+
+static int ring_finish(void *self, int64_t *got) {
+    ring *r = self;
+    for (;;) {
+        struct io_uring_cqe *e = NULL;
+        if (io_uring_wait_cqe(&r->io, &e) < 0 || !e)
+            continue; /* a signal */
+        uint64_t tag = io_uring_cqe_get_data64(e);
+        *got = e->res;
+        io_uring_cqe_seen(&r->io, e);
+        if (tag != UINT64_MAX)
+            return (int)tag;
+    }
+}
+
+const read_carrier read_ring = {ring_close, ring_start, ring_finish};

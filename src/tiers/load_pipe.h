@@ -1,0 +1,47 @@
+/* load_pipe.h - one thread's part of loading: several reads in flight, and packing of what has arrived.
+ *
+ * A pipe belongs to one thread; several pipes share the work by taking jobs from one list. Reads are as large
+ * as its buffer's raw_bytes. Weights that no single read brings (transposed, scattered over files) are read
+ * and packed in turn. */
+#ifndef NIB_TIERS_LOAD_PIPE_H
+#define NIB_TIERS_LOAD_PIPE_H
+
+#include "base/read_queue.h"
+#include "tiers/loader.h"
+
+/* Either rows [first, first + n_row) of w to be packed, or (w NULL) bytes of a file as they are. */
+typedef struct load_job {
+    const weight *w;
+    int64_t first, n_row;
+    load_target to;
+    load_extent bytes; /* w NULL: to.dst, page-aligned, takes bytes.n_byte; see check */
+    uint64_t unit;     /* w NULL: the list's own number for them */
+} load_job;
+
+/* Where jobs come from. Called by several threads at a time. */
+typedef struct load_list {
+    bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
+    /* The job is finished and in its place; an error ends this pipe. */
+    nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
+    void *user;
+} load_list;
+
+typedef struct load_pipe {
+    const loader *ld;
+    load_buffer buffer;
+    read_queue *queue; /* NULL: reads and packing take turns, through the page cache */
+    load_job jobs[READ_QUEUE_MOST];
+    load_extent extents[READ_QUEUE_MOST];
+} load_pipe;
+
+/* What an open pipe keeps in memory, to be charged before. */
+uint64_t load_pipe_bytes(const model *m, uint64_t raw_target, int depth);
+/* depth 0: no queue. */
+nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64_t raw_target, int depth,
+                          nib_error *err);
+void load_pipe_close(load_pipe *p); /* zeroed is fine */
+
+/* Takes and finishes jobs until the list has none. After an error nothing is in flight. */
+nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err);
+
+#endif

@@ -1,0 +1,52 @@
+/* packed.h - a file that keeps a model's weights in the order in which they are resident, so that they are
+ * packed once and later only read.
+ *
+ *     [head: 4 KiB][image: a multiple of 4 KiB][checksums: 8 bytes for each unit of the image, and one of
+ * all]
+ *
+ * Nothing in such a file is believed: the head and the size must be exactly what this program would write for
+ * this model now, the table of checksums has one of its own, and each unit is checked when it is read. A file
+ * appears under its name only when it is whole. */
+#ifndef NIB_TIERS_PACKED_H
+#define NIB_TIERS_PACKED_H
+
+#include "base/file.h"
+#include "base/log.h"
+
+/* What identifies the file, and its size. */
+typedef struct packed_what {
+    uint64_t key[2];    /* contents of the model, and how each weight is packed: the file's name */
+    uint64_t source[2]; /* sizes and times of change of the model's files */
+    uint64_t image_bytes, n_unit;
+} packed_what;
+
+typedef struct packed packed;
+
+uint64_t packed_file_bytes(const packed_what *what);
+/* FOLDER/<key>.nibpack; caller frees. NULL: no memory. */
+char *packed_path(const char *folder, const packed_what *what);
+
+/* NIB_E_NOTFOUND: not there. NIB_E_MODEL: it is not what it should be, and why. direct: reads go round the
+ * page cache unless it already has the file. */
+nib_status packed_open(const char *path, const packed_what *what, bool direct, packed **out, nib_error *err);
+void packed_close(packed *k); /* NULL is fine */
+file *packed_image(const packed *k, uint64_t *begin);
+const char *packed_name(const packed *k);
+uint64_t packed_heap_bytes(const packed *k);
+/* Whether data, the n_byte of unit i, is what was written. Any thread. */
+bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_byte);
+
+/* Writing: every unit once, in order. */
+typedef struct packed_writer packed_writer;
+nib_status packed_writer_open(const char *path, const packed_what *what, packed_writer **out, nib_error *err);
+nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte, nib_error *err);
+nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in any case */
+void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
+
+/* Removes what an interrupted writer left behind and, least recently used first, packed files until those
+ * that stay and n_byte more are within `most` bytes and leave the file system a tenth of its size. False:
+ * there is no such room. Makes the folder. */
+bool packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
+                      const logger *log);
+
+#endif

@@ -1,0 +1,309 @@
+/* pager_packed.c - the packed file of a model: its key, finding it, writing it.
+ *
+ * The key is made of everything the packed bytes depend on: the model's contents, which rows of which tensors
+ * make up each weight, each weight's format and place, and what the packer of this program makes of a small
+ * matrix of every kind - so a packer that changes cannot meet what an older one wrote, and nobody has to
+ * remember a version. The times of change of the model's files stand in the head: the key looks at samples of
+ * the contents only. */
+#include "tiers/pager_parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static void add(XXH3_state_t *h, const void *data, size_t n) {
+    XXH3_128bits_update(h, data, n);
+}
+
+/* ---- the key ---- */
+
+/* A small matrix of this weight's kind, packed: 16 rows of as many chunks as show every rule of the layout.
+ */
+static bool add_packer(XXH3_state_t *h, const weight *w) {
+    enum { SHORT = 1024 };
+    const int64_t k = w->k <= SHORT ? w->k : SHORT + w->k % 256;
+    uint64_t raw_each, bytes;
+    if (!type_row_bytes(w->type, k, &raw_each) || !pack_bytes(&w->format, PACK_PANEL, k, &bytes))
+        return false;
+    size_t raw = (size_t)raw_each * PACK_PANEL;
+    uint8_t *memory = mem_calloc(1, raw), *out = mem_alloc_aligned(64, (size_t)bytes);
+    void *scratch = mem_alloc_aligned(64, pack_scratch_bytes(&w->format, k));
+    bool ok = memory && out && scratch;
+    const void *rows[PACK_PANEL];
+    for (size_t i = 0; ok && i < raw; i++)
+        memory[i] = (uint8_t)((i * 2654435761u) >> 13);
+    for (size_t i = 0; ok && i < PACK_PANEL; i++)
+        rows[i] = memory + i * raw_each;
+    if (ok) {
+        memset(out, 0, (size_t)bytes);
+        pack_panel(&w->format, w->type, PACK_PANEL, k, 0, PACK_PANEL, rows, out, scratch);
+        add(h, out, (size_t)bytes);
+    }
+    mem_free(memory);
+    mem_free(out);
+    mem_free(scratch);
+    return ok;
+}
+
+static void add_weight(XXH3_state_t *h, const weight *w) {
+    const int64_t numbers[] = {w->n, w->k, w->type, w->vector, w->transposed, w->n_piece};
+    add(h, numbers, sizeof numbers);
+    add(h, &w->format, sizeof w->format);
+    add(h, &w->add, sizeof w->add);
+    for (int i = 0; i < w->n_piece; i++) {
+        const weight_piece *piece = &w->pieces[i];
+        add(h, piece->tensor->name, strlen(piece->tensor->name) + 1);
+        add(h, &piece->first_row, sizeof piece->first_row);
+        add(h, &piece->n_row, sizeof piece->n_row);
+    }
+}
+
+static bool seen_before(const pager *p, int b, int i) {
+    const weight *w = &model_block(p->m, b)->weights[i];
+    for (int c = 0; c <= b; c++)
+        for (int j = 0; j < model_block(p->m, c)->n_weight && (c < b || j < i); j++) {
+            const weight *other = &model_block(p->m, c)->weights[j];
+            if (!other->vector && other->shared_block < 0 && other->type == w->type && other->k == w->k &&
+                !memcmp(&other->format, &w->format, sizeof w->format))
+                return true;
+        }
+    return false;
+}
+
+static bool make_key(pager *p, packed_what *out, nib_error *err) {
+    XXH3_state_t h;
+    uint64_t content[2];
+    if (container_content_hash(model_container(p->m), content, err) != NIB_OK)
+        return false;
+    XXH3_128bits_reset(&h);
+    add(&h, content, sizeof content);
+    for (int b = 0; b < p->n_block; b++) {
+        const block *blk = model_block(p->m, b);
+        for (int i = 0; i < blk->n_weight; i++) {
+            const weight *w = &blk->weights[i];
+            if (w->shared_block >= 0)
+                continue;
+            add_weight(&h, w);
+            if (!w->vector && !seen_before(p, b, i) && !add_packer(&h, w)) {
+                nib_fail_nomem(err, 0, "the packed file's key");
+                return false;
+            }
+        }
+    }
+    for (int i = 0; i < p->n_part; i++) {
+        const weight_part *at = &p->parts[i];
+        const int64_t numbers[] = {at->block,          at->w,
+                                   at->first_row,      at->n_row,
+                                   at->table,          (int64_t)at->bytes,
+                                   (int64_t)at->image, (int64_t)at->unit};
+        add(&h, numbers, sizeof numbers);
+    }
+    const XXH128_hash_t digest = XXH3_128bits_digest(&h);
+    out->key[0] = digest.high64;
+    out->key[1] = digest.low64;
+    out->image_bytes = p->image_bytes;
+    out->n_unit = p->n_unit;
+    return true;
+}
+
+/* What the file is called and has to be; false (said) when that cannot be known. */
+static bool identify(pager *p, const pager_options *o) {
+    nib_error err = {NIB_OK, ""};
+    if (!o->packed)
+        return false;
+    if (p->packed_path)
+        return true;
+    if (!loader_identity(p->loader, p->packed_is.source) || !make_key(p, &p->packed_is, &err)) {
+        log_line(o->log, "no packed file is used: %s", err.message);
+        return false;
+    }
+    p->packed_path = packed_path(o->packed, &p->packed_is);
+    return p->packed_path != NULL;
+}
+
+/* ---- finding ---- */
+
+/* The disk tier has the file, RAM its checksums. */
+static bool charge(pager *p, const packed *k, nib_error *err) {
+    uint64_t bytes = packed_file_bytes(&p->packed_is), tables = packed_heap_bytes(k);
+    if (ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, err) != NIB_OK)
+        return false;
+    if (ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, tables, err) != NIB_OK) {
+        ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes);
+        return false;
+    }
+    p->packed_bytes = bytes;
+    p->packed_tables = tables;
+    return true;
+}
+
+void pager_packed_find(pager *p, const pager_options *o) {
+    nib_error err = {NIB_OK, ""};
+    packed *k = NULL;
+    if (!o->packed || (!o->write_packed && !path_is_dir(o->packed)) || !identify(p, o))
+        return;
+    nib_status status = packed_open(p->packed_path, &p->packed_is, true, &k, &err);
+    if (status == NIB_OK && !charge(p, k, &err)) {
+        packed_close(k);
+        status = err.status;
+    }
+    if (status == NIB_OK)
+        p->packed = k;
+    else if (status != NIB_E_NOTFOUND)
+        log_line(o->log, "the packed file is not used: %s", err.message);
+}
+
+void pager_packed_shut(pager *p) {
+    packed_close(p->packed);
+    p->packed = NULL;
+    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->packed_tables);
+    p->packed_tables = 0;
+}
+
+void pager_packed_drop(pager *p, bool remove) {
+    if (!p->packed)
+        return;
+    if (remove)
+        (void)unlink(packed_name(p->packed));
+    pager_packed_shut(p);
+    ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
+    p->packed_bytes = 0;
+}
+
+void pager_packed_close(pager *p) {
+    pager_packed_shut(p);
+    ledger_release(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, p->packed_bytes);
+    p->packed_bytes = 0;
+    mem_free(p->packed_path);
+    p->packed_path = NULL;
+}
+
+/* ---- writing ---- */
+
+static nib_status put(packed_writer *w, const uint8_t *data, uint64_t n_byte, nib_error *err) {
+    for (uint64_t at = 0; at < n_byte; at += PAGER_UNIT)
+        NIB_TRY(packed_writer_put(w, data + at, NUM_MIN(n_byte - at, (uint64_t)PAGER_UNIT), err));
+    return NIB_OK;
+}
+
+static bool tell(const pager_options *o, uint64_t done, uint64_t total) {
+    return !o->progress || o->progress(o->user, "keep", done, total);
+}
+
+/* Where the packed bytes come from: a part that is resident is there, another one is brought to `buffer`. */
+typedef struct packed_from {
+    load_crew *crew; /* NULL: everything is resident */
+    uint8_t *buffer;
+} packed_from;
+
+static nib_status bring(pager *p, const packed_from *from, const weight_part *part, const uint8_t **data,
+                        nib_error *err) {
+    bool damaged;
+    *data = part ? part->resident : p->map;
+    if (!from->crew)
+        return NIB_OK;
+    /* for the vectors: a part that is none of them */
+    load_wish wish = {.vectors = part ? NULL : from->buffer,
+                      .only = part ? part : p->parts + p->n_part,
+                      .dst = from->buffer};
+    uint64_t n = part ? part->bytes : p->vector_bytes;
+    memset(from->buffer, 0, (size_t)n); /* the ends that packing leaves alone are zero in every copy */
+    *data = from->buffer;
+    return pager_load(p, from->crew, &wish, &damaged, err);
+}
+
+static nib_status write_all(pager *p, const pager_options *o, const packed_from *from, nib_error *err) {
+    packed_writer *w;
+    const uint8_t *data;
+    uint64_t done = 0;
+    NIB_TRY(packed_writer_open(p->packed_path, &p->packed_is, &w, err));
+    nib_status status = bring(p, from, NULL, &data, err);
+    if (status == NIB_OK)
+        status = put(w, data, p->vector_bytes, err);
+    for (int i = 0; i < p->n_part && status == NIB_OK; i++) {
+        const weight_part *at = &p->parts[i];
+        status = bring(p, from, at, &data, err);
+        if (status == NIB_OK)
+            status = put(w, data, at->bytes, err);
+        done += at->bytes;
+        if (status == NIB_OK && !tell(o, done, p->image_bytes))
+            status = nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    }
+    if (status == NIB_OK)
+        status = loader_check_unchanged(p->loader, err);
+    if (status == NIB_OK)
+        return packed_writer_commit(w, err);
+    packed_writer_abort(w);
+    return status;
+}
+
+/* Whether there is leave and room. */
+static bool may_write(pager *p, const pager_options *o) {
+    if (!o->write_packed || !identify(p, o))
+        return false;
+    uint64_t bytes = packed_file_bytes(&p->packed_is);
+    char size[32];
+    if (packed_make_room(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK), bytes, p->packed_path, o->log))
+        return true;
+    log_line(o->log, "no packed file is kept: %s has no room for %s", o->packed,
+             num_format_size(bytes, size));
+    return false;
+}
+
+static void tell_written(pager *p, const pager_options *o, nib_status status, const nib_error *err) {
+    char size[32];
+    if (status == NIB_OK)
+        log_line(o->log, "the packed weights are kept: %s, %s", p->packed_path,
+                 num_format_size(packed_file_bytes(&p->packed_is), size));
+    else
+        log_line(o->log, "the packed weights are not kept: %s", err->message);
+}
+
+void pager_packed_write_map(pager *p, const pager_options *o) {
+    nib_error err = {NIB_OK, ""};
+    const packed_from resident = {NULL, NULL};
+    if (!may_write(p, o))
+        return;
+    nib_status status = write_all(p, o, &resident, &err);
+    tell_written(p, o, status, &err);
+    uint64_t bytes = packed_file_bytes(&p->packed_is);
+    if (status == NIB_OK && ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, NULL) == NIB_OK)
+        p->packed_bytes = bytes;
+}
+
+static uint64_t largest_part(const pager *p) {
+    uint64_t most = p->vector_bytes;
+    for (int i = 0; i < p->n_part; i++)
+        most = NUM_MAX(most, p->parts[i].bytes);
+    return most;
+}
+
+void pager_packed_write_parts(pager *p, const pager_options *o, load_shape shape) {
+    nib_error err = {NIB_OK, ""};
+    load_crew crew = {0};
+    uint64_t bytes = largest_part(p);
+    if (!may_write(p, o))
+        return;
+    nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, &err);
+    bool charged = status == NIB_OK;
+    packed_from from = {&crew, charged ? mem_map(bytes) : NULL};
+    if (charged && !from.buffer)
+        status = nib_fail_nomem(&err, bytes, "the packed weights");
+    if (status == NIB_OK)
+        status = load_crew_open(&crew, p, o->threads, shape, &err);
+    if (status == NIB_OK)
+        status = write_all(p, o, &from, &err);
+    load_crew_close(&crew);
+    if (from.buffer)
+        mem_unmap(from.buffer, bytes);
+    if (charged)
+        ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
+    tell_written(p, o, status, &err);
+    if (status == NIB_OK)
+        pager_packed_find(p, o);
+}
