@@ -83,7 +83,7 @@ static void copy_rows(const tile_job *job, const pack_format *f, int64_t m0, int
         const char *x = (const char *)job->a->q.data + (m0 + r) * l->bytes;
         const float *from_scale = (const float *)(const void *)(x + l->scale) + t0 * TILE_K / ACT8_GROUP;
         const float *from_lift =
-            (const float *)(const void *)(x + (group == ACT8_SUM ? l->lift16 : l->lift32)) +
+            (const float *)(const void *)(x + (group == ACT8_SUM ? l->lift16 : l->lift)) +
             t0 * TILE_K / group;
         x += t0 * TILE_K;
         if (group == 32)
@@ -268,7 +268,7 @@ static tiles_config config_for(const pack_format *f) {
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return f->group == 16 || f->group == 32;
+    return tile_short_groups(f) && f->flavour == PACK_PARTS;
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
