@@ -1,6 +1,7 @@
 /* Products with weights of every type, on every instruction set of this machine: against exact integers,
  * against double precision under a derived bound, and bit by bit against the reference, whatever the rows are
  * grouped with. */
+#include "kernels/act8.h"
 #include "support/tilecase.h"
 
 #include <math.h>
@@ -16,26 +17,35 @@
     for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
         for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
+static const char *name_of(const matrix *w) {
+    static char name[PACK_NAME];
+    pack_name(&w->view.format, name);
+    return name;
+}
+
 static void assert_same(const char *what, const kernel_table *t, const matrix *w, const float *a,
                         const float *b, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(a + i, b + i, sizeof *a) && !(isnan(a[i]) && isnan(b[i])))
-            fail_msg("%s: %s %s %dx%d: output %d is %a, expected %a", what, t->isa, type_get(w->type)->name,
-                     (int)w->n, (int)w->k, (int)i, (double)a[i], (double)b[i]);
+            fail_msg("%s: %s %s a%d %dx%d: output %d is %a, expected %a", what, t->isa, name_of(w),
+                     w->act_bits, (int)w->n, (int)w->k, (int)i, (double)a[i], (double)b[i]);
 }
 
 /* |y - exact| <= (operations on the way + 2) * 2^-24 * sum |w x|, and for tiles half a step of each
  * activation. */
 static void check_oracle(const kernel_table *t, const matrix *w, const float *x, int64_t n_row,
                          const float *bias, const float *y) {
-    const bool tile = w->view.format.layout == PACK_TILE;
+    const pack_format *f = &w->view.format;
+    const bool tile = f->layout == PACK_TILE;
+    const act_format af = act_format_for(f, w->act_bits);
+    const int64_t group = tile ? act_group(af, w->k) : 32;
     float *row = malloc((size_t)w->k * sizeof *row);
     for (int64_t n = 0; n < w->n; n++) {
         matrix_row(w, n, row);
         for (int64_t m = 0; m < n_row; m++) {
             double sum = bias ? (double)bias[n] : 0, size = fabs(sum), slack = 0;
-            for (int64_t g = 0; g < w->k; g += 32) {
-                const int64_t end = g + 32 < w->k ? g + 32 : w->k;
+            for (int64_t g = 0; g < w->k; g += group) {
+                const int64_t end = g + group < w->k ? g + group : w->k;
                 double most = 0, of_group = 0;
                 for (int64_t k = g; k < end; k++) {
                     const double xk = (double)x[m * w->k + k], p = (double)row[k] * xk;
@@ -44,14 +54,14 @@ static void check_oracle(const kernel_table *t, const matrix *w, const float *x,
                     size += fabs(p);
                     of_group += fabs((double)row[k]);
                 }
-                slack += of_group * most * (0.5001 / 127);
+                slack += of_group * most * (0.5001 / act_most(af));
                 size += of_group * most; /* a minimum may cancel against the codes */
             }
             const double bound = (double)(w->k / 16 + 24) * 0x1p-24 * 4 * size + (tile ? slack : 0) + 1e-40;
             const double found = (double)y[m * w->n + n];
             if (!(fabs(found - sum) <= bound))
-                fail_msg("%s %s %dx%d: output (%d, %d) is %.9g, expected %.9g +- %.3g", t->isa,
-                         type_get(w->type)->name, (int)w->n, (int)w->k, (int)m, (int)n, found, sum, bound);
+                fail_msg("%s %s a%d %dx%d: output (%d, %d) is %.9g, expected %.9g +- %.3g", t->isa,
+                         name_of(w), w->act_bits, (int)w->n, (int)w->k, (int)m, (int)n, found, sum, bound);
         }
     }
     free(row);
@@ -71,10 +81,10 @@ static void check_strategies(const matrix *w, const float *x, int64_t n_row, con
     }
 }
 
-static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
-    const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
-    matrix w = matrix_open(type, n, k, kind, seed);
-    float *x = case_rows(n_row, k, kind == MATRIX_MOST ? 0 : seed), *bias = case_rows(1, n, seed + 1);
+/* Closes w. seed 0: activations at their most. */
+static void check_matrix(matrix w, int64_t n_row, uint64_t seed) {
+    const int64_t n = w.n, k = w.k;
+    float *x = case_rows(n_row, k, seed), *bias = case_rows(1, n, seed + 1);
     const float *b = n_row % 2 ? bias : NULL;
     const kernel_table *ref = kernels_table_for("ref");
     guarded expected = case_linear(ref, &w, x, n_row, b, 0);
@@ -99,6 +109,19 @@ static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matri
     free(x);
     free(bias);
     matrix_close(&w);
+}
+
+static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
+    const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
+    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MATRIX_MOST ? 0 : seed);
+}
+
+static void check_uniform(const char *name, int act_bits, int64_t n, int64_t k, int64_t n_row,
+                          matrix_kind kind) {
+    const uint64_t seed = (uint64_t)(name[1] * 7919 + n * 31 + k + n_row);
+    matrix w = matrix_open_uniform(name, n, k, kind, seed);
+    w.act_bits = act_bits;
+    check_matrix(w, n_row, kind == MATRIX_MOST ? 0 : seed);
 }
 
 static const int64_t rows_of[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64};
@@ -144,6 +167,63 @@ static void test_extremes(void **state) {
             check_shape((type_id)id, 17, block == 32 ? 160 : 512, 1, (matrix_kind)kind);
             check_shape((type_id)id, 32, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
         }
+    }
+}
+
+static const int groups[] = {16, 32, 64, 128, PACK_GROUP_ROW};
+
+/* Random draws from everything that there is: widths, groups, flavours, activations, shapes. */
+static void test_uniform(void **state) {
+    (void)state;
+    uint64_t s = 20;
+    for (int i = 0; i < 500; i++) {
+        const int64_t k = 1 + (int64_t)(random_next(&s) >> 40) % (i % 5 ? 330 : 900);
+        const int64_t n = 1 + (int64_t)(random_next(&s) >> 40) % 50,
+                      n_row = rows_of[(random_next(&s) >> 40) % 10];
+        const int bits = 2 + i % 7, group = groups[(random_next(&s) >> 40) % 5];
+        const int kind = i % 3 ? MATRIX_RANDOM : (int)(random_next(&s) >> 40) % 5;
+        pack_format f;
+        char name[PACK_NAME];
+        const bool asym = random_next(&s) >> 63, two = (random_next(&s) >> 62) == 0;
+        if (!pack_uniform(bits, group, asym, two, k, &f) && !pack_uniform(bits, group, asym, false, k, &f))
+            fail_msg("%d bits, group %d", bits, group);
+        f.flavour = random_next(&s) >> 63;
+        pack_name(&f, name);
+        check_uniform(name, i % 4 ? 8 : 4, n, k, n_row, (matrix_kind)kind);
+    }
+}
+
+/* Every format once at the ends of its codes; the longest row that is summed as one. */
+static void test_uniform_extremes(void **state) {
+    (void)state;
+    char name[PACK_NAME];
+    for (int bits = 2; bits <= 8; bits++)
+        for (int g = 0; g < 5; g++)
+            for (int form = 0; form < 6; form++) {
+                pack_format f;
+                if (!pack_uniform(bits, groups[g], form % 3 == 1, form % 3 == 2, 200, &f))
+                    continue;
+                f.flavour = form / 3;
+                pack_name(&f, name);
+                check_uniform(name, 8, 17, 200, 5, MATRIX_MOST);
+                check_uniform(name, 4, 17, 200, 1, MATRIX_MOST);
+            }
+    check_uniform("u8growa", 8, 2, PACK_ROW_MOST, 1, MATRIX_MOST);
+    check_uniform("u8grow", 8, 2, PACK_ROW_MOST, 3, MATRIX_MOST);
+    check_uniform("u8growap", 8, 2, PACK_ROW_MOST, 2, MATRIX_MOST);
+    check_uniform("u4g128t", 8, 2, PACK_ROW_MOST, 2, MATRIX_MOST);
+}
+
+/* Planes of what comes from files. */
+static void test_planes(void **state) {
+    (void)state;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        const int64_t block = type_get((type_id)id)->block_elems;
+        pack_format f;
+        if (block == 1 || !pack_choose((type_id)id, block, &f))
+            continue;
+        for (int64_t m = 1; m <= 9; m += 4)
+            check_matrix(matrix_open_planes((type_id)id, 33, 512, MATRIX_RANDOM, (uint64_t)(id + m)), m, 4);
     }
 }
 
@@ -214,10 +294,12 @@ static void test_poison(void **state) {
 static void test_activations(void **state) {
     (void)state;
     static const int64_t ks[] = {1, 31, 32, 33, 64, 65, 576};
+    static const act_format formats[] = {{8, 32}, {4, 32}, {8, 64}, {8, 128}, {4, 128}, {8, PACK_GROUP_ROW}};
     const kernel_table *ref = kernels_table_for("ref");
-    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+    for (size_t i = 0, which = 0; which < 6; i + 1 < sizeof ks / sizeof *ks ? i++ : (i = 0, which++)) {
         const int64_t k = ks[i];
-        const act_format f = {8, 32};
+        const act_format f = formats[which];
+        const int64_t group = act_group(f, k);
         const size_t n = act_row_bytes(f, k);
         for (int turn = 0; turn < 8; turn++) {
             float *x = case_rows(1, k, (uint64_t)(turn + 1));
@@ -232,8 +314,8 @@ static void test_activations(void **state) {
             memset(a.data, 0, n);
             ref->act_quantize(f, in.data, k, a.data);
             const int8_t *codes = a.data;
-            for (int64_t g = 0; g < k; g += 32) {
-                const int64_t end = g + 32 < k ? g + 32 : k;
+            for (int64_t g = 0; g < k; g += group) {
+                const int64_t end = g + group < k ? g + group : k;
                 float most = 0;
                 bool finite = true;
                 for (int64_t j = g; j < end; j++) {
@@ -241,9 +323,10 @@ static void test_activations(void **state) {
                     finite = finite && isfinite(x[j]);
                 }
                 for (int64_t j = g; j < end; j++) {
-                    const double exact = most < 1e-35f || !finite ? 0 : (double)x[j] / ((double)most / 127);
+                    const double exact =
+                        most < 1e-35f || !finite ? 0 : (double)x[j] / ((double)most / act_most(f));
                     assert_true(fabs((double)codes[j] - exact) < 0.5001);
-                    assert_true(abs(codes[j]) <= 127);
+                    assert_true(abs(codes[j]) <= act_most(f));
                 }
             }
             EACH_ISA(t) {
@@ -281,9 +364,16 @@ static void test_tables(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables), cmocka_unit_test(test_activations), cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_long),        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_uniform_extremes),
+        cmocka_unit_test(test_planes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

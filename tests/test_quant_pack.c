@@ -1,9 +1,10 @@
 /* Packing loses nothing: every type, odd shapes, read back row by row and compared with the file type's own
- * dequantiser, bit by bit; packed bytes end at a forbidden page. */
+ * dequantiser, bit by bit; packed bytes end at a forbidden page. Uniform formats round to nearest. */
 #include "support/matrix.h"
 
 #include "quant/tile.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,6 +49,128 @@ static void test_round_trip(void **state) {
                         check_matrix((type_id)id, ns[i], ks[j] * t->block_elems, (matrix_kind)kind);
     }
     assert_true(n_type >= 18);
+}
+
+/* Round to nearest: at most half a step off, or what rounding the scale to a half makes of the last codes. */
+static void check_rounding(const pack_format *f, int64_t n, int64_t k, matrix_kind kind) {
+    char name[PACK_NAME];
+    pack_name(f, name);
+    matrix m = matrix_open_uniform(name, n, k, kind, (uint64_t)(n + k));
+    const int64_t group = f->group == PACK_GROUP_ROW ? k : f->group;
+    float *found = malloc((size_t)k * sizeof(float));
+    for (int64_t r = 0; r < n; r++) {
+        const float *x = (const float *)(const void *)(m.raw + (size_t)r * m.raw_row_bytes);
+        float most = 0;
+        pack_read_row(&m.view, r, found);
+        for (int64_t i = 0; i < k; i++)
+            most = fmaxf(most, fabsf(x[i]));
+        for (int64_t g = 0; g < k; g += group) {
+            float low = x[g], high = x[g];
+            for (int64_t i = g; i < k && i < g + group; i++) {
+                low = fminf(low, x[i]);
+                high = fmaxf(high, x[i]);
+            }
+            /* symmetric: the side with the smaller magnitude may lose its last code */
+            float size = f->asym ? (high - low) / (float)((1 << f->bits) - 1)
+                                 : fmaxf(fabsf(low), fabsf(high)) / (float)(1 << (f->bits - 1));
+            float bound = size * (f->asym ? 0.5f : 1.0f) + most * 1e-3f;
+            bound += (float)(1 << f->bits) * 3.1e-8f; /* a subnormal scale is off by half a unit */
+            if (f->scale == PACK_SCALE_TWO)           /* steps are multiples of the row's */
+                bound = 2 * size + most / 127 + 127 * 3.1e-8f;
+            for (int64_t i = g; i < k && i < g + group; i++)
+                if (!(fabsf(found[i] - x[i]) <= bound))
+                    fail_msg("%s %dx%d (%d, %d): %g for %g, more than %g off", name, (int)n, (int)k, (int)r,
+                             (int)i, (double)found[i], (double)x[i], (double)bound);
+        }
+    }
+    free(found);
+    matrix_close(&m);
+}
+
+static void test_rounding(void **state) {
+    (void)state;
+    static const int groups[] = {16, 32, 64, 128, PACK_GROUP_ROW};
+    static const int64_t ks[] = {1, 63, 64, 65, 200, 256, 300, 576};
+    for (int bits = 2; bits <= 8; bits++)
+        for (int g = 0; g < 5; g++)
+            for (int form = 0; form < 6; form++)
+                for (int i = 0; i < 8; i++) {
+                    pack_format f;
+                    if (!pack_uniform(bits, groups[g], form % 3 == 1, form % 3 == 2, ks[i], &f))
+                        continue;
+                    f.flavour = form / 3;
+                    check_rounding(&f, i % 2 ? 17 : 5, ks[i], MATRIX_RANDOM);
+                    check_rounding(&f, 3, ks[i], (matrix_kind)(1 + i % 4));
+                }
+}
+
+/* Integers that a step of one represents come back as they are. */
+static void test_rounding_exact(void **state) {
+    (void)state;
+    static const char *const names[] = {"u2g16",  "u3g32a",  "u4g64",  "u5g128a",
+                                        "u6grow", "u7growa", "u8g128", "u4g128p"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        matrix m = matrix_open_uniform(names[i], 20, 300, MATRIX_UNIT, i + 1);
+        float row[300];
+        for (int r = 0; r < 20; r++) {
+            pack_read_row(&m.view, r, row);
+            assert_memory_equal(row, m.raw + (size_t)r * m.raw_row_bytes, sizeof row);
+        }
+        matrix_close(&m);
+    }
+}
+
+/* A value that is no number poisons its group and no other. */
+static void test_rounding_poison(void **state) {
+    (void)state;
+    static const char *const names[] = {"u4g64", "u4g64a", "u3grow", "u4g64t"};
+    for (size_t i = 0; i < 4; i++) {
+        pack_format f;
+        enum { K = 300 };
+        float x[K], out[K];
+        uint64_t bytes;
+        const void *rows[] = {x};
+        for (int j = 0; j < K; j++)
+            x[j] = j == 70 ? NAN : (float)(j % 7) - 3;
+        assert_true(pack_from_name(names[i], K, &f));
+        assert_true(pack_bytes(&f, 1, K, &bytes));
+        guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(&f, K));
+        pack_panel(&f, TYPE_F32, 1, K, 0, 1, rows, data.data, scratch.data);
+        pack_read_row(&(view){data.data, f, 1, K}, 0, out);
+        for (int j = 0; j < K; j++)
+            assert_int_equal(isnan(out[j]), i >= 2 || (j >= 64 && j < 128));
+        guard_close(&scratch);
+        guard_close(&data);
+    }
+}
+
+static void test_names(void **state) {
+    (void)state;
+    pack_format f;
+    char name[PACK_NAME];
+    static const char *const good[] = {"u2g16",   "u3g32a",  "u4g64",   "u5g128ap", "u6grow",
+                                       "u7growa", "u8g128p", "u4g128t", "u7g32tp"};
+    static const char *const bad[] = {"",        "u",      "u4",      "u4g",           "u4gx",    "u1g32",
+                                      "u9g32",   "u4g33",  "u4g256",  "u4g32x",        "u4g32at", "u8g32t",
+                                      "u4g16t",  "u4rowt", "u4growt", "u4g4294967360", "q4_0",    "u4g128pp",
+                                      "u4g32pa", "u4g-1"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(pack_from_name(good[i], 100, &f));
+        pack_name(&f, name);
+        assert_string_equal(name, good[i]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (pack_from_name(bad[i], 100, &f))
+            fail_msg("%s was taken", bad[i]);
+    assert_true(pack_from_name("u8growa", PACK_ROW_MOST, &f));
+    assert_false(pack_from_name("u8growa", PACK_ROW_MOST + 1, &f));
+    assert_false(pack_from_name("u4g128t", PACK_ROW_MOST + 1, &f));
+    assert_true(pack_from_name("u4g128", PACK_ROW_MOST + 1, &f));
+    assert_false(pack_from_name("u4g128", 0, &f));
+    assert_true(pack_choose(TYPE_Q4_K, 256, &f));
+    f.flavour = PACK_PLANES;
+    pack_name(&f, name);
+    assert_string_equal(name, "q4_k.planes");
 }
 
 static void test_choose(void **state) {
@@ -107,10 +230,10 @@ static void test_layout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_choose),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_rounding_exact), cmocka_unit_test(test_rounding_poison),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,31 +84,77 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
     }
 }
 
-matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+/* From raw rows of m->type to m->view in its format. */
+static void pack_matrix(matrix *m) {
+    uint64_t bytes = 0;
+    const pack_format *f = &m->view.format;
+    if (!pack_bytes(f, m->n, m->k, &bytes))
+        abort();
+    m->packed = guard_open((size_t)bytes);
+    guarded scratch = guard_open(pack_scratch_bytes(f, m->k));
+    for (int64_t first = 0; first < m->n; first += PACK_PANEL) {
+        const void *rows[PACK_PANEL];
+        const int n_row = (int)(m->n - first < PACK_PANEL ? m->n - first : PACK_PANEL);
+        for (int i = 0; i < n_row; i++)
+            rows[i] = m->raw + (size_t)(first + i) * m->raw_row_bytes;
+        pack_panel(f, m->type, m->n, m->k, first, n_row, rows, m->packed.data, scratch.data);
+    }
+    guard_close(&scratch);
+    guard_read_only(&m->packed);
+    m->view.data = m->packed.data;
+    m->view.n = m->n;
+    m->view.k = m->k;
+    m->act_bits = 8;
+}
+
+static matrix open_flavour(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed, int flavour) {
     uint64_t bytes = 0, s = seed * 0x9e3779b97f4a7c15u | 1;
     matrix m = {.type = type, .n = n, .k = k};
     if (!type_row_bytes(type, k, &bytes) || !pack_choose(type, k, &m.view.format))
         abort();
+    m.view.format.flavour = (uint8_t)flavour;
     m.raw_row_bytes = (size_t)bytes;
     m.raw = malloc((size_t)n * m.raw_row_bytes + 1);
     for (int64_t r = 0; r < n; r++)
         fill_row(type, m.raw + (size_t)r * m.raw_row_bytes, k, kind, &s);
-    if (!pack_bytes(&m.view.format, n, k, &bytes))
-        abort();
-    m.packed = guard_open((size_t)bytes);
-    guarded scratch = guard_open(pack_scratch_bytes(&m.view.format, k));
-    for (int64_t first = 0; first < n; first += PACK_PANEL) {
-        const void *rows[PACK_PANEL];
-        const int n_row = (int)(n - first < PACK_PANEL ? n - first : PACK_PANEL);
-        for (int i = 0; i < n_row; i++)
-            rows[i] = m.raw + (size_t)(first + i) * m.raw_row_bytes;
-        pack_panel(&m.view.format, type, n, k, first, n_row, rows, m.packed.data, scratch.data);
+    pack_matrix(&m);
+    return m;
+}
+
+matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+    return open_flavour(type, n, k, kind, seed, PACK_PARTS);
+}
+
+matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+    return open_flavour(type, n, k, kind, seed, PACK_PLANES);
+}
+
+/* Values whose codes are as the kind says: at both ends; all zero; random with tiny steps; integers that a
+ * step of one represents. */
+static float uniform_value(const pack_format *f, matrix_kind kind, int64_t i, uint64_t *s) {
+    const int most = (1 << f->bits) - 1, low = f->asym ? 0 : -(1 << (f->bits - 1));
+    switch (kind) {
+    case MATRIX_MOST: return f->asym && i % 16 ? 60000.0f : -60000.0f;
+    case MATRIX_ZERO: return 0;
+    case MATRIX_TINY: return random_float(s) * 2e-7f;
+    case MATRIX_UNIT:
+        return (float)(low + (i % 16 == 3   ? 0
+                              : i % 16 == 7 ? most
+                                            : (int)(random_next(s) >> 40) % (most + 1)));
+    default: return random_float(s) * (i % 96 < 32 ? 0.05f : 0.2f);
     }
-    guard_close(&scratch);
-    guard_read_only(&m.packed);
-    m.view.data = m.packed.data;
-    m.view.n = n;
-    m.view.k = k;
+}
+
+matrix matrix_open_uniform(const char *name, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
+    matrix m = {.type = TYPE_F32, .n = n, .k = k, .raw_row_bytes = (size_t)k * sizeof(float)};
+    if (!pack_from_name(name, k, &m.view.format))
+        abort();
+    float *rows = malloc((size_t)n * m.raw_row_bytes);
+    for (int64_t i = 0; i < n * k; i++)
+        rows[i] = uniform_value(&m.view.format, kind, i % k, &s);
+    m.raw = (uint8_t *)rows;
+    pack_matrix(&m);
     return m;
 }
 
@@ -118,5 +164,8 @@ void matrix_close(matrix *m) {
 }
 
 void matrix_row(const matrix *m, int64_t r, float *out) {
-    type_get(m->type)->dequantize(m->raw + (size_t)r * m->raw_row_bytes, out, m->k);
+    if (m->view.format.layout == PACK_TILE && m->type == TYPE_F32)
+        pack_read_row(&m->view, r, out);
+    else
+        type_get(m->type)->dequantize(m->raw + (size_t)r * m->raw_row_bytes, out, m->k);
 }

@@ -23,11 +23,16 @@ typedef struct matrix {
     size_t raw_row_bytes;
     guarded packed; /* pack_bytes(), read-only */
     view view;
+    int act_bits; /* of the activations that it is multiplied with; 8 unless changed */
 } matrix;
 
 matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
+/* A uniform format by its name, "u4g128a" (pack_from_name), made from floats. */
+matrix matrix_open_uniform(const char *name, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
+/* The same codes of a file type's matrix in the planes flavour. */
+matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 void matrix_close(matrix *m);
-/* Row r by the file type's own dequantiser. */
+/* Row r by the file type's own dequantiser; of a uniform format what its codes stand for. */
 void matrix_row(const matrix *m, int64_t r, float *out);
 
 #endif

@@ -31,7 +31,7 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
 guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
                        int64_t n_row, const float *bias, int64_t split) {
     const bool tile = w->view.format.layout == PACK_TILE;
-    const act_format f = act_format_for(&w->view.format, 8);
+    const act_format f = act_format_for(&w->view.format, w->act_bits);
     const size_t each = act_row_bytes(f, w->k);
     guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
     guarded q = guard_open(tile ? each * (size_t)n_row : 64);

@@ -20,7 +20,7 @@
 /* n of the group's `size` elements exist. */
 static void quantize_group(act_format f, const float *x, int64_t n, int64_t size, char *row,
                            const act8_layout *l, int64_t group) {
-    int8_t *codes = (int8_t *)row + group * size;
+    int8_t *codes = (int8_t *)row + group * act_group(f, l->scale);
     const float top = (float)act_most(f);
     float most = 0, scale = 0;
     int32_t sum[2] = {0, 0};
