@@ -6,6 +6,6 @@
 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy avx2_blocked;
+extern const strategy avx2_direct, avx2_blocked;
 
 #endif

@@ -1,0 +1,234 @@
+/* blocked.h - many activation rows. One or two panels x 512 of K are unpacked to one byte a code and floats
+ * of scales (the first-level cache holds them), then all rows of a block pass over them, 3 at a time: 6
+ * integer and 6 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the
+ * sums stand in y. Rows come in blocks, K in spans for which such a block of rows stays in the second-level
+ * cache. Included after a dot.h, which says how integers are multiplied. */
+#ifndef NIB_KERNELS_AVX2_BLOCKED_H
+#define NIB_KERNELS_AVX2_BLOCKED_H
+
+enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 3, MOST_ROWS = 126 };
+enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
+
+/* What is unpacked of one panel: 8 + 2 + 2 KiB. */
+typedef struct block {
+    uint8_t lines[BLOCK_TILES * 16][TILE_LINE];
+    float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
+} block;
+_Static_assert(sizeof(block) <= 64 * 1024, "linear_scratch_bytes is 64 KiB");
+
+typedef struct block_job {
+    const tile_job *job;
+    block *b;
+    int64_t panel, tile0; /* the block's panel and first tile */
+    int n_tile;
+    bool is_first, is_last; /* block of K */
+} block_job;
+
+/* ---- unpacking ---- */
+
+LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chunk *c) {
+    const __m256i look = dot_look(f);
+    const uint8_t *codes = c->codes;
+    for (int t = 0; t < c->n_tile; t++, codes += 128 * f.bits) {
+        LANES_UNROLL
+        for (int q = 0; q < 16; q++) {
+            LANES_UNROLL
+            for (int half = 0; half < 2; half++)
+                _mm256_store_si256((void *)(b->lines[(first + t) * 16 + q] + 32 * half),
+                                   dot_codes(f, codes, look, q, half));
+        }
+    }
+}
+
+/* Groups that begin in the chunk, to place `first` on; the row's one group to place 0. */
+static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pack_format *f) {
+    const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
+    const bool super = f->scale == PACK_SCALE_SUPER;
+    const uint8_t *at = c->scales + tile_scale_start(f);
+    const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
+    const vf d_min = super && f->asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
+    for (int64_t g = first; g < first + n; g++, at += tile_scale_step(f)) {
+        v_store(b->scale[g], tile_scale(at, f->scale, &d));
+        if (f->asym)
+            v_store(b->min[g], tile_min(at, f->scale, &d_min));
+    }
+}
+
+/* Chunks [c0, c1) of the job's panel. */
+static void unpack(const block_job *j, int64_t c0, int64_t c1) {
+    const view *w = j->job->a->w;
+    const pack_format *f = &w->format;
+    const void *panel = (const uint8_t *)w->data + j->panel * j->job->panel_bytes;
+    for (int64_t i = c0; i < c1; i++) {
+        const tile_chunk c = tile_chunk_at(f, panel, w->k, i);
+        const int first = (int)(i - c0) * TILE_CHUNK;
+#define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
+        switch (f->table == PACK_TABLE_NONE ? f->bits : -f->table) {
+        case 2: UNPACK(2, PACK_TABLE_NONE); break;
+        case 3: UNPACK(3, PACK_TABLE_NONE); break;
+        case 4: UNPACK(4, PACK_TABLE_NONE); break;
+        case 5: UNPACK(5, PACK_TABLE_NONE); break;
+        case 6: UNPACK(6, PACK_TABLE_NONE); break;
+        case 7: UNPACK(7, PACK_TABLE_NONE); break;
+        case 8: UNPACK(8, PACK_TABLE_NONE); break;
+        case -PACK_TABLE_IQ4NL: UNPACK(4, PACK_TABLE_IQ4NL); break;
+        default: UNPACK(4, PACK_TABLE_MXFP4); break;
+        }
+#undef UNPACK
+        unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
+    }
+}
+
+/* ---- multiplying ---- */
+
+/* What a group's integers are worth. x, scale: the first row's; group: in the block, from0 where its sums
+ * are. */
+LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, const char *scale,
+                              const char *lift, __m256i acc[DOT_ROWS][2], vf y[DOT_ROWS]) {
+    const int64_t bytes = j->job->x_bytes;
+    const float *ws = j->b->scale[g], *wm = j->b->min[g];
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        const __m256 xs = broadcast_float(scale + t * bytes);
+        y[t].a =
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][0]), _mm256_mul_ps(xs, _mm256_load_ps(ws)), y[t].a);
+        y[t].b =
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][1]), _mm256_mul_ps(xs, _mm256_load_ps(ws + 8)), y[t].b);
+        if (asym) {
+            const __m256 ls = broadcast_float(lift + t * bytes);
+            y[t].a = _mm256_fmadd_ps(ls, _mm256_load_ps(wm), y[t].a);
+            y[t].b = _mm256_fmadd_ps(ls, _mm256_load_ps(wm + 8), y[t].b);
+        }
+    }
+}
+
+/* nt rows from row m over the whole block. f, asym and nt are constants. */
+LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_job *j, int64_t m) {
+    const tile_job *job = j->job;
+    const int per_tile = TILE_K / f.group, n_group = j->n_tile * per_tile;
+    const int64_t bytes = job->x_bytes, g0 = j->tile0 * per_tile;
+    const char *x = (const char *)job->a->q.data + m * bytes, *codes = x + j->tile0 * TILE_K;
+    const char *scale = x + job->scale + j->tile0 * 8, *lift = x + job->lift + g0 * 4;
+    const char *minus = x + job->minus + g0 * 4;
+    const uint8_t *lines = j->b->lines[0];
+    const __m256i no_look = _mm256_setzero_si256();
+    vf y[DOT_ROWS];
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
+    for (int g = 0; g < n_group; g++, codes += f.group, lines += f.group / 4 * TILE_LINE) {
+        __m256i acc[DOT_ROWS][2];
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            acc[t][0] = acc[t][1] =
+                asym || dot_signed(f) ? _mm256_setzero_si256() : tile_start(job, minus + t * bytes + 4 * g);
+        dot_group(f, true, lines, no_look, 0, f.group / 4, nt, codes, bytes, acc);
+        block_scale(asym, nt, j, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
+    }
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        if (j->is_last)
+            tile_finish(job, j->panel, m + t, y[t]);
+        else
+            tile_store(job, j->panel, m + t, y[t]);
+    }
+}
+
+typedef void (*multiply_fn)(const block_job *j, int64_t m);
+
+/* name, bits, table, asym, group: what differs once codes are unpacked */
+#define BLOCKED_KINDS(X)                                                                                     \
+    X(s4g16, 4, NONE, 0, 16)                                                                                 \
+    X(s6g16, 6, NONE, 0, 16) X(a4g16, 4, NONE, 1, 16) X(s4g32, 4, NONE, 0, 32) X(s5g32, 5, NONE, 0, 32)      \
+        X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32) X(a5g32, 5, NONE, 1, 32)
+
+#define BLOCKED_DEFINE_ROWS(name, nt, bits, table, asym, group)                                              \
+    static void name##_##nt(const block_job *j, int64_t m) {                                                 \
+        multiply_short((kind){bits, PACK_TABLE_##table, group}, asym, nt, j, m);                             \
+    }
+#define BLOCKED_DEFINE(name, bits, table, asym, group)                                                       \
+    BLOCKED_DEFINE_ROWS(name, 1, bits, table, asym, group)                                                   \
+    BLOCKED_DEFINE_ROWS(name, 2, bits, table, asym, group)                                                   \
+        BLOCKED_DEFINE_ROWS(name, 3, bits, table, asym, group)
+BLOCKED_KINDS(BLOCKED_DEFINE)
+#define BLOCKED_ROW(name, bits, table, asym, group) {bits, asym, group, {name##_1, name##_2, name##_3}},
+static const struct {
+    int bits, asym, group;
+    multiply_fn fn[ROWS_AT_ONCE];
+} blocked_kernels[] = {BLOCKED_KINDS(BLOCKED_ROW)};
+
+/* The first with the same groups whose codes are as wide or wider. */
+static const multiply_fn *blocked_for(const pack_format *f) {
+    const int bits = f->table == PACK_TABLE_IQ4NL ? 8 : f->table == PACK_TABLE_MXFP4 ? 5 : f->bits;
+    for (size_t i = 0; i < NUM_COUNT(blocked_kernels); i++)
+        if (blocked_kernels[i].bits >= bits && blocked_kernels[i].asym == f->asym &&
+            blocked_kernels[i].group == f->group &&
+            dot_signed((kind){blocked_kernels[i].bits, 0, 0}) == dot_signed(tile_kind(f)))
+            return blocked_kernels[i].fn;
+    return NULL;
+}
+
+static bool blocked_can(const pack_format *f, int64_t n_row) {
+    (void)n_row;
+    return dot_can(f) && blocked_for(f);
+}
+
+/* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
+static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1,
+                          const uint8_t *next, int64_t ahead) {
+    const int64_t share = num_round_up(num_div_up(ahead * ROWS_AT_ONCE, m1 - m0), TILE_LINE);
+    int64_t fetched = 0;
+    for (int64_t m = m0; m < m1;) {
+        const int64_t left = m1 - m;
+        for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
+            _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
+        const int64_t n = left == ROWS_AT_ONCE + 1 ? 2 : NUM_MIN(left, ROWS_AT_ONCE);
+        fn[n - 1](j, m);
+        m += n;
+    }
+}
+
+/* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
+typedef struct part {
+    int64_t m0, m1, c0, c1;
+} part;
+
+static void panel_times_rows(const tile_job *job, const multiply_fn *fn, int64_t panel, const part *at) {
+    const view *w = job->a->w;
+    const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
+    const int64_t chunk_bytes = tile_chunk_bytes(&w->format, TILE_CHUNK);
+    block_job j = {.job = job, .b = job->a->scratch, .panel = panel};
+    for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
+        const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
+        const uint8_t *weights = (const uint8_t *)w->data + panel * job->panel_bytes;
+        const uint8_t *next =
+            weights + (end < at->c1 ? end * chunk_bytes : job->panel_bytes + at->c0 * chunk_bytes);
+        unpack(&j, c, end);
+        j.tile0 = c * TILE_CHUNK;
+        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
+        j.is_first = c == 0;
+        j.is_last = c + BLOCK_CHUNKS >= n_chunk;
+        multiply_rows(&j, fn, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
+    }
+}
+
+static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
+    const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&a->w->format)));
+    const multiply_fn *fn = blocked_for(&a->w->format);
+    const int64_t p1 = num_div_up(n1, PACK_PANEL), n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK);
+    const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
+    const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
+    const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
+    const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
+    part at;
+    for (at.m0 = 0; at.m0 < a->n_row; at.m0 = at.m1) {
+        at.m1 = NUM_MIN(a->n_row, at.m0 + rows);
+        for (at.c0 = 0; at.c0 < n_chunk; at.c0 = at.c1) {
+            at.c1 = NUM_MIN(n_chunk, at.c0 + chunks);
+            for (int64_t p = n0 / PACK_PANEL; p < p1; p++)
+                panel_times_rows(&job, fn, p, &at);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
+ * that with one row the time is the time to read them. Two panels far apart are read beside each other, each
+ * with a prefetch ahead. Included after a dot.h, which says how integers are multiplied. */
+#ifndef NIB_KERNELS_AVX2_DIRECT_H
+#define NIB_KERNELS_AVX2_DIRECT_H
+
+/* AHEAD: bytes that the prefetches run ahead of each panel: measured, docs/optimisation-log.md. */
+enum { AHEAD = 4096, DIRECT_ROWS = 8, DIRECT_PANELS = 2 };
+
+/* A panel that is being read: the next tile, the next group's scales, what the rows have so far. */
+typedef struct direct_panel {
+    const uint8_t *codes, *scales;
+    vf d, d_min, y[DOT_ROWS];
+    __m256i open[DOT_ROWS][2]; /* of a long group that did not end yet */
+} direct_panel;
+
+typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int np, int64_t m);
+
+/* What a group's integers are worth; group counts from the start of K. acc without the zero point's part. */
+LANES_INLINE void direct_scale(const kind f, int nt, const tile_job *job, direct_panel *at, const char *x,
+                               int64_t group, __m256i acc[DOT_ROWS][2]) {
+    const pack_format *pf = &job->a->w->format;
+    const int64_t x_bytes = job->x_bytes, of_act = f.group == 16 ? group / 2 : group;
+    const vf s = tile_scale(at->scales, pf->scale, &at->d);
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        const __m256i start = tile_start(job, x + t * x_bytes + job->minus + 4 * group);
+        const __m256 xs = broadcast_float(x + t * x_bytes + job->scale + 4 * of_act);
+        const __m256 a = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][0], start));
+        const __m256 b = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][1], start));
+        at->y[t].a = _mm256_fmadd_ps(a, _mm256_mul_ps(s.a, xs), at->y[t].a);
+        at->y[t].b = _mm256_fmadd_ps(b, _mm256_mul_ps(s.b, xs), at->y[t].b);
+    }
+    if (pf->asym) {
+        const vf m = tile_min(at->scales, pf->scale, &at->d_min);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m256 lift = broadcast_float(x + t * x_bytes + job->lift + 4 * group);
+            at->y[t] = v_fma(m, BOTH(lift, lift), at->y[t]);
+        }
+    }
+}
+
+/* A tile of groups of 16 or 32. */
+LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct_panel *at, __m256i look,
+                               const char *x, int64_t tile) {
+    const int per_tile = TILE_K / f.group, quads = f.group / 4;
+    const int64_t step = tile_scale_step(&job->a->w->format);
+    LANES_UNROLL
+    for (int g = 0; g < per_tile; g++) {
+        __m256i acc[DOT_ROWS][2];
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            acc[t][0] = acc[t][1] = _mm256_setzero_si256();
+        dot_group(f, false, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
+        direct_scale(f, nt, job, at, x, tile * per_tile + g, acc);
+        at->scales += step;
+    }
+}
+
+/* A tile of a group that ends with it, or with a later one. */
+LANES_INLINE void direct_long(const kind f, int nt, const tile_job *job, direct_panel *at, __m256i look,
+                              const char *x, int64_t tile, bool is_last) {
+    dot_group(f, false, at->codes, look, 0, TILE_K / 4, nt, x + tile * TILE_K, job->x_bytes, at->open);
+    if (!is_last && (tile + 1) % job->group_tiles)
+        return;
+    direct_scale(f, nt, job, at, x, tile / job->group_tiles, at->open);
+    at->scales += tile_scale_step(&job->a->w->format);
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        at->open[t][0] = at->open[t][1] = _mm256_setzero_si256();
+}
+
+/* Where the scales of a chunk of n tiles stand; a whole row's come behind the panel. */
+static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
+    const pack_format *f = &job->a->w->format;
+    at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
+    if (f->scale == PACK_SCALE_SUPER) {
+        at->d = v_load_f16((const void *)at->scales);
+        if (f->asym)
+            at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
+        at->scales += tile_scale_start(f);
+    }
+}
+
+/* np panels (at->codes: their starts) with nt rows from row m on; the sums are in at->y then. */
+LANES_INLINE void direct_panels(const kind f, int nt, const tile_job *job, direct_panel *at, int np,
+                                int64_t m) {
+    const view *w = job->a->w;
+    const int64_t n_tile = tile_count(w->k), tile_bytes = 128 * f.bits;
+    const __m256i look = dot_look(f);
+    const char *x = (const char *)job->a->q.data + m * job->x_bytes;
+    const uint8_t *panel[DIRECT_PANELS];
+    for (int p = 0; p < np; p++) {
+        panel[p] = at[p].codes;
+        for (int t = 0; t < nt; t++) {
+            at[p].y[t] = v_zero();
+            at[p].open[t][0] = at[p].open[t][1] = _mm256_setzero_si256();
+        }
+    }
+    for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
+        const int n = (int)NUM_MIN(n_tile - tile0, TILE_CHUNK);
+        for (int p = 0; p < np; p++)
+            direct_chunk(job, &at[p], panel[p], n);
+        for (int64_t tile = tile0; tile < tile0 + n; tile++)
+            for (int p = 0; p < np; p++) {
+                LANES_UNROLL
+                for (int line = 0; line < 2 * f.bits; line++)
+                    _mm_prefetch((const char *)at[p].codes + AHEAD + line * TILE_LINE, _MM_HINT_T0);
+                _mm_prefetch((const char *)at[p].scales + AHEAD, _MM_HINT_T0);
+                if (f.group == TILE_K)
+                    direct_long(f, nt, job, &at[p], look, x, tile, tile + 1 == n_tile);
+                else
+                    direct_short(f, nt, job, &at[p], look, x, tile);
+                at[p].codes += tile_bytes;
+            }
+        for (int p = 0; p < np; p++)
+            at[p].codes += tile_chunk_bytes(&w->format, n) - n * tile_bytes;
+    }
+}
+
+/* name, bits, table, group: every format that pack_choose gives, and longer groups */
+#define DIRECT_KINDS(X)                                                                                      \
+    X(b2g16, 2, NONE, 16)                                                                                    \
+    X(b3g16, 3, NONE, 16)                                                                                    \
+    X(b6g16, 6, NONE, 16)                                                                                    \
+    X(b4g32, 4, NONE, 32)                                                                                    \
+    X(b5g32, 5, NONE, 32)                                                                                    \
+    X(b8g32, 8, NONE, 32)                                                                                    \
+    X(iq4g32, 4, IQ4NL, 32)                                                                                  \
+    X(mxfp4g32, 4, MXFP4, 32)                                                                                \
+    X(b2g64, 2, NONE, 64)                                                                                    \
+    X(b3g64, 3, NONE, 64)                                                                                    \
+    X(b4g64, 4, NONE, 64)                                                                                    \
+    X(b5g64, 5, NONE, 64)                                                                                    \
+    X(b6g64, 6, NONE, 64)                                                                                    \
+    X(b8g64, 8, NONE, 64)
+
+#define DIRECT_DEFINE_ROWS(name, nt, bits, table, group)                                                     \
+    static void name##_##nt(const tile_job *job, direct_panel *at, int np, int64_t m) {                      \
+        direct_panels((kind){bits, PACK_TABLE_##table, group}, nt, job, at, np, m);                          \
+    }
+#define DIRECT_DEFINE(name, bits, table, group)                                                              \
+    DIRECT_DEFINE_ROWS(name, 1, bits, table, group)                                                          \
+    DIRECT_DEFINE_ROWS(name, 2, bits, table, group)                                                          \
+    DIRECT_DEFINE_ROWS(name, 4, bits, table, group)
+DIRECT_KINDS(DIRECT_DEFINE)
+
+#define DIRECT_ROW(name, bits, table, group)                                                                 \
+    {{bits, PACK_TABLE_##table, group}, {name##_1, name##_2, name##_4}},
+static const struct {
+    kind f;
+    direct_fn fn[3]; /* 1, 2, 4 rows */
+} direct_kernels[] = {DIRECT_KINDS(DIRECT_ROW)};
+
+static const direct_fn *direct_for(const pack_format *f) {
+    const kind k = tile_kind(f);
+    for (size_t i = 0; i < NUM_COUNT(direct_kernels); i++)
+        if (!memcmp(&direct_kernels[i].f, &k, sizeof k))
+            return direct_kernels[i].fn;
+    return NULL;
+}
+
+static bool direct_can(const pack_format *f, int64_t n_row) {
+    return n_row <= DIRECT_ROWS && dot_can(f) && direct_for(f);
+}
+
+/* np panels with all rows. */
+static void direct_rows(const tile_job *job, const direct_fn *fn, const int64_t *panel, int np) {
+    const linear_args *a = job->a;
+    for (int64_t m = 0; m < a->n_row;) {
+        direct_panel at[DIRECT_PANELS];
+        const int64_t left = a->n_row - m;
+        const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
+        for (int p = 0; p < np; p++)
+            at[p].codes = (const uint8_t *)a->w->data + panel[p] * job->panel_bytes;
+        fn[step](job, at, np, m);
+        for (int p = 0; p < np; p++)
+            for (int t = 0; t < 1 << step; t++)
+                tile_finish(job, panel[p], m + t, at[p].y[t]);
+        m += 1 << step;
+    }
+}
+
+/* The first half of the panels beside the second, then the odd one. */
+static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
+    const pack_format *f = &a->w->format;
+    const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f)));
+    const direct_fn *fn = direct_for(f);
+    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+    for (int64_t i = 0; i < half; i++)
+        direct_rows(&job, fn, (const int64_t[]){p0 + i, p0 + half + i}, 2);
+    if ((p1 - p0) % 2)
+        direct_rows(&job, fn, (const int64_t[]){p1 - 1}, 1);
+}
+
+#endif
