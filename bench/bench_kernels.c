@@ -19,7 +19,7 @@ typedef struct bench {
     const kernel_table *t;
     pool *threads;
     int n_thread;
-    double read; /* bytes a second */
+    rate read;
     void *scratch[MOST_THREADS];
 } bench;
 
@@ -83,7 +83,7 @@ static void time_product(const bench *b, type_id type, int64_t n, int64_t k, int
     p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k, af}, .y = y, .ldy = n, .n_row = m};
     const double s = best_of(b, run_product, &p, 5) / p.n_call;
     printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name,
-           (long)n, (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read,
+           (long)n, (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read.best,
            (double)(n * k * m) / s * 1e-9);
     fflush(stdout);
     mem_free(q);
@@ -209,13 +209,13 @@ int main(int argc, char **argv) {
     bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
     if (!b.t || b.n_thread < 1 || b.n_thread > MOST_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
-        rate_memory_read(b.n_thread, 512 << 20, 5, &b.read, NULL)) {
+        rate_memory_read(b.n_thread, 512 << 20, 0.5, &b.read, NULL)) {
         fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512|amx] [threads]\n");
         return 2;
     }
     for (int i = 0; i < b.n_thread; i++)
         b.scratch[i] = mem_alloc_aligned(64, NUM_MAX(linear_scratch_bytes(), attend_scratch_bytes(512)));
-    printf("%s, %d threads, read %.1f GB/s\n", b.t->isa, b.n_thread, b.read * 1e-9);
+    printf("%s, %d threads, read %.1f GB/s\n", b.t->isa, b.n_thread, b.read.best * 1e-9);
     static const struct {
         type_id type;
         int64_t n, k;

@@ -87,6 +87,8 @@ typedef struct nib_engine_options {
                                  Charged when the engine decides what stays resident. */
     int64_t n_batch;          /* rows computed together in a prompt; 0: 512 */
     int kv_type;              /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
+    const char *kernels;      /* file of the kernel map (which strategy computes which product); NULL: this
+                                 machine's own when there is one; "none": a rule decides */
     bool vocab_only;          /* tokenizer and metadata only: no weights are read */
     bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
     nib_progress_fn progress; /* NULL: none */
@@ -128,6 +130,9 @@ typedef struct nib_model_info {
 } nib_model_info;
 
 NIB_API const nib_model_info *nib_engine_info(const nib_engine *engine);
+
+/* The file of the kernel map in use; NULL: there is none, and a rule decides. */
+NIB_API const char *nib_engine_kernels(const nib_engine *engine);
 
 /* ---- memory: the ledger's view, in bytes -------------------------------------------------------- */
 

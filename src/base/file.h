@@ -39,6 +39,8 @@ void file_writer_abort(file_writer *w);                        /* removes what w
 
 bool path_is_dir(const char *path);
 bool path_exists(const char *path);
+/* Makes the folders on the way to the file `path` that are not there. */
+nib_status path_make_folders(const char *path, nib_error *err);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller
  * frees. */

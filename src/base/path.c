@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,20 @@ bool path_is_dir(const char *path) {
 bool path_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+nib_status path_make_folders(const char *path, nib_error *err) {
+    char *copy = mem_strdup(path);
+    nib_status status = copy ? NIB_OK : nib_fail_nomem(err, strlen(path), "a path");
+    for (char *slash = copy && *copy ? strchr(copy + 1, '/') : NULL; slash && status == NIB_OK;
+         slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST && !path_is_dir(copy))
+            status = nib_fail_errno(err, "making the folder", copy, errno);
+        *slash = '/';
+    }
+    mem_free(copy);
+    return status;
 }
 
 char *path_join(const char *folder, const char *name) {

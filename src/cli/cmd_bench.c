@@ -16,8 +16,8 @@ typedef struct bench_job {
     cli_args *args;
     nib_engine *engine;
     nib_session *session;
-    int32_t *tokens;  /* [n_prompt + n_gen], the same at every repeat */
-    double read_rate; /* bytes/s that memory gives to as many threads */
+    int32_t *tokens; /* [n_prompt + n_gen], the same at every repeat */
+    rate read;       /* what memory gives to as many threads; zero: not known */
     int n_thread;
 } bench_job;
 
@@ -33,26 +33,26 @@ typedef struct bench_row {
     double peak_share;      /* of the measured read rate; 0: not counted */
 } bench_row;
 
-/* Bytes a second, measured in a process of its own, so that the buffer does not count in this one's peak.
- * 0 when that is not possible. */
-static double read_rate_elsewhere(int n_thread) {
+/* What memory gives, measured in a process of its own, so that the buffer does not count in this one's peak.
+ * Zero when that is not possible. Called before and after the tests: the better one counts. */
+static rate read_elsewhere(int n_thread, rate before) {
     int ends[2];
-    double rate = 0;
+    rate now = {0, 0, 0};
     if (pipe(ends))
-        return 0;
+        return before;
     pid_t child = fork();
     if (child == 0) {
-        if (rate_memory_read(n_thread, (uint64_t)1 << 29, 4, &rate, NULL))
-            rate = 0;
-        _exit(write(ends[1], &rate, sizeof rate) != sizeof rate);
+        if (rate_memory_read(n_thread, (uint64_t)1 << 29, 0.3, &now, NULL))
+            now = (rate){0, 0, 0};
+        _exit(write(ends[1], &now, sizeof now) != sizeof now);
     }
     close(ends[1]);
-    if (child < 0 || read(ends[0], &rate, sizeof rate) != sizeof rate)
-        rate = 0;
+    if (child < 0 || read(ends[0], &now, sizeof now) != sizeof now)
+        now = (rate){0, 0, 0};
     close(ends[0]);
     if (child > 0)
         waitpid(child, NULL, 0);
-    return rate;
+    return now.best > before.best ? now : before;
 }
 
 static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *err) {
@@ -85,19 +85,17 @@ static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, ni
         NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
         if (r < 0)
             continue;
-        double rate = (double)n / seconds;
-        sum += rate;
-        row->min = NUM_MIN(row->min, rate);
-        row->max = NUM_MAX(row->max, rate);
+        double tok_s = (double)n / seconds;
+        sum += tok_s;
+        row->min = NUM_MIN(row->min, tok_s);
+        row->max = NUM_MAX(row->max, tok_s);
         cli_progress(job->args, row->test, (uint64_t)r + 1, (uint64_t)job->args->repetitions);
     }
     row->tok_s = sum / (double)job->args->repetitions;
     row->n_trace =
         NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MOST_TRACE, &row->pass_s), MOST_TRACE);
-    if (!prompt) {
+    if (!prompt)
         row->gb_s = row->tok_s * (double)nib_engine_info(job->engine)->token_bytes / 1e9;
-        row->peak_share = job->read_rate > 0 ? row->gb_s * 1e9 / job->read_rate : 0;
-    }
     return NIB_OK;
 }
 
@@ -153,7 +151,7 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
         for (int i = 0; i < n_row; i++)
             json_array_append_new(list, row_json(&rows[i], job->args));
         return cli_write_json(json_pack("{s:o, s:f, s:i, s:o}", "rows", list, "read_gb_s",
-                                        job->read_rate / 1e9, "threads", job->n_thread, "memory",
+                                        job->read.best / 1e9, "threads", job->n_thread, "memory",
                                         cli_memory_json(job->engine)),
                               job->args);
     }
@@ -166,9 +164,11 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
     }
     for (int i = 0; i < n_row && job->args->trace; i++)
         print_trace(job, &rows[i]);
-    if (job->read_rate > 0)
-        printf("memory reads %.2f GB/s with %d threads, measured in this run\n", job->read_rate / 1e9,
-               job->n_thread);
+    if (job->read.best > 0)
+        printf("memory reads %.2f GB/s with %d threads (median pass %.2f), measured in this run\n",
+               job->read.best / 1e9, job->n_thread, job->read.median / 1e9);
+    if (nib_engine_kernels(job->engine))
+        printf("kernels by the map %s\n", nib_engine_kernels(job->engine));
     cli_print_memory(job->engine, stdout);
     return 0;
 }
@@ -183,6 +183,9 @@ static int measure(bench_job *job) {
         status = run_test(job, true, &rows[n_row++], &err);
     if (!status && job->args->n_gen > 0)
         status = run_test(job, false, &rows[n_row++], &err);
+    job->read = read_elsewhere(job->n_thread, job->read);
+    for (int i = 0; i < n_row && job->read.best > 0; i++)
+        rows[i].peak_share = rows[i].gb_s * 1e9 / job->read.best;
     return status ? cli_fail(&err) : report(job, rows, n_row);
 }
 
@@ -195,7 +198,7 @@ static int run(cli_args *args) {
     if (!options.n_ctx)
         options.n_ctx = NUM_MAX(args->n_prompt, args->n_gen) + 2;
     job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
-    job.read_rate = read_rate_elsewhere(job.n_thread);
+    job.read = read_elsewhere(job.n_thread, job.read);
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)
         return code;

@@ -17,6 +17,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->n_ctx = args->ctx_size;
     options->n_batch = args->batch_size;
     options->stream = !args->no_stream;
+    options->kernels = args->kernel_map;
     options->progress = cli_progress;
     options->log = cli_log;
     options->user = (void *)args;

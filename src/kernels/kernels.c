@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "kernels/act8.h"
 #include "kernels/kv_layout.h"
+#include "kernels/policy.h"
 #include "kernels/registry.h"
 
 #include <pthread.h>
@@ -112,10 +113,12 @@ const strategy *strategy_find(const kernel_table *t, const char *isa, const char
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1) {
     if (n0 >= n1 || a->n_row <= 0)
         return;
-    if (a->w->format.layout == PACK_TILE)
-        strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
-    else
+    if (a->w->format.layout != PACK_TILE)
         t->linear_rows(a, n0, n1);
+    else if (a->route)
+        route_pick(a->route, a->n_row)->run(a, n0, n1);
+    else
+        strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
 }
 
 act_format act_format_for(const pack_format *f, int bits) {

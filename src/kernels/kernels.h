@@ -41,9 +41,11 @@ typedef struct act8 {
 size_t act_row_bytes(act_format f, int64_t k); /* at most as many as in groups of 32 */
 
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
+typedef struct route route; /* policy.h */
 typedef struct linear_args {
     const view *w;
-    const float *x; /* [n_row, ldx] floats: PACK_ROWS */
+    const route *route; /* which strategy, by the number of rows (PACK_TILE); NULL: by the rule */
+    const float *x;     /* [n_row, ldx] floats: PACK_ROWS */
     int64_t ldx;
     act8 q;            /* the same rows as integers: PACK_TILE */
     const float *bias; /* [w->n] or NULL */

@@ -11,7 +11,8 @@
 
 struct strategy {
     const char *name; /* "padding.direct", ...: unique within an instruction set */
-    /* Whether it computes products of this format with so many rows of activations. */
+    /* Whether it computes products of this format with so many rows of activations. What it can do for two
+     * numbers of rows it can do for all between them. */
     bool (*can)(const pack_format *f, int64_t n_row);
     /* Rows [n0, n1) of the weights, as linear_args says; n0 a multiple of 16, n1 too or the end. */
     void (*run)(const linear_args *a, int64_t n0, int64_t n1);
@@ -29,7 +30,8 @@ const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, in
 /* A row of the table by its name, NULL when the table has none. isa: of that folder; NULL: the richest. */
 const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
 
-/* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that serves it. */
+/* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that its route
+ * names, else by the rule. */
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1);
 
 #endif

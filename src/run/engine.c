@@ -156,7 +156,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws, NULL};
+    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws, &e->routes, NULL};
     return NIB_OK;
 }
 
@@ -170,6 +170,7 @@ static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
     if (e->m) {
         settle_sizes(e);
         NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
+        NIB_TRY(engine_open_kernels(e, err));
         NIB_TRY(open_weights(e, err));
     }
     engine_fill_info(e);
@@ -203,6 +204,8 @@ void nib_engine_close(nib_engine *e) {
     trace_close(e->exec.trace);
     pager_close(e->pager);
     workspace_close(&e->ws);
+    routes_close(&e->routes);
+    mem_free(e->kernels);
     pool_close(e->threads);
     tokenizer_close(e->tokenizer);
     model_close(e->m);

@@ -20,6 +20,8 @@ struct nib_engine {
     pager *pager;
     workspace ws;
     executor exec;
+    routes routes;
+    char *kernels;        /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t tables;      /* charged for container, tokenizer and model */
@@ -33,5 +35,7 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
                                 nib_error *err);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 void engine_fill_info(nib_engine *e);
+/* Settles e->routes by the options' kernel map, by this machine's own, or by the rule. */
+nib_status engine_open_kernels(nib_engine *e, nib_error *err);
 
 #endif

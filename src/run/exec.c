@@ -235,6 +235,7 @@ static void run_linear(worker *w, const op *o) {
         (access[]){{tile ? RES_ACT8 : (int)o->in, SPLIT_OTHER, false}, {o->out, SPLIT_COLUMNS + v->n, true}},
         2);
     linear_args a = {.w = v,
+                     .route = routes_of(j->e->routes, j->cell->block, o->w),
                      .x = at(w, o->in, 0, o->k),
                      .ldx = o->k,
                      .q = {j->e->ws->act8, j->cell->n_row, o->k, f},

@@ -7,6 +7,7 @@
 #define NIB_RUN_EXEC_H
 
 #include "run/kv.h"
+#include "run/routes.h"
 #include "run/trace.h"
 #include "run/workspace.h"
 #include "tiers/pager.h"
@@ -17,7 +18,8 @@ typedef struct executor {
     pool *threads;
     const kernel_table *kernels;
     workspace *ws;
-    op_trace *trace; /* NULL: times are not taken */
+    const routes *routes; /* which strategy computes which product */
+    op_trace *trace;      /* NULL: times are not taken */
 } executor;
 
 typedef struct exec_cell {

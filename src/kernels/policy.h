@@ -1,0 +1,68 @@
+/* policy.h - which strategy computes a product of a given shape: the map that was measured on this machine,
+ * and the table that a product looks into (ADAngel, section 4.4).
+ *
+ * A policy is data: for each shape (rows, columns, resident format) and each bucket of activation rows a
+ * strategy, or none where it has nothing to say. It is read once, when a model is opened; for each of the
+ * model's matrices policy_route then settles every bucket, by the policy or else by the rule, and a product
+ * only looks up the bucket of its number of rows (route_pick). All strategies give the same bits, so a policy
+ * changes time and nothing else. Read-only after it is made; no locks. */
+#ifndef NIB_KERNELS_POLICY_H
+#define NIB_KERNELS_POLICY_H
+
+#include "base/status.h"
+#include "kernels/strategy.h"
+
+enum { POLICY_BUCKETS = 10, POLICY_MAX_SHAPES = 4096, POLICY_FORMAT_MAX = 32 };
+
+/* The buckets of activation rows: 1, 2, 3, 4, 5-8, 9-16, 17-32, 33-64, 65-128, and more. */
+static inline int policy_bucket(int64_t n_row) {
+    if (n_row <= 4)
+        return n_row < 1 ? 0 : (int)n_row - 1;
+    return n_row > 128 ? POLICY_BUCKETS - 1 : 65 - __builtin_clzll((unsigned long long)n_row - 1);
+}
+int64_t policy_bucket_first(int bucket);
+int64_t policy_bucket_last(int bucket);      /* STRATEGY_ANY_ROWS for the last one */
+const char *policy_bucket_name(int bucket);  /* "1", "5-8", "129-" */
+int policy_bucket_by_name(const char *name); /* -1: there is none of that name */
+
+/* A resident format as a person writes it: "w4 g32", "w6 g16 super", "w5 g32 min", "w4 g32 iq4nl", "f16". */
+void policy_format_name(const pack_format *f, char out[POLICY_FORMAT_MAX]);
+
+typedef struct policy_shape {
+    int64_t n, k;
+    char format[POLICY_FORMAT_MAX];
+    const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: nothing is said */
+} policy_shape;
+
+typedef struct policy {
+    policy_shape *shapes;
+    int n_shape;
+    size_t cap;
+} policy; /* zeroed is empty */
+
+void policy_clear(policy *p);
+const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const pack_format *f);
+/* The shape's entry, added when it is not there. NIB_E_USAGE beyond POLICY_MAX_SHAPES. */
+nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, policy_shape **out,
+                      nib_error *err);
+
+/* What one matrix's products look into: a strategy for every bucket, never NULL. */
+struct route {
+    const strategy *by_bucket[POLICY_BUCKETS];
+};
+
+/* Whether a strategy computes products of this format for every number of rows in a bucket. */
+bool policy_can(const strategy *s, const pack_format *f, int bucket);
+/* What the rule says for a bucket: at its last row, or else its first, when that strategy can do the whole
+ * bucket. Never NULL. */
+const strategy *policy_rule(const kernel_table *t, const pack_format *f, int bucket);
+/* The whole of a matrix's route. What the policy says counts where its strategy can do the bucket. p may be
+ * NULL: the rule alone. f must be PACK_TILE. */
+void policy_route(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
+                  route *out);
+
+static inline const strategy *route_pick(const route *r, int64_t n_row) {
+    return r->by_bucket[policy_bucket(n_row)];
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* kernel_map.c - see kernel_map.h. */
+#include "profile/kernel_map.h"
+
+#include "base/file.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { VERSION = 1, MOST_BYTES = 1 << 20 };
+
+uint64_t kernel_map_strategies(const kernel_table *t) {
+    char name[128];
+    uint64_t hash = XXH64(NIB_VERSION, strlen(NIB_VERSION), VERSION);
+    for (int i = 0; i < t->n_strategy; i++) {
+        const int n = snprintf(name, sizeof name, "%s/%s;", t->strategy_isa[i], t->strategies[i]->name);
+        hash = XXH64(name, (size_t)n, hash);
+    }
+    return hash;
+}
+
+/* ---- what it belongs to ---- */
+
+static json_t *machine_json(const machine *m) {
+    return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I}", "cpu", m->cpu, "features", m->features, "cores",
+                     m->n_core, "l1d", (json_int_t)m->l1d, "l2", (json_int_t)m->l2, "l3", (json_int_t)m->l3);
+}
+
+/* Everything a map belongs to, as it stands in the file. */
+static json_t *key_json(const kernel_map_key *key) {
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)kernel_map_strategies(key->table));
+    json_t *of = machine_json(key->machine);
+    return !of ? NULL
+               : json_pack("{s:i, s:o, s:s, s:i, s:s}", "nibble_kernel_map", VERSION, "machine", of, "isa",
+                           key->table->isa, "threads", key->n_thread, "strategies", hash);
+}
+
+char *kernel_map_path(const kernel_map_key *key) {
+    json_t *all = key_json(key);
+    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "kernels") : NULL, *path = NULL;
+    if (text && folder) {
+        char name[96];
+        snprintf(name, sizeof name, "%s-%dt-%016llx.json", key->table->isa, key->n_thread,
+                 (unsigned long long)XXH64(text, strlen(text), 0));
+        path = path_join(folder, name);
+    }
+    free(text);
+    json_decref(all);
+    mem_free(cache);
+    mem_free(folder);
+    return path;
+}
+
+/* "l3: 32 here, 16 there" for the first of the key's fields that the file has otherwise; false: none. */
+static bool differs(const json_t *here, const json_t *there, char *out, size_t size) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)here, name, value) {
+        json_t *other = json_object_get(there, name);
+        if (json_equal(value, other))
+            continue;
+        if (json_is_object(value) && json_is_object(other) && differs(value, other, out, size))
+            return true;
+        char *a = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *b = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        snprintf(out, size, "%s is %.60s here, %.60s there", name, a ? a : "?", b ? b : "nothing");
+        free(a);
+        free(b);
+        return true;
+    }
+    return false;
+}
+
+/* ---- reading ---- */
+
+/* "avx512/padding.direct" */
+static const strategy *find_strategy(const kernel_table *t, const char *name) {
+    for (int i = 0; i < t->n_strategy; i++) {
+        const size_t n = strlen(t->strategy_isa[i]);
+        if (!strncmp(name, t->strategy_isa[i], n) && name[n] == '/' &&
+            !strcmp(name + n + 1, t->strategies[i]->name))
+            return t->strategies[i];
+    }
+    return NULL;
+}
+
+static nib_status read_product(const json_t *product, const kernel_table *t, policy *out,
+                               kernel_map_report *report, nib_error *err) {
+    int64_t n = 0, k = 0;
+    const char *format = NULL, *activation = NULL, *name;
+    json_t *rows = json_object_get(product, "rows"), *value;
+    if (!json_is_object(product) || !json_is_object(rows))
+        return nib_fail(err, NIB_E_MODEL, "kernel map: expected products with \"rows\", an object each");
+    NIB_TRY(jsonx_get_i64(product, "n", true, &n, err));
+    NIB_TRY(jsonx_get_i64(product, "k", true, &k, err));
+    NIB_TRY(jsonx_get_string(product, "format", true, &format, err));
+    NIB_TRY(jsonx_get_string(product, "activation", true, &activation, err));
+    if (n < 1 || k < 1 || strlen(format) >= POLICY_FORMAT_MAX)
+        return nib_fail(err, NIB_E_MODEL,
+                        "kernel map: expected a shape and a format, found %lld x %lld \"%s\"", (long long)n,
+                        (long long)k, format);
+    if (strcmp(activation, "a8")) {
+        report->n_left_out++;
+        return NIB_OK;
+    }
+    policy_shape *shape;
+    NIB_TRY(policy_add(out, n, k, format, &shape, err));
+    report->n_shape++;
+    json_object_foreach(rows, name, value) {
+        const int bucket = policy_bucket_by_name(name);
+        const char *text = json_string_value(value);
+        const strategy *s = text ? find_strategy(t, text) : NULL;
+        if (bucket < 0 || !s) {
+            report->n_left_out++;
+            continue;
+        }
+        shape->by_bucket[bucket] = s;
+        report->n_choice++;
+    }
+    return NIB_OK;
+}
+
+static nib_status read_map(const json_t *map, const kernel_map_key *key, policy *out,
+                           kernel_map_report *report, nib_error *err) {
+    int64_t version = 0;
+    if (!json_is_object(map))
+        return nib_fail(err, NIB_E_MODEL, "kernel map: expected an object");
+    NIB_TRY(jsonx_get_i64(map, "nibble_kernel_map", true, &version, err));
+    if (version != VERSION)
+        return nib_fail(err, NIB_E_MODEL, "kernel map: expected version %d, found %lld", VERSION,
+                        (long long)version);
+    json_t *here = key_json(key), *products = json_object_get(map, "products"), *product;
+    if (!here)
+        return nib_fail_nomem(err, 4096, "the kernel map");
+    const bool other = differs(here, map, report->other, sizeof report->other);
+    json_decref(here);
+    if (other)
+        return NIB_OK;
+    if (!json_is_array(products))
+        return nib_fail(err, NIB_E_MODEL, "kernel map: expected \"products\", an array");
+    size_t i;
+    json_array_foreach(products, i, product) NIB_TRY(read_product(product, key->table, out, report, err));
+    return NIB_OK;
+}
+
+nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
+                            kernel_map_report *report, nib_error *err) {
+    json_t *map;
+    memset(report, 0, sizeof *report);
+    NIB_TRY(jsonx_parse(text, n_byte, &map, err));
+    const nib_status status = read_map(map, key, out, report, err);
+    json_decref(map);
+    return status;
+}
+
+nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
+                           kernel_map_report *report, nib_error *err) {
+    char *text;
+    size_t n;
+    memset(report, 0, sizeof *report);
+    if (!path_exists(path))
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such kernel map", path);
+    NIB_TRY(file_read_all(path, MOST_BYTES, &text, &n, err));
+    const nib_status status = kernel_map_parse(text, n, key, out, report, err);
+    mem_free(text);
+    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
+}
+
+/* ---- writing ---- */
+
+static const char *isa_of(const kernel_table *t, const strategy *s) {
+    for (int i = 0; i < t->n_strategy; i++)
+        if (t->strategies[i] == s)
+            return t->strategy_isa[i];
+    return "";
+}
+
+static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
+    json_t *rows = json_object();
+    for (int b = 0; b < POLICY_BUCKETS; b++) {
+        char name[128];
+        if (!s->by_bucket[b])
+            continue;
+        snprintf(name, sizeof name, "%s/%s", isa_of(t, s->by_bucket[b]), s->by_bucket[b]->name);
+        json_object_set_new(rows, policy_bucket_name(b), json_string(name));
+    }
+    return json_pack("{s:I, s:I, s:s, s:s, s:o}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
+                     s->format, "activation", "a8", "rows", rows);
+}
+
+/* One line a product, so that two maps can be compared line by line. */
+static nib_status write_products(file_writer *w, const kernel_table *t, const policy *p, nib_error *err) {
+    for (int i = 0; i < p->n_shape; i++) {
+        json_t *shape = shape_json(t, &p->shapes[i]);
+        char *line = shape ? json_dumps(shape, 0) : NULL;
+        nib_status status = line ? file_writer_write(w, i ? ",\n  " : "\n  ", i ? 4 : 3, err)
+                                 : nib_fail_nomem(err, 1024, "the kernel map");
+        if (status == NIB_OK)
+            status = file_writer_write(w, line, strlen(line), err);
+        free(line);
+        json_decref(shape);
+        NIB_TRY(status);
+    }
+    return NIB_OK;
+}
+
+static nib_status write_map(file_writer *w, const kernel_map_key *key, const policy *p, nib_error *err) {
+    static const char products[] = ",\n \"products\": [", end[] = "\n ]}\n";
+    json_t *head = key_json(key);
+    char *text = head ? json_dumps(head, JSON_INDENT(1)) : NULL;
+    json_decref(head);
+    if (!text)
+        return nib_fail_nomem(err, 4096, "the kernel map");
+    /* the head without its closing brace and the newline before it */
+    nib_status status = file_writer_write(w, text, strlen(text) - 2, err);
+    free(text);
+    NIB_TRY(status);
+    NIB_TRY(file_writer_write(w, products, sizeof products - 1, err));
+    NIB_TRY(write_products(w, key->table, p, err));
+    return file_writer_write(w, end, sizeof end - 1, err);
+}
+
+nib_status kernel_map_save(const char *path, const kernel_map_key *key, const policy *p, nib_error *err) {
+    file_writer *w;
+    NIB_TRY(path_make_folders(path, err));
+    NIB_TRY(file_writer_open(path, &w, err));
+    const nib_status status = write_map(w, key, p, err);
+    if (status == NIB_OK)
+        return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}

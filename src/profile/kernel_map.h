@@ -1,0 +1,50 @@
+/* kernel_map.h - the kernel map as a file: a policy with the machine that it was measured on.
+ *
+ * A small JSON that a person can read, compare and edit, under $XDG_CACHE_HOME/nibble/kernels/, one for each
+ * processor, instruction set, number of threads and set of strategies (they are in its name and in it):
+ *
+ *     {"nibble_kernel_map": 1,
+ *      "machine": {"cpu": "...", "features": "avx2 ...", "cores": 2, "l1d": ..., "l2": ..., "l3": ...},
+ *      "isa": "avx512", "threads": 2, "strategies": "0123456789abcdef",
+ *      "products": [{"n": 1536, "k": 576, "format": "w4 g32 min", "activation": "a8",
+ *                    "rows": {"1": "avx512/padding.direct", "5-8": "avx512/padding.blocked"}}]}
+ *
+ * It is read like any file from a stranger. A map of another machine is no error: it is not used. A choice
+ * that names an unknown strategy is left out. What a map says can only cost time (policy.h). */
+#ifndef NIB_PROFILE_KERNEL_MAP_H
+#define NIB_PROFILE_KERNEL_MAP_H
+
+#include "base/log.h"
+#include "kernels/policy.h"
+#include "profile/machine.h"
+
+/* What a map belongs to. */
+typedef struct kernel_map_key {
+    const machine *machine;
+    const kernel_table *table;
+    int n_thread;
+} kernel_map_key;
+
+/* Which strategies there are, as a number: maps made before one was added or removed do not count. */
+uint64_t kernel_map_strategies(const kernel_table *t);
+
+/* Where this key's map is kept; made by mem_*, NULL: no memory, or no cache folder is known. */
+char *kernel_map_path(const kernel_map_key *key);
+
+typedef struct kernel_map_report {
+    int n_shape, n_choice; /* taken */
+    int n_left_out;        /* choices and shapes that were not understood */
+    char other[160];       /* what differs when the map belongs to another machine; "": it is this one's */
+} kernel_map_report;
+
+/* Adds what the text says to *out (which may hold shapes already; they are replaced). NIB_E_MODEL when it is
+ * no kernel map. Another machine's map gives NIB_OK, adds nothing and fills report->other. */
+nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
+                            kernel_map_report *report, nib_error *err);
+/* The same from a file; NIB_E_NOTFOUND when there is none. */
+nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
+                           kernel_map_report *report, nib_error *err);
+/* Writes the file whole or not at all; makes the folders on the way. */
+nib_status kernel_map_save(const char *path, const kernel_map_key *key, const policy *p, nib_error *err);
+
+#endif
