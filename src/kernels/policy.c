@@ -37,37 +37,27 @@ int policy_bucket_by_name(const char *name) {
     return -1;
 }
 
-void policy_format_name(const pack_format *f, char out[POLICY_FORMAT_MAX]) {
-    static const char *const scales[] = {"", " super", " e8m0"}, *const tables[] = {"", " iq4nl", " mxfp4"};
-    if (f->layout != PACK_TILE) {
-        snprintf(out, POLICY_FORMAT_MAX, "%s", type_get((type_id)f->type)->name);
-        return;
-    }
-    snprintf(out, POLICY_FORMAT_MAX, "w%d g%d%s%s%s", f->bits, f->group, scales[f->scale % NUM_COUNT(scales)],
-             tables[f->table % NUM_COUNT(tables)], f->asym ? " min" : "");
-}
-
 void policy_clear(policy *p) {
     mem_free(p->shapes);
     memset(p, 0, sizeof *p);
 }
 
-static policy_shape *find(const policy *p, int64_t n, int64_t k, const char *format) {
-    for (int i = 0; i < p->n_shape; i++)
-        if (p->shapes[i].n == n && p->shapes[i].k == k && !strcmp(p->shapes[i].format, format))
-            return &p->shapes[i];
+static policy_shape *find(const policy *p, int64_t n, int64_t k, const char *format, int act_bits) {
+    for (int i = 0; i < p->n_shape; i++) {
+        policy_shape *s = &p->shapes[i];
+        if (s->n == n && s->k == k && s->act_bits == act_bits && !strcmp(s->format, format))
+            return s;
+    }
     return NULL;
 }
 
-const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const pack_format *f) {
-    char format[POLICY_FORMAT_MAX];
-    policy_format_name(f, format);
-    return find(p, n, k, format);
+const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const char *format, int act_bits) {
+    return find(p, n, k, format, act_bits);
 }
 
-nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, policy_shape **out,
+nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,
                       nib_error *err) {
-    policy_shape *s = find(p, n, k, format);
+    policy_shape *s = find(p, n, k, format, act_bits);
     if (!s) {
         if (p->n_shape >= POLICY_MAX_SHAPES)
             return nib_fail(err, NIB_E_USAGE, "a kernel map has at most %d shapes", POLICY_MAX_SHAPES);
@@ -77,6 +67,7 @@ nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, polic
         memset(s, 0, sizeof *s);
         s->n = n;
         s->k = k;
+        s->act_bits = act_bits;
         snprintf(s->format, sizeof s->format, "%s", format);
     }
     *out = s;
@@ -101,8 +92,10 @@ const strategy *policy_rule(const kernel_table *t, const pack_format *f, int buc
 }
 
 void policy_route(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
-                  route *out) {
-    const policy_shape *s = p ? policy_find(p, n, k, f) : NULL;
+                  int act_bits, route *out) {
+    char format[PACK_NAME];
+    pack_name(f, format);
+    const policy_shape *s = p ? policy_find(p, n, k, format, act_bits) : NULL;
     for (int b = 0; b < POLICY_BUCKETS; b++) {
         const strategy *chosen = s ? s->by_bucket[b] : NULL;
         out->by_bucket[b] = chosen && policy_can(chosen, f, b) ? chosen : policy_rule(t, f, b);

@@ -1,18 +1,18 @@
 /* policy.h - which strategy computes a product of a given shape: the map that was measured on this machine,
  * and the table that a product looks into (ADAngel, section 4.4).
  *
- * A policy is data: for each shape (rows, columns, resident format) and each bucket of activation rows a
- * strategy, or none where it has nothing to say. It is read once, when a model is opened; for each of the
- * model's matrices policy_route then settles every bucket, by the policy or else by the rule, and a product
- * only looks up the bucket of its number of rows (route_pick). All strategies give the same bits, so a policy
- * changes time and nothing else. Read-only after it is made; no locks. */
+ * A policy is data: for each shape (rows, columns, resident format, bits of the activations) and each bucket
+ * of activation rows a strategy, or none where it has nothing to say. It is read once, when a model is
+ * opened; for each of the model's matrices policy_route then settles every bucket, by the policy or else by
+ * the rule, and a product only looks up the bucket of its number of rows (route_pick). All strategies give
+ * the same bits, so a policy changes time and nothing else. Read-only after it is made; no locks. */
 #ifndef NIB_KERNELS_POLICY_H
 #define NIB_KERNELS_POLICY_H
 
 #include "base/status.h"
 #include "kernels/strategy.h"
 
-enum { POLICY_BUCKETS = 10, POLICY_MAX_SHAPES = 4096, POLICY_FORMAT_MAX = 32 };
+enum { POLICY_BUCKETS = 10, POLICY_MAX_SHAPES = 4096 };
 
 /* The buckets of activation rows: 1, 2, 3, 4, 5-8, 9-16, 17-32, 33-64, 65-128, and more. */
 static inline int policy_bucket(int64_t n_row) {
@@ -25,12 +25,10 @@ int64_t policy_bucket_last(int bucket);      /* STRATEGY_ANY_ROWS for the last o
 const char *policy_bucket_name(int bucket);  /* "1", "5-8", "129-" */
 int policy_bucket_by_name(const char *name); /* -1: there is none of that name */
 
-/* A resident format as a person writes it: "w4 g32", "w6 g16 super", "w5 g32 min", "w4 g32 iq4nl", "f16". */
-void policy_format_name(const pack_format *f, char out[POLICY_FORMAT_MAX]);
-
 typedef struct policy_shape {
     int64_t n, k;
-    char format[POLICY_FORMAT_MAX];
+    char format[PACK_NAME];                    /* pack_name of the weights */
+    int act_bits;                              /* of the activations */
     const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: nothing is said */
 } policy_shape;
 
@@ -41,9 +39,9 @@ typedef struct policy {
 } policy; /* zeroed is empty */
 
 void policy_clear(policy *p);
-const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const pack_format *f);
+const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const char *format, int act_bits);
 /* The shape's entry, added when it is not there. NIB_E_USAGE beyond POLICY_MAX_SHAPES. */
-nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, policy_shape **out,
+nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,
                       nib_error *err);
 
 /* What one matrix's products look into: a strategy for every bucket, never NULL. */
@@ -59,7 +57,7 @@ const strategy *policy_rule(const kernel_table *t, const pack_format *f, int buc
 /* The whole of a matrix's route. What the policy says counts where its strategy can do the bucket. p may be
  * NULL: the rule alone. f must be PACK_TILE. */
 void policy_route(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
-                  route *out);
+                  int act_bits, route *out);
 
 static inline const strategy *route_pick(const route *r, int64_t n_row) {
     return r->by_bucket[policy_bucket(n_row)];

@@ -100,16 +100,17 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     NIB_TRY(jsonx_get_i64(product, "k", true, &k, err));
     NIB_TRY(jsonx_get_string(product, "format", true, &format, err));
     NIB_TRY(jsonx_get_string(product, "activation", true, &activation, err));
-    if (n < 1 || k < 1 || strlen(format) >= POLICY_FORMAT_MAX)
+    if (n < 1 || k < 1 || strlen(format) >= PACK_NAME)
         return nib_fail(err, NIB_E_MODEL,
                         "kernel map: expected a shape and a format, found %lld x %lld \"%s\"", (long long)n,
                         (long long)k, format);
-    if (strcmp(activation, "a8")) {
+    const int act_bits = !strcmp(activation, "a8") ? 8 : !strcmp(activation, "a4") ? 4 : 0;
+    if (!act_bits) {
         report->n_left_out++;
         return NIB_OK;
     }
     policy_shape *shape;
-    NIB_TRY(policy_add(out, n, k, format, &shape, err));
+    NIB_TRY(policy_add(out, n, k, format, act_bits, &shape, err));
     report->n_shape++;
     json_object_foreach(rows, name, value) {
         const int bucket = policy_bucket_by_name(name);
@@ -190,7 +191,7 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
         json_object_set_new(rows, policy_bucket_name(b), json_string(name));
     }
     return json_pack("{s:I, s:I, s:s, s:s, s:o}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
-                     s->format, "activation", "a8", "rows", rows);
+                     s->format, "activation", s->act_bits == 4 ? "a4" : "a8", "rows", rows);
 }
 
 /* One line a product, so that two maps can be compared line by line. */

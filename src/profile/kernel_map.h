@@ -6,7 +6,7 @@
  *     {"nibble_kernel_map": 1,
  *      "machine": {"cpu": "...", "features": "avx2 ...", "cores": 2, "l1d": ..., "l2": ..., "l3": ...},
  *      "isa": "avx512", "threads": 2, "strategies": "0123456789abcdef",
- *      "products": [{"n": 1536, "k": 576, "format": "w4 g32 min", "activation": "a8",
+ *      "products": [{"n": 1536, "k": 576, "format": "q4_1", "activation": "a8",
  *                    "rows": {"1": "avx512/padding.direct", "5-8": "avx512/padding.blocked"}}]}
  *
  * It is read like any file from a stranger. A map of another machine is no error: it is not used. A choice

@@ -32,7 +32,7 @@ static void settle(routes *r, const model *m, const policy *p, const kernel_tabl
                 r->of[i] = r->of[j];
         if (r->of[i])
             continue;
-        policy_route(p, t, w->n, w->k, &w->format, &r->list[r->n]);
+        policy_route(p, t, w->n, w->k, &w->format, 8, &r->list[r->n]);
         r->of[i] = &r->list[r->n++];
     }
 }
