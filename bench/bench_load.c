@@ -1,0 +1,250 @@
+/* Times loading: bench_load MODEL [repeats] [RAM cap, e.g. 400M]. Each opening is a process of its own, so
+ * that peaks are its own; what is compared alternates, the best of the repeats counts. "cold": the files are
+ * dropped from the page cache first; "read once": the same file read with O_DIRECT and no work on it. With a
+ * cap, generation with streamed blocks is timed as well. The packed file goes to a folder of its own, which
+ * is removed. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/read_queue.h"
+#include "base/thread.h"
+#include "model/find.h"
+#include "nib.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20, DEPTH = 4, MOST_REPEATS = 100, N_GEN = 8 };
+
+typedef struct result {
+    double open_s, cpu_s, first_s, tok_s;
+    uint64_t above; /* peak above what is resident after opening, bytes */
+    int failed;
+} result;
+
+typedef struct trial {
+    const char *name;
+    bool cold, packed;
+    uint64_t ram;
+    result best;
+} trial;
+
+/* A "Vm...: n kB" line of /proc/self/status in bytes. */
+static uint64_t status_field(const char *field) {
+    char line[256];
+    unsigned long long kb = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, field, strlen(field)))
+            sscanf(line + strlen(field), ": %llu", &kb);
+    if (f)
+        fclose(f);
+    return (uint64_t)kb * 1024;
+}
+
+static const char *model;
+static char folder[] = "/tmp/bench-load-XXXXXX"; /* scratch */
+static char *packed_file;                        /* in it, once it was written */
+
+static void drop(const char *path) {
+    int fd = path ? open(path, O_RDONLY) : -1;
+    if (fd < 0)
+        return;
+    fsync(fd); /* dirty pages stay */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+/* Seconds to read the file once. */
+static double read_once(const char *path) {
+    file *f;
+    read_queue *q;
+    int tag, next = 0, n_busy = 0;
+    uint64_t at = 0;
+    uint8_t *buffer = mem_map(DEPTH * CHUNK);
+    if (!buffer || file_open(path, FILE_DIRECT, &f, NULL))
+        return 0;
+    memset(buffer, 1, DEPTH * CHUNK);
+    double start = time_now();
+    if (read_queue_open(DEPTH, 0, buffer, DEPTH * CHUNK, &q, NULL))
+        return 0;
+    while (at < file_size(f) || n_busy > 0) {
+        if (at < file_size(f) && n_busy < DEPTH) {
+            uint64_t n = NUM_MIN(file_size(f) - at, (uint64_t)CHUNK);
+            read_request what = {f, buffer + (size_t)(next * CHUNK), at, CHUNK, n};
+            read_queue_submit(q, next, &what);
+            next = n_busy + 1 < DEPTH ? next + 1 : next;
+            n_busy++;
+            at += n;
+            continue;
+        }
+        if (read_queue_wait(q, &tag, NULL))
+            return 0;
+        n_busy--;
+        next = tag;
+    }
+    read_queue_close(q);
+    double seconds = time_now() - start;
+    file_close(f);
+    mem_unmap(buffer, DEPTH * CHUNK);
+    return seconds;
+}
+
+/* Processor time of the process. */
+static double cpu_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void one_life(const trial *t, result *r) {
+    nib_engine_options o;
+    nib_engine *e;
+    nib_session *s;
+    nib_error err;
+    int32_t tokens[N_GEN + 1] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    nib_engine_options_init(&o);
+    o.n_ctx = 64;
+    o.ram = t->ram;
+    o.stream = t->ram != NIB_AUTO;
+    o.packed = t->packed ? NIB_PACKED_ON : NIB_PACKED_OFF;
+    o.scratch = folder;
+    r->failed = 1;
+    double start = time_now();
+    if (nib_engine_open(model, &o, &e, &err)) {
+        fprintf(stderr, "%s\n", err.message);
+        return;
+    }
+    r->open_s = time_now() - start;
+    r->cpu_s = cpu_now();
+    r->above = status_field("VmHWM") - status_field("VmRSS");
+    if (nib_session_open(e, NULL, &s, &err) || nib_session_sync(s, tokens, 1, &err))
+        return;
+    r->first_s = time_now() - start;
+    start = time_now();
+    for (size_t i = 0; i < N_GEN; i++)
+        if (nib_session_sync(s, tokens, i + 2, &err))
+            return;
+    r->tok_s = N_GEN / (time_now() - start);
+    nib_session_close(s);
+    nib_engine_close(e);
+    r->failed = 0;
+}
+
+/* The host of a virtual machine takes free memory away and gives it back at the first touch, at about 1 GB/s:
+ * let it happen outside of what is timed. */
+static void wake_memory(void) {
+    struct stat info;
+    if (stat(model, &info))
+        return;
+    size_t n = (size_t)info.st_size + ((size_t)64 << 20);
+    void *p = mem_map(n);
+    if (p)
+        memset(p, 1, n);
+    mem_unmap(p, n);
+}
+
+static void run(trial *t) {
+    int ends[2];
+    result r = {.failed = 1};
+    drop(t->cold ? model : NULL);
+    drop(t->cold ? packed_file : NULL);
+    if (pipe(ends))
+        return;
+    wake_memory();
+    pid_t child = fork();
+    if (child == 0) {
+        one_life(t, &r);
+        _exit(write(ends[1], &r, sizeof r) != sizeof r);
+    }
+    close(ends[1]);
+    if (child < 0 || read(ends[0], &r, sizeof r) != sizeof r)
+        r.failed = 1;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    if (r.failed)
+        return;
+    bool first = t->best.open_s <= 0;
+    if (first || r.open_s < t->best.open_s)
+        t->best.cpu_s = r.cpu_s;
+    t->best.open_s = first ? r.open_s : NUM_MIN(t->best.open_s, r.open_s);
+    t->best.first_s = first ? r.first_s : NUM_MIN(t->best.first_s, r.first_s);
+    t->best.tok_s = NUM_MAX(t->best.tok_s, r.tok_s);
+    t->best.above = NUM_MAX(t->best.above, r.above); /* the worst */
+}
+
+static void find_packed(void) {
+    char command[64];
+    static char path[4096];
+    snprintf(command, sizeof command, "ls %s/packed/*.nibpack 2>&-", folder);
+    FILE *list = popen(command, "r");
+    if (list && fgets(path, sizeof path, list)) {
+        path[strcspn(path, "\n")] = 0;
+        packed_file = path;
+    }
+    if (list)
+        pclose(list);
+}
+
+static void tell(const trial *t, double once) {
+    const result *b = &t->best;
+    printf("%-26s %9.3f %8.2f %8.3f %9.3f %10.1f", t->name, b->open_s, b->open_s / once, b->cpu_s, b->first_s,
+           (double)b->above / (1 << 20));
+    if (t->ram != NIB_AUTO)
+        printf(" %10.2f", b->tok_s);
+    printf(b->open_s > 0 ? "\n" : "  failed\n");
+}
+
+int main(int argc, char **argv) {
+    int repeats = argc > 2 ? atoi(argv[2]) : 5;
+    uint64_t cap = NIB_AUTO;
+    char *path = NULL, command[64];
+    if (argc < 2 || repeats < 1 || repeats > MOST_REPEATS || (argc > 3 && !num_parse_size(argv[3], &cap)) ||
+        model_find(argv[1], &path, NULL) || path_is_dir(path) || !mkdtemp(folder)) {
+        fprintf(stderr, "usage: bench_load MODEL.gguf [repeats] [RAM cap]\n");
+        return 2;
+    }
+    model = path;
+    trial trials[] = {{.name = "cold", .cold = true, .packed = false, .ram = NIB_AUTO},
+                      {.name = "warm", .cold = false, .packed = false, .ram = NIB_AUTO},
+                      {.name = "packed file, cold", .cold = true, .packed = true, .ram = NIB_AUTO},
+                      {.name = "packed file, warm", .cold = false, .packed = true, .ram = NIB_AUTO},
+                      {.name = "streamed", .cold = true, .packed = false, .ram = cap},
+                      {.name = "streamed from packed file", .cold = true, .packed = true, .ram = cap}};
+    const int n_trial = cap == NIB_AUTO ? 4 : 6;
+    double once = 0;
+    trial first = trials[2];
+    run(&first); /* writes it */
+    find_packed();
+    for (int r = 0; r < repeats; r++) {
+        drop(model);
+        double s = read_once(model);
+        once = once > 0 ? NUM_MIN(once, s) : s;
+        for (int i = 0; i < n_trial; i++) {
+            if (!trials[i].cold)
+                for (int fd = open(trials[i].packed ? packed_file : model, O_RDONLY); fd >= 0;
+                     close(fd), fd = -1) {
+                    static char sink[CHUNK];
+                    while (read(fd, sink, sizeof sink) > 0)
+                        continue;
+                }
+            run(&trials[i]);
+        }
+    }
+    struct stat info;
+    stat(model, &info);
+    printf("read once with O_DIRECT: %.3f s, %.2f GB/s\n", once, (double)info.st_size / once * 1e-9);
+    printf("%-26s %9s %8s %8s %9s %10s%s\n", "", "open, s", "/ once", "cpu, s", "token, s", "above, MiB",
+           cap == NIB_AUTO ? "" : "      tok/s");
+    for (int i = 0; i < n_trial; i++)
+        tell(&trials[i], once);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) != 0;
+}
