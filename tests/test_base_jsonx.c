@@ -55,6 +55,69 @@ static void nesting_is_capped(void **state) {
         parse("[\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[\"]"));
 }
 
+/* head, then n times the line with numbers in it, then tail. */
+static char *repeat(const char *head, const char *line, int n, const char *tail, size_t *n_byte) {
+    char *text = malloc(strlen(head) + strlen(tail) + (size_t)n * (strlen(line) + 40) + 1), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "%s", head);
+    for (int i = 0; i < n; i++) {
+        at += i ? sprintf(at, ",") : 0;
+        at += sprintf(at, line, i, i);
+    }
+    at += sprintf(at, "%s", tail);
+    *n_byte = (size_t)(at - text);
+    return text;
+}
+
+/* The largest files that are known, and more than they will need. */
+static void real_sizes_fit(void **state) {
+    (void)state;
+    static const struct {
+        const char *head, *line, *tail;
+        int n;
+    } files[] = {
+        {"{\"weight_map\":{",
+         "\"model.layers.%d.mlp.experts.%d.down_proj.weight\":\"model-00000-of-00061.safetensors\"", "}}",
+         150000},
+        {"{\"__metadata__\":{\"format\":\"pt\"},",
+         "\"model.layers.%d.mlp.experts.%d.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[7168,2048],"
+         "\"data_offsets\":[1000000000,1029360128]}",
+         "}", 20000},
+    };
+    for (size_t i = 0; i < NUM_COUNT(files); i++) {
+        size_t n;
+        json_t *v = NULL;
+        nib_error err = {NIB_OK, ""};
+        char *text = repeat(files[i].head, files[i].line, files[i].n, files[i].tail, &n);
+        if (jsonx_parse(text, n, &v, &err) != NIB_OK)
+            fail_msg("%s", err.message);
+        json_decref(v);
+        free(text);
+    }
+}
+
+static void what_costs_too_much_is_refused(void **state) {
+    (void)state;
+    static const char *const lines[] = {"{}", "[]", "7", "\"\"", "{\"a\":0}"};
+    json_t *v = NULL;
+    nib_error err = {NIB_OK, ""};
+    for (size_t i = 0; i < NUM_COUNT(lines); i++) {
+        size_t n;
+        char *text = repeat("[", lines[i], 1500000, "]", &n);
+        assert_int_equal(jsonx_parse(text, n, &v, &err), NIB_E_MODEL);
+        assert_non_null(strstr(err.message, "at most 64.0 MiB"));
+        free(text);
+    }
+    char *text = calloc(1, JSONX_MOST_TEXT + 1);
+    memset(text, ' ', JSONX_MOST_TEXT + 1);
+    text[0] = '1';
+    assert_int_equal(jsonx_parse(text, JSONX_MOST_TEXT + 1, &v, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "16777216 bytes"));
+    assert_int_equal(jsonx_parse(text, JSONX_MOST_TEXT, &v, &err), NIB_OK);
+    json_decref(v);
+    free(text);
+}
+
 static void integers_beyond_64_bits_become_floats(void **state) {
     (void)state;
     json_t *v =
@@ -142,6 +205,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_text_is_refused_with_a_place),
         cmocka_unit_test(nesting_is_capped),
+        cmocka_unit_test(real_sizes_fit),
+        cmocka_unit_test(what_costs_too_much_is_refused),
         cmocka_unit_test(integers_beyond_64_bits_become_floats),
         cmocka_unit_test(look_ups_are_typed),
         cmocka_unit_test(files_are_named_in_errors),

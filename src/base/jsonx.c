@@ -1,14 +1,25 @@
-/* jsonx.c - see jsonx.h. A scan before jansson bounds the nesting (its own cap of 2048 levels is kept by
- * recursion) and finds integers beyond 64 bits, which jansson refuses although real files have them
+/* jsonx.c - see jsonx.h. A look before jansson bounds the nesting and the memory that the values will take,
+ * and finds integers beyond 64 bits, which jansson refuses although real files have them
  * ("model_max_length": 1000000000000000019884624838656): those are read as floats. */
 #include "base/jsonx.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <math.h>
 #include <string.h>
 
-#define DEPTH_MAX 64
+/* What jansson 2.14 allocates with glibc, at the most and rounded up: an object with its first eight buckets,
+ * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
+ * buckets included), and the place that each further member or element takes where its owner has doubled. */
+enum { COST_OBJECT = 240, COST_ARRAY = 144, COST_NUMBER = 32, COST_STRING = 96, COST_PLACE = 24 };
+
+typedef struct survey {
+    int depth, deepest;
+    size_t n_wide; /* integers beyond 64 bits */
+    uint64_t heap;
+    size_t longest; /* token: jansson's buffer for it doubles, and it is copied once */
+} survey;
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -32,27 +43,44 @@ static bool is_wide_integer(const char *text, size_t n, size_t at, size_t *end) 
     return i - at > 19 || (i - at == 19 && memcmp(text + at, most, 19) > 0);
 }
 
-/* Walks over text outside strings: the deepest nesting, and where ".0" is to be put (copy may be NULL: only
- * count). Malformed text is jansson's to refuse. */
-static size_t scan(const char *text, size_t n, int *deepest, char *copy) {
-    size_t n_wide = 0, out = 0;
-    int depth = 0;
-    *deepest = 0;
+static size_t string_end(const char *text, size_t n, size_t i) {
+    for (i++; i < n && text[i] != '"'; i++)
+        if (text[i] == '\\')
+            i++;
+    return i < n ? i + 1 : n;
+}
+
+static void note_other(survey *s, char c) {
+    if (c == '{' || c == '[') {
+        s->depth++;
+        s->deepest = NUM_MAX(s->deepest, s->depth);
+        s->heap += c == '{' ? COST_OBJECT : COST_ARRAY;
+    } else if (c == '}' || c == ']') {
+        s->depth--;
+    } else if (c == ',') {
+        s->heap += COST_PLACE;
+    }
+}
+
+/* Walks over the text: what it will cost, and where ".0" is to be put (copy may be NULL: only count).
+ * Malformed text is jansson's to refuse. */
+static survey look(const char *text, size_t n, char *copy) {
+    survey s = {0};
+    size_t out = 0;
     for (size_t i = 0; i < n;) {
         size_t start = i;
         bool wide = false;
         if (text[i] == '"') {
-            for (i++; i < n && text[i] != '"'; i++)
-                if (text[i] == '\\')
-                    i++;
-            i = i < n ? i + 1 : n;
+            i = string_end(text, n, i);
+            s.heap += COST_STRING + (i - start);
         } else if (is_digit(text[i])) {
             wide = is_wide_integer(text, n, i, &i);
+            s.heap += COST_NUMBER;
         } else {
-            depth += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
-            *deepest = depth > *deepest ? depth : *deepest;
-            i++;
+            note_other(&s, text[i++]);
         }
+        s.longest = NUM_MAX(s.longest, i - start);
+        s.n_wide += wide;
         if (copy) {
             memcpy(copy + out, text + start, i - start);
             out += i - start;
@@ -61,24 +89,36 @@ static size_t scan(const char *text, size_t n, int *deepest, char *copy) {
                 out += 2;
             }
         }
-        n_wide += wide;
     }
-    return n_wide;
+    s.heap += 3 * s.longest;
+    return s;
+}
+
+static nib_status check(const survey *s, nib_error *err) {
+    char need[32], most[32];
+    if (s->deepest > JSONX_MOST_DEPTH)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", JSONX_MOST_DEPTH,
+                        s->deepest);
+    if (s->heap > JSONX_MOST_HEAP)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected values that take at most %s of memory, found %s",
+                        num_format_size(JSONX_MOST_HEAP, most), num_format_size(s->heap, need));
+    return NIB_OK;
 }
 
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err) {
-    int depth;
-    size_t n_wide = scan(text, n_byte, &depth, NULL);
-    if (depth > DEPTH_MAX)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", DEPTH_MAX, depth);
+    if (n_byte > JSONX_MOST_TEXT)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d bytes, found %zu", JSONX_MOST_TEXT,
+                        n_byte);
+    const survey s = look(text, n_byte, NULL);
+    NIB_TRY(check(&s, err));
     char *copy = NULL;
-    if (n_wide) {
-        copy = mem_alloc(n_byte + 2 * n_wide);
+    if (s.n_wide) {
+        copy = mem_alloc(n_byte + 2 * s.n_wide);
         if (!copy)
-            return nib_fail_nomem(err, n_byte + 2 * n_wide, "JSON text");
-        scan(text, n_byte, &depth, copy);
+            return nib_fail_nomem(err, n_byte + 2 * s.n_wide, "JSON text");
+        look(text, n_byte, copy);
         text = copy;
-        n_byte += 2 * n_wide;
+        n_byte += 2 * s.n_wide;
     }
     json_error_t e;
     json_t *value = json_loadb(text, n_byte, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
@@ -94,7 +134,7 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
 nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err) {
     char *text;
     size_t n;
-    NIB_TRY(file_read_all(path, most_bytes, &text, &n, err));
+    NIB_TRY(file_read_all(path, NUM_MIN(most_bytes, (uint64_t)JSONX_MOST_TEXT), &text, &n, err));
     nib_status status = jsonx_parse(text, n, out, err);
     mem_free(text);
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);

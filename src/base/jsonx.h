@@ -8,9 +8,18 @@
 
 #include <jansson.h>
 
-/* Text of n bytes -> a value (json_decref by the caller). Depth is capped; errors are NIB_E_MODEL with the
- * line and column. Duplicate keys are refused. */
+/* What a text may cost is known from one look at its bytes, before jansson sees it; beyond a cap it is
+ * NIB_E_MODEL. JSON of three bytes becomes up to two hundred, so the text's size alone bounds little.
+ *   - text: an index of 150,000 tensors is 14 MB, the header of one safetensors file with 20,000 is 2.5 MB
+ *     (the vocabularies of tokenizer.json, up to 33 MB, do not come here: text/json_text.h).
+ *   - heap, as estimated from what jansson 2.14 allocates: those two make 45 and 28 MiB.
+ *   - depth: published files nest 10 deep; jansson recurses. */
+enum { JSONX_MOST_TEXT = 16 << 20, JSONX_MOST_HEAP = 64 << 20, JSONX_MOST_DEPTH = 64 };
+
+/* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column.
+ * Duplicate keys are refused. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
+/* A file of at most `most_bytes`, and JSONX_MOST_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err);
 
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { KEY_MOST = 1024 };
+
 typedef struct flattening {
     container *c;
     char *key; /* the dotted name so far */
@@ -17,6 +19,8 @@ static nib_status flatten_members(flattening *f, size_t n_key, const json_t *obj
 /* Appends a name at n_key; *n_all is the new length. */
 static nib_status append(flattening *f, size_t n_key, const char *name, size_t *n_all, nib_error *err) {
     const size_t n = strlen(name);
+    if (n > KEY_MOST - n_key) /* each value below a name keeps a copy of it */
+        return nib_fail(err, NIB_E_MODEL, "expected names of at most %d bytes in all to a value", KEY_MOST);
     if (mem_grow((void **)&f->key, &f->cap, n_key + n + 2, 1))
         return nib_fail_nomem(err, n_key + n + 2, "a key");
     memcpy(f->key + n_key, name, n + 1);
@@ -63,9 +67,8 @@ static nib_status copy_array(meta_table *t, const json_t *array, meta_value *out
                              nib_error *err) {
     const size_t n = json_array_size(array);
     const size_t each = out->elem == META_STRING ? sizeof(meta_string) : sizeof(int64_t);
-    void *data = meta_table_array(t, n, each, large);
-    if (!data)
-        return nib_fail_nomem(err, n * each, "a metadata array");
+    void *data = NULL;
+    NIB_TRY(meta_table_array(t, n, each, &data, large, err));
     int64_t *ints = data;
     double *floats = data;
     meta_string *strings = data;

@@ -12,10 +12,16 @@ struct container {
     const logger *log; /* while opening */
     file **files;
     size_t n_file, cap_file;
+    uint64_t header_bytes; /* of the files read so far */
     meta_table meta;
     meta_table nulls; /* keys of a configuration that are null; values unused */
     tensor_table tensors;
 };
+
+/* The headers of all files together: the largest published vocabulary makes a header of about 16 MB, 150,000
+ * tensors in many shards 20 MB. With META_MOST_ELEMENTS and TENSORS_MOST it bounds what a hostile container
+ * costs in time and memory. */
+#define CONTAINER_MOST_HEADER (UINT64_C(64) << 20)
 
 /* Opens one more file of the container; *index is its number. */
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err);

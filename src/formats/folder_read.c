@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CONFIG_MOST = 4 << 20, INDEX_MOST = 16 << 20, TEMPLATE_MOST = 1 << 20 };
+enum { CONFIG_MOST = 4 << 20, TEMPLATE_MOST = 1 << 20 };
 
 /* Path of a member; *exists says whether it is there. */
 static nib_status member_path(const container *c, const char *name, char **path, bool *exists,
@@ -125,7 +125,7 @@ static nib_status check_map(const container *c, const json_t *map, const meta_ta
 
 static nib_status read_index(container *c, const char *path, nib_error *err) {
     json_t *index;
-    NIB_TRY(jsonx_load(path, INDEX_MOST, &index, err));
+    NIB_TRY(jsonx_load(path, JSONX_MOST_TEXT, &index, err));
     const json_t *map = json_object_get(index, "weight_map");
     meta_table shards;
     meta_table_init(&shards);

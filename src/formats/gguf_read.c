@@ -15,11 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    HEADER_MOST = 64 << 20, /* the largest published vocabulary makes a header of about 16 MB */
-    MIN_KEY_BYTES = 8 + 4 + 1,
-    MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
-};
+enum { MIN_KEY_BYTES = 8 + 4 + 1, MIN_TENSOR_BYTES = 8 + 4 + 4 + 8 };
 
 typedef struct header {
     cursor at;
@@ -88,6 +84,7 @@ static nib_status read_keys(header *h, const logger *log, nib_error *err) {
     if (!key)
         return nib_fail_nomem(err, MOST_KEY + 1, "a key");
     nib_status status = NIB_OK;
+    uint64_t n_left_out = 0;
     for (uint64_t i = 0; i < h->n_key && status == NIB_OK; i++) {
         size_t n_key = 0;
         h->at.what = "a metadata key";
@@ -100,9 +97,11 @@ static nib_status read_keys(header *h, const logger *log, nib_error *err) {
         status = gguf_value_read(&h->at, key, h->meta, &value, &large, &keep, err);
         if (status == NIB_OK && keep)
             status = meta_table_add(h->meta, key, n_key, &value, large, err);
-        else if (status == NIB_OK)
+        else if (status == NIB_OK && n_left_out++ == 0)
             log_line(log, "metadata key '%s' is an array of arrays and was left out", key);
     }
+    if (n_left_out > 1)
+        log_line(log, "%" PRIu64 " more arrays of arrays were left out", n_left_out - 1);
     mem_free(key);
     return status;
 }
@@ -204,8 +203,9 @@ static nib_status read_header(container *c, header *h, int file_index, nib_error
 /* One file's keys into meta and its tensors into the container; errors name the file. */
 static nib_status read_file(container *c, int file_index, meta_table *meta, nib_error *err) {
     header h = {.meta = meta};
-    NIB_TRY(cursor_open(&h.at, c->files[file_index], HEADER_MOST, err));
+    NIB_TRY(cursor_open(&h.at, c->files[file_index], CONTAINER_MOST_HEADER - c->header_bytes, err));
     const nib_status status = read_header(c, &h, file_index, err);
+    c->header_bytes += cursor_at(&h.at);
     cursor_close(&h.at);
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, file_path(c->files[file_index])) : status;
 }

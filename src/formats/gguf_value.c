@@ -87,9 +87,9 @@ static nib_status read_string(const reading *r, bool large, meta_string *out, ni
 }
 
 static nib_status read_strings(const reading *r, size_t n, meta_value *out, nib_error *err) {
-    meta_string *all = meta_table_array(r->table, n, sizeof *all, r->large);
-    if (!all)
-        return nib_fail_nomem(err, n * sizeof *all, "a metadata array");
+    void *data = NULL;
+    NIB_TRY(meta_table_array(r->table, n, sizeof(meta_string), &data, r->large, err));
+    meta_string *all = data;
     out->v.strings = all;
     out->elem = META_STRING;
     for (size_t i = 0; i < n; i++)
@@ -103,9 +103,10 @@ static nib_status read_numbers(const reading *r, gguf_value type, size_t n, meta
     union {
         int64_t i;
         double f;
-    } *all = meta_table_array(r->table, n, sizeof *all, r->large);
-    if (!all)
-        return nib_fail_nomem(err, n * sizeof *all, "a metadata array");
+    } * all;
+    void *data = NULL;
+    NIB_TRY(meta_table_array(r->table, n, sizeof *all, &data, r->large, err));
+    all = data;
     const size_t each = gguf_value_bytes[type];
     bool floats = is_float(type);
     uint8_t piece[4096];

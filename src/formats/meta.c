@@ -3,10 +3,9 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/seed.h"
 
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -17,19 +16,9 @@ enum {
 };
 #define NO_ENTRY UINT32_MAX
 
-uint64_t meta_seed(void) {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        seed = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uintptr_t)&seed;
-    }
-    return seed;
-}
-
 void meta_table_init(meta_table *t) {
     memset(t, 0, sizeof *t);
-    t->seed = meta_seed();
+    t->seed = seed_secret();
     arena_init(&t->small);
 }
 
@@ -115,12 +104,17 @@ static void *new_region(meta_table *t, size_t n_byte) {
     return p;
 }
 
-void *meta_table_array(meta_table *t, size_t n, size_t each, bool *large) {
-    size_t n_byte;
-    if (__builtin_mul_overflow(n, each, &n_byte))
-        return NULL;
+nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err) {
+    if (n > META_MOST_ELEMENTS - t->n_element)
+        return nib_fail(err, NIB_E_MODEL, "metadata: expected at most %d elements in all arrays together",
+                        META_MOST_ELEMENTS);
+    const size_t n_byte = n * each;
     *large = n_byte >= LARGE_ARRAY;
-    return *large ? new_region(t, n_byte) : arena_alloc(&t->small, n_byte ? n_byte : 1);
+    *out = *large ? new_region(t, n_byte) : arena_alloc(&t->small, n_byte ? n_byte : 1);
+    if (!*out)
+        return nib_fail_nomem(err, n_byte, "a metadata array");
+    t->n_element += n;
+    return NIB_OK;
 }
 
 char *meta_table_text(meta_table *t, size_t n_byte, bool large) {

@@ -10,7 +10,9 @@
 #include "base/status.h"
 #include "formats/container.h"
 
-enum { META_MOST_KEYS = 1 << 20 };
+/* Real files have some hundred keys, and a vocabulary of 262,144 tokens with scores, types and half a million
+ * merges. An element takes 8 to 16 bytes, whatever it took in the file. */
+enum { META_MOST_KEYS = 1 << 16, META_MOST_ELEMENTS = 1 << 22 };
 
 typedef struct meta_entry {
     const char *key;
@@ -26,8 +28,9 @@ typedef struct meta_region {
 typedef struct meta_table {
     meta_entry *entries;
     size_t n, cap;
-    uint32_t *index; /* entry numbers by hash, open addressing; UINT32_MAX: free */
-    size_t n_slot;   /* a power of two, at least twice n */
+    size_t n_element; /* of all arrays so far */
+    uint32_t *index;  /* entry numbers by hash, open addressing; UINT32_MAX: free */
+    size_t n_slot;    /* a power of two, at least twice n */
     uint64_t seed;
     arena small;
     meta_region *regions;
@@ -45,15 +48,13 @@ nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const me
                           nib_error *err);
 const meta_entry *meta_table_find(const meta_table *t, const char *key); /* NULL: not there */
 
-/* Storage for n elements of an array; *large says whether it became a mapping. NULL: out of memory. */
-void *meta_table_array(meta_table *t, size_t n, size_t each, bool *large);
+/* Storage for n elements of an array; *large says whether it became a mapping. More than META_MOST_ELEMENTS
+ * in all arrays together is NIB_E_MODEL. */
+nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err);
 /* Storage for n bytes of text and a NUL, which is set; `large` as its array said. NULL: out of memory. */
 char *meta_table_text(meta_table *t, size_t n_byte, bool large);
 
 void meta_table_drop_large(meta_table *t);
 uint64_t meta_table_bytes(const meta_table *t);
-
-/* A seed for hash tables that a file cannot know, so that it cannot make its names collide. */
-uint64_t meta_seed(void);
 
 #endif

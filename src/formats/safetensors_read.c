@@ -8,9 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The largest published file header is a few MB; the cap bounds what parsing a hostile one costs. */
-enum { HEADER_MOST = 16 << 20 };
-
 static nib_status read_extent(const char *name, const json_t *entry, uint64_t *begin, uint64_t *end,
                               nib_error *err) {
     const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -86,9 +83,15 @@ static nib_status read_header(container *c, int file_index, file *f, nib_error *
     if (!memcmp(&n, "version ", sizeof n))
         return nib_fail(err, NIB_E_MODEL,
                         "expected a safetensors file, found what looks like a Git LFS pointer to one");
-    if (n > HEADER_MOST || n > file_size(f) - sizeof n)
+    const uint64_t most = NUM_MIN((uint64_t)JSONX_MOST_TEXT, file_size(f) - sizeof n);
+    if (n > most)
         return nib_fail(err, NIB_E_MODEL, "says a header of %" PRIu64 " bytes, expected at most %" PRIu64, n,
-                        NUM_MIN((uint64_t)HEADER_MOST, file_size(f) - sizeof n));
+                        most);
+    if (n > CONTAINER_MOST_HEADER - c->header_bytes)
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected headers of at most %" PRIu64 " bytes in all files together",
+                        (uint64_t)CONTAINER_MOST_HEADER);
+    c->header_bytes += n;
     char *text = mem_alloc((size_t)n);
     if (!text)
         return nib_fail_nomem(err, (size_t)n, "a safetensors header");

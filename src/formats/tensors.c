@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "formats/meta.h"
+#include "base/seed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 void tensor_table_init(tensor_table *t) {
     memset(t, 0, sizeof *t);
-    t->seed = meta_seed();
+    t->seed = seed_secret();
     arena_init(&t->names);
 }
 

@@ -7,7 +7,7 @@
 #include "formats/container.h"
 
 enum {
-    TENSORS_MOST = 1 << 20,  /* the largest published mixture of experts has about 0.2 million */
+    TENSORS_MOST = 1 << 19,  /* the largest published mixture of experts has about 0.2 million */
     TENSOR_MOST_NAME = 4096, /* bytes */
     TENSOR_MOST_DIM = 8
 };

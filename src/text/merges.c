@@ -6,14 +6,16 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
+#include "base/seed.h"
 
 #include <string.h>
 
-#define SHORT      40
-#define NO_RANK    UINT32_MAX
-#define CACHE_KEY  16
-#define CACHE_IDS  7
-#define CACHE_BITS 12
+#define SHORT       40
+#define MERGES_MOST (1 << 21) /* the largest published list has half a million */
+#define NO_RANK     UINT32_MAX
+#define CACHE_KEY   16
+#define CACHE_IDS   7
+#define CACHE_BITS  12
 
 struct merge_cache_entry {
     uint64_t key[CACHE_KEY / 8];
@@ -24,16 +26,17 @@ struct merge_cache_entry {
 /* ---- the table of pairs ---- */
 
 static uint32_t pair_slot(const merges *m, uint32_t left, uint32_t right) {
-    uint64_t h = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
+    uint64_t h = (((uint64_t)left << 32 | right) ^ m->seed) * 0x9E3779B97F4A7C15u;
     h ^= h >> 29;
     h *= 0xBF58476D1CE4E5B9u;
     return (uint32_t)(((h >> 32) * m->n_slot) >> 32);
 }
 
 nib_status merges_init_pairs(merges *m, size_t n, nib_error *err) {
-    if (n > VOCAB_MOST)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d merges, found %zu", VOCAB_MOST, n);
+    if (n > MERGES_MOST)
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d merges, found %zu", MERGES_MOST, n);
     m->n_slot = (uint32_t)(n + n / 2 + 16);
+    m->seed = seed_secret();
     m->pair = mem_array(m->n_slot, sizeof *m->pair);
     if (!m->pair)
         return nib_fail_nomem(err, m->n_slot * sizeof *m->pair, "the merges");

@@ -21,6 +21,7 @@ typedef struct merges {
     merges_kind kind;
     merge_pair *pair; /* [n_slot], hashed by (left, right); left == MERGE_FREE is a free slot */
     uint32_t n_slot;
+    uint64_t seed;        /* of the hash */
     float *score;         /* [n_vocab], MERGES_SCORES */
     int32_t byte_id[256]; /* what a byte becomes that no character is made of; -1: the vocabulary has none */
     bool byte_fallback;   /* unknown characters become their bytes' tokens, where all of them are there */

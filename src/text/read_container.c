@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The largest published tokenizer.json has 33 MB. */
-#define JSON_MOST ((uint64_t)256 << 20)
+#define JSON_MOST ((uint64_t)64 << 20)
 
 static nib_status read_beside(const char *folder, const char *name, char **text, size_t *n_byte,
                               nib_error *err) {

@@ -43,10 +43,17 @@ static nib_status shorten(const char *json, size_t n_byte, const json_text *a, c
                           text_buffer *out, nib_error *err) {
     const json_text *order[2] = {a, b};
     const char *p = json;
+    size_t rest = n_byte;
     if (a->begin && b->begin && b->begin < a->begin) {
         order[0] = b;
         order[1] = a;
     }
+    for (int i = 0; i < 2; i++)
+        rest -= order[i]->begin ? (size_t)(order[i]->end - order[i]->begin) : 0;
+    if (rest > JSONX_MOST_TEXT)
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected at most %d bytes beside the vocabulary and the merges, found %zu",
+                        JSONX_MOST_TEXT, rest);
     for (int i = 0; i < 2; i++) {
         if (!order[i]->begin)
             continue;

@@ -3,6 +3,7 @@
 #include "text/vocab.h"
 
 #include "base/mem.h"
+#include "base/seed.h"
 
 #include <string.h>
 
@@ -12,8 +13,8 @@
 #define ID_BITS 22
 #define ID_MASK ((1u << ID_BITS) - 1)
 
-static uint64_t hash_text(const char *text, size_t n_byte) {
-    return XXH3_64bits(text, n_byte);
+static uint64_t hash_text(const vocab *v, const char *text, size_t n_byte) {
+    return XXH3_64bits_withSeed(text, n_byte, v->seed);
 }
 
 nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err) {
@@ -26,6 +27,7 @@ nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err) {
         n_slot *= 2;
     v->n = v->n_model = (int32_t)n;
     v->mask = n_slot - 1;
+    v->seed = seed_secret();
     v->cap_blob = text_bytes + 2 * (size_t)n;
     v->blob = mem_alloc(v->cap_blob);
     v->offset = mem_array((size_t)n, sizeof *v->offset);
@@ -78,7 +80,7 @@ static uint32_t find_slot(const vocab *v, const char *text, size_t n_byte, uint6
 int32_t vocab_find(const vocab *v, const char *text, size_t n_byte) {
     if (n_byte > UINT16_MAX)
         return -1;
-    uint32_t slot = v->slot[find_slot(v, text, n_byte, hash_text(text, n_byte))];
+    uint32_t slot = v->slot[find_slot(v, text, n_byte, hash_text(v, text, n_byte))];
     return (int32_t)(slot & ID_MASK) - 1;
 }
 
@@ -99,7 +101,7 @@ nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_
     memcpy(p, &length, 2);
     if (n_byte)
         memcpy(p + 2, text, n_byte);
-    uint64_t hash = hash_text(p + 2, n_byte);
+    uint64_t hash = hash_text(v, p + 2, n_byte);
     v->slot[find_slot(v, p + 2, n_byte, hash)] = ((uint32_t)(hash >> 32) & ~ID_MASK) | (uint32_t)(id + 1);
     v->offset[id] = (uint32_t)v->n_blob;
     v->n_blob += n_byte + 2;

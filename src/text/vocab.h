@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-#define VOCAB_MOST (1 << 22) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
+#define VOCAB_MOST (1 << 20) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
 
 enum {
     VOCAB_CONTROL = 1, /* special: text only when asked, parsed only when asked */
@@ -29,6 +29,7 @@ typedef struct vocab {
         n_model; /* ids from here on are added tokens that the model itself does not know; n where unknown */
     uint32_t *slot; /* [n_slot]: 10 bits of the hash, 22 bits of id + 1; 0 is free */
     uint32_t mask;
+    uint64_t seed; /* of the hash */
 } vocab;
 #define VOCAB_HOLE UINT32_MAX
 
