@@ -125,6 +125,9 @@ lint: ## formatting, static analysis, the order of the rooms, what the library m
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
+$(BUILD)/bench/%.o: CPPFLAGS += -Itests
+$(BUILD)/bench/bench_amx.o: CFLAGS += $(ISA_amx)
+
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)
 

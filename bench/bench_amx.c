@@ -1,0 +1,227 @@
+/* bench_amx - AMX products beside what the tile unit itself does in registers, measured in the same run.
+ *
+ *   bench_amx [threads [quick]]
+ * quick: one shape only. One thread: rates of the instructions, then products over rows of activations, with
+ * the AMX strategy and the AVX-512 one; weights rotate over more than the caches hold. More threads: the
+ * products only, each thread with a share of the outputs, wall clock. */
+#include "kernels/cpu/amx/tiles.h"
+#include "support/matrix.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "kernels/strategy.h"
+
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 5 };
+
+typedef struct product {
+    const strategy *s;
+    const view *copies;
+    int n_copy, n_call;
+    linear_args args;
+    void *scratch[MOST_THREADS];
+} product;
+
+static double processor_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- instructions ---- */
+
+enum { TURNS = 200000 };
+
+static void tiles_in_registers(void) {
+    for (int i = 0; i < TURNS; i++) {
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_DOT_SIGNED(1, 4, 7);
+        TILES_DOT_SIGNED(2, 5, 6);
+        TILES_DOT_SIGNED(3, 5, 7);
+    }
+}
+static char *near_bytes;
+static void tiles_loaded(void) { /* 2 x 2, every operand loaded once for two uses */
+    for (int i = 0; i < TURNS; i++) {
+        TILES_LOAD(4, near_bytes, 64);
+        TILES_LOAD(6, near_bytes + 1024, 64);
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_LOAD(7, near_bytes + 2048, 64);
+        TILES_DOT_SIGNED(1, 4, 7);
+        TILES_LOAD(5, near_bytes + 3072, 64);
+        TILES_DOT_SIGNED(2, 5, 6);
+        TILES_DOT_SIGNED(3, 5, 7);
+    }
+}
+static void tiles_alone(void) { /* every operand loaded for one use, every sum stored: what one group costs */
+    for (int i = 0; i < 2 * TURNS; i++) {
+        TILES_ZERO(0);
+        TILES_LOAD(4, near_bytes, 64);
+        TILES_LOAD(6, near_bytes + 1024, 64);
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_STORE(0, near_bytes + 4096, 64);
+        TILES_ZERO(1);
+        TILES_LOAD(5, near_bytes + 2048, 64);
+        TILES_LOAD(7, near_bytes + 3072, 64);
+        TILES_DOT_SIGNED(1, 5, 7);
+        TILES_STORE(1, near_bytes + 5120, 64);
+    }
+}
+static void tiles_stored(void) {
+    for (int i = 0; i < 2 * TURNS; i++) {
+        TILES_STORE(0, near_bytes + 4096, 64);
+        TILES_STORE(1, near_bytes + 5120, 64);
+    }
+}
+static void vnni_in_registers(void) {
+    __m512i acc[12];
+    const __m512i a = _mm512_set1_epi32(0x01020304);
+    for (int i = 0; i < 12; i++)
+        acc[i] = _mm512_set1_epi32(i);
+    for (int i = 0; i < 16 * TURNS / 12; i++) {
+        _Pragma("GCC unroll 12") for (int j = 0; j < 12;
+                                      j++) __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(acc[j]) : "v"(a));
+    }
+}
+
+/* name; tile instructions, or vectors, of how many multiply-adds */
+static void time_instruction(const char *name, void (*fn)(void), double macs) {
+    double best = 1e30;
+    for (int r = 0; r < ROUNDS; r++) {
+        const double start = processor_time();
+        fn();
+        best = NUM_MIN(best, processor_time() - start);
+    }
+    printf("%-44s %8.1f GMAC/s, %6.2f ns each of %d\n", name, macs / best * 1e-9, best / (4.0 * TURNS) * 1e9,
+           4 * TURNS);
+}
+
+static void time_instructions(void) {
+    tiles_config c = {.palette = 1};
+    for (int i = 0; i < 8; i++)
+        c.rows[i] = 16, c.bytes[i] = 64;
+    near_bytes = mem_alloc_aligned(64, 8192);
+    memset(near_bytes, 1, 8192);
+    tiles_configure(&c);
+    const double each = 4.0 * TURNS * 16 * 16 * 64;
+    time_instruction("tdpbssd, registers", tiles_in_registers, each);
+    time_instruction("tdpbssd, 2 x 2 with loads", tiles_loaded, each);
+    time_instruction("tdpbssd, 2 loads, zero and store for each", tiles_alone, each);
+    time_instruction("tilestored", tiles_stored, 0);
+    for (int i = 4; i < 8; i++) {
+        c.rows[i] = i < 6 ? 16 : 8;
+        c.bytes[i] = i < 6 ? 32 : 64;
+    }
+    tiles_configure(&c);
+    time_instruction("tdpbssd, 32 of K, 2 loads, zero and store", tiles_alone, each / 2);
+    tiles_release();
+    time_instruction("vpdpbusd, registers", vnni_in_registers, 16.0 * TURNS * 64);
+    mem_free(near_bytes);
+}
+
+/* ---- products ---- */
+
+static void run_product(void *arg, int thread, int n_thread) {
+    const product *p = arg;
+    for (int i = 0; i < p->n_call; i++) {
+        linear_args a = p->args;
+        int64_t n0, n1;
+        a.w = &p->copies[i % p->n_copy];
+        a.scratch = p->scratch[thread];
+        pool_split(a.w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
+        if (n0 < n1)
+            p->s->run(&a, n0, n1);
+    }
+}
+
+static double time_strategy(product *p, pool *threads, const strategy *s) {
+    double best = 1e30;
+    p->s = s;
+    for (int r = 0; r < ROUNDS; r++) {
+        const double start = pool_size(threads) > 1 ? time_now() : processor_time();
+        pool_run(threads, run_product, p);
+        const double end = pool_size(threads) > 1 ? time_now() : processor_time();
+        best = NUM_MIN(best, (end - start) / p->n_call);
+    }
+    return best;
+}
+
+static void time_products(pool *threads, type_id type, int64_t n, int64_t k) {
+    static const int64_t rows[] = {1, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, 512};
+    const kernel_table *t = kernels_table_for("amx");
+    matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
+    uint64_t bytes = 0, seed = 5;
+    pack_bytes(&w.view.format, n, k, &bytes);
+    product p = {.n_copy = (int)num_div_up(ROTATE_BYTES, (int64_t)bytes)};
+    char *memory = mem_map((size_t)bytes * (size_t)p.n_copy);
+    view *copies = mem_array((size_t)p.n_copy, sizeof *copies);
+    for (int i = 0; i < p.n_copy; i++) {
+        copies[i] = w.view;
+        copies[i].data = memcpy(memory + (size_t)i * bytes, w.view.data, (size_t)bytes);
+    }
+    p.copies = copies;
+    const int64_t most = rows[NUM_COUNT(rows) - 1];
+    const act_format af = act_format_for(&w.view.format, 8);
+    float *x = mem_array((size_t)k, sizeof *x), *y = mem_array((size_t)(most * n), sizeof *y);
+    char *q = mem_alloc_aligned(64, act_row_bytes(af, k) * (size_t)most);
+    for (int64_t m = 0; m < most; m++) {
+        for (int64_t i = 0; i < k; i++)
+            x[i] = random_float(&seed);
+        t->act_quantize(af, x, k, q + (size_t)m * act_row_bytes(af, k));
+    }
+    for (int i = 0; i < pool_size(threads); i++)
+        p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes());
+    const strategy *tiles = strategy_find(t, "amx", "padding.tiles"),
+                   *direct = strategy_find(t, "avx512", "padding.direct"),
+                   *blocked = strategy_find(t, "avx512", "padding.blocked");
+    for (size_t i = 0; i < NUM_COUNT(rows); i++) {
+        p.args = (linear_args){.q = {q, rows[i], k, af}, .y = y, .ldy = n, .n_row = rows[i]};
+        p.n_call = rows[i] > 16 ? (int)NUM_MIN(p.n_copy, 3) : p.n_copy;
+        const double amx = time_strategy(&p, threads, tiles);
+        const double other = time_strategy(&p, threads, rows[i] <= 4 ? direct : blocked);
+        printf(
+            "%-5s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s\n",
+            type_get(type)->name, (long)n, (long)k, (long)rows[i], amx * 1e6,
+            (double)(n * k * rows[i]) / amx * 1e-9, (double)bytes / amx * 1e-9, other * 1e6,
+            (double)(n * k * rows[i]) / other * 1e-9);
+        fflush(stdout);
+    }
+    for (int i = 0; i < pool_size(threads); i++)
+        mem_free(p.scratch[i]);
+    mem_free(q);
+    mem_free(x);
+    mem_free(y);
+    mem_free(copies);
+    mem_unmap(memory, (size_t)bytes * (size_t)p.n_copy);
+    matrix_close(&w);
+}
+
+int main(int argc, char **argv) {
+    const int n_thread = argc > 1 ? atoi(argv[1]) : 1;
+    pool *threads;
+    if (!kernels_table_for("amx") || n_thread < 1 || n_thread > MOST_THREADS ||
+        pool_open(n_thread, &threads, NULL)) {
+        fprintf(stderr, "usage: bench_amx [threads [quick]], on a processor with AMX\n");
+        return 2;
+    }
+    if (n_thread == 1)
+        time_instructions();
+    time_products(threads, TYPE_Q4_0, 4096, 4096);
+    if (argc > 2) {
+        pool_close(threads);
+        return 0;
+    }
+    time_products(threads, TYPE_Q4_K, 4096, 4096);
+    time_products(threads, TYPE_Q6_K, 4096, 4096);
+    time_products(threads, TYPE_Q8_0, 4096, 4096);
+    time_products(threads, TYPE_Q4_0, 4096, 14336);
+    time_products(threads, TYPE_Q4_0, 1024, 4096);
+    pool_close(threads);
+    return 0;
+}

@@ -1,0 +1,129 @@
+#!/bin/sh
+# The processor's side of a machine without network (the one with the GPU): every test of the kernels on every
+# instruction set, the kernels' speed with one thread and with all, and a synthetic 8B model. Takes under 8 minutes.
+#   gpu-test.sh [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
+# The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table.
+# LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
+set -u
+cd "$(dirname "$0")/.." || exit 2
+from=${1:-build/travel}
+from=$(cd "$from" && pwd) || exit 2
+scratch=$(mktemp -d "${SCRATCH:-/tmp}/nibble-XXXXXX") || exit 2
+log=${OUT:-$scratch}/gpu-test.log
+table=$scratch/table
+failed=0
+threads=$(nproc)
+trap 'rm -rf "$scratch"' EXIT
+LD_LIBRARY_PATH=$from/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+: >"$table"
+
+say() {
+    echo "== $* ($(($(date +%s) - started)) s)"
+}
+row() {
+    printf '%-48s %s\n' "$1" "$2" >>"$table"
+}
+
+machine() {
+    say "machine"
+    grep -m1 'model name' /proc/cpuinfo
+    grep MemTotal /proc/meminfo
+    "$from/nibble" hw
+    isas=$("$from/nibble" hw | sed -n 's/^kernels *//p' | sed 's/(used)//')
+}
+
+# One test on one instruction set, beside others; its result in a file.
+one_test() {
+    NIBBLE_ISA=$2 timeout 200 "$from/$1" >"$scratch/$1.$2.out" 2>&1
+    echo "$? $(grep -c '^\[       OK' "$scratch/$1.$2.out")" >"$scratch/$1.$2.code"
+}
+
+tests() {
+    say "tests on:$isas"
+    for isa in $isas; do
+        for test in "$from"/test_*; do
+            one_test "$(basename "$test")" "$isa" &
+        done
+        wait
+        passed=0
+        for code in "$scratch"/test_*."$isa".code; do
+            read -r status ok <"$code"
+            passed=$((passed + ok))
+            [ "$status" -eq 0 ] && continue
+            failed=$((failed + 1))
+            echo "FAILED: $(basename "$code" .code)"
+            grep -v -e '^\[ RUN' -e '^\[       OK' "${code%.code}.out" | tail -30
+        done
+        echo "$isa: $passed tests passed"
+        row "tests, $isa" "$passed passed"
+    done
+    row "test programs that failed" "$failed"
+}
+
+# speed PROGRAM ARGUMENTS...: a benchmark, at most a minute, none when time is short.
+speed() {
+    say "$*"
+    if [ $(($(date +%s) - started)) -gt 400 ]; then
+        echo "(no time left)"
+        return
+    fi
+    program=$1
+    shift
+    timeout 60 "$from/$program" "$@" || echo "(stopped: $?)"
+}
+
+kernels() {
+    speed bench_amx 1
+    for variant in "$from"/bench_amx_*; do # experiments, when somebody put some there
+        [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
+    done
+    speed bench_amx "$threads"
+    speed bench_kernels amx 1
+    speed bench_kernels amx "$threads"
+    speed bench_kernels avx512 1
+}
+
+# tokens per second of one row of `nibble bench --json`
+rate() {
+    tr ',{' '\n\n' <"$1" | sed -n 's/.*"tok_s": *\([0-9.]*\).*/\1/p' | head -1
+}
+
+model() {
+    say "llama-3-8b, Q4_0, random weights"
+    "$from/nibble" synth llama-3-8b --type q4_0 --layers "${LAYERS:-0}" --seed 1 -o "$scratch/model.gguf" || return
+    ls -l "$scratch/model.gguf"
+    for isa in $isas; do
+        case $isa in ref) continue ;; esac
+        for what in "-n 64 -p 0" "-p 256 -n 0"; do
+            say "bench $what, $isa"
+            # shellcheck disable=SC2086 # words
+            NIBBLE_ISA=$isa timeout 60 "$from/nibble" bench "$scratch/model.gguf" $what -r 3 -c 512 -t "$threads" --json \
+                >"$scratch/bench.json" || { failed=$((failed + 1)); continue; }
+            cat "$scratch/bench.json"
+            row "llama-3-8b Q4_0 $what, $isa, $threads threads" "$(rate "$scratch/bench.json") tok/s"
+        done
+    done
+    say "where the time goes"
+    for what in "-n 64 -p 0" "-p 256 -n 0"; do
+        # shellcheck disable=SC2086
+        timeout 60 "$from/nibble" bench "$scratch/model.gguf" $what -r 1 -c 512 -t "$threads" --trace
+    done
+}
+
+everything() {
+    started=$(date +%s)
+    machine
+    tests
+    model
+    kernels
+    say "done"
+    cat "$table"
+    [ "$failed" -eq 0 ]
+}
+
+if [ -n "${OUT:-}" ]; then
+    { everything; echo $? >"$scratch/result"; } 2>&1 | tee "$log"
+    exit "$(cat "$scratch/result")"
+fi
+everything 2>&1

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Gathers what tools/gpu-test.sh needs on a machine without network: the command, the tests of the kernels, the
+# kernel benchmarks and the shared libraries that may be missing there (all but the C library's), stripped, in one
+# folder that is copied there.
+#   pack-for-gpu.sh [BUILD]     (default: build) -> BUILD/travel
+set -eu
+cd "$(dirname "$0")/.."
+build=${1:-build}
+out=$build/travel
+programs=nibble
+for test in tests/test_kernels_*.c tests/test_quant_*.c; do
+    programs="$programs tests/$(basename "$test" .c)"
+done
+for bench in bench/bench_*.c; do
+    programs="$programs bench/$(basename "$bench" .c)"
+done
+for program in $programs; do
+    echo "$build/$program"
+done | xargs make -s BUILD="$build"
+rm -rf "$out"
+mkdir -p "$out/lib"
+for program in $programs; do
+    strip -o "$out/$(basename "$program")" "$build/$program"
+    ldd "$build/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
+done | sort -u | while read -r library; do
+    case $(basename "$library") in
+    libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux*) ;;
+    *) cp -L "$library" "$out/lib/" && strip --strip-unneeded "$out/lib/$(basename "$library")" 2>/dev/null || true ;;
+    esac
+done
+du -sh "$out"
