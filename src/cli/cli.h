@@ -23,7 +23,10 @@ enum {                        /* groups of options that a command takes */
        CLI_BENCH = 1 << 8,
        CLI_INFO = 1 << 9,
        CLI_CHAT = 1 << 10,
-       CLI_SYNTH = 1 << 11
+       CLI_SYNTH = 1 << 11,
+       CLI_KERNELS = 1 << 12, /* timing the strategies of products */
+       CLI_PROFILE = 1 << 13,
+       CLI_MODEL_OPTIONAL = 1 << 14 /* no option's group: the model may be left out */
 };
 
 typedef struct cli_strings {

@@ -1,6 +1,7 @@
 /* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
  * gives, measured in the same run. */
 #include "cli/cli.h"
+#include "cli/kernel_bench.h"
 
 #include "base/num.h"
 #include "base/status.h"
@@ -190,6 +191,10 @@ static int measure(bench_job *job) {
 }
 
 static int run(cli_args *args) {
+    if (args->kernels)
+        return kernel_bench_run(args);
+    if (!args->model)
+        return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
     bench_job job = {.args = args};
     nib_error err;
     nib_engine_options options;
@@ -222,15 +227,19 @@ static int run(cli_args *args) {
 
 const cli_command cmd_bench = {
     .name = "bench",
-    .usage = "MODEL [-p 512] [-n 128] [-r 5]",
+    .usage = "MODEL [-p 512] [-n 128] [-r 5] | --kernels [MODEL]",
     .summary = "prompt and generation speed, beside what memory gives",
-    .details = "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
-               "share of\n"
-               "the read rate measured in the same run. --trace says where the time of a pass goes: by kind "
-               "of op,\n"
-               "the time that threads work and the time that they wait for each other (threads' time: with 2 "
-               "threads\n"
-               "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_BENCH,
+    .details =
+        "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
+        "share of\n"
+        "the read rate measured in the same run. --trace says where the time of a pass goes: by kind "
+        "of op,\n"
+        "the time that threads work and the time that they wait for each other (threads' time: with 2 "
+        "threads\n"
+        "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n"
+        "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "
+        "the kernel map,\nthe rule and fixed choices lose against the fastest.\n\n"
+        "  nibble bench --kernels smollm2\n",
+    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_BENCH | CLI_KERNELS,
     .run = run,
 };

@@ -33,7 +33,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (args.help) {
         cli_print_help(command, stdout);
         code = 0;
-    } else if ((command->groups & CLI_MODEL) && !args.model) {
+    } else if ((command->groups & CLI_MODEL) && !(command->groups & CLI_MODEL_OPTIONAL) && !args.model) {
         code = cli_usage_error("which model? usage: nibble %s %s", command->name, command->usage);
     } else if (args.backend && strcmp(args.backend, "cpu")) {
         nib_error err = {NIB_E_DEVICE, ""};

@@ -1,0 +1,95 @@
+/* cmd_profile.c - nibble profile: measures what later runs obey. So far the kernel map: which strategy
+ * computes which of the model's products fastest on this machine. */
+#include "cli/cli.h"
+#include "cli/kernel_bench.h"
+
+#include "base/mem.h"
+#include "profile/kernel_map.h"
+
+#include <string.h>
+
+static int choices_besides_rule(const policy *map, const kernel_bench *b) {
+    int n = 0;
+    for (int i = 0; i < b->n_shape; i++) {
+        route rule;
+        char format[PACK_NAME];
+        const trial_shape *s = &b->shapes[i];
+        policy_route(NULL, b->table, s->n, s->k, &s->format, s->act_bits, &rule);
+        pack_name(&s->format, format);
+        const policy_shape *of = policy_find(map, s->n, s->k, format, s->act_bits);
+        for (int j = 0; of && j < POLICY_BUCKETS; j++)
+            n += of->by_bucket[j] && of->by_bucket[j] != rule.by_bucket[j];
+    }
+    return n;
+}
+
+static int report(const cli_args *args, const kernel_bench *b, const policy *map, const char *path,
+                  double s) {
+    const int other = choices_besides_rule(map, b), all = b->n_shape * POLICY_BUCKETS;
+    if (args->json)
+        return cli_write_json(json_pack("{s:s, s:i, s:i, s:i, s:f, s:i, s:I}", "map", path, "shapes",
+                                        b->n_shape, "choices", all, "other_than_rule", other, "seconds", s,
+                                        "threads", pool_size(b->threads), "rotated_bytes",
+                                        (json_int_t)b->n_byte),
+                              args);
+    printf("%d shapes, %d choices in %.1f s with %d threads; in %d of them the map differs from the rule\n",
+           b->n_shape, all, s, pool_size(b->threads), other);
+    printf("kept in %s\n", path);
+    return 0;
+}
+
+/* What an older map of this machine says about other models' shapes is kept. */
+static nib_status measure(const cli_args *args, const kernel_bench *b, const char *path, policy *map,
+                          nib_error *err) {
+    const kernel_map_key key = {&b->machine, b->table, pool_size(b->threads)};
+    kernel_map_report before;
+    if (kernel_map_load(path, &key, map, &before, NULL))
+        policy_clear(map); /* none, or none that can be read: a new one */
+    const kernel_profile_options options = {.table = b->table,
+                                            .threads = b->threads,
+                                            .n_byte = b->n_byte,
+                                            .seconds = args->seconds,
+                                            .progress = cli_progress,
+                                            .user = (void *)args};
+    NIB_TRY(kernel_profile(&options, b->shapes, b->n_shape, kernel_profile_keep, map, err));
+    return kernel_map_save(path, &key, map, err);
+}
+
+static int run(cli_args *args) {
+    kernel_bench b;
+    nib_error err;
+    policy map = {0};
+    if (!args->kernels)
+        return cli_usage_error("what is to be measured? this version has: nibble profile MODEL --kernels");
+    int code = kernel_bench_open(&b, args);
+    if (code)
+        return code;
+    const kernel_map_key key = {&b.machine, b.table, pool_size(b.threads)};
+    char *path = args->output ? mem_strdup(args->output) : kernel_map_path(&key);
+    const double start = time_now();
+    if (!path)
+        code = cli_usage_error("where is the map to be kept? give -o FILE");
+    else if (measure(args, &b, path, &map, &err))
+        code = cli_fail(&err);
+    else
+        code = report(args, &b, &map, path, time_now() - start);
+    mem_free(path);
+    policy_clear(&map);
+    kernel_bench_close(&b);
+    return code;
+}
+
+const cli_command cmd_profile = {
+    .name = "profile",
+    .usage = "MODEL --kernels [-t N]",
+    .summary = "measure once what later runs obey: which kernel is fastest for which product",
+    .details = "Times every way of computing each of the model's products, for 1 to 512 rows, with weights "
+               "that are in no\n"
+               "cache, and keeps the choice for this machine and number of threads. Runs pick it up by "
+               "themselves; the\n"
+               "answers stay the same to the bit.\n\n"
+               "  nibble profile smollm2 --kernels\n"
+               "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
+    .run = run,
+};

@@ -1,0 +1,26 @@
+/* kernel_profile.h - the grid of shapes and rows that a kernel map is made from, within a time. */
+#ifndef NIB_PROFILE_KERNEL_PROFILE_H
+#define NIB_PROFILE_KERNEL_PROFILE_H
+
+#include "profile/trial.h"
+
+typedef struct kernel_profile_options {
+    const kernel_table *table;
+    pool *threads;
+    uint64_t n_byte;          /* of rotating weights: trial_bytes() */
+    double seconds;           /* for everything; each point gets an equal part of what is left */
+    nib_progress_fn progress; /* NULL: none; false cancels */
+    void *user;               /* of progress */
+} kernel_profile_options;
+
+/* Called for each point when it is measured: a shape and the rows that stand for a bucket. */
+typedef nib_status (*kernel_profile_fn)(void *user, const trial_shape *shape, int bucket,
+                                        const trial_result *result, nib_error *err);
+nib_status kernel_profile(const kernel_profile_options *options, const trial_shape *shapes, int n_shape,
+                          kernel_profile_fn fn, void *user, nib_error *err);
+
+/* A kernel_profile_fn: puts what was chosen into the policy that is the user. */
+nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
+                               nib_error *err);
+
+#endif

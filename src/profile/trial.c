@@ -1,0 +1,381 @@
+/* trial.c - see trial.h. */
+#include "profile/trial.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "kernels/act8.h"
+#include "profile/rate.h"
+#include "quant/tile.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MOST_SAMPLES = 64,
+    FEW_SAMPLES = 5,
+    HOPELESS = 3,          /* times the fastest: dropped after the first look */
+    SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
+    READ_BYTES = 8 << 20,  /* of one pass of plain reading and thread */
+    PANELS_PER_THREAD = 8, /* the least of a slice */
+    SLACK = 1 << 16,       /* prefetches pass the end of the weights */
+    SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
+};
+#define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
+
+struct trial {
+    const kernel_table *table;
+    pool *threads;
+    int n_thread;
+    char *data; /* rotating weights */
+    uint64_t n_byte;
+    trial_shape shape;
+    void **scratch;    /* [n_thread] */
+    double *busy;      /* [n_thread] seconds of processor time */
+    uint64_t *sums;    /* [n_thread] keeps the plain reader honest */
+    int64_t next_copy; /* where the rotation stands */
+    uint64_t read_at;
+};
+
+/* ---- what is timed ---- */
+
+static double thread_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+typedef struct sample {
+    trial *t;
+    const strategy *strategy;
+    linear_args args;
+    int64_t n; /* rows of the weights: all, or a slice */
+    int64_t n_copy, first_copy, n_call;
+    uint64_t copy_bytes;
+} sample;
+
+static void run_sample(void *arg, int thread, int n_thread) {
+    const sample *s = arg;
+    linear_args a = s->args;
+    view w = *a.w;
+    int64_t n0, n1;
+    a.w = &w;
+    a.scratch = s->t->scratch[thread];
+    pool_split(s->n, PACK_PANEL, thread, n_thread, &n0, &n1);
+    const double start = thread_seconds();
+    for (int64_t i = 0; i < s->n_call && n0 < n1; i++) {
+        w.data = s->t->data + (uint64_t)((s->first_copy + i) % s->n_copy) * s->copy_bytes;
+        s->strategy->run(&a, n0, n1);
+    }
+    s->t->busy[thread] = thread_seconds() - start;
+}
+
+static double slowest(const trial *t) {
+    double most = 1e-9;
+    for (int i = 0; i < t->n_thread; i++)
+        most = NUM_MAX(most, t->busy[i]);
+    return most;
+}
+
+/* Seconds of one product (of the slice, scaled to the whole). */
+static double time_sample(sample *s, const strategy *by, int64_t n_call) {
+    trial *t = s->t;
+    s->strategy = by;
+    s->n_call = n_call;
+    s->first_copy = t->next_copy;
+    pool_run(t->threads, run_sample, s);
+    t->next_copy = (t->next_copy + n_call) % s->n_copy;
+    return slowest(t) / (double)n_call * (double)t->shape.n / (double)s->n;
+}
+
+static void run_read(void *arg, int thread, int n_thread) {
+    trial *t = arg;
+    const uint64_t part = t->n_byte / (uint64_t)n_thread / 4096 * 4096, pass = NUM_MIN(part, READ_BYTES);
+    const char *data = t->data + (uint64_t)thread * part + t->read_at % (part / pass) * pass;
+    const double start = thread_seconds();
+    t->sums[thread] += rate_read(data, pass, (int)(t->read_at % RATE_PATTERNS));
+    t->busy[thread] = thread_seconds() - start;
+}
+
+/* Bytes a second of one pass; patterns and places take turns. */
+static double time_read(trial *t) {
+    const uint64_t part = t->n_byte / (uint64_t)t->n_thread / 4096 * 4096;
+    pool_run(t->threads, run_read, t);
+    t->read_at++;
+    return (double)NUM_MIN(part, READ_BYTES) * t->n_thread / slowest(t);
+}
+
+/* ---- weights ---- */
+
+static void fill_codes(void *arg, int thread, int n_thread) {
+    trial *t = arg;
+    int64_t begin, end;
+    pool_split((int64_t)(t->n_byte / 8), 512, thread, n_thread, &begin, &end);
+    uint64_t x = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(thread + 1);
+    uint64_t *words = (uint64_t *)(void *)t->data;
+    for (int64_t i = begin; i < end; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        words[i] = x;
+    }
+}
+
+/* Random bits make no sane scales (NaN, subnormals): all become ordinary ones. */
+static void fill_scales(void *arg, int thread, int n_thread) {
+    trial *t = arg;
+    const pack_format *f = &t->shape.format;
+    const int64_t k = t->shape.k, n_tile = tile_count(k);
+    const int64_t panel = tile_panel_bytes(f, k), tail = tile_tail_at(f, k);
+    int64_t begin, end;
+    pool_split((int64_t)t->n_byte / panel, 1, thread, n_thread, &begin, &end);
+    for (int64_t p = begin; p < end; p++) {
+        char *at = t->data + p * panel;
+        memset(at + tail, SCALE_BYTE, (size_t)(panel - tail));
+        for (int64_t done = 0; done < n_tile; done += TILE_CHUNK) {
+            const int64_t n = NUM_MIN(n_tile - done, (int64_t)TILE_CHUNK), codes = n * tile_code_bytes(f);
+            memset(at + codes, SCALE_BYTE, (size_t)(tile_chunk_bytes(f, n) - codes));
+            at += tile_chunk_bytes(f, n);
+        }
+    }
+}
+
+uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
+    const uint64_t least = (uint64_t)64 << 20, spare = (uint64_t)128 << 20;
+    uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * l3), room = ram_free / 2;
+    if (cap != NIB_AUTO)
+        room = NUM_MIN(room, cap > spare ? cap - spare : 0);
+    want = NUM_MIN(want, room) / 4096 * 4096;
+    return want < least ? 0 : want;
+}
+
+nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte, trial **out,
+                      nib_error *err) {
+    if (n_byte < (uint64_t)1 << 20)
+        return nib_fail(err, NIB_E_USAGE, "expected at least 1 MiB of weights to rotate, found %llu bytes",
+                        (unsigned long long)n_byte);
+    trial *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return nib_fail_nomem(err, sizeof *t, "timing kernels");
+    t->table = table;
+    t->threads = threads;
+    t->n_thread = pool_size(threads);
+    t->n_byte = n_byte / 4096 * 4096;
+    t->scratch = mem_calloc((size_t)t->n_thread, sizeof *t->scratch);
+    t->busy = mem_calloc((size_t)t->n_thread, sizeof *t->busy);
+    t->sums = mem_calloc((size_t)t->n_thread, sizeof *t->sums);
+    t->data = mem_map(t->n_byte + SLACK);
+    bool whole = t->scratch && t->busy && t->sums && t->data;
+    for (int i = 0; whole && i < t->n_thread; i++)
+        whole = (t->scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes())) != NULL;
+    if (!whole) {
+        trial_close(t);
+        return nib_fail_nomem(err, n_byte, "timing kernels");
+    }
+    pool_run(threads, fill_codes, t);
+    *out = t;
+    return NIB_OK;
+}
+
+void trial_close(trial *t) {
+    if (!t)
+        return;
+    for (int i = 0; t->scratch && i < t->n_thread; i++)
+        mem_free(t->scratch[i]);
+    if (t->data)
+        mem_unmap(t->data, t->n_byte + SLACK);
+    mem_free(t->scratch);
+    mem_free(t->busy);
+    mem_free(t->sums);
+    mem_free(t);
+}
+
+nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err) {
+    uint64_t bytes;
+    if (shape->format.layout != PACK_TILE || !pack_bytes(&shape->format, PACK_PANEL, shape->k, &bytes) ||
+        bytes > t->n_byte / 4)
+        return nib_fail(err, NIB_E_USAGE, "a row of %lld is too long to be timed in %llu bytes",
+                        (long long)shape->k, (unsigned long long)t->n_byte);
+    t->shape = *shape;
+    t->next_copy = 0;
+    pool_run(t->threads, fill_scales, t);
+    return NIB_OK;
+}
+
+/* ---- one shape and number of rows ---- */
+
+int64_t trial_rows_of(int bucket) {
+    return bucket == POLICY_BUCKETS - 1 ? 512 : policy_bucket_last(bucket);
+}
+
+/* As many rows of the weights as are worth timing: the time is proportional beyond that. */
+static int64_t slice_rows(const trial *t, int64_t n_row) {
+    const double work = (double)SLICE_WORK * t->n_thread / (double)t->shape.k / (double)n_row;
+    const int64_t least = (int64_t)PACK_PANEL * PANELS_PER_THREAD * t->n_thread;
+    const int64_t panel = tile_panel_bytes(&t->shape.format, t->shape.k);
+    const int64_t fit = (int64_t)(t->n_byte / 2) / panel * PACK_PANEL; /* two copies at least */
+    int64_t n = NUM_MAX((int64_t)work, least) / PACK_PANEL * PACK_PANEL;
+    n = NUM_MIN(n, t->shape.n);
+    return NUM_MIN(n, NUM_MAX(fit, PACK_PANEL));
+}
+
+typedef struct rows_memory {
+    float *x, *y;
+    char *q;
+} rows_memory;
+
+static void free_rows(rows_memory *r) {
+    mem_free(r->x);
+    mem_free(r->y);
+    mem_free(r->q);
+}
+
+static nib_status make_rows(const trial *t, int64_t n_row, int64_t n, act_format f, rows_memory *r,
+                            nib_error *err) {
+    const int64_t k = t->shape.k;
+    const size_t each = act_row_bytes(f, k);
+    r->x = mem_array((size_t)k, sizeof *r->x);
+    r->y = mem_array((size_t)(n_row * num_round_up(n, PACK_PANEL)), sizeof *r->y);
+    r->q = mem_alloc_aligned(64, each * (size_t)n_row);
+    if (!r->x || !r->y || !r->q) {
+        free_rows(r);
+        return nib_fail_nomem(err, (size_t)n_row * (each + (size_t)n * sizeof *r->y), "timing kernels");
+    }
+    for (int64_t m = 0; m < n_row; m++) {
+        for (int64_t i = 0; i < k; i++)
+            r->x[i] = (float)((i * 37 + m * 101 + i * i * 11) % 255 - 127);
+        t->table->act_quantize(f, r->x, k, r->q + (size_t)m * each);
+    }
+    return NIB_OK;
+}
+
+static void list_candidates(const trial *t, int64_t n_row, trial_result *out) {
+    const int bucket = policy_bucket(n_row);
+    const strategy *rule = policy_rule(t->table, &t->shape.format, bucket);
+    for (int i = 0; i < t->table->n_strategy; i++) {
+        if (!policy_can(t->table->strategies[i], &t->shape.format, bucket))
+            continue;
+        if (t->table->strategies[i] == rule)
+            out->rule = out->n;
+        out->times[out->n++] =
+            (trial_time){.strategy = t->table->strategies[i], .isa = t->table->strategy_isa[i]};
+    }
+}
+
+/* One call of each on few rows; those that are far off are not looked at again. */
+static double first_look(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
+    const int64_t n = s->n;
+    double first[KERNELS_MAX_STRATEGY], fastest = 1e30;
+    s->n = NUM_MIN(n, (int64_t)PACK_PANEL * 2 * s->t->n_thread);
+    for (int i = 0; i < out->n; i++) {
+        first[i] = time_sample(s, out->times[i].strategy, 1);
+        first[i] = NUM_MIN(first[i], time_sample(s, out->times[i].strategy, 1));
+        fastest = NUM_MIN(fastest, first[i]);
+    }
+    s->n = n;
+    for (int i = 0; i < out->n; i++)
+        keep[i] = i == out->rule || first[i] < HOPELESS * fastest;
+    return fastest * (double)n / (double)s->t->shape.n; /* of one call on the slice */
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The best and the spread of n samples, which are sorted. */
+static void judge(double *samples, int n, double *best, double *spread) {
+    qsort(samples, (size_t)n, sizeof *samples, by_size);
+    *best = samples[0];
+    *spread = (samples[n / 4] - samples[0]) / samples[0];
+}
+
+bool trial_beats(const trial_result *r, int challenger, int holder) {
+    const trial_time *a = &r->times[challenger], *b = &r->times[holder];
+    const double margin = NUM_MAX(a->spread + b->spread, 0.01);
+    return a->best > 0 && b->best > 0 && a->best < b->best * (1 - margin);
+}
+
+static void settle(trial_result *out) {
+    out->chosen = out->fastest = out->rule;
+    for (int i = 0; i < out->n; i++) {
+        const trial_time *t = &out->times[i];
+        if (t->best <= 0)
+            continue;
+        if (t->best < out->times[out->fastest].best)
+            out->fastest = i;
+        if (trial_beats(out, i, out->rule) &&
+            (out->chosen == out->rule || t->best < out->times[out->chosen].best))
+            out->chosen = i;
+    }
+}
+
+/* Rounds of samples until the time is used up; every round has one of each candidate and a pass of reading.
+ */
+static void take_samples(sample *s, const bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
+                         trial_result *out) {
+    double samples[KERNELS_MAX_STRATEGY][MOST_SAMPLES], reads[MOST_SAMPLES];
+    const int64_t n_call = NUM_MAX((int64_t)(SAMPLE_SECONDS / call), 1);
+    const double start = time_now();
+    int n = 0;
+    for (; n < MOST_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
+        for (int i = 0; i < out->n; i++)
+            if (keep[i])
+                samples[i][n] = time_sample(s, out->times[i].strategy, n_call);
+        reads[n] = 1 / time_read(s->t);
+    }
+    for (int i = 0; i < out->n; i++)
+        if (keep[i])
+            judge(samples[i], n, &out->times[i].best, &out->times[i].spread);
+    judge(reads, n, &out->read, &out->read_spread);
+    out->read = 1 / out->read;
+}
+
+nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err) {
+    const act_format f = act_format_for(&t->shape.format, t->shape.act_bits);
+    const int64_t n = slice_rows(t, n_row);
+    rows_memory r = {0};
+    uint64_t copy_bytes = 0, whole = 0;
+    bool keep[KERNELS_MAX_STRATEGY];
+    memset(out, 0, sizeof *out);
+    pack_bytes(&t->shape.format, n, t->shape.k, &copy_bytes);
+    pack_bytes(&t->shape.format, t->shape.n, t->shape.k, &whole);
+    out->bytes = (double)whole;
+    NIB_TRY(make_rows(t, n_row, n, f, &r, err));
+    const view w = {.data = t->data, .format = t->shape.format, .n = n, .k = t->shape.k};
+    sample s = {.t = t, .n = n, .copy_bytes = copy_bytes, .n_copy = (int64_t)(t->n_byte / copy_bytes)};
+    s.args = (linear_args){.w = &w, .q = {r.q, n_row, t->shape.k, f}, .y = r.y, .ldy = n, .n_row = n_row};
+    t->next_copy %= s.n_copy;
+    list_candidates(t, n_row, out);
+    const double call = first_look(&s, out, keep);
+    take_samples(&s, keep, call, seconds, out);
+    settle(out);
+    free_rows(&r);
+    return NIB_OK;
+}
+
+/* ---- a model's shapes ---- */
+
+static void add_shape(const weight *w, trial_shape *list, int *n) {
+    for (int i = 0; i < *n; i++)
+        if (list[i].n == w->n && list[i].k == w->k &&
+            !memcmp(&list[i].format, &w->format, sizeof w->format)) {
+            list[i].count++;
+            return;
+        }
+    if (*n < TRIAL_MAX_SHAPES)
+        list[(*n)++] = (trial_shape){.n = w->n, .k = w->k, .format = w->format, .act_bits = 8, .count = 1};
+}
+
+int trial_shapes_of(const model *m, trial_shape out[TRIAL_MAX_SHAPES]) {
+    int n = 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const block *of = model_block(m, b);
+        for (int i = 0; i < of->program.n_op; i++) {
+            const op *o = &of->program.ops[i];
+            if (o->kind == OP_LINEAR && of->weights[o->w].format.layout == PACK_TILE)
+                add_shape(&of->weights[o->w], out, &n);
+        }
+    }
+    return n;
+}

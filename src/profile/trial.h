@@ -1,0 +1,66 @@
+/* trial.h - times the strategies of one product against each other: what kernel maps are made of.
+ *
+ * Cold: weights with random codes rotate through a buffer that should be several times the last cache, as
+ * they do when tokens are generated. Candidates take turns in short samples, so that a neighbour's load meets
+ * all of them, and each thread's own processor time is what counts (the slowest thread's): a thread that was
+ * put aside loses nothing. The best sample is the time; how far the lower quarter of the samples lies above
+ * it is its spread. Passes of plain reading take turns with them, by the same clock. */
+#ifndef NIB_PROFILE_TRIAL_H
+#define NIB_PROFILE_TRIAL_H
+
+#include "base/thread.h"
+#include "kernels/policy.h"
+#include "model/model.h"
+
+/* The products of a model that have the same shape and format. */
+typedef struct trial_shape {
+    int64_t n, k;
+    pack_format format; /* PACK_TILE */
+    int act_bits;
+    int count; /* how many a token needs */
+} trial_shape;
+enum { TRIAL_MAX_SHAPES = 64 };
+/* Returns how many; those beyond TRIAL_MAX_SHAPES are left out. */
+int trial_shapes_of(const model *m, trial_shape out[TRIAL_MAX_SHAPES]);
+
+typedef struct trial_time {
+    const strategy *strategy;
+    const char *isa;
+    double best;   /* seconds of one product; 0: dropped as hopeless */
+    double spread; /* (lower quarter - best) / best */
+} trial_time;
+
+/* What was measured for one shape and number of rows. */
+typedef struct trial_result {
+    int n;
+    trial_time times[KERNELS_MAX_STRATEGY];
+    int rule;     /* index of the rule's choice */
+    int chosen;   /* of what the map is to say: the rule's, unless another wins by more than the spread */
+    int fastest;  /* of the best time */
+    double bytes; /* of the weights, scales included */
+    double read;  /* bytes a second of plain reading meanwhile, the best pass; 0: not measured */
+    double read_spread;
+} trial_result;
+
+typedef struct trial trial;
+
+/* n_byte: of rotating weights, at least 1 MiB. The pool is the caller's. */
+nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, trial **out, nib_error *err);
+void trial_close(trial *t);
+/* How many bytes to rotate here: several times the last cache, at least 1 GiB, within what is free and
+ * within cap (NIB_AUTO: none). 0: there is no room. */
+uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap);
+
+/* Prepares the weights of a shape. To be called before trial_rows for it. */
+nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err);
+/* Times every strategy that can do the whole bucket of n_row, for about `seconds`. NIB_E_CANCELLED is the
+ * caller's business: nothing here takes long. */
+nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err);
+
+/* Whether times[challenger] beats times[holder] by more than both their spreads, and by 1 % at least. */
+bool trial_beats(const trial_result *r, int challenger, int holder);
+
+/* The rows that stand for a bucket: its last, 512 for the last bucket. */
+int64_t trial_rows_of(int bucket);
+
+#endif
