@@ -1,0 +1,183 @@
+/* A kernel map changes time and nothing else: logits are the same to the bit without one and with any legal
+ * one. And the measuring itself: every candidate is timed, a map comes out that can be obeyed. */
+#include "nib.h"
+#include "profile/kernel_map.h"
+#include "profile/kernel_profile.h"
+#include "support/matrix.h"
+#include "support/tempdir.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 70, N_VOCAB = 500, N_THREAD = 2 };
+
+static const tiny_shape shapes[] = {{TYPE_Q4_1, 2, 96, 160, 6, 2, N_VOCAB, 128, true},
+                                    {TYPE_Q8_0, 2, 64, 96, 4, 4, N_VOCAB, 128, false}};
+
+static void keep_row(void *user, int64_t position, const float *logits) {
+    memcpy((float *)user + position * N_VOCAB, logits, N_VOCAB * sizeof *logits);
+}
+
+/* Logits of every position: a prompt in one pass, then three tokens one by one. */
+static float *logits_with(const char *path, const char *map, bool *obeyed) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_error err = {NIB_OK, ""};
+    int32_t tokens[N_TOKEN];
+    float *out = calloc(N_TOKEN * N_VOCAB, sizeof *out);
+    nib_engine_options_init(&o);
+    o.n_thread = N_THREAD;
+    o.kernels = map;
+    if (nib_engine_open(path, &o, &e, &err) || nib_session_open(e, NULL, &s, &err))
+        fail_msg("%s", err.message);
+    *obeyed = nib_engine_kernels(e) != NULL;
+    for (int i = 0; i < N_TOKEN; i++)
+        tokens[i] = (i * 31 + 7) % N_VOCAB;
+    assert_int_equal(nib_session_forward(s, tokens, N_TOKEN - 3, 0, keep_row, out, NULL), NIB_OK);
+    for (int i = N_TOKEN - 2; i <= N_TOKEN; i++) {
+        assert_int_equal(nib_session_sync(s, tokens, (size_t)i, NULL), NIB_OK);
+        keep_row(out, i - 1, nib_session_logits(s));
+    }
+    nib_session_close(s);
+    nib_engine_close(e);
+    return out;
+}
+
+static int shapes_of(const char *path, trial_shape list[TRIAL_MAX_SHAPES]) {
+    model *m = NULL;
+    assert_int_equal(model_open(path, NULL, &m, NULL), NIB_OK);
+    const int n = trial_shapes_of(m, list);
+    model_close(m);
+    return n;
+}
+
+static void random_map(const char *path, const char *to, const kernel_map_key *key, uint64_t *seed) {
+    trial_shape list[TRIAL_MAX_SHAPES];
+    const int n = shapes_of(path, list);
+    policy p = {0};
+    for (int i = 0; i < n; i++) {
+        char format[PACK_NAME];
+        policy_shape *s;
+        pack_name(&list[i].format, format);
+        assert_int_equal(policy_add(&p, list[i].n, list[i].k, format, 8, &s, NULL), NIB_OK);
+        for (int b = 0; b < POLICY_BUCKETS; b++)
+            s->by_bucket[b] = key->table->strategies[random_next(seed) % (uint64_t)key->table->n_strategy];
+    }
+    assert_int_equal(kernel_map_save(to, key, &p, NULL), NIB_OK);
+    policy_clear(&p);
+}
+
+static void any_map_gives_the_same_bits(void **state) {
+    (void)state;
+    machine here;
+    machine_look(&here);
+    const kernel_map_key key = {&here, kernels_table(), N_THREAD};
+    uint64_t seed = 11;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        char path[512], map[512];
+        bool obeyed;
+        snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &shapes[i]));
+        snprintf(map, sizeof map, "%s", temp_path("map.json"));
+        float *want = logits_with(path, "none", &obeyed);
+        assert_false(obeyed);
+        for (int round = 0; round < 4; round++) {
+            random_map(path, map, &key, &seed);
+            float *got = logits_with(path, map, &obeyed);
+            assert_true(obeyed);
+            assert_memory_equal(got, want, sizeof(float) * N_TOKEN * N_VOCAB);
+            free(got);
+        }
+        free(want);
+    }
+}
+
+static void a_map_that_was_named_must_be_there(void **state) {
+    (void)state;
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {NIB_OK, ""};
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &shapes[0]));
+    nib_engine_options_init(&o);
+    o.kernels = temp_path("missing.json");
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_NOTFOUND);
+    o.kernels = temp_file("garbage.json", "{\"nibble_kernel_map\":", 21);
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_MODEL);
+    static const char other[] = "{\"nibble_kernel_map\":1,\"machine\":{\"cpu\":\"abacus\"},\"products\":[]}";
+    o.kernels = temp_file("other.json", other, sizeof other - 1);
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK); /* said, and the rule decides */
+    assert_null(nib_engine_kernels(e));
+    nib_engine_close(e);
+}
+
+typedef struct seen {
+    int n;
+    policy map;
+} seen;
+
+static nib_status check_point(void *user, const trial_shape *shape, int bucket, const trial_result *r,
+                              nib_error *err) {
+    seen *s = user;
+    s->n++;
+    assert_in_range(r->rule, 0, r->n - 1);
+    assert_in_range(r->chosen, 0, r->n - 1);
+    assert_ptr_equal(r->times[r->rule].strategy, policy_rule(kernels_table(), &shape->format, bucket));
+    assert_true(r->times[r->rule].best > 0 && r->times[r->chosen].best > 0);
+    assert_true(r->times[r->fastest].best <= r->times[r->rule].best);
+    assert_true(r->chosen == r->rule || trial_beats(r, r->chosen, r->rule));
+    assert_true(r->read > 0 && r->bytes > 0);
+    return kernel_profile_keep(&s->map, shape, bucket, r, err);
+}
+
+static void measuring_gives_a_whole_map(void **state) {
+    (void)state;
+    trial_shape list[TRIAL_MAX_SHAPES];
+    pool *threads;
+    seen s = {0};
+    const int n = shapes_of(tiny_model("model.gguf", &shapes[0]), list);
+    assert_true(n >= 3);
+    assert_int_equal(pool_open(N_THREAD, &threads, NULL), NIB_OK);
+    const kernel_profile_options options = {
+        .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2};
+    assert_int_equal(kernel_profile(&options, list, n, check_point, &s, NULL), NIB_OK);
+    pool_close(threads);
+    assert_int_equal(s.n, n * POLICY_BUCKETS);
+    assert_int_equal(s.map.n_shape, n);
+    for (int i = 0; i < n; i++)
+        for (int b = 0; b < POLICY_BUCKETS; b++)
+            assert_non_null(s.map.shapes[i].by_bucket[b]);
+    policy_clear(&s.map);
+}
+
+/* Within the spread the rule stays. */
+static void noise_replaces_nothing(void **state) {
+    (void)state;
+    trial_result r = {.n = 2};
+    r.times[0] = (trial_time){.best = 1.00, .spread = 0.03};
+    r.times[1] = (trial_time){.best = 0.97, .spread = 0.02};
+    assert_false(trial_beats(&r, 1, 0));
+    r.times[1].best = 0.94;
+    assert_true(trial_beats(&r, 1, 0));
+    r.times[0].spread = r.times[1].spread = 0;
+    r.times[1].best = 0.995;
+    assert_false(trial_beats(&r, 1, 0)); /* a hundredth at least */
+    r.times[1].best = 0;                 /* not measured */
+    assert_false(trial_beats(&r, 1, 0));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_map_gives_the_same_bits),
+        cmocka_unit_test(a_map_that_was_named_must_be_there),
+        cmocka_unit_test(measuring_gives_a_whole_map),
+        cmocka_unit_test(noise_replaces_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
