@@ -21,7 +21,7 @@
 
 typedef struct attend_case {
     int64_t n_head, n_kv, d, n_row, past, window;
-    float softcap, alibi;
+    float softcap, alibi, alibi_scale; /* alibi_scale 0: as 1 */
     type_id type;
 } attend_case;
 
@@ -60,7 +60,8 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
                            .window = c->window,
                            .scale = 1 / sqrtf((float)c->d),
                            .softcap = c->softcap,
-                           .alibi_max_bias = c->alibi};
+                           .alibi_max_bias = c->alibi,
+                           .alibi_scale = c->alibi_scale};
     for (int64_t i = n - 1; i >= 0; i--) {
         t->kv_store(&p.args.kv, false, i, p.k + i * width);
         t->kv_store(&p.args.kv, true, i, p.v + i * width);
@@ -99,9 +100,10 @@ static double stored(type_id type, float x) {
 static double slope_of(const attend_case *c, int64_t h) {
     if (c->alibi <= 0)
         return 0;
-    const double n = exp2(floor(log2((double)c->n_head)));
-    return (double)h < n ? pow(2, -(double)c->alibi * (double)(h + 1) / n)
-                         : pow(2, -(double)c->alibi / 2 * (2 * ((double)h - n) + 1) / n);
+    const double n = exp2(floor(log2((double)c->n_head))),
+                 scale = c->alibi_scale != 0 ? (double)c->alibi_scale : 1;
+    return scale * ((double)h < n ? pow(2, -(double)c->alibi * (double)(h + 1) / n)
+                                  : pow(2, -(double)c->alibi / 2 * (2 * ((double)h - n) + 1) / n));
 }
 
 static void check_row(const kernel_table *t, const problem *p, const float *out, int64_t r, int64_t h) {
@@ -172,6 +174,30 @@ static void test_cases(void **state) {
         {.n_head = 2, .n_kv = 2, .d = 80, .n_row = 20, .past = 60, .softcap = 5, .type = TYPE_F16},
         {.n_head = 6, .n_kv = 6, .d = 20, .n_row = 65, .past = 0, .alibi = 8, .type = TYPE_F32},
         {.n_head = 8, .n_kv = 1, .d = 8, .n_row = 17, .past = 3, .alibi = 8, .softcap = 30, .type = TYPE_F16},
+        {.n_head = 4,
+         .n_kv = 4,
+         .d = 16,
+         .n_row = 40,
+         .past = 5,
+         .alibi = 8,
+         .alibi_scale = 0.25f,
+         .type = TYPE_F32},
+        {.n_head = 6,
+         .n_kv = 2,
+         .d = 12,
+         .n_row = 3,
+         .past = 90,
+         .alibi = 8,
+         .alibi_scale = 1,
+         .type = TYPE_F16},
+        {.n_head = 6,
+         .n_kv = 3,
+         .d = 12,
+         .n_row = 3,
+         .past = 90,
+         .alibi = 8,
+         .alibi_scale = 2.5f,
+         .type = TYPE_F16},
         {.n_head = 3, .n_kv = 1, .d = 1, .n_row = 9, .past = 120, .type = TYPE_F16},
         {.n_head = 3, .n_kv = 3, .d = 17, .n_row = 9, .past = 120, .window = 70, .type = TYPE_F16},
         {.n_head = 1, .n_kv = 1, .d = 48, .n_row = 200, .past = 0, .window = 100, .type = TYPE_F32},

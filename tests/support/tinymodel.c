@@ -72,12 +72,7 @@ static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
     mem_free(out);
 }
 
-const char *tiny_model(const char *name, const tiny_shape *s) {
-    tensor list[MOST_TENSORS];
-    const char *path = temp_path(name);
-    uint64_t seed = 12345;
-    gguf_writer *w = NULL;
-    assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
+static void describe(gguf_writer *w, const tiny_shape *s) {
     assert_int_equal(gguf_writer_set_string(w, "general.architecture", "llama", 5, NULL), NIB_OK);
     set(w, "llama.block_count", s->n_layer);
     set(w, "llama.context_length", s->n_ctx);
@@ -89,16 +84,47 @@ const char *tiny_model(const char *name, const tiny_shape *s) {
     set(w, "llama.vocab_size", s->n_vocab);
     assert_int_equal(gguf_writer_set_float(w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL),
                      NIB_OK);
+}
+
+/* File `part` of n_file. A tensor's numbers are its own, whichever file it is in. */
+static const char *write_part(const char *name, const tiny_shape *s, int part, int n_file) {
+    tensor list[MOST_TENSORS];
+    const char *path = temp_path(name);
+    gguf_writer *w = NULL;
     int n = list_tensors(s, list);
-    for (int i = 0; i < n; i++) {
+    assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
+    if (part == 0)
+        describe(w, s);
+    if (n_file > 1) {
+        set(w, "split.no", part);
+        set(w, "split.count", n_file);
+        set(w, "split.tensors.count", n);
+    }
+    for (int i = part; i < n; i += n_file) {
         const int64_t dims[2] = {list[i].n, list[i].k};
         assert_int_equal(gguf_writer_tensor(w, list[i].name, list[i].type, list[i].n ? 2 : 1,
                                             list[i].n ? dims : dims + 1, NULL),
                          NIB_OK);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = part; i < n; i += n_file) {
+        uint64_t seed = 12345 + 1000 * (uint64_t)i;
         write_data(w, &list[i], &seed);
+    }
     assert_int_equal(gguf_writer_commit(w, NULL), NIB_OK);
+    return path;
+}
+
+const char *tiny_model(const char *name, const tiny_shape *s) {
+    return write_part(name, s, 0, 1);
+}
+
+const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) {
+    const char *path = NULL;
+    for (int part = n_file - 1; part >= 0; part--) {
+        char part_name[128];
+        snprintf(part_name, sizeof part_name, "%s-%05d-of-%05d.gguf", name, part + 1, n_file);
+        path = write_part(part_name, s, part, n_file);
+    }
     return path;
 }
 

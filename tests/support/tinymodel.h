@@ -15,6 +15,10 @@ typedef struct tiny_shape {
 /* Writes it into the test's temporary folder and returns its path; fails the test when it cannot. */
 const char *tiny_model(const char *name, const tiny_shape *shape);
 
+/* The same model in n_file files, NAME-0000i-of-0000n.gguf, its tensors dealt out in turn; the path of the
+ * first. */
+const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_file);
+
 /* What a RAM cap has to add to what the process has (ledger_look) for an engine with two threads to keep
  * about half of the model's weights and stream the rest. Opens and closes an engine. */
 uint64_t tiny_model_half_room(const char *path);
