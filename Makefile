@@ -27,6 +27,7 @@ $(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS))
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8
+ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
 LIB_SRC := $(filter-out src/cli/%,$(sort $(shell find src -name '*.c')))

@@ -87,6 +87,7 @@ typedef struct nib_engine_options {
                                  Charged when the engine decides what stays resident. */
     int64_t n_batch;          /* rows computed together in a prompt; 0: 512 */
     int kv_type;              /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
+    int activation;           /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
     const char *kernels;      /* file of the kernel map (which strategy computes which product); NULL: this
                                  machine's own when there is one; "none": a rule decides */
     bool vocab_only;          /* tokenizer and metadata only: no weights are read */

@@ -23,7 +23,13 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->user = (void *)args;
 }
 
+static int activation_bits(const char *name) {
+    return !strcmp(name, "a4") ? 4 : !strcmp(name, "a8") ? 8 : !strcmp(name, "a16") ? 16 : 0;
+}
+
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
+    if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
+        return cli_usage_error("--activation: expected a16, a8 or a4, found '%s'", args->activation);
     if (args->kv && !strcmp(args->kv, "f32"))
         options->kv_type = NIB_KV_F32;
     else if (args->kv && strcmp(args->kv, "f16"))

@@ -90,6 +90,11 @@ const kernel_table *kernels_table_for(const char *isa) {
     return NULL;
 }
 
+const kernel_isa *kernels_folder_at(int i) {
+    pthread_once(&known_once, find_tables);
+    return i >= 0 && i < known.n ? known.rows[i] : NULL;
+}
+
 const char *kernels_isa_at(int i) {
     pthread_once(&known_once, find_tables);
     return i >= 0 && i < known.n ? known.rows[i]->name : NULL;

@@ -7,7 +7,7 @@
 #ifndef NIB_KERNELS_REGISTRY_H
 #define NIB_KERNELS_REGISTRY_H
 
-#include "kernels/strategy.h"
+#include "kernels/dpr.h"
 
 typedef struct kernel_isa {
     const char *name;                 /* as NIBBLE_ISA spells it */
@@ -17,7 +17,11 @@ typedef struct kernel_isa {
     /* Its ways of computing products, the one that the rule should try first in front; NULL after the last.
      */
     const strategy *const *strategies;
+    const dpr_probe *probes; /* its units, to be measured; NULL: none that poorer folders lack */
 } kernel_isa;
+
+/* The folders that can run here, poorest first; NULL after the last. */
+const kernel_isa *kernels_folder_at(int i);
 
 extern const kernel_isa *const kernel_isas[]; /* in any order, NULL after the last */
 

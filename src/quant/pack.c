@@ -122,6 +122,21 @@ static void fold_tile(const uint32_t (*lines)[PACK_PANEL], const pack_format *f,
     }
 }
 
+void tile_to_parts(const pack_format *f, const void *tile, void *out) {
+    uint32_t lines[TILE_QUADS][PACK_PANEL];
+    const uint32_t *planes = tile; /* two lines each, the top one first */
+    pack_format parts = *f;
+    for (int q = 0; q < TILE_QUADS; q++)
+        for (int r = 0; r < PACK_PANEL; r++) {
+            uint32_t v = 0;
+            for (int i = 0; i < f->bits; i++)
+                v = v << 1 | (planes[(2 * i + q % 2) * PACK_PANEL + r] >> q / 2 & 0x01010101);
+            lines[q][r] = v;
+        }
+    parts.flavour = PACK_PARTS;
+    fold_tile((const uint32_t(*)[PACK_PANEL])lines, &parts, out);
+}
+
 static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
     uint8_t *narrow = scales + tile_scale_start(f);
     return (pack_sink){.wide = (uint16_t *)(void *)scales + row,

@@ -104,6 +104,19 @@ static inline bool tile_short_groups(const pack_format *f) {
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min);
 /* PACK_SCALE_TWO: row r's first level. */
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
+/* A tile of the planes flavour as one of the parts flavour; out is as large. For kernels that unpack anyway.
+ */
+void tile_to_parts(const pack_format *f, const void *tile, void *out);
+/* The same for a chunk: c as it is when it has parts, else with its codes in `codes`. */
+static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
+                                          uint8_t codes[TILE_CHUNK_K * PACK_PANEL]) {
+    if (f->flavour == PACK_PARTS)
+        return c;
+    for (int t = 0; t < c.n_tile; t++)
+        tile_to_parts(f, c.codes + t * tile_code_bytes(f), codes + t * tile_code_bytes(f));
+    c.codes = codes;
+    return c;
+}
 /* One row of a tile's codes as they are multiplied (tables looked up): TILE_K of them. */
 void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out);
 

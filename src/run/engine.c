@@ -36,6 +36,8 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
         return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d",
                         o->kv_type);
+    if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16)
+        return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits, found %d", o->activation);
     if (o->packed < NIB_PACKED_AUTO || o->packed > NIB_PACKED_OFF)
         return nib_fail(err, NIB_E_USAGE, "expected a nib_packed, found %d", o->packed);
     return NIB_OK;
@@ -118,6 +120,8 @@ static void settle_sizes(nib_engine *e) {
         o->n_ctx = most;
     }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
+    if (o->activation == 0)
+        o->activation = 8;
     e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small_cache(e->m)) ? TYPE_F32 : TYPE_F16;
 }
 
@@ -156,7 +160,8 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){e->m, e->pager, e->threads, kernels_table(), &e->ws, &e->routes, NULL};
+    e->exec = (executor){
+        e->m, e->pager, e->threads, kernels_table(), &e->ws, &e->routes, e->options.activation, NULL};
     return NIB_OK;
 }
 

@@ -18,7 +18,6 @@
 
 #define SPIKE 6.0f       /* largest value over root mean square from which on a row is computed in 15 bits */
 enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
-enum { ACT_BITS = 8 };
 
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
  * way that is never the same for two ops. */
@@ -182,7 +181,12 @@ static bool is_spiky(const float *x, int64_t k) {
     return most[0] * (float)k > SPIKE * SPIKE * sum[0];
 }
 
-/* Spiky rows get a second row for what the first left over: 15 bits where they matter. */
+/* Rows have one slice of 4 or 8 bits; with 16 bits, and where a row is spiky, a second one for what the first
+ * left over. */
+static act_format format_of(const executor *e, const view *v) {
+    return act_format_for(&v->format, NUM_MIN(e->act_bits, 8));
+}
+
 static void quantize(worker *w, const op *o, act_format f) {
     int64_t r0, r1;
     size_t each = act_row_bytes(f, o->k);
@@ -194,7 +198,7 @@ static void quantize(worker *w, const op *o, act_format f) {
         const float *x = at(w, o->in, r, o->k);
         uint8_t *codes = ws->act8 + (size_t)r * each;
         k->act_quantize(f, x, o->k, codes);
-        ws->act8_has_rest[r] = is_spiky(x, o->k);
+        ws->act8_has_rest[r] = w->j->e->act_bits == 16 || is_spiky(x, o->k);
         if (ws->act8_has_rest[r]) {
             act_rest(f, (const char *)codes, x, o->k, w->scratch);
             k->act_quantize(f, w->scratch, o->k, ws->act8_rest + (size_t)r * each);
@@ -204,20 +208,27 @@ static void quantize(worker *w, const op *o, act_format f) {
     w->act8_format = f;
 }
 
-/* Adds the products of the rows' rests to columns [n0, n1) of what `done` computed. */
+/* Adds the products of the rows' second slices to columns [n0, n1) of what `done` computed: neighbours that
+ * have one together, as many as this thread's buffer holds. */
 static void add_rests(worker *w, const op *o, const linear_args *done, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     linear_args a = *done;
-    a.n_row = a.q.n_row = 1;
+    const int64_t most = NUM_MAX(1, ws->rest_width / a.w->n);
     a.bias = NULL;
+    a.ldy = a.w->n;
     a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
-    for (int64_t r = 0; r < done->n_row; r++) {
-        if (!ws->act8_has_rest[r])
+    for (int64_t r = 0; r < done->n_row; r += NUM_MAX(1, a.n_row)) {
+        for (a.n_row = 0; a.n_row < most && r + a.n_row < done->n_row && ws->act8_has_rest[r + a.n_row];)
+            a.n_row++;
+        if (a.n_row == 0)
             continue;
-        float *y = done->y + r * done->ldy + n0;
+        a.q.n_row = a.n_row;
         a.q.data = ws->act8_rest + (size_t)r * act_row_bytes(a.q.format, o->k);
         linear_run(w->j->e->kernels, &a, n0, n1);
-        w->j->e->kernels->add(y, a.y + n0, 1, y, n1 - n0);
+        for (int64_t i = 0; i < a.n_row; i++) {
+            float *y = done->y + (r + i) * done->ldy + n0;
+            w->j->e->kernels->add(y, a.y + i * a.ldy + n0, 1, y, n1 - n0);
+        }
     }
 }
 
@@ -227,7 +238,7 @@ static void run_linear(worker *w, const op *o) {
     bool tile = v->format.layout == PACK_TILE;
     const float *bias = vector(w, o->b);
     int64_t n0, n1;
-    const act_format f = act_format_for(&v->format, ACT_BITS);
+    const act_format f = format_of(j->e, v);
     if (tile && (w->act8_of != o->in || !act_format_equal(w->act8_format, f)))
         quantize(w, o, f);
     enter(
@@ -410,7 +421,7 @@ static nib_status product_in_parts(job *j, const op *o, nib_error *err) {
         NIB_TRY(pager_pin_part(p, c->block, o->w, i, &j->part, &j->part_row, err));
         run(j);
         j->act8_of = j->part->format.layout == PACK_TILE ? o->in : REG_NONE;
-        j->act8_format = act_format_for(&j->part->format, ACT_BITS);
+        j->act8_format = format_of(j->e, j->part);
         pager_unpin_part(p, c->block, o->w, i);
     }
     return NIB_OK;

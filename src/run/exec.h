@@ -19,6 +19,7 @@ typedef struct executor {
     const kernel_table *kernels;
     workspace *ws;
     const routes *routes; /* which strategy computes which product */
+    int act_bits;         /* 4, 8 or 16: of what packed weights are multiplied with */
     op_trace *trace;      /* NULL: times are not taken */
 } executor;
 

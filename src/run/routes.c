@@ -22,7 +22,8 @@ static const weight *weight_at(const model *m, const routes *r, int at) {
 }
 
 /* list has room for every weight; pointers into it stay valid. */
-static void settle(routes *r, const model *m, const policy *p, const kernel_table *t, int n_weight) {
+static void settle(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
+                   int n_weight) {
     for (int i = 0; i < n_weight; i++) {
         const weight *w = weight_at(m, r, i);
         if (!has_route(w))
@@ -32,12 +33,13 @@ static void settle(routes *r, const model *m, const policy *p, const kernel_tabl
                 r->of[i] = r->of[j];
         if (r->of[i])
             continue;
-        policy_route(p, t, w->n, w->k, &w->format, 8, &r->list[r->n]);
+        policy_route(p, t, w->n, w->k, &w->format, act_bits, &r->list[r->n]);
         r->of[i] = &r->list[r->n++];
     }
 }
 
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, nib_error *err) {
+nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
+                       nib_error *err) {
     int n_weight = 0;
     memset(r, 0, sizeof *r);
     for (int b = 0; b < model_n_block(m); b++)
@@ -52,7 +54,7 @@ nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_
     }
     for (int b = 1; b < model_n_block(m); b++)
         r->first[b] = r->first[b - 1] + model_block(m, b - 1)->n_weight;
-    settle(r, m, p, t, n_weight);
+    settle(r, m, p, t, act_bits, n_weight);
     return NIB_OK;
 }
 

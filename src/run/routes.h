@@ -15,8 +15,9 @@ typedef struct routes {
     const route **of; /* [weights of the model]; NULL for what is not packed */
 } routes;             /* zeroed: none, and every product goes by the rule */
 
-/* p: the map, not needed afterwards; NULL: none. */
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, nib_error *err);
+/* p: the map, not needed afterwards; NULL: none. act_bits: of one slice of the activations, 4 or 8. */
+nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
+                       nib_error *err);
 void routes_close(routes *r);
 
 static inline const route *routes_of(const routes *r, int b, int w) {

@@ -268,7 +268,7 @@ static tiles_config config_for(const pack_format *f) {
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return tile_short_groups(f) && f->flavour == PACK_PARTS;
+    return tile_short_groups(f);
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {

@@ -2,10 +2,11 @@
 #ifndef NIB_KERNELS_AVX2_H
 #define NIB_KERNELS_AVX2_H
 
-#include "kernels/strategy.h"
+#include "kernels/dpr.h"
 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy avx2_direct, avx2_blocked;
+extern const strategy avx2_direct, avx2_blocked, avx2_bitwise;
+extern const dpr_probe avx2_probes[];
 
 #endif

@@ -60,7 +60,8 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
     const pack_format *f = &w->format;
     const void *panel = (const uint8_t *)w->data + j->panel * j->job->panel_bytes;
     for (int64_t i = c0; i < c1; i++) {
-        const tile_chunk c = tile_chunk_at(f, panel, w->k, i);
+        uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
+        const tile_chunk c = tile_chunk_parts(f, tile_chunk_at(f, panel, w->k, i), parts);
         const int first = (int)(i - c0) * TILE_CHUNK;
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
         switch (f->table == PACK_TABLE_NONE ? f->bits : -f->table) {
@@ -139,8 +140,10 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
 /* name, bits, table, asym, group: what differs once codes are unpacked */
 #define BLOCKED_KINDS(X)                                                                                     \
     X(s4g16, 4, NONE, 0, 16)                                                                                 \
-    X(s6g16, 6, NONE, 0, 16) X(a4g16, 4, NONE, 1, 16) X(s4g32, 4, NONE, 0, 32) X(s5g32, 5, NONE, 0, 32)      \
-        X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32) X(a5g32, 5, NONE, 1, 32)
+    X(s6g16, 6, NONE, 0, 16)                                                                                 \
+    X(a4g16, 4, NONE, 1, 16)                                                                                 \
+    X(s4g32, 4, NONE, 0, 32) X(s5g32, 5, NONE, 0, 32) X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32)      \
+        X(a5g32, 5, NONE, 1, 32)
 
 #define BLOCKED_DEFINE_ROWS(name, nt, bits, table, asym, group)                                              \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
@@ -149,7 +152,7 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
 #define BLOCKED_DEFINE(name, bits, table, asym, group)                                                       \
     BLOCKED_DEFINE_ROWS(name, 1, bits, table, asym, group)                                                   \
     BLOCKED_DEFINE_ROWS(name, 2, bits, table, asym, group)                                                   \
-        BLOCKED_DEFINE_ROWS(name, 3, bits, table, asym, group)
+    BLOCKED_DEFINE_ROWS(name, 3, bits, table, asym, group)
 BLOCKED_KINDS(BLOCKED_DEFINE)
 #define BLOCKED_ROW(name, bits, table, asym, group) {bits, asym, group, {name##_1, name##_2, name##_3}},
 static const struct {

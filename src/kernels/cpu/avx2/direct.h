@@ -162,7 +162,7 @@ static const direct_fn *direct_for(const pack_format *f) {
 }
 
 static bool direct_can(const pack_format *f, int64_t n_row) {
-    return n_row <= DIRECT_ROWS && dot_can(f) && direct_for(f);
+    return n_row <= DIRECT_ROWS && f->flavour == PACK_PARTS && dot_can(f) && direct_for(f);
 }
 
 /* np panels with all rows. */

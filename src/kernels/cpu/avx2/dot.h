@@ -28,8 +28,7 @@ LANES_INLINE int dot_zero_shift(const kind f) {
 }
 /* Codes that were made signed have no zero point left, so no minimum can stand in its place. */
 static inline bool dot_can(const pack_format *f) {
-    return f->layout == PACK_TILE && f->flavour == PACK_PARTS && f->scale != PACK_SCALE_TWO &&
-           !(f->bits == 8 && f->asym);
+    return f->layout == PACK_TILE && f->scale != PACK_SCALE_TWO && !(f->bits == 8 && f->asym);
 }
 /* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
 LANES_INLINE __m256i dot_look(const kind f) {

@@ -2,10 +2,11 @@
 #ifndef NIB_KERNELS_AVX512_H
 #define NIB_KERNELS_AVX512_H
 
-#include "kernels/strategy.h"
+#include "kernels/dpr.h"
 
 void avx512_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
 extern const strategy avx512_direct, avx512_blocked;
+extern const dpr_probe avx512_probes[];
 
 #endif

@@ -16,4 +16,5 @@ const kernel_isa kernels_avx512 = {.name = "avx512",
                                    .rank = 20,
                                    .needs = {"avx2", "avx512", "avx512_vnni"},
                                    .install = install,
-                                   .strategies = strategies};
+                                   .strategies = strategies,
+                                   .probes = avx512_probes};

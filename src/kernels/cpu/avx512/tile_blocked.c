@@ -198,7 +198,7 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return tile_short_groups(f) && f->flavour == PACK_PARTS;
+    return tile_short_groups(f);
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {

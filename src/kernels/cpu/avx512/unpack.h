@@ -50,7 +50,8 @@ static inline void unpack_scales(const unpacked *to, int first, const tile_chunk
 LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
                                int64_t c0, int64_t c1, int centred) {
     for (int64_t i = c0; i < c1; i++) {
-        const tile_chunk c = tile_chunk_at(f, panel, k, i);
+        uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
+        const tile_chunk c = tile_chunk_parts(f, tile_chunk_at(f, panel, k, i), parts);
         const int first = (int)(i - c0) * TILE_CHUNK;
         switch (f->bits) {
         case 2: unpack_codes(to, first, c.codes, c.n_tile, 2, 0, centred); break;

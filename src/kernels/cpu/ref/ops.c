@@ -10,7 +10,11 @@ static void install(kernel_table *t) {
     t->act_quantize = ref_act_quantize;
 }
 
-static const strategy *const strategies[] = {&ref_scalar, NULL};
+static const strategy *const strategies[] = {&ref_bitwise, &ref_scalar, NULL};
 
-const kernel_isa kernels_ref = {
-    .name = "ref", .rank = 0, .needs = {NULL}, .install = install, .strategies = strategies};
+const kernel_isa kernels_ref = {.name = "ref",
+                                .rank = 0,
+                                .needs = {NULL},
+                                .install = install,
+                                .strategies = strategies,
+                                .probes = ref_probes};

@@ -3,10 +3,11 @@
 #ifndef NIB_KERNELS_REF_H
 #define NIB_KERNELS_REF_H
 
-#include "kernels/strategy.h"
+#include "kernels/dpr.h"
 
 void ref_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy ref_scalar;
+extern const strategy ref_scalar, ref_bitwise;
+extern const dpr_probe ref_probes[];
 
 #endif

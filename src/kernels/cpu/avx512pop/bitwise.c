@@ -1,0 +1,227 @@
+/* bitwise.c - planes of weights AND planes of activations, counted by VPOPCNTD: 16 rows x 32 of K at a time.
+ *
+ * Counts of the plane pairs (i, j) with the same i + j add up in one register each, so that w + a - 1
+ * registers hold a group; at its end they are joined from the top (twice the sum and the next one), scaled
+ * and added to y: reconstruction and dequantisation in registers. Up to 4 bits two panels pass beside each
+ * other, or two rows; wider weights have no registers left for that. */
+#include "kernels/bitwise.h"
+
+#include "kernels/cpu/avx512/tile.h"
+#include "kernels/cpu/avx512pop/avx512pop.h"
+
+enum { AHEAD = 4096, MOST_SUMS = 15 };
+
+/* 64 codes to words: quads in the order of the lines, then bytes of 8 quads as [c][f]. */
+static void build(const int8_t *codes, bool by_32, int a_bits, uint64_t *out) {
+    const __m512i by_line = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    const __m512i by_group = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const __m512i turn =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i join = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    __m512i x = _mm512_permutexvar_epi32(by_32 ? by_group : by_line, _mm512_loadu_si512(codes));
+    x = _mm512_permutexvar_epi32(join, _mm512_shuffle_epi8(x, turn));
+    for (int b = 0; b < a_bits; b++)
+        out[b] = _mm512_test_epi8_mask(x, _mm512_set1_epi8((char)(1 << b)));
+}
+
+/* Dword u of 16 rows in the plane whose two lines begin at p. */
+LANES_INLINE __m512i plane_words(const uint8_t *p, bool by_32, int u) {
+    if (!by_32)
+        return _mm512_loadu_si512(p + u * TILE_LINE);
+    const __m512i low = _mm512_set1_epi8(0x0f), a = _mm512_loadu_si512(p),
+                  b = _mm512_loadu_si512(p + TILE_LINE);
+    /* bits of the first where the mask is, else of the second */
+    return u ? _mm512_ternarylogic_epi32(low, _mm512_srli_epi32(a, 4), b, 0xca)
+             : _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi32(b, 4), 0xca);
+}
+
+LANES_INLINE __m512 broadcast_float(const char *p) {
+    return _mm512_set1_ps(*(const float *)(const void *)p);
+}
+
+typedef struct group_scales {
+    __m512 scale, min;
+} group_scales;
+
+LANES_INLINE group_scales scales_at(const bit_job *j, const uint8_t *panel, int64_t at) {
+    const pack_format *f = &j->a->w->format;
+    const uint8_t *s = bitwise_scales(j, panel, at);
+    __m512 d = _mm512_setzero_ps(), d_min = d;
+    if (f->scale == PACK_SCALE_SUPER) {
+        const uint8_t *all = tile_chunk_at(f, panel, j->a->w->k, at / TILE_CHUNK_K).scales;
+        d = tile_halves(all);
+        d_min = f->asym ? tile_halves(all + 2 * PACK_PANEL) : d;
+    }
+    return (group_scales){tile_scale(s, f->scale, d), f->asym ? tile_min(s, f->scale, d_min) : d};
+}
+
+/* The sums of one group joined, scaled and added to y. */
+LANES_INLINE __m512 end_group(const bit_job *j, int n_sum, const __m512i *sum, const group_scales *s,
+                              const char *x, int64_t g, __m512 y) {
+    const pack_format *f = &j->a->w->format;
+    __m512i dot = sum[n_sum - 1];
+    LANES_UNROLL
+    for (int i = n_sum - 2; i >= 0; i--)
+        dot = _mm512_add_epi32(_mm512_add_epi32(dot, dot), sum[i]);
+    const __m512 both = _mm512_mul_ps(s->scale, broadcast_float(x + j->l.scale + 4 * g));
+    if (f->asym) {
+        y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
+        return _mm512_fmadd_ps(s->min, broadcast_float(x + j->l.lift + 4 * g), y);
+    }
+    const int32_t minus = *(const int32_t *)(const void *)(x + j->l.minus + 4 * g);
+    dot = _mm512_add_epi32(dot, _mm512_set1_epi32(minus * tile_zero(f)));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
+}
+
+LANES_INLINE __mmask16 rows_of(const view *w, int64_t panel) {
+    const int64_t left = w->n - panel * PACK_PANEL;
+    return left >= PACK_PANEL ? 0xffff : (__mmask16)((1u << left) - 1);
+}
+
+/* np panels and nt rows from m on; bits, a_bits, np and nt are constants. */
+LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *j, int64_t first, int64_t m) {
+    const linear_args *a = j->a;
+    const view *w = a->w;
+    const pack_format *f = &w->format;
+    const int64_t panel_bytes = tile_panel_bytes(f, w->k), group = tile_group(f, w->k),
+                  tile_bytes = 128 * bits;
+    const int n_sum = bits + a_bits - 1;
+    const uint8_t *panel[2];
+    const char *x[2];
+    __m512i sum[2][2][MOST_SUMS];
+    __m512 y[2][2];
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        x[t] = (const char *)a->q.data + (m + t) * j->l.bytes;
+    LANES_UNROLL
+    for (int p = 0; p < np; p++) {
+        panel[p] = (const uint8_t *)w->data + (first + p) * panel_bytes;
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const float *out = a->y + (m + t) * a->ldy + (first + p) * PACK_PANEL;
+            y[p][t] = j->tile0 ? _mm512_maskz_loadu_ps(rows_of(w, first + p), out) : _mm512_setzero_ps();
+            LANES_UNROLL
+            for (int i = 0; i < n_sum; i++)
+                sum[p][t][i] = _mm512_setzero_si512();
+        }
+    }
+    for (int64_t tile = j->tile0; tile < j->tile1; tile++) {
+        const int64_t place =
+            tile / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + tile % TILE_CHUNK * tile_bytes;
+        const uint64_t *bit[2];
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            bit[t] = bitwise_planes(j, m + t, tile);
+        LANES_UNROLL
+        for (int p = 0; p < np; p++)
+            for (int line = 0; line < 2 * bits; line++)
+                _mm_prefetch((const char *)panel[p] + place + AHEAD + line * TILE_LINE, _MM_HINT_T0);
+        for (int u = 0; u < 2; u++) {
+            LANES_UNROLL
+            for (int i = 0; i < bits; i++) {
+                LANES_UNROLL
+                for (int p = 0; p < np; p++) {
+                    const __m512i words =
+                        plane_words(panel[p] + place + (bits - 1 - i) * 2 * TILE_LINE, j->by_32, u);
+                    LANES_UNROLL
+                    for (int t = 0; t < nt; t++) {
+                        LANES_UNROLL
+                        for (int b = 0; b < a_bits; b++) {
+                            const int32_t *one = (const int32_t *)(const void *)(bit[t] + b) + u;
+                            const __m512i n =
+                                _mm512_popcnt_epi32(_mm512_and_si512(words, _mm512_set1_epi32(*one)));
+                            sum[p][t][i + b] = b == a_bits - 1 ? _mm512_sub_epi32(sum[p][t][i + b], n)
+                                                               : _mm512_add_epi32(sum[p][t][i + b], n);
+                        }
+                    }
+                }
+            }
+            if (!bitwise_ends(j, tile, u))
+                continue;
+            const int64_t g = (tile * TILE_K + 32 * u) / group;
+            LANES_UNROLL
+            for (int p = 0; p < np; p++) {
+                const group_scales s = scales_at(j, panel[p], g * group);
+                LANES_UNROLL
+                for (int t = 0; t < nt; t++) {
+                    y[p][t] = end_group(j, n_sum, sum[p][t], &s, x[t], g, y[p][t]);
+                    LANES_UNROLL
+                    for (int i = 0; i < n_sum; i++)
+                        sum[p][t][i] = _mm512_setzero_si512();
+                }
+            }
+        }
+    }
+    LANES_UNROLL
+    for (int p = 0; p < np; p++) {
+        const __mmask16 mask = rows_of(w, first + p);
+        const bool biased = a->bias && j->tile1 == tile_count(w->k);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            if (biased)
+                y[p][t] =
+                    _mm512_add_ps(y[p][t], _mm512_maskz_loadu_ps(mask, a->bias + (first + p) * PACK_PANEL));
+            _mm512_mask_storeu_ps(a->y + (m + t) * a->ldy + (first + p) * PACK_PANEL, mask, y[p][t]);
+        }
+    }
+}
+
+typedef void (*multiply_fn)(const bit_job *j, int64_t first, int64_t m);
+#define DEFINE(bits, a_bits, np, nt)                                                                         \
+    static void multiply_##bits##_##a_bits##_##np##_##nt(const bit_job *j, int64_t first, int64_t m) {       \
+        multiply(bits, a_bits, np, nt, j, first, m);                                                         \
+    }
+#define NARROW(bits)                                                                                         \
+    DEFINE(bits, 4, 1, 1)                                                                                    \
+    DEFINE(bits, 4, 1, 2)                                                                                    \
+    DEFINE(bits, 4, 2, 1) DEFINE(bits, 8, 1, 1) DEFINE(bits, 8, 1, 2) DEFINE(bits, 8, 2, 1)
+#define WIDE(bits) DEFINE(bits, 4, 1, 1) DEFINE(bits, 8, 1, 1)
+NARROW(2)
+NARROW(3)
+NARROW(4)
+WIDE(5)
+WIDE(6)
+WIDE(7)
+WIDE(8)
+
+typedef struct kernels {
+    multiply_fn one, two_rows, two_panels; /* NULL: no registers for two */
+} kernels;
+#define ROW_NARROW(bits, a)                                                                                  \
+    { multiply_##bits##_##a##_1_1, multiply_##bits##_##a##_1_2, multiply_##bits##_##a##_2_1 }
+#define ROW_WIDE(bits, a)                                                                                    \
+    { multiply_##bits##_##a##_1_1, NULL, NULL }
+/* [activations of 8 bits][bits - 2] */
+static const kernels all[2][7] = {
+    {ROW_NARROW(2, 4), ROW_NARROW(3, 4), ROW_NARROW(4, 4), ROW_WIDE(5, 4), ROW_WIDE(6, 4), ROW_WIDE(7, 4),
+     ROW_WIDE(8, 4)},
+    {ROW_NARROW(2, 8), ROW_NARROW(3, 8), ROW_NARROW(4, 8), ROW_WIDE(5, 8), ROW_WIDE(6, 8), ROW_WIDE(7, 8),
+     ROW_WIDE(8, 8)},
+};
+
+static void panels(const bit_job *j, int64_t first, int np) {
+    const kernels *k = &all[j->a_bits == 8][j->a->w->format.bits - 2];
+    if (j->m1 - j->m0 == 1 && np == 2 && k->two_panels) {
+        k->two_panels(j, first, j->m0);
+        return;
+    }
+    for (int64_t p = first; p < first + np; p++)
+        for (int64_t m = j->m0; m < j->m1;) {
+            const bool two = k->two_rows && j->m1 - m >= 2;
+            (two ? k->two_rows : k->one)(j, p, m);
+            m += two ? 2 : 1;
+        }
+}
+
+static bool can(const pack_format *f, int64_t n_row) {
+    (void)n_row;
+    return bitwise_can(f);
+}
+
+static void run(const linear_args *a, int64_t n0, int64_t n1) {
+    bitwise_run(a, n0, n1, build, panels);
+}
+
+/* Planes are chosen where this wins for few rows; by rule it serves them there. */
+const strategy avx512pop_bitwise = {
+    .name = "bitwise", .can = can, .run = run, .rule_from = 1, .rule_rows = 2, .scratch = BITWISE_SCRATCH};

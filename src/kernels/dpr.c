@@ -1,0 +1,141 @@
+/* dpr.c - see dpr.h. */
+#include "kernels/dpr.h"
+
+#include "base/num.h"
+#include "kernels/registry.h"
+
+#include <string.h>
+#include <time.h>
+
+int dpr_bits(const dpr_partition *p) {
+    return dpr_shift(p, p->n);
+}
+
+int dpr_shift(const dpr_partition *p, int i) {
+    int sum = 0;
+    for (int j = 0; j < i; j++)
+        sum += p->width[j];
+    return sum;
+}
+
+int32_t dpr_slice(const dpr_partition *p, bool is_signed, int32_t code, int i) {
+    const uint32_t mask = (UINT32_C(1) << p->width[i]) - 1;
+    const int32_t bits = (int32_t)((uint32_t)code >> dpr_shift(p, i) & mask);
+    const bool negative = is_signed && i == p->n - 1 && bits >> (p->width[i] - 1) & 1;
+    return negative ? bits - (int32_t)mask - 1 : bits;
+}
+
+int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->w.n; i++)
+        for (int j = 0; j < s->a.n; j++)
+            sum += partial[i * s->a.n + j] * (INT64_C(1) << (dpr_shift(&s->w, i) + dpr_shift(&s->a, j)));
+    return sum;
+}
+
+/* ---- which schemes there are ---- */
+
+/* Partition number `cuts` of b bits: bit i of cuts ends a slice after i + 1 bits. */
+static dpr_partition partition_of(int b, unsigned cuts) {
+    dpr_partition p = {0};
+    for (int i = 0, width = 0; i < b; i++) {
+        width++;
+        if (i == b - 1 || cuts >> i & 1) {
+            p.width[p.n++] = (uint8_t)width;
+            width = 0;
+        }
+    }
+    return p;
+}
+
+static int widest(const dpr_partition *p) {
+    int most = 0;
+    for (int i = 0; i < p->n; i++)
+        most = NUM_MAX(most, p->width[i]);
+    return most;
+}
+
+/* The narrowest unit that holds the slices: the promotion of equation (5), for both operands. */
+static const dpr_unit *promote(const dpr_partition *w, const dpr_partition *a, const dpr_unit *units, int n) {
+    const dpr_unit *best = NULL;
+    for (int i = 0; i < n; i++)
+        if (units[i].w_bits >= widest(w) && units[i].a_bits >= widest(a) &&
+            (!best || units[i].w_bits * units[i].a_bits < best->w_bits * best->a_bits ||
+             (units[i].w_bits * units[i].a_bits == best->w_bits * best->a_bits &&
+              units[i].rate > best->rate)))
+            best = &units[i];
+    return best;
+}
+
+/* As few slices as `most` bits each allow, as even as possible, the wider ones below. */
+static bool is_lean(const dpr_partition *p, int most) {
+    const int bits = dpr_bits(p), n = (bits + most - 1) / most;
+    for (int i = 0; i < p->n; i++)
+        if (p->width[i] != bits / n + (i < bits % n))
+            return false;
+    return p->n == n;
+}
+
+int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int most) {
+    int n = 0;
+    if (w < 1 || a < 1 || w > DPR_MOST_BITS || a > DPR_MOST_BITS)
+        return 0;
+    for (unsigned i = 0; i < 1u << (w - 1); i++) {
+        const dpr_partition pw = partition_of(w, i);
+        bool evenest = pw.width[0] - pw.width[pw.n - 1] <= 1; /* spares the inner loop for most */
+        for (unsigned k = 0; evenest && k < 1u << (a - 1); k++) {
+            const dpr_partition pa = partition_of(a, k);
+            const dpr_unit *unit = promote(&pw, &pa, units, n_unit);
+            if (!unit || !is_lean(&pw, unit->w_bits) || !is_lean(&pa, unit->a_bits))
+                continue;
+            if (n < most)
+                out[n] = (dpr_scheme){pw, pa, unit};
+            n++;
+        }
+    }
+    return n;
+}
+
+const char *dpr_family(const dpr_scheme *s) {
+    if (widest(&s->w) == 1 && widest(&s->a) == 1)
+        return "bitwise";
+    return s->w.n == 1 && s->a.n == 1 ? "padding" : "split";
+}
+
+/* ---- what the hardware really has ---- */
+
+static double cpu_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Doubles the rounds until they take 2 ms, then takes the best of three. */
+static double rate_of(const dpr_probe *p) {
+    double best = 0;
+    int32_t sink = 0;
+    for (int64_t rounds = 1 << 10, good = 0; good < 3;) {
+        const double start = cpu_now();
+        const int64_t n = p->run(rounds, &sink);
+        const double s = cpu_now() - start;
+        if (s < 2e-3 && rounds < INT64_C(1) << 40) {
+            rounds *= 2;
+            continue;
+        }
+        best = NUM_MAX(best, (double)n / NUM_MAX(s, 1e-9));
+        good++;
+    }
+    return best + (sink == 1 ? 1e-9 : 0); /* the work cannot be left out */
+}
+
+int dpr_measure(dpr_unit *out, int most) {
+    int n = 0;
+    const kernel_isa *isa;
+    for (int i = 0; (isa = kernels_folder_at(i)) != NULL; i++)
+        for (const dpr_probe *p = isa->probes; p && p->run; p++) {
+            if (n < most)
+                out[n] = (dpr_unit){p->w_bits, p->a_bits, isa->name, p->name, rate_of(p)};
+            n += n < most;
+        }
+    return n;
+}

@@ -1,0 +1,168 @@
+/* DPR: random schemes reconstruct every product exactly, the schemes that are kept are the ones that the
+ * paper names, and what is measured is what the folders offer. */
+#include "kernels/dpr.h"
+
+#include "support/matrix.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static dpr_partition random_partition(int bits, uint64_t *s) {
+    dpr_partition p = {0};
+    for (int left = bits; left > 0;) {
+        const int width = 1 + (int)(random_next(s) >> 40) % left;
+        p.width[p.n++] = (uint8_t)width;
+        left -= width;
+    }
+    return p;
+}
+
+/* The product of two rows of codes by a scheme: partial products slice by slice, then reconstruction. */
+static int64_t by_scheme(const dpr_scheme *s, const int32_t *w, const int32_t *a, int k) {
+    int64_t partial[DPR_MOST_BITS * DPR_MOST_BITS] = {0};
+    for (int i = 0; i < s->w.n; i++)
+        for (int j = 0; j < s->a.n; j++)
+            for (int e = 0; e < k; e++)
+                partial[i * s->a.n + j] +=
+                    (int64_t)dpr_slice(&s->w, false, w[e], i) * dpr_slice(&s->a, true, a[e], j);
+    return dpr_reconstruct(s, partial);
+}
+
+/* Every pair of codes, for every width, by random schemes. */
+static void test_all_codes(void **state) {
+    (void)state;
+    uint64_t seed = 4;
+    for (int w_bits = 1; w_bits <= 8; w_bits++)
+        for (int a_bits = 1; a_bits <= 8; a_bits++)
+            for (int turn = 0; turn < 4; turn++) {
+                const dpr_scheme s = {random_partition(w_bits, &seed), random_partition(a_bits, &seed), NULL};
+                assert_int_equal(dpr_bits(&s.w), w_bits);
+                for (int32_t w = 0; w < 1 << w_bits; w++)
+                    for (int32_t a = -(1 << (a_bits - 1)); a < 1 << (a_bits - 1); a += turn ? 3 : 1)
+                        if (by_scheme(&s, &w, &a, 1) != (int64_t)w * a)
+                            fail_msg("w%d a%d: %d * %d", w_bits, a_bits, (int)w, (int)a);
+            }
+}
+
+/* Rows of codes of up to 16 bits, with a zero point: (w - z) . a = w . a - z * sum(a). */
+static void test_rows(void **state) {
+    (void)state;
+    enum { K = 97 };
+    uint64_t seed = 9;
+    for (int turn = 0; turn < 2000; turn++) {
+        const int w_bits = 1 + (int)(random_next(&seed) >> 40) % 16,
+                  a_bits = 1 + (int)(random_next(&seed) >> 40) % 16;
+        const dpr_scheme s = {random_partition(w_bits, &seed), random_partition(a_bits, &seed), NULL};
+        const int32_t zero = (int32_t)(random_next(&seed) >> 40) % (1 << w_bits);
+        int32_t w[K], a[K];
+        int64_t exact = 0, sum = 0;
+        for (int k = 0; k < K; k++) {
+            w[k] = (int32_t)(random_next(&seed) >> 40) % (1 << w_bits);
+            a[k] = (int32_t)(random_next(&seed) >> 40) % (1 << a_bits) - (1 << (a_bits - 1));
+            if (turn % 5 == 0) { /* the ends */
+                w[k] = (1 << w_bits) - 1;
+                a[k] = -(1 << (a_bits - 1));
+            }
+            exact += (int64_t)(w[k] - zero) * a[k];
+            sum += a[k];
+        }
+        assert_true(by_scheme(&s, w, a, K) - zero * sum == exact);
+    }
+}
+
+static void spell(const dpr_partition *p, char *out) {
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += sprintf(out + n, i ? ",%d" : "%d", p->width[i]);
+}
+
+static void assert_scheme(const dpr_scheme *s, const char *family, const char *w, const char *a) {
+    char found[64];
+    assert_string_equal(dpr_family(s), family);
+    spell(&s->w, found);
+    assert_string_equal(found, w);
+    spell(&s->a, found);
+    assert_string_equal(found, a);
+}
+
+/* The paper's W4A8 on units of 1, 4 and 8 bits (Figure 7): three schemes and no more. */
+static void test_families(void **state) {
+    (void)state;
+    static const dpr_unit units[] = {{1, 1, "x", "b1", 0}, {4, 4, "x", "s4", 0}, {8, 8, "x", "s8", 0}};
+    dpr_scheme s[8];
+    assert_int_equal(dpr_schemes(4, 8, units, 3, s, 8), 3);
+    for (int i = 0; i < 3; i++)
+        if (s[i].unit == &units[0])
+            assert_scheme(&s[i], "bitwise", "1,1,1,1", "1,1,1,1,1,1,1,1");
+        else if (s[i].unit == &units[1])
+            assert_scheme(&s[i], "split", "4", "4,4");
+        else
+            assert_scheme(&s[i], "padding", "4", "8");
+    /* without 4-bit units W4A8 = (2,2) x (8) and all its kind are promoted to 8 and dropped */
+    static const dpr_unit cpu[] = {{1, 1, "x", "b1", 0}, {8, 8, "x", "s8", 0}};
+    assert_int_equal(dpr_schemes(4, 8, cpu, 2, s, 8), 2);
+    /* 8-bit weights on a unit that is exact for 7: two slices, as even as possible */
+    static const dpr_unit avx2[] = {{7, 8, "x", "maddubs", 0}};
+    assert_int_equal(dpr_schemes(8, 8, avx2, 1, s, 8), 1);
+    assert_scheme(&s[0], "split", "4,4", "8");
+    assert_int_equal(dpr_schemes(7, 8, avx2, 1, s, 8), 1);
+    assert_scheme(&s[0], "padding", "7", "8");
+    /* A16 is two slices of 8 wherever 8 bits are native */
+    assert_int_equal(dpr_schemes(4, 16, cpu + 1, 1, s, 8), 1);
+    assert_scheme(&s[0], "split", "4", "8,8");
+    assert_int_equal(dpr_schemes(4, 8, units, 0, s, 8), 0);
+    assert_int_equal(dpr_schemes(0, 8, units, 3, s, 8), 0);
+    assert_int_equal(dpr_schemes(4, 17, units, 3, s, 8), 0);
+    assert_int_equal(dpr_schemes(4, 8, units, 3, s, 1), 3); /* counts what does not fit */
+}
+
+/* For all widths: each scheme fits its unit, no unit has two, and none can do with fewer slices. */
+static void test_lean(void **state) {
+    (void)state;
+    static const dpr_unit units[] = {
+        {1, 1, "x", "b1", 0}, {4, 4, "x", "s4", 0}, {7, 8, "x", "m", 0}, {8, 8, "x", "s8", 0}};
+    for (int w = 1; w <= 8; w++)
+        for (int a = 1; a <= 16; a++) {
+            dpr_scheme s[8];
+            const int n = dpr_schemes(w, a, units, 4, s, 8);
+            assert_true(n >= 1 && n <= 4);
+            for (int i = 0; i < n; i++) {
+                const dpr_unit *u = s[i].unit;
+                assert_int_equal(dpr_bits(&s[i].w), w);
+                assert_int_equal(dpr_bits(&s[i].a), a);
+                assert_int_equal(s[i].w.n, (w + u->w_bits - 1) / u->w_bits);
+                assert_int_equal(s[i].a.n, (a + u->a_bits - 1) / u->a_bits);
+                for (int j = 0; j < i; j++)
+                    assert_ptr_not_equal(s[j].unit, u);
+            }
+        }
+}
+
+static void test_measured(void **state) {
+    (void)state;
+    dpr_unit units[16];
+    dpr_scheme s[16];
+    const int n = dpr_measure(units, 16);
+    assert_true(n >= 2);
+    for (int i = 0; i < n; i++) {
+        assert_true(units[i].rate > 0);
+        assert_non_null(kernels_table_for(units[i].isa));
+        print_message("%-10s %-12s w%d a%d: %.1f G products of slices a second\n", units[i].isa,
+                      units[i].name, units[i].w_bits, units[i].a_bits, units[i].rate * 1e-9);
+    }
+    assert_true(dpr_measure(units, 1) == 1);
+    assert_true(dpr_schemes(4, 8, units, 1, s, 16) >= 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_codes), cmocka_unit_test(test_rows),     cmocka_unit_test(test_families),
+        cmocka_unit_test(test_lean),      cmocka_unit_test(test_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
