@@ -160,6 +160,20 @@ typedef struct nib_memory {
 
 NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 
+/* Where the weights are: for each block, in the order in which a token passes them, one slice for each pair
+ * of format and tier that it has. A matrix that two blocks use (a tied head) is listed with the first. */
+typedef struct nib_slice {
+    const char *block;  /* "embed", "layer.0", ..., "head" */
+    const char *also;   /* the block that uses a matrix of it as well; NULL: none */
+    int32_t layer;      /* -1: none */
+    const char *format; /* in the file: "Q4_1", "F32", ... */
+    uint64_t bytes;     /* in the packed form that is computed with, wherever they are */
+    int tier;           /* NIB_TIER_RAM: kept; NIB_TIER_DISK: read from a file when needed */
+} nib_slice;
+
+/* The number of slices; *slices (owned by the engine, unchanging) gets the first. 0 with vocab_only. */
+NIB_API size_t nib_engine_placement(const nib_engine *engine, const nib_slice **slices);
+
 /* ---- where the time goes ------------------------------------------------------------------------ */
 
 /* One kind of op, with one kind of weight, over all layers and since the trace began. */

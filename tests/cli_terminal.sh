@@ -15,7 +15,7 @@ mkdir "$tmp/model"
 python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
 cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
 PYTHONPATH=$here/support PYTHONDONTWRITEBYTECODE=1 python3 - "$nibble" "$tmp" <<'EOF'
-import os, signal, stat, sys, traceback
+import os, re, signal, stat, sys, traceback
 from terminal import Terminal
 
 nibble, tmp = sys.argv[1:]
@@ -271,6 +271,37 @@ def _():
     t = Terminal([nibble, "chat", f"{tmp}/model", "--temp", "0", "-n", "2"], base, stderr=f"{tmp}/err")
     t.type("hello\n\x04")
     assert t.wait() == 0, (t.code, t.shown)
+
+
+def placement(columns, **env):
+    """What run -v says on stderr at a terminal so wide, without the line that shows progress."""
+    t = Terminal([nibble, "run", f"{tmp}/model", "--tokens", "1,2", "-n", "2", "-v"], {**base, **env}, columns=columns)
+    assert t.wait() == 0, (t.code, t.shown)
+    while t.read(0.1):
+        pass
+    shown = re.sub(r"\r\x1b\[K[a-z ]*\d+ %|\r\x1b\[K", "", t.shown).split("\r\n")
+    first = next(i for i, line in enumerate(shown) if line.startswith("placement"))
+    return [line for line in shown[first:] if not line.startswith("speed")]
+
+
+@check("the table of run -v keeps to the terminal's width")
+def _():
+    for columns in (20, 30, 45, 60, 80, 200):
+        table = placement(columns)
+        longest = max(table, key=len)
+        # what cannot be broken: one owner's name and size, "layers 0-3: bf16, RAM, 314.0 KiB"
+        assert len(longest) <= max(columns, 35), (columns, longest)
+        assert any("layers 0-3" in line for line in table), table
+
+
+@check("and has no colour with NO_COLOR, no bars in other alphabets without UTF-8")
+def _():
+    plain = placement(80)
+    assert "\x1b" not in "".join(plain) and "\u2588" in "".join(plain), plain
+    coloured = placement(80, NO_COLOR="")
+    assert "\x1b[32m\u2588" in "".join(coloured), coloured
+    ascii_only = placement(80, LC_ALL="C")
+    assert "\u2588" not in "".join(ascii_only) and "  RAM   ####" in "\n".join(ascii_only), ascii_only
 
 
 sys.exit(failed)

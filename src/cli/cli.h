@@ -109,8 +109,10 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 
-/* ---- open.c ---- */
+/* ---- memory.c, placement.c ---- */
 json_t *cli_memory_json(const nib_engine *engine);
-void cli_print_memory(const nib_engine *engine, FILE *out);
+void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
+json_t *cli_placement_json(const nib_engine *engine);
+void cli_print_placement(const cli_args *args, const nib_engine *engine); /* on stderr */
 
 #endif

@@ -170,7 +170,7 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
                job->read.best / 1e9, job->n_thread, job->read.median / 1e9);
     if (nib_engine_kernels(job->engine))
         printf("kernels by the map %s\n", nib_engine_kernels(job->engine));
-    cli_print_memory(job->engine, stdout);
+    cli_print_memory(job->args, job->engine, stdout);
     return 0;
 }
 

@@ -314,6 +314,8 @@ static int hold(conversation *c) {
     if (c->terminal)
         cli_note(c->args, "%s, %lld tokens of context. /help lists the commands.", info->name,
                  (long long)c->n_ctx);
+    if (c->args->verbose && !c->args->json)
+        cli_print_placement(c->args, c->engine);
     const input_options from = {c->terminal, c->terminal && cli_colour(stderr), !c->args->no_history};
     c->input = input_open(&from);
     code = c->input ? converse(c) : cli_usage_error("out of memory");
@@ -322,7 +324,7 @@ static int hold(conversation *c) {
         code = cli_write_json(
             json_pack("{s:O, s:o}", "messages", c->messages, "memory", cli_memory_json(c->engine)), c->args);
     if (c->args->verbose && !c->args->json)
-        cli_print_memory(c->engine, stderr);
+        cli_print_memory(c->args, c->engine, stderr);
     nib_session_close(c->session);
     return code;
 }

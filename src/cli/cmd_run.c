@@ -121,18 +121,19 @@ static json_t *timings_json(const nib_result *r) {
 static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
-        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o}", "text",
+        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o}", "text",
                                         r->text ? json_stringn(r->text, r->n_byte) : json_string(""),
                                         "tokens", cli_tokens_json(r->tokens, r->n_token), "finish_reason",
                                         r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings",
-                                        timings_json(r), "memory", cli_memory_json(job->engine)),
+                                        timings_json(r), "memory", cli_memory_json(job->engine), "placement",
+                                        cli_placement_json(job->engine)),
                               job->args);
-    if (job->args->verbose && !job->args->quiet) {
-        fflush(stdout);
-        fprintf(stderr, "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s\n",
-                (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
-                per_second(r->predicted_n, r->predicted_s));
-        cli_print_memory(job->engine, stderr);
+    if (job->args->verbose) {
+        cli_note(job->args,
+                 "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s",
+                 (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
+                 per_second(r->predicted_n, r->predicted_s));
+        cli_print_memory(job->args, job->engine, stderr);
     }
     return 0;
 }
@@ -149,6 +150,8 @@ static int run(cli_args *args) {
     nib_error err;
     if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
         code = cli_fail(&err);
+    if (!code && args->verbose && !args->json)
+        cli_print_placement(args, job.engine);
     if (!code)
         code = generate(&job);
     if (!code)
@@ -164,11 +167,12 @@ const cli_command cmd_run = {
     .name = "run",
     .usage = "MODEL [-p TEXT | -f FILE | --tokens IDS] [options]",
     .summary = "generate text from a prompt",
-    .details =
-        "The prompt is -p, the text after MODEL, -f FILE, or stdin. Only the answer goes to stdout.\n\n"
-        "  nibble run smollm2 -p \"Once upon a time\" -n 100\n"
-        "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
-        "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
+    .details = "The prompt is -p, the text after MODEL, -f FILE, or stdin. Only the answer goes to stdout.\n"
+               "-v shows which blocks are in RAM and which are read from disk, and the memory planned and "
+               "measured.\n\n"
+               "  nibble run smollm2 -p \"Once upon a time\" -n 100\n"
+               "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
+               "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_SAMPLING,
     .run = run,
 };

@@ -116,6 +116,17 @@ static void end_progress(void) {
     progress_shown = false;
 }
 
+/* A line as a file wants it: without colours. */
+static void write_log(const char *prefix, const char *line) {
+    fputs(prefix, log_file);
+    for (const char *c = line; *c; c++)
+        if (*c == '\033' && c[1] == '[')
+            c += 1 + strcspn(c + 1, "m");
+        else
+            fputc(*c, log_file);
+    fputc('\n', log_file);
+}
+
 static void say(const char *prefix, const char *format, va_list list) {
     char line[1024];
     vsnprintf(line, sizeof line, format, list);
@@ -123,7 +134,7 @@ static void say(const char *prefix, const char *format, va_list list) {
     fflush(stdout);
     fprintf(stderr, "%s%s\n", prefix, line);
     if (log_file)
-        fprintf(log_file, "%s%s\n", prefix, line);
+        write_log(prefix, line);
 }
 
 static void say_error(const char *format, ...) {

@@ -1,8 +1,6 @@
 /* open.c - from arguments to an engine, a text or a list of tokens. */
 #include "cli/cli.h"
 
-#include "base/num.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,44 +115,4 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {
     *tokens = ids;
     *n_token = n;
     return 0;
-}
-
-static const char *const owner_names[NIB_N_OWNER] = {
-    [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
-    [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
-
-static json_t *bytes_or_null(uint64_t n_byte) {
-    return n_byte == NIB_AUTO ? json_null() : json_integer((json_int_t)n_byte);
-}
-
-json_t *cli_memory_json(const nib_engine *engine) {
-    static const char *const names[NIB_N_TIER] = {"ram", "vram", "disk"};
-    nib_memory mem;
-    nib_engine_memory(engine, &mem);
-    json_t *tiers = json_object(), *owners = json_object();
-    for (int t = 0; t < NIB_N_TIER; t++)
-        json_object_set_new(tiers, names[t],
-                            json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
-                                      (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
-    for (int o = 0; o < NIB_N_OWNER; o++)
-        json_object_set_new(owners, owner_names[o], json_integer((json_int_t)mem.owner[o]));
-    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
-                     owners);
-}
-
-void cli_print_memory(const nib_engine *engine, FILE *out) {
-    nib_memory mem;
-    char a[32], b[32], c[32];
-    nib_engine_memory(engine, &mem);
-    fprintf(out, "memory     ");
-    for (int o = 0; o < NIB_N_OWNER; o++)
-        if (mem.owner[o])
-            fprintf(out, "  %s %s", owner_names[o], num_format_size(mem.owner[o], a));
-    fprintf(out, "\n             planned peak %s, measured peak %s",
-            num_format_size(mem.tier[NIB_TIER_RAM].planned, a),
-            mem.rss_peak ? num_format_size(mem.rss_peak, b) : "unknown (no /proc)");
-    if (mem.tier[NIB_TIER_RAM].cap != NIB_AUTO && mem.rss_peak)
-        fprintf(out, ", budget %s: %s", num_format_size(mem.tier[NIB_TIER_RAM].cap, c),
-                mem.rss_peak <= mem.tier[NIB_TIER_RAM].cap ? "kept" : "EXCEEDED");
-    fputc('\n', out);
 }

@@ -143,6 +143,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), o->n_batch,
                            NUM_MIN(o->n_batch, CELL_ROWS), NUM_MIN(o->n_batch, HEAD_ROWS), err));
+    NIB_TRY(engine_alloc_placement(e, err));
     char *packed = packed_folder(o);
     pager_options want = {.stream = o->stream,
                           .keep_free = session,
@@ -157,6 +158,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     mem_free(packed);
     if (status != NIB_OK)
         return status;
+    engine_fill_placement(e);
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
@@ -219,6 +221,7 @@ void nib_engine_close(nib_engine *e) {
     pthread_mutex_destroy(&e->lock);
     mem_free(e->path);
     mem_free(e->name);
+    mem_free(e->slices);
     mem_free(e);
 }
 

@@ -27,6 +27,8 @@ struct nib_engine {
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
     nib_model_info info;
+    nib_slice *slices; /* [n_slice], for nib_engine_placement */
+    size_t n_slice;
     char *name; /* for info */
 };
 
@@ -37,5 +39,8 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 void engine_fill_info(nib_engine *e);
 /* Settles e->routes by the options' kernel map, by this machine's own, or by the rule. */
 nib_status engine_open_kernels(nib_engine *e, nib_error *err);
+/* The list of slices: its memory before the pager decides what stays, its content afterwards. */
+nib_status engine_alloc_placement(nib_engine *e, nib_error *err);
+void engine_fill_placement(nib_engine *e);
 
 #endif

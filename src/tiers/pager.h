@@ -47,6 +47,10 @@ nib_status pager_pin_part(pager *p, int block, int w, int part, const view **v, 
                           nib_error *err);
 void pager_unpin_part(pager *p, int block, int w, int part);
 
+/* Packed bytes of a block's own weight w, without what rounds its place up to pages, by where they are: kept,
+ * or on disk and read when needed. Both 0 for a weight that another block owns. */
+void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_disk);
+
 bool pager_by_row(const pager *p, int block, int w);
 /* Row r of a matrix as k floats, the same bits wherever it lives; reads the file when it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);

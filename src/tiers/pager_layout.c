@@ -316,3 +316,21 @@ uint64_t pager_row_scratch(const pager *p) {
     }
     return most;
 }
+
+void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk) {
+    const weight *own = &model_block(p->m, b)->weights[w];
+    const place *at = &p->places[p->first_weight[b] + w];
+    *kept = *on_disk = 0;
+    if (own->shared_block >= 0)
+        return;
+    if (at->n_part == 0) {
+        bool here = at->resident || (at->grouped && p->parts[p->group[b]].resident);
+        *(here ? kept : on_disk) = whole_bytes(own);
+        return;
+    }
+    for (int i = at->first_part; i < at->first_part + at->n_part; i++) {
+        uint64_t bytes = 0; /* it fitted when the part was cut */
+        pack_bytes(&own->format, p->parts[i].n_row, own->k, &bytes);
+        *(p->parts[i].resident ? kept : on_disk) += bytes;
+    }
+}

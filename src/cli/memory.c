@@ -1,0 +1,71 @@
+/* memory.c - planned against measured memory, for programs and for people. */
+#include "cli/cli.h"
+
+#include "base/num.h"
+#include "cli/sheet.h"
+
+#include <string.h>
+
+static const char *const owner_names[NIB_N_OWNER] = {
+    [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
+    [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
+
+static json_t *bytes_or_null(uint64_t n_byte) {
+    return n_byte == NIB_AUTO ? json_null() : json_integer((json_int_t)n_byte);
+}
+
+json_t *cli_memory_json(const nib_engine *engine) {
+    static const char *const names[NIB_N_TIER] = {"ram", "vram", "disk"};
+    nib_memory mem;
+    nib_engine_memory(engine, &mem);
+    json_t *tiers = json_object(), *owners = json_object();
+    for (int t = 0; t < NIB_N_TIER; t++)
+        json_object_set_new(tiers, names[t],
+                            json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
+                                      (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
+    for (int o = 0; o < NIB_N_OWNER; o++)
+        json_object_set_new(owners, owner_names[o], json_integer((json_int_t)mem.owner[o]));
+    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
+                     owners);
+}
+
+/* "weights 45.8 MiB  kv 720.0 KiB", broken where the terminal ends. */
+static void print_owners(const sheet *s, const nib_memory *mem) {
+    char line[512] = "memory     ", item[64], size[32];
+    size_t n = strlen(line), indent = 13;
+    for (int o = 0; o < NIB_N_OWNER; o++) {
+        if (!mem->owner[o])
+            continue;
+        int wide =
+            snprintf(item, sizeof item, "  %s %s", owner_names[o], num_format_size(mem->owner[o], size));
+        if (n > indent && (int)n + wide > s->width) {
+            sheet_line(s, "%s", line);
+            n = (size_t)snprintf(line, sizeof line, "%*s", (int)indent - 2, "");
+        }
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s", item);
+    }
+    sheet_line(s, "%s", line);
+}
+
+void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out) {
+    nib_memory mem;
+    char bar[SHEET_BAR], size[32];
+    sheet s = sheet_open(args, out);
+    nib_engine_memory(engine, &mem);
+    uint64_t cap = mem.tier[NIB_TIER_RAM].cap, planned = mem.tier[NIB_TIER_RAM].planned;
+    uint64_t whole = cap != NIB_AUTO ? cap : NUM_MAX(planned, mem.rss_peak);
+    int columns = NUM_MIN(s.width - 31, 32);
+    bool kept = mem.rss_peak <= cap;
+    print_owners(&s, &mem);
+    sheet_line(&s, "  planned peak   %10s  %s", num_format_size(planned, size),
+               sheet_bar(&s, bar, columns, (double)planned / (double)NUM_MAX(whole, 1), SHEET_GREEN));
+    if (!mem.rss_peak) {
+        sheet_line(&s, "  measured peak     unknown  (no /proc)");
+        return;
+    }
+    sheet_line(&s, "  measured peak  %10s  %s", num_format_size(mem.rss_peak, size),
+               sheet_bar(&s, bar, columns, (double)mem.rss_peak / (double)NUM_MAX(whole, 1),
+                         kept ? SHEET_GREEN : SHEET_RED));
+    if (cap != NIB_AUTO)
+        sheet_line(&s, "  budget         %10s  %s", num_format_size(cap, size), kept ? "kept" : "EXCEEDED");
+}

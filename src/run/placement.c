@@ -1,0 +1,74 @@
+/* placement.c - what nib_engine_placement answers: the pager's decision, gathered once by block, format and
+ * tier. */
+#include "run/engine.h"
+
+#include "base/mem.h"
+
+/* Different formats of a block's own weights. */
+static size_t count_formats(const block *blk) {
+    size_t n = 0;
+    for (int w = 0; w < blk->n_weight; w++) {
+        bool seen = blk->weights[w].shared_block >= 0;
+        for (int i = 0; i < w && !seen; i++)
+            seen = blk->weights[i].shared_block < 0 && blk->weights[i].type == blk->weights[w].type;
+        n += !seen;
+    }
+    return n;
+}
+
+nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
+    size_t most = 0;
+    for (int b = 0; b < model_n_block(e->m); b++)
+        most += 2 * count_formats(model_block(e->m, b)); /* in RAM and on disk */
+    uint64_t bytes = most * sizeof *e->slices;
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    e->tables += bytes;
+    e->slices = mem_calloc(most, sizeof *e->slices);
+    return e->slices ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
+}
+
+/* The block that shares weight w of block b; NULL: none. */
+static const char *other_user(const model *m, int b, int w) {
+    for (int i = b + 1; i < model_n_block(m); i++) {
+        const block *blk = model_block(m, i);
+        for (int j = 0; j < blk->n_weight; j++)
+            if (blk->weights[j].shared_block == b && blk->weights[j].shared_index == w)
+                return blk->name;
+    }
+    return NULL;
+}
+
+/* To the slice of the same format and tier among slices[first..n), or as a new one. */
+static void add(nib_engine *e, size_t first, nib_slice what) {
+    size_t i = first;
+    if (what.bytes == 0)
+        return;
+    while (i < e->n_slice && (e->slices[i].tier != what.tier || e->slices[i].format != what.format))
+        i++;
+    if (i == e->n_slice) {
+        e->slices[e->n_slice++] = what;
+        return;
+    }
+    e->slices[i].bytes += what.bytes;
+    if (what.also)
+        e->slices[i].also = what.also;
+}
+
+void engine_fill_placement(nib_engine *e) {
+    for (int b = 0; b < model_n_block(e->m); b++) {
+        const block *blk = model_block(e->m, b);
+        size_t first = e->n_slice;
+        for (int w = 0; w < blk->n_weight; w++) {
+            const char *also = other_user(e->m, b, w), *format = type_get(blk->weights[w].type)->name;
+            uint64_t kept, on_disk;
+            pager_where(e->pager, b, w, &kept, &on_disk);
+            add(e, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
+            add(e, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
+        }
+    }
+}
+
+size_t nib_engine_placement(const nib_engine *e, const nib_slice **slices) {
+    *slices = e->slices;
+    return e->n_slice;
+}
