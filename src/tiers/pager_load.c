@@ -16,7 +16,7 @@ enum {
     RAW_CACHED = 256 << 10, /* stays in a second-level cache between the copy and packing */
     RAW_MOST = 1 << 20,     /* larger reads gain nothing (docs/optimisation-log.md) */
     RAW_LEAST = 64 << 10,
-    DEPTH = 2,             /* a thread packs one while the other is read */
+    DEPTH = 3,             /* a thread packs one while two are read */
     STAGING_MOST = 8 << 20 /* of all threads */
 };
 
