@@ -5,22 +5,10 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
 model=$here/data/arch/llama
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
 unset NO_COLOR 2>/dev/null
 
-check() { # check NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    stderr: /' "$tmp/err" | head -5
-    fi
-}
 run() { # exit code in $code, stdout and stderr in files
     code=0
     "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?

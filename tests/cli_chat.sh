@@ -4,21 +4,9 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
 
-check() { # check NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    stderr: /' "$tmp/err" | head -5
-    fi
-}
 chat() { # chat INPUT OPTIONS...: exit code in $code, stdout and stderr in files
     input=$1
     shift

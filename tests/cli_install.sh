@@ -4,20 +4,8 @@
 set -u
 build=${BUILD:-build}
 cd "$(dirname "$0")/.." || exit 1
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-check() { # check NAME COMMAND...
-    name=$1
-    shift
-    if "$@" >"$tmp/log" 2>&1; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    /' "$tmp/log" | tail -20
-    fi
-}
+# shellcheck source=tests/support/check.sh
+. tests/support/check.sh
 
 # A sanitized build has its own flags, which an installed library does not carry.
 if nm "$build/libinternal.a" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then

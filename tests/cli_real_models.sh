@@ -5,9 +5,8 @@ set -u
 nibble=${NIBBLE:-build/nibble}
 here=$(cd "$(dirname "$0")" && pwd)
 text=$here/data/text/wikitext2-valid.txt
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
 
 result() { # result NAME TRUE|FALSE DETAIL
     if [ "$2" = True ]; then

@@ -3,20 +3,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-check() {
-    name=$1
-    shift
-    if "$@" >"$tmp/log" 2>&1; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    /' "$tmp/log" | head -20
-    fi
-}
+# shellcheck source=tests/support/check.sh
+. tests/support/check.sh
+
 not() {
     ! "$@"
 }

@@ -6,13 +6,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static memfile memory;
-    container *c;
-    nib_error err;
-    if (container_open(memfile_set(&memory, data, size), NULL, &c, &err) != NIB_OK)
-        return 0;
-    walk_container(c);
-    container_drop_vocab(c);
-    walk_container(c);
-    container_close(c);
+    walk_path(memfile_set(&memory, data, size));
     return 0;
 }

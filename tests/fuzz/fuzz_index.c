@@ -37,15 +37,10 @@ static const char *folder(void) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *path = folder();
     frame parts[FRAMES_MOST];
-    container *c;
-    nib_error err;
     frames_cut(data, size, parts, FRAMES_MOST);
     memfile_set(&files[0], parts[0].data, parts[0].n);
     for (int i = 1; i < FRAMES_MOST; i++)
         set_shard(&files[i], &parts[i]);
-    if (container_open(path, NULL, &c, &err) != NIB_OK)
-        return 0;
-    walk_container(c);
-    container_close(c);
+    walk_path(path);
     return 0;
 }

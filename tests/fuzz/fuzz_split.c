@@ -27,8 +27,6 @@ static const char *folder(void) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char path[128];
     frame parts[MOST_PARTS];
-    container *c;
-    nib_error err;
     if (!size)
         return 0;
     int n = 2 + data[0] % 2;
@@ -36,11 +34,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     frames_cut(data + 1, size - 1, parts, n);
     for (int i = 0; i < n; i++)
         memfile_set(&files[i], parts[i].data, parts[i].n);
-    if (container_open(path, NULL, &c, &err) != NIB_OK)
-        return 0;
-    walk_container(c);
-    container_drop_vocab(c);
-    walk_container(c);
-    container_close(c);
+    walk_path(path);
     return 0;
 }

@@ -1,0 +1,20 @@
+# shellcheck shell=sh disable=SC2034 # failed is read by who reads this
+# check.sh - for the scripts tests/cli_*.sh, which read it with `.` and end with `exit $failed`: a folder $tmp that goes
+# when the script ends, and checks in the form that run-tests.sh counts.
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+# check NAME COMMAND...: when it fails, what the command said follows, or else what is in $tmp/err.
+check() {
+    name=$1
+    shift
+    if "$@" >"$tmp/log" 2>&1; then
+        echo "ok $name"
+        return
+    fi
+    failed=1
+    echo "not ok $name"
+    [ -s "$tmp/log" ] || cp "$tmp/err" "$tmp/log" 2>/dev/null
+    sed 's/^/    /' "$tmp/log" | tail -20
+}
