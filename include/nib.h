@@ -180,8 +180,8 @@ NIB_API size_t nib_engine_placement(const nib_engine *engine, const nib_slice **
 typedef struct nib_trace_row {
     char what[48];  /* "linear gate", "attention", ... */
     uint64_t calls; /* times it was executed */
-    double busy_s;  /* working, all threads added up */
-    double wait_s;  /* waiting for other threads before or inside it, all threads added up */
+    double busy_s;  /* working: processor time, all threads added up */
+    double wait_s;  /* waiting for other threads before or inside it: wall clock, all threads added up */
     double weight_bytes, macs;
 } nib_trace_row;
 
@@ -189,8 +189,8 @@ typedef struct nib_trace_row {
  */
 NIB_API nib_status nib_engine_trace_begin(nib_engine *engine, nib_error *err);
 /* Fills at most `most` rows and returns how many there are; 0 before nib_engine_trace_begin. *pass_s (NULL is
- * fine): the seconds of all passes, of which the threads' time that no row has went into starting threads,
- * rotary tables and reading rows from disk. */
+ * fine): the seconds of all passes; what n_thread times as much has beyond the rows went into starting
+ * threads, rotary tables, reading rows from disk, and other processes. */
 NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t most, double *pass_s);
 
 /* ---- text --------------------------------------------------------------------------------------- */

@@ -279,8 +279,16 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
     *end = last * unit < n ? last * unit : n;
 }
 
-double time_now(void) {
+static double read_clock(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double time_now(void) {
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double time_thread(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }

@@ -23,5 +23,6 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
 
 int thread_physical_cores(void); /* that this process may run on, at least 1 */
 double time_now(void);           /* seconds, monotonic */
+double time_thread(void);        /* seconds that the calling thread has computed */
 
 #endif

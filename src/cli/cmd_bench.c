@@ -234,7 +234,7 @@ const cli_command cmd_bench = {
         "share of\n"
         "the read rate measured in the same run. --trace says where the time of a pass goes: by kind "
         "of op,\n"
-        "the time that threads work and the time that they wait for each other (threads' time: with 2 "
+        "the processor time of the work and the time that threads wait for each other (of all threads: with 2 "
         "threads\n"
         "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n"
         "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "

@@ -46,7 +46,7 @@ typedef struct worker {
     act_format act8_format;
     void *scratch;
     trace_cell *trace; /* of the op that is being executed; NULL: nobody asked */
-    double since;      /* what has passed since then is not charged yet */
+    double since;      /* of the thread's own time: what it has worked since then is not charged yet */
 } worker;
 
 /* ---- resources ---- */
@@ -61,19 +61,23 @@ typedef struct access {
     bool write;
 } access;
 
-/* Charges the time since the last call. */
-static void lap(worker *w, double *to) {
-    double now = time_now();
-    *to += now - w->since;
+static void charge_work(worker *w) {
+    double now = time_thread();
+    w->trace->busy += now - w->since;
     w->since = now;
 }
 
 static void meet(worker *w) {
-    if (w->trace)
-        lap(w, &w->trace->busy);
+    double start = 0;
+    if (w->trace) {
+        charge_work(w);
+        start = time_now();
+    }
     pool_barrier(w->j->e->threads);
-    if (w->trace)
-        lap(w, &w->trace->wait);
+    if (w->trace) {
+        w->trace->wait += time_now() - start;
+        w->since = time_thread();
+    }
     memset(&w->seen, 0, sizeof w->seen);
 }
 
@@ -360,7 +364,7 @@ static void run_ops(void *arg, int thread, int n_thread) {
                 .act8_format = j->act8_format,
                 .scratch = ws->scratch + (size_t)thread * ws->scratch_each};
     op_trace *trace = j->e->trace;
-    w.since = trace ? time_now() : 0;
+    w.since = trace ? time_thread() : 0;
     for (int i = j->first_op; i < j->end_op; i++) {
         const op *o = &p->ops[i];
         if (trace)
@@ -382,7 +386,7 @@ static void run_ops(void *arg, int thread, int n_thread) {
         }
         if (!trace)
             continue;
-        lap(&w, &w.trace->busy);
+        charge_work(&w);
         if (thread == 0)
             trace_count(trace, j->cell->block, i, o, j->cell->n_row);
     }
