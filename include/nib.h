@@ -92,6 +92,7 @@ typedef struct nib_engine_options {
                                  machine's own when there is one; "none": a rule decides */
     bool vocab_only;          /* tokenizer and metadata only: no weights are read */
     bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
+    bool no_fuse;             /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */

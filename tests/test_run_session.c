@@ -28,6 +28,8 @@ static void make_tokens(int32_t *tokens, int64_t n_vocab) {
         tokens[i] = (int32_t)((i * 7919 + 13) % n_vocab);
 }
 
+static bool no_fuse; /* of the engines that are opened */
+
 static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, uint64_t ram) {
     nib_engine_options o;
     nib_engine *e = NULL;
@@ -37,6 +39,7 @@ static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, 
     o.n_batch = n_batch;
     o.ram = ram;
     o.stream = ram != NIB_AUTO;
+    o.no_fuse = no_fuse;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%s", err.message);
     return e;
@@ -88,8 +91,9 @@ static void same_bits_for_any_cut(void **state) {
         float *want = NULL;
         for (int threads = 1; threads <= 3; threads++) {
             static const int64_t batches[] = {512, 7, 1};
-            for (int b = 0; b < 3; b++) {
-                nib_engine *e = open_engine(path, threads, batches[b], NIB_AUTO);
+            for (int b = 0; b < 6; b++) {
+                no_fuse = b >= 3;
+                nib_engine *e = open_engine(path, threads, batches[b % 3], NIB_AUTO);
                 float *got = forward(e);
                 if (want)
                     assert_memory_equal(got, want, (size_t)N_TOKEN * N_VOCAB * sizeof(float));
@@ -101,6 +105,7 @@ static void same_bits_for_any_cut(void **state) {
             }
         }
         free(want);
+        no_fuse = false;
     }
 }
 
@@ -394,9 +399,11 @@ static void the_trace_counts_every_op(void **state) {
         calls += trace[i].calls;
         assert_true(trace[i].busy_s >= 0 && trace[i].wait_s >= 0);
         sum += trace[i].busy_s + trace[i].wait_s;
-        if (!strcmp(trace[i].what, "linear q")) {
-            assert_int_equal(trace[i].calls, small.n_layer);
-            assert_true(trace[i].macs == (double)(small.n_layer * small.d_model * small.d_model));
+        if (!strcmp(trace[i].what, "linear q+k+v")) {
+            double each = (double)small.d_model *
+                          (double)(small.d_model * (small.n_head + 2 * small.n_kv_head) / small.n_head);
+            assert_int_equal(trace[i].calls, 3 * small.n_layer);
+            assert_true(trace[i].macs == (double)small.n_layer * each);
         }
     }
     assert_int_equal(calls, 1 + small.n_layer * 15 + 2);

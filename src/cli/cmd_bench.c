@@ -132,6 +132,8 @@ static void print_trace(const bench_job *job, const bench_row *row) {
         const nib_trace_row *t = &row->trace[i];
         busy += t->busy_s;
         wait += t->wait_s;
+        if (t->calls == 0) /* joined with another */
+            continue;
         printf("  %-24s %7.0f %10.1f %6.1f%% %10.1f %6.1f%%", t->what, (double)t->calls / passes,
                t->busy_s / passes * 1e6, t->busy_s / all * 100, t->wait_s / passes * 1e6,
                t->wait_s / all * 100);

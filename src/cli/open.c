@@ -16,6 +16,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->n_batch = args->batch_size;
     options->stream = !args->no_stream;
     options->kernels = args->kernel_map;
+    options->no_fuse = args->no_fuse;
     options->progress = cli_progress;
     options->log = cli_log;
     options->user = (void *)args;

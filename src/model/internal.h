@@ -46,6 +46,9 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 /* Turns the bound weights into ops, at most BLOCK_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
+/* Notes in the ops which of them may be done as one (fuse.c). */
+void fuse_program(op *ops, int n);
+
 const char *slot_name(slot_id id);
 
 #endif

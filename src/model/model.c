@@ -126,7 +126,9 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     if (to->name == NULL)
         return nib_fail_nomem(err, sizeof name, "a block's name");
     NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
-    return keep_block(m, to, b, ops, build_program(m, part, layer, b, ops), err);
+    int n_op = build_program(m, part, layer, b, ops);
+    fuse_program(ops, n_op);
+    return keep_block(m, to, b, ops, n_op, err);
 }
 
 /* All layers of a family have the same weights; one that lacks a bias or a norm is a damaged checkpoint. */

@@ -93,6 +93,11 @@ typedef struct op {
             int64_t offset; /* OP_EMBED_POS */
         } num;
     } u;
+    struct {         /* rewrites (fuse.c): hints that change no answer; an interpreter may ignore them */
+        int n_codes; /* OP_NORM: the next so many ops are products, they alone read `out`, and its floats need
+                        not be stored when they take integers; 0: store them */
+        int n_join;  /* OP_LINEAR: so many products from here on read the same input; 0: just this one */
+    } fuse;
     struct {
         uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */
         uint64_t macs;      /* multiply-adds for one row (attention: for one row and one cached position) */

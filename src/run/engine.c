@@ -163,7 +163,8 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
     e->exec = (executor){
-        e->m, e->pager, e->threads, kernels_table(), &e->ws, &e->routes, e->options.activation, NULL};
+        e->m,        e->pager, e->threads, kernels_table(), &e->ws, &e->routes, e->options.activation,
+        !o->no_fuse, NULL};
     return NIB_OK;
 }
 
@@ -238,7 +239,7 @@ nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
     pthread_mutex_lock(&e->lock);
     nib_status status = NIB_OK;
     if (!e->exec.trace)
-        status = trace_open(e->m, pool_size(e->threads), &e->exec.trace, err);
+        status = trace_open(e->m, pool_size(e->threads), e->exec.fuse, &e->exec.trace, err);
     else
         trace_clear(e->exec.trace);
     e->pass_s = 0;
@@ -251,8 +252,7 @@ static void trace_row_read(const op_trace *t, int i, nib_trace_row *out) {
     trace_read(t, i, &r);
     *out = (nib_trace_row){
         .calls = r.calls, .busy_s = r.busy, .wait_s = r.wait, .weight_bytes = r.weight_bytes, .macs = r.macs};
-    snprintf(out->what, sizeof out->what, "%s%s%s", op_name(r.kind), r.weight ? " " : "",
-             r.weight ? r.weight : "");
+    snprintf(out->what, sizeof out->what, "%s%s%s", op_name(r.kind), r.weight[0] ? " " : "", r.weight);
 }
 
 size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t most, double *pass_s) {

@@ -2,7 +2,8 @@
  *
  * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
  * Threads meet at a barrier only where an op touches what another thread wrote, which is worked out from the
- * ops' registers. How the work is split never changes a bit of the answer (kernels.h promises it). */
+ * ops' registers; with one row each thread brings it to integers for itself instead. How the work is split
+ * never changes a bit of the answer (kernels.h promises it). */
 #ifndef NIB_RUN_EXEC_H
 #define NIB_RUN_EXEC_H
 
@@ -20,6 +21,7 @@ typedef struct executor {
     workspace *ws;
     const routes *routes; /* which strategy computes which product */
     int act_bits;         /* 4, 8 or 16: of what packed weights are multiplied with */
+    bool fuse;            /* obey the programs' rewrites (op.fuse); the answers are the same */
     op_trace *trace;      /* NULL: times are not taken */
 } executor;
 

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */ };
@@ -16,23 +17,25 @@ struct op_trace {
     int widest;
 };
 
-static const char *weight_name(const block *b, const op *o) {
-    return o->w >= 0 ? b->weights[o->w].name : NULL;
-}
-
-static bool same_name(const char *a, const char *b) {
-    return a == b || (a && b && !strcmp(a, b));
+/* "q", or "q+k+v" where products are joined. */
+static void label(const block *b, const op *o, bool fuse, char *out, size_t size) {
+    int n = fuse && o->fuse.n_join > 0 ? o->fuse.n_join : 1;
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < n && at < size && o[i].w >= 0; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "+" : "", b->weights[o[i].w].name);
 }
 
 /* The last row takes whatever no longer has one of its own. */
-static int row_for(op_trace *t, const block *b, const op *o) {
-    const char *name = weight_name(b, o);
+static int row_for(op_trace *t, const block *b, const op *o, bool fuse) {
+    trace_row row = {.kind = o->kind};
+    label(b, o, fuse, row.weight, sizeof row.weight);
     for (int i = 0; i < t->n_row; i++)
-        if (t->rows[i].kind == o->kind && same_name(t->rows[i].weight, name))
+        if (t->rows[i].kind == o->kind && !strcmp(t->rows[i].weight, row.weight))
             return i;
     if (t->n_row == MOST_ROWS)
         return MOST_ROWS - 1;
-    t->rows[t->n_row] = (trace_row){.kind = o->kind, .weight = name};
+    t->rows[t->n_row] = row;
     return t->n_row++;
 }
 
@@ -40,7 +43,7 @@ static trace_cell *cells_of(const op_trace *t, int thread) {
     return t->cells + (size_t)thread * (MOST_ROWS + PAD_ROWS);
 }
 
-nib_status trace_open(const model *m, int n_thread, op_trace **out, nib_error *err) {
+nib_status trace_open(const model *m, int n_thread, bool fuse, op_trace **out, nib_error *err) {
     op_trace *t = mem_calloc(1, sizeof *t);
     if (!t)
         return nib_fail_nomem(err, sizeof *t, "the trace");
@@ -57,7 +60,7 @@ nib_status trace_open(const model *m, int n_thread, op_trace **out, nib_error *e
     for (int b = 0; b < model_n_block(m); b++)
         for (int i = 0; i < model_block(m, b)->program.n_op; i++)
             t->row_of[b * t->widest + i] =
-                (uint8_t)row_for(t, model_block(m, b), &model_block(m, b)->program.ops[i]);
+                (uint8_t)row_for(t, model_block(m, b), &model_block(m, b)->program.ops[i], fuse);
     *out = t;
     return NIB_OK;
 }
@@ -80,11 +83,14 @@ trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index) {
     return cells_of(t, thread) + t->row_of[block_index * t->widest + op_index];
 }
 
-void trace_count(op_trace *t, int block_index, int op_index, const op *o, int64_t n_row) {
+void trace_count(op_trace *t, int block_index, int op_index, int n, int64_t n_row) {
+    const op *o = &model_block(t->m, block_index)->program.ops[op_index];
     trace_row *r = &t->rows[t->row_of[block_index * t->widest + op_index]];
-    r->calls++;
-    r->weight_bytes += (double)o->cost.weight_bytes;
-    r->macs += (double)o->cost.macs * (double)n_row;
+    for (int i = 0; i < n; i++) {
+        r->calls++;
+        r->weight_bytes += (double)o[i].cost.weight_bytes;
+        r->macs += (double)o[i].cost.macs * (double)n_row;
+    }
 }
 
 int trace_n_row(const op_trace *t) {

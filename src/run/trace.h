@@ -17,22 +17,24 @@ typedef struct trace_cell {
 /* One line of the report. */
 typedef struct trace_row {
     op_kind kind;
-    const char *weight; /* NULL: the op has none */
-    uint64_t calls;     /* of one thread: how often the op was executed */
-    double busy, wait;  /* the same, all threads together */
+    char weight[32];   /* "": the op has none; "q+k+v": joined products */
+    uint64_t calls;    /* of one thread: how often the op was executed */
+    double busy, wait; /* the same, all threads together */
     double weight_bytes, macs;
 } trace_row;
 
 typedef struct op_trace op_trace;
 
-nib_status trace_open(const model *m, int n_thread, op_trace **out, nib_error *err);
+/* fuse: joined products share a row. */
+nib_status trace_open(const model *m, int n_thread, bool fuse, op_trace **out, nib_error *err);
 void trace_close(op_trace *t); /* NULL is fine */
 void trace_clear(op_trace *t);
 
 /* The cell in which `thread` adds up what op op_index of a block costs; stays where it is. */
 trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index);
-/* An op was done for n_row rows (called by one thread). */
-void trace_count(op_trace *t, int block_index, int op_index, const op *o, int64_t n_row);
+/* n ops from op_index on were done as one for n_row rows (called by one thread): all count for the first's
+ * row. */
+void trace_count(op_trace *t, int block_index, int op_index, int n, int64_t n_row);
 
 int trace_n_row(const op_trace *t);
 void trace_read(const op_trace *t, int row, trace_row *out);

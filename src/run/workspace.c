@@ -28,7 +28,8 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
 static size_t thread_scratch(const model *m) {
     int64_t k, n;
     widest_product(m, &k, &n);
-    size_t most = NUM_MAX(linear_scratch_bytes(), (size_t)k * sizeof(float)); /* exec.c's rest of a row */
+    /* a normed row and what its integers leave over */
+    size_t most = NUM_MAX(linear_scratch_bytes(), 2 * (size_t)num_round_up(k, 16) * sizeof(float));
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -47,6 +48,12 @@ static uint8_t *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
     uint8_t *p = base ? base + *at : NULL;
     *at += round64((uint64_t)rows * each);
     return p;
+}
+
+static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
+    a->codes = take(base, at, rows, each);
+    a->rest = take(base, at, rows, each);
+    a->has_rest = take(base, at, rows, 1);
 }
 
 /* base NULL: only counts. Returns the bytes. */
@@ -69,11 +76,16 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     int64_t widest_k, widest_n;
     widest_product(m, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
-    ws->act8 = take(base, &at, ws->n_cell, act);
-    ws->act8_rest = take(base, &at, ws->n_cell, act);
-    ws->act8_has_rest = take(base, &at, ws->n_cell, 1);
+    take_act_rows(&ws->act, base, &at, ws->n_cell, act);
     ws->cell_row += 2 * act + 1;
     uint64_t rows_end = at;
+    ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
+    for (int t = 0; t < n_thread; t++) {
+        act_rows own;
+        take_act_rows(&own, base, &at, 1, act);
+        if (base)
+            ws->own[t] = own;
+    }
     ws->rest_width = num_round_up(widest_n, PACK_PANEL);
     ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));

@@ -12,13 +12,18 @@
 
 enum { WORKSPACE_ROPE_MAX = 8 };
 
+/* Rows as integers. A spiky row (exec_product.c) has a second one for what the first left over. */
+typedef struct act_rows {
+    uint8_t *codes, *rest;
+    uint8_t *has_rest; /* one byte a row: 0 or 1 */
+} act_rows;
+
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    uint8_t *act8;          /* n_cell rows of one register as integers */
-    uint8_t *act8_rest;     /* the same rows' rest, where act8_has_rest */
-    uint8_t *act8_has_rest; /* [n_cell] 0 or 1 */
-    float *rest_product;    /* one row of the widest product for each thread, rest_width apart */
+    act_rows act;        /* n_cell rows of one register */
+    act_rows *own;       /* [n_thread]: one row for each thread */
+    float *rest_product; /* one row of the widest product for each thread, rest_width apart */
     int64_t rest_width;
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;

@@ -132,6 +132,31 @@ static void op_norm(norm_kind kind, const float *x, const float *w, const float 
     }
 }
 
+/* Squares instead of roots. What is left of the row after whole vectors belongs to the first lane, and lanes
+ * are added from the first to the last: the comparison falls the same way in every folder. A NaN is not
+ * larger than anything, so that such a row is not spiky. */
+static bool op_spiky(const float *x, int64_t k, float limit) {
+    vf most = v_zero(), sum = v_zero();
+    int64_t i = 0;
+    for (; i + LANES <= k; i += LANES) {
+        const vf v = v_load(x + i), square = v_mul(v, v);
+        most = v_max(square, most);
+        sum = v_add(sum, square);
+    }
+    float mosts[LANES], sums[LANES];
+    v_store(mosts, most);
+    v_store(sums, sum);
+    for (; i < k; i++) {
+        mosts[0] = x[i] * x[i] > mosts[0] ? x[i] * x[i] : mosts[0];
+        sums[0] += x[i] * x[i];
+    }
+    for (int l = 1; l < LANES; l++) {
+        mosts[0] = mosts[l] > mosts[0] ? mosts[l] : mosts[0];
+        sums[0] += sums[l];
+    }
+    return mosts[0] * (float)k > limit * limit * sums[0];
+}
+
 static void op_rope(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot,
                     const float *cos_sin) {
     const int64_t half = n_rot / 2;

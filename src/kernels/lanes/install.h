@@ -9,6 +9,7 @@
 
 static void lanes_install(kernel_table *t) {
     t->linear_rows = op_linear_rows;
+    t->spiky = op_spiky;
     t->norm = op_norm;
     t->rope = op_rope;
     t->kv_store = op_kv_store;

@@ -1,0 +1,131 @@
+/* exec_rows.c - ops that go row by row or element by element. */
+#include "run/worker.h"
+
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+void run_embed(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    const kernel_table *k = w->j->e->kernels;
+    int64_t r0, r1;
+    worker_enter(w, (access[]){{o->out, SPLIT_ROWS, true}}, 1);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *out = worker_at(w, o->out, r, o->n);
+        pack_read_row(&c->views[o->w], c->tokens[c->row + r], out);
+        if (o->u.num.value != 1)
+            k->scale(out, o->u.num.value, out, o->n);
+    }
+}
+
+void run_embed_pos(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    int64_t r0, r1;
+    float *row = w->scratch;
+    worker_enter(w, (access[]){{o->out, SPLIT_ROWS, true}}, 1);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *out = worker_at(w, o->out, r, o->n);
+        pack_read_row(&c->views[o->w], c->first_position + c->row + r + o->u.num.offset, row);
+        w->j->e->kernels->add(out, row, 1, out, o->n);
+    }
+}
+
+static void norm_row(const worker *w, const op *o, const float *x, float *out) {
+    w->j->e->kernels->norm(o->u.norm.kind, x, worker_vector(w, o->w), worker_vector(w, o->b), out, o->k,
+                           o->u.norm.n_group, o->u.norm.w_full, o->u.norm.eps);
+}
+
+/* Whether the products after a norm can take its rows as integers, all in one format. */
+static bool codes_wanted(const worker *w, const op *o, act_format *f) {
+    const view *views = w->j->cell->views;
+    if (!w->j->fuse || !o->fuse.n_codes)
+        return false;
+    *f = product_format(w, &views[o[1].w].format);
+    for (int i = 1; i <= o->fuse.n_codes; i++) {
+        const pack_format *p = &views[o[i].w].format;
+        if (p->layout != PACK_TILE || !act_format_equal(product_format(w, p), *f))
+            return false;
+    }
+    return true;
+}
+
+/* The floats live in this thread's scratch only. With one row every thread makes the integers for itself,
+ * which takes less time than waiting for the one that does; not when that one has just written the row. */
+static void norm_to_codes(worker *w, const op *o, act_format f) {
+    act_state to = {o->out, f, w->j->cell->n_row == 1 && w->seen.written[o->in] != SPLIT_ROWS};
+    float *row = w->scratch;
+    int64_t r0 = 0, r1 = 1;
+    if (to.own) {
+        worker_enter(w, (access[]){{o->in, SPLIT_OTHER, false}}, 1);
+    } else {
+        worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {RES_ACT8, SPLIT_ROWS, true}}, 2);
+        worker_rows(w, &r0, &r1);
+    }
+    for (int64_t r = r0; r < r1; r++) {
+        norm_row(w, o, worker_at(w, o->in, r, o->k), row);
+        product_quantize_row(w, row, o->k, r, to);
+    }
+    w->acts = to;
+}
+
+void run_norm(worker *w, const op *o) {
+    int64_t r0, r1;
+    act_format f;
+    if (codes_wanted(w, o, &f)) {
+        norm_to_codes(w, o, f);
+        return;
+    }
+    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        norm_row(w, o, worker_at(w, o->in, r, o->k), worker_at(w, o->out, r, o->n));
+}
+
+void run_rope(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    const float *table = w->j->e->ws->cos_sin[o->u.rope.table];
+    int64_t r0, r1;
+    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++) {
+        float *out = worker_at(w, o->out, r, o->n);
+        if (o->in != o->out)
+            memcpy(out, worker_at(w, o->in, r, o->k), (size_t)o->n * sizeof *out);
+        w->j->e->kernels->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot,
+                               table + (c->row + r) * o->u.rope.n_rot);
+    }
+}
+
+static void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {
+    const kernel_table *k = w->j->e->kernels;
+    const float *x = worker_at(w, o->in, r, o->n) + c0;
+    const float *y = o->in2 == REG_NONE ? NULL : worker_at(w, o->in2, r, o->n) + c0;
+    float *out = worker_at(w, o->out, r, o->n) + c0;
+    switch (o->kind) {
+    case OP_ACT: k->act(o->u.act.kind, x, out, c1 - c0); break;
+    case OP_GATE: k->gate(o->u.act.kind, x, y, out, c1 - c0); break;
+    case OP_ADD: k->add(x, y, o->u.num.value, out, c1 - c0); break;
+    case OP_SCALE: k->scale(x, o->u.num.value, out, c1 - c0); break;
+    case OP_CLAMP: k->clamp(x, o->u.num.value, out, c1 - c0); break;
+    case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, c1 - c0); break;
+    default: break;
+    }
+}
+
+/* Element by element: split as what it reads was just written, so that no barrier stands between them. By
+ * columns after a product, by rows after a norm. */
+void run_elements(worker *w, const op *o) {
+    bool by_rows = w->j->fuse && (w->seen.written[o->in] == SPLIT_ROWS ||
+                                  (o->in2 != REG_NONE && w->seen.written[o->in2] == SPLIT_ROWS));
+    int64_t split = by_rows ? SPLIT_ROWS : SPLIT_COLUMNS + o->n;
+    int64_t r0 = 0, r1 = w->j->cell->n_row, c0 = 0, c1 = o->n;
+    worker_enter(w, (access[]){{o->in, split, false}, {o->in2, split, false}, {o->out, split, true}}, 3);
+    if (by_rows)
+        worker_rows(w, &r0, &r1);
+    else
+        pool_split(o->n, PACK_PANEL, w->thread, w->n_thread, &c0, &c1);
+    for (int64_t r = r0; r < r1 && c0 < c1; r++)
+        elements_row(w, o, r, c0, c1);
+}

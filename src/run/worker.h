@@ -1,0 +1,98 @@
+/* worker.h - what the files of the interpreter share: one thread's view of the job, and its barriers.
+ *
+ * Barriers. Every thread walks the same ops and keeps the same notes: for each resource (a register, the
+ * integer activations, the cache) how it was split among threads when it was last written and read since the
+ * last barrier. An op that touches a resource with the same split touches only what its own thread wrote; any
+ * other split needs a barrier first. All threads come to the same conclusion, since the notes do not depend
+ * on the thread. */
+#ifndef NIB_RUN_WORKER_H
+#define NIB_RUN_WORKER_H
+
+#include "run/exec.h"
+
+/* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
+ * way that is never the same for two ops. */
+enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_OTHER, SPLIT_COLUMNS };
+enum { RES_ACT8 = REG_COUNT, RES_KV, RES_PARTS, RES_COUNT };
+
+typedef struct notes {
+    int64_t written[RES_COUNT], read[RES_COUNT];
+} notes;
+
+/* Which register the integer activations hold, and how; `of` REG_NONE: none. own: every thread has made the
+ * one row for itself. */
+typedef struct act_state {
+    reg of;
+    act_format format;
+    bool own;
+} act_state;
+
+typedef struct job {
+    const executor *e;
+    const exec_cell *cell;
+    int first_op, end_op;
+    bool fuse;        /* rewrites are obeyed */
+    act_state acts;   /* when the job begins */
+    const view *part; /* rows part_row... of the one product of this job; NULL: whole matrices */
+    int64_t part_row;
+} job;
+
+typedef struct worker {
+    const job *j;
+    int thread, n_thread;
+    notes seen;
+    act_state acts;
+    void *scratch;
+    trace_cell *trace; /* of the op that is being executed; NULL: nobody asked */
+    double since;      /* of the thread's own time: what it has worked since then is not charged yet */
+} worker;
+
+typedef struct access {
+    int resource;
+    int64_t split;
+    bool write;
+} access;
+
+/* Before an op touches these: meets the other threads when one of them may still be at it. */
+void worker_enter(worker *w, const access *list, int n);
+void worker_charge(worker *w); /* the thread's work since the last call goes to the op being traced */
+
+static inline float *worker_at(const worker *w, reg r, int64_t row, int64_t width) {
+    const exec_cell *c = w->j->cell;
+    if (r == REG_X)
+        row += c->row;
+    if (r == REG_LOGITS && c->logits)
+        return c->logits + row * width;
+    return w->j->e->ws->reg[r] + row * width;
+}
+
+static inline const float *worker_vector(const worker *w, int index) {
+    return index < 0 ? NULL : w->j->cell->views[index].data;
+}
+
+static inline void worker_rows(const worker *w, int64_t *r0, int64_t *r1) {
+    pool_split(w->j->cell->n_row, 1, w->thread, w->n_thread, r0, r1);
+}
+
+/* ---- exec_rows.c ---- */
+void run_embed(worker *w, const op *o);
+void run_embed_pos(worker *w, const op *o);
+void run_norm(worker *w, const op *o);
+void run_rope(worker *w, const op *o);
+void run_elements(worker *w, const op *o);
+
+/* ---- exec_product.c ---- */
+/* Rows have one slice of 4 or 8 bits; with 16 bits, and where a row is spiky, a second one for what the first
+ * left over. */
+static inline act_format product_format(const worker *w, const pack_format *f) {
+    return act_format_for(f, w->j->e->act_bits == 4 ? 4 : 8);
+}
+/* Row r of the cell, k floats, becomes integers; r is ignored when `own`. */
+void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);
+/* One product, or those that are joined with it; returns how many ops that was. */
+int run_linear(worker *w, const op *o);
+
+/* ---- exec_attend.c ---- */
+void run_attention(worker *w, const op *o);
+
+#endif
