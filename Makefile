@@ -25,6 +25,7 @@ $(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS))
 
 # The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
 ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avxvnni := -mavx2 -mfma -mf16c -mavxvnni
 ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8
 ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq

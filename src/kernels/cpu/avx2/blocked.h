@@ -121,9 +121,16 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
         __m256i acc[DOT_ROWS][2];
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
-            acc[t][0] = acc[t][1] =
-                asym || dot_signed(f) ? _mm256_setzero_si256() : tile_start(job, minus + t * bytes + 4 * g);
+            acc[t][0] = acc[t][1] = _mm256_setzero_si256();
         dot_group(f, true, lines, no_look, 0, f.group / 4, nt, codes, bytes, acc);
+        if (!asym && !dot_signed(f)) {
+            LANES_UNROLL
+            for (int t = 0; t < nt; t++) {
+                const __m256i start = tile_start(job, minus + t * bytes + 4 * g);
+                acc[t][0] = _mm256_add_epi32(acc[t][0], start);
+                acc[t][1] = _mm256_add_epi32(acc[t][1], start);
+            }
+        }
         block_scale(asym, nt, j, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
     }
     LANES_UNROLL
@@ -154,20 +161,24 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
     BLOCKED_DEFINE_ROWS(name, 2, bits, table, asym, group)                                                   \
     BLOCKED_DEFINE_ROWS(name, 3, bits, table, asym, group)
 BLOCKED_KINDS(BLOCKED_DEFINE)
-#define BLOCKED_ROW(name, bits, table, asym, group) {bits, asym, group, {name##_1, name##_2, name##_3}},
-static const struct {
-    int bits, asym, group;
+#define BLOCKED_ROW(name, bits, table, asym, group)                                                          \
+    {{bits, PACK_TABLE_##table, group}, asym, {name##_1, name##_2, name##_3}},
+typedef struct blocked_kernel {
+    kind f;
+    int asym;
     multiply_fn fn[ROWS_AT_ONCE];
-} blocked_kernels[] = {BLOCKED_KINDS(BLOCKED_ROW)};
+} blocked_kernel;
+static const blocked_kernel blocked_kernels[] = {BLOCKED_KINDS(BLOCKED_ROW)};
 
 /* The first with the same groups whose codes are as wide or wider. */
-static const multiply_fn *blocked_for(const pack_format *f) {
+static const blocked_kernel *blocked_for(const pack_format *f) {
     const int bits = f->table == PACK_TABLE_IQ4NL ? 8 : f->table == PACK_TABLE_MXFP4 ? 5 : f->bits;
-    for (size_t i = 0; i < NUM_COUNT(blocked_kernels); i++)
-        if (blocked_kernels[i].bits >= bits && blocked_kernels[i].asym == f->asym &&
-            blocked_kernels[i].group == f->group &&
-            dot_signed((kind){blocked_kernels[i].bits, 0, 0}) == dot_signed(tile_kind(f)))
-            return blocked_kernels[i].fn;
+    for (size_t i = 0; i < NUM_COUNT(blocked_kernels); i++) {
+        const blocked_kernel *k = &blocked_kernels[i];
+        if (k->f.bits >= bits && k->asym == f->asym && k->f.group == f->group &&
+            dot_signed(k->f) == dot_signed(tile_kind(f)))
+            return k;
+    }
     return NULL;
 }
 
@@ -177,16 +188,17 @@ static bool blocked_can(const pack_format *f, int64_t n_row) {
 }
 
 /* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
-static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1,
+static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
                           const uint8_t *next, int64_t ahead) {
-    const int64_t share = num_round_up(num_div_up(ahead * ROWS_AT_ONCE, m1 - m0), TILE_LINE);
+    const int64_t most = dot_block_rows(kernel->f);
+    const int64_t share = num_round_up(num_div_up(ahead * most, m1 - m0), TILE_LINE);
     int64_t fetched = 0;
     for (int64_t m = m0; m < m1;) {
         const int64_t left = m1 - m;
         for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
             _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
-        const int64_t n = left == ROWS_AT_ONCE + 1 ? 2 : NUM_MIN(left, ROWS_AT_ONCE);
-        fn[n - 1](j, m);
+        const int64_t n = left == most + 1 ? 2 : NUM_MIN(left, most);
+        kernel->fn[n - 1](j, m);
         m += n;
     }
 }
@@ -196,7 +208,8 @@ typedef struct part {
     int64_t m0, m1, c0, c1;
 } part;
 
-static void panel_times_rows(const tile_job *job, const multiply_fn *fn, int64_t panel, const part *at) {
+static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, int64_t panel,
+                             const part *at) {
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(&w->format, TILE_CHUNK);
@@ -211,13 +224,13 @@ static void panel_times_rows(const tile_job *job, const multiply_fn *fn, int64_t
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
         j.is_first = c == 0;
         j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, fn, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
+        multiply_rows(&j, kernel, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
     }
 }
 
 static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
     const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&a->w->format)));
-    const multiply_fn *fn = blocked_for(&a->w->format);
+    const blocked_kernel *kernel = blocked_for(&a->w->format);
     const int64_t p1 = num_div_up(n1, PACK_PANEL), n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK);
     const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
     const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
@@ -229,7 +242,7 @@ static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
         for (at.c0 = 0; at.c0 < n_chunk; at.c0 = at.c1) {
             at.c1 = NUM_MIN(n_chunk, at.c0 + chunks);
             for (int64_t p = n0 / PACK_PANEL; p < p1; p++)
-                panel_times_rows(&job, fn, p, &at);
+                panel_times_rows(&job, kernel, p, &at);
         }
     }
 }

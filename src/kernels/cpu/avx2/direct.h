@@ -17,26 +17,27 @@ typedef struct direct_panel {
 typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int np, int64_t m);
 
 /* What a group's integers are worth; group counts from the start of K. acc without the zero point's part. */
-LANES_INLINE void direct_scale(const kind f, int nt, const tile_job *job, direct_panel *at, const char *x,
-                               int64_t group, __m256i acc[DOT_ROWS][2]) {
+LANES_INLINE void direct_scale(const kind f, int nt, const tile_job *job, const direct_panel *at,
+                               const uint8_t *scales, const char *x, int64_t group, __m256i acc[DOT_ROWS][2],
+                               vf y[DOT_ROWS]) {
     const pack_format *pf = &job->a->w->format;
     const int64_t x_bytes = job->x_bytes, of_act = f.group == 16 ? group / 2 : group;
-    const vf s = tile_scale(at->scales, pf->scale, &at->d);
+    const vf s = tile_scale(scales, pf->scale, &at->d);
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
         const __m256i start = tile_start(job, x + t * x_bytes + job->minus + 4 * group);
         const __m256 xs = broadcast_float(x + t * x_bytes + job->scale + 4 * of_act);
         const __m256 a = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][0], start));
         const __m256 b = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][1], start));
-        at->y[t].a = _mm256_fmadd_ps(a, _mm256_mul_ps(s.a, xs), at->y[t].a);
-        at->y[t].b = _mm256_fmadd_ps(b, _mm256_mul_ps(s.b, xs), at->y[t].b);
+        y[t].a = _mm256_fmadd_ps(a, _mm256_mul_ps(s.a, xs), y[t].a);
+        y[t].b = _mm256_fmadd_ps(b, _mm256_mul_ps(s.b, xs), y[t].b);
     }
     if (pf->asym) {
-        const vf m = tile_min(at->scales, pf->scale, &at->d_min);
+        const vf m = tile_min(scales, pf->scale, &at->d_min);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             const __m256 lift = broadcast_float(x + t * x_bytes + job->lift + 4 * group);
-            at->y[t] = v_fma(m, BOTH(lift, lift), at->y[t]);
+            y[t] = v_fma(m, BOTH(lift, lift), y[t]);
         }
     }
 }
@@ -46,6 +47,10 @@ LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct
                                const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
     const int64_t step = tile_scale_step(&job->a->w->format);
+    vf y[DOT_ROWS];
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        y[t] = at->y[t];
     LANES_UNROLL
     for (int g = 0; g < per_tile; g++) {
         __m256i acc[DOT_ROWS][2];
@@ -53,9 +58,12 @@ LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
         dot_group(f, false, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
-        direct_scale(f, nt, job, at, x, tile * per_tile + g, acc);
-        at->scales += step;
+        direct_scale(f, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, y);
     }
+    at->scales += per_tile * step;
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        at->y[t] = y[t];
 }
 
 /* A tile of a group that ends with it, or with a later one. */
@@ -64,7 +72,7 @@ LANES_INLINE void direct_long(const kind f, int nt, const tile_job *job, direct_
     dot_group(f, false, at->codes, look, 0, TILE_K / 4, nt, x + tile * TILE_K, job->x_bytes, at->open);
     if (!is_last && (tile + 1) % job->group_tiles)
         return;
-    direct_scale(f, nt, job, at, x, tile / job->group_tiles, at->open);
+    direct_scale(f, nt, job, at, at->scales, x, tile / job->group_tiles, at->open, at->y);
     at->scales += tile_scale_step(&job->a->w->format);
     LANES_UNROLL
     for (int t = 0; t < nt; t++)

@@ -47,10 +47,18 @@ LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i look, 
 
 enum { DOT_ROWS = 4 };
 
-/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart) with both halves of a line. ready:
- * the lines are as dot_codes gives them, one after the other; else a packed tile. */
-LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
-                            int nt, const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+/* A sum that compilers leave as it is: gcc makes trees of chains of additions, which need more registers than
+ * there are. */
+LANES_INLINE __m256i dot_kept(__m256i sum) {
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
+/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart) with halves [h0, h1) of a line.
+ * ready: the lines are as dot_codes gives them, one after the other; else a packed tile. */
+LANES_INLINE void dot_halves(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
+                             int nt, const char *x, int64_t x_bytes, int h0, int h1,
+                             __m256i acc[DOT_ROWS][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = NUM_MIN(dot_run(f), quads);
     LANES_UNROLL
@@ -61,28 +69,43 @@ LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m25
             const int q = q0 + r + i;
             __m256i w[2];
             LANES_UNROLL
-            for (int h = 0; h < 2; h++)
+            for (int h = h0; h < h1; h++)
                 w[h] = ready ? _mm256_load_si256((const void *)(tile + q * TILE_LINE + 32 * h))
                              : dot_codes(f, tile, look, q, h);
             LANES_UNROLL
             for (int t = 0; t < nt; t++) {
                 const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
                 LANES_UNROLL
-                for (int h = 0; h < 2; h++) {
+                for (int h = h0; h < h1; h++) {
                     const __m256i p = dot_signed(f) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]),
                                                                            _mm256_sign_epi8(xs, w[h]))
                                                     : _mm256_maddubs_epi16(w[h], xs);
-                    sum[t][h] = i ? _mm256_add_epi16(sum[t][h], p) : p;
+                    sum[t][h] = dot_kept(i ? _mm256_add_epi16(sum[t][h], p) : p);
                 }
             }
         }
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             LANES_UNROLL
-            for (int h = 0; h < 2; h++)
-                acc[t][h] = _mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], ones));
+            for (int h = h0; h < h1; h++)
+                acc[t][h] = dot_kept(_mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], ones)));
         }
     }
+}
+
+/* Both halves beside each other, if there are registers for that. */
+LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
+                            int nt, const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+    if (nt <= 2 || dot_run(f) >= quads) {
+        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 0, 2, acc);
+    } else {
+        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 0, 1, acc);
+        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 1, 2, acc);
+    }
+}
+/* How many rows a block's kernel takes at once so that all its sums stay in registers. */
+LANES_INLINE int dot_block_rows(const kind f) {
+    return dot_run(f) * 4 >= f.group ? 3 : 2;
 }
 
 #endif

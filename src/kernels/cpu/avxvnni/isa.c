@@ -1,0 +1,15 @@
+/* isa.c - the row that adds these products to the table; the float ops are AVX2's. */
+#include "kernels/cpu/avxvnni/avxvnni.h"
+#include "kernels/registry.h"
+
+static void install(kernel_table *t) {
+    (void)t;
+}
+
+static const strategy *const strategies[] = {&avxvnni_direct, &avxvnni_blocked, NULL};
+
+const kernel_isa kernels_avxvnni = {.name = "avxvnni",
+                                    .rank = 15,
+                                    .needs = {"avx2", "avx_vnni"},
+                                    .install = install,
+                                    .strategies = strategies};
