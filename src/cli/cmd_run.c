@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utf8proc.h>
 
 typedef struct run_job {
     cli_args *args;
@@ -13,7 +14,7 @@ typedef struct run_job {
     size_t n_prompt;
     nib_result result;
     bool has_text;
-    bool first_id;
+    bool first_id, wrote;
 } run_job;
 
 void cli_sampling(const cli_args *args, nib_sampling *sampling) {
@@ -33,6 +34,8 @@ void cli_sampling(const cli_args *args, nib_sampling *sampling) {
 }
 
 static int read_prompt(run_job *job) {
+    if (job->args->tokens && (job->args->prompt || job->args->file || job->args->rest.n))
+        return cli_usage_error("give a text or --tokens, not both");
     if (job->args->tokens)
         return cli_parse_tokens(job->args->tokens, &job->prompt, &job->n_prompt);
     if (!job->has_text)
@@ -49,6 +52,10 @@ static int read_prompt(run_job *job) {
     free(text);
     if (status)
         return cli_fail(&err);
+    if (job->n_prompt == 0) {
+        nib_free(tokens);
+        return cli_usage_error("the text is empty: there is nothing to go on from");
+    }
     job->prompt = malloc((job->n_prompt + 1) * sizeof *job->prompt);
     if (job->prompt)
         memcpy(job->prompt, tokens, job->n_prompt * sizeof *tokens);
@@ -57,7 +64,7 @@ static int read_prompt(run_job *job) {
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {
-    (void)user;
+    ((run_job *)user)->wrote = true;
     return cli_write(text, n_byte);
 }
 
@@ -67,6 +74,7 @@ static bool on_token(void *user, int32_t token) {
     char id[16];
     int n = snprintf(id, sizeof id, "%s%d", job->first_id ? "" : " ", token);
     job->first_id = false;
+    job->wrote = true;
     return cli_write(id, (size_t)n);
 }
 
@@ -95,9 +103,28 @@ static int generate(run_job *job) {
     cli_interrupt_session(job->session);
     nib_status status = nib_generate(job->session, &options, &job->result, &err);
     cli_interrupt_session(NULL);
-    if (!job->args->json)
+    if (!job->args->json && (job->wrote || !status))
         cli_write("\n", 1);
     return status ? cli_fail(&err) : 0;
+}
+
+json_t *cli_text_json(const char *text, size_t n_byte) {
+    json_t *json = json_stringn(text, n_byte);
+    if (json)
+        return json;
+    char *clean = malloc(3 * n_byte + 1);
+    size_t n = 0;
+    for (size_t i = 0; clean && i < n_byte;) {
+        utf8proc_int32_t code;
+        utf8proc_ssize_t wide =
+            utf8proc_iterate((const uint8_t *)text + i, (utf8proc_ssize_t)(n_byte - i), &code);
+        memcpy(clean + n, wide > 0 ? text + i : "\xEF\xBF\xBD", wide > 0 ? (size_t)wide : 3);
+        n += wide > 0 ? (size_t)wide : 3;
+        i += wide > 0 ? (size_t)wide : 1;
+    }
+    json = clean ? json_stringn(clean, n) : NULL;
+    free(clean);
+    return json;
 }
 
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token) {
@@ -122,8 +149,8 @@ static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
         return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o}", "text",
-                                        r->text ? json_stringn(r->text, r->n_byte) : json_string(""),
-                                        "tokens", cli_tokens_json(r->tokens, r->n_token), "finish_reason",
+                                        cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
+                                        cli_tokens_json(r->tokens, r->n_token), "finish_reason",
                                         r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings",
                                         timings_json(r), "memory", cli_memory_json(job->engine), "placement",
                                         cli_placement_json(job->engine)),
@@ -174,5 +201,6 @@ const cli_command cmd_run = {
                "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
                "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_SAMPLING,
+    .n_rest = 1,
     .run = run,
 };

@@ -258,5 +258,6 @@ const cli_command cmd_synth = {
         "  nibble synth llama-3-8b -o 8b-part.gguf --type q8_0 --layers 4\n"
         "  nibble bench 1b.gguf\n",
     .groups = CLI_SYNTH,
+    .n_rest = 1,
     .run = run,
 };

@@ -46,7 +46,7 @@ static int decode(const cli_args *args, const nib_engine *engine, const char *li
     if (nib_detokenize(engine, tokens, n_token, &text, &n_byte, &err)) {
         code = cli_fail(&err);
     } else if (args->json) {
-        code = cli_write_json(json_pack("{s:o, s:o}", "text", json_stringn(text, n_byte), "tokens",
+        code = cli_write_json(json_pack("{s:o, s:o}", "text", cli_text_json(text, n_byte), "tokens",
                                         cli_tokens_json(tokens, n_token)),
                               args);
         nib_free(text);
@@ -104,5 +104,6 @@ const cli_command cmd_tokenize = {
                "  nibble tokenize smollm2 --json -f poem.txt\n"
                "  nibble tokenize smollm2 --decode \"19556 905\"\n",
     .groups = CLI_MODEL | CLI_PROMPT | CLI_TOKENIZE,
+    .n_rest = 1,
     .run = run,
 };

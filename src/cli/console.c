@@ -105,9 +105,11 @@ bool cli_colour(FILE *stream) {
     return !(no && *no) && isatty(fileno(stream));
 }
 
-void cli_log_open(const char *path) {
-    if (path && !(log_file = fopen(path, "a")))
-        fprintf(stderr, "nibble: cannot append to %s: %s\n", path, strerror(errno));
+bool cli_log_open(const char *path) {
+    if (!path || (log_file = fopen(path, "a")))
+        return true;
+    cli_usage_error("--log: cannot append to %s: %s", path, strerror(errno));
+    return false;
 }
 
 static void end_progress(void) {

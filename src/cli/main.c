@@ -40,8 +40,13 @@ static int run_command(const cli_command *command, int argc, char **argv) {
         snprintf(err.message, sizeof err.message, "backend '%s' is not available; this build has: cpu",
                  args.backend);
         code = cli_fail(&err);
+    } else if ((int64_t)args.rest.n > command->n_rest) {
+        code = cli_usage_error(
+            "unexpected argument '%s' (a text of several words needs quotes); usage: nibble %s %s",
+            args.rest.data[command->n_rest], command->name, command->usage);
+    } else if (!cli_log_open(args.log)) {
+        code = nib_status_exit_code(NIB_E_USAGE);
     } else if (!(code = check_isa())) {
-        cli_log_open(args.log);
         code = command->run(&args);
     }
     cli_args_clear(&args);
@@ -74,9 +79,15 @@ int main(int argc, char **argv) {
         cli_print_man(stdout);
         return cli_finish(0);
     }
-    if (!strcmp(word, "--completion") && argc == 3 && cli_print_completion(argv[2], stdout))
-        return cli_finish(0);
+    if (!strcmp(word, "--completion")) {
+        if (argc == 3 && cli_print_completion(argv[2], stdout))
+            return cli_finish(0);
+        return cli_usage_error("--completion: expected bash or zsh, found '%s'",
+                               argc > 2 ? argv[2] : "nothing");
+    }
     const cli_command *command = find_command(word);
+    if (!command && word[0] == '-')
+        return cli_usage_error("expected a command before '%s'; 'nibble --help' lists them", word);
     if (!command)
         return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", word);
     return run_command(command, argc - 2, argv + 2);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     nib_engine_options_init(options);
@@ -59,6 +60,10 @@ static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) 
     }
     if (!data)
         return cli_usage_error("out of memory while reading %s", name);
+    if (cli_interrupted()) {
+        free(data);
+        return nib_status_exit_code(NIB_E_CANCELLED);
+    }
     if (ferror(in)) {
         free(data);
         nib_error err = {NIB_E_IO, ""};
@@ -72,14 +77,18 @@ static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) 
 }
 
 int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte) {
-    const char *given = args->prompt                ? args->prompt
-                        : args->rest.n > first_rest ? args->rest.data[first_rest]
-                                                    : NULL;
-    if (given && !args->file) {
+    const char *word = args->rest.n > first_rest ? args->rest.data[first_rest] : NULL;
+    const char *given = args->prompt ? args->prompt : word;
+    if ((args->prompt && word) || (given && args->file))
+        return cli_usage_error("the text is given twice: '%s' and '%s'", given,
+                               args->file ? args->file : word);
+    if (given) {
         *n_byte = strlen(given);
         *text = strdup(given);
         return *text ? 0 : cli_usage_error("out of memory");
     }
+    if (!args->file && isatty(STDIN_FILENO))
+        cli_note(args, "nibble: type the text; Ctrl-D at the beginning of a line ends it");
     if (!args->file || !strcmp(args->file, "-"))
         return read_stream(stdin, "stdin", text, n_byte);
     FILE *in = fopen(args->file, "rb");
@@ -112,6 +121,10 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {
         }
         ids[n++] = (int32_t)id;
         c = end;
+    }
+    if (n == 0) {
+        free(ids);
+        return cli_usage_error("expected token ids such as 1,2,3, found none");
     }
     *tokens = ids;
     *n_token = n;

@@ -168,7 +168,11 @@ static bool read_flag(const cli_command *command, int argc, char **argv, int *i,
             value = word + 3 + n;
     } else {
         o = find_short(command, word[1]);
-        if (word[2])
+        while (o && o->kind == OPTION_FLAG && word[2]) { /* -qv */
+            set_value(args, o, NULL, word);
+            o = find_short(command, (++word)[1]);
+        }
+        if (o && word[2])
             value = word + 2;
     }
     if (!o)
@@ -209,6 +213,8 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
     set_defaults(args);
     if (!read_environment(command, args))
         return false;
+    const char *from_environment = args->model; /* a model given as the first argument beats it */
+    args->model = NULL;
     bool only_words = false;
     for (int i = 0; i < argc; i++) {
         if (!only_words && !strcmp(argv[i], "--")) {
@@ -223,6 +229,8 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
             return false;
         }
     }
+    if (!args->model)
+        args->model = from_environment;
     return true;
 }
 
