@@ -1,8 +1,9 @@
 /* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of
  * scales (the first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer
  * and 12 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums
- * stand in y. Rows come in blocks of up to 258, K in spans for which such a block of rows stays in the
- * second-level cache: the weights are unpacked few times and the rows are read from near. */
+ * stand in y (those of a group as long as the row as the integers that they still are). Rows come in blocks
+ * of up to 258, K in spans for which such a block of rows stays in the second-level cache: the weights are
+ * unpacked few times and the rows are read from near. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -29,25 +30,14 @@ typedef struct block_job {
     const tile_job *job;
     const block *b;
     int64_t panel, tile0; /* the first of the two panels; the block's first tile */
-    int n_tile, zero_shift;
+    int n_tile;
     bool is_first, is_last; /* block of K */
 } block_job;
 
-LANES_INLINE __m512 broadcast_float(const char *p) {
-    return _mm512_set1_ps(*(const float *)(const void *)p);
-}
-LANES_INLINE __m512i broadcast_int(const char *p) {
-    return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
-}
-
-/* np panels x nt rows from row m, over the whole block. asym, group, np and nt are constants. */
-LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int nt, int64_t m) {
+/* What stands in y between blocks of K: nothing before the first, finished outputs after the last. */
+LANES_INLINE void load_sums(const block_job *j, int np, int nt, int64_t m, __m512 y[2][ROWS_AT_ONCE]) {
     const linear_args *a = j->job->a;
-    const act8_layout *l = &j->job->layout;
-    const int quads = group / 4, per_tile = TILE_K / group;
-    const char *x = (const char *)a->q.data + m * l->bytes;
-    float *out = a->y + m * a->ldy + j->panel * PACK_PANEL;
-    __m512 y[2][ROWS_AT_ONCE];
+    const float *out = a->y + m * a->ldy + j->panel * PACK_PANEL;
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
         const __mmask16 mask = tile_mask(j->job, j->panel + p);
@@ -56,54 +46,10 @@ LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int 
             y[p][t] = j->is_first ? _mm512_setzero_ps()
                                   : _mm512_maskz_loadu_ps(mask, out + t * a->ldy + p * PACK_PANEL);
     }
-    const int n_group = j->n_tile * per_tile;
-    const int64_t g0 = j->tile0 * per_tile;
-    const char *codes = x + j->tile0 * TILE_K;
-    const char *scale = x + l->scale + j->tile0 * 8;
-    const char *lift = x + (group == 16 ? l->lift16 : l->lift) + g0 * 4;
-    const char *minus = x + (group == 16 ? l->minus16 : l->minus) + g0 * 4;
-    for (int g = 0; g < n_group; g++, codes += group, lift += 4, minus += 4) {
-        __m512i acc[2][ROWS_AT_ONCE];
-        LANES_UNROLL
-        for (int t = 0; t < nt; t++) {
-            const __m512i start = asym ? _mm512_setzero_si512()
-                                       : _mm512_sll_epi32(broadcast_int(minus + t * l->bytes),
-                                                          _mm_cvtsi32_si128(j->zero_shift));
-            LANES_UNROLL
-            for (int p = 0; p < np; p++)
-                acc[p][t] = start;
-        }
-        LANES_UNROLL
-        for (int q = 0; q < quads; q++) {
-            __m512i w[2];
-            LANES_UNROLL
-            for (int p = 0; p < np; p++)
-                w[p] = _mm512_load_si512(j->b->lines[g * quads + q][p]);
-            LANES_UNROLL
-            for (int t = 0; t < nt; t++) {
-                const __m512i xs = broadcast_int(codes + t * l->bytes + 4 * q);
-                LANES_UNROLL
-                for (int p = 0; p < np; p++)
-                    acc[p][t] = _mm512_dpbusd_epi32(acc[p][t], w[p], xs);
-            }
-        }
-        const char *s = scale + (group == 16 ? g / 2 : g) * 4;
-        LANES_UNROLL
-        for (int t = 0; t < nt; t++) {
-            const __m512 xs = broadcast_float(s + t * l->bytes);
-            LANES_UNROLL
-            for (int p = 0; p < np; p++) {
-                const __m512 both = _mm512_mul_ps(_mm512_load_ps(j->b->scale[g][p]), xs);
-                y[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[p][t]), both, y[p][t]);
-            }
-            if (asym) {
-                const __m512 ls = broadcast_float(lift + t * l->bytes);
-                LANES_UNROLL
-                for (int p = 0; p < np; p++)
-                    y[p][t] = _mm512_fmadd_ps(_mm512_load_ps(j->b->min[g][p]), ls, y[p][t]);
-            }
-        }
-    }
+}
+LANES_INLINE void store_sums(const block_job *j, int np, int nt, int64_t m, __m512 y[2][ROWS_AT_ONCE]) {
+    const linear_args *a = j->job->a;
+    float *out = a->y + m * a->ldy + j->panel * PACK_PANEL;
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
         const __mmask16 mask = tile_mask(j->job, j->panel + p);
@@ -117,10 +63,125 @@ LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int 
     }
 }
 
+/* Quads [q, q + quads) of the block with the rows whose codes there begin at `codes`. */
+LANES_INLINE void multiply_quads(const block_job *j, int np, int nt, int q0, int quads, const char *codes,
+                                 __m512i acc[2][ROWS_AT_ONCE]) {
+    LANES_UNROLL
+    for (int q = 0; q < quads; q++) {
+        __m512i w[2];
+        LANES_UNROLL
+        for (int p = 0; p < np; p++)
+            w[p] = _mm512_load_si512(j->b->lines[q0 + q][p]);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m512i xs = tile_int(codes + t * j->job->layout.bytes + 4 * q);
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                acc[p][t] = _mm512_dpbusd_epi32(acc[p][t], w[p], xs);
+        }
+    }
+}
+
+/* Group g of the block ends. scale, lift: of the rows. */
+LANES_INLINE void multiply_scale(const block_job *j, int asym, int np, int nt, int g, const char *scale,
+                                 const char *lift, __m512i acc[2][ROWS_AT_ONCE], __m512 y[2][ROWS_AT_ONCE]) {
+    const int64_t row = j->job->layout.bytes;
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        const __m512 xs = tile_float(scale + t * row);
+        LANES_UNROLL
+        for (int p = 0; p < np; p++) {
+            const __m512 both = _mm512_mul_ps(_mm512_load_ps(j->b->scale[g][p]), xs);
+            y[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[p][t]), both, y[p][t]);
+        }
+        if (asym) {
+            const __m512 ls = tile_float(lift + t * row);
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                y[p][t] = _mm512_fmadd_ps(_mm512_load_ps(j->b->min[g][p]), ls, y[p][t]);
+        }
+    }
+}
+
+/* np panels x nt rows from row m, over the whole block, in groups of 16 or 32. asym, group, np and nt are
+ * constants. */
+LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int nt, int64_t m) {
+    const tile_job *job = j->job;
+    const int per_tile = TILE_K / group;
+    const int64_t row = job->layout.bytes, g0 = j->tile0 * per_tile;
+    const char *x = (const char *)job->a->q.data + m * row;
+    const char *codes = x + j->tile0 * TILE_K, *scale = x + job->scale + j->tile0 * 8;
+    const char *lift = x + job->lift + g0 * 4, *minus = x + job->minus + g0 * 4;
+    __m512 y[2][ROWS_AT_ONCE];
+    load_sums(j, np, nt, m, y);
+    for (int g = 0; g < j->n_tile * per_tile; g++, codes += group, lift += 4, minus += 4) {
+        __m512i acc[2][ROWS_AT_ONCE];
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m512i start = asym ? _mm512_setzero_si512() : tile_start(job, minus + t * row);
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                acc[p][t] = start;
+        }
+        multiply_quads(j, np, nt, g * group / 4, group / 4, codes, acc);
+        multiply_scale(j, asym, np, nt, g, scale + (group == 16 ? g / 2 : g) * 4, lift, acc, y);
+    }
+    store_sums(j, np, nt, m, y);
+}
+
+/* The same in groups of 64, 128 or the row, with minima or without. */
+LANES_INLINE void multiply_long(const block_job *j, int np, int nt, int64_t m) {
+    const tile_job *job = j->job;
+    const int64_t row = job->layout.bytes, n_tile = tile_count(job->a->w->k);
+    const bool whole = job->a->w->format.group == PACK_GROUP_ROW, asym = job->a->w->format.asym;
+    const char *x = (const char *)job->a->q.data + m * row;
+    __m512 y[2][ROWS_AT_ONCE];
+    __m512i acc[2][ROWS_AT_ONCE];
+    load_sums(j, np, nt, m, y);
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        LANES_UNROLL
+        for (int p = 0; p < np; p++) {
+            acc[p][t] = whole ? _mm512_castps_si512(y[p][t]) : _mm512_setzero_si512();
+            y[p][t] = whole ? _mm512_setzero_ps() : y[p][t];
+        }
+    }
+    for (int i = 0, g = 0; i < j->n_tile; i++) {
+        const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
+        multiply_quads(j, np, nt, i * TILE_K / 4, TILE_K / 4, x + tile * TILE_K, acc);
+        if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
+            continue;
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m512i start = tile_start(job, x + t * row + job->minus + 4 * group);
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                acc[p][t] = _mm512_add_epi32(acc[p][t], start);
+        }
+        multiply_scale(j, asym, np, nt, g++, x + job->scale + 4 * group, x + job->lift + 4 * group, acc, y);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            acc[0][t] = acc[1][t] = _mm512_setzero_si512();
+    }
+    if (whole && !j->is_last) {
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                y[p][t] = _mm512_castsi512_ps(acc[p][t]);
+        }
+    }
+    store_sums(j, np, nt, m, y);
+}
+
 typedef void (*multiply_fn)(const block_job *j, int64_t m);
 #define DEFINE(asym, group, np, nt)                                                                          \
     static void multiply_##asym##_##group##_##np##_##nt(const block_job *j, int64_t m) {                     \
         multiply(j, asym, group, np, nt, m);                                                                 \
+    }
+#define DEFINE_LONG(asym, group, np, nt)                                                                     \
+    static void multiply_##asym##_##group##_##np##_##nt(const block_job *j, int64_t m) {                     \
+        multiply_long(j, np, nt, m);                                                                         \
     }
 #define NAME(asym, group, np, nt) multiply_##asym##_##group##_##np##_##nt,
 #define EACH_ROWS(X, asym, group, np)                                                                        \
@@ -135,13 +196,19 @@ EACH_ROWS(DEFINE, 1, 16, 1)
 EACH_ROWS(DEFINE, 1, 16, 2)
 EACH_ROWS(DEFINE, 1, 32, 1)
 EACH_ROWS(DEFINE, 1, 32, 2)
-/* [asym][group is 32][panels - 1][rows - 1] */
-static const multiply_fn multiplies[2][2][2][ROWS_AT_ONCE] = {
-    {{{EACH_ROWS(NAME, 0, 16, 1)}, {EACH_ROWS(NAME, 0, 16, 2)}},
-     {{EACH_ROWS(NAME, 0, 32, 1)}, {EACH_ROWS(NAME, 0, 32, 2)}}},
-    {{{EACH_ROWS(NAME, 1, 16, 1)}, {EACH_ROWS(NAME, 1, 16, 2)}},
-     {{EACH_ROWS(NAME, 1, 32, 1)}, {EACH_ROWS(NAME, 1, 32, 2)}}},
-};
+EACH_ROWS(DEFINE_LONG, any, long, 1)
+EACH_ROWS(DEFINE_LONG, any, long, 2)
+/* [panels - 1][rows - 1] */
+typedef multiply_fn kernels[2][ROWS_AT_ONCE];
+#define BOTH(asym, group)                                                                                    \
+    {                                                                                                        \
+        {EACH_ROWS(NAME, asym, group, 1)}, {                                                                 \
+            EACH_ROWS(NAME, asym, group, 2)                                                                  \
+        }                                                                                                    \
+    }
+/* [asym][group is 32] */
+static const kernels multiplies[2][2] = {{BOTH(0, 16), BOTH(0, 32)}, {BOTH(1, 16), BOTH(1, 32)}};
+static const kernels multiplies_long = BOTH(any, long);
 
 /* Rows [m0, m1) over a block: by 6, the last two steps evened out. Between the steps `ahead` bytes are
  * fetched from each of the places in next. */
@@ -171,12 +238,10 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     const view *w = job->a->w;
     const pack_format *f = &w->format;
     block *b = job->a->scratch;
-    const multiply_fn *fn = multiplies[f->asym ? 1 : 0][f->group == 32][np - 1];
+    const kernels *of = f->group >= TILE_K ? &multiplies_long : &multiplies[f->asym ? 1 : 0][f->group == 32];
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
     block_job j = {.job = job, .b = b, .panel = panel};
-    for (int z = tile_zero(f); z > 1; z /= 2)
-        j.zero_shift++;
     for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
         const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
         const uint8_t *next[2];
@@ -192,13 +257,13 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
         j.is_first = c == 0;
         j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, fn, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
+        multiply_rows(&j, (*of)[np - 1], at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
     }
 }
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return tile_short_groups(f);
+    return f->scale != PACK_SCALE_TWO;
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {

@@ -8,11 +8,26 @@
 
 #include <immintrin.h>
 
+/* minus, lift: of the weights' groups, which in groups of 16 are halves of the activations'. */
 typedef struct tile_job {
     const linear_args *a;
     act8_layout layout;
-    int64_t panel_bytes;
+    int64_t scale, minus, lift;             /* byte offsets in a row of activations */
+    int64_t panel_bytes, chunk_bytes, tail; /* tail: of what belongs to whole rows */
+    int64_t group_tiles;                    /* tiles of a group of 64 or more */
+    __m128i zero_shift;                     /* log2 of the zero point; 32: there is none */
 } tile_job;
+
+LANES_INLINE __m512 tile_float(const char *p) {
+    return _mm512_set1_ps(*(const float *)(const void *)p);
+}
+LANES_INLINE __m512i tile_int(const char *p) {
+    return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
+}
+/* What a group of a row starts from: - zero * (sum of its codes). */
+LANES_INLINE __m512i tile_start(const tile_job *job, const char *minus) {
+    return _mm512_sll_epi32(tile_int(minus), job->zero_shift);
+}
 
 LANES_INLINE __mmask16 tile_mask(const tile_job *job, int64_t panel) {
     const int64_t left = job->a->w->n - panel * PACK_PANEL;
@@ -28,8 +43,22 @@ LANES_INLINE void tile_store(const tile_job *job, int64_t panel, int64_t m, __m5
 }
 
 static inline tile_job tile_job_of(const linear_args *a) {
-    return (tile_job){
-        .a = a, .layout = act8_layout_of(a->w->k), .panel_bytes = tile_panel_bytes(&a->w->format, a->w->k)};
+    const pack_format *f = &a->w->format;
+    const act8_layout l = act_layout_of(a->q.format, a->w->k);
+    const bool halves = f->group == ACT8_SUM;
+    int zero_shift = 32;
+    for (int z = tile_zero(f); z > 0; z /= 2)
+        zero_shift = zero_shift == 32 ? 0 : zero_shift + 1;
+    return (tile_job){.a = a,
+                      .layout = l,
+                      .scale = l.scale,
+                      .minus = halves ? l.minus16 : l.minus,
+                      .lift = halves ? l.lift16 : l.lift,
+                      .panel_bytes = tile_panel_bytes(f, a->w->k),
+                      .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
+                      .tail = tile_tail_at(f, a->w->k),
+                      .group_tiles = tile_group(f, a->w->k) / TILE_K,
+                      .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
 
 #endif

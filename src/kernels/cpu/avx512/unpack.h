@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/avx512/tile.h"
 
-/* Where it goes: line q of the block at lines + q * line_step; scales and minima of group g, 16 floats, at
- * g * scale_step floats. */
+/* Where it goes: line q of the block at lines + q * line_step; scales and minima of the g-th group that
+ * begins in the block (of the row's one group: g = 0), 16 floats, at g * scale_step floats. */
 typedef struct unpacked {
     uint8_t *lines;
     float *scale, *min;
@@ -32,7 +32,7 @@ LANES_INLINE void unpack_codes(const unpacked *to, int first, const uint8_t *cod
 }
 
 static inline void unpack_scales(const unpacked *to, int first, const tile_chunk *c, const pack_format *f) {
-    const int n = c->n_tile * TILE_K / f->group;
+    const int n = f->group == PACK_GROUP_ROW ? 1 : (int)tile_chunk_groups(f, c->n_tile);
     const int64_t step = tile_scale_step(f);
     const uint8_t *at = c->scales + tile_scale_start(f);
     const __m512 zero = _mm512_setzero_ps();
@@ -67,7 +67,7 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
         case 7: unpack_codes(to, first, c.codes, c.n_tile, 7, 0, centred); break;
         default: unpack_codes(to, first, c.codes, c.n_tile, 8, 0, centred); break;
         }
-        unpack_scales(to, first * (TILE_K / f->group), &c, f);
+        unpack_scales(to, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
     }
 }
 
