@@ -6,7 +6,7 @@
 
 void avx512_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy avx512_direct, avx512_blocked;
+extern const strategy avx512_long, avx512_direct, avx512_blocked;
 extern const dpr_probe avx512_probes[];
 
 #endif

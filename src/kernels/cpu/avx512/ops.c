@@ -10,7 +10,7 @@ static void install(kernel_table *t) {
     t->act_quantize = avx512_act_quantize;
 }
 
-static const strategy *const strategies[] = {&avx512_direct, &avx512_blocked, NULL};
+static const strategy *const strategies[] = {&avx512_direct, &avx512_long, &avx512_blocked, NULL};
 
 const kernel_isa kernels_avx512 = {.name = "avx512",
                                    .rank = 20,
