@@ -266,6 +266,9 @@ static void tokenizers(void **state) {
          "]}}",
          {3 * MIB}},
         {"a long string", "{\"a\":\"", "abcdefghij", "\"}", {15 * MIB}},
+        {"a long key", "{\"", "abcdefghij", "\":0}", {64 * MIB}},
+        {"escapes in a key", "{\"", "\\u00e9\\n", "\":0}", {30 * MIB}},
+        {"a long token", BPE "\"merges\":[],\"vocab\":{\"", "abcdefghij", "\":0}}}", {60 * MIB}},
     };
     for (size_t i = 0; i < NUM_COUNT(bombs); i++)
         check_sizes(&bombs[i], "tokenizer.json");

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MAX 64
+#define DEPTH_MAX   64
+#define STRING_MOST ((size_t)1 << 20) /* names, tokens and pairs of tokens, which have 64 KiB at most each   \
+                                       */
 
 static nib_status fail(const json_text *j, const char *expected, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "JSON: expected %s at byte %zu", expected, (size_t)(j->p - j->begin));
@@ -68,11 +70,15 @@ nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err) {
         const char *run = j->p;
         while (j->p < j->end && *j->p != '"' && *j->p != '\\' && (unsigned char)*j->p >= 0x20)
             j->p++;
+        if ((size_t)(j->p - run) > STRING_MOST - out->n)
+            return fail(j, "a string of at most 1 MiB", err);
         NIB_TRY(text_append(out, run, (size_t)(j->p - run), err));
         if (j->p >= j->end || (unsigned char)*j->p < 0x20)
             return fail(j, "the end of a string", err);
         if (*j->p++ == '"')
             break;
+        if (out->n > STRING_MOST - 4) /* an escape is up to four bytes */
+            return fail(j, "a string of at most 1 MiB", err);
         if (j->p >= j->end)
             return fail(j, "an escape", err);
         static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";

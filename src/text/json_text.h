@@ -14,7 +14,7 @@ typedef struct json_text {
 char json_text_peek(json_text *j);
 /* Consumes c (behind white space). */
 nib_status json_text_expect(json_text *j, char c, nib_error *err);
-/* A string's content replaces *out (UTF-8; a lone surrogate is an error). */
+/* A string's content replaces *out (UTF-8; a lone surrogate is an error, and so is more than 1 MiB). */
 nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err);
 nib_status json_text_number(json_text *j, double *out, nib_error *err);
 /* Skips one value of any kind, nested at most 64 deep. */
