@@ -108,7 +108,7 @@ asan: ## every test under the address and undefined-behaviour sanitizers
 	@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
 tsan: ## the tests that use threads under the thread sanitizer
 	@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" tests
-	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan 'thread|pager|run|session|engine'
+	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan 'thread|pager|run|session|engine|read_queue|packed'
 
 # libFuzzer needs clang. One target: make fuzz FUZZ=fuzz_gguf; FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 60

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A region of at least one huge page lies on a huge page's boundary. Its size is not rounded up: its end, when
- * it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
+/* A region of at least one huge page lies on a huge page's boundary. Its size is not rounded up: its end,
+ * when it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static struct { _Atomic int64_t count, target; } faults[FAULT_N];
