@@ -59,6 +59,21 @@ static nib_status parse(const char *what, const char *text, json_t **out, nib_er
     return status;
 }
 
+/* Templates read what a model thought under either of two names: a message that has one gets the other. */
+static nib_status name_thoughts(json_t *messages, nib_error *err) {
+    static const char *const names[2] = {"reasoning_content", "thinking"};
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        for (int n = 0; n < 2; n++) {
+            json_t *thought = json_object_get(message, names[n]);
+            if (json_is_string(thought) && !json_object_get(message, names[1 - n]) &&
+                json_object_set(message, names[1 - n], thought))
+                return nib_fail_nomem(err, json_string_length(thought), "the conversation");
+        }
+    }
+    return NIB_OK;
+}
+
 static nib_status render(const nib_engine *e, const char *source, size_t n_byte, json_t *variables,
                          char **text, nib_error *err) {
     template *t = NULL;
@@ -78,6 +93,8 @@ nib_status nib_chat_render(const nib_engine *e, const char *messages, const char
     json_t *m = NULL, *t = NULL;
     NIB_TRY(find_template(e, &source, &owned, &n_byte, err));
     nib_status status = parse("messages", messages, &m, err);
+    if (status == NIB_OK)
+        status = name_thoughts(m, err);
     if (status == NIB_OK)
         status = parse("tools", tools, &t, err);
     if (status == NIB_OK) {
