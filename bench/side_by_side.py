@@ -2,10 +2,15 @@
 """nibble and llama.cpp on the same models, alternately in one run, with the same threads: prompt, generation,
 time from start to the first token, and peak memory.
 
-  python3 bench/side_by_side.py MODEL.gguf [MODEL.gguf ...] [-t 2] [--rounds 3]
+  python3 bench/side_by_side.py MODEL.gguf [MODEL.gguf ...] [-t 2] [--rounds 5] [--isa avx2]
 
 Needs a Python with llama-cpp-python, built from its source package so that it uses this CPU
-(bench/install-llama.sh makes one). Ratios above 1 mean that nibble is better. Nothing is asserted here."""
+(bench/install-llama.sh makes one). --isa avx2 holds both to AVX2: nibble by NIBBLE_ISA, llama.cpp because it was
+built so (bench/install-llama.sh avx2 makes that one; name its Python with --python).
+
+Rounds alternate nibble, llama.cpp, nibble, ...; each figure is the median of its rounds with the smallest and
+the largest, and the ratio is the median of the rounds' ratios, whose range says how far to trust it. Ratios
+above 1 mean that nibble is better. Nothing is asserted here."""
 import argparse
 import json
 import os
@@ -17,66 +22,84 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def run_json(command):
-    done = subprocess.run(command, capture_output=True, text=True)
+def run_json(command, env=None):
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
     if done.returncode:
         sys.exit(f"{' '.join(command)}\nexit {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def nibble_rate(args, model, test, n):
-    flags = ["-p", str(n), "-n", "0"] if test == "pp" else ["-p", "0", "-n", str(n)]
-    return run_json([args.nibble, "bench", model, *flags, "-t", str(args.t), "-r", "3", "--json", "-q"])["rows"][0]["tok_s"]
+class Pair:
+    """Both engines with the same threads and instruction set. isa: None for all that the CPU has."""
+
+    def __init__(self, nibble, python, threads, isa=None, repeats=3):
+        self.nibble, self.python, self.threads, self.repeats = nibble, python, threads, repeats
+        self.env = {"NIBBLE_ISA": isa} if isa else {}
+
+    def nibble_rate(self, model, test, n):
+        flags = ["-p", str(n), "-n", "0"] if test == "pp" else ["-p", "0", "-n", str(n)]
+        command = [self.nibble, "bench", model, *flags, "-t", str(self.threads), "-r", str(self.repeats), "--json", "-q"]
+        return run_json(command, self.env)["rows"][0]["tok_s"]
+
+    def llama(self, model, test, n, extra=()):
+        worker = os.path.join(HERE, "llama_worker.py")
+        return run_json([self.python, worker, model, "--test", test, "-n", str(n), "-t", str(self.threads),
+                         "-r", str(self.repeats), *extra])
+
+    def nibble_start(self, model):
+        """Seconds from exec to the end of a run that makes one token, and the peak resident set. The tokens are
+        those of llama_worker.py."""
+        n_vocab = run_json([self.nibble, "info", model, "--json"])["n_vocab"]
+        ids = ",".join(str((i + 1) * 2654435761 % n_vocab) for i in range(16))
+        command = [self.nibble, "run", model, "--tokens", ids, "-n", "1", "-c", "512", "-t", str(self.threads),
+                   "--json", "--temp", "0", "--ignore-eos"]
+        start = time.perf_counter()
+        result = run_json(command, self.env)
+        return time.perf_counter() - start, result["memory"]["rss_peak"]
+
+    def rates(self, model, test, n, rounds):
+        """tokens/s of both, one pair a round."""
+        return [(self.nibble_rate(model, test, n), self.llama(model, test, n)["tok_s"]) for _ in range(rounds)]
+
+    def starts(self, model, rounds):
+        """((seconds, bytes) of nibble, the same of llama.cpp), one pair a round."""
+        pairs = []
+        for _ in range(rounds):
+            ours = self.nibble_start(model)
+            theirs = self.llama(model, "start", 128, ("-c", "512"))
+            pairs.append((ours, (theirs["start_s"], theirs["rss"])))
+        return pairs
 
 
-def llama(args, model, test, n, extra=()):
-    worker = os.path.join(HERE, "llama_worker.py")
-    return run_json([args.python, worker, model, "--test", test, "-n", str(n), "-t", str(args.t), *extra])
+def spread(values):
+    return statistics.median(values), min(values), max(values)
 
 
-def nibble_start(args, model):
-    """Seconds from exec to the end of a run that makes one token, and the peak resident set. The tokens are those
-    of llama_worker.py."""
-    n_vocab = run_json([args.nibble, "info", model, "--json"])["n_vocab"]
-    ids = ",".join(str((i + 1) * 2654435761 % n_vocab) for i in range(16))
-    command = [args.nibble, "run", model, "--tokens", ids, "-n", "1", "-c", "512", "-t", str(args.t), "--json",
-               "--temp", "0", "--ignore-eos"]
-    start = time.perf_counter()
-    result = run_json(command)
-    return time.perf_counter() - start, result["memory"]["rss_peak"]
-
-
-def median(values):
-    return statistics.median(values)
+def show(name, test, pairs, unit, scale=1, larger_is_better=True):
+    ours, theirs = spread([a * scale for a, _ in pairs]), spread([b * scale for _, b in pairs])
+    ratio = spread([a / b if larger_is_better else b / a for a, b in pairs])
+    print(f"{name:<28} {test:<8} {ours[0]:>8.1f} ({ours[1]:.1f}..{ours[2]:.1f}) {theirs[0]:>8.1f} "
+          f"({theirs[1]:.1f}..{theirs[2]:.1f}) {unit:<4} {ratio[0]:>6.2f} ({ratio[1]:.2f}..{ratio[2]:.2f})", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("-t", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--isa", choices=["avx2"], help="hold both to this instruction set")
     parser.add_argument("--nibble", default=os.path.join(HERE, "..", "build", "nibble"))
     parser.add_argument("--python", default=sys.executable, help="a Python that has llama_cpp")
     args = parser.parse_args()
-    print(f"{'model':<28} {'test':<8} {'nibble':>12} {'llama.cpp':>12} {'ratio':>7}")
+    pair = Pair(args.nibble, args.python, args.t, args.isa)
+    print(f"{'model':<28} {'test':<8} nibble (least..most)  llama.cpp (least..most)  ratio (least..most)")
     for model in args.models:
         name = os.path.basename(model)[:28]
         for test, n in (("pp", 512), ("tg", 128)):
-            ours, theirs = [], []
-            for _ in range(args.rounds):
-                ours.append(nibble_rate(args, model, test, n))
-                theirs.append(llama(args, model, test, n)["tok_s"])
-            a, b = median(ours), median(theirs)
-            print(f"{name:<28} {test + str(n):<8} {a:>7.1f} t/s {b:>7.1f} t/s {a / b:>7.2f}", flush=True)
-        ours, theirs = [], []
-        for _ in range(args.rounds):
-            ours.append(nibble_start(args, model))
-            result = llama(args, model, "start", 128, ("-c", "512"))
-            theirs.append((result["start_s"], result["rss"]))
-        a, b = median([o[0] for o in ours]), median([t[0] for t in theirs])
-        print(f"{name:<28} {'start':<8} {a:>10.3f} s {b:>10.3f} s {b / a:>7.2f}")
-        a, b = max(o[1] for o in ours) / 2**20, max(t[1] for t in theirs) / 2**20
-        print(f"{name:<28} {'memory':<8} {a:>8.1f} MiB {b:>8.1f} MiB {b / a:>7.2f}", flush=True)
+            show(name, f"{test}{n}", pair.rates(model, test, n, args.rounds), "t/s")
+        starts = pair.starts(model, args.rounds)
+        show(name, "start", [(a[0], b[0]) for a, b in starts], "ms", 1e3, False)
+        show(name, "memory", [(a[1], b[1]) for a, b in starts], "MiB", 2**-20, False)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ enum {
     SLACK = 1 << 16,       /* prefetches pass the end of the weights */
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
+#define SLOW_CALL      0.01
 #define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
 
 struct trial {
@@ -347,7 +348,11 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
     s.args = (linear_args){.w = &w, .q = {r.q, n_row, t->shape.k, f}, .y = r.y, .ldy = n, .n_row = n_row};
     t->next_copy %= s.n_copy;
     list_candidates(t, n_row, out);
-    const double call = first_look(&s, out, keep);
+    double call = first_look(&s, out, keep);
+    while (call > SLOW_CALL && s.n >= 4 * PACK_PANEL * t->n_thread) { /* nothing fast can do it: fewer rows */
+        s.n = num_round_up(s.n / 2, (int64_t)PACK_PANEL);
+        call /= 2;
+    }
     take_samples(&s, keep, call, seconds, out);
     settle(out);
     free_rows(&r);
