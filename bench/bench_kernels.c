@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
+#include "kernels/policy.h"
 #include "kernels/strategy.h"
 #include "profile/rate.h"
 
@@ -205,6 +206,30 @@ static void time_rows(const bench *b) {
     mem_free(q);
 }
 
+/* What choosing costs a product: a look into its matrix's route, beside asking the rule each time. */
+static void time_dispatch(const bench *b) {
+    enum { LOOKS = 1 << 20 };
+    pack_format f;
+    route r;
+    uint64_t seed = 1;
+    uintptr_t sum = 0;
+    if (!pack_choose(TYPE_Q4_0, 64, &f))
+        return;
+    policy_route(NULL, b->t, 64, 64, &f, 8, &r);
+    static int64_t rows[1024];
+    for (int i = 0; i < 1024; i++)
+        rows[i] = (int64_t)(random_next(&seed) % 512) + 1;
+    double start = now(b);
+    for (int i = 0; i < LOOKS; i++)
+        sum += (uintptr_t)route_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the last */
+    const double route_s = now(b) - start;
+    start = now(b);
+    for (int i = 0; i < LOOKS; i++)
+        sum += (uintptr_t)strategy_by_rule(b->t, &f, rows[(i + (int)(sum & 1)) & 1023]);
+    printf("dispatch: %.1f ns by the route, %.1f ns by the rule%s\n", route_s / LOOKS * 1e9,
+           (now(b) - start) / LOOKS * 1e9, sum ? "" : " ");
+}
+
 int main(int argc, char **argv) {
     bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
@@ -233,6 +258,7 @@ int main(int argc, char **argv) {
     time_attention(&b, 4, 1, 256, 512, 0);
     time_attention(&b, 4, 1, 256, 1, 512);
     time_rows(&b);
+    time_dispatch(&b);
     static const type_id packed[] = {TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K};
     for (size_t i = 0; i < NUM_COUNT(packed); i++)
         time_packing(&b, packed[i]);

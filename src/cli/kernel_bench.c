@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Without a model: one layer of an 8B model in the widths that matter, in both flavours. */
+/* Without a model: one layer of an 8B model in the widths that matter. */
 static const struct {
     const char *format;
     int64_t n, k;
@@ -47,6 +47,23 @@ static nib_status model_shapes(const cli_args *args, kernel_bench *b, nib_error 
                                  "%s has no packed weights: its products are computed in one "
                                  "way only",
                                  args->model);
+}
+
+/* Beside each shape the same in planes, where some strategy computes those only. */
+static void add_planes(kernel_bench *b) {
+    for (int i = 0, n = b->n_shape; i < n && b->n_shape < TRIAL_MAX_SHAPES; i++) {
+        trial_shape s = b->shapes[i];
+        bool gains = false, there = s.format.flavour == PACK_PLANES;
+        s.format.flavour = PACK_PLANES;
+        for (int j = 0; j < b->table->n_strategy; j++)
+            gains = gains || (b->table->strategies[j]->can(&s.format, 1) &&
+                              !b->table->strategies[j]->can(&b->shapes[i].format, 1));
+        for (int j = 0; j < n; j++)
+            there = there || (b->shapes[j].n == s.n && b->shapes[j].k == s.k &&
+                              !memcmp(&b->shapes[j].format, &s.format, sizeof s.format));
+        if (gains && !there)
+            b->shapes[b->n_shape++] = s;
+    }
 }
 
 int kernel_bench_open(kernel_bench *b, const cli_args *args) {
@@ -134,7 +151,8 @@ static int best_of_family(const point *p, const char *family) {
     const size_t n = strlen(family);
     for (int i = 0; i < p->result.n; i++) {
         const trial_time *t = &p->result.times[i];
-        if (strncmp(t->strategy->name, family, n) || t->strategy->name[n] != '.' || t->best <= 0)
+        if (strncmp(t->strategy->name, family, n) || (t->strategy->name[n] && t->strategy->name[n] != '.') ||
+            t->best <= 0)
             continue;
         if (best < 0 || t->best < p->result.times[best].best)
             best = i;
@@ -236,6 +254,27 @@ static void print_crossovers(const grid *g, int first) {
     putchar('\n');
 }
 
+/* One tensor lives in one flavour: which would it be, going by one row (generation)? */
+static void print_flavours(const grid *g) {
+    for (int i = 0; i < g->n; i += POLICY_BUCKETS)
+        for (int j = 0; j < g->n; j += POLICY_BUCKETS) {
+            pack_format f = g->points[i].shape->format;
+            const trial_shape *a = g->points[i].shape, *b = g->points[j].shape;
+            if (f.flavour == PACK_PLANES)
+                continue;
+            f.flavour = PACK_PLANES;
+            if (a->n != b->n || a->k != b->k || memcmp(&b->format, &f, sizeof f))
+                continue;
+            char name[PACK_NAME];
+            pack_name(&a->format, name);
+            const double parts = seconds_of(&g->points[i], g->points[i].result.fastest),
+                         planes = seconds_of(&g->points[j], g->points[j].result.fastest);
+            printf("%s %lld x %lld, one row: parts %.1f us, planes %.1f us: %s\n", name, (long long)a->n,
+                   (long long)a->k, parts * 1e6, planes * 1e6,
+                   planes < parts * 0.95 ? "planes win" : "parts stay");
+        }
+}
+
 static void print_grid(const grid *g, const kernel_bench *b) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME];
@@ -248,6 +287,7 @@ static void print_grid(const grid *g, const kernel_bench *b) {
             print_point(&g->points[i + j]);
         print_crossovers(g, i);
     }
+    print_flavours(g);
     printf("\n%-36s %12s %9s %9s %9s\n", "choosing", "whole grid", "regret", "mean", "worst");
     const double fastest = ablate(g, BY_FASTEST).seconds;
     for (int a = 0; a < N_ABLATION; a++) {
@@ -344,6 +384,7 @@ int kernel_bench_run(const cli_args *args) {
     int code = kernel_bench_open(&b, args);
     if (code)
         return code;
+    add_planes(&b);
     const kernel_profile_options options = {.table = b.table,
                                             .threads = b.threads,
                                             .n_byte = b.n_byte,

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Kernel maps from the command line: made, kept, obeyed, left out, refused; the same answers with and without.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=tests/support/check.sh
+. tests/support/check.sh
+nibble=${BUILD:-build}/nibble
+model=tests/data/arch-gguf/gpt2-q8_0.gguf
+XDG_CACHE_HOME=$tmp/cache
+export XDG_CACHE_HOME
+
+tokens() { # tokens FILE OPTION...: the answer of a run with these options
+    out=$1
+    shift
+    "$nibble" run "$model" --tokens 1,2,3,4,5,6,7,8,9 -n 6 --temp 0 --ignore-eos -t 2 --json "$@" 2>"$tmp/err" |
+        sed -n 's/.*"tokens":\[\([^]]*\)\].*/\1/p' >"$tmp/$out"
+    test -s "$tmp/$out"
+}
+quick() { # profile in a moment and in little memory
+    "$nibble" profile "$model" --kernels -t 2 --seconds 0.3 --ram 256M "$@" >"$tmp/said" 2>"$tmp/err"
+}
+code() { # code EXPECTED COMMAND...
+    want=$1
+    shift
+    got=0
+    "$@" >"$tmp/said" 2>"$tmp/err" || got=$?
+    test "$got" = "$want"
+}
+
+check "a run without a map" tokens before
+check "a map is made" quick
+check "it lies in the cache" test "$(find "$tmp/cache/nibble/kernels" -name '*.json' | wc -l)" = 1
+check "it says what was kept" grep -q "kept in $tmp/cache" "$tmp/said"
+check "a run obeys it" tokens with
+check "the answer stays" cmp "$tmp/before" "$tmp/with"
+check "a map under another name" quick -o "$tmp/mine.json" --json
+check "which a run can be given" tokens named --kernel-map "$tmp/mine.json"
+check "the answer stays again" cmp "$tmp/before" "$tmp/named"
+check "a missing map is an error" code 4 "$nibble" run "$model" --tokens 1,2 -n 1 --kernel-map "$tmp/none.json"
+check "profile needs to know what" code 2 "$nibble" profile "$model"
+check "too little room is refused" code 3 "$nibble" profile "$model" --kernels --ram 100M
+check "the comparison, as JSON" sh -c "'$nibble' bench --kernels '$model' -t 2 --seconds 0.3 --ram 256M --json >'$tmp/b.json' 2>'$tmp/err'"
+check "has shapes, the map's choices and the ablations" \
+    grep -q '"shapes":.*"strategies":.*"map":"[a-z].*"ablations":.*the map' "$tmp/b.json"
+exit $failed
