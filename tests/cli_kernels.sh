@@ -1,10 +1,11 @@
 #!/bin/sh
 # Kernel maps from the command line: made, kept, obeyed, left out, refused; the same answers with and without.
+# NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
 . tests/support/check.sh
-nibble=${BUILD:-build}/nibble
+nibble=${NIBBLE:-build/nibble}
 model=tests/data/arch-gguf/gpt2-q8_0.gguf
 XDG_CACHE_HOME=$tmp/cache
 export XDG_CACHE_HOME
