@@ -3,7 +3,7 @@
 #ifndef NIB_TESTS_TINYFOLDER_H
 #define NIB_TESTS_TINYFOLDER_H
 
-/* 6 layers of width 256 in f32, 75 tokens of 300 and more make sense. Each writes into the temporary folder
+/* 6 layers of width 256 in f32, a vocabulary of 300 and 128 positions. Each writes into the temporary folder
  * and returns the path. */
 const char *tiny_folder_gpt2(void);          /* matrices stored [inputs, outputs] */
 const char *tiny_folder_mistral(int window); /* every layer has the window */
