@@ -149,8 +149,8 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
     X(s4g16, 4, NONE, 0, 16)                                                                                 \
     X(s6g16, 6, NONE, 0, 16)                                                                                 \
     X(a4g16, 4, NONE, 1, 16)                                                                                 \
-    X(s4g32, 4, NONE, 0, 32) X(s5g32, 5, NONE, 0, 32) X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32)      \
-        X(a5g32, 5, NONE, 1, 32)
+    X(s4g32, 4, NONE, 0, 32)                                                                                 \
+    X(s5g32, 5, NONE, 0, 32) X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32) X(a5g32, 5, NONE, 1, 32)
 
 #define BLOCKED_DEFINE_ROWS(name, nt, bits, table, asym, group)                                              \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \

@@ -16,24 +16,35 @@ typedef struct direct_panel {
 
 typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int np, int64_t m);
 
+/* How a format's groups are scaled: constants for one row, where every instruction counts. */
+typedef struct scaling {
+    int asym, scale;
+} scaling;
+
+static inline scaling direct_scaling(const tile_job *job) {
+    const pack_format *f = &job->a->w->format;
+    return (scaling){f->asym, f->scale};
+}
+
 /* What a group's integers are worth; group counts from the start of K. acc without the zero point's part. */
-LANES_INLINE void direct_scale(const kind f, int nt, const tile_job *job, const direct_panel *at,
-                               const uint8_t *scales, const char *x, int64_t group, __m256i acc[DOT_ROWS][2],
-                               vf y[DOT_ROWS]) {
-    const pack_format *pf = &job->a->w->format;
+LANES_INLINE void direct_scale(const kind f, const scaling c, int nt, const tile_job *job,
+                               const direct_panel *at, const uint8_t *scales, const char *x, int64_t group,
+                               __m256i (*acc)[2], vf *y) {
     const int64_t x_bytes = job->x_bytes, of_act = f.group == 16 ? group / 2 : group;
-    const vf s = tile_scale(scales, pf->scale, &at->d);
+    const vf s = tile_scale(scales, c.scale, &at->d);
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
-        const __m256i start = tile_start(job, x + t * x_bytes + job->minus + 4 * group);
+        if (!dot_signed(f) && !c.asym) {
+            const __m256i start = tile_start(job, x + t * x_bytes + job->minus + 4 * group);
+            acc[t][0] = _mm256_add_epi32(acc[t][0], start);
+            acc[t][1] = _mm256_add_epi32(acc[t][1], start);
+        }
         const __m256 xs = broadcast_float(x + t * x_bytes + job->scale + 4 * of_act);
-        const __m256 a = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][0], start));
-        const __m256 b = _mm256_cvtepi32_ps(_mm256_add_epi32(acc[t][1], start));
-        y[t].a = _mm256_fmadd_ps(a, _mm256_mul_ps(s.a, xs), y[t].a);
-        y[t].b = _mm256_fmadd_ps(b, _mm256_mul_ps(s.b, xs), y[t].b);
+        y[t].a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][0]), _mm256_mul_ps(s.a, xs), y[t].a);
+        y[t].b = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][1]), _mm256_mul_ps(s.b, xs), y[t].b);
     }
-    if (pf->asym) {
-        const vf m = tile_min(scales, pf->scale, &at->d_min);
+    if (c.asym) {
+        const vf m = tile_min(scales, c.scale, &at->d_min);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             const __m256 lift = broadcast_float(x + t * x_bytes + job->lift + 4 * group);
@@ -42,9 +53,31 @@ LANES_INLINE void direct_scale(const kind f, int nt, const tile_job *job, const 
     }
 }
 
+/* A tile of groups of 16 or 32 with one row: two groups at a time. */
+LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job, direct_panel *at,
+                             __m256i look, const char *x, int64_t tile) {
+    const int per_tile = TILE_K / f.group, quads = f.group / 4;
+    const int64_t step = (c.asym ? 2 : 1) * (c.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+    __m256i acc[4][2];
+    vf y = at->y[0];
+    LANES_UNROLL
+    for (int g = 0; g < per_tile / 2; g++) {
+        __m256i pair[2][2];
+        dot_pair(f, at->codes, look, g * quads, quads, x + tile * TILE_K, pair);
+        LANES_UNROLL
+        for (int i = 0; i < 4; i++)
+            acc[g + i / 2 * (per_tile / 2)][i % 2] = pair[i / 2][i % 2];
+    }
+    LANES_UNROLL
+    for (int g = 0; g < per_tile; g++)
+        direct_scale(f, c, 1, job, at, at->scales + g * step, x, tile * per_tile + g, acc + g, &y);
+    at->scales += per_tile * step;
+    at->y[0] = y;
+}
+
 /* A tile of groups of 16 or 32. */
-LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct_panel *at, __m256i look,
-                               const char *x, int64_t tile) {
+LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
+                               __m256i look, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
     const int64_t step = tile_scale_step(&job->a->w->format);
     vf y[DOT_ROWS];
@@ -58,7 +91,7 @@ LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
         dot_group(f, false, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
-        direct_scale(f, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, y);
+        direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, y);
     }
     at->scales += per_tile * step;
     LANES_UNROLL
@@ -67,12 +100,12 @@ LANES_INLINE void direct_short(const kind f, int nt, const tile_job *job, direct
 }
 
 /* A tile of a group that ends with it, or with a later one. */
-LANES_INLINE void direct_long(const kind f, int nt, const tile_job *job, direct_panel *at, __m256i look,
-                              const char *x, int64_t tile, bool is_last) {
+LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
+                              __m256i look, const char *x, int64_t tile, bool is_last) {
     dot_group(f, false, at->codes, look, 0, TILE_K / 4, nt, x + tile * TILE_K, job->x_bytes, at->open);
     if (!is_last && (tile + 1) % job->group_tiles)
         return;
-    direct_scale(f, nt, job, at, at->scales, x, tile / job->group_tiles, at->open, at->y);
+    direct_scale(f, c, nt, job, at, at->scales, x, tile / job->group_tiles, at->open, at->y);
     at->scales += tile_scale_step(&job->a->w->format);
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
@@ -92,8 +125,8 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
 }
 
 /* np panels (at->codes: their starts) with nt rows from row m on; the sums are in at->y then. */
-LANES_INLINE void direct_panels(const kind f, int nt, const tile_job *job, direct_panel *at, int np,
-                                int64_t m) {
+LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
+                                int np, int64_t m) {
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), tile_bytes = 128 * f.bits;
     const __m256i look = dot_look(f);
@@ -117,17 +150,19 @@ LANES_INLINE void direct_panels(const kind f, int nt, const tile_job *job, direc
                     _mm_prefetch((const char *)at[p].codes + AHEAD + line * TILE_LINE, _MM_HINT_T0);
                 _mm_prefetch((const char *)at[p].scales + AHEAD, _MM_HINT_T0);
                 if (f.group == TILE_K)
-                    direct_long(f, nt, job, &at[p], look, x, tile, tile + 1 == n_tile);
+                    direct_long(f, c, nt, job, &at[p], look, x, tile, tile + 1 == n_tile);
+                else if (nt == 1)
+                    direct_one(f, c, job, &at[p], look, x, tile);
                 else
-                    direct_short(f, nt, job, &at[p], look, x, tile);
+                    direct_short(f, c, nt, job, &at[p], look, x, tile);
                 at[p].codes += tile_bytes;
             }
         for (int p = 0; p < np; p++)
-            at[p].codes += tile_chunk_bytes(&w->format, n) - n * tile_bytes;
+            at[p].codes += job->chunk_bytes - n * tile_bytes;
     }
 }
 
-/* name, bits, table, group: every format that pack_choose gives, and longer groups */
+/* name, bits, table, group: 2 and 4 rows */
 #define DIRECT_KINDS(X)                                                                                      \
     X(b2g16, 2, NONE, 16)                                                                                    \
     X(b3g16, 3, NONE, 16)                                                                                    \
@@ -137,34 +172,61 @@ LANES_INLINE void direct_panels(const kind f, int nt, const tile_job *job, direc
     X(b8g32, 8, NONE, 32)                                                                                    \
     X(iq4g32, 4, IQ4NL, 32)                                                                                  \
     X(mxfp4g32, 4, MXFP4, 32)                                                                                \
+    DIRECT_LONG(X)
+#define DIRECT_LONG(X)                                                                                       \
     X(b2g64, 2, NONE, 64)                                                                                    \
     X(b3g64, 3, NONE, 64)                                                                                    \
     X(b4g64, 4, NONE, 64)                                                                                    \
     X(b5g64, 5, NONE, 64)                                                                                    \
     X(b6g64, 6, NONE, 64)                                                                                    \
     X(b8g64, 8, NONE, 64)
+/* name, kind, asym, scale: one row, every format that pack_choose gives */
+#define DIRECT_FORMATS(X)                                                                                    \
+    X(q4_0, b4g32, 4, NONE, 32, 0, F16)                                                                      \
+    X(q4_1, b4g32, 4, NONE, 32, 1, F16)                                                                      \
+    X(q5_0, b5g32, 5, NONE, 32, 0, F16)                                                                      \
+    X(q5_1, b5g32, 5, NONE, 32, 1, F16)                                                                      \
+    X(q8_0, b8g32, 8, NONE, 32, 0, F16)                                                                      \
+    X(q2_k, b2g16, 2, NONE, 16, 1, SUPER)                                                                    \
+    X(q3_k, b3g16, 3, NONE, 16, 0, SUPER)                                                                    \
+    X(q4_k, b4g32, 4, NONE, 32, 1, SUPER)                                                                    \
+    X(q5_k, b5g32, 5, NONE, 32, 1, SUPER)                                                                    \
+    X(q6_k, b6g16, 6, NONE, 16, 0, SUPER)                                                                    \
+    X(iq4_nl, iq4g32, 4, IQ4NL, 32, 0, F16)                                                                  \
+    X(iq4_xs, iq4g32, 4, IQ4NL, 32, 0, SUPER)                                                                \
+    X(mxfp4, mxfp4g32, 4, MXFP4, 32, 0, E8M0)
 
-#define DIRECT_DEFINE_ROWS(name, nt, bits, table, group)                                                     \
+#define DIRECT_DEFINE_ROWS(name, nt, bits, table, group, scaling_)                                           \
     static void name##_##nt(const tile_job *job, direct_panel *at, int np, int64_t m) {                      \
-        direct_panels((kind){bits, PACK_TABLE_##table, group}, nt, job, at, np, m);                          \
+        direct_panels((kind){bits, PACK_TABLE_##table, group}, scaling_, nt, job, at, np, m);                \
     }
 #define DIRECT_DEFINE(name, bits, table, group)                                                              \
-    DIRECT_DEFINE_ROWS(name, 1, bits, table, group)                                                          \
-    DIRECT_DEFINE_ROWS(name, 2, bits, table, group)                                                          \
-    DIRECT_DEFINE_ROWS(name, 4, bits, table, group)
+    DIRECT_DEFINE_ROWS(name, 2, bits, table, group, direct_scaling(job))                                     \
+    DIRECT_DEFINE_ROWS(name, 4, bits, table, group, direct_scaling(job))
+#define DIRECT_DEFINE_LONG(name, bits, table, group)                                                         \
+    DIRECT_DEFINE_ROWS(name, 1, bits, table, group, direct_scaling(job))
+#define DIRECT_DEFINE_ONE(name, of, bits, table, group, asym, scale)                                         \
+    DIRECT_DEFINE_ROWS(name, 1, bits, table, group, ((scaling){asym, PACK_SCALE_##scale}))
 DIRECT_KINDS(DIRECT_DEFINE)
+DIRECT_LONG(DIRECT_DEFINE_LONG)
+DIRECT_FORMATS(DIRECT_DEFINE_ONE)
 
-#define DIRECT_ROW(name, bits, table, group)                                                                 \
-    {{bits, PACK_TABLE_##table, group}, {name##_1, name##_2, name##_4}},
+#define DIRECT_ROW(name, of, bits, table, group, asym, scale)                                                \
+    {{bits, PACK_TABLE_##table, group}, {asym, PACK_SCALE_##scale}, {name##_1, of##_2, of##_4}},
+#define DIRECT_ROW_LONG(name, bits, table, group)                                                            \
+    {{bits, PACK_TABLE_##table, group}, {0, PACK_SCALE_F16}, {name##_1, name##_2, name##_4}},
 static const struct {
     kind f;
+    scaling c;
     direct_fn fn[3]; /* 1, 2, 4 rows */
-} direct_kernels[] = {DIRECT_KINDS(DIRECT_ROW)};
+} direct_kernels[] = {DIRECT_FORMATS(DIRECT_ROW) DIRECT_LONG(DIRECT_ROW_LONG)};
 
 static const direct_fn *direct_for(const pack_format *f) {
     const kind k = tile_kind(f);
+    const scaling c = {f->asym, f->scale};
     for (size_t i = 0; i < NUM_COUNT(direct_kernels); i++)
-        if (!memcmp(&direct_kernels[i].f, &k, sizeof k))
+        if (!memcmp(&direct_kernels[i].f, &k, sizeof k) &&
+            (k.group == TILE_K || !memcmp(&direct_kernels[i].c, &c, sizeof c)))
             return direct_kernels[i].fn;
     return NULL;
 }

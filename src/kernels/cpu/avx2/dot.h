@@ -103,6 +103,37 @@ LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m25
         dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 1, 2, acc);
     }
 }
+/* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
+ * lines, which are loaded once. acc[group][half]. */
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, const char *x,
+                           __m256i acc[2][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int run = NUM_MIN(dot_run(f), quads);
+    LANES_UNROLL
+    for (int r = 0; r < quads; r += run) {
+        __m256i sum[2][2];
+        LANES_UNROLL
+        for (int i = 0; i < run; i++) {
+            LANES_UNROLL
+            for (int h = 0; h < 2; h++) {
+                LANES_UNROLL
+                for (int g = 0; g < 2; g++) {
+                    const int q = q0 + r + i + 8 * g;
+                    const __m256i w = dot_codes(f, tile, look, q, h), xs = broadcast_int(x + 4 * q);
+                    const __m256i p = dot_signed(f)
+                                          ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xs, w))
+                                          : _mm256_maddubs_epi16(w, xs);
+                    sum[g][h] = dot_kept(i ? _mm256_add_epi16(sum[g][h], p) : p);
+                }
+            }
+        }
+        LANES_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const __m256i s = _mm256_madd_epi16(sum[i / 2][i % 2], ones);
+            acc[i / 2][i % 2] = r ? dot_kept(_mm256_add_epi32(acc[i / 2][i % 2], s)) : s;
+        }
+    }
+}
 /* How many rows a block's kernel takes at once so that all its sums stay in registers. */
 LANES_INLINE int dot_block_rows(const kind f) {
     return dot_run(f) * 4 >= f.group ? 3 : 2;

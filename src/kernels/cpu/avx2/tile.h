@@ -83,9 +83,10 @@ LANES_INLINE __m256i broadcast_int(const char *p) {
 /* minus, lift: of the weights' groups, which in groups of 16 are halves of the activations'. */
 typedef struct tile_job {
     const linear_args *a;
-    int64_t x_bytes, scale, minus, lift;    /* a row of activations */
-    int64_t panel_bytes, tail, group_tiles; /* tail: of what belongs to whole rows; tiles of a long group */
-    __m128i zero_shift;                     /* log2 of the zero point; 32: there is none */
+    int64_t x_bytes, scale, minus, lift; /* a row of activations */
+    int64_t panel_bytes, chunk_bytes;    /* chunk: of 4 tiles */
+    int64_t tail, group_tiles;           /* where what belongs to whole rows stands; tiles of a long group */
+    __m128i zero_shift;                  /* log2 of the zero point; 32: there is none */
 } tile_job;
 
 /* zero_shift: as dot_zero_shift gives it. */
@@ -100,6 +101,7 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .minus = halves ? l.minus16 : l.minus,
                       .lift = halves ? l.lift16 : l.lift,
                       .panel_bytes = tile_panel_bytes(f, w->k),
+                      .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, w->k),
                       .group_tiles = tile_group(f, w->k) / TILE_K,
                       .zero_shift = _mm_cvtsi32_si128(f->asym ? 32 : zero_shift)};

@@ -50,6 +50,24 @@ LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m25
         }
     }
 }
+/* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
+ * lines, which are loaded once. acc[group][half]. */
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, const char *x,
+                           __m256i acc[2][2]) {
+    LANES_UNROLL
+    for (int i = 0; i < 4; i++)
+        acc[i / 2][i % 2] = _mm256_setzero_si256();
+    LANES_UNROLL
+    for (int q = q0; q < q0 + quads; q++) {
+        LANES_UNROLL
+        for (int h = 0; h < 2; h++) {
+            LANES_UNROLL
+            for (int g = 0; g < 2; g++)
+                acc[g][h] = _mm256_dpbusd_avx_epi32(acc[g][h], dot_codes(f, tile, look, q + 8 * g, h),
+                                                    broadcast_int(x + 4 * (q + 8 * g)));
+        }
+    }
+}
 /* How many rows a block's kernel takes at once so that all its sums stay in registers. */
 LANES_INLINE int dot_block_rows(const kind f) {
     (void)f;
