@@ -198,6 +198,7 @@ static void time_rows(const bench *b) {
         printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                    \
     } while (0)
     TIME("act_quantize", b->t->act_quantize(af, x, N, q));
+    TIME("spiky", b->t->spiky(x, N, 6));
     TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
     TIME("gate silu", b->t->gate(ACT_SILU, x, x, y, N));
     TIME("gate gelu", b->t->gate(ACT_GELU_TANH, x, x, y, N));
@@ -230,6 +231,37 @@ static void time_dispatch(const bench *b) {
            (now(b) - start) / LOOKS * 1e9, sum ? "" : " ");
 }
 
+enum { MEETINGS = 1000 };
+
+static void meet(void *arg, int thread, int n_thread) {
+    const bench *b = arg;
+    (void)thread;
+    (void)n_thread;
+    for (int i = 0; i < MEETINGS; i++)
+        pool_barrier(b->threads);
+}
+
+static void nothing(void *arg, int thread, int n_thread) {
+    (void)arg;
+    (void)thread;
+    (void)n_thread;
+}
+
+/* By the wall clock: on a busy machine this is mostly what the others take. */
+static void time_pool(bench *b) {
+    double dispatch = 1e30, barrier = 1e30;
+    for (int round = 0; round < 20; round++) {
+        double start = time_now();
+        for (int i = 0; i < MEETINGS; i++)
+            pool_run(b->threads, nothing, b);
+        dispatch = NUM_MIN(dispatch, (time_now() - start) / MEETINGS);
+        start = time_now();
+        pool_run(b->threads, meet, b);
+        barrier = NUM_MIN(barrier, (time_now() - start) / MEETINGS);
+    }
+    printf("pool of %d: dispatch %.0f ns, barrier %.0f ns\n", b->n_thread, dispatch * 1e9, barrier * 1e9);
+}
+
 int main(int argc, char **argv) {
     bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
@@ -257,6 +289,7 @@ int main(int argc, char **argv) {
     time_attention(&b, 9, 3, 64, 1, 512);
     time_attention(&b, 4, 1, 256, 512, 0);
     time_attention(&b, 4, 1, 256, 1, 512);
+    time_pool(&b);
     time_rows(&b);
     time_dispatch(&b);
     static const type_id packed[] = {TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K};

@@ -78,21 +78,23 @@ typedef void (*nib_log_fn)(void *user, const char *line);
 #define NIB_AUTO UINT64_MAX
 
 typedef struct nib_engine_options {
-    uint64_t ram;             /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
-    uint64_t vram, disk;      /* caps in bytes; NIB_AUTO */
-    const char *scratch;      /* folder for disk-tier pages; NULL: none is written */
-    int packed;               /* a nib_packed: whether packed weights are kept in a file */
-    int n_thread;             /* 0: one a physical core */
-    int64_t n_ctx;            /* the longest context a session will ask for; 0: min(4096, the model's own).
-                                 Charged when the engine decides what stays resident. */
-    int64_t n_batch;          /* rows computed together in a prompt; 0: 512 */
-    int kv_type;              /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
-    int activation;           /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
-    const char *kernels;      /* file of the kernel map (which strategy computes which product); NULL: this
-                                 machine's own when there is one; "none": a rule decides */
-    bool vocab_only;          /* tokenizer and metadata only: no weights are read */
-    bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
-    bool no_fuse;             /* every op of the model on its own: slower, the same bits; for comparing */
+    uint64_t ram;        /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
+    uint64_t vram, disk; /* caps in bytes; NIB_AUTO */
+    const char *scratch; /* folder for disk-tier pages; NULL: none is written */
+    int packed;          /* a nib_packed: whether packed weights are kept in a file */
+    int n_thread;        /* 0: one a physical core */
+    int64_t n_ctx;       /* the longest context a session will ask for; 0: min(4096, the model's own).
+                            Charged when the engine decides what stays resident. */
+    int64_t n_batch;     /* rows computed together in a prompt; 0: 512 */
+    int64_t n_logits;    /* rows of logits that nib_session_forward computes together; 0: 16, and 1 under a
+                            RAM cap (generation needs none of them) */
+    int kv_type;         /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
+    int activation;      /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
+    const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
+                            machine's own when there is one; "none": a rule decides */
+    bool vocab_only;     /* tokenizer and metadata only: no weights are read */
+    bool stream;         /* allow weights beyond the RAM cap to be read block by block while running */
+    bool no_fuse;        /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */

@@ -1,7 +1,9 @@
 /* thread.c - see thread.h.
  *
  * All waiting goes through a gate: a word that only changes when somebody may go on. A waiter spins for some
- * microseconds, because the next piece of work usually comes at once, then sleeps on a condition variable. */
+ * microseconds, because the next piece of work usually comes at once, then sleeps on a condition variable.
+ * How long it spins is learnt: a wait that ended in sleep halves it (somebody else has the processor, and
+ * spinning takes it from the thread that is waited for), a wait that did not lengthens it again. */
 #include "base/thread.h"
 #include "base/mem.h"
 
@@ -15,8 +17,9 @@
 #include <unistd.h>
 
 #define CACHE_LINE 64
-#define SPIN_TURNS                                                                                           \
-    4000 /* 40 to 200 microseconds: longer than a gap between two ops, shorter than a time slice */
+/* Turns of a spinning wait at most: 40 to 200 microseconds, longer than a gap between two ops, shorter than a
+ * time slice. */
+enum { SPIN_MOST = 4000, SPIN_LEAST = 60 };
 
 typedef struct gate {
     alignas(CACHE_LINE) atomic_uint word;
@@ -37,7 +40,8 @@ struct pool {
     alignas(CACHE_LINE) atomic_int arrived; /* at the barrier */
     alignas(CACHE_LINE) pool_fn fn;         /* NULL: the threads are to end */
     void *arg;
-    int n_thread, n_started, spin;
+    atomic_int patience; /* turns of the next wait; 0: sleep at once, always */
+    int n_thread, n_started;
     worker *workers; /* [n_thread - 1] */
 };
 
@@ -66,13 +70,27 @@ static void gate_deinit(gate *g) {
     pthread_mutex_destroy(&g->mutex);
 }
 
+static void learn(atomic_int *patience, int now) {
+    atomic_store_explicit(patience,
+                          now < SPIN_LEAST  ? SPIN_LEAST
+                          : now > SPIN_MOST ? SPIN_MOST
+                                            : now,
+                          memory_order_relaxed); /* a guess that threads may overwrite for each other */
+}
+
 /* Waits until the word is no longer `old`. */
-static void gate_wait(gate *g, unsigned old, int spin) {
+static void gate_wait(gate *g, unsigned old, atomic_int *patience) {
+    const int spin = atomic_load_explicit(patience, memory_order_relaxed);
     for (int i = 0; i < spin; i++) {
-        if (atomic_load_explicit(&g->word, memory_order_acquire) != old)
+        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
+            if (spin < SPIN_MOST)
+                learn(patience, spin + SPIN_MOST / 16);
             return;
+        }
         relax();
     }
+    if (spin > 0)
+        learn(patience, spin / 2);
     pthread_mutex_lock(&g->mutex);
     /* Sequentially consistent on both sides: either we see the new word, or gate_open sees a sleeper. */
     atomic_fetch_add(&g->sleepers, 1);
@@ -95,7 +113,7 @@ static void *work(void *arg) {
     worker *w = arg;
     pool *p = w->owner;
     for (unsigned turn = 0;; turn++) {
-        gate_wait(&p->start, turn, p->spin);
+        gate_wait(&p->start, turn, &p->patience);
         if (!p->fn)
             return NULL;
         p->fn(p->arg, w->index, p->n_thread);
@@ -104,14 +122,12 @@ static void *work(void *arg) {
     }
 }
 
-/* One thread a core first, then the cores' other hardware threads. Thread 0 is the caller's and stays free to
- * move: pinning it would be inherited by every thread that the program makes later. */
-static void pin(pthread_t thread, const int *cpus, int n_cpu, int index) {
-    if (index >= n_cpu)
-        return;
+/* Thread 0 is the caller's and stays free to move: pinning it would outlive the call, and be inherited by
+ * every thread that the program makes later. */
+static void pin(pthread_t thread, int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(cpus[index], &set);
+    CPU_SET(cpu, &set);
     pthread_setaffinity_np(thread, sizeof set, &set); /* only a matter of speed */
 }
 
@@ -175,11 +191,20 @@ int thread_physical_cores(void) {
     return n > 0 ? n : 1;
 }
 
+/* With one thread for each core of the whole machine, each has its own: the system then has nothing better to
+ * do than to leave it there. With fewer, or where something restricts the process, another process (or
+ * another engine in this one) would be pinned to the same few cores, and the system knows better. */
+static bool may_pin(const pool *p, int n_cpu, int n_core) {
+    return p->n_thread == n_core && n_cpu == (int)sysconf(_SC_NPROCESSORS_ONLN) && cgroup_cpus() == 0;
+}
+
 static nib_status start_threads(pool *p, nib_error *err) {
     int cpus[CPU_SETSIZE], n_core;
-    int n_cpu = list_cpus(cpus, &n_core);
+    int n_cpu = list_cpus(cpus, &n_core), share = cgroup_cpus();
     /* With more threads than CPUs, spinning takes time from the one that is waited for. */
-    p->spin = p->n_thread <= n_cpu ? SPIN_TURNS : 0;
+    bool enough = p->n_thread <= n_cpu && (share == 0 || p->n_thread <= share);
+    bool pinned = may_pin(p, n_cpu, n_core);
+    atomic_init(&p->patience, enough ? SPIN_MOST : 0);
     for (int i = 1; i < p->n_thread; i++) {
         worker *w = &p->workers[i - 1];
         w->owner = p;
@@ -189,8 +214,8 @@ static nib_status start_threads(pool *p, nib_error *err) {
             return nib_fail(err, NIB_E_FAILED, "expected %d threads, the system gave %d: %s", p->n_thread, i,
                             strerror(code));
         p->n_started++;
-        if (p->n_thread <= n_cpu)
-            pin(w->thread, cpus, n_cpu, i);
+        if (pinned)
+            pin(w->thread, cpus[i]);
     }
     return NIB_OK;
 }
@@ -255,7 +280,7 @@ void pool_run(pool *p, pool_fn fn, void *arg) {
     atomic_store_explicit(&p->working, p->n_thread - 1, memory_order_relaxed);
     gate_open(&p->start);
     fn(arg, 0, p->n_thread);
-    gate_wait(&p->done, done, p->spin);
+    gate_wait(&p->done, done, &p->patience);
 }
 
 void pool_barrier(pool *p) {
@@ -266,7 +291,7 @@ void pool_barrier(pool *p) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
         gate_open(&p->barrier);
     } else {
-        gate_wait(&p->barrier, phase, p->spin);
+        gate_wait(&p->barrier, phase, &p->patience);
     }
 }
 

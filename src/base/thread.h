@@ -1,5 +1,6 @@
-/* thread.h - a pool of pinned threads for kernels, with barriers that spin briefly and then sleep.
- * The calling thread is thread 0. One thread at a time may call pool_run. */
+/* thread.h - a pool of threads for kernels, with barriers that spin briefly and then sleep. The calling
+ * thread is thread 0 and is never pinned; the others are, each to a core of its own, when there is one thread
+ * for each core of a machine that nothing keeps from this process. One thread at a time may call pool_run. */
 #ifndef NIB_BASE_THREAD_H
 #define NIB_BASE_THREAD_H
 

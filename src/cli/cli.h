@@ -29,6 +29,8 @@ enum {                        /* groups of options that a command takes */
        CLI_MODEL_OPTIONAL = 1 << 14 /* no option's group: the model may be left out */
 };
 
+enum { CLI_LOGITS_ROWS = 16 }; /* of logits computed together where all are wanted, also under a cap */
+
 typedef struct cli_strings {
     const char **data;
     size_t n;

@@ -56,6 +56,7 @@ static int run(cli_args *args) {
         return code;
     nib_engine_options options;
     cli_engine_options(args, &options);
+    options.n_logits = CLI_LOGITS_ROWS;
     if (!options.n_ctx)
         options.n_ctx = (int64_t)n_token;
     nib_engine *engine = NULL;

@@ -147,6 +147,7 @@ int eval_hellaswag(cli_args *args) {
     if (code)
         return code;
     cli_engine_options(args, &options);
+    options.n_logits = CLI_LOGITS_ROWS;
     if (!options.n_ctx)
         options.n_ctx = 512;
     code = cli_open_engine(args, &options, &job.engine);

@@ -164,6 +164,7 @@ int eval_perplexity(cli_args *args) {
     if (job.n_ctx < 4)
         return cli_usage_error("-c: perplexity needs a context of at least 4 tokens");
     cli_engine_options(args, &options);
+    options.n_logits = CLI_LOGITS_ROWS;
     options.n_ctx = job.n_ctx;
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)

@@ -16,7 +16,7 @@ enum {
     SMALL_KV = 2 << 20, /* bytes of a cache that is kept in f32 when nothing else is asked for */
     CELL_ROWS =
         64,        /* rows that go through a block together: their registers stay in the second-level cache */
-    HEAD_ROWS = 16 /* rows of logits kept for evaluation: 16 MiB with the largest vocabularies */
+    HEAD_ROWS = 16 /* rows of logits computed together for evaluation: 16 MiB with the largest vocabularies */
 };
 
 void nib_engine_options_init(nib_engine_options *options) {
@@ -33,6 +33,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_batch < 0)
         return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld",
                         (long long)o->n_batch);
+    if (o->n_logits < 0)
+        return nib_fail(err, NIB_E_USAGE, "rows of logits: expected 0 or more, found %lld",
+                        (long long)o->n_logits);
     if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
         return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d",
                         o->kv_type);
@@ -105,6 +108,13 @@ static bool small_cache(const model *m) {
     return kv_cache_bytes(m, TYPE_F32, n, &bytes, NULL) == NIB_OK && bytes <= SMALL_KV;
 }
 
+/* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
+ * nothing is set aside for evaluation unless it was asked for. */
+static int64_t logits_rows(const nib_engine_options *o) {
+    int64_t n = o->n_logits > 0 ? o->n_logits : o->ram == NIB_AUTO ? HEAD_ROWS : 1;
+    return NUM_MIN(n, o->n_batch);
+}
+
 /* The context is what was asked for, else what the model was made for within reason. */
 static void settle_sizes(nib_engine *e) {
     nib_engine_options *o = &e->options;
@@ -142,7 +152,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     uint64_t session;
     NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), o->n_batch,
-                           NUM_MIN(o->n_batch, CELL_ROWS), NUM_MIN(o->n_batch, HEAD_ROWS), err));
+                           NUM_MIN(o->n_batch, CELL_ROWS), logits_rows(o), err));
     NIB_TRY(engine_alloc_placement(e, err));
     char *packed = packed_folder(o);
     pager_options want = {.stream = o->stream,

@@ -1,5 +1,6 @@
-/* sampler.c - see sampler.h. Candidates are kept in a heap, best first: only as many are ordered as the cuts
- * need. */
+/* sampler.c - see sampler.h. With top-k only the k best are ever kept: most logits are seen by one comparison
+ * of a block's largest with the worst of them. Without it candidates stand in a heap, best first, and only as
+ * many are ordered as the cuts need. */
 #include "run/sampler.h"
 
 #include "base/mem.h"
@@ -49,9 +50,16 @@ static bool needs_list(const nib_sampling *s) {
     return s->temperature > 0;
 }
 
+/* Candidates that are looked at one by one. */
+static int64_t list_length(const nib_sampling *how, int64_t n_vocab) {
+    if (!needs_list(how))
+        return 0;
+    return how->top_k > 0 ? NUM_MIN(how->top_k, n_vocab) : n_vocab;
+}
+
 uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab) {
-    return (uint64_t)n_vocab * ((needs_list(how) ? sizeof(candidate) + sizeof(float) : 0) +
-                                (penalises(how) ? sizeof(int32_t) : 0));
+    return (uint64_t)list_length(how, n_vocab) * (sizeof(candidate) + sizeof(float)) +
+           (uint64_t)n_vocab * (penalises(how) ? sizeof(int32_t) : 0);
 }
 
 static uint64_t splitmix(uint64_t *x) {
@@ -92,9 +100,10 @@ nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, ni
     if (!at)
         return nib_fail_nomem(err, s->bytes, "the sampler");
     s->list = (candidate *)at; /* first, so that close knows what to free */
-    if (needs_list(how)) {
-        s->weight = (float *)(s->list + n_vocab);
-        at = (uint8_t *)(s->weight + n_vocab);
+    s->n_list = list_length(how, n_vocab);
+    if (s->n_list) {
+        s->weight = (float *)(s->list + s->n_list);
+        at = (uint8_t *)(s->weight + s->n_list);
     }
     if (penalises(how))
         s->count = (int32_t *)at;
@@ -120,7 +129,35 @@ static bool better(candidate a, candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
+/* The largest of n logits in 16 lanes; NaN is none, and minus infinity when there is nothing else. */
+static float largest(const float *x, int64_t n) {
+    enum { LANES = 16 };
+    float most[LANES];
+    int64_t i = 0;
+    for (int l = 0; l < LANES; l++)
+        most[l] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            most[l] = x[i + l] > most[l] ? x[i + l] : most[l];
+    for (; i < n; i++)
+        most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (int l = 1; l < LANES; l++)
+        most[0] = most[l] > most[0] ? most[l] : most[0];
+    return most[0];
+}
+
+/* What greedy gives where nothing is penalised: the first of the largest, infinity counting as FLT_MAX. */
+static int32_t first_largest(const float *logits, int64_t n) {
+    const float best = NUM_MIN(largest(logits, n), FLT_MAX);
+    for (int64_t i = 0; i < n && best > -INFINITY; i++)
+        if (logits[i] >= best)
+            return (int32_t)i;
+    return 0;
+}
+
 static int32_t greedy(const sampler *s, const float *logits) {
+    if (!s->count)
+        return first_largest(logits, s->n_vocab);
     candidate best = {penalised(s, logits, 0), 0};
     for (int32_t i = 1; i < s->n_vocab; i++) {
         candidate c = {penalised(s, logits, i), i};
@@ -158,44 +195,92 @@ static double mass(float logit, float best) {
     return logit == -INFINITY ? 0 : exp((double)logit - (double)best);
 }
 
-/* How many of the candidates, best first, survive the cuts; they are then at the end of the list, the best
- * last. */
-static int64_t cut(sampler *s, double total) {
-    const nib_sampling *how = &s->how;
-    int64_t n = s->n_vocab, most = how->top_k > 0 ? NUM_MIN(how->top_k, n) : n, kept = 0;
-    float best = s->list[0].logit;
-    double sum = 0;
-    /* With top-k the probabilities that top-p adds up are those of the k that are left. */
-    if (most < n && how->top_p < 1) {
-        total = 0;
-        for (int64_t i = 0; i < most; i++)
-            total += mass(pop(s->list, n - i).logit, best);
-        kept = most;
-        int64_t nucleus = 0;
-        while (nucleus < kept && (nucleus == 0 || sum < (double)how->top_p * total))
-            sum += mass(s->list[n - 1 - nucleus++].logit, best);
-        kept = nucleus;
-    } else {
-        bool all = most == n && how->top_p >= 1 && how->min_p <= 0;
-        while (!all && kept < most && (kept == 0 || how->top_p >= 1 || sum < (double)how->top_p * total)) {
-            candidate c = pop(s->list, n - kept);
-            double m = mass(c.logit, best);
-            kept++;
-            sum += m;
-            if (m < (double)how->min_p)
-                break;
-        }
-        if (all)
-            return n;
+/* ---- top-k: the k best, kept in a heap with the worst of them on top ---- */
+
+static void sift_worst(candidate *heap, int64_t n, int64_t i) {
+    candidate moved = heap[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && better(heap[child], heap[child + 1]))
+            child++;
+        if (!better(moved, heap[child]))
+            break;
+        heap[i] = heap[child];
     }
-    /* min-p: at least this share of the best one's probability. The best itself always stays. */
-    while (kept > 1 && mass(s->list[n - kept].logit, best) < (double)how->min_p)
+    heap[i] = moved;
+}
+
+static void offer(const sampler *s, const float *logits, int64_t from, int64_t to) {
+    for (int64_t id = from; id < to; id++) {
+        candidate c = {penalised(s, logits, (int32_t)id), (int32_t)id};
+        if (!better(c, s->list[0]))
+            continue;
+        s->list[0] = c;
+        sift_worst(s->list, s->n_list, 0);
+    }
+}
+
+/* The list becomes the n_list best of all, the best last. */
+static void select_best(sampler *s, const float *logits) {
+    enum { BLOCK = 64 };
+    const int64_t k = s->n_list;
+    for (int64_t i = 0; i < k; i++)
+        s->list[i] = (candidate){penalised(s, logits, (int32_t)i), (int32_t)i};
+    for (int64_t i = k / 2; i-- > 0;)
+        sift_worst(s->list, k, i);
+    for (int64_t i = k; i < s->n_vocab; i += BLOCK) {
+        const int64_t end = NUM_MIN(i + BLOCK, s->n_vocab);
+        /* a penalty may also raise a logit */
+        if (s->count || largest(logits + i, end - i) > s->list[0].logit)
+            offer(s, logits, i, end);
+    }
+    /* the heap has its worst on top: taken out one by one from there they would come in the wrong order */
+    for (int64_t i = k / 2; i-- > 0;)
+        sift_down(s->list, k, i);
+    for (int64_t n = k; n > 1; n--)
+        pop(s->list, n);
+}
+
+/* ---- the cuts ---- */
+
+/* How many of the best `most` candidates make up the nucleus; they stand at the end of the list, sorted.
+ * Their probabilities are those of the `most` that are left. */
+static int64_t cut_nucleus(const sampler *s, int64_t most, float best) {
+    const int64_t n = s->n_list;
+    double total = 0, sum = 0;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < most; i++)
+        total += mass(s->list[n - 1 - i].logit, best);
+    while (kept < most && (kept == 0 || sum < (double)s->how.top_p * total))
+        sum += mass(s->list[n - 1 - kept++].logit, best);
+    return kept;
+}
+
+/* min-p: at least this share of the best one's probability. The best itself always stays. */
+static int64_t cut_unlikely(const sampler *s, int64_t kept, float best) {
+    while (kept > 1 && mass(s->list[s->n_list - kept].logit, best) < (double)s->how.min_p)
         kept--;
     return kept;
 }
 
+/* Without top-k: takes candidates out of the heap, best first, until the cuts say enough. */
+static int64_t cut_heap(sampler *s, double total, float best) {
+    const nib_sampling *how = &s->how;
+    const int64_t n = s->n_list;
+    int64_t kept = 0;
+    double sum = 0;
+    while (kept < n && (kept == 0 || how->top_p >= 1 || sum < (double)how->top_p * total)) {
+        double m = mass(pop(s->list, n - kept).logit, best);
+        kept++;
+        sum += m;
+        if (m < (double)how->min_p)
+            break;
+    }
+    return cut_unlikely(s, kept, best);
+}
+
+/* One of the last `kept` of the list. */
 static int32_t draw(sampler *s, int64_t kept) {
-    int64_t n = s->n_vocab;
+    int64_t n = s->n_list;
     float best = -INFINITY;
     for (int64_t i = n - kept; i < n; i++)
         best = NUM_MAX(best, s->list[i].logit);
@@ -217,6 +302,17 @@ static int32_t draw(sampler *s, int64_t kept) {
     return s->list[last].id; /* rounding left a crumb: the last that weighs anything */
 }
 
+static int32_t draw_from_best(sampler *s, const float *logits) {
+    int64_t kept = s->n_list;
+    select_best(s, logits);
+    float best = s->list[kept - 1].logit;
+    if (best == -INFINITY)
+        return 0;
+    if (s->how.top_p < 1)
+        kept = cut_nucleus(s, kept, best);
+    return draw(s, cut_unlikely(s, kept, best));
+}
+
 static int32_t draw_from_all(sampler *s, const float *logits) {
     int64_t n = s->n_vocab;
     double total = 0;
@@ -225,17 +321,16 @@ static int32_t draw_from_all(sampler *s, const float *logits) {
         s->list[i] = (candidate){penalised(s, logits, (int32_t)i), (int32_t)i};
         best = NUM_MAX(best, s->list[i].logit);
     }
-    bool all = (s->how.top_k == 0 || s->how.top_k >= n) && s->how.top_p >= 1 && s->how.min_p <= 0;
-    if (all)
+    if (s->how.top_p >= 1 && s->how.min_p <= 0)
         return draw(s, n);
     if (best == -INFINITY)
         return s->list[0].id;
-    if (s->how.top_p < 1 && (s->how.top_k == 0 || s->how.top_k >= n))
+    if (s->how.top_p < 1)
         for (int64_t i = 0; i < n; i++)
             total += mass(s->list[i].logit, best);
     for (int64_t i = n / 2; i-- > 0;)
         sift_down(s->list, n, i);
-    return draw(s, cut(s, total));
+    return draw(s, cut_heap(s, total, best));
 }
 
 static void count_past(sampler *s, const int32_t *past, int64_t n, int32_t by) {
@@ -248,7 +343,9 @@ static void count_past(sampler *s, const int32_t *past, int64_t n, int32_t by) {
 int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past) {
     if (s->count)
         count_past(s, past, n_past, 1);
-    int32_t id = s->how.temperature > 0 ? draw_from_all(s, logits) : greedy(s, logits);
+    int32_t id = s->how.temperature <= 0  ? greedy(s, logits)
+                 : s->n_list < s->n_vocab ? draw_from_best(s, logits)
+                                          : draw_from_all(s, logits);
     if (s->count)
         count_past(s, past, n_past, -1);
     return id;

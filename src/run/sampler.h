@@ -16,8 +16,9 @@ typedef struct candidate {
 typedef struct sampler {
     nib_sampling how;
     int64_t n_vocab;
-    candidate *list; /* [n_vocab]; NULL when greedy without penalties needs none */
-    float *weight;   /* [n_vocab] of the candidates, scratch */
+    int64_t n_list;  /* candidates that are looked at: top_k or n_vocab; 0: greedy */
+    candidate *list; /* [n_list]; NULL when greedy without penalties needs none */
+    float *weight;   /* [n_list] of the candidates, scratch */
     int32_t *count;  /* [n_vocab], all zero between calls; NULL without penalties */
     uint64_t state[4];
     uint64_t bytes; /* of all of these */

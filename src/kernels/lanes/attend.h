@@ -34,6 +34,15 @@ typedef struct attend_group {
     float *out;    /* [8][d_pad] */
 } attend_group;
 
+/* Vectors beside each other for np pairs: each is a chain of dependent additions, and it takes eight or more
+ * of them to keep the multipliers busy; np times this many accumulators (and what is loaded) fit the
+ * registers. */
+LANES_INLINE int attend_width(int np) {
+    if (ATTEND_VEC == 1)
+        return np == 1 ? 4 : np == 2 ? 2 : 1;
+    return np == ATTEND_PAIRS ? ATTEND_VEC : 4;
+}
+
 LANES_INLINE vf kv_load(bool half, const void *base, int64_t at) {
     return half ? v_load_f16((const uint16_t *)base + at) : v_load((const float *)base + at);
 }
@@ -48,7 +57,7 @@ LANES_INLINE void score_block(const attend_group *g, bool half, int first, int n
     const kv_view *kv = &g->a->kv;
     const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 + LANES * v0, 0);
     const float *q = g->q + first;
-    vf sum[ATTEND_PAIRS][2];
+    vf sum[ATTEND_PAIRS][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
         LANES_UNROLL
@@ -56,7 +65,7 @@ LANES_INLINE void score_block(const attend_group *g, bool half, int first, int n
             sum[i][v] = v_zero();
     }
     for (int64_t d = 0; d < d_head; d++, q += ATTEND_PAIRS) {
-        vf k[2];
+        vf k[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
             k[v] = kv_load(half, kv->k, base + (v * d_head + d) * LANES);
@@ -77,9 +86,10 @@ LANES_INLINE void score_block(const attend_group *g, bool half, int first, int n
 }
 
 LANES_INLINE void score_vectors(const attend_group *g, bool half, int first, int np, int64_t p0, int n_vec) {
+    const int wide = attend_width(np);
     int v = 0;
-    for (; v + ATTEND_VEC <= n_vec; v += ATTEND_VEC)
-        score_block(g, half, first, np, p0, v, ATTEND_VEC);
+    for (; v + wide <= n_vec; v += wide)
+        score_block(g, half, first, np, p0, v, wide);
     for (; v < n_vec; v++)
         score_block(g, half, first, np, p0, v, 1);
 }
@@ -91,7 +101,7 @@ LANES_INLINE void value_block(const attend_group *g, bool half, int first, int n
     const kv_view *kv = &g->a->kv;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
-    vf sum[ATTEND_PAIRS][2];
+    vf sum[ATTEND_PAIRS][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
         LANES_UNROLL
@@ -100,7 +110,7 @@ LANES_INLINE void value_block(const attend_group *g, bool half, int first, int n
     }
     int64_t at = kv_value_at(kv, g->kv_head, p0 + j0, d0);
     for (int64_t j = j0; j < j1; j++, at += kv->d_head) {
-        vf x[2];
+        vf x[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
             x[v] = part == LANES ? kv_load(half, kv->v, at + v * LANES) : kv_load_part(half, kv->v, at, part);
@@ -125,9 +135,10 @@ LANES_INLINE void value_range(const attend_group *g, bool half, int first, int n
     const int64_t d_head = g->a->kv.d_head;
     if (j0 >= j1)
         return;
+    const int wide = attend_width(np);
     int64_t d = 0;
-    for (; d + LANES * ATTEND_VEC <= d_head; d += LANES * ATTEND_VEC)
-        value_block(g, half, first, np, p0, j0, j1, d, ATTEND_VEC, LANES);
+    for (; d + LANES * wide <= d_head; d += LANES * wide)
+        value_block(g, half, first, np, p0, j0, j1, d, wide, LANES);
     for (; d + LANES <= d_head; d += LANES)
         value_block(g, half, first, np, p0, j0, j1, d, 1, LANES);
     if (d < d_head)
@@ -216,7 +227,7 @@ static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
         v_store(out + d, v_mul(v_load(out + d), shrink));
 }
 
-/* Pairs by 8, 4, 2, 1: constants for the loops above. */
+/* Pairs by 8, 4, 3, 2, 1: constants for the loops above. */
 #define ATTEND_BY_COUNT(n, call)                                                                             \
     do {                                                                                                     \
         int first = 0;                                                                                       \
@@ -224,6 +235,8 @@ static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
             call(8);                                                                                         \
         for (; first + 4 <= (n); first += 4)                                                                 \
             call(4);                                                                                         \
+        for (; first + 3 <= (n); first += 3)                                                                 \
+            call(3);                                                                                         \
         for (; first + 2 <= (n); first += 2)                                                                 \
             call(2);                                                                                         \
         for (; first < (n); first++)                                                                         \
