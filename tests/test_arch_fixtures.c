@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "nib.h"
 #include "support/expected.h"
+#include "support/logits.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -22,16 +23,6 @@
 #include <cmocka.h>
 
 enum { PROMPT = 16 };
-
-typedef struct rows {
-    float *logits;
-    int64_t n_vocab;
-} rows;
-
-static void keep_row(void *user, int64_t position, const float *logits) {
-    rows *r = user;
-    memcpy(r->logits + position * r->n_vocab, logits, (size_t)r->n_vocab * sizeof(float));
-}
 
 /* The tokens must be the expected ones. */
 static bool greedy_equal(nib_session *s, const expected *x, const char *model) {
@@ -60,14 +51,14 @@ static bool greedy_equal(nib_session *s, const expected *x, const char *model) {
 static bool logits_close(nib_session *s, const expected *x, const char *model, double bound) {
     nib_error err = {0};
     size_t n = (size_t)x->n_input * (size_t)x->n_vocab;
-    rows r = {mem_array(n, sizeof(float)), x->n_vocab};
-    assert_non_null(r.logits);
+    logits_rows r = {mem_array(n, sizeof(float)), x->n_vocab, 0};
+    assert_non_null(r.data);
     double error = 1e9;
-    if (nib_session_forward(s, x->input_ids, (size_t)x->n_input, 0, keep_row, &r, &err) == NIB_OK)
-        error = relative_rms(r.logits, x->logits, (int64_t)n);
+    if (nib_session_forward(s, x->input_ids, (size_t)x->n_input, 0, logits_keep, &r, &err) == NIB_OK)
+        error = relative_rms(r.data, x->logits, (int64_t)n);
     else
         print_error("%s: %s\n", model, err.message);
-    mem_free(r.logits);
+    mem_free(r.data);
     if (getenv("SHOW"))
         print_message("%-60s %.2e\n", model, error);
     if (!(error <= bound))

@@ -2,6 +2,7 @@
  * nothing allocated while decoding, and a budget that holds. */
 #include "base/mem.h"
 #include "nib.h"
+#include "support/logits.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
@@ -53,28 +54,16 @@ static nib_session *open_session(nib_engine *e) {
     return s;
 }
 
-typedef struct rows {
-    float *data;
-    int64_t n_vocab, next;
-} rows;
-
-static void keep_row(void *user, int64_t position, const float *logits) {
-    rows *r = user;
-    if (position == r->next)
-        memcpy(r->data + position * r->n_vocab, logits, (size_t)r->n_vocab * sizeof *logits);
-    r->next = position == r->next ? position + 1 : INT64_MIN;
-}
-
 /* Logits of every position; caller frees. */
 static float *forward(nib_engine *e) {
     int32_t tokens[N_TOKEN];
     int64_t n_vocab = nib_engine_info(e)->n_vocab;
-    rows r = {malloc((size_t)(N_TOKEN * n_vocab) * sizeof(float)), n_vocab, 0};
+    logits_rows r = {malloc((size_t)(N_TOKEN * n_vocab) * sizeof(float)), n_vocab, 0};
     nib_session *s = open_session(e);
     nib_error err = {0};
     make_tokens(tokens, n_vocab);
     assert_non_null(r.data);
-    if (nib_session_forward(s, tokens, N_TOKEN, 0, keep_row, &r, &err))
+    if (nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
         fail_msg("%s", err.message);
     assert_int_equal(r.next, N_TOKEN);
     assert_memory_equal(nib_session_logits(s), r.data + (N_TOKEN - 1) * n_vocab,

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "nib.h"
 #include "support/faults.h"
+#include "support/logits.h"
 #include "support/process.h"
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"
@@ -25,18 +26,8 @@ enum { N_TOKEN = 40 };
 
 static const tiny_shape shape = {TYPE_Q8_0, 6, 256, 768, 8, 2, 2048, 128, true};
 
-typedef struct rows {
-    float *data;
-    int64_t n_vocab;
-} rows;
-
-static void keep_row(void *user, int64_t position, const float *logits) {
-    rows *r = user;
-    memcpy(r->data + position * r->n_vocab, logits, (size_t)r->n_vocab * sizeof *logits);
-}
-
 /* Logits of every position; caller frees. cap NIB_AUTO: resident. */
-static rows forward(const char *path, uint64_t cap) {
+static logits_rows forward(const char *path, uint64_t cap) {
     int32_t tokens[N_TOKEN];
     nib_engine_options o;
     nib_engine *e = NULL;
@@ -52,12 +43,12 @@ static rows forward(const char *path, uint64_t cap) {
         fail_msg("%s: %s", path, err.message);
     nib_engine_memory(e, &m);
     assert_int_equal(m.owner[NIB_OWNER_STAGING] > 0, o.stream);
-    rows r = {NULL, nib_engine_info(e)->n_vocab};
+    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
     r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
     assert_non_null(r.data);
     for (int i = 0; i < N_TOKEN; i++)
         tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
-    if (nib_session_forward(s, tokens, N_TOKEN, 0, keep_row, &r, &err))
+    if (nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
         fail_msg("%s: %s", path, err.message);
     nib_engine_memory(e, &m);
     assert_true(!o.stream || m.tier[NIB_TIER_RAM].peak <= cap);
@@ -66,14 +57,14 @@ static rows forward(const char *path, uint64_t cap) {
     return r;
 }
 
-static size_t bytes_of(const rows *r) {
+static size_t bytes_of(const logits_rows *r) {
     return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
 }
 
 /* The resident logits; the caller frees them. */
-static rows check_same(const char *path) {
+static logits_rows check_same(const char *path) {
     uint64_t room = tiny_model_half_room(path);
-    rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_look().now + room);
+    logits_rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_look().now + room);
     assert_memory_equal(whole.data, part.data, bytes_of(&whole));
     free(part.data);
     return whole;
@@ -88,7 +79,7 @@ static void windows(void **state) {
     (void)state;
     const char *(*const make[])(int) = {tiny_folder_mistral, tiny_folder_gemma3};
     for (int i = 0; i < 2; i++) {
-        rows near = check_same(make[i](16)), far = check_same(make[i](128));
+        logits_rows near = check_same(make[i](16)), far = check_same(make[i](128));
         size_t row = (size_t)near.n_vocab;
         /* the same until the window's end, not after it: it was there */
         assert_memory_equal(near.data, far.data, 16 * row * sizeof *near.data);
@@ -100,8 +91,8 @@ static void windows(void **state) {
 
 static void split_files(void **state) {
     (void)state;
-    rows one = check_same(tiny_model("whole.gguf", &shape));
-    rows three = check_same(tiny_model_split("part", &shape, 3));
+    logits_rows one = check_same(tiny_model("whole.gguf", &shape));
+    logits_rows three = check_same(tiny_model_split("part", &shape, 3));
     assert_memory_equal(one.data, three.data, bytes_of(&one));
     free(one.data);
     free(three.data);
@@ -140,11 +131,11 @@ static void a_cold_file(void **state) {
     (void)state;
     const char *path = tiny_model("cold.gguf", &shape);
     uint64_t room = tiny_model_half_room(path);
-    rows warm = forward(path, NIB_AUTO);
+    logits_rows warm = forward(path, NIB_AUTO);
     for (int streamed = 0; streamed < 2; streamed++) {
         if (!make_cold(path))
             print_message("this file system keeps its pages: the file was not cold\n");
-        rows cold = forward(path, streamed ? ledger_look().now + room : NIB_AUTO);
+        logits_rows cold = forward(path, streamed ? ledger_look().now + room : NIB_AUTO);
         assert_memory_equal(warm.data, cold.data, bytes_of(&warm));
         free(cold.data);
     }
