@@ -117,6 +117,7 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
     const pack_format *f = &job->a->w->format;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
+        _mm_prefetch((const char *)at->scales + AHEAD, _MM_HINT_T0);
         at->d = v_load_f16((const void *)at->scales);
         if (f->asym)
             at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
@@ -130,6 +131,8 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), tile_bytes = 128 * f.bits;
     const __m256i look = dot_look(f);
+    /* of scales and minima for each tile */
+    const bool two_lines = f.group != TILE_K && c.asym && (f.group == 16 || c.scale == PACK_SCALE_F16);
     const char *x = (const char *)job->a->q.data + m * job->x_bytes;
     const uint8_t *panel[DIRECT_PANELS];
     for (int p = 0; p < np; p++) {
@@ -149,6 +152,8 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
                 for (int line = 0; line < 2 * f.bits; line++)
                     _mm_prefetch((const char *)at[p].codes + AHEAD + line * TILE_LINE, _MM_HINT_T0);
                 _mm_prefetch((const char *)at[p].scales + AHEAD, _MM_HINT_T0);
+                if (two_lines)
+                    _mm_prefetch((const char *)at[p].scales + AHEAD + TILE_LINE, _MM_HINT_T0);
                 if (f.group == TILE_K)
                     direct_long(f, c, nt, job, &at[p], look, x, tile, tile + 1 == n_tile);
                 else if (nt == 1)
