@@ -61,11 +61,11 @@ static inline const uint8_t *bitwise_scales(const bit_job *j, const uint8_t *pan
 }
 
 /* Runs `panels` over rows [n0, n1) with the planes of as many activation rows and as much of K as fit the
- * scratch. build: 64 codes to a_bits words. panels: np panels from `panel` on (np 1 or 2), all rows and tiles
- * of the job; sums stand in y between spans of K. */
+ * scratch. build: 64 codes to a_bits words. panels: one or two panels, all rows and tiles of the job; sums
+ * stand in y between spans of K. */
 static inline void bitwise_run(const linear_args *a, int64_t n0, int64_t n1,
                                void (*build)(const int8_t *codes, bool by_32, int a_bits, uint64_t *out),
-                               void (*panels)(const bit_job *j, int64_t panel, int np)) {
+                               void (*panels)(const bit_job *j, const int64_t *panel, int np)) {
     const view *w = a->w;
     uint64_t *planes = a->scratch;
     bit_job j = {.a = a,
@@ -84,9 +84,11 @@ static inline void bitwise_run(const linear_args *a, int64_t n0, int64_t n1,
                 for (int64_t t = j.tile0; t < j.tile1; t++)
                     build((const int8_t *)a->q.data + m * j.l.bytes + t * TILE_K, j.by_32, j.a_bits,
                           planes + (bitwise_planes(&j, m, t) - planes));
-            const int64_t end = num_div_up(n1, PACK_PANEL);
-            for (int64_t p = n0 / PACK_PANEL; p < end; p += 2)
-                panels(&j, p, (int)NUM_MIN(2, end - p));
+            const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+            for (int64_t p = p0; p < p0 + half; p++)
+                panels(&j, (const int64_t[]){p, p + half}, 2);
+            if ((p1 - p0) % 2)
+                panels(&j, (const int64_t[]){p1 - 1}, 1);
         }
     }
 }

@@ -81,7 +81,8 @@ DEFINE(1, 4)
 DEFINE(2, 4)
 DEFINE(3, 4)
 DEFINE(4, 4)
-DEFINE(1, 8) DEFINE(2, 8) DEFINE(3, 8) DEFINE(4, 8) static const dot_fn dots[2][4] = {
+DEFINE(1, 8)
+DEFINE(2, 8) DEFINE(3, 8) DEFINE(4, 8) static const dot_fn dots[2][4] = {
     {dot_1_4, dot_2_4, dot_3_4, dot_4_4}, {dot_1_8, dot_2_8, dot_3_8, dot_4_8}};
 
 /* All planes of half a tile: the upper bits - 4 and the lower 4, or what there is. */
@@ -163,10 +164,10 @@ static void one_row(const bit_job *j, int64_t first, int64_t m) {
         v_store_part(out, y, (int)left);
 }
 
-static void panels(const bit_job *j, int64_t first, int np) {
-    for (int64_t p = first; p < first + np; p++)
+static void panels(const bit_job *j, const int64_t *panel, int np) {
+    for (int p = 0; p < np; p++)
         for (int64_t m = j->m0; m < j->m1; m++)
-            one_row(j, p, m);
+            one_row(j, panel[p], m);
 }
 
 static bool can(const pack_format *f, int64_t n_row) {

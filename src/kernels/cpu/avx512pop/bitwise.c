@@ -43,16 +43,14 @@ typedef struct group_scales {
     __m512 scale, min;
 } group_scales;
 
-LANES_INLINE group_scales scales_at(const bit_job *j, const uint8_t *panel, int64_t at) {
-    const pack_format *f = &j->a->w->format;
-    const uint8_t *s = bitwise_scales(j, panel, at);
+/* A group's scales at `at`; shared: where the chunk's own begin (SUPER). */
+LANES_INLINE group_scales scales_at(const pack_format *f, const uint8_t *at, const uint8_t *shared) {
     __m512 d = _mm512_setzero_ps(), d_min = d;
     if (f->scale == PACK_SCALE_SUPER) {
-        const uint8_t *all = tile_chunk_at(f, panel, j->a->w->k, at / TILE_CHUNK_K).scales;
-        d = tile_halves(all);
-        d_min = f->asym ? tile_halves(all + 2 * PACK_PANEL) : d;
+        d = tile_halves(shared);
+        d_min = f->asym ? tile_halves(shared + 2 * PACK_PANEL) : d;
     }
-    return (group_scales){tile_scale(s, f->scale, d), f->asym ? tile_min(s, f->scale, d_min) : d};
+    return (group_scales){tile_scale(at, f->scale, d), f->asym ? tile_min(at, f->scale, d_min) : d};
 }
 
 /* The sums of one group joined, scaled and added to y. */
@@ -79,7 +77,8 @@ LANES_INLINE __mmask16 rows_of(const view *w, int64_t panel) {
 }
 
 /* np panels and nt rows from m on; bits, a_bits, np and nt are constants. */
-LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *j, int64_t first, int64_t m) {
+LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *j, const int64_t *at,
+                           int64_t m) {
     const linear_args *a = j->a;
     const view *w = a->w;
     const pack_format *f = &w->format;
@@ -95,19 +94,25 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
         x[t] = (const char *)a->q.data + (m + t) * j->l.bytes;
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
-        panel[p] = (const uint8_t *)w->data + (first + p) * panel_bytes;
+        panel[p] = (const uint8_t *)w->data + at[p] * panel_bytes;
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
-            const float *out = a->y + (m + t) * a->ldy + (first + p) * PACK_PANEL;
-            y[p][t] = j->tile0 ? _mm512_maskz_loadu_ps(rows_of(w, first + p), out) : _mm512_setzero_ps();
+            const float *out = a->y + (m + t) * a->ldy + at[p] * PACK_PANEL;
+            y[p][t] = j->tile0 ? _mm512_maskz_loadu_ps(rows_of(w, at[p]), out) : _mm512_setzero_ps();
             LANES_UNROLL
             for (int i = 0; i < n_sum; i++)
                 sum[p][t][i] = _mm512_setzero_si512();
         }
     }
+    const bool by_32 = j->by_32, by_row = f->group == PACK_GROUP_ROW;
+    const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK), n_tile = tile_count(w->k);
+    const int64_t per_group = group / TILE_K, step = tile_scale_step(f), start = tile_scale_start(f);
+    const int64_t in_chunk =
+        by_row ? 0 : TILE_CHUNK_K / group - 1; /* mask of a group's number in its chunk */
+    const int64_t tail = tile_tail_at(f, w->k);
+    int64_t g = j->tile0 * TILE_K / group, left = NUM_MIN(per_group, n_tile - j->tile0);
     for (int64_t tile = j->tile0; tile < j->tile1; tile++) {
-        const int64_t place =
-            tile / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + tile % TILE_CHUNK * tile_bytes;
+        const int64_t place = tile / TILE_CHUNK * chunk_bytes + tile % TILE_CHUNK * tile_bytes;
         const uint64_t *bit[2];
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
@@ -122,7 +127,7 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
                 LANES_UNROLL
                 for (int p = 0; p < np; p++) {
                     const __m512i words =
-                        plane_words(panel[p] + place + (bits - 1 - i) * 2 * TILE_LINE, j->by_32, u);
+                        plane_words(panel[p] + place + (bits - 1 - i) * 2 * TILE_LINE, by_32, u);
                     LANES_UNROLL
                     for (int t = 0; t < nt; t++) {
                         LANES_UNROLL
@@ -136,12 +141,15 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
                     }
                 }
             }
-            if (!bitwise_ends(j, tile, u))
+            if (!by_32 && (u == 0 || --left > 0))
                 continue;
-            const int64_t g = (tile * TILE_K + 32 * u) / group;
+            const int64_t chunk = tile / TILE_CHUNK * chunk_bytes;
+            const int64_t codes = NUM_MIN(n_tile - tile / TILE_CHUNK * TILE_CHUNK, TILE_CHUNK) * tile_bytes;
+            const int64_t shared = by_row ? tail : chunk + codes,
+                          own = shared + start + (g & in_chunk) * step;
             LANES_UNROLL
             for (int p = 0; p < np; p++) {
-                const group_scales s = scales_at(j, panel[p], g * group);
+                const group_scales s = scales_at(f, panel[p] + own, panel[p] + shared);
                 LANES_UNROLL
                 for (int t = 0; t < nt; t++) {
                     y[p][t] = end_group(j, n_sum, sum[p][t], &s, x[t], g, y[p][t]);
@@ -150,26 +158,27 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
                         sum[p][t][i] = _mm512_setzero_si512();
                 }
             }
+            g++;
+            left = NUM_MIN(per_group, n_tile - tile - 1);
         }
     }
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
-        const __mmask16 mask = rows_of(w, first + p);
+        const __mmask16 mask = rows_of(w, at[p]);
         const bool biased = a->bias && j->tile1 == tile_count(w->k);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             if (biased)
-                y[p][t] =
-                    _mm512_add_ps(y[p][t], _mm512_maskz_loadu_ps(mask, a->bias + (first + p) * PACK_PANEL));
-            _mm512_mask_storeu_ps(a->y + (m + t) * a->ldy + (first + p) * PACK_PANEL, mask, y[p][t]);
+                y[p][t] = _mm512_add_ps(y[p][t], _mm512_maskz_loadu_ps(mask, a->bias + at[p] * PACK_PANEL));
+            _mm512_mask_storeu_ps(a->y + (m + t) * a->ldy + at[p] * PACK_PANEL, mask, y[p][t]);
         }
     }
 }
 
-typedef void (*multiply_fn)(const bit_job *j, int64_t first, int64_t m);
+typedef void (*multiply_fn)(const bit_job *j, const int64_t *at, int64_t m);
 #define DEFINE(bits, a_bits, np, nt)                                                                         \
-    static void multiply_##bits##_##a_bits##_##np##_##nt(const bit_job *j, int64_t first, int64_t m) {       \
-        multiply(bits, a_bits, np, nt, j, first, m);                                                         \
+    static void multiply_##bits##_##a_bits##_##np##_##nt(const bit_job *j, const int64_t *at, int64_t m) {   \
+        multiply(bits, a_bits, np, nt, j, at, m);                                                            \
     }
 #define NARROW(bits)                                                                                         \
     DEFINE(bits, 4, 1, 1)                                                                                    \
@@ -199,16 +208,16 @@ static const kernels all[2][7] = {
      ROW_WIDE(8, 8)},
 };
 
-static void panels(const bit_job *j, int64_t first, int np) {
+static void panels(const bit_job *j, const int64_t *panel, int np) {
     const kernels *k = &all[j->a_bits == 8][j->a->w->format.bits - 2];
     if (j->m1 - j->m0 == 1 && np == 2 && k->two_panels) {
-        k->two_panels(j, first, j->m0);
+        k->two_panels(j, panel, j->m0);
         return;
     }
-    for (int64_t p = first; p < first + np; p++)
+    for (int p = 0; p < np; p++)
         for (int64_t m = j->m0; m < j->m1;) {
             const bool two = k->two_rows && j->m1 - m >= 2;
-            (two ? k->two_rows : k->one)(j, p, m);
+            (two ? k->two_rows : k->one)(j, panel + p, m);
             m += two ? 2 : 1;
         }
 }

@@ -66,15 +66,16 @@ static float one_output(const bit_job *j, const uint8_t *panel, int row, int64_t
     return y;
 }
 
-static void panels(const bit_job *j, int64_t first, int np) {
+static void panels(const bit_job *j, const int64_t *panel, int np) {
     const linear_args *a = j->a;
     const view *w = a->w;
     const bool last = j->tile1 == tile_count(w->k);
-    for (int64_t n = first * PACK_PANEL; n < NUM_MIN(w->n, (first + np) * PACK_PANEL); n++) {
-        const uint8_t *panel = (const uint8_t *)w->data + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
-        for (int64_t m = j->m0; m < j->m1; m++) {
+    for (int i = 0; i < np * PACK_PANEL; i++) {
+        const int64_t p = panel[i / PACK_PANEL], n = p * PACK_PANEL + i % PACK_PANEL;
+        const uint8_t *weights = (const uint8_t *)w->data + p * tile_panel_bytes(&w->format, w->k);
+        for (int64_t m = j->m0; m < j->m1 && n < w->n; m++) {
             float *y = a->y + m * a->ldy + n;
-            *y = one_output(j, panel, (int)(n % PACK_PANEL), m, j->tile0 ? *y : 0);
+            *y = one_output(j, weights, i % PACK_PANEL, m, j->tile0 ? *y : 0);
             if (last && a->bias)
                 *y += a->bias[n];
         }
