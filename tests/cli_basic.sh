@@ -90,10 +90,10 @@ check "finish_reason" [ "$(json 'd["finish_reason"]')" = length ]
 check "rss_peak is there" [ "$(json 'd["memory"]["rss_peak"] > 0')" = True ]
 check "placement: every block" [ "$(json '[b["name"] for b in d["placement"]]')" = "['embed', 'layer.0', 'layer.1', 'layer.2', 'layer.3', 'head']" ]
 check "placement: every weight byte, the ledger's pages aside" [ "$(json '0.9 < sum(s["bytes"] for b in d["placement"] for s in b["slices"]) / d["memory"]["owners"]["weights"] <= 1')" = True ]
-run run "$model" --tokens 1,2,3 -n 2 --ignore-eos -v --log "$tmp/log"
+run run "$model" --tokens 1,2,3 -n 2 --ignore-eos -v --log "$tmp/said"
 check "-v says where the weights are" grep -Eq '^  layers 0-3 +bf16 +RAM +[0-9.]+ KiB' "$tmp/err"
 check "and what was planned and measured" [ "$(grep -Ec '^  (planned|measured) peak +[0-9.]+ MiB' "$tmp/err")" = 2 ]
-check "--log has the same" cmp -s "$tmp/err" "$tmp/log"
+check "--log has the same" cmp -s "$tmp/err" "$tmp/said"
 NIBBLE_PREDICT=3 run run "$model" --tokens 1,2,3 --temp 0 --ignore-eos
 check "the environment sets an option" [ "$(wc -w <"$tmp/out")" = 3 ]
 NIBBLE_PREDICT=3 run run "$model" --tokens 1,2,3 --temp 0 --ignore-eos -n 2

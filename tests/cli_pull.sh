@@ -4,21 +4,8 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-check() { # check NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    stderr: /' "$tmp/err" | head -5
-    fi
-}
-
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
 real=$(command -v python3) || { echo "skip pull: no python3"; exit 0; }
 command -v flock >/dev/null || { echo "skip pull: no flock"; exit 0; }
 mkdir -p "$tmp/bin" "$tmp/share/nibble" "$tmp/path" "$tmp/models"

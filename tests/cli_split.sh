@@ -4,22 +4,10 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
 whole=$(find "$here/data/arch-gguf" -name 'llama*.gguf' | sort | head -1)
 
-check() { # check NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        echo "ok $name"
-    else
-        failed=1
-        echo "not ok $name"
-        sed 's/^/    stderr: /' "$tmp/err" | head -5
-    fi
-}
 split() { # split FOLDER SHARDS [--again N]
     rm -rf "${tmp:?}/$1"
     mkdir "$tmp/$1"
