@@ -240,11 +240,45 @@ static void layers_differ(void **state) {
     model_close(m);
 }
 
+/* What each op of a layer may be done with, in order: c3: its output becomes integers for 3 products, j3: 3
+ * products are one region. */
+static void the_rewrites(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *text;
+    } cases[] = {
+        /* gate and up stay apart: the gate puts them together column by column */
+        {"llama", "norm:c3 linear:j3 linear linear rope rope attention linear add norm:c2 linear linear gate "
+                  "linear add"},
+        /* both copies are made first: the integers of one would not last until the other is read */
+        {"gpt_neox",
+         "norm norm linear:j3 linear linear rope rope attention linear add linear act linear add"},
+        /* one copy, read by q, k, v and again by up: its floats are needed */
+        {"gptj", "norm linear:j3 linear linear rope rope attention linear add linear act linear add"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[128], text[1024] = "";
+        size_t n = 0;
+        snprintf(path, sizeof path, "tests/data/arch/%s", cases[i].path);
+        model *m = open_model(path);
+        const program *p = &model_block(m, 1)->program;
+        for (int j = 0; j < p->n_op && n < sizeof text; j++) {
+            const op *o = &p->ops[j];
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", j ? " " : "", op_name(o->kind));
+            if (o->fuse.n_codes && n < sizeof text)
+                n += (size_t)snprintf(text + n, sizeof text - n, ":c%d", o->fuse.n_codes);
+            if (o->fuse.n_join && n < sizeof text)
+                n += (size_t)snprintf(text + n, sizeof text - n, ":j%d", o->fuse.n_join);
+        }
+        assert_string_equal(text, cases[i].text);
+        model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_programs),
-        cmocka_unit_test(registers_and_pieces),
-        cmocka_unit_test(fused_rows_are_used_once),
+        cmocka_unit_test(the_programs),         cmocka_unit_test(the_rewrites),
+        cmocka_unit_test(registers_and_pieces), cmocka_unit_test(fused_rows_are_used_once),
         cmocka_unit_test(layers_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
