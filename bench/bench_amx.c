@@ -1,9 +1,9 @@
 /* bench_amx - AMX products beside what the tile unit itself does in registers, measured in the same run.
  *
  *   bench_amx [threads [quick]]
- * quick: one shape only. One thread: rates of the instructions, then products over rows of activations, with
- * the AMX strategy and the AVX-512 one; weights rotate over more than the caches hold. More threads: the
- * products only, each thread with a share of the outputs, wall clock. */
+ * quick: one shape, three formats. One thread: rates of the instructions, then products over rows of
+ * activations, with the AMX strategy and the fastest AVX-512 one; weights rotate over more than the caches
+ * hold. More threads: the products only, each thread with a share of the outputs, wall clock. */
 #include "kernels/cpu/amx/tiles.h"
 #include "support/matrix.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 5 };
+enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 3 };
 
 typedef struct product {
     const strategy *s;
@@ -152,10 +152,23 @@ static double time_strategy(product *p, pool *threads, const strategy *s) {
     return best;
 }
 
-static void time_products(pool *threads, type_id type, int64_t n, int64_t k) {
-    static const int64_t rows[] = {1, 4, 5, 6, 8, 12, 16, 32, 64, 128, 256, 512};
+/* The fastest of the AVX-512 ones. */
+static double time_avx512(product *p, pool *threads, const pack_format *f, int64_t n_row) {
     const kernel_table *t = kernels_table_for("amx");
-    matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
+    double best = 1e30;
+    for (int i = 0; i < t->n_strategy; i++)
+        if (!strcmp(t->strategy_isa[i], "avx512") && t->strategies[i]->can(f, n_row))
+            best = NUM_MIN(best, time_strategy(p, threads, t->strategies[i]));
+    return best;
+}
+
+/* name: of a file type or of a uniform format */
+static void time_products(pool *threads, const char *name, int64_t n, int64_t k) {
+    static const int64_t rows[] = {1, 4, 6, 8, 12, 16, 32, 64, 128, 256};
+    const kernel_table *t = kernels_table_for("amx");
+    type_id type;
+    matrix w = type_from_name(name, &type) ? matrix_open(type, n, k, MATRIX_RANDOM, 1)
+                                           : matrix_open_uniform(name, n, k, MATRIX_RANDOM, 1);
     uint64_t bytes = 0, seed = 5;
     pack_bytes(&w.view.format, n, k, &bytes);
     product p = {.n_copy = (int)num_div_up(ROTATE_BYTES, (int64_t)bytes)};
@@ -177,19 +190,16 @@ static void time_products(pool *threads, type_id type, int64_t n, int64_t k) {
     }
     for (int i = 0; i < pool_size(threads); i++)
         p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes());
-    const strategy *tiles = strategy_find(t, "amx", "padding.tiles"),
-                   *direct = strategy_find(t, "avx512", "padding.direct"),
-                   *blocked = strategy_find(t, "avx512", "padding.blocked");
+    const strategy *tiles = strategy_find(t, "amx", "padding.tiles");
     for (size_t i = 0; i < NUM_COUNT(rows); i++) {
         p.args = (linear_args){.q = {q, rows[i], k, af}, .y = y, .ldy = n, .n_row = rows[i]};
         p.n_call = rows[i] > 16 ? (int)NUM_MIN(p.n_copy, 3) : p.n_copy;
         const double amx = time_strategy(&p, threads, tiles);
-        const double other = time_strategy(&p, threads, rows[i] <= 4 ? direct : blocked);
+        const double other = time_avx512(&p, threads, &w.view.format, rows[i]);
         printf(
-            "%-5s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s\n",
-            type_get(type)->name, (long)n, (long)k, (long)rows[i], amx * 1e6,
-            (double)(n * k * rows[i]) / amx * 1e-9, (double)bytes / amx * 1e-9, other * 1e6,
-            (double)(n * k * rows[i]) / other * 1e-9);
+            "%-8s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s\n",
+            name, (long)n, (long)k, (long)rows[i], amx * 1e6, (double)(n * k * rows[i]) / amx * 1e-9,
+            (double)bytes / amx * 1e-9, other * 1e6, (double)(n * k * rows[i]) / other * 1e-9);
         fflush(stdout);
     }
     for (int i = 0; i < pool_size(threads); i++)
@@ -212,16 +222,20 @@ int main(int argc, char **argv) {
     }
     if (n_thread == 1)
         time_instructions();
-    time_products(threads, TYPE_Q4_0, 4096, 4096);
+    time_products(threads, "q4_0", 4096, 4096);
+    time_products(threads, "u4g128", 4096, 4096);
+    time_products(threads, "u4grow", 4096, 4096);
     if (argc > 2) {
         pool_close(threads);
         return 0;
     }
-    time_products(threads, TYPE_Q4_K, 4096, 4096);
-    time_products(threads, TYPE_Q6_K, 4096, 4096);
-    time_products(threads, TYPE_Q8_0, 4096, 4096);
-    time_products(threads, TYPE_Q4_0, 4096, 14336);
-    time_products(threads, TYPE_Q4_0, 1024, 4096);
+    time_products(threads, "u4g64", 4096, 4096);
+    time_products(threads, "u4g128a", 4096, 4096);
+    time_products(threads, "q4_k", 4096, 4096);
+    time_products(threads, "q6_k", 4096, 4096);
+    time_products(threads, "q8_0", 4096, 4096);
+    time_products(threads, "q4_0", 4096, 14336);
+    time_products(threads, "q4_0", 1024, 4096);
     pool_close(threads);
     return 0;
 }

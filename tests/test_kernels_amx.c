@@ -7,30 +7,41 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-static void check(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
-    const uint64_t seed = (uint64_t)(type * 131 + n * 17 + k + n_row);
+static void check_matrix(matrix w, int64_t n_row, bool most) {
+    const uint64_t seed = (uint64_t)(w.n * 17 + w.k + n_row);
     const kernel_table *ref = kernels_table_for("ref");
-    matrix w = matrix_open(type, n, k, kind, seed);
-    float *x = case_rows(n_row, k, kind == MATRIX_MOST ? 0 : seed), *bias = case_rows(1, n, seed + 1);
+    float *x = case_rows(n_row, w.k, most ? 0 : seed), *bias = case_rows(1, w.n, seed + 1);
     const float *b = n_row % 2 ? bias : NULL;
     guarded expected = case_linear(ref, &w, x, n_row, b, 0);
-    guarded y = case_linear_by(ref, &amx_emulated, &w, x, n_row, b, n > 16 ? 16 : 0);
-    for (int64_t i = 0; i < n * n_row; i++) {
+    guarded y = case_linear_by(ref, &amx_emulated, &w, x, n_row, b, w.n > 16 ? 16 : 0);
+    char name[PACK_NAME];
+    pack_name(&w.view.format, name);
+    for (int64_t i = 0; i < w.n * n_row; i++) {
         const float found = ((float *)y.data)[i], right = ((float *)expected.data)[i];
         if (memcmp(&found, &right, sizeof found) && !(isnan(found) && isnan(right)))
-            fail_msg("%s %dx%d, %d rows: output %d is %a, expected %a", type_get(type)->name, (int)n, (int)k,
-                     (int)n_row, (int)i, (double)found, (double)right);
+            fail_msg("%s %dx%d, %d rows: output %d is %a, expected %a", name, (int)w.n, (int)w.k, (int)n_row,
+                     (int)i, (double)found, (double)right);
     }
     guard_close(&y);
     guard_close(&expected);
     free(x);
     free(bias);
     matrix_close(&w);
+}
+
+static void check(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
+    const uint64_t seed = (uint64_t)(type * 131 + n * 17 + k + n_row);
+    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MATRIX_MOST);
+}
+static void check_uniform(const char *name, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
+    check_matrix(matrix_open_uniform(name, n, k, kind, (uint64_t)(n * 17 + k + n_row)), n_row,
+                 kind == MATRIX_MOST);
 }
 
 static void test_formats(void **state) {
@@ -52,12 +63,36 @@ static void test_formats(void **state) {
     assert_int_equal(amx_emulated_faults, 0);
 }
 
+/* Groups of one tile, of two, of the row; short last groups, all that a part and a block can be cut into. */
+static void test_uniform(void **state) {
+    (void)state;
+    static const int64_t ns[] = {1, 16, 33, 48, 80}, rows[] = {1, 4, 15, 17, 33, 48};
+    static const char *const groups[] = {"32", "64", "128", "row"};
+    int turn = 0;
+    for (int bits = 2; bits <= 8; bits++)
+        for (int g = 0; g < 4; g++)
+            for (int form = 0; form < 4; form++) {
+                static const int64_t ks[] = {40, 200, 576, 640, 1100};
+                char name[PACK_NAME];
+                snprintf(name, sizeof name, "u%dg%s%s%s", bits, groups[g], form % 2 ? "a" : "",
+                         form / 2 ? "p" : "");
+                for (int i = 0; i < 2; i++, turn++)
+                    check_uniform(name, ns[turn % 5], ks[turn * 7 % 5], rows[turn % 6],
+                                  turn % 11 ? MATRIX_RANDOM : MATRIX_MOST);
+            }
+    assert_int_equal(amx_emulated_faults, 0);
+}
+
 /* More rows than one block of rows has, more of K than one span of the copied activations. */
 static void test_blocks(void **state) {
     (void)state;
     check(TYPE_Q4_1, 17, 1088, 259, MATRIX_RANDOM);
     check(TYPE_Q6_K, 33, 1536, 130, MATRIX_RANDOM);
     check(TYPE_Q4_0, 16, 2112, 256, MATRIX_RANDOM);
+    check_uniform("u4g128a", 17, 1800, 259, MATRIX_RANDOM);
+    check_uniform("u4g64", 33, 1536, 130, MATRIX_RANDOM);
+    check_uniform("u8grow", 33, 2200, 200, MATRIX_MOST);
+    check_uniform("u8growa", 16, 2112, 290, MATRIX_MOST);
     assert_int_equal(amx_emulated_faults, 0);
 }
 
@@ -70,6 +105,7 @@ static int need_avx512(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_formats, need_avx512),
+                                       cmocka_unit_test_setup(test_uniform, need_avx512),
                                        cmocka_unit_test_setup(test_blocks, need_avx512)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

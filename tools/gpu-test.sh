@@ -61,7 +61,7 @@ tests() {
     row "test programs that failed" "$failed"
 }
 
-# speed PROGRAM ARGUMENTS...: a benchmark, at most a minute, none when time is short.
+# speed PROGRAM ARGUMENTS...: a benchmark, at most 90 s, none when time is short.
 speed() {
     say "$*"
     if [ $(($(date +%s) - started)) -gt 400 ]; then
@@ -70,7 +70,7 @@ speed() {
     fi
     program=$1
     shift
-    timeout 60 "$from/$program" "$@" || echo "(stopped: $?)"
+    timeout 90 "$from/$program" "$@" || echo "(stopped: $?)"
 }
 
 kernels() {

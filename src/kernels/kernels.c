@@ -101,10 +101,12 @@ const char *kernels_isa_at(int i) {
 }
 
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row) {
-    for (int i = 0; i < t->n_strategy; i++)
-        if (n_row >= t->strategies[i]->rule_from && n_row <= t->strategies[i]->rule_rows &&
-            t->strategies[i]->can(f, n_row))
-            return t->strategies[i];
+    for (int i = 0; i < t->n_strategy; i++) {
+        const strategy *s = t->strategies[i];
+        if (n_row >= s->rule_from && n_row <= s->rule_rows && s->can(f, n_row) &&
+            (!s->suits || s->suits(f, n_row)))
+            return s;
+    }
     return t->strategies[t->n_strategy - 1];
 }
 

@@ -18,6 +18,8 @@ struct strategy {
     void (*run)(const linear_args *a, int64_t n0, int64_t n1);
     /* The rule takes it for products of rule_from to rule_rows rows; rule_rows 0: never by rule. */
     int64_t rule_from, rule_rows;
+    /* NULL, or for which of these products it does: what is better for one format need not be for another. */
+    bool (*suits)(const pack_format *f, int64_t n_row);
     size_t scratch; /* bytes of linear_args.scratch that run uses; 0: no more than STRATEGY_SCRATCH */
 };
 

@@ -1,7 +1,7 @@
-/* tile_direct.c - up to 8 activation rows: weights are unpacked in registers and used at once, so that the
+/* tile_direct.c - up to 16 activation rows: weights are unpacked in registers and used at once, so that the
  * time is the time to read them. Two panels far apart are read beside each other, each with a prefetch ahead.
- * More than 4 rows take turns, 256 of K at a time: the second half finds the weights in the nearest cache
- * while the prefetches of the first go on. */
+ * More than 4 rows take turns, 256 of K at a time: the later ones find the weights in the nearest cache while
+ * the prefetches of the first go on. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -9,7 +9,7 @@
 
 /* AHEAD: bytes that the prefetches run ahead of each of the two panels: measured, docs/optimisation-log.md.
  */
-enum { AHEAD = 4096, AT_ONCE = 4, DIRECT_ROWS = 8 };
+enum { AHEAD = 4096, AT_ONCE = 4, DIRECT_ROWS = 16 };
 
 /* Two panels and what the rows have so far, between chunks. */
 typedef struct direct_state {
@@ -203,19 +203,22 @@ static const direct_fn *direct_for(const pack_format *f) {
 /* Two panels (or one, twice) with all rows. */
 static void direct_panels(const tile_job *job, const direct_fn *fn, int64_t first, int64_t second) {
     const uint8_t *data = job->a->w->data;
-    const int n = (int)job->a->n_row, step = n > AT_ONCE ? (n + 1) / 2 : n;
+    const int n = (int)job->a->n_row, n_turn = num_div_up(n, AT_ONCE);
     const int64_t n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
-    direct_state s = {.job = job,
-                      .panel = {data + first * job->panel_bytes, data + second * job->panel_bytes}};
+    direct_state s; /* y is large: only what is used is set */
+    s.job = job;
+    s.panel[0] = data + first * job->panel_bytes;
+    s.panel[1] = data + second * job->panel_bytes;
     for (int p = 0; p < 2; p++)
         for (int t = 0; t < n; t++)
             s.y[p][t] = _mm512_setzero_ps();
-    if (step == n)
+    if (n_turn == 1)
         fn[n - 1](&s, 0, n_chunk, 0);
-    else
-        for (int64_t c = 0; c < n_chunk; c++) {
-            fn[step - 1](&s, c, c + 1, 0);
-            fn[n - step - 1](&s, c, c + 1, step);
+    for (int64_t c = 0; c < n_chunk && n_turn > 1; c++)
+        for (int turn = 0, m = 0; turn < n_turn; turn++) {
+            const int rows = num_div_up(n - m, n_turn - turn);
+            fn[rows - 1](&s, c, c + 1, m);
+            m += rows;
         }
     for (int t = 0; t < n; t++) {
         tile_store(job, first, t, s.y[0][t]);
