@@ -60,7 +60,7 @@ __attribute__((target("avx2,avxvnni"))) static double peak_vnni(void) {
     __m256i w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
 #define START_2(i) __m256i a##i = _mm256_setzero_si256(), b##i = a##i;
 #define STEP_2(i)                                                                                            \
-    __asm__ volatile("%{vex%} vpdpbusd %3, %2, %0\n%{vex%} vpdpbusd %3, %2, %1"                                  \
+    __asm__ volatile("%{vex%} vpdpbusd %3, %2, %0\n%{vex%} vpdpbusd %3, %2, %1"                              \
                      : "+x"(a##i), "+x"(b##i)                                                                \
                      : "x"(w), "x"(x));
     EACH_6(START_2)

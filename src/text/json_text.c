@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_MAX   64
-#define STRING_MOST ((size_t)1 << 20) /* names, tokens and pairs of tokens, which have 64 KiB at most each   \
-                                       */
+#define DEPTH_MAX 64
+#define STRING_MOST                                                                                          \
+    ((size_t)1 << 20) /* names, tokens and pairs of tokens, which have 64 KiB at most each                   \
+                       */
 
 static nib_status fail(const json_text *j, const char *expected, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "JSON: expected %s at byte %zu", expected, (size_t)(j->p - j->begin));
