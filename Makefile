@@ -105,9 +105,9 @@ test: all tests ## build and run every test
 
 SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)
 asan: ## every test under the address and undefined-behaviour sanitizers
-	@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
+	+@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
 tsan: ## the tests that use threads under the thread sanitizer
-	@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" tests
+	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" tests
 	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan 'thread|pager|run|session|engine|read_queue|packed'
 
 # libFuzzer needs clang. One target: make fuzz FUZZ=fuzz_gguf; FUZZ_SECONDS each.

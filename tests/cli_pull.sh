@@ -43,7 +43,8 @@ SH
 chmod +x "$tmp/path/python3"
 PATH=$tmp/path:$PATH
 NIBBLE_MODELS=$tmp/models
-export PATH NIBBLE_MODELS
+NIBBLE_OFFLINE=0 # what is asked here asks no network
+export PATH NIBBLE_MODELS NIBBLE_OFFLINE
 there=$tmp/models/gemma3-270m.gguf
 pull() {
     code=0

@@ -183,7 +183,7 @@ static int cgroup_cpus(void) {
 }
 
 int thread_physical_cores(void) {
-    int cpus[CPU_SETSIZE], n_core;
+    int cpus[CPU_SETSIZE] = {0}, n_core;
     int n = list_cpus(cpus, &n_core) > 0 ? n_core : (int)sysconf(_SC_NPROCESSORS_ONLN);
     int share = cgroup_cpus();
     if (share > 0 && share < n)

@@ -35,7 +35,7 @@ static int by_bytes(const void *a, const void *b) {
 /* What of a block is in this tier, as a kind of its own; .bytes is 0 when there is nothing to show. */
 static kind gather(table *t, const nib_slice *slices, size_t n, int tier) {
     kind k = {.block = slices[0].block, .layers = slices[0].layer >= 0, .tier = tier};
-    const nib_slice *here[16];
+    const nib_slice *here[16] = {NULL};
     size_t n_here = 0;
     uint64_t all = 0;
     for (size_t i = 0; i < n; i++)

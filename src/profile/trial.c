@@ -266,7 +266,7 @@ static void list_candidates(const trial *t, int64_t n_row, trial_result *out) {
 /* One call of each on few rows; those that are far off are not looked at again. */
 static double first_look(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
     const int64_t n = s->n;
-    double first[KERNELS_MAX_STRATEGY], fastest = 1e30;
+    double first[KERNELS_MAX_STRATEGY] = {0}, fastest = 1e30;
     s->n = NUM_MIN(n, (int64_t)PACK_PANEL * 2 * s->t->n_thread);
     for (int i = 0; i < out->n; i++) {
         first[i] = time_sample(s, out->times[i].strategy, 1);

@@ -92,7 +92,7 @@ static uint16_t finite_half(float x) {
 
 /* The largest u for which |(code - zero) * u| <= 127. */
 static int two_most(const pack_format *f) {
-    return 127 / tile_zero(f);
+    return 127 / NUM_MAX(tile_zero(f), 1); /* with a minimum there is no zero point, and no two scales */
 }
 
 /* The smallest step, not negative, with which codes of PACK_SCALE_TWO reach both ends. */
@@ -165,7 +165,7 @@ static void round_group(const pack_format *f, const float *x, int n, const pack_
     pack_whole s = *whole;
     float step;
     range_add(&one, x, n);
-    if (f->scale == PACK_SCALE_TWO) {
+    if (f->group != PACK_GROUP_ROW && f->scale == PACK_SCALE_TWO) {
         at[r] = two_byte(f, &one, half_to_float(whole->scale));
         step = half_to_float(whole->scale) * (float)at[r];
     } else {

@@ -66,11 +66,19 @@ static slot *find_slot(reader *r, slot_state state) {
     return NULL;
 }
 
-static slot *slot_of(reader *r, int part) {
+static slot *slot_with(reader *r, int part, slot_state state) {
     for (int i = 0; i < READER_SLOTS; i++)
-        if (r->slots[i].state != SLOT_EMPTY && !r->slots[i].discard && r->slots[i].part == part)
+        if (r->slots[i].state == state && !r->slots[i].discard && r->slots[i].part == part)
             return &r->slots[i];
     return NULL;
+}
+
+/* Where a part is or will be. A short cycle has it twice, for this pass and for the next: what is ready comes
+ * first. */
+static slot *slot_of(reader *r, int part) {
+    slot *s = slot_with(r, part, SLOT_READY);
+    s = s ? s : slot_with(r, part, SLOT_FAILED);
+    return s ? s : slot_with(r, part, SLOT_READING);
 }
 
 static void *reader_main(void *arg) {
@@ -195,8 +203,8 @@ nib_status reader_pin(reader *r, int part, uint8_t **data, double *wait_s, nib_e
 
 void reader_unpin(reader *r, int part) {
     pthread_mutex_lock(&r->lock);
-    slot *s = slot_of(r, part);
-    assert(s && s->state == SLOT_PINNED);
+    slot *s = slot_with(r, part, SLOT_PINNED);
+    assert(s);
     s->state = SLOT_EMPTY;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);

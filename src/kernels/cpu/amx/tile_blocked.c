@@ -198,14 +198,18 @@ LANES_INLINE void store_sums(const block_job *j, int nt, int64_t m0, int p, cons
     const __mmask16 mask = tile_mask(j->job, j->panel + p);
     float *out = a->y + m0 * a->ldy + (j->panel + p) * PACK_PANEL;
     const int64_t n_row = j->at->m1 - m0;
+    if (!j->is_last) {
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            _mm512_mask_storeu_ps(out + t * a->ldy, t < n_row ? mask : 0, y[t]);
+        return;
+    }
+    const __m512 bias =
+        a->bias ? _mm512_maskz_loadu_ps(mask, a->bias + (j->panel + p) * PACK_PANEL) : _mm512_setzero_ps();
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
-        if (t >= n_row)
-            continue;
-        if (j->is_last)
-            tile_store(j->job, j->panel + p, m0 + t, y[t]);
-        else
-            _mm512_mask_storeu_ps(out + t * a->ldy, mask, y[t]);
+        const __m512 sum = a->bias ? _mm512_add_ps(y[t], bias) : y[t];
+        _mm512_mask_storeu_ps(out + t * a->ldy, t < n_row ? mask : 0, sum);
     }
 }
 

@@ -84,8 +84,9 @@ DEFINE(4, 4)
 DEFINE(1, 8)
 DEFINE(2, 8)
 DEFINE(3, 8)
-DEFINE(4, 8) static const dot_fn dots[2][4] = {{dot_1_4, dot_2_4, dot_3_4, dot_4_4},
-                                               {dot_1_8, dot_2_8, dot_3_8, dot_4_8}};
+DEFINE(4, 8)
+
+static const dot_fn dots[2][4] = {{dot_1_4, dot_2_4, dot_3_4, dot_4_4}, {dot_1_8, dot_2_8, dot_3_8, dot_4_8}};
 
 /* All planes of half a tile: the upper bits - 4 and the lower 4, or what there is. */
 static __m256i dot_tile(const bit_job *j, const uint8_t *tile, int u, const uint64_t *x) {

@@ -244,7 +244,7 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     block_job j = {.job = job, .b = b, .panel = panel};
     for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
         const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
-        const uint8_t *next[2];
+        const uint8_t *next[2] = {w->data, w->data};
         for (int p = 0; p < np; p++) {
             const uint8_t *weights = (const uint8_t *)w->data + (panel + p) * job->panel_bytes;
             unpack(b, p, f, weights, w->k, c, end);

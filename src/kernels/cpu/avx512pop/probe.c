@@ -20,8 +20,8 @@ static int64_t and_popcount(int64_t rounds, int32_t *sink) {
     }
     LANES_UNROLL
     for (int i = 1; i < CHAINS; i++)
-        sum[0] = _mm512_add_epi32(sum[0], sum[i]);
-    *sink += _mm512_reduce_add_epi32(sum[0]);
+        sum[0] = _mm512_xor_si512(sum[0], sum[i]);
+    *sink ^= _mm_cvtsi128_si32(_mm512_castsi512_si128(sum[0]));
     return rounds * CHAINS * 512;
 }
 
