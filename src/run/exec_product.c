@@ -12,6 +12,10 @@
  * vanish, and its own error is as large as they are. Such a spiky row gets a second row for what the first
  * left over: 15 bits where they matter. The row alone decides, so that the answer does not depend on the
  * batch. */
+static uint8_t *rest_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
+    return rows->rest ? rows->rest + (size_t)r * act_row_bytes(f, k) : rows->codes + act_row_bytes(f, k);
+}
+
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to) {
     const kernel_table *table = w->j->e->kernels;
     const act_rows *rows = to.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
@@ -23,7 +27,7 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
         return;
     float *rest = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
     act_rest(to.format, (const char *)rows->codes + at, x, k, rest);
-    table->act_quantize(to.format, rest, k, rows->rest + at);
+    table->act_quantize(to.format, rest, k, rest_of(rows, to.format, k, r));
 }
 
 /* With one row every thread brings it to integers for itself: that is sooner done than waited for. */
@@ -41,6 +45,33 @@ static void quantize(worker *w, const op *o, act_format f) {
     w->acts = to;
 }
 
+/* The product of one row and its rest, which stands behind it: some columns of both at a time, so that the
+ * weights are read once. */
+static void multiply_with_rest(worker *w, const linear_args *whole, int64_t n0, int64_t n1) {
+    enum { MOST = 2048 };
+    const workspace *ws = w->j->e->ws;
+    const kernel_table *table = w->j->e->kernels;
+    const int64_t some = NUM_MIN((int64_t)MOST, ws->rest_width / 2 / PACK_PANEL * PACK_PANEL);
+    uint64_t panel;
+    view part = *whole->w;
+    linear_args a = *whole;
+    pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
+    a.w = &part;
+    a.bias = NULL;
+    a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
+    a.ldy = some;
+    a.n_row = a.q.n_row = 2;
+    for (int64_t n = n0; n < n1; n += some) {
+        float *y = whole->y + n;
+        part.data = (const uint8_t *)whole->w->data + (uint64_t)(n / PACK_PANEL) * panel;
+        part.n = NUM_MIN(some, n1 - n);
+        linear_run(table, &a, 0, part.n);
+        if (whole->bias)
+            table->add(a.y, whole->bias + n, 1, a.y, part.n);
+        table->add(a.y, a.y + some, 1, y, part.n);
+    }
+}
+
 /* Adds the products of the rows' second slices to columns [n0, n1) of what `done` computed: neighbours that
  * have one together, as many as this thread's buffer holds. */
 static void add_rests(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
@@ -56,7 +87,7 @@ static void add_rests(worker *w, const act_rows *rows, const linear_args *done, 
         if (a.n_row == 0)
             continue;
         a.q.n_row = a.n_row;
-        a.q.data = rows->rest + (size_t)r * act_row_bytes(a.q.format, a.q.k);
+        a.q.data = rest_of(rows, a.q.format, a.q.k, r);
         linear_run(w->j->e->kernels, &a, n0, n1);
         for (int64_t i = 0; i < a.n_row; i++) {
             float *y = done->y + (r + i) * done->ldy + n0;
@@ -87,6 +118,10 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
                      .ldy = o->n,
                      .n_row = j->cell->n_row,
                      .scratch = w->scratch};
+    if (v->format.layout == PACK_TILE && w->acts.own && rows->has_rest[0]) {
+        multiply_with_rest(w, &a, n0, n1);
+        return;
+    }
     linear_run(j->e->kernels, &a, n0, n1);
     if (v->format.layout == PACK_TILE)
         add_rests(w, rows, &a, n0, n1);

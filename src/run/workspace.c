@@ -81,12 +81,11 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
-        act_rows own;
-        take_act_rows(&own, base, &at, 1, act);
+        act_rows own = {.codes = take(base, &at, 2, act), .has_rest = take(base, &at, 1, 1)};
         if (base)
             ws->own[t] = own;
     }
-    ws->rest_width = num_round_up(widest_n, PACK_PANEL);
+    ws->rest_width = NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL);
     ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->scratch_each = thread_scratch(m);

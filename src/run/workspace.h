@@ -12,7 +12,8 @@
 
 enum { WORKSPACE_ROPE_MAX = 8 };
 
-/* Rows as integers. A spiky row (exec_product.c) has a second one for what the first left over. */
+/* Rows as integers. A spiky row (exec_product.c) has a second one for what the first left over: in `rest`, or
+ * behind the only row in `codes` where rest is NULL. */
 typedef struct act_rows {
     uint8_t *codes, *rest;
     uint8_t *has_rest; /* one byte a row: 0 or 1 */
@@ -23,7 +24,7 @@ typedef struct workspace {
     float *reg[REG_COUNT];
     act_rows act;        /* n_cell rows of one register */
     act_rows *own;       /* [n_thread]: one row for each thread */
-    float *rest_product; /* one row of the widest product for each thread, rest_width apart */
+    float *rest_product; /* a thread's buffer for products with rests: rest_width floats for each thread */
     int64_t rest_width;
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
