@@ -189,7 +189,7 @@ static void made_resident_used_streamed(void **state) {
 
 static void change_byte(const char *path, off_t at) {
     int fd = open(path, O_RDWR);
-    uint8_t byte;
+    uint8_t byte = 0;
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= 0x10;
     assert_true(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
@@ -354,7 +354,7 @@ static void killed_while_it_is_written(void **state) {
 
 static void two_processes_at_once(void **state) {
     (void)state;
-    int a, b;
+    int a = 1, b = 1;
     life *l = start(&tied, false);
     pid_t first = live_elsewhere(l), second = live_elsewhere(l);
     assert_true(waitpid(first, &a, 0) == first && waitpid(second, &b, 0) == second);

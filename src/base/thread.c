@@ -152,7 +152,7 @@ static int list_cpus(int cpus[CPU_SETSIZE], int *n_core) {
     *n_core = 0;
     if (sched_getaffinity(0, sizeof mask, &mask))
         return 0;
-    int n = 0, second[CPU_SETSIZE], n_second = 0;
+    int n = 0, second[CPU_SETSIZE] = {0}, n_second = 0;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &mask))
             continue;
@@ -199,7 +199,7 @@ static bool may_pin(const pool *p, int n_cpu, int n_core) {
 }
 
 static nib_status start_threads(pool *p, nib_error *err) {
-    int cpus[CPU_SETSIZE], n_core;
+    int cpus[CPU_SETSIZE] = {0}, n_core;
     int n_cpu = list_cpus(cpus, &n_core), share = cgroup_cpus();
     /* With more threads than CPUs, spinning takes time from the one that is waited for. */
     bool enough = p->n_thread <= n_cpu && (share == 0 || p->n_thread <= share);
