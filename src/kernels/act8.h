@@ -14,6 +14,7 @@
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
+#include "base/num.h"
 #include "kernels/kernels.h"
 #include "quant/tile.h"
 
@@ -66,6 +67,18 @@ static inline void act8_put(char *row, const act8_layout *l, int64_t group, floa
     lift16[1] = scale * (float)sum1;
     minus16[0] = -sum0;
     minus16[1] = -sum1;
+}
+
+/* Brings a row to integers group by group: `each` does one group of `size` codes that begins at `at` of the
+ * row, of which n exist (0 or less: none). */
+typedef void act_group_fn(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
+                          int64_t at, int64_t group);
+static inline void act_each_group(act_format f, const float *x, int64_t k, void *out, act_group_fn *each) {
+    const act8_layout l = act_layout_of(f, k);
+    const int64_t pad = l.scale, group = act_group(f, k);
+    for (int64_t at = 0; at < pad; at += group)
+        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)act_most(f), out, &l, at,
+             at / group);
 }
 
 /* out[i] = x[i] - what the row's codes stand for: the part that they left over. */

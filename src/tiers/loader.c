@@ -78,13 +78,6 @@ void loader_close(loader *ld) {
     mem_free(ld);
 }
 
-bool loader_is_direct(const loader *ld) {
-    for (int i = 0; i < ld->n_file; i++)
-        if (!file_is_direct(ld->files[i].f))
-            return false;
-    return true;
-}
-
 bool loader_is_cached(const model *m) {
     const container *c = model_container(m);
     for (int i = 0; i < container_n_file(c); i++)

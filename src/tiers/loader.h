@@ -12,9 +12,8 @@ typedef struct loader loader;
 
 /* direct: open the files again, round the page cache; otherwise the container's own files are used. */
 nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err);
-void loader_close(loader *ld);           /* NULL is fine */
-bool loader_is_direct(const loader *ld); /* every file is read round the page cache */
-bool loader_is_cached(const model *m);   /* the page cache has (nearly) all of the model's files */
+void loader_close(loader *ld);         /* NULL is fine */
+bool loader_is_cached(const model *m); /* the page cache has (nearly) all of the model's files */
 
 /* NIB_E_IO when a file's size or time of change is no longer what it was at open: what is in memory and what
  * would be read now may be parts of two different models. */

@@ -240,10 +240,6 @@ void pager_unpin_part(pager *p, int b, int w, int i) {
         reader_unpin(p->reader, at->first_part + i);
 }
 
-bool pager_by_row(const pager *p, int b, int w) {
-    return pager_place(p, b, w)->by_row;
-}
-
 nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
     pager_resolve(p, &b, &w);
     const weight *whole = &model_block(p->m, b)->weights[w];

@@ -36,7 +36,7 @@ void pager_close(pager *p);
 /* The block's views, one for each of its weights in order (a shared weight's too); waits when the block is
  * still being read. A read error, or a file that changed, comes out here, and the block is then not pinned; a
  * later pin tries again. data is NULL for a matrix that comes in parts (pager_n_part > 1) or is looked up by
- * row (pager_by_row). */
+ * row (pager_read_row). */
 nib_status pager_pin(pager *p, int block, const view **views, nib_error *err);
 void pager_unpin(pager *p, int block); /* prefetch goes on with what comes next */
 
@@ -51,7 +51,6 @@ void pager_unpin_part(pager *p, int block, int w, int part);
  * or on disk and read when needed. Both 0 for a weight that another block owns. */
 void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_disk);
 
-bool pager_by_row(const pager *p, int block, int w);
 /* Row r of a matrix as k floats, the same bits wherever it lives; reads the file when it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);
 

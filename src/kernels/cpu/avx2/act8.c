@@ -92,12 +92,8 @@ static void quantize_32(const float *x, int64_t k, float top, const act8_layout 
 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out) {
     const act8_layout l = act_layout_of(f, k);
-    const int64_t pad = l.scale, group = act_group(f, k);
-    const float top = (float)act_most(f);
     if (f.group == ACT8_GROUP)
-        quantize_32(x, k, top, &l, out);
+        quantize_32(x, k, (float)act_most(f), &l, out);
     else
-        for (int64_t at = 0; at < pad; at += group)
-            quantize_long(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), top, out, &l, at,
-                          at / group);
+        act_each_group(f, x, k, out, quantize_long);
 }
