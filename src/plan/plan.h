@@ -1,0 +1,73 @@
+/* plan.h - what a run obeys: for each block its precision and where its bytes live, for the run its cache,
+ * its schedule and what is expected of it. Made by policy.h's pure function or by hand; kept as a small JSON
+ * that a person can read, compare and edit.
+ *
+ * A plan decides, it does not know how: tiers/ keeps and streams what it says (pager_options.kept), model/
+ * brings matrices to the formats it names (model_reformat), run/ multiplies with the activations it names.
+ * Whatever it does not say is decided as without a plan. */
+#ifndef NIB_PLAN_PLAN_H
+#define NIB_PLAN_PLAN_H
+
+#include "base/status.h"
+#include "quant/pack.h"
+
+enum {
+    PLAN_NAME = 64,    /* the longest name of a model, a block or a limit, with its NUL */
+    PLAN_MAX_SLICE = 4 /* of one block: formats times tiers */
+};
+
+/* Some of a block's bytes in one format on one tier. The tiers of all slices of one format are one matrix set
+ * cut in two: the pages in RAM come first in the pager's order. */
+typedef struct plan_slice {
+    char
+        format[PACK_NAME]; /* "file": exactly what the file has, packed; else a uniform format ("u4g64", see
+                              pack_from_name) that the block's matrices are rounded to when they are loaded */
+    int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: none in this version */
+    uint64_t bytes; /* packed */
+} plan_slice;
+
+typedef struct plan_block {
+    char name[PLAN_NAME]; /* "embed", "layer.0", ..., "head" */
+    bool left_out;        /* modes B and C: the residual stream passes by this layer; it has no slices */
+    int activation;       /* bits of what its matrices are multiplied with: 4, 8 or 16 */
+    double importance;    /* MCAP's score in 0...1; negative: not measured. For people: nothing obeys it */
+    plan_slice slices[PLAN_MAX_SLICE];
+    int n_slice; /* one format for all of them */
+} plan_block;
+
+typedef enum plan_kv { PLAN_KV_AUTO, PLAN_KV_F32, PLAN_KV_F16, PLAN_KV_8, PLAN_KV_4 } plan_kv;
+
+/* What is expected of the run. Bytes are of one generated token with a cache of `at` positions. */
+typedef struct plan_prediction {
+    double ttft_s, tok_s;           /* time to the first token of a prompt of n_prompt tokens; generation */
+    uint64_t ram_bytes, disk_bytes; /* moved for one token */
+    uint64_t ram_peak;              /* of the process */
+    double quality; /* mean KL divergence at the logits against the file's own weights, in nats;
+                       negative: not known */
+} plan_prediction;
+
+typedef struct plan {
+    char model[PLAN_NAME];    /* its name, for people */
+    char content[40];         /* the model's content key; "": not checked */
+    uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
+    char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */
+    plan_block *blocks;       /* [n_block], the model's order */
+    int n_block;
+    plan_kv kv;
+    int64_t n_ctx, n_batch, n_prompt;
+    int n_thread;
+    bool packed; /* what is streamed comes from a packed file */
+    plan_prediction predicted;
+    char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */
+    double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */
+} plan;
+
+void plan_clear(plan *p); /* zeroed is fine */
+
+/* The JSON of SURFACE.md (plan --json) to a plan and back. plan_parse checks every key, name, format, number
+ * and sum, and says where a mistake is; unknown keys are refused, so that a hand edit that is misspelt is
+ * noticed. */
+nib_status plan_parse(const char *text, size_t n_byte, plan *out, nib_error *err);
+nib_status plan_print(const plan *p, char **text, nib_error *err); /* caller frees with mem_free */
+
+#endif
