@@ -27,13 +27,6 @@ static op *put(builder *p, op_kind kind, reg out, reg in, int64_t n, int64_t k) 
     return o;
 }
 
-static void cost_weights(builder *p, op *o) {
-    if (o->w >= 0)
-        o->cost.weight_bytes += p->b->weights[o->w].bytes;
-    if (o->b >= 0)
-        o->cost.weight_bytes += p->b->weights[o->b].bytes;
-}
-
 static void norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64_t n_group) {
     op *o = put(p, OP_NORM, out, in, width, width);
     o->w = p->b->slot[slot].w;
@@ -43,7 +36,6 @@ static void norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64
     o->u.norm.w_full = p->b->slot[slot].per_entry;
     o->u.norm.eps = (float)p->m->cfg.hp.norm_eps;
     o->cost.macs = (uint64_t)width;
-    cost_weights(p, o);
 }
 
 static void linear(builder *p, slot_id slot, reg out, reg in) {
@@ -52,9 +44,6 @@ static void linear(builder *p, slot_id slot, reg out, reg in) {
     o->w = p->b->slot[slot].w;
     o->b = p->b->slot[slot].b;
     o->cost.macs = (uint64_t)w->n * (uint64_t)w->k;
-    cost_weights(p, o);
-    if (w->shared_block >= 0) /* a tied head reads the embedding's bytes */
-        o->cost.weight_bytes += p->m->blocks[w->shared_block].weights[w->shared_index].bytes;
 }
 
 static void value_op(builder *p, op_kind kind, reg r, int64_t width, double value) {
@@ -205,7 +194,6 @@ static void embed_program(builder *p) {
     op *o = put(p, OP_EMBED, to, REG_NONE, w->k, 0);
     o->w = p->b->slot[SLOT_EMBED].w;
     o->u.num.value = (float)hp->embed_scale;
-    o->cost.act_bytes = (uint64_t)w->k * 4 + w->bytes / (uint64_t)w->n; /* one row is read, not the table */
     if (has(p, SLOT_EMBED_IN))
         linear(p, SLOT_EMBED_IN, REG_X, REG_E);
     if (has(p, SLOT_POS)) {

@@ -46,6 +46,11 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 /* Turns the bound weights into ops, at most BLOCK_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
+/* Writes into the ops what they read of their weights (cost.c); again whenever a weight's format changes. */
+void cost_program(const model *m, const weight *weights, op *ops, int n);
+/* block.bytes from its weights; NIB_E_MODEL when they are too large. */
+nib_status block_sum(block *b, nib_error *err);
+
 /* Notes in the ops which of them may be done as one (fuse.c). */
 void fuse_program(op *ops, int n);
 

@@ -99,11 +99,9 @@ static nib_status keep_block(model *m, block *to, const bound *b, const op *ops,
     to->weights = weights;
     to->n_weight = b->n;
     to->program = (program){kept, n_op};
+    NIB_TRY(block_sum(to, err));
     for (int i = 0; i < b->n; i++) {
         const weight *w = &weights[i];
-        if (w->bytes > UINT64_MAX / 4 || to->bytes > UINT64_MAX / 4)
-            return nib_fail(err, NIB_E_MODEL, "%s: the weights are too large", to->name);
-        to->bytes += (w->bytes + 63) / 64 * 64;
         to->file_bytes += file_bytes(w);
         if (w->shared_block < 0)
             m->n_param += (uint64_t)w->n * (uint64_t)w->k;
@@ -127,6 +125,7 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
         return nib_fail_nomem(err, sizeof name, "a block's name");
     NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
     int n_op = build_program(m, part, layer, b, ops);
+    cost_program(m, b->weights, ops, n_op);
     fuse_program(ops, n_op);
     return keep_block(m, to, b, ops, n_op, err);
 }

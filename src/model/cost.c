@@ -1,0 +1,38 @@
+/* cost.c - what a block's weights take, and what its ops read of them, in the formats that they have now. */
+#include "model/internal.h"
+
+/* A tied head reads the embedding's bytes. */
+static uint64_t read_bytes(const model *m, const weight *w) {
+    if (w->shared_block >= 0)
+        w = &m->blocks[w->shared_block].weights[w->shared_index];
+    return w->bytes;
+}
+
+void cost_program(const model *m, const weight *weights, op *ops, int n) {
+    for (int i = 0; i < n; i++) {
+        op *o = &ops[i];
+        o->cost.weight_bytes = 0;
+        if (o->kind == OP_EMBED_POS)
+            continue;
+        if (o->kind == OP_EMBED) { /* one row is read, not the table */
+            const weight *w = &weights[o->w];
+            o->cost.act_bytes = (uint64_t)w->k * sizeof(float) + w->bytes / (uint64_t)w->n;
+            continue;
+        }
+        if (o->w >= 0)
+            o->cost.weight_bytes += read_bytes(m, &weights[o->w]);
+        if (o->b >= 0)
+            o->cost.weight_bytes += weights[o->b].bytes;
+    }
+}
+
+nib_status block_sum(block *b, nib_error *err) {
+    b->bytes = 0;
+    for (int i = 0; i < b->n_weight; i++) {
+        const uint64_t bytes = b->weights[i].bytes;
+        if (bytes > UINT64_MAX / 4 || b->bytes > UINT64_MAX / 4)
+            return nib_fail(err, NIB_E_MODEL, "%s: the weights are too large", b->name);
+        b->bytes += (bytes + 63) / 64 * 64;
+    }
+    return NIB_OK;
+}

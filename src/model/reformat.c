@@ -1,0 +1,80 @@
+/* reformat.c - see reformat.h. */
+#include "model/reformat.h"
+
+#include "model/internal.h"
+
+#include <string.h>
+
+/* All matrices of a block at most together stay below what block_sum refuses. */
+#define SIZE_MOST (UINT64_MAX / 8 / BLOCK_MAX_WEIGHT)
+
+/* The descriptions were copied to the model's own arena, which is not read-only; only what others see of them
+ * is. */
+static weight *weights_of(const block *b) {
+    return (weight *)b->weights;
+}
+
+static bool own_matrix(const weight *w) {
+    return !w->vector && w->shared_block < 0;
+}
+
+static nib_status choose(const block *b, const weight *w, const char *format, pack_format *f, uint64_t *bytes,
+                         nib_error *err) {
+    if (!strcmp(format, "file") ? !pack_choose(w->type, w->k, f) : !pack_from_name(format, w->k, f))
+        return nib_fail(err, NIB_E_USAGE,
+                        "%s: expected \"file\" or a uniform format (as \"u4g64\") for %s [%lld, %lld], found "
+                        "\"%.32s\"",
+                        b->name, w->name, (long long)w->n, (long long)w->k, format);
+    if (!pack_bytes(f, w->n, w->k, bytes) || *bytes > SIZE_MOST)
+        return nib_fail(err, NIB_E_USAGE, "%s: %s is too large in the format %.32s", b->name, w->name,
+                        format);
+    return NIB_OK;
+}
+
+/* Every block's: a tied head's ops read what its owner has. */
+static void cost_all(model *m) {
+    for (int i = 0; i < m->n_block; i++) {
+        const block *b = &m->blocks[i];
+        cost_program(m, b->weights, (op *)b->program.ops, b->program.n_op);
+    }
+}
+
+static void tell_sharers(model *m, int owner) {
+    for (int i = 0; i < m->n_block; i++)
+        for (int j = 0; j < m->blocks[i].n_weight; j++) {
+            weight *w = &weights_of(&m->blocks[i])[j];
+            if (w->shared_block == owner)
+                w->format = m->blocks[owner].weights[w->shared_index].format;
+        }
+}
+
+nib_status model_reformat(model *m, int which, const char *format, nib_error *err) {
+    block *b = &m->blocks[which];
+    pack_format f;
+    uint64_t bytes;
+    for (int i = 0; i < b->n_weight; i++)
+        if (own_matrix(&b->weights[i]))
+            NIB_TRY(choose(b, &b->weights[i], format, &f, &bytes, err));
+    for (int i = 0; i < b->n_weight; i++) {
+        weight *w = &weights_of(b)[i];
+        if (own_matrix(w))
+            NIB_TRY(choose(b, w, format, &w->format, &w->bytes, err));
+    }
+    tell_sharers(m, which);
+    cost_all(m);
+    return block_sum(b, err);
+}
+
+nib_status model_leave_out(model *m, int which, nib_error *err) {
+    block *b = &m->blocks[which];
+    if (b->layer < 0)
+        return nib_fail(err, NIB_E_USAGE, "%s: only layers can be left out", b->name);
+    b->n_weight = 0;
+    b->program.n_op = 0;
+    b->bytes = b->file_bytes = 0;
+    return NIB_OK;
+}
+
+bool model_is_left_out(const model *m, int which) {
+    return m->blocks[which].program.n_op == 0;
+}

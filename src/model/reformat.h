@@ -1,0 +1,23 @@
+/* reformat.h - the precision of a model's blocks, decided after its headers were read and before its weights
+ * are: which format a block's matrices are brought to while they are loaded, and which layers are left out.
+ *
+ * Both change the model, so they belong between model_open and everything that looks at blocks (pager_open,
+ * routes_open, workspace_open). Weights, block bytes and the costs of ops are afterwards as if the model had
+ * been opened that way. */
+#ifndef NIB_MODEL_REFORMAT_H
+#define NIB_MODEL_REFORMAT_H
+
+#include "model/model.h"
+
+/* All matrices of a block, tables that are looked up by row included, in one format: "file" is what
+ * pack_choose gives, exactly what the file has; a name of pack_from_name ("u4g64") rounds the file's values
+ * to it. Vectors stay f32. A matrix that another block owns (a tied head) belongs to its owner: it changes
+ * with that one, not here. NIB_E_USAGE names the block, and nothing is changed. */
+nib_status model_reformat(model *m, int block, const char *format, nib_error *err);
+
+/* A layer without weights and with an empty program: the residual stream passes by. Its keys and values have
+ * no room in a cache. NIB_E_USAGE: the block is not a layer. */
+nib_status model_leave_out(model *m, int block, nib_error *err);
+bool model_is_left_out(const model *m, int block);
+
+#endif
