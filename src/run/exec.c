@@ -115,12 +115,12 @@ static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *
     for (int64_t r = 0; r < c->n_row; r++) {
         float *out = worker_at(&w, o->out, r, o->n);
         if (o->kind == OP_EMBED) {
-            NIB_TRY(pager_read_row(e->pager, c->block, o->w, c->tokens[c->row + r], out, err));
+            NIB_TRY(pager_read_row(e->pager, c->block, o->w, c->tokens[r], out, err));
             if (o->u.num.value != 1)
                 e->kernels->scale(out, o->u.num.value, out, o->n);
             continue;
         }
-        int64_t position = c->first_position + c->row + r + o->u.num.offset;
+        int64_t position = c->position + r + o->u.num.offset;
         NIB_TRY(pager_read_row(e->pager, c->block, o->w, position, row, err));
         e->kernels->add(out, row, 1, out, o->n);
     }
@@ -134,8 +134,7 @@ static nib_status product_in_parts(job *j, const op *o, nib_error *err) {
         NIB_TRY(pager_pin_part(p, c->block, o->w, i, &j->part, &j->part_row, err));
         run(j);
         if (j->part->format.layout == PACK_TILE)
-            j->acts =
-                (act_state){o->in, act_format_for(&j->part->format, j->e->act_bits == 4 ? 4 : 8), false};
+            j->acts = (act_state){o->in, act_format_for(&j->part->format, j->act_bits == 4 ? 4 : 8), false};
         pager_unpin_part(p, c->block, o->w, i);
     }
     return NIB_OK;
@@ -147,21 +146,71 @@ static bool is_fetched(const exec_cell *cell, const op *o) {
     return wants && !cell->views[o->w].data;
 }
 
+static nib_status run_fetched(const job *whole, int i, nib_error *err) {
+    const op *o = &model_block(whole->e->m, whole->cell->block)->program.ops[i];
+    job one = *whole;
+    one.first_op = i;
+    one.end_op = i + 1;
+    return o->kind == OP_LINEAR ? product_in_parts(&one, o, err)
+                                : look_up_rows(whole->e, whole->cell, o, err);
+}
+
+static void tell(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
+                 const program *p) {
+    for (int point = 0; point < PROBE_N; point++) {
+        const reg r = places->from[point];
+        if (places->at[point] != i)
+            continue;
+        const bool stream = r == REG_X;
+        const op *o = i < 0 ? &p->ops[p->n_op - 1] : &p->ops[i];
+        const probe_seen seen = {.point = (probe_point)point,
+                                 .block = c->block,
+                                 .segment = c->segment,
+                                 .row = c->segment_row,
+                                 .n_row = c->n_row,
+                                 .x = ws->reg[r] + (stream ? c->row * o->n : 0),
+                                 .width = o->n,
+                                 .scale = point == PROBE_FFN ? o->u.num.value : 1};
+        c->probe->look(c->probe->user, &seen);
+    }
+}
+
+/* Op by op, so that somebody can look at the registers in between. */
+static nib_status run_probed(job *whole, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    const program *p = &model_block(whole->e->m, c->block)->program;
+    probe_places places;
+    probe_find(p, &places);
+    whole->fuse = false;
+    for (int i = PROBE_BEFORE; i < p->n_op; i++) {
+        whole->first_op = i;
+        whole->end_op = i + 1;
+        if (i >= 0 && is_fetched(c, &p->ops[i]))
+            NIB_TRY(run_fetched(whole, i, err));
+        else if (i >= 0)
+            run(whole);
+        tell(c, whole->e->ws, &places, i, p);
+    }
+    return NIB_OK;
+}
+
 nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *err) {
     const program *p = &model_block(e->m, cell->block)->program;
-    job whole = {.e = e, .cell = cell, .fuse = e->fuse, .acts = {.of = REG_NONE}};
+    job whole = {.e = e,
+                 .cell = cell,
+                 .fuse = e->fuse,
+                 .act_bits = cell->act_bits ? cell->act_bits : e->act_bits,
+                 .acts = {.of = REG_NONE}};
+    if (cell->probe)
+        return run_probed(&whole, err);
     for (int i = 0; i < p->n_op; i++)
         whole.fuse = whole.fuse && !is_fetched(cell, &p->ops[i]);
     for (int i = 0; i < p->n_op; i++) {
-        const op *o = &p->ops[i];
-        if (!is_fetched(cell, o))
+        if (!is_fetched(cell, &p->ops[i]))
             continue;
         whole.end_op = i;
         run(&whole);
-        job one = whole;
-        one.first_op = i;
-        one.end_op = i + 1;
-        NIB_TRY(o->kind == OP_LINEAR ? product_in_parts(&one, o, err) : look_up_rows(e, cell, o, err));
+        NIB_TRY(run_fetched(&whole, i, err));
         whole.first_op = i + 1;
     }
     whole.end_op = p->n_op;

@@ -8,6 +8,7 @@
 #define NIB_RUN_EXEC_H
 
 #include "run/kv.h"
+#include "run/probe.h"
 #include "run/routes.h"
 #include "run/trace.h"
 #include "run/workspace.h"
@@ -27,12 +28,17 @@ typedef struct executor {
 
 typedef struct exec_cell {
     int block;
-    const view *views;      /* the block's, pinned */
-    int64_t row, n_row;     /* rows of the pass */
-    int64_t first_position; /* of row 0 of the pass */
-    const int32_t *tokens;  /* of the pass */
+    const view *views;     /* the block's, pinned */
+    bool other_views;      /* they are not what the model says: products go by the rule, not by routes */
+    int act_bits;          /* instead of the executor's; 0: those */
+    int64_t row, n_row;    /* rows of the pass */
+    int64_t position;      /* of the cell's first row in its sequence */
+    const int32_t *tokens; /* [n_row], the cell's */
     const kv_cache *kv;
-    float *logits; /* [n_row, n_vocab] for the head; NULL: the workspace's */
+    float *logits;       /* [n_row, n_vocab] for the head; NULL: the workspace's */
+    const probe *probe;  /* NULL: none; told about these rows: */
+    int segment;         /* of the pass */
+    int64_t segment_row; /* the cell's first row in it */
 } exec_cell;
 
 /* Fails only where weights must be read from disk for it. */

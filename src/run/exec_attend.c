@@ -13,7 +13,7 @@ static void store_kv(worker *w, const op *o, const kv_view *kv) {
         3);
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        int64_t position = c->first_position + c->row + r;
+        int64_t position = c->position + r;
         w->j->e->kernels->kv_store(kv, false, position, worker_at(w, o->in2, r, width));
         w->j->e->kernels->kv_store(kv, true, position, worker_at(w, o->in3, r, width));
     }
@@ -31,7 +31,7 @@ void run_attention(worker *w, const op *o) {
                      .q = worker_at(w, o->in, 0, n_head * o->u.attn.d_head),
                      .out = worker_at(w, o->out, 0, n_head * o->u.attn.d_head),
                      .n_row = n_row,
-                     .first_position = c->first_position + c->row,
+                     .first_position = c->position,
                      .n_head = n_head,
                      .window = o->u.attn.window,
                      .scale = o->u.attn.scale,

@@ -22,7 +22,7 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     const size_t at = to.own ? 0 : (size_t)r * act_row_bytes(to.format, k);
     uint8_t *has_rest = &rows->has_rest[to.own ? 0 : r];
     table->act_quantize(to.format, x, k, rows->codes + at);
-    *has_rest = w->j->e->act_bits == 16 || table->spiky(x, k, SPIKE);
+    *has_rest = w->j->act_bits == 16 || table->spiky(x, k, SPIKE);
     if (!*has_rest)
         return;
     float *rest = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
@@ -109,7 +109,7 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     if (n0 >= n1)
         return;
     linear_args a = {.w = v,
-                     .route = routes_of(j->e->routes, j->cell->block, o->w),
+                     .route = j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, o->w),
                      .x = worker_at(w, o->in, 0, o->k),
                      .ldx = o->k,
                      .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},

@@ -13,7 +13,7 @@ void run_embed(worker *w, const op *o) {
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *out = worker_at(w, o->out, r, o->n);
-        pack_read_row(&c->views[o->w], c->tokens[c->row + r], out);
+        pack_read_row(&c->views[o->w], c->tokens[r], out);
         if (o->u.num.value != 1)
             k->scale(out, o->u.num.value, out, o->n);
     }
@@ -27,7 +27,7 @@ void run_embed_pos(worker *w, const op *o) {
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *out = worker_at(w, o->out, r, o->n);
-        pack_read_row(&c->views[o->w], c->first_position + c->row + r + o->u.num.offset, row);
+        pack_read_row(&c->views[o->w], c->position + r + o->u.num.offset, row);
         w->j->e->kernels->add(out, row, 1, out, o->n);
     }
 }

@@ -1,49 +1,76 @@
-/* schedule.h - the order of the cells of one pass. A cell is a block and the rows that go through it
- * together; another order of the same cells is another schedule, and the step loop does not change.
+/* schedule.h - the order of the cells of one pass. A cell is a block, a segment and the rows of it that go
+ * through the block together; another order of the same cells is another schedule, and the step loop does not
+ * change.
  *
- * This one walks the blocks, and inside a block its rows in groups of n_cell, so that a block is visited once
- * a pass however many rows there are. The last block, the head, sees only the rows whose logits are wanted.
- */
+ * A pass is made of segments: rows of one sequence, with its own cache and positions. This schedule walks the
+ * blocks, inside a block the segments, inside a segment its rows in groups of n_cell, so that a block is
+ * visited once a pass however many sequences and rows there are. The last block, the head, sees only the rows
+ * whose logits are wanted. */
 #ifndef NIB_RUN_SCHEDULE_H
 #define NIB_RUN_SCHEDULE_H
 
 #include "base/num.h"
+#include "run/kv.h"
+
+/* Rows of one sequence that are computed in a pass. */
+typedef struct segment {
+    kv_cache *kv;
+    const int32_t *tokens; /* [n_row] */
+    int64_t position;      /* of its first row in the sequence */
+    int64_t length;        /* of the whole sequence, as far as it is known: rotary frequencies depend on it */
+    int64_t row, n_row;    /* rows [row, row + n_row) of the pass */
+    int64_t head_row;      /* logits for its rows [head_row, n_row); n_row: none */
+} segment;
 
 typedef struct cell {
-    int block;
-    int64_t row, n_row;
+    int block, segment;
+    int64_t row, n_row; /* rows of the segment */
 } cell;
 
 typedef struct schedule {
     int n_block;
-    int64_t n_row, n_cell;          /* rows of the pass; rows of one cell */
-    int64_t first_head_row, n_head; /* rows the head is for: [first_head_row, n_row); of one cell */
-    int block;
-    int64_t row;
+    const segment *segments; /* [n_segment] */
+    int n_segment;
+    int64_t n_cell, n_head; /* rows of one cell; of one of the head's */
+    int block, segment;
+    int64_t row; /* of the segment: where the next cell begins */
 } schedule;
 
-static inline schedule schedule_rows(int n_block, int64_t n_row, int64_t n_cell, int64_t first_head_row,
-                                     int64_t n_head) {
-    return (schedule){n_block, n_row, n_cell, first_head_row, n_head, 0, 0};
+/* first_block: the pass begins there, with what the residual stream holds. */
+static inline schedule schedule_begin(int n_block, int first_block, const segment *segments, int n_segment,
+                                      int64_t n_cell, int64_t n_head) {
+    bool head = first_block == n_block - 1 && n_segment > 0;
+    return (schedule){n_block, segments,    n_segment, n_cell,
+                      n_head,  first_block, 0,         head ? segments[0].head_row : 0};
 }
 
 /* Times the head is visited. */
 static inline int schedule_n_head(const schedule *s) {
-    return (int)num_div_up(s->n_row - s->first_head_row, s->n_head);
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segment; i++)
+        n += num_div_up(s->segments[i].n_row - s->segments[i].head_row, s->n_head);
+    return (int)n;
 }
 
 static inline bool schedule_next(schedule *s, cell *out) {
-    bool head = s->block == s->n_block - 1;
-    if (s->row >= s->n_row) {
+    while (s->block < s->n_block) {
+        bool head = s->block == s->n_block - 1;
+        for (; s->segment < s->n_segment; s->segment++, s->row = -1) {
+            const segment *of = &s->segments[s->segment];
+            if (s->row < 0)
+                s->row = head ? of->head_row : 0;
+            if (s->row >= of->n_row)
+                continue;
+            *out = (cell){s->block, s->segment, s->row,
+                          NUM_MIN(head ? s->n_head : s->n_cell, of->n_row - s->row)};
+            s->row += out->n_row;
+            return true;
+        }
         s->block++;
-        head = s->block == s->n_block - 1;
-        s->row = head ? s->first_head_row : 0;
+        s->segment = 0;
+        s->row = -1;
     }
-    if (s->block >= s->n_block || s->row >= s->n_row)
-        return false;
-    *out = (cell){s->block, s->row, NUM_MIN(head ? s->n_head : s->n_cell, s->n_row - s->row)};
-    s->row += out->n_row;
-    return true;
+    return false;
 }
 
 #endif

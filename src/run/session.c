@@ -1,9 +1,9 @@
 /* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step
- * loop. */
+ * loop (step.h). */
 #include "run/session.h"
 
 #include "base/mem.h"
-#include "run/schedule.h"
+#include "run/step.h"
 
 #include <string.h>
 
@@ -78,80 +78,47 @@ const float *nib_session_logits(const nib_session *s) {
     return s->logits_valid ? s->logits : NULL;
 }
 
-/* ---- the step loop ---- */
+/* ---- computing ---- */
 
-typedef struct pass {
-    int64_t first, n_row; /* positions [first, first + n_row) */
-    int64_t head_row;     /* logits for rows [head_row, n_row) */
-    int64_t length;       /* of the whole sequence */
+typedef struct given {
+    nib_session *s;
     const sync_options *o;
-} pass;
+    int64_t first; /* position of the pass's first row */
+    int64_t n_row;
+} given;
 
-static void give_rows(const nib_session *s, const pass *p, const cell *c) {
-    int64_t n_vocab = model_hparams(s->engine->m)->n_vocab;
-    const float *logits = s->engine->ws.reg[REG_LOGITS];
-    for (int64_t r = 0; r < c->n_row; r++)
-        p->o->row_fn(p->o->user, p->first + c->row + r, logits + r * n_vocab);
-    if (c->row + c->n_row == p->n_row)
-        memcpy(s->logits, logits + (c->n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
+/* Logits of evaluation, row by row to whoever asked for them; the sequence's last ones are kept. */
+static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                            nib_error *err) {
+    const given *g = user;
+    const int64_t n_vocab = model_hparams(g->s->engine->m)->n_vocab;
+    (void)segment_index;
+    (void)err;
+    for (int64_t r = 0; r < n_row; r++)
+        g->o->row_fn(g->o->user, g->first + row + r, logits + r * n_vocab);
+    if (row + n_row == g->n_row)
+        memcpy(g->s->logits, logits + (n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
+    return NIB_OK;
 }
 
-static nib_status steps(nib_session *s, const pass *p, schedule order, nib_error *err) {
-    nib_engine *e = s->engine;
-    int pinned = -1, last = model_n_block(e->m) - 1;
-    const view *views = NULL;
-    bool rows = p->o->first_row >= 0;
-    nib_status status = NIB_OK;
-    cell c;
-    while (status == NIB_OK && schedule_next(&order, &c)) {
-        if (atomic_exchange(&s->cancelled, false)) {
-            status = nib_fail(err, NIB_E_CANCELLED, "cancelled");
-            break;
-        }
-        if (c.block != pinned) {
-            if (pinned >= 0)
-                pager_unpin(e->pager, pinned);
-            pinned = -1;
-            status = pager_pin(e->pager, c.block, &views, err);
-            if (status != NIB_OK)
-                break;
-            pinned = c.block;
-        }
-        exec_cell now = {.block = c.block,
-                         .views = views,
-                         .row = c.row,
-                         .n_row = c.n_row,
-                         .first_position = p->first,
-                         .tokens = s->tokens + p->first,
-                         .kv = &s->kv,
-                         .logits = rows ? NULL : s->logits};
-        status = exec_cell_run(&e->exec, &now, err);
-        if (status == NIB_OK && c.block == last && rows)
-            give_rows(s, p, &c);
-    }
-    if (pinned >= 0)
-        pager_unpin(e->pager, pinned);
-    return status;
-}
-
-static nib_status run_pass(nib_session *s, const pass *p, nib_error *err) {
-    nib_engine *e = s->engine;
-    workspace *ws = &e->ws;
-    bool rows = p->o->first_row >= 0;
-    schedule order =
-        schedule_rows(model_n_block(e->m), p->n_row, ws->n_cell, p->head_row, rows ? ws->n_head : 1);
-    pthread_mutex_lock(&e->lock);
-    double start = e->exec.trace ? time_now() : 0;
-    workspace_reach(ws, p->n_row, NUM_MIN(p->n_row, ws->n_cell),
-                    rows ? NUM_MIN(p->n_row - p->head_row, ws->n_head) : 0);
-    kv_cache_reach(&s->kv, p->first + p->n_row);
-    workspace_rope(ws, e->m, p->first, p->n_row, p->length);
-    pager_expect(e->pager, schedule_n_head(&order));
-    nib_status status = steps(s, p, order, err);
-    if (e->exec.trace)
-        e->pass_s += time_now() - start;
-    pthread_mutex_unlock(&e->lock);
-    return status;
+static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, int64_t length,
+                           const sync_options *o, nib_error *err) {
+    const bool rows = o->first_row >= 0;
+    const segment all = {.kv = &s->kv,
+                         .tokens = s->tokens + s->n,
+                         .position = s->n,
+                         .length = length,
+                         .n_row = n_row,
+                         .head_row = head_row};
+    given g = {s, o, s->n, n_row};
+    const pass p = {.segments = &all,
+                    .n_segment = 1,
+                    .logits = rows ? NULL : s->logits,
+                    .n_head = s->engine->ws.n_head,
+                    .rows = rows ? give_rows : NULL,
+                    .user = &g,
+                    .cancel = &s->cancelled};
+    return step_pass(s->engine, &p, err);
 }
 
 /* Computes positions [s->n, n); s->tokens already holds their ids. */
@@ -162,10 +129,10 @@ static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_
     while (s->n < n) {
         int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - s->n);
         bool final = s->n + n_row == n;
-        pass p = {s->n, n_row, n_row - (final ? 1 : 0), n, o};
+        int64_t head_row = n_row - (final ? 1 : 0);
         if (o->first_row >= 0)
-            p.head_row = NUM_MIN(NUM_MAX(o->first_row - s->n, 0), p.head_row);
-        NIB_TRY(run_pass(s, &p, err));
+            head_row = NUM_MIN(NUM_MAX(o->first_row - s->n, 0), head_row);
+        NIB_TRY(run_pass(s, n_row, head_row, n, o, err));
         s->n += n_row;
         if (o->progress && !o->progress(o->user, "prompt", (uint64_t)(s->n - start), (uint64_t)(n - start))) {
             s->logits_valid = final;

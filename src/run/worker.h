@@ -32,6 +32,7 @@ typedef struct job {
     const exec_cell *cell;
     int first_op, end_op;
     bool fuse;        /* rewrites are obeyed */
+    int act_bits;     /* of the cell's products */
     act_state acts;   /* when the job begins */
     const view *part; /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
@@ -85,7 +86,7 @@ void run_elements(worker *w, const op *o);
 /* Rows have one slice of 4 or 8 bits; with 16 bits, and where a row is spiky, a second one for what the first
  * left over. */
 static inline act_format product_format(const worker *w, const pack_format *f) {
-    return act_format_for(f, w->j->e->act_bits == 4 ? 4 : 8);
+    return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
 }
 /* Row r of the cell, k floats, becomes integers; r is ignored when `own`. */
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);

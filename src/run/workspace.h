@@ -46,7 +46,8 @@ void workspace_close(workspace *ws); /* zeroed is fine */
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);
 
-/* Cosines and sines for positions first... of a pass of n rows; length is the whole sequence's. */
-void workspace_rope(workspace *ws, const model *m, int64_t first, int64_t n_row, int64_t length);
+/* Cosines and sines of rows [row, row + n_row) of a pass, which stand at positions first...; length is the
+ * whole sequence's. */
+void workspace_rope(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row, int64_t length);
 
 #endif

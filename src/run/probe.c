@@ -1,0 +1,54 @@
+/* probe.c - see probe.h. */
+#include "run/probe.h"
+
+#include <stdbool.h>
+
+/* Whether op i is the product that ends a feed-forward part: it reads what a gate or an activation made. */
+static bool is_down(const program *p, int i) {
+    const op *o = &p->ops[i];
+    if (o->kind != OP_LINEAR)
+        return false;
+    for (int j = i - 1; j >= 0; j--)
+        if (p->ops[j].out == o->in)
+            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT;
+    return false;
+}
+
+/* The addition to the residual stream of what op i made, a norm of it included; -1: there is none. */
+static int joins_at(const program *p, int i) {
+    for (int j = i + 1; j < p->n_op; j++) {
+        const op *o = &p->ops[j];
+        if (o->kind == OP_ADD && o->out == REG_X && o->in2 == p->ops[i].out)
+            return j;
+        if (o->out == p->ops[i].out && o->in != o->out)
+            return -1;
+    }
+    return -1;
+}
+
+static void found(probe_places *out, probe_point point, int at, reg from) {
+    out->at[point] = at;
+    out->from[point] = from;
+}
+
+void probe_find(const program *p, probe_places *out) {
+    bool attends = false;
+    for (int i = 0; i < PROBE_N; i++)
+        found(out, (probe_point)i, PROBE_NOWHERE, REG_NONE);
+    for (int i = 0; i < p->n_op; i++)
+        attends = attends || p->ops[i].kind == OP_ATTENTION;
+    if (!attends)
+        return;
+    found(out, PROBE_INPUT, PROBE_BEFORE, REG_X);
+    found(out, PROBE_OUTPUT, p->n_op - 1, REG_X);
+    for (int i = 0; i < p->n_op; i++) {
+        const op *o = &p->ops[i];
+        const int add = is_down(p, i) ? joins_at(p, i) : -1;
+        if (o->kind == OP_LINEAR && o->out == REG_Q)
+            found(out, PROBE_Q, i, REG_Q);
+        if (o->kind == OP_LINEAR && o->out == REG_V)
+            found(out, PROBE_V, i, REG_V);
+        if (add >= 0)
+            found(out, PROBE_FFN, add, p->ops[add].in2);
+    }
+}

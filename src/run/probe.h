@@ -1,0 +1,47 @@
+/* probe.h - looks at what flows through the layers while a pass is computed: for profiles of a model.
+ *
+ * A layer's points are found in its program, by what its ops do and not by the family it belongs to: fused
+ * projections, parallel residuals and norms after a sub-layer change where a point is, never what it means.
+ * While a probe is set, ops are executed one by one (with the same bits), and the calling thread looks
+ * between two of them; without one nothing is different. */
+#ifndef NIB_RUN_PROBE_H
+#define NIB_RUN_PROBE_H
+
+#include "model/program.h"
+
+typedef enum probe_point {
+    PROBE_INPUT,  /* the residual stream before the layer [d_model] */
+    PROBE_Q,      /* Q x: the query product's output, bias included [n_head * d_head] */
+    PROBE_V,      /* V x: the value product's [n_kv_head * d_head] */
+    PROBE_FFN,    /* what the feed-forward part adds to the stream, its post-norm and scale included
+                     [d_model] */
+    PROBE_OUTPUT, /* the residual stream after the layer [d_model] */
+    PROBE_N
+} probe_point;
+
+/* Rows that one cell has at a point. Valid during the call. */
+typedef struct probe_seen {
+    probe_point point;
+    int block;          /* its index in the model */
+    int segment;        /* of the pass */
+    int64_t row, n_row; /* rows of the segment */
+    const float *x;     /* [n_row, width] */
+    int64_t width;
+    float scale; /* what is meant is x times this */
+} probe_seen;
+
+typedef struct probe {
+    void (*look)(void *user, const probe_seen *seen);
+    void *user;
+} probe;
+
+/* Where a program has the points: after op at[point] of it (-1 for PROBE_INPUT: before the first), in
+ * register from[point]. at is -2 for a point that it does not have; blocks that are no layers have none. */
+typedef struct probe_places {
+    int at[PROBE_N];
+    reg from[PROBE_N];
+} probe_places;
+enum { PROBE_NOWHERE = -2, PROBE_BEFORE = -1 };
+void probe_find(const program *p, probe_places *out);
+
+#endif

@@ -1,0 +1,42 @@
+/* step.h - one pass of the step loop: rows of one or several sequences through the blocks, each block pinned
+ * once. Sessions, evaluation and measurement all compute through here.
+ *
+ * One pass at a time: step_pass holds the engine's lock, and its workspace belongs to it. Nothing is
+ * allocated. */
+#ifndef NIB_RUN_STEP_H
+#define NIB_RUN_STEP_H
+
+#include "run/engine.h"
+#include "run/schedule.h"
+
+#include <stdatomic.h>
+
+/* What one pass does otherwise than the engine would: for measuring what a change costs. Each array has
+ * n_block entries or is NULL: nothing of that kind is changed. */
+typedef struct pass_change {
+    const view *const *views; /* a block's weights, all of them resident; an entry NULL: the pager's */
+    const uint8_t *act_bits;  /* 4, 8 or 16; 0: the engine's */
+    const bool *left_out;     /* the residual stream passes by this layer, which is not read */
+} pass_change;
+
+typedef struct pass {
+    const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the workspace's
+                                n_pass rows together */
+    int n_segment;
+    int first_block; /* 0; else the pass begins there with what enter() puts into the stream */
+    float *logits;   /* [n_vocab]: of the one row of all segments that has a head row; or NULL: */
+    int64_t n_head;  /* rows of logits computed together, at most the workspace's */
+    nib_status (*rows)(void *user, int segment, int64_t row, int64_t n_row, const float *logits,
+                       nib_error *err); /* rows [row, row + n_row) of a segment: [n_row, n_vocab] */
+    /* NULL, or called before a block's first cell with the residual stream of all rows, [rows, d_model]: to
+     * look at it, or to set it. */
+    nib_status (*enter)(void *user, int block, float *x, nib_error *err);
+    void *user;                /* of the two above */
+    const probe *probe;        /* NULL: none */
+    const pass_change *change; /* NULL: none */
+    atomic_bool *cancel;       /* NULL: cannot be cancelled. Taken back when it is answered to */
+} pass;
+
+nib_status step_pass(nib_engine *e, const pass *p, nib_error *err);
+
+#endif
