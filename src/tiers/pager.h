@@ -19,12 +19,43 @@
 
 typedef struct pager pager;
 
+/* The unit of placement, in the order of the image (page_layout.h). */
+typedef struct pager_page {
+    int block;      /* that owns it; a tied output head's pages belong to the embedding */
+    uint64_t bytes; /* packed */
+    bool table;     /* only looked up by row: not read for every token when it is not kept */
+} pager_page;
+/* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
+nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_error *err);
+
+/* What pager_open will charge to RAM, by owner, besides the pages that it keeps when something is streamed.
+ */
+typedef struct pager_need {
+    uint64_t image;   /* weights: vectors, all pages and tables, when everything fits */
+    uint64_t vectors; /* weights: what of it always stays */
+    uint64_t ring;    /* staging, when something is streamed: slots, and reads in flight */
+    uint64_t row;     /* staging, likewise: for rows that are looked up on disk */
+    uint64_t staging; /* staging while an image that fits is loaded, at most; given back afterwards */
+    uint64_t
+        stream_staging; /* the same when something is streamed; given back before ring and row are taken */
+    uint64_t tables;    /* tables: the list of pages and where each is */
+    uint64_t sums;      /* tables: checksums, while a packed file is read */
+    uint64_t page_most; /* the largest page that is streamed */
+} pager_need;
+/* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,
+ * tables + vectors + kept pages + max(stream_staging, ring + row + what the session adds), and sums with a
+ * packed file. */
+nib_status pager_needs(const model *m, int n_thread, pager_need *out, nib_error *err);
+
 typedef struct pager_options {
-    bool stream;              /* blocks that do not fit may be streamed; false: they must fit */
-    uint64_t keep_free;       /* RAM bytes under the cap that others (KV, activations) will still charge */
-    pool *threads;            /* packs while loading */
-    const char *packed;       /* folder of packed files; NULL: they are neither used nor written */
-    bool write_packed;        /* one that is not there is written, within the disk tier's cap */
+    bool stream;          /* blocks that do not fit may be streamed; false: they must fit */
+    const uint64_t *kept; /* [n_block]: packed bytes of each block's pages that stay, the first ones in the
+                             image's order, rounded down to whole pages; NULL: as many as fit, spread evenly.
+                             NIB_E_NOFIT when the cap cannot hold them */
+    uint64_t keep_free;   /* RAM bytes under the cap that others (KV, activations) will still charge */
+    pool *threads;        /* packs while loading */
+    const char *packed;   /* folder of packed files; NULL: they are neither used nor written */
+    bool write_packed;    /* one that is not there is written, within the disk tier's cap */
     nib_progress_fn progress; /* may be NULL */
     const logger *log;
     void *user;

@@ -4,6 +4,7 @@
 
 #include "tiers/load_pipe.h"
 #include "tiers/packed.h"
+#include "tiers/page_layout.h"
 #include "tiers/pager.h"
 
 #include <pthread.h>
@@ -32,6 +33,12 @@ typedef struct place {
     int first_part, n_part; /* a matrix in parts of rows; n_part 0: not */
     bool by_row;            /* only looked up by row, not resident */
 } place;
+
+/* What the pager knows of a page beside its place in the image. */
+typedef struct page_state {
+    uint8_t *resident; /* NULL: on disk */
+    bool checked;      /* read from the packed file before, and as it was written; the reader's */
+} page_state;
 
 typedef struct reader reader;
 
@@ -96,6 +103,11 @@ void pager_place_all(pager *p);
 uint64_t pager_choose_resident(pager *p, uint64_t budget);
 void pager_place_parts(pager *p);
 uint64_t pager_row_scratch(const pager *p); /* bytes of the longest row that is looked up on disk, packed */
+
+/* ---- pager_need.c ---- */
+uint64_t pager_row_bytes(const model *m);         /* of the longest row that is looked up, packed */
+uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's own arrays */
+pager_need pager_need_of(const page_layout *l, int n_thread);
 
 /* ---- pager_load.c ---- */
 /* How reads are cut: bytes of one, and how many a thread has in flight (0: in turn, through the page cache).

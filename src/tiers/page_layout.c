@@ -1,0 +1,289 @@
+/* page_layout.c - see page_layout.h. The weights are walked twice, to count pages and to write them down. */
+#include "tiers/page_layout.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum {
+    /* A page is one read, and what is kept or not: small enough that a ring of a few pages is a small part of
+     * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
+    TARGET_LEAST = 256 << 10,
+    TARGET_MOST = 1 << 20,
+    TARGET_SHARE = 256 /* of the model */
+};
+
+enum { USE_PRODUCT = 1, USE_LOOKUP = 2 };
+
+/* How the programs of the weight's own block use it. */
+static int use_of(const block *blk, int w) {
+    int use = 0;
+    for (int i = 0; i < blk->program.n_op; i++) {
+        const op *o = &blk->program.ops[i];
+        if (o->w != w)
+            continue;
+        use |= o->kind == OP_EMBED || o->kind == OP_EMBED_POS ? USE_LOOKUP : USE_PRODUCT;
+    }
+    return use;
+}
+
+void page_layout_own(const model *m, int *b, int *w) {
+    const weight *at = &model_block(m, *b)->weights[*w];
+    if (at->shared_block >= 0) {
+        *b = at->shared_block;
+        *w = at->shared_index;
+    }
+}
+
+static bool bytes_of(const weight *w, int64_t n_row, uint64_t *bytes) {
+    if (w->vector)
+        *bytes = (uint64_t)w->k * sizeof(float);
+    else if (!pack_bytes(&w->format, n_row, w->k, bytes))
+        return false;
+    if (*bytes > UINT64_MAX / 4)
+        return false;
+    *bytes = (*bytes + 63) & ~UINT64_C(63);
+    return true;
+}
+
+uint64_t page_layout_bytes(const weight *w, int64_t n_row) {
+    uint64_t bytes = 0;
+    bytes_of(w, n_row, &bytes);
+    return bytes;
+}
+
+static uint64_t round_page(uint64_t n) {
+    return (n + FILE_ALIGN - 1) & ~(uint64_t)(FILE_ALIGN - 1);
+}
+
+/* ---- cutting: every function below only counts while l->pages is NULL ---- */
+
+static bool add_page(page_layout *l, weight_page what) {
+    what.bytes = round_page(what.bytes);
+    what.image = l->image_bytes;
+    if (l->n_page == INT32_MAX || !num_add_u64(l->image_bytes, what.bytes, &l->image_bytes) ||
+        l->image_bytes > UINT64_MAX / 4)
+        return false;
+    if (l->pages)
+        l->pages[l->n_page] = what;
+    l->n_page++;
+    return true;
+}
+
+/* The fewest panels that come to whole FILE_ALIGNs. */
+static uint64_t panels_a_page(uint64_t panel) {
+    uint64_t n = 1;
+    while (n < FILE_ALIGN / 64 && n * panel % FILE_ALIGN)
+        n *= 2;
+    return n;
+}
+
+/* Pages of nearly the same size, none (much) larger than the target. */
+static bool cut_rows(page_layout *l, int b, int j, bool table) {
+    const weight *w = &model_block(l->m, b)->weights[j];
+    weight_place *at = &l->places[l->first_weight[b] + j];
+    uint64_t panel = 0, whole = 0;
+    if (!pack_bytes(&w->format, PACK_PANEL, w->k, &panel) || !bytes_of(w, w->n, &whole))
+        return false;
+    uint64_t n_panel = ((uint64_t)w->n + PACK_PANEL - 1) / PACK_PANEL, step = panels_a_page(panel);
+    uint64_t n_page = (whole + l->target - 1) / l->target;
+    uint64_t each = (NUM_MAX(n_panel / NUM_MAX(n_page, 1), 1) + step - 1) / step * step;
+    if (each > 1 && each * panel > l->target + l->target / 4 && each > step)
+        each -= step;
+    const int64_t rows = (int64_t)NUM_MIN(each * PACK_PANEL, (uint64_t)INT32_MAX & ~UINT64_C(15));
+    *at = (weight_place){.first_page = l->n_page, .page_rows = rows};
+    for (int64_t r = 0; r < w->n; r += rows, at->n_page++) {
+        weight_page some = {
+            .block = b, .w = j, .first_row = r, .n_row = NUM_MIN(rows, w->n - r), .table = table};
+        if (!bytes_of(w, some.n_row, &some.bytes) || !add_page(l, some))
+            return false;
+    }
+    return true;
+}
+
+/* Small matrices that follow each other share a page: it is closed when the next one does not fit. */
+typedef struct open_page {
+    uint64_t bytes;
+    int b;
+} open_page;
+
+static bool close_page(page_layout *l, open_page *g) {
+    uint64_t bytes = g->bytes;
+    g->bytes = 0;
+    return bytes == 0 || add_page(l, (weight_page){.block = g->b, .w = -1, .bytes = bytes});
+}
+
+static bool cut_matrix(page_layout *l, int b, int j, open_page *g) {
+    const weight *w = &model_block(l->m, b)->weights[j];
+    uint64_t bytes;
+    if (!bytes_of(w, w->n, &bytes))
+        return false;
+    if (bytes > l->target)
+        return close_page(l, g) && cut_rows(l, b, j, false);
+    if ((g->bytes + bytes > l->target || g->b != b) && !close_page(l, g))
+        return false;
+    g->b = b;
+    l->places[l->first_weight[b] + j] =
+        (weight_place){.offset = g->bytes, .first_page = l->n_page, .n_page = 1, .page_rows = w->n};
+    g->bytes += bytes;
+    return true;
+}
+
+/* The matrices of products of block b in the order of their first use; `head`: those of the last block, else
+ * those that are not among them. */
+static bool cut_products(page_layout *l, int b, bool head) {
+    const program *p = &model_block(l->m, b)->program;
+    open_page g = {0, b};
+    for (int i = 0; i < p->n_op; i++) {
+        int owner = b, w = p->ops[i].w;
+        if (p->ops[i].kind != OP_LINEAR)
+            continue;
+        page_layout_own(l->m, &owner, &w);
+        int at = l->first_weight[owner] + w;
+        if (l->places[at].n_page > 0 || l->head_use[at] != head || (!head && owner != b))
+            continue;
+        if (!cut_matrix(l, owner, w, &g))
+            return false;
+    }
+    return close_page(l, &g);
+}
+
+static bool cut_tables(page_layout *l) {
+    for (int b = 0; b < l->n_block; b++) {
+        const block *blk = model_block(l->m, b);
+        for (int i = 0; i < blk->n_weight; i++) {
+            const weight *w = &blk->weights[i];
+            if (!w->vector && w->shared_block < 0 && l->places[l->first_weight[b] + i].n_page == 0 &&
+                !cut_rows(l, b, i, true))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void cut_vectors(page_layout *l) {
+    for (int b = 0; b < l->n_block; b++) {
+        const block *blk = model_block(l->m, b);
+        for (int i = 0; i < blk->n_weight; i++) {
+            if (!blk->weights[i].vector || blk->weights[i].shared_block >= 0)
+                continue;
+            l->places[l->first_weight[b] + i].offset = l->vector_bytes;
+            l->vector_bytes += page_layout_bytes(&blk->weights[i], 1);
+        }
+    }
+    l->image_bytes = l->vector_bytes = round_page(l->vector_bytes);
+}
+
+static bool cut(page_layout *l) {
+    l->vector_bytes = l->image_bytes = 0;
+    l->n_page = 0;
+    memset(l->places, 0, (size_t)l->first_weight[l->n_block] * sizeof *l->places);
+    cut_vectors(l);
+    bool ok = true;
+    for (int b = 0; b < l->n_block && ok; b++)
+        ok = cut_products(l, b, false);
+    return ok && cut_products(l, l->n_block - 1, true) && cut_tables(l);
+}
+
+/* The order of use; only counted while l->visits is NULL. */
+static int visit(page_layout *l) {
+    int n = 0;
+    for (int b = 0; b < l->n_block; b++) {
+        const program *p = &model_block(l->m, b)->program;
+        int before = -1;
+        l->first_visit[b] = n;
+        for (int i = 0; i < p->n_op; i++) {
+            if (p->ops[i].kind != OP_LINEAR)
+                continue;
+            const weight_place *at = page_layout_place(l, b, p->ops[i].w);
+            for (int j = at->first_page; j < at->first_page + at->n_page; j++) {
+                if (j != before && l->visits) {
+                    l->visits[n] = j;
+                    l->pages[j].table = false;
+                    l->page_most = NUM_MAX(l->page_most, l->pages[j].bytes);
+                }
+                n += j != before;
+                before = j;
+            }
+        }
+    }
+    l->first_visit[l->n_block] = n;
+    return n;
+}
+
+/* ---- the arrays ---- */
+
+static void note_head(page_layout *l) {
+    int last = l->n_block - 1;
+    const block *head = model_block(l->m, last);
+    for (int i = 0; i < head->n_weight; i++) {
+        int b = last, w = i;
+        page_layout_own(l->m, &b, &w);
+        if (!head->weights[i].vector && (use_of(head, i) & USE_PRODUCT))
+            l->head_use[l->first_weight[b] + w] = true;
+    }
+}
+
+static bool settle_target(page_layout *l) {
+    uint64_t all = 0, bytes;
+    for (int b = 0; b < l->n_block; b++)
+        for (int i = 0; i < model_block(l->m, b)->n_weight; i++) {
+            const weight *w = &model_block(l->m, b)->weights[i];
+            if (w->shared_block < 0 && (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
+                return false;
+        }
+    uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)TARGET_LEAST);
+    l->target = NUM_MIN(share, (uint64_t)TARGET_MOST) / FILE_ALIGN * FILE_ALIGN;
+    return true;
+}
+
+static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_error *err) {
+    size_t nb = (size_t)l->n_block + 1, n_weight = 0;
+    for (int b = 0; b < l->n_block; b++)
+        n_weight += (size_t)model_block(l->m, b)->n_weight;
+    l->first_weight = mem_calloc(nb, sizeof(int));
+    l->first_visit = mem_calloc(nb, sizeof(int));
+    l->places = mem_calloc(n_weight + 1, sizeof *l->places);
+    l->head_use = mem_calloc(n_weight + 1, sizeof *l->head_use);
+    l->heap_bytes = 2 * nb * sizeof(int) + (n_weight + 1) * (sizeof *l->places + sizeof *l->head_use);
+    if (!l->first_weight || !l->first_visit || !l->places || !l->head_use)
+        return nib_fail_nomem(err, l->heap_bytes, "the pager's tables");
+    for (int b = 0; b < l->n_block; b++)
+        l->first_weight[b + 1] = l->first_weight[b] + model_block(l->m, b)->n_weight;
+    note_head(l);
+    if (!settle_target(l) || !cut(l))
+        return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
+    size_t n_page = (size_t)l->n_page + 1, n_visit = (size_t)visit(l) + 1;
+    l->heap_bytes += n_page * sizeof *l->pages + n_visit * sizeof *l->visits;
+    if (before)
+        NIB_TRY(before(user, l->heap_bytes, err));
+    l->pages = mem_calloc(n_page, sizeof *l->pages);
+    l->visits = mem_calloc(n_visit, sizeof *l->visits);
+    if (!l->pages || !l->visits)
+        return nib_fail_nomem(err, l->heap_bytes, "the list of pages");
+    cut(l);
+    visit(l);
+    return NIB_OK;
+}
+
+nib_status page_layout_open(page_layout *l, const model *m, page_layout_fn before, void *user,
+                            nib_error *err) {
+    memset(l, 0, sizeof *l);
+    l->m = m;
+    l->n_block = model_n_block(m);
+    nib_status status = make(l, before, user, err);
+    if (status != NIB_OK)
+        page_layout_close(l);
+    return status;
+}
+
+void page_layout_close(page_layout *l) {
+    mem_free(l->first_weight);
+    mem_free(l->first_visit);
+    mem_free(l->places);
+    mem_free(l->head_use);
+    mem_free(l->pages);
+    mem_free(l->visits);
+    memset(l, 0, sizeof *l);
+}

@@ -1,0 +1,75 @@
+/* page_layout.h - the weights of a model in pages: the unit that is kept, read and streamed. A pure function
+ * of the model, the same for every budget, so that a plan can be made before anything is opened and one
+ * packed file serves every cap.
+ *
+ * The image is all packed weights in a row: vectors; then the matrices of each block in the order in which
+ * its products use them; then those of the output head; then tables that are only looked up by row. Every
+ * page begins at a multiple of FILE_ALIGN there, and is either several whole matrices of one block or rows of
+ * one matrix. Rows of a matrix are cut where its bytes come to whole FILE_ALIGNs, so in a map of neighbouring
+ * pages a matrix is one piece. */
+#ifndef NIB_TIERS_PAGE_LAYOUT_H
+#define NIB_TIERS_PAGE_LAYOUT_H
+
+#include "base/file.h"
+#include "model/model.h"
+
+typedef struct weight_page {
+    int block; /* that owns the weights */
+    int w;     /* the weight whose rows these are; -1: whole matrices, all whose place has this page */
+    int64_t first_row; /* w >= 0 */
+    int64_t n_row;
+    uint64_t bytes; /* a multiple of FILE_ALIGN */
+    uint64_t image; /* where it begins there */
+    bool table;     /* of a matrix that is only looked up by row */
+} weight_page;
+
+/* Where the bytes of one weight are. A weight that another block owns has none: page_layout_own leads to it.
+ */
+typedef struct weight_place {
+    uint64_t offset;        /* of a vector: in the image; of a matrix: in its first page */
+    int first_page, n_page; /* 0 pages: a vector, or another block's */
+    int64_t page_rows;      /* rows of each page but the last */
+} weight_place;
+
+typedef struct page_layout {
+    const model *m;
+    int n_block;
+    int *first_weight; /* [n_block + 1]: index of a block's first weight in places */
+    weight_place *places;
+    weight_page *pages; /* in the image's order */
+    int n_page;
+    int *visits;        /* pages in the order in which a pass uses them; a page may come twice */
+    int *first_visit;   /* [n_block + 1] */
+    bool *head_use;     /* own weight used by the last block's products */
+    uint64_t target;    /* bytes that a page is cut to, about */
+    uint64_t page_most; /* of the largest page that products visit */
+    uint64_t vector_bytes, image_bytes;
+    uint64_t heap_bytes; /* of the arrays */
+} page_layout;
+
+/* NIB_E_MODEL: sizes overflow. before (may be NULL) is asked with the bytes of the arrays before they are
+ * allocated. */
+typedef nib_status (*page_layout_fn)(void *user, uint64_t heap_bytes, nib_error *err);
+nib_status page_layout_open(page_layout *l, const model *m, page_layout_fn before, void *user,
+                            nib_error *err);
+void page_layout_close(page_layout *l); /* zeroed is fine */
+
+void page_layout_own(const model *m, int *b, int *w); /* to the weight that has the bytes */
+static inline weight_place *page_layout_place(const page_layout *l, int b, int w) {
+    page_layout_own(l->m, &b, &w);
+    return &l->places[l->first_weight[b] + w];
+}
+/* Packed bytes of n_row rows of w, rounded up to 64; of a vector all its floats. They fitted when the layout
+ * was made. */
+uint64_t page_layout_bytes(const weight *w, int64_t n_row);
+
+/* The packed file has a checksum for every unit: pieces of PAGE_UNIT of the vectors, then each page. */
+enum { PAGE_UNIT = 1 << 20 };
+static inline uint64_t page_layout_vector_units(const page_layout *l) {
+    return (l->vector_bytes + PAGE_UNIT - 1) / PAGE_UNIT;
+}
+static inline uint64_t page_layout_n_unit(const page_layout *l) {
+    return page_layout_vector_units(l) + (uint64_t)l->n_page;
+}
+
+#endif
