@@ -12,8 +12,11 @@
 #include "quant/pack.h"
 
 enum {
-    PLAN_NAME = 64,    /* the longest name of a model, a block or a limit, with its NUL */
-    PLAN_MAX_SLICE = 4 /* of one block: formats times tiers */
+    PLAN_NAME = 64,     /* the longest name of a model, a block or a limit, with its NUL */
+    PLAN_MAX_SLICE = 4, /* of one block: formats times tiers */
+    PLAN_NOTE = 256,    /* the longest remark, with its NUL */
+    PLAN_MAX_NOTE = 8,
+    PLAN_MAX_ALTERNATIVE = 12
 };
 
 /* Some of a block's bytes in one format on one tier. The tiers of all slices of one format are one matrix set
@@ -44,7 +47,18 @@ typedef struct plan_prediction {
     uint64_t ram_peak;              /* of the process */
     double quality; /* mean KL divergence at the logits against the file's own weights, in nats;
                        negative: not known */
+    double disk_s, ram_s, compute_s; /* what each alone would take for one token */
+    uint64_t owner[NIB_N_OWNER];     /* ram_peak by owner; all 0: not known */
+    uint64_t disk_peak;              /* of what nibble itself writes (the packed file) */
 } plan_prediction;
+
+/* Another answer to the same question. */
+typedef struct plan_alternative {
+    char what[PLAN_NAME]; /* "all 6 bits", "kv f32", ... */
+    bool fits;
+    double tok_s, quality; /* quality as above */
+    uint64_t ram_peak;
+} plan_alternative;
 
 typedef struct plan {
     char model[PLAN_NAME];    /* its name, for people */
@@ -54,20 +68,32 @@ typedef struct plan {
     plan_block *blocks;       /* [n_block], the model's order */
     int n_block;
     plan_kv kv;
-    int64_t n_ctx, n_batch, n_prompt;
-    int n_thread;
-    bool packed; /* what is streamed comes from a packed file */
+    int64_t n_ctx, n_batch, n_prompt, n_gen; /* 0: not said */
+    int n_thread;                            /* 0: not said */
+    bool packed;                             /* what is streamed comes from a packed file */
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */
     double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */
+    /* for people; nothing obeys them */
+    plan_alternative alternatives[PLAN_MAX_ALTERNATIVE];
+    int n_alternative;
+    char notes[PLAN_MAX_NOTE][PLAN_NOTE]; /* what was guessed, what was not known */
+    int n_note;
 } plan;
 
 void plan_clear(plan *p); /* zeroed is fine */
+/* The name of a type of cache as it stands in a plan ("auto", "f16", "kv8", ...), and back; false: none. */
+const char *plan_kv_name(plan_kv kv);
+bool plan_kv_from_name(const char *name, plan_kv *out);
 
-/* The JSON of SURFACE.md (plan --json) to a plan and back. plan_parse checks every key, name, format, number
- * and sum, and says where a mistake is; unknown keys are refused, so that a hand edit that is misspelt is
- * noticed. */
+/* The JSON of SURFACE.md (plan --json) to a plan and back; docs/budget.md lists its keys. plan_parse checks
+ * every key, name, format, number and sum, and says where a mistake is (NIB_E_MODEL); unknown keys are
+ * refused, so that a hand edit that is misspelt is noticed. Only "model" and "blocks" have to be there, and
+ * of a block its name, its slices and its activation; what is missing or null counts as not said. *out is set
+ * only on success, and is to be cleared. */
 nib_status plan_parse(const char *text, size_t n_byte, plan *out, nib_error *err);
+nib_status plan_load(const char *path, plan *out, nib_error *err); /* the same from a file */
+/* NIB_E_FAILED for a plan that plan_parse would refuse for a number that JSON cannot hold. */
 nib_status plan_print(const plan *p, char **text, nib_error *err); /* caller frees with mem_free */
 
 #endif

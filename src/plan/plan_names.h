@@ -1,0 +1,10 @@
+/* plan_names.h - names that the JSON of a plan has in both directions. */
+#ifndef NIB_PLAN_NAMES_H
+#define NIB_PLAN_NAMES_H
+
+#include "nib.h"
+
+extern const char *const plan_tier_names[NIB_N_TIER + 1];   /* "ram", ...; NULL after the last */
+extern const char *const plan_owner_names[NIB_N_OWNER + 1]; /* "weights", ... */
+
+#endif

@@ -1,0 +1,214 @@
+/* plan_print.c - a plan as JSON: one line a block, so that two plans can be compared line by line. */
+#include "plan/plan.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "plan/plan_names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const plan_tier_names[NIB_N_TIER + 1] = {"ram", "vram", "disk", NULL};
+const char *const plan_owner_names[NIB_N_OWNER + 1] = {"weights", "kv",      "activations", "staging",
+                                                       "tables",  "runtime", NULL};
+static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4"};
+
+const char *plan_kv_name(plan_kv kv) {
+    return kv_names[kv];
+}
+
+bool plan_kv_from_name(const char *name, plan_kv *out) {
+    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4; i++)
+        if (!strcmp(name, kv_names[i])) {
+            *out = (plan_kv)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- values; NULL: no memory, or a number that JSON does not have ---- */
+
+static json_t *bytes_json(uint64_t n) {
+    return n <= INT64_MAX ? json_integer((json_int_t)n) : NULL;
+}
+
+/* A negative number stands for "not known". */
+static json_t *known_json(double v) {
+    return v < 0 ? json_null() : json_real(v);
+}
+
+/* Puts it, and tells whether it could. */
+static bool put(json_t *to, const char *key, json_t *value) {
+    return value && json_object_set_new(to, key, value) == 0;
+}
+
+/* `of`, or NULL (and of is gone) when something of it could not be put. */
+static json_t *all_or_none(json_t *of, bool ok) {
+    if (ok)
+        return of;
+    json_decref(of);
+    return NULL;
+}
+
+static json_t *slice_json(const plan_slice *s) {
+    json_t *of = json_object();
+    return all_or_none(of, put(of, "format", json_string(s->format)) &&
+                               put(of, "bytes", bytes_json(s->bytes)) &&
+                               put(of, "tier", json_string(plan_tier_names[s->tier])));
+}
+
+static json_t *block_json(const plan_block *b) {
+    json_t *of = json_object(), *slices = json_array();
+    bool ok = put(of, "name", json_string(b->name));
+    for (int i = 0; i < b->n_slice; i++)
+        ok = json_array_append_new(slices, slice_json(&b->slices[i])) == 0 && ok;
+    ok = put(of, "slices", slices) && ok;
+    if (b->left_out)
+        ok = put(of, "left_out", json_true()) && ok;
+    else
+        ok = put(of, "activation",
+                 json_string(b->activation == 16  ? "a16"
+                             : b->activation == 4 ? "a4"
+                                                  : "a8")) &&
+             put(of, "compute", json_string("cpu")) && ok;
+    if (b->importance >= 0)
+        ok = put(of, "importance", json_real(b->importance)) && ok;
+    return all_or_none(of, ok);
+}
+
+static json_t *budget_json(const plan *p) {
+    json_t *of = json_object();
+    bool ok = true;
+    for (int t = 0; t < NIB_N_TIER; t++)
+        ok = put(of, plan_tier_names[t], p->cap[t] == NIB_AUTO ? json_null() : bytes_json(p->cap[t])) && ok;
+    return all_or_none(of, ok);
+}
+
+static json_t *schedule_json(const plan *p) {
+    json_t *of = json_object();
+    bool ok = put(of, "order", json_string("rows"));
+    if (p->n_ctx > 0)
+        ok = put(of, "n_ctx", json_integer(p->n_ctx)) && ok;
+    if (p->n_batch > 0)
+        ok = put(of, "n_batch", json_integer(p->n_batch)) && ok;
+    ok = put(of, "n_prompt", json_integer(p->n_prompt)) && put(of, "n_gen", json_integer(p->n_gen)) && ok;
+    if (p->n_thread > 0)
+        ok = put(of, "threads", json_integer(p->n_thread)) && ok;
+    return all_or_none(of, put(of, "packed", json_boolean(p->packed)) && ok);
+}
+
+static json_t *owners_json(const plan_prediction *p) {
+    json_t *of = json_object();
+    bool ok = true;
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        ok = put(of, plan_owner_names[i], bytes_json(p->owner[i])) && ok;
+    return all_or_none(of, ok);
+}
+
+static json_t *predicted_json(const plan_prediction *p) {
+    json_t *of = json_object(), *moved = json_object(), *seconds = json_object();
+    uint64_t sum = 0;
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        sum |= p->owner[i];
+    bool ok = put(moved, "ram", bytes_json(p->ram_bytes)) && put(moved, "disk", bytes_json(p->disk_bytes)) &&
+              put(moved, "link", json_integer(0));
+    ok = put(seconds, "disk", json_real(p->disk_s)) && put(seconds, "ram", json_real(p->ram_s)) &&
+         put(seconds, "compute", json_real(p->compute_s)) && ok;
+    ok = put(of, "ttft_s", json_real(p->ttft_s)) && put(of, "tok_s", json_real(p->tok_s)) && ok;
+    ok = put(of, "bytes_per_token", moved) && ok;
+    ok = put(of, "seconds_per_token", seconds) && ok;
+    ok = put(of, "ram_peak", bytes_json(p->ram_peak)) && put(of, "disk_peak", bytes_json(p->disk_peak)) && ok;
+    if (sum)
+        ok = put(of, "owners", owners_json(p)) && ok;
+    return all_or_none(of, put(of, "quality", known_json(p->quality)) && ok);
+}
+
+static json_t *gains_json(const plan *p) {
+    json_t *of = json_object();
+    bool ok = true;
+    for (int t = 0; t < NIB_N_TIER; t++)
+        ok = put(of, plan_tier_names[t], json_real(p->one_more_gb[t])) && ok;
+    return all_or_none(of, ok);
+}
+
+static json_t *alternative_json(const plan_alternative *a) {
+    json_t *of = json_object();
+    return all_or_none(of, put(of, "what", json_string(a->what)) && put(of, "fits", json_boolean(a->fits)) &&
+                               put(of, "tok_s", json_real(a->tok_s)) &&
+                               put(of, "quality", known_json(a->quality)) &&
+                               put(of, "ram_peak", bytes_json(a->ram_peak)));
+}
+
+static json_t *alternatives_json(const plan *p) {
+    json_t *of = json_array();
+    bool ok = true;
+    for (int i = 0; i < p->n_alternative; i++)
+        ok = json_array_append_new(of, alternative_json(&p->alternatives[i])) == 0 && ok;
+    return all_or_none(of, ok);
+}
+
+static json_t *notes_json(const plan *p) {
+    json_t *of = json_array();
+    bool ok = true;
+    for (int i = 0; i < p->n_note; i++)
+        ok = json_array_append_new(of, json_string(p->notes[i])) == 0 && ok;
+    return all_or_none(of, ok);
+}
+
+/* ---- text ---- */
+
+typedef struct text_out {
+    char *text;
+    size_t n, cap;
+    bool failed;
+} text_out;
+
+static void add(text_out *out, const char *text) {
+    size_t n = strlen(text);
+    out->failed = out->failed || mem_grow((void **)&out->text, &out->cap, out->n + n + 1, 1) != 0;
+    if (out->failed)
+        return;
+    memcpy(out->text + out->n, text, n + 1);
+    out->n += n;
+}
+
+/* Takes the reference. 7 digits: what is measured has three. */
+static void add_value(text_out *out, const char *before, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7)) : NULL;
+    json_decref(value);
+    out->failed = out->failed || !text;
+    if (text) {
+        add(out, before);
+        add(out, text);
+    }
+    free(text);
+}
+
+nib_status plan_print(const plan *p, char **text, nib_error *err) {
+    const char mode[2] = {p->mode ? p->mode : 'a', 0};
+    text_out out = {0};
+    add_value(&out, "{\"model\": ", json_string(p->model));
+    if (p->content[0])
+        add_value(&out, ",\n \"content\": ", json_string(p->content));
+    add_value(&out, ",\n \"mode\": ", json_string(mode));
+    add_value(&out, ",\n \"budget\": ", budget_json(p));
+    for (int b = 0; b < p->n_block; b++)
+        add_value(&out, b ? ",\n  " : ",\n \"blocks\": [\n  ", block_json(&p->blocks[b]));
+    add_value(&out, p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ",
+              json_string(plan_kv_name(p->kv)));
+    add_value(&out, ",\n \"schedule\": ", schedule_json(p));
+    add_value(&out, ",\n \"predicted\": ", predicted_json(&p->predicted));
+    add_value(&out, ",\n \"binds\": ", json_string(p->binds));
+    add_value(&out, ",\n \"one_more_gb\": ", gains_json(p));
+    add_value(&out, ",\n \"alternatives\": ", alternatives_json(p));
+    add_value(&out, ",\n \"notes\": ", notes_json(p));
+    add(&out, "}\n");
+    if (out.failed) {
+        mem_free(out.text);
+        return nib_fail(err, NIB_E_FAILED,
+                        "the plan cannot be written: no memory, or a number or a name in "
+                        "it that JSON does not have");
+    }
+    *text = out.text;
+    return NIB_OK;
+}
