@@ -241,20 +241,20 @@ static void layers_differ(void **state) {
 }
 
 /* What each op of a layer may be done with, in order: c3: its output becomes integers for 3 products, j3: 3
- * products are one region. */
+ * products are one region, t1: one op goes on with their columns. */
 static void the_rewrites(void **state) {
     (void)state;
     static const struct {
         const char *path, *text;
     } cases[] = {
-        /* gate and up stay apart: the gate puts them together column by column */
-        {"llama", "norm:c3 linear:j3 linear linear rope rope attention linear add norm:c2 linear linear gate "
-                  "linear add"},
+        {"llama", "norm:c3 linear:j3 linear linear rope rope attention linear:t1 add norm:c2 linear:j2:t1 "
+                  "linear gate linear:t1 add"},
         /* both copies are made first: the integers of one would not last until the other is read */
         {"gpt_neox",
-         "norm norm linear:j3 linear linear rope rope attention linear add linear act linear add"},
+         "norm norm linear:j3 linear linear rope rope attention linear:t1 add linear:t1 act linear:t1 add"},
         /* one copy, read by q, k, v and again by up: its floats are needed */
-        {"gptj", "norm linear:j3 linear linear rope rope attention linear add linear act linear add"},
+        {"gptj",
+         "norm linear:j3 linear linear rope rope attention linear:t1 add linear:t1 act linear:t1 add"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[128], text[1024] = "";
@@ -269,6 +269,8 @@ static void the_rewrites(void **state) {
                 n += (size_t)snprintf(text + n, sizeof text - n, ":c%d", o->fuse.n_codes);
             if (o->fuse.n_join && n < sizeof text)
                 n += (size_t)snprintf(text + n, sizeof text - n, ":j%d", o->fuse.n_join);
+            if (o->fuse.n_tail && n < sizeof text)
+                n += (size_t)snprintf(text + n, sizeof text - n, ":t%d", o->fuse.n_tail);
         }
         assert_string_equal(text, cases[i].text);
         model_close(m);

@@ -37,14 +37,45 @@ static void norm_to_codes(fuser *f, int at) {
     o->fuse.n_codes = n;
 }
 
-/* Neighbouring products of one input are one region with one split over all their rows. Not where the next op
- * puts two outputs together column by column: that needs both in the same thread, which splits them alike. */
+static bool by_element(const op *o) {
+    switch (o->kind) {
+    case OP_ACT:
+    case OP_GATE:
+    case OP_ADD:
+    case OP_SCALE:
+    case OP_CLAMP:
+    case OP_SOFTCAP: return true;
+    default: return false;
+    }
+}
+
+/* Ops behind n products of register `in` that only put columns together which those products, all as wide,
+ * have just made or found. */
+static int count_tail(const fuser *f, int at, int n) {
+    const op *o = &f->ops[at];
+    int tail = 0;
+    for (int i = 1; i < n; i++)
+        if (o[i].n != o->n)
+            return 0;
+    while (at + n + tail < f->n) {
+        const op *next = &o[n + tail];
+        if (!by_element(next) || next->n != o->n || next->out == o->in)
+            break;
+        tail++;
+    }
+    return tail;
+}
+
+/* Neighbouring products of one input are one region, and so are the ops that go on with their columns: one
+ * sharing among the threads and no barrier inside. */
 static void join_products(fuser *f, int at) {
     op *o = &f->ops[at];
     int n = count_products(f, at, o->in);
     bool begins = at == 0 || f->ops[at - 1].kind != OP_LINEAR || f->ops[at - 1].in != o->in;
-    if (n > 1 && begins && (at + n == f->n || f->ops[at + n].kind != OP_GATE))
-        o->fuse.n_join = n;
+    if (n == 0 || !begins)
+        return;
+    o->fuse.n_join = n > 1 ? n : 0;
+    o->fuse.n_tail = count_tail(f, at, n);
 }
 
 static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_products};

@@ -17,7 +17,7 @@ struct model {
     uint64_t n_param;
 };
 
-enum { BLOCK_MAX_WEIGHT = 40, BLOCK_MAX_OP = 64 };
+enum { BLOCK_MAX_WEIGHT = 40 };
 
 /* The weights of one block while it is being made: where each slot's weight and bias went. */
 typedef struct bound {
@@ -43,7 +43,7 @@ nib_status tensors_bind(const model *m, block_part part, int layer, const block 
  */
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);
 
-/* Turns the bound weights into ops, at most BLOCK_MAX_OP; returns how many. */
+/* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
 /* Writes into the ops what they read of their weights (cost.c); again whenever a weight's format changes. */

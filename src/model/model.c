@@ -112,7 +112,7 @@ static nib_status keep_block(model *m, block *to, const bound *b, const op *ops,
 }
 
 static nib_status make_block(model *m, int i, block_part part, int layer, bound *b, nib_error *err) {
-    op ops[BLOCK_MAX_OP];
+    op ops[PROGRAM_MAX_OP];
     block *to = &m->blocks[i];
     char name[32];
     if (part == PART_LAYER)

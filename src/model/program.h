@@ -97,6 +97,8 @@ typedef struct op {
         int n_codes; /* OP_NORM: the next so many ops are products, they alone read `out`, and its floats need
                         not be stored when they take integers; 0: store them */
         int n_join;  /* OP_LINEAR: so many products from here on read the same input; 0: just this one */
+        int n_tail; /* OP_LINEAR: so many ops behind those products go element by element over columns as wide
+                       as each product's: whoever computes some columns does all of it for them */
     } fuse;
     struct {
         uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */
@@ -104,6 +106,8 @@ typedef struct op {
         uint64_t act_bytes; /* activations read and written for one row (attention: KV bytes a position) */
     } cost;
 } op;
+
+enum { PROGRAM_MAX_OP = 64 }; /* of one block */
 
 typedef struct program {
     const op *ops;

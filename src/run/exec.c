@@ -104,6 +104,8 @@ static void run_ops(void *arg, int thread, int n_thread) {
 /* ---- what the calling thread does between two ops ---- */
 
 static void run(const job *j) {
+    for (int i = j->first_op; j->shares && i < j->end_op; i++)
+        atomic_store_explicit(&j->shares[i].next, 0, memory_order_relaxed);
     if (j->first_op < j->end_op)
         pool_run(j->e->threads, run_ops, (void *)j);
 }
@@ -196,6 +198,7 @@ static nib_status run_probed(job *whole, nib_error *err) {
 
 nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *err) {
     const program *p = &model_block(e->m, cell->block)->program;
+    share shares[PROGRAM_MAX_OP];
     job whole = {.e = e,
                  .cell = cell,
                  .fuse = e->fuse,
@@ -205,6 +208,7 @@ nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *er
         return run_probed(&whole, err);
     for (int i = 0; i < p->n_op; i++)
         whole.fuse = whole.fuse && !is_fetched(cell, &p->ops[i]);
+    whole.shares = whole.fuse ? shares : NULL;
     for (int i = 0; i < p->n_op; i++) {
         if (!is_fetched(cell, &p->ops[i]))
             continue;

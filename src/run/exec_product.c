@@ -127,73 +127,125 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
         add_rests(w, rows, &a, n0, n1);
 }
 
-/* How many products from o on are one region: they read the same activations in the same format. */
-static int joined(const worker *w, const op *o) {
+/* ---- regions: products of one input, and what goes on with their columns ---- */
+
+enum {
+    MOST_PRODUCTS = 8,
+    MOST_TAIL = 4,
+    LEAST_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
+    LEAST_PANELS = 4        /* the same where there are many rows, which are prepared anew */
+};
+
+/* Products one after the other, each split into its own panels; or, with a tail, side by side: a panel is one
+ * of each. */
+typedef struct region {
+    const op *ops;
+    int n_product, n_tail;
+    int64_t n_panel;
+    uint64_t bytes; /* of weights */
+} region;
+
+/* Products can be one region when they read the same activations in the same format. */
+static region region_at(const worker *w, const op *o) {
     const pack_format *f = &matrix_of(w, o)->format;
-    bool tile = f->layout == PACK_TILE;
-    int n = 1;
-    if (!w->j->fuse)
-        return 1;
-    for (; n < o->fuse.n_join; n++) {
-        const pack_format *next = &matrix_of(w, o + n)->format;
+    const bool tile = f->layout == PACK_TILE;
+    const int want = w->j->fuse ? NUM_MIN(NUM_MAX(o->fuse.n_join, 1), (int)MOST_PRODUCTS) : 1;
+    region r = {.ops = o, .n_product = 1};
+    for (; r.n_product < want; r.n_product++) {
+        const pack_format *next = &matrix_of(w, o + r.n_product)->format;
         if ((next->layout == PACK_TILE) != tile ||
             (tile && !act_format_equal(product_format(w, f), product_format(w, next))))
             break;
     }
-    return n;
-}
-
-/* Where thread number `thread` begins, in panels over n products one after the other, so that all read about
- * as many bytes. */
-static int64_t first_panel(const op *o, int n, int thread, int n_thread) {
-    uint64_t all = 0, before = 0;
-    int64_t panels = 0;
-    for (int i = 0; i < n; i++)
-        all += o[i].cost.weight_bytes;
-    uint64_t goal = (uint64_t)((double)all * thread / n_thread);
-    for (int i = 0; i < n; i++) {
-        int64_t here = num_div_up(o[i].n, PACK_PANEL);
-        if (goal < before + o[i].cost.weight_bytes)
-            return panels +
-                   (int64_t)((double)(goal - before) / (double)o[i].cost.weight_bytes * (double)here + 0.5);
-        before += o[i].cost.weight_bytes;
-        panels += here;
+    if (w->j->fuse && r.n_product == NUM_MAX(o->fuse.n_join, 1))
+        r.n_tail = NUM_MIN(o->fuse.n_tail, (int)MOST_TAIL);
+    for (int i = 0; i < r.n_product; i++) {
+        r.n_panel += i == 0 || r.n_tail == 0 ? num_div_up(matrix_of(w, o + i)->n, PACK_PANEL) : 0;
+        r.bytes += o[i].cost.weight_bytes;
     }
-    return panels;
+    return r;
 }
 
-static void run_joined(worker *w, const op *o, int n) {
-    int64_t begin = first_panel(o, n, w->thread, w->n_thread);
-    int64_t end = first_panel(o, n, w->thread + 1, w->n_thread), first = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t panels = num_div_up(o[i].n, PACK_PANEL);
-        int64_t p0 = NUM_MAX(begin - first, 0), p1 = NUM_MIN(end - first, panels);
+/* Panels for this thread, again and again until there are none: half of an even share first and less and
+ * less, so that a thread that was held up (by another process, or by its sibling in the same core) keeps
+ * nobody waiting. Who computes a column changes no bit of it. Where nothing is shared, or too little, one
+ * even part. */
+static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_t *end) {
+    const job *j = w->j;
+    share *from = j->shares ? &j->shares[r->ops - model_block(j->e->m, j->cell->block)->program.ops] : NULL;
+    int64_t least = 1, n;
+    if (j->cell->n_row > 8)
+        least = NUM_MAX((int64_t)LEAST_PANELS, r->n_panel / (6 * w->n_thread));
+    else if (r->bytes > 0)
+        least = NUM_MAX(1, (int64_t)((uint64_t)LEAST_BYTES * (uint64_t)r->n_panel / r->bytes));
+    if (!from || w->n_thread == 1 || r->n_panel < 2 * least * w->n_thread) {
+        if (*end > 0)
+            return false;
+        pool_split(r->n_panel, 1, w->thread, w->n_thread, begin, end);
+        return *begin < *end;
+    }
+    int_least64_t at = atomic_load_explicit(&from->next, memory_order_relaxed);
+    do {
+        n = NUM_MIN(NUM_MAX(least, (r->n_panel - at) / (2 * w->n_thread)), r->n_panel - at);
+    } while (n > 0 && !atomic_compare_exchange_weak_explicit(&from->next, &at, at + n, memory_order_relaxed,
+                                                             memory_order_relaxed));
+    *begin = at;
+    *end = at + n;
+    return n > 0;
+}
+
+static void run_side_by_side(worker *w, const region *r, int64_t p0, int64_t p1) {
+    const int64_t width = r->ops->n, c0 = p0 * PACK_PANEL, c1 = NUM_MIN(p1 * PACK_PANEL, width);
+    for (int i = 0; i < r->n_product; i++)
+        multiply(w, &r->ops[i], c0, c1);
+    for (int i = 0; i < r->n_tail; i++)
+        for (int64_t row = 0; row < w->j->cell->n_row; row++)
+            elements_row(w, &r->ops[r->n_product + i], row, c0, c1);
+}
+
+static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (int i = 0; i < r->n_product; i++) {
+        const int64_t n = matrix_of(w, &r->ops[i])->n, panels = num_div_up(n, PACK_PANEL);
+        const int64_t p0 = NUM_MAX(begin - first, 0), p1 = NUM_MIN(end - first, panels);
         if (p0 < p1)
-            multiply(w, &o[i], p0 * PACK_PANEL, NUM_MIN(p1 * PACK_PANEL, o[i].n));
+            multiply(w, &r->ops[i], p0 * PACK_PANEL, NUM_MIN(p1 * PACK_PANEL, n));
         first += panels;
     }
 }
 
+/* Alone and split once, its columns are where an element-wise op that is no part of a region expects them. */
+static void enter_region(worker *w, const region *r, bool tile) {
+    access list[1 + MOST_PRODUCTS + 3 * MOST_TAIL];
+    int n = 0;
+    const bool alone = !w->j->fuse;
+    if (!tile || !w->acts.own)
+        list[n++] = (access){tile ? RES_ACT8 : (int)r->ops->in, SPLIT_OTHER, false};
+    for (int i = 0; i < r->n_product; i++)
+        list[n++] = (access){r->ops[i].out, alone ? SPLIT_COLUMNS + r->ops[i].n : SPLIT_OTHER, true};
+    for (int i = 0; i < r->n_tail; i++) {
+        const op *o = &r->ops[r->n_product + i];
+        list[n++] = (access){o->in, SPLIT_OTHER, false};
+        list[n++] = (access){o->in2, SPLIT_OTHER, false};
+        list[n++] = (access){o->out, SPLIT_OTHER, true};
+    }
+    worker_enter(w, list, n);
+}
+
 int run_linear(worker *w, const op *o) {
-    enum { MOST = 8 };
     const view *v = matrix_of(w, o);
     const act_format f = product_format(w, &v->format);
-    bool tile = v->format.layout == PACK_TILE;
-    int n = NUM_MIN(joined(w, o), MOST), n_access = 0;
-    access list[MOST + 1];
-    int64_t n0, n1;
+    const bool tile = v->format.layout == PACK_TILE;
+    const region r = region_at(w, o);
+    int64_t begin = 0, end = 0;
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
         quantize(w, o, f);
-    if (!tile || !w->acts.own)
-        list[n_access++] = (access){tile ? RES_ACT8 : (int)o->in, SPLIT_OTHER, false};
-    for (int i = 0; i < n; i++)
-        list[n_access++] = (access){o[i].out, n > 1 ? SPLIT_OTHER : SPLIT_COLUMNS + v->n, true};
-    worker_enter(w, list, n_access);
-    if (n > 1) {
-        run_joined(w, o, n);
-        return n;
+    enter_region(w, &r, tile);
+    while (take_panels(w, &r, &begin, &end)) {
+        if (r.n_tail)
+            run_side_by_side(w, &r, begin, end);
+        else
+            run_one_by_one(w, &r, begin, end);
     }
-    pool_split(v->n, PACK_PANEL, w->thread, w->n_thread, &n0, &n1);
-    multiply(w, o, n0, n1);
-    return 1;
+    return r.n_product + r.n_tail;
 }

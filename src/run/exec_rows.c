@@ -98,7 +98,7 @@ void run_rope(worker *w, const op *o) {
     }
 }
 
-static void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {
+void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {
     const kernel_table *k = w->j->e->kernels;
     const float *x = worker_at(w, o->in, r, o->n) + c0;
     const float *y = o->in2 == REG_NONE ? NULL : worker_at(w, o->in2, r, o->n) + c0;

@@ -10,6 +10,9 @@
 
 #include "run/exec.h"
 
+#include <stdalign.h>
+#include <stdatomic.h>
+
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
  * way that is never the same for two ops. */
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_OTHER, SPLIT_COLUMNS };
@@ -27,6 +30,11 @@ typedef struct act_state {
     bool own;
 } act_state;
 
+/* How far the panels of a region are given out. */
+typedef struct share {
+    alignas(64) atomic_int_least64_t next;
+} share;
+
 typedef struct job {
     const executor *e;
     const exec_cell *cell;
@@ -36,6 +44,7 @@ typedef struct job {
     act_state acts;   /* when the job begins */
     const view *part; /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
+    share *shares; /* one for each op of the program; NULL: regions are split once and for all */
 } job;
 
 typedef struct worker {
@@ -81,6 +90,8 @@ void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
+/* Columns [c0, c1) of one row, without a look at who else is at it. */
+void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 
 /* ---- exec_product.c ---- */
 /* Rows have one slice of 4 or 8 bits; with 16 bits, and where a row is spiky, a second one for what the first
@@ -90,7 +101,7 @@ static inline act_format product_format(const worker *w, const pack_format *f) {
 }
 /* Row r of the cell, k floats, becomes integers; r is ignored when `own`. */
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);
-/* One product, or those that are joined with it; returns how many ops that was. */
+/* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
 
 /* ---- exec_attend.c ---- */
