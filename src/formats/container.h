@@ -96,8 +96,10 @@ void container_drop_vocab(container *c);
  * the beginning, the middle and the end are read (CONTENT_SAMPLE bytes each, all of it when it is small), so
  * it costs milliseconds; a change that keeps to the bytes between is not seen. The vocabulary,
  * "tokenizer...", "generation." and "split." keys do not count. */
-enum { CONTENT_SAMPLE = 4096 };
+enum { CONTENT_SAMPLE = 4096, CONTENT_KEY = 40 };
 nib_status container_content_hash(const container *c, uint64_t out[2], nib_error *err);
+/* The same as text, for profiles and plans: 32 hexadecimal digits and a NUL. */
+nib_status container_content_key(const container *c, char out[CONTENT_KEY], nib_error *err);
 
 uint64_t container_heap_bytes(const container *c); /* for the ledger */
 

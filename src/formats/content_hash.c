@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,5 +139,12 @@ nib_status container_content_hash(const container *c, uint64_t out[2], nib_error
     const XXH128_hash_t digest = XXH3_128bits_digest(&h);
     out[0] = digest.high64;
     out[1] = digest.low64;
+    return NIB_OK;
+}
+
+nib_status container_content_key(const container *c, char out[CONTENT_KEY], nib_error *err) {
+    uint64_t hash[2];
+    NIB_TRY(container_content_hash(c, hash, err));
+    snprintf(out, CONTENT_KEY, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
     return NIB_OK;
 }

@@ -1,13 +1,18 @@
 /* importance.h - how much each layer matters (MCAP, paper 3.1): a profile measured once for a model's
- * weights, on any machine, and kept as a small JSON under $XDG_CACHE_HOME/nibble/importance/.
+ * weights, on any machine, and kept as a small JSON file.
  *
  * Algorithm 1 of the paper: s_i = mean over prompts of the mean over tokens of |[Q x; V x]|_2 + |FFN(x)|_2 in
  * layer i, from a real pass with attention and positions; then min-max to 0...1, all 0 when they are flat.
- * The other signals are those of the paper's comparison (4.8) and cheap alternatives. */
+ * The other signals are those of the paper's comparison (4.8) and cheap alternatives.
+ *
+ * Nothing here computes a model: run/measure.h adds up the tokens. The file holds what was found and nothing
+ * about the machine or the time it took: the same weights and prompts give the same bytes everywhere. */
 #ifndef NIB_PROFILE_IMPORTANCE_H
 #define NIB_PROFILE_IMPORTANCE_H
 
 #include "base/status.h"
+
+#include <stdbool.h>
 
 typedef enum importance_signal {
     IMPORTANCE_MCAP,   /* attention proxy + FFN magnitude: the paper's */
@@ -18,34 +23,60 @@ typedef enum importance_signal {
     IMPORTANCE_FISHER, /* gradient-free: squared relative update |output - input|^2 / |input|^2 */
     IMPORTANCE_N
 } importance_signal;
+const char *importance_signal_name(importance_signal s); /* "mcap", "attn", ... */
+
+#define IMPORTANCE_TAU 0.7 /* the paper's threshold: layers with a score below it take 8-bit activations */
 
 typedef struct importance {
     char content[40]; /* the model's content key: a profile for other weights is refused */
     char prompts[40]; /* hash of the calibration prompts' tokens */
     int n_layer, n_prompt;
     int64_t n_token;
-    double *raw[IMPORTANCE_N];    /* [n_layer] each: means */
-    double *spread[IMPORTANCE_N]; /* [n_layer] each: standard deviation over prompts */
+    double
+        *by_prompt[IMPORTANCE_N]; /* [n_prompt * n_layer] each: sums over the prompt's tokens, its means after
+                                     importance_finish; a profile from a file has IMPORTANCE_MCAP's only */
+    double *raw[IMPORTANCE_N];    /* [n_layer] each: means over prompts */
+    double *spread[IMPORTANCE_N]; /* [n_layer] each: standard deviations over prompts */
     double *score;                /* [n_layer]: IMPORTANCE_MCAP in 0...1 */
-    double half_overlap;          /* top-k overlap of the two halves of the prompts, k = ceil(n_layer / 4) */
-    double bound; /* the paper's bound on the failure of top-1 recovery (3.1.1); above 1: vacuous */
-    uint64_t rss_peak, model_bytes; /* while measuring; and of the weights in the files */
-    double seconds;
+    double half_overlap; /* of the k = ceil(n_layer / 4) first layers by the two halves of the prompts,
+                            mean over random halves; negative: fewer than two prompts */
+    double half_least;   /* the same, the worst of them */
+    double sigma, gap;   /* the largest spread of a layer; from the first score to the second, both raw */
+    double bound;        /* the paper's bound on the failure of top-1 recovery (3.1.1); 1 and more: vacuous */
+    uint64_t rss_peak, model_bytes; /* while measuring, 0 in a loaded one; and of the weights in the files */
+    double seconds;                 /* the same */
 } importance;
 
 void importance_clear(importance *p); /* zeroed is fine */
 
-/* What lowering one block's matrices alone does to the model's answers, on the same calibration tokens. */
-enum { QUALITY_FORMATS = 8 };
-typedef struct quality {
-    char content[40], prompts[40];
-    int n_block, n_format;
-    char format[QUALITY_FORMATS][24]; /* uniform formats: "u8g128", "u6g64", ..., "u3g32" */
-    double *kl;    /* [n_block * n_format]: mean KL(file's weights || these) at the logits, nats a token */
-    double *error; /* [n_block * n_format]: relative RMS error of the block's output */
-    double *kl_activation; /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
-} quality;
+/* Room for the sums, all 0. */
+nib_status importance_begin(importance *p, int n_layer, int n_prompt, nib_error *err);
+/* One token's signals in a layer. */
+void importance_add(importance *p, int prompt, int layer, const double signals[IMPORTANCE_N]);
+/* n_token [n_prompt]: from sums to everything else. */
+nib_status importance_finish(importance *p, const int64_t *n_token, nib_error *err);
 
-void quality_clear(quality *q); /* zeroed is fine */
+/* ---- the parts of it, each on its own ---- */
+/* To 0...1; all 0 when the largest and the smallest are closer than a billionth of the largest. */
+void importance_normalise(const double *raw, int n, double *score);
+/* Layers from the most important on; equal ones in their order. */
+void importance_rank(const double *scores, int n, int *order);
+/* How much of the k first layers of two lists of scores is the same: 0...1. */
+double importance_overlap(const double *a, const double *b, int n, int k, int *scratch /* [2 * n] */);
+/* Proposition of section 3.1.1: the probability that the k first of n_layer layers are not the true ones is
+ * at most 2 k (n_layer - k) exp(-n_prompt gap^2 / (8 sigma^2)). */
+double importance_failure_bound(int n_layer, int k, int n_prompt, double gap, double sigma);
+
+/* ---- the file ---- */
+/* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>.json; caller frees. NULL: no memory. */
+char *importance_path(const char *content, const char *prompts);
+/* The latest profile of these weights in that folder, whatever its prompts; NULL: none. Caller frees. */
+char *importance_find(const char *content);
+nib_status importance_print(const importance *p, char **text, nib_error *err); /* caller frees: mem_free */
+/* NIB_E_MODEL says where the text is not what it should be. */
+nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err);
+/* content: of the model; a profile of another one is NIB_E_MODEL. NULL: any. NIB_E_NOTFOUND: no such file. */
+nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err);
+nib_status importance_save(const char *path, const importance *p, nib_error *err);
 
 #endif

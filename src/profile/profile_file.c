@@ -1,0 +1,167 @@
+/* profile_file.c - see profile_file.h. */
+#include "profile/profile_file.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_BYTES = 4 << 20 };
+
+char *profile_path(const char *content, const char *prompts, const char *ending) {
+    char name[128];
+    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "importance") : NULL;
+    snprintf(name, sizeof name, "%s-%s%s", content, prompts, ending);
+    char *path = folder ? path_join(folder, name) : NULL;
+    mem_free(cache);
+    mem_free(folder);
+    return path;
+}
+
+/* "<content>-<prompts><ending>" */
+static bool is_named(const char *name, const char *content, const char *ending) {
+    const size_t n = strlen(content);
+    if (strncmp(name, content, n) || name[n] != '-')
+        return false;
+    return !strcmp(name + n + 1 + strspn(name + n + 1, "0123456789abcdef"), ending);
+}
+
+char *profile_find(const char *content, const char *ending) {
+    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "importance") : NULL, *best = NULL;
+    DIR *dir = folder ? opendir(folder) : NULL;
+    struct timespec latest = {0, 0};
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        struct stat info;
+        char *path = is_named(e->d_name, content, ending) ? path_join(folder, e->d_name) : NULL;
+        if (path && stat(path, &info) == 0 &&
+            (!best || info.st_mtim.tv_sec > latest.tv_sec ||
+             (info.st_mtim.tv_sec == latest.tv_sec && info.st_mtim.tv_nsec > latest.tv_nsec))) {
+            mem_free(best);
+            best = path;
+            path = NULL;
+            latest = info.st_mtim;
+        }
+        mem_free(path);
+    }
+    if (dir)
+        closedir(dir);
+    mem_free(cache);
+    mem_free(folder);
+    return best;
+}
+
+json_t *profile_numbers(const double *x, size_t n, bool holes) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && list; i++)
+        if (json_array_append_new(list, holes && x[i] < 0 ? json_null() : json_real(x[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
+                                nib_error *err) {
+    const json_t *list = json_object_get(object, key);
+    if (!json_is_array(list) || json_array_size(list) != n)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected an array of %zu numbers, found %s with %zu", key,
+                        n, json_is_array(list) ? "one" : "none", json_array_size(list));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        const bool hole = holes && json_is_null(v);
+        out[i] = hole ? -1 : json_number_value(v);
+        if (!hole && (!json_is_number(v) || !isfinite(out[i]) || out[i] < 0))
+            return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a number of 0 or more at place %zu", key, i);
+    }
+    return NIB_OK;
+}
+
+nib_status profile_read_number(const json_t *object, const char *key, double least, double *out,
+                               nib_error *err) {
+    NIB_TRY(jsonx_get_f64(object, key, true, out, err));
+    if (!isfinite(*out) || *out < least)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a number of at least %g, found %g", key, least,
+                        *out);
+    return NIB_OK;
+}
+
+nib_status profile_read_int(const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out,
+                            nib_error *err) {
+    NIB_TRY(jsonx_get_i64(object, key, true, out, err));
+    if (*out < least || *out > most)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)least,
+                        (long long)most, (long long)*out);
+    return NIB_OK;
+}
+
+static nib_status read_key(const json_t *object, const char *key, char out[40], nib_error *err) {
+    const char *text = NULL;
+    NIB_TRY(jsonx_get_string(object, key, true, &text, err));
+    const size_t n = strlen(text);
+    if (n < 1 || n > 39 || strspn(text, "0123456789abcdef") != n)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected up to 39 hexadecimal digits, found '%.40s'", key,
+                        text);
+    memcpy(out, text, n + 1);
+    return NIB_OK;
+}
+
+nib_status profile_read_keys(const json_t *object, char content[40], char prompts[40], nib_error *err) {
+    NIB_TRY(read_key(object, "content", content, err));
+    return read_key(object, "prompts", prompts, err);
+}
+
+nib_status profile_check_content(const char *content, const char *found, nib_error *err) {
+    if (!content || !strcmp(content, found))
+        return NIB_OK;
+    return nib_fail(err, NIB_E_MODEL, "measured with other weights: expected content %s, found %s", content,
+                    found);
+}
+
+nib_status profile_text(json_t *document, char **text, nib_error *err) {
+    char *dumped = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(document);
+    size_t n = dumped ? strlen(dumped) : 0, to = 0;
+    *text = dumped ? mem_alloc(n + 2) : NULL;
+    /* jansson puts each number on a line of its own: lists are joined, so that a member is a line */
+    int depth = 0;
+    for (size_t i = 0; i < n && *text; i++) {
+        const char c = dumped[i];
+        depth += c == '[';
+        depth -= c == ']';
+        if (c == '\n' && (depth > 0 || dumped[i + 1 + strspn(dumped + i + 1, " ")] == ']')) {
+            i += strspn(dumped + i + 1, " ");
+            if ((*text)[to - 1] == ',')
+                (*text)[to++] = ' ';
+            continue;
+        }
+        (*text)[to++] = c;
+    }
+    free(dumped);
+    if (!*text)
+        return nib_fail_nomem(err, n + 4096, "a profile's text");
+    (*text)[to++] = '\n';
+    (*text)[to] = 0;
+    return NIB_OK;
+}
+
+nib_status profile_write(const char *path, const char *text, nib_error *err) {
+    file_writer *w;
+    NIB_TRY(path_make_folders(path, err));
+    NIB_TRY(file_writer_open(path, &w, err));
+    const nib_status status = file_writer_write(w, text, strlen(text), err);
+    if (status == NIB_OK)
+        return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}
+
+nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err) {
+    if (!path_exists(path))
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
+    return file_read_all(path, MOST_BYTES, text, n_byte, err);
+}

@@ -1,0 +1,38 @@
+/* profile_file.h - what the JSON files of profile/ about a model share: lists of numbers, and whose they are.
+ */
+#ifndef NIB_PROFILE_PROFILE_FILE_H
+#define NIB_PROFILE_PROFILE_FILE_H
+
+#include "base/jsonx.h"
+
+/* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts><ending>; caller frees. NULL: no memory. */
+char *profile_path(const char *content, const char *prompts, const char *ending);
+
+/* The latest such file of these weights, whatever the prompts; NULL: none, or no memory. Caller frees. */
+char *profile_find(const char *content, const char *ending);
+
+/* n numbers; a negative one is null, "not measured", where `holes`. NULL: no memory, or one that is not
+ * finite. */
+json_t *profile_numbers(const double *x, size_t n, bool holes);
+/* The member `key`, an array of exactly n numbers, 0 or more, finite; null is -1 where `holes`. */
+nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
+                                nib_error *err);
+/* A member that is one finite number of at least `least`. */
+nib_status profile_read_number(const json_t *object, const char *key, double least, double *out,
+                               nib_error *err);
+/* A member that is an integer from least to most. */
+nib_status profile_read_int(const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out,
+                            nib_error *err);
+/* The members "content" and "prompts": 1 to 39 characters of 0-9 and a-f. */
+nib_status profile_read_keys(const json_t *object, char content[40], char prompts[40], nib_error *err);
+/* Whether `found`, a profile's content key, is the model's (NULL: any is). */
+nib_status profile_check_content(const char *content, const char *found, nib_error *err);
+
+/* Takes the document: one line a member, numbers to 9 digits. Caller frees with mem_free. */
+nib_status profile_text(json_t *document, char **text, nib_error *err);
+/* Makes the folders; the file is whole or absent. */
+nib_status profile_write(const char *path, const char *text, nib_error *err);
+/* NIB_E_NOTFOUND when there is none. Caller frees. */
+nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err);
+
+#endif

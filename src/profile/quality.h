@@ -1,0 +1,41 @@
+/* quality.h - what a lower precision costs in answers, block by block: measured once for a model's weights
+ * (run/measure.h), kept beside the layers' importance, read by the planner.
+ *
+ * A cost is the mean Kullback-Leibler divergence at the logits, over calibration tokens, from the model with
+ * the file's own weights and 16-bit activations to the model in which this one thing is changed. */
+#ifndef NIB_PROFILE_QUALITY_H
+#define NIB_PROFILE_QUALITY_H
+
+#include "base/status.h"
+
+/* What lowering one block's matrices alone does to the model's answers. A negative number: not measured. */
+enum { QUALITY_FORMATS = 8, QUALITY_NAME = 24 };
+typedef struct quality {
+    char content[40], prompts[40];
+    int n_block, n_format;
+    int64_t n_token;                            /* whose logits were compared */
+    char format[QUALITY_FORMATS][QUALITY_NAME]; /* uniform formats: "u8g128", "u6g64", ..., "u3g32" */
+    double *kl; /* [n_block * n_format]: mean KL(file's weights || these) at the logits, nats a token. Of the
+                   matrices that the block owns, wherever they are used: a tied head counts with the
+                   embedding. Not measured where the format takes no fewer bytes than what the file has,
+                   and 0 for a block without matrices of its own */
+    double *error;            /* [n_block * n_format]: relative RMS error of the block's output */
+    double *kl_activation;    /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
+    double *error_activation; /* [n_block * 2] */
+    double *kl_left_out;      /* [n_block]: without this layer; not measured for what is no layer */
+} quality;
+
+void quality_clear(quality *q); /* zeroed is fine */
+/* Room for n_block blocks and these formats, everything "not measured". */
+nib_status quality_begin(quality *q, int n_block, const char *const *formats, int n_format, nib_error *err);
+
+/* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>-quality.json; caller frees. NULL: no memory. */
+char *quality_path(const char *content, const char *prompts);
+char *quality_find(const char *content);                                 /* as importance_find */
+nib_status quality_print(const quality *q, char **text, nib_error *err); /* caller frees with mem_free */
+nib_status quality_parse(const char *text, size_t n_byte, quality *out, nib_error *err);
+/* As importance_load. */
+nib_status quality_load(const char *path, const char *content, quality *out, nib_error *err);
+nib_status quality_save(const char *path, const quality *q, nib_error *err);
+
+#endif
