@@ -1,0 +1,301 @@
+/* choose.c - see choose.h. */
+#include "plan/choose.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SECTIONS = 36, OUTER_SECTIONS = 26 };
+#define GOLDEN 0.6180339887498949
+#define SLACK  1e-12 /* of a limit: sums in another order differ by so much */
+
+/* A linear lower bound of the objective: sum of w over the chosen ways, plus rest. */
+typedef struct bound {
+    choose_way w;
+    double rest;
+} bound;
+
+enum { N_BOUND = 3 };
+
+typedef struct search {
+    const choose_problem *p;
+    bool for_loss; /* the objective is the loss */
+    double scale_loss, scale_bytes, scale_time;
+    int *order;             /* block by block: its ways, the most promising first */
+    int *at;                /* [n_block]: of the search: the place in order */
+    double *suffix;         /* [N_BOUND][n_block + 1]: sums of minima from a block on */
+    choose_way *sum;        /* [n_block + 1]: of the blocks before */
+    int *choice;            /* the best so far */
+    double best, best_time; /* its objective, infinite when there is none; and T */
+    choose_way best_sum;
+    bound bounds[N_BOUND];
+    double dual; /* the best bound found */
+    int64_t nodes;
+} search;
+
+double choose_time(const choose_problem *p, double time, double bytes) {
+    const double over = NUM_MAX(bytes - p->room, 0);
+    return NUM_MAX(p->disk_s * over, time + p->fixed_s + p->over_s * over);
+}
+
+static double weigh(const choose_way *w, const choose_way *by) {
+    return w->time * by->time + w->bytes * by->bytes + w->loss * by->loss;
+}
+
+static choose_way add(choose_way a, const choose_way *b) {
+    return (choose_way){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss};
+}
+
+static bool within(double value, double most) {
+    return value <= most + SLACK * fabs(most);
+}
+
+/* The objective of whole sums; infinite: against a limit. */
+static double judge(const search *s, const choose_way *sum, double *time) {
+    const choose_problem *p = s->p;
+    *time = choose_time(p, sum->time, sum->bytes);
+    if (!within(sum->bytes, p->bytes_most) || !within(sum->loss, p->loss_most) ||
+        !within(*time, p->time_most))
+        return INFINITY;
+    return s->for_loss ? sum->loss : *time;
+}
+
+/* choice (NULL: s->at through s->order) becomes the best when it is. */
+static void offer(search *s, const choose_way *sum, const int *choice) {
+    double time;
+    const double value = judge(s, sum, &time);
+    const bool tie = s->for_loss && value <= s->best && time < s->best_time;
+    if (!(value < s->best) && !(tie && isfinite(value)))
+        return;
+    s->best = value;
+    s->best_time = time;
+    s->best_sum = *sum;
+    for (int b = 0; b < s->p->n_block; b++)
+        s->choice[b] = choice ? choice[b] : s->order[s->p->first[b] + s->at[b]] - s->p->first[b];
+}
+
+/* ---- the relaxation ---- */
+
+/* Multipliers from two numbers in 0...1: in speed, the share of the disk against computing (or, where nothing
+ * may be streamed, the price of bytes) and the price of loss; in loss, the prices of time and of bytes. */
+static bound bound_of(const search *s, double x, double y) {
+    const choose_problem *p = s->p;
+    const double px = x / (1 - NUM_MIN(x, 0.999999)), py = y / (1 - NUM_MIN(y, 0.999999));
+    bound b = {{0, 0, 0}, 0};
+    if (s->for_loss) {
+        const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
+        const double most = p->disk_s > 0 ? p->room + p->time_most / p->disk_s : INFINITY;
+        const double limit = NUM_MIN(most, p->bytes_most);
+        b.w = (choose_way){time, time * p->over_s, 1};
+        b.rest = -time * (p->time_most - p->fixed_s + p->over_s * p->room);
+        if (isfinite(limit)) {
+            b.w.bytes += bytes;
+            b.rest -= bytes * limit;
+        }
+        return b;
+    }
+    const double loss = py * s->scale_time / s->scale_loss;
+    const bool hard = isfinite(p->bytes_most);
+    const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
+    const double over = share * p->disk_s + (1 - share) * p->over_s;
+    b.w = (choose_way){1 - share, over + bytes, loss};
+    b.rest = (1 - share) * p->fixed_s - over * p->room - loss * p->loss_most;
+    if (hard)
+        b.rest -= bytes * p->bytes_most;
+    return b;
+}
+
+/* The bound's value; what it chooses is offered too, because it is often allowed. */
+static double relax(search *s, const bound *by, int *choice) {
+    const choose_problem *p = s->p;
+    double total = by->rest;
+    choose_way sum = {0, 0, 0};
+    for (int b = 0; b < p->n_block; b++) {
+        double least = INFINITY;
+        for (int i = p->first[b]; i < p->first[b + 1]; i++) {
+            const double v = weigh(&p->ways[i], &by->w);
+            if (v < least) {
+                least = v;
+                choice[b] = i - p->first[b];
+            }
+        }
+        total += least;
+        sum = add(sum, &p->ways[p->first[b] + choice[b]]);
+    }
+    offer(s, &sum, choice);
+    return total;
+}
+
+static double best_y(search *s, double x, int *choice, double *y) {
+    double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN;
+    bound ba = bound_of(s, x, a), bc = bound_of(s, x, c);
+    double va = relax(s, &ba, choice), vc = relax(s, &bc, choice);
+    for (int i = 0; i < SECTIONS; i++) {
+        if (va >= vc) {
+            high = c, c = a, vc = va;
+            a = high - GOLDEN * (high - low);
+            ba = bound_of(s, x, a);
+            va = relax(s, &ba, choice);
+        } else {
+            low = a, a = c, va = vc;
+            c = low + GOLDEN * (high - low);
+            bc = bound_of(s, x, c);
+            vc = relax(s, &bc, choice);
+        }
+    }
+    /* the ends are often the best: no limit binds */
+    const bound zero = bound_of(s, x, 0);
+    const double v0 = relax(s, &zero, choice), v = NUM_MAX(va, vc);
+    *y = v0 >= v ? 0 : va >= vc ? a : c;
+    return NUM_MAX(v0, v);
+}
+
+static void keep_if_better(search *s, double x, double v, double y) {
+    if (v <= s->dual)
+        return;
+    s->dual = v;
+    s->bounds[0] = bound_of(s, x, y);
+}
+
+static void find_multipliers(search *s, int *choice) {
+    double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN, ya, yc, y0;
+    s->dual = -INFINITY;
+    double va = best_y(s, a, choice, &ya), vc = best_y(s, c, choice, &yc);
+    for (int i = 0; i < OUTER_SECTIONS; i++) {
+        keep_if_better(s, a, va, ya);
+        keep_if_better(s, c, vc, yc);
+        if (va >= vc) {
+            high = c, c = a, vc = va, yc = ya;
+            a = high - GOLDEN * (high - low);
+            va = best_y(s, a, choice, &ya);
+        } else {
+            low = a, a = c, va = vc, ya = yc;
+            c = low + GOLDEN * (high - low);
+            vc = best_y(s, c, choice, &yc);
+        }
+    }
+    keep_if_better(s, a, va, ya);
+    keep_if_better(s, c, vc, yc);
+    for (int end = 0; end <= 1; end++) { /* they are other bounds for the search as well */
+        const double v = best_y(s, end, choice, &y0);
+        s->bounds[1 + end] = bound_of(s, end, y0);
+        keep_if_better(s, end, v, y0);
+    }
+}
+
+/* ---- the search ---- */
+
+static void sort_ways(search *s) {
+    const choose_problem *p = s->p;
+    for (int b = 0; b < p->n_block; b++)
+        for (int i = p->first[b]; i < p->first[b + 1]; i++) {
+            int j = i;
+            const double v = weigh(&p->ways[i], &s->bounds[0].w);
+            for (; j > p->first[b] && weigh(&p->ways[s->order[j - 1]], &s->bounds[0].w) > v; j--)
+                s->order[j] = s->order[j - 1];
+            s->order[j] = i;
+        }
+}
+
+static void sum_suffixes(search *s) {
+    const choose_problem *p = s->p;
+    const int n = p->n_block;
+    for (int k = 0; k < N_BOUND; k++) {
+        double *suffix = s->suffix + k * (n + 1);
+        suffix[n] = s->bounds[k].rest;
+        for (int b = n - 1; b >= 0; b--) {
+            double least = INFINITY;
+            for (int i = p->first[b]; i < p->first[b + 1]; i++)
+                least = NUM_MIN(least, weigh(&p->ways[i], &s->bounds[k].w));
+            suffix[b] = suffix[b + 1] + least;
+        }
+    }
+}
+
+/* No completion of these sums, blocks [b, n) open, is better than the best. */
+static bool hopeless(const search *s, const choose_way *sum, int b) {
+    const choose_problem *p = s->p;
+    if (!within(sum->loss, p->loss_most) || !within(sum->bytes, p->bytes_most))
+        return true;
+    for (int k = 0; k < N_BOUND; k++) {
+        const double v = weigh(sum, &s->bounds[k].w) + s->suffix[k * (p->n_block + 1) + b];
+        if (v >= s->best - SLACK * fabs(s->best))
+            return true;
+    }
+    return false;
+}
+
+/* Depth first; the ways of a block from the most promising on. True: everything was looked at. */
+static bool branch(search *s) {
+    const choose_problem *p = s->p;
+    int b = 0;
+    s->sum[0] = (choose_way){0, 0, 0};
+    s->at[0] = -1;
+    while (b >= 0) {
+        if (++s->at[b] == p->first[b + 1] - p->first[b]) {
+            b--;
+            continue;
+        }
+        if (++s->nodes > p->node_most)
+            return false;
+        s->sum[b + 1] = add(s->sum[b], &p->ways[s->order[p->first[b] + s->at[b]]]);
+        if (b + 1 == p->n_block)
+            offer(s, &s->sum[b + 1], NULL);
+        else if (!hopeless(s, &s->sum[b + 1], b + 1))
+            s->at[++b] = -1;
+    }
+    return true;
+}
+
+/* So that a multiplier of 1 weighs the limits about alike. */
+static void set_scales(search *s) {
+    const choose_problem *p = s->p;
+    for (int i = 0; i < p->first[p->n_block]; i++) {
+        s->scale_time += p->ways[i].time;
+        s->scale_bytes += p->ways[i].bytes;
+        s->scale_loss += p->ways[i].loss;
+    }
+    s->scale_time += p->fixed_s + p->disk_s * s->scale_bytes;
+    s->scale_time = s->scale_time > 0 ? s->scale_time : 1;
+    s->scale_bytes = s->scale_bytes > 0 ? s->scale_bytes : 1;
+    s->scale_loss = s->scale_loss > 0 ? s->scale_loss : 1;
+}
+
+static void solve(search *s, choose_result *out) {
+    set_scales(s);
+    s->best = s->best_time = INFINITY;
+    find_multipliers(s, s->at);
+    sort_ways(s);
+    sum_suffixes(s);
+    out->proved = branch(s);
+    out->found = isfinite(s->best);
+    out->nodes = s->nodes;
+    out->time = s->best_time;
+    out->bytes = s->best_sum.bytes;
+    out->loss = s->best_sum.loss;
+    out->bound = out->proved ? s->best : s->dual;
+    if (out->found && s->dual >= s->best - 1e-9 * fabs(s->best))
+        out->proved = true;
+}
+
+nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_error *err) {
+    const size_t n = (size_t)p->n_block, n_way = (size_t)p->first[n];
+    search s = {.p = p, .for_loss = isfinite(p->time_most), .choice = choice};
+    memset(out, 0, sizeof *out);
+    s.order = mem_array(n_way + 1, sizeof *s.order);
+    s.at = mem_array(n + 1, sizeof *s.at);
+    s.suffix = mem_array(N_BOUND * (n + 1), sizeof *s.suffix);
+    s.sum = mem_array(n + 1, sizeof *s.sum);
+    nib_status status = NIB_OK;
+    if (!s.order || !s.at || !s.suffix || !s.sum)
+        status = nib_fail_nomem(err, n_way * sizeof *s.order, "planning");
+    else
+        solve(&s, out);
+    mem_free(s.order);
+    mem_free(s.at);
+    mem_free(s.suffix);
+    mem_free(s.sum);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* The choice of formats against every possible choice, on small random instances. */
+#include "plan/choose.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_BLOCK = 7, MOST_WAY = 5 };
+
+static uint64_t state = 88172645463325252u;
+
+static double random_unit(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+static int random_to(int n) {
+    return (int)(random_unit() * n);
+}
+
+typedef struct instance {
+    choose_way ways[MOST_BLOCK * MOST_WAY];
+    int first[MOST_BLOCK + 1];
+    choose_problem p;
+} instance;
+
+/* like: all blocks have the same ways but for their losses, as the layers of a model do. */
+static void make(instance *x, bool like) {
+    const int n = 1 + random_to(MOST_BLOCK), n_way = 1 + random_to(MOST_WAY);
+    double bytes = 0;
+    for (int b = 0; b < n; b++) {
+        x->first[b] = b * n_way;
+        for (int w = 0; w < n_way; w++) {
+            choose_way *to = &x->ways[b * n_way + w];
+            const double size = like ? 8 - w : 1 + 7 * random_unit();
+            *to = (choose_way){like ? size + (w == 2 ? 4 : 0) : size * (0.5 + random_unit()), size,
+                               w ? random_unit() * w : 0};
+            bytes += to->bytes / n_way;
+        }
+    }
+    x->first[n] = n * n_way;
+    x->p = (choose_problem){.ways = x->ways,
+                            .first = x->first,
+                            .n_block = n,
+                            .room = bytes * random_unit() * 1.2,
+                            .disk_s = random_to(4) ? 3 * random_unit() : 0,
+                            .over_s = random_to(2) ? random_unit() : 0,
+                            .fixed_s = random_to(2) ? random_unit() * 5 : 0,
+                            .bytes_most = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
+                            .loss_most = random_to(5) ? random_unit() * n * n_way / 3 : 0,
+                            .time_most = random_to(3) ? INFINITY : 8 * n * random_unit(),
+                            .node_most = INT64_MAX};
+}
+
+typedef struct best {
+    double value, time;
+} best;
+
+static void try_all(const instance *x, int b, choose_way sum, best *out) {
+    const choose_problem *p = &x->p;
+    if (b == p->n_block) {
+        const double t = choose_time(p, sum.time, sum.bytes);
+        if (sum.bytes > p->bytes_most || sum.loss > p->loss_most || t > p->time_most)
+            return;
+        const double v = isfinite(p->time_most) ? sum.loss : t;
+        if (v < out->value || (v <= out->value && t < out->time))
+            *out = (best){v, t};
+        return;
+    }
+    for (int i = x->first[b]; i < x->first[b + 1]; i++)
+        try_all(x, b + 1,
+                (choose_way){sum.time + x->ways[i].time, sum.bytes + x->ways[i].bytes,
+                             sum.loss + x->ways[i].loss},
+                out);
+}
+
+static void against_brute_force(void **unused) {
+    (void)unused;
+    int n_found = 0;
+    for (int round = 0; round < 1500; round++) {
+        instance x;
+        int choice[MOST_BLOCK];
+        choose_result r;
+        best want = {INFINITY, INFINITY};
+        make(&x, round % 2);
+        try_all(&x, 0, (choose_way){0, 0, 0}, &want);
+        assert_int_equal(choose(&x.p, choice, &r, NULL), NIB_OK);
+        assert_int_equal(r.found, isfinite(want.value));
+        if (!r.found)
+            continue;
+        n_found++;
+        choose_way sum = {0, 0, 0};
+        for (int b = 0; b < x.p.n_block; b++) {
+            const choose_way *w = &x.ways[x.first[b] + choice[b]];
+            assert_in_range(choice[b], 0, x.first[b + 1] - x.first[b] - 1);
+            sum = (choose_way){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss};
+        }
+        const double time = choose_time(&x.p, sum.time, sum.bytes);
+        const double value = isfinite(x.p.time_most) ? sum.loss : time;
+        if (!r.proved || fabs(value - want.value) > 1e-9 * (1 + want.value) || fabs(time - r.time) > 1e-9)
+            fail_msg("round %d: %.12g instead of %.12g", round, value, want.value);
+        assert_true(r.bound <= want.value + 1e-9);
+    }
+    assert_true(n_found > 500);
+}
+
+/* A model's size: few steps are allowed, and what comes out is near the bound. */
+static void large(void **unused) {
+    (void)unused;
+    enum { N = 98, W = 9 };
+    static choose_way ways[N * W];
+    static int first[N + 1], choice[N];
+    for (int b = 0; b < N; b++) {
+        first[b] = b * W;
+        for (int w = 0; w < W; w++)
+            ways[b * W + w] = (choose_way){1e-3 * (9 - w) + (w == 4 ? 1e-3 : 0), 1e8 * (9 - w),
+                                           w ? 1e-5 * (0.5 + random_unit()) * exp2(1.5 * w) : 0};
+    }
+    first[N] = N * W;
+    const choose_problem p = {.ways = ways,
+                              .first = first,
+                              .n_block = N,
+                              .room = 1e10,
+                              .disk_s = 1e-9,
+                              .bytes_most = INFINITY,
+                              .loss_most = 0.02,
+                              .time_most = INFINITY,
+                              .node_most = 100000};
+    choose_result r;
+    assert_int_equal(choose(&p, choice, &r, NULL), NIB_OK);
+    assert_true(r.found && r.loss <= 0.02);
+    assert_true(r.bound <= r.time && r.time <= 1.002 * r.bound);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(against_brute_force), cmocka_unit_test(large)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
