@@ -154,6 +154,14 @@ static void test_long(void **state) { /* several blocks of K, more rows than one
     check_shape(TYPE_Q6_K, 32, 2048, 5, MATRIX_RANDOM);
     check_shape(TYPE_Q8_0, 50, 640, 130, MATRIX_RANDOM);
     check_shape(TYPE_F16, 21, 2048, 35, MATRIX_RANDOM);
+    check_uniform("u4g128", 8, 33, 1100, 135, MATRIX_RANDOM);
+    check_uniform("u5grow", 8, 20, 1700, 21, MATRIX_RANDOM);
+    check_uniform("u6growa", 8, 17, 1100, 18, MATRIX_RANDOM);
+    check_uniform("u7g64", 8, 17, 1100, 23, MATRIX_RANDOM);
+    check_uniform("u8g128a", 8, 33, 1100, 22, MATRIX_RANDOM);
+    check_uniform("u2g32a", 8, 17, 1100, 19, MATRIX_RANDOM);
+    check_uniform("u4g32t", 8, 33, 1700, 27, MATRIX_RANDOM);
+    check_uniform("u7g128t", 8, 33, 1100, 131, MATRIX_RANDOM);
 }
 
 static void test_extremes(void **state) {
@@ -373,6 +381,27 @@ static void test_tables(void **state) {
     }
 }
 
+/* Whatever the format and the number of rows, a richer instruction set than the reference has a kernel. */
+static void test_no_shape_is_left_to_ref(void **state) {
+    (void)state;
+    EACH_ISA(t)
+    for (int i = 0; i < 7 * 5 * 6 && strcmp(t->isa, "ref"); i++) {
+        const int bits = 2 + i % 7, group = groups[i / 7 % 5], form = i / 35;
+        pack_format f;
+        if (!pack_uniform(bits, group, form % 3 == 1, form % 3 == 2, 1000, &f))
+            continue;
+        f.flavour = form / 3;
+        for (int64_t m = 1; m <= 512; m = m < 8 ? m + 1 : 2 * m) {
+            char name[PACK_NAME];
+            const strategy *s = strategy_by_rule(t, &f, m);
+            pack_name(&f, name);
+            for (int k = 0; k < t->n_strategy; k++)
+                if (t->strategies[k] == s && !strcmp(t->strategy_isa[k], "ref"))
+                    fail_msg("%s: %s with %d rows", t->isa, name, (int)m);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables),
@@ -385,6 +414,7 @@ int main(void) {
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_uniform_extremes),
         cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_no_shape_is_left_to_ref),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,27 @@
-/* blocked.h - many activation rows. One or two panels x 512 of K are unpacked to one byte a code and floats
- * of scales (the first-level cache holds them), then all rows of a block pass over them, 3 at a time: 6
- * integer and 6 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the
- * sums stand in y. Rows come in blocks, K in spans for which such a block of rows stays in the second-level
- * cache. Included after a dot.h, which says how integers are multiplied. */
+/* blocked.h - many activation rows. One panel x 512 of K is unpacked to one byte a code and floats of scales
+ * (the first-level cache holds them), then all rows of a block pass over it, a few at a time. Groups of 16
+ * and 32 keep their floats in registers; longer groups keep integers and floats in memory, where they are
+ * touched once for many products, and have the registers for more rows. Meanwhile the next block of weights
+ * is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such a block
+ * of rows stays in the second-level cache.
+ *
+ * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked: what is left is one
+ * group a row of 8-bit integers. Included after a dot.h, which says how integers are multiplied. */
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
-enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 3, MOST_ROWS = 126 };
+enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MOST_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
-/* What is unpacked of one panel: 8 + 2 + 2 KiB. */
+/* What is unpacked of one panel: 8 + 2 + 2 KiB; of the rows that are being multiplied the integers of the
+ * open group and the sums so far. */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16][TILE_LINE];
     float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
+    __m256i open[DOT_BLOCK_ROWS][2];
+    vf y[DOT_BLOCK_ROWS];
 } block;
-_Static_assert(sizeof(block) <= 64 * 1024, "linear_scratch_bytes is 64 KiB");
+_Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
 
 typedef struct block_job {
     const tile_job *job;
@@ -23,6 +30,17 @@ typedef struct block_job {
     int n_tile;
     bool is_first, is_last; /* block of K */
 } block_job;
+
+/* What the codes are once they are unpacked. */
+static pack_format block_format(const pack_format *f) {
+    pack_format of = *f;
+    if (f->scale == PACK_SCALE_TWO) {
+        of.bits = 8;
+        of.group = PACK_GROUP_ROW;
+        of.scale = PACK_SCALE_F16;
+    }
+    return of;
+}
 
 /* ---- unpacking ---- */
 
@@ -36,6 +54,26 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
             for (int half = 0; half < 2; half++)
                 _mm256_store_si256((void *)(b->lines[(first + t) * 16 + q] + 32 * half),
                                    dot_codes(f, codes, look, q, half));
+        }
+    }
+}
+
+/* Unpacked codes of a chunk become (code - zero) * u, which is at most 127: only the low bytes of products
+ * matter, so 16-bit multiplications do even and odd bytes. `flip` then makes them what dot.h multiplies. */
+static void unpack_two(block *b, int first, const tile_chunk *c, const pack_format *f) {
+    const __m256i zero = _mm256_set1_epi8((char)tile_zero(f)), flip = _mm256_set1_epi8((char)DOT_FLIP),
+                  even = _mm256_set1_epi16(0xff);
+    const int quads = f->group / 4;
+    for (int q = 0; q < c->n_tile * 16; q++) {
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *u = c->scales + q / quads * PACK_PANEL + 8 * half;
+            __m256i *line = (void *)(b->lines[first * 16 + q] + 32 * half);
+            const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)u));
+            const __m256i twice = _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16));
+            const __m256i w = _mm256_sub_epi8(*line, zero);
+            const __m256i low = _mm256_and_si256(_mm256_mullo_epi16(w, twice), even);
+            const __m256i high = _mm256_mullo_epi16(_mm256_andnot_si256(even, w), twice);
+            *line = _mm256_xor_si256(_mm256_or_si256(low, high), flip);
         }
     }
 }
@@ -76,16 +114,20 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         default: UNPACK(4, PACK_TABLE_MXFP4); break;
         }
 #undef UNPACK
-        unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
+        if (f->scale == PACK_SCALE_TWO)
+            unpack_two(j->b, first, &c, f);
+        else
+            unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
     }
+    if (f->scale == PACK_SCALE_TWO)
+        v_store(j->b->scale[0], v_load_f16((const void *)((const uint8_t *)panel + j->job->tail)));
 }
 
 /* ---- multiplying ---- */
 
-/* What a group's integers are worth. x, scale: the first row's; group: in the block, from0 where its sums
- * are. */
+/* What a group's integers are worth. scale, lift: the first row's. */
 LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, const char *scale,
-                              const char *lift, __m256i acc[DOT_ROWS][2], vf y[DOT_ROWS]) {
+                              const char *lift, __m256i (*acc)[2], vf *y) {
     const int64_t bytes = j->job->x_bytes;
     const float *ws = j->b->scale[g], *wm = j->b->min[g];
     LANES_UNROLL
@@ -103,7 +145,7 @@ LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, cons
     }
 }
 
-/* nt rows from row m over the whole block. f, asym and nt are constants. */
+/* nt rows from row m over the whole block, in groups of 16 or 32. f, asym and nt are constants. */
 LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_job *j, int64_t m) {
     const tile_job *job = j->job;
     const int per_tile = TILE_K / f.group, n_group = j->n_tile * per_tile;
@@ -113,7 +155,7 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     const char *minus = x + job->minus + g0 * 4;
     const uint8_t *lines = j->b->lines[0];
     const __m256i no_look = _mm256_setzero_si256();
-    vf y[DOT_ROWS];
+    vf y[ROWS_SHORT];
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
@@ -123,13 +165,10 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
         dot_group(f, true, lines, no_look, 0, f.group / 4, nt, codes, bytes, acc);
-        if (!asym && !dot_signed(f)) {
+        if (asym == dot_signed(f)) {
             LANES_UNROLL
-            for (int t = 0; t < nt; t++) {
-                const __m256i start = tile_start(job, minus + t * bytes + 4 * g);
-                acc[t][0] = _mm256_add_epi32(acc[t][0], start);
-                acc[t][1] = _mm256_add_epi32(acc[t][1], start);
-            }
+            for (int t = 0; t < nt; t++)
+                tile_correct(dot_signed(f), job, minus + t * bytes + 4 * g, acc[t]);
         }
         block_scale(asym, nt, j, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
     }
@@ -142,41 +181,91 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     }
 }
 
+/* What stands in y between blocks of K: of rows that are one group the integers that they still are. */
+LANES_INLINE void load_sums(int nt, bool whole, const block_job *j, int64_t m) {
+    block *b = j->b;
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        const vf y = j->is_first ? v_zero() : tile_load(j->job, j->panel, m + t);
+        b->y[t] = whole ? v_zero() : y;
+        b->open[t][0] = whole ? _mm256_castps_si256(y.a) : _mm256_setzero_si256();
+        b->open[t][1] = whole ? _mm256_castps_si256(y.b) : _mm256_setzero_si256();
+    }
+}
+LANES_INLINE void store_sums(int nt, bool whole, const block_job *j, int64_t m) {
+    const block *b = j->b;
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        if (j->is_last)
+            tile_finish(j->job, j->panel, m + t, b->y[t]);
+        else
+            tile_store(j->job, j->panel, m + t,
+                       whole ? BOTH(_mm256_castsi256_ps(b->open[t][0]), _mm256_castsi256_ps(b->open[t][1]))
+                             : b->y[t]);
+    }
+}
+
+/* The same in groups of 64, 128 or the row, with minima or without. f and nt are constants. */
+LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_t m) {
+    const tile_job *job = j->job;
+    const int64_t bytes = job->x_bytes, n_tile = tile_count(job->a->w->k);
+    const bool whole = job->group_tiles == n_tile && n_tile > BLOCK_TILES, asym = job->a->w->format.asym;
+    const char *x = (const char *)job->a->q.data + m * bytes;
+    block *b = j->b;
+    load_sums(nt, whole, j, m);
+    for (int i = 0, g = 0; i < j->n_tile; i++) {
+        const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
+        dot_lines(f, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
+        if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
+            continue;
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            tile_correct(dot_signed(f), job, x + t * bytes + job->minus + 4 * group, b->open[t]);
+        block_scale(asym, nt, j, g++, x + job->scale + 4 * group, x + job->lift + 4 * group, b->open, b->y);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            b->open[t][0] = b->open[t][1] = _mm256_setzero_si256();
+    }
+    store_sums(nt, whole, j, m);
+}
+
 typedef void (*multiply_fn)(const block_job *j, int64_t m);
 
-/* name, bits, table, asym, group: what differs once codes are unpacked */
-#define BLOCKED_KINDS(X)                                                                                     \
-    X(s4g16, 4, NONE, 0, 16)                                                                                 \
-    X(s6g16, 6, NONE, 0, 16)                                                                                 \
-    X(a4g16, 4, NONE, 1, 16)                                                                                 \
-    X(s4g32, 4, NONE, 0, 32)                                                                                 \
-    X(s5g32, 5, NONE, 0, 32) X(s8g32, 8, NONE, 0, 32) X(a4g32, 4, NONE, 1, 32) X(a5g32, 5, NONE, 1, 32)
-
-#define BLOCKED_DEFINE_ROWS(name, nt, bits, table, asym, group)                                              \
+#define DEFINE_SHORT(name, nt, bits, table, asym, group)                                                     \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
         multiply_short((kind){bits, PACK_TABLE_##table, group}, asym, nt, j, m);                             \
     }
-#define BLOCKED_DEFINE(name, bits, table, asym, group)                                                       \
-    BLOCKED_DEFINE_ROWS(name, 1, bits, table, asym, group)                                                   \
-    BLOCKED_DEFINE_ROWS(name, 2, bits, table, asym, group)                                                   \
-    BLOCKED_DEFINE_ROWS(name, 3, bits, table, asym, group)
-BLOCKED_KINDS(BLOCKED_DEFINE)
-#define BLOCKED_ROW(name, bits, table, asym, group)                                                          \
+#define DEFINE_SHORTS(name, bits, table, asym, group)                                                        \
+    DEFINE_SHORT(name, 1, bits, table, asym, group)                                                          \
+    DEFINE_SHORT(name, 2, bits, table, asym, group)                                                          \
+    DEFINE_SHORT(name, 3, bits, table, asym, group)
+#define DEFINE_LONG(nt, name, bits)                                                                          \
+    static void name##_##nt(const block_job *j, int64_t m) {                                                 \
+        multiply_long((kind){bits, PACK_TABLE_NONE, TILE_K}, nt, j, m);                                      \
+    }
+#define DEFINE_LONGS(name, bits) DOT_EACH_ROWS(DEFINE_LONG, name, bits)
+DOT_SHORT_KINDS(DEFINE_SHORTS)
+DOT_LONG_KINDS(DEFINE_LONGS)
+
+#define ROW_SHORT(name, bits, table, asym, group)                                                            \
     {{bits, PACK_TABLE_##table, group}, asym, {name##_1, name##_2, name##_3}},
+#define NAME_LONG(nt, name, bits) name##_##nt,
+#define ROW_LONG(name, bits)      {{bits, PACK_TABLE_NONE, TILE_K}, -1, {DOT_EACH_ROWS(NAME_LONG, name, bits)}},
 typedef struct blocked_kernel {
     kind f;
-    int asym;
-    multiply_fn fn[ROWS_AT_ONCE];
+    int asym; /* -1: either */
+    multiply_fn fn[DOT_BLOCK_ROWS];
 } blocked_kernel;
-static const blocked_kernel blocked_kernels[] = {BLOCKED_KINDS(BLOCKED_ROW)};
+static const blocked_kernel blocked_kernels[] = {DOT_SHORT_KINDS(ROW_SHORT) DOT_LONG_KINDS(ROW_LONG)};
 
-/* The first with the same groups whose codes are as wide or wider. */
+/* The first with the same groups whose codes are as wide or wider. f: as block_format gives it. */
 static const blocked_kernel *blocked_for(const pack_format *f) {
     const int bits = f->table == PACK_TABLE_IQ4NL ? 8 : f->table == PACK_TABLE_MXFP4 ? 5 : f->bits;
+    const kind of = tile_kind(f);
     for (size_t i = 0; i < NUM_COUNT(blocked_kernels); i++) {
         const blocked_kernel *k = &blocked_kernels[i];
-        if (k->f.bits >= bits && k->asym == f->asym && k->f.group == f->group &&
-            dot_signed(k->f) == dot_signed(tile_kind(f)))
+        if (k->f.bits >= bits && (k->asym < 0 || k->asym == f->asym) && k->f.group == of.group &&
+            dot_signed(k->f) == dot_signed(of))
             return k;
     }
     return NULL;
@@ -184,20 +273,21 @@ static const blocked_kernel *blocked_for(const pack_format *f) {
 
 static bool blocked_can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return dot_can(f) && blocked_for(f);
+    const pack_format of = block_format(f);
+    return f->layout == PACK_TILE && blocked_for(&of);
 }
 
 /* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
 static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
                           const uint8_t *next, int64_t ahead) {
-    const int64_t most = dot_block_rows(kernel->f);
+    const int64_t most = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
     const int64_t share = num_round_up(num_div_up(ahead * most, m1 - m0), TILE_LINE);
     int64_t fetched = 0;
     for (int64_t m = m0; m < m1;) {
         const int64_t left = m1 - m;
         for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
             _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
-        const int64_t n = left == most + 1 ? 2 : NUM_MIN(left, most);
+        const int64_t n = left >= 2 * most || left <= most ? NUM_MIN(left, most) : (left + 1) / 2;
         kernel->fn[n - 1](j, m);
         m += n;
     }
@@ -229,11 +319,15 @@ static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, 
 }
 
 static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
-    const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&a->w->format)));
-    const blocked_kernel *kernel = blocked_for(&a->w->format);
-    const int64_t p1 = num_div_up(n1, PACK_PANEL), n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK);
+    const pack_format f = block_format(&a->w->format);
+    const int64_t n_tile = tile_count(a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
+    tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&f), f.asym));
+    if (f.group == PACK_GROUP_ROW)
+        job.group_tiles = n_tile;
+    const blocked_kernel *kernel = blocked_for(&f);
+    const int64_t p1 = num_div_up(n1, PACK_PANEL);
     const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
-    const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
+    const int64_t rows = num_round_up(even, 12);
     const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
     const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
     part at;

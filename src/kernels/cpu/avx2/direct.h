@@ -34,11 +34,8 @@ LANES_INLINE void direct_scale(const kind f, const scaling c, int nt, const tile
     const vf s = tile_scale(scales, c.scale, &at->d);
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
-        if (!dot_signed(f) && !c.asym) {
-            const __m256i start = tile_start(job, x + t * x_bytes + job->minus + 4 * group);
-            acc[t][0] = _mm256_add_epi32(acc[t][0], start);
-            acc[t][1] = _mm256_add_epi32(acc[t][1], start);
-        }
+        if (dot_signed(f) == (bool)c.asym)
+            tile_correct(dot_signed(f), job, x + t * x_bytes + job->minus + 4 * group, acc[t]);
         const __m256 xs = broadcast_float(x + t * x_bytes + job->scale + 4 * of_act);
         y[t].a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][0]), _mm256_mul_ps(s.a, xs), y[t].a);
         y[t].b = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t][1]), _mm256_mul_ps(s.b, xs), y[t].b);
@@ -184,6 +181,7 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
     X(b4g64, 4, NONE, 64)                                                                                    \
     X(b5g64, 5, NONE, 64)                                                                                    \
     X(b6g64, 6, NONE, 64)                                                                                    \
+    X(b7g64, 7, NONE, 64)                                                                                    \
     X(b8g64, 8, NONE, 64)
 /* name, kind, asym, scale: one row, every format that pack_choose gives */
 #define DIRECT_FORMATS(X)                                                                                    \
@@ -237,7 +235,8 @@ static const direct_fn *direct_for(const pack_format *f) {
 }
 
 static bool direct_can(const pack_format *f, int64_t n_row) {
-    return n_row <= DIRECT_ROWS && f->flavour == PACK_PARTS && dot_can(f) && direct_for(f);
+    return n_row <= DIRECT_ROWS && f->layout == PACK_TILE && f->flavour == PACK_PARTS &&
+           f->scale != PACK_SCALE_TWO && direct_for(f);
 }
 
 /* np panels with all rows. */
@@ -260,7 +259,7 @@ static void direct_rows(const tile_job *job, const direct_fn *fn, const int64_t 
 /* The first half of the panels beside the second, then the odd one. */
 static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
-    const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f)));
+    const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f), f->asym));
     const direct_fn *fn = direct_for(f);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
     for (int64_t i = 0; i < half; i++)

@@ -22,13 +22,11 @@ LANES_INLINE int dot_run(const kind f) {
            : f.bits == 6                 ? 2
                                          : 1;
 }
-/* log2 of what is still to be taken from each code when there is no minimum; 32: nothing. */
-LANES_INLINE int dot_zero_shift(const kind f) {
-    return dot_signed(f) ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
-}
-/* Codes that were made signed have no zero point left, so no minimum can stand in its place. */
-static inline bool dot_can(const pack_format *f) {
-    return f->layout == PACK_TILE && f->scale != PACK_SCALE_TWO && !(f->bits == 8 && f->asym);
+/* log2 of what tile_correct takes from each code; 32: nothing. */
+LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
+    if (dot_signed(f))
+        return asym ? 7 : 32;
+    return asym ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
 }
 /* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
 LANES_INLINE __m256i dot_look(const kind f) {
@@ -134,9 +132,101 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         }
     }
 }
-/* How many rows a block's kernel takes at once so that all its sums stay in registers. */
-LANES_INLINE int dot_block_rows(const kind f) {
+/* ---- unpacked lines, many rows ---- */
+
+/* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
+enum { DOT_BLOCK_ROWS = 4 };
+#define DOT_EACH_ROWS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define DOT_LONG_KINDS(X)     X(b4, 4) X(b5, 5) X(b6, 6) X(b7, 7) X(b8, 8)
+/* The same for groups of 16 and 32: name, bits, table, asym, group. */
+#define DOT_SHORT_KINDS(X)                                                                                   \
+    X(s4g16, 4, NONE, 0, 16)                                                                                 \
+    X(s6g16, 6, NONE, 0, 16)                                                                                 \
+    X(s7g16, 7, NONE, 0, 16)                                                                                 \
+    X(s8g16, 8, NONE, 0, 16)                                                                                 \
+    X(a4g16, 4, NONE, 1, 16)                                                                                 \
+    X(a7g16, 7, NONE, 1, 16)                                                                                 \
+    X(a8g16, 8, NONE, 1, 16)                                                                                 \
+    X(s4g32, 4, NONE, 0, 32)                                                                                 \
+    X(s5g32, 5, NONE, 0, 32)                                                                                 \
+    X(s7g32, 7, NONE, 0, 32)                                                                                 \
+    X(s8g32, 8, NONE, 0, 32)                                                                                 \
+    X(a4g32, 4, NONE, 1, 32)                                                                                 \
+    X(a5g32, 5, NONE, 1, 32)                                                                                 \
+    X(a7g32, 7, NONE, 1, 32)                                                                                 \
+    X(a8g32, 8, NONE, 1, 32)
+/* From an 8-bit number to the byte that is multiplied. */
+#define DOT_FLIP 0
+
+/* How many rows a block's kernel for groups of 16 and 32 takes at once so that all its sums stay in
+ * registers.
+ */
+LANES_INLINE int dot_short_rows(const kind f) {
     return dot_run(f) * 4 >= f.group ? 3 : 2;
+}
+
+/* One pair of registers and nt rows: sums of `step` quads in 16 bits, then added in 32. */
+LANES_INLINE void dot_step(const kind f, int nt, int step, int half, const uint8_t *lines, const char *x,
+                           int64_t x_bytes, __m256i (*acc)[2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i w[2], size[2];
+    LANES_UNROLL
+    for (int i = 0; i < step; i++) {
+        w[i] = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32 * half));
+        size[i] = dot_signed(f) ? _mm256_abs_epi8(w[i]) : w[i];
+    }
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++) {
+        __m256i sum;
+        LANES_UNROLL
+        for (int i = 0; i < step; i++) {
+            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
+            const __m256i p = _mm256_maddubs_epi16(size[i], dot_signed(f) ? _mm256_sign_epi8(xs, w[i]) : xs);
+            sum = dot_kept(i ? _mm256_add_epi16(sum, p) : p);
+        }
+        acc[t][half] = dot_kept(_mm256_add_epi32(acc[t][half], _mm256_madd_epi16(sum, ones)));
+    }
+}
+
+/* acc[t] += the 16 quads of an unpacked tile with nt rows (x_bytes apart). acc stays in memory while 16 bits
+ * hold the sums of several quads: 8 of those sums are all the registers that there are. */
+LANES_INLINE void dot_lines(const kind f, int nt, const uint8_t *lines, const char *x, int64_t x_bytes,
+                            __m256i (*acc)[2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int run = dot_run(f);
+    if (run <= 2) {
+        __m256i near[DOT_BLOCK_ROWS][2];
+        LANES_UNROLL
+        for (int i = 0; i < 2 * nt; i++)
+            near[i / 2][i % 2] = acc[i / 2][i % 2];
+        for (int q = 0; q < 16; q += run, lines += run * TILE_LINE, x += 4 * run) {
+            dot_step(f, nt, run, 0, lines, x, x_bytes, near);
+            dot_step(f, nt, run, 1, lines, x, x_bytes, near);
+        }
+        LANES_UNROLL
+        for (int i = 0; i < 2 * nt; i++)
+            acc[i / 2][i % 2] = near[i / 2][i % 2];
+        return;
+    }
+    for (int q = 0; q < 16; q += run, lines += run * TILE_LINE, x += 4 * run) {
+        __m256i sum[DOT_BLOCK_ROWS][2];
+        LANES_UNROLL
+        for (int i = 0; i < run; i++) {
+            const __m256i w0 = _mm256_load_si256((const void *)(lines + i * TILE_LINE));
+            const __m256i w1 = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32));
+            LANES_UNROLL
+            for (int t = 0; t < nt; t++) {
+                const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
+                const __m256i p0 = _mm256_maddubs_epi16(w0, xs), p1 = _mm256_maddubs_epi16(w1, xs);
+                sum[t][0] = dot_kept(i ? _mm256_add_epi16(sum[t][0], p0) : p0);
+                sum[t][1] = dot_kept(i ? _mm256_add_epi16(sum[t][1], p1) : p1);
+            }
+        }
+        LANES_UNROLL
+        for (int i = 0; i < 2 * nt; i++)
+            acc[i / 2][i % 2] =
+                _mm256_add_epi32(acc[i / 2][i % 2], _mm256_madd_epi16(sum[i / 2][i % 2], ones));
+    }
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "kernels/act8.h"
+#include "kernels/strategy.h"
 #include "quant/tile.h"
 
 /* What of a pack_format the inner loops are compiled for. group: 16, 32, or TILE_K for all that end with a
@@ -86,7 +87,7 @@ typedef struct tile_job {
     int64_t x_bytes, scale, minus, lift; /* a row of activations */
     int64_t panel_bytes, chunk_bytes;    /* chunk: of 4 tiles */
     int64_t tail, group_tiles;           /* where what belongs to whole rows stands; tiles of a long group */
-    __m128i zero_shift;                  /* log2 of the zero point; 32: there is none */
+    __m128i zero_shift;                  /* log2 of what tile_correct multiplies; 32: nothing */
 } tile_job;
 
 /* zero_shift: as dot_zero_shift gives it. */
@@ -104,12 +105,15 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, w->k),
                       .group_tiles = tile_group(f, w->k) / TILE_K,
-                      .zero_shift = _mm_cvtsi32_si128(f->asym ? 32 : zero_shift)};
+                      .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
 
-/* What a group of a row starts from: - zero * (sum of its codes). */
-LANES_INLINE __m256i tile_start(const tile_job *job, const char *minus) {
-    return _mm256_sll_epi32(broadcast_int(minus), job->zero_shift);
+/* What the products of a group with codes as dot.h gives them lack: - zero * (sum of the activations); codes
+ * that were made signed although there is a minimum lack the opposite. */
+LANES_INLINE void tile_correct(bool made_signed, const tile_job *job, const char *minus, __m256i acc[2]) {
+    const __m256i part = _mm256_sll_epi32(broadcast_int(minus), job->zero_shift);
+    acc[0] = made_signed ? _mm256_sub_epi32(acc[0], part) : _mm256_add_epi32(acc[0], part);
+    acc[1] = made_signed ? _mm256_sub_epi32(acc[1], part) : _mm256_add_epi32(acc[1], part);
 }
 
 /* The 16 outputs of a panel and a row: read, or written, rows beyond n left alone. */

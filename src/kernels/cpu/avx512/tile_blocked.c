@@ -3,7 +3,8 @@
  * and 12 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums
  * stand in y (those of a group as long as the row as the integers that they still are). Rows come in blocks
  * of up to 258, K in spans for which such a block of rows stays in the second-level cache: the weights are
- * unpacked few times and the rows are read from near. */
+ * unpacked few times and the rows are read from near. Two-level scales are multiplied into the codes when
+ * they are unpacked: what is left is one group a row of 8-bit integers. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -24,6 +25,8 @@ static void unpack(block *b, int p, const pack_format *f, const void *panel, int
                    int64_t c1) {
     const unpacked to = {b->lines[0][p], b->scale[0][p], b->min[0][p], sizeof b->lines[0], 2 * PACK_PANEL};
     unpack_panel(&to, f, panel, k, c0, c1, 0);
+    if (f->scale == PACK_SCALE_TWO)
+        unpack_two(&to, f, panel, k, c0, c1);
 }
 
 typedef struct block_job {
@@ -133,7 +136,7 @@ LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int 
 LANES_INLINE void multiply_long(const block_job *j, int np, int nt, int64_t m) {
     const tile_job *job = j->job;
     const int64_t row = job->layout.bytes, n_tile = tile_count(job->a->w->k);
-    const bool whole = job->a->w->format.group == PACK_GROUP_ROW, asym = job->a->w->format.asym;
+    const bool whole = job->group_tiles == n_tile && n_tile > BLOCK_TILES, asym = job->a->w->format.asym;
     const char *x = (const char *)job->a->q.data + m * row;
     __m512 y[2][ROWS_AT_ONCE];
     __m512i acc[2][ROWS_AT_ONCE];
@@ -238,7 +241,8 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     const view *w = job->a->w;
     const pack_format *f = &w->format;
     block *b = job->a->scratch;
-    const kernels *of = f->group >= TILE_K ? &multiplies_long : &multiplies[f->asym ? 1 : 0][f->group == 32];
+    const kernels *of =
+        tile_short_groups(f) ? &multiplies[f->asym ? 1 : 0][f->group == 32] : &multiplies_long;
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
     block_job j = {.job = job, .b = b, .panel = panel};
@@ -263,11 +267,16 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
 
 static bool can(const pack_format *f, int64_t n_row) {
     (void)n_row;
-    return f->scale != PACK_SCALE_TWO;
+    return f->layout == PACK_TILE;
 }
 
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
-    const tile_job this = tile_job_of(a), *job = &this;
+    tile_job this = tile_job_of(a);
+    const tile_job *job = &this;
+    if (a->w->format.scale == PACK_SCALE_TWO) {
+        this.group_tiles = tile_count(a->w->k);
+        this.zero_shift = _mm_cvtsi32_si128(7);
+    }
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
     const int64_t even = num_div_up(n_row, num_div_up(n_row, MOST_ROWS));

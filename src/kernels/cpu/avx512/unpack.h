@@ -71,4 +71,28 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
     }
 }
 
+/* Chunks [c0, c1) of a panel with two-level scales, unpacked already: codes become 128 + (code - zero) * u,
+ * which is a byte. Only the low bytes of the products matter, so 16-bit multiplications do even and odd
+ * bytes. The row's scale is that of group 0. */
+static inline void unpack_two(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
+                              int64_t c0, int64_t c1) {
+    const __m512i zero = _mm512_set1_epi8((char)tile_zero(f)), even = _mm512_set1_epi16(0xff),
+                  half = _mm512_set1_epi8((char)0x80);
+    const int quads = f->group / 4;
+    uint8_t *line = to->lines;
+    for (int64_t i = c0; i < c1; i++) {
+        const tile_chunk c = tile_chunk_at(f, panel, k, i);
+        for (int q = 0; q < c.n_tile * TILE_K / 4; q++, line += to->line_step) {
+            const __m128i u = _mm_loadu_si128((const void *)(c.scales + q / quads * PACK_PANEL));
+            const __m512i wide = _mm512_cvtepu8_epi32(u),
+                          twice = _mm512_or_si512(wide, _mm512_slli_epi32(wide, 16));
+            const __m512i w = _mm512_sub_epi8(_mm512_load_si512(line), zero);
+            const __m512i low = _mm512_and_si512(_mm512_mullo_epi16(w, twice), even);
+            const __m512i high = _mm512_mullo_epi16(_mm512_andnot_si512(even, w), twice);
+            _mm512_store_si512(line, _mm512_xor_si512(_mm512_or_si512(low, high), half));
+        }
+    }
+    _mm512_store_ps(to->scale, tile_halves((const uint8_t *)panel + tile_tail_at(f, k)));
+}
+
 #endif

@@ -10,12 +10,9 @@ LANES_INLINE bool dot_signed(const kind f) {
     (void)f;
     return false;
 }
-/* log2 of what is still to be taken from each code when there is no minimum. */
-LANES_INLINE int dot_zero_shift(const kind f) {
-    return f.table != PACK_TABLE_NONE ? 7 : f.bits - 1;
-}
-static inline bool dot_can(const pack_format *f) {
-    return f->layout == PACK_TILE && f->flavour == PACK_PARTS && f->scale != PACK_SCALE_TWO;
+/* log2 of what tile_correct takes from each code; 32: nothing. */
+LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
+    return asym ? 32 : f.table != PACK_TABLE_NONE ? 7 : f.bits - 1;
 }
 LANES_INLINE __m256i dot_look(const kind f) {
     if (f.table == PACK_TABLE_NONE)
@@ -68,10 +65,49 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         }
     }
 }
-/* How many rows a block's kernel takes at once so that all its sums stay in registers. */
-LANES_INLINE int dot_block_rows(const kind f) {
+/* ---- unpacked lines, many rows: all widths alike ---- */
+
+/* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
+enum { DOT_BLOCK_ROWS = 6 };
+#define DOT_EACH_ROWS(X, ...)                                                                                \
+    X(1, __VA_ARGS__)                                                                                        \
+    X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define DOT_LONG_KINDS(X) X(b8, 8)
+/* The same for groups of 16 and 32: name, bits, table, asym, group. */
+#define DOT_SHORT_KINDS(X)                                                                                   \
+    X(s8g16, 8, NONE, 0, 16) X(a8g16, 8, NONE, 1, 16) X(s8g32, 8, NONE, 0, 32) X(a8g32, 8, NONE, 1, 32)
+/* From an 8-bit number to the byte that is multiplied. */
+#define DOT_FLIP 0x80
+
+LANES_INLINE int dot_short_rows(const kind f) {
     (void)f;
     return 3;
+}
+
+/* acc[t] += the 16 quads of an unpacked tile with nt rows (x_bytes apart). */
+LANES_INLINE void dot_lines(const kind f, int nt, const uint8_t *lines, const char *x, int64_t x_bytes,
+                            __m256i (*acc)[2]) {
+    (void)f;
+    __m256i near[DOT_BLOCK_ROWS][2];
+    LANES_UNROLL
+    for (int i = 0; i < 2 * nt; i++)
+        near[i / 2][i % 2] = acc[i / 2][i % 2];
+    for (int q = 0; q < 16; q += 4, lines += 4 * TILE_LINE, x += 16) {
+        LANES_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const __m256i w0 = _mm256_load_si256((const void *)(lines + i * TILE_LINE));
+            const __m256i w1 = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32));
+            LANES_UNROLL
+            for (int t = 0; t < nt; t++) {
+                const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
+                near[t][0] = _mm256_dpbusd_avx_epi32(near[t][0], w0, xs);
+                near[t][1] = _mm256_dpbusd_avx_epi32(near[t][1], w1, xs);
+            }
+        }
+    }
+    LANES_UNROLL
+    for (int i = 0; i < 2 * nt; i++)
+        acc[i / 2][i % 2] = near[i / 2][i % 2];
 }
 
 #endif
