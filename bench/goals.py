@@ -24,7 +24,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from side_by_side import Pair, run_json  # noqa: E402
+from llama import run_json  # noqa: E402
+from side_by_side import Pair  # noqa: E402
 
 BUILD = os.path.join(HERE, "..", "build")
 NIBBLE = os.path.join(BUILD, "nibble")

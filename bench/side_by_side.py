@@ -12,28 +12,21 @@ Rounds alternate nibble, llama.cpp, nibble, ...; each figure is the median of it
 the largest, and the ratio is the median of the rounds' ratios, whose range says how far to trust it. Ratios
 above 1 mean that nibble is better. Nothing is asserted here."""
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def run_json(command, env=None):
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\nexit {done.returncode}: {done.stderr.strip()}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+sys.path.insert(0, HERE)
+from llama import Llama, run_json  # noqa: E402
 
 
 class Pair:
     """Both engines with the same threads and instruction set. isa: None for all that the CPU has."""
 
     def __init__(self, nibble, python, threads, isa=None, repeats=3):
-        self.nibble, self.python, self.threads, self.repeats = nibble, python, threads, repeats
+        self.nibble, self.other, self.threads, self.repeats = nibble, Llama(python), threads, repeats
         self.env = {"NIBBLE_ISA": isa} if isa else {}
 
     def nibble_rate(self, model, test, n):
@@ -41,14 +34,12 @@ class Pair:
         command = [self.nibble, "bench", model, *flags, "-t", str(self.threads), "-r", str(self.repeats), "--json", "-q"]
         return run_json(command, self.env)["rows"][0]["tok_s"]
 
-    def llama(self, model, test, n, extra=()):
-        worker = os.path.join(HERE, "llama_worker.py")
-        return run_json([self.python, worker, model, "--test", test, "-n", str(n), "-t", str(self.threads),
-                         "-r", str(self.repeats), *extra])
+    def llama(self, model, test, n, n_ctx=0):
+        return self.other.run(model, test, n, self.threads, self.repeats, n_ctx)
 
     def nibble_start(self, model):
         """Seconds from exec to the end of a run that makes one token, and the peak resident set. The tokens are
-        those of llama_worker.py."""
+        those of llama_worker.c."""
         n_vocab = run_json([self.nibble, "info", model, "--json"])["n_vocab"]
         ids = ",".join(str((i + 1) * 2654435761 % n_vocab) for i in range(16))
         command = [self.nibble, "run", model, "--tokens", ids, "-n", "1", "-c", "512", "-t", str(self.threads),
@@ -66,7 +57,7 @@ class Pair:
         pairs = []
         for _ in range(rounds):
             ours = self.nibble_start(model)
-            theirs = self.llama(model, "start", 128, ("-c", "512"))
+            theirs = self.llama(model, "start", 128, 512)
             pairs.append((ours, (theirs["start_s"], theirs["rss"])))
         return pairs
 

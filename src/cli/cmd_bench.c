@@ -35,11 +35,13 @@ typedef struct bench_row {
 } bench_row;
 
 /* What memory gives, measured in a process of its own, so that the buffer does not count in this one's peak.
- * Zero when that is not possible. Called before and after the tests: the better one counts. */
-static rate read_elsewhere(int n_thread, rate before) {
+ * Zero when that is not possible, and under a cap on RAM, which is a promise for everything that is started
+ * here. Called before and after the tests: the better one counts. */
+static rate read_elsewhere(const bench_job *job, rate before) {
+    const int n_thread = job->n_thread;
     int ends[2];
     rate now = {0, 0, 0};
-    if (pipe(ends))
+    if (job->args->ram != NIB_AUTO || pipe(ends))
         return before;
     pid_t child = fork();
     if (child == 0) {
@@ -186,7 +188,7 @@ static int measure(bench_job *job) {
         status = run_test(job, true, &rows[n_row++], &err);
     if (!status && job->args->n_gen > 0)
         status = run_test(job, false, &rows[n_row++], &err);
-    job->read = read_elsewhere(job->n_thread, job->read);
+    job->read = read_elsewhere(job, job->read);
     for (int i = 0; i < n_row && job->read.best > 0; i++)
         rows[i].peak_share = rows[i].gb_s * 1e9 / job->read.best;
     return status ? cli_fail(&err) : report(job, rows, n_row);
@@ -207,7 +209,7 @@ static int run(cli_args *args) {
     if (!options.n_ctx)
         options.n_ctx = NUM_MAX(args->n_prompt, args->n_gen) + 2;
     job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
-    job.read = read_elsewhere(job.n_thread, job.read);
+    job.read = read_elsewhere(&job, job.read);
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)
         return code;

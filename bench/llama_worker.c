@@ -1,0 +1,116 @@
+/* llama_worker.c - measures llama.cpp on one model, in a process of its own: what side_by_side.py and
+ * cgroup.py run beside nibble. Compiled by llama.py against the headers and libraries that the PyPI package
+ * llama-cpp-python brings; never part of nibble. Prints one JSON line.
+ *
+ *   llama_worker MODEL pp|tg|start -n N -t THREADS -r REPEATS -c CONTEXT
+ *
+ * Time counts from just before the model is opened; memory is the whole process's peak. */
+#include <llama.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST = 4096 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static long long peak_bytes(void) {
+    char line[256];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static void silent(enum ggml_log_level level, const char *text, void *user) {
+    (void)user;
+    if (level == GGML_LOG_LEVEL_ERROR)
+        fputs(text, stderr);
+}
+
+static void decode(struct llama_context *ctx, llama_token *ids, int n) {
+    if (llama_decode(ctx, llama_batch_get_one(ids, n)) || !llama_get_logits_ith(ctx, -1)) {
+        fprintf(stderr, "llama_decode failed\n");
+        exit(1);
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double rate(struct llama_context *ctx, llama_token *ids, int n, int prompt) {
+    llama_memory_clear(llama_get_memory(ctx), true);
+    if (!prompt)
+        decode(ctx, ids, 1);
+    double start = now();
+    if (prompt)
+        decode(ctx, ids, n);
+    for (int i = 1; !prompt && i <= n; i++)
+        decode(ctx, ids + i, 1);
+    return n / (now() - start);
+}
+
+int main(int argc, char **argv) {
+    int n = 512, threads = 2, repeats = 3, n_ctx = 0;
+    for (int i = 3; i + 1 < argc; i += 2) {
+        int *to = !strcmp(argv[i], "-n")   ? &n
+                  : !strcmp(argv[i], "-t") ? &threads
+                  : !strcmp(argv[i], "-r") ? &repeats
+                  : !strcmp(argv[i], "-c") ? &n_ctx
+                                           : NULL;
+        if (!to || (*to = atoi(argv[i + 1])) < 0)
+            argc = 0;
+    }
+    if (argc < 3 || n < 1 || n >= MOST || repeats >= MOST) {
+        fprintf(stderr,
+                "usage: llama_worker MODEL pp|tg|start [-n N] [-t THREADS] [-r REPEATS] [-c CONTEXT]\n");
+        return 2;
+    }
+    llama_log_set(silent, NULL);
+    llama_backend_init();
+    double begin = now();
+    struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
+    if (!model)
+        return 1;
+    struct llama_context_params params = llama_context_default_params();
+    params.n_ctx = (uint32_t)(n_ctx ? n_ctx : n + 16);
+    params.n_batch = (uint32_t)(n > 512 ? n : 512);
+    params.n_ubatch = 512;
+    params.n_threads = params.n_threads_batch = threads;
+    struct llama_context *ctx = llama_init_from_model(model, params);
+    if (!ctx)
+        return 1;
+    static llama_token ids[MOST];
+    static double rates[MOST];
+    const long long n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    for (long long i = 0; i < MOST; i++)
+        ids[i] = (llama_token)((i + 1) * 2654435761LL % n_vocab);
+    if (!strcmp(argv[2], "start")) {
+        decode(ctx, ids, 16);
+        double first = now() - begin;
+        decode(ctx, ids + 16, 1);
+        printf("{\"start_s\": %.6f, \"rss\": %lld}\n", first, peak_bytes());
+        return 0;
+    }
+    const int prompt = !strcmp(argv[2], "pp");
+    if (repeats > 1)
+        rate(ctx, ids, n, prompt); /* warm */
+    for (int i = 0; i < repeats; i++)
+        rates[i] = rate(ctx, ids, n, prompt);
+    qsort(rates, (size_t)repeats, sizeof *rates, by_size);
+    printf("{\"tok_s\": %.4f, \"min\": %.4f, \"max\": %.4f, \"rss\": %lld}\n", rates[repeats / 2], rates[0],
+           rates[repeats - 1], peak_bytes());
+    return 0;
+}
