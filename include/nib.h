@@ -92,9 +92,12 @@ typedef struct nib_engine_options {
     int activation;      /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
-    bool vocab_only;     /* tokenizer and metadata only: no weights are read */
-    bool stream;         /* allow weights beyond the RAM cap to be read block by block while running */
-    bool no_fuse;        /* every op of the model on its own: slower, the same bits; for comparing */
+    const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
+                         layers of each block, what stays in RAM, sizes. NULL: none. NIB_E_USAGE or
+                         NIB_E_MODEL when it does not agree with the model, naming the block */
+    bool vocab_only;  /* tokenizer and metadata only: no weights are read */
+    bool stream;      /* allow weights beyond the RAM cap to be read block by block while running */
+    bool no_fuse;     /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */
@@ -108,7 +111,8 @@ typedef struct nib_engine_options {
  * gigabytes on somebody's disk are asked for, not taken. */
 typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_packed;
 
-typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32 = 2 } nib_kv_type;
+/* NIB_KV_8, NIB_KV_4: older positions in 8 or 4 bits (docs/budget.md), never chosen without being asked. */
+typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4 } nib_kv_type;
 
 /* Fills the defaults; call it before setting fields. */
 NIB_API void nib_engine_options_init(nib_engine_options *options);
@@ -166,12 +170,13 @@ NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 /* Where the weights are: for each block, in the order in which a token passes them, one slice for each pair
  * of format and tier that it has. A matrix that two blocks use (a tied head) is listed with the first. */
 typedef struct nib_slice {
-    const char *block;  /* "embed", "layer.0", ..., "head" */
-    const char *also;   /* the block that uses a matrix of it as well; NULL: none */
-    int32_t layer;      /* -1: none */
-    const char *format; /* in the file: "Q4_1", "F32", ... */
-    uint64_t bytes;     /* in the packed form that is computed with, wherever they are */
-    int tier;           /* NIB_TIER_RAM: kept; NIB_TIER_DISK: read from a file when needed */
+    const char *block; /* "embed", "layer.0", ..., "head" */
+    const char *also;  /* the block that uses a matrix of it as well; NULL: none */
+    int32_t layer;     /* -1: none */
+    const char
+        *format;    /* computed with: the file's ("q4_1", "f32", ...), or what it is rounded to ("u4g64") */
+    uint64_t bytes; /* in the packed form that is computed with, wherever they are */
+    int tier;       /* NIB_TIER_RAM: kept; NIB_TIER_DISK: read from a file when needed */
 } nib_slice;
 
 /* The number of slices; *slices (owned by the engine, unchanging) gets the first. 0 with vocab_only. */

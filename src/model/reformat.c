@@ -78,3 +78,8 @@ nib_status model_leave_out(model *m, int which, nib_error *err) {
 bool model_is_left_out(const model *m, int which) {
     return m->blocks[which].program.n_op == 0;
 }
+
+/* The blocks of a file keep their type when they are packed, and floats stay PACK_ROWS. */
+bool weight_is_rounded(const weight *w) {
+    return !w->vector && w->format.layout == PACK_TILE && w->format.type == TYPE_F32;
+}

@@ -20,4 +20,7 @@ nib_status model_reformat(model *m, int block, const char *format, nib_error *er
 nib_status model_leave_out(model *m, int block, nib_error *err);
 bool model_is_left_out(const model *m, int block);
 
+/* The matrix has another format than what the file has, packed. */
+bool weight_is_rounded(const weight *w);
+
 #endif

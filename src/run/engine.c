@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/find.h"
+#include "run/obey.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -130,8 +131,6 @@ static void settle_sizes(nib_engine *e) {
         o->n_ctx = most;
     }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
-    if (o->activation == 0)
-        o->activation = 8;
     e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small_cache(e->m)) ? TYPE_F32 : TYPE_F16;
 }
 
@@ -156,6 +155,7 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     NIB_TRY(engine_alloc_placement(e, err));
     char *packed = packed_folder(o);
     pager_options want = {.stream = o->stream,
+                          .kept = e->kept,
                           .keep_free = session,
                           .threads = e->threads,
                           .packed = packed,
@@ -172,20 +172,32 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){
-        e->m,        e->pager, e->threads, kernels_table(), &e->ws, &e->routes, e->options.activation,
-        !o->no_fuse, NULL};
+    e->exec = (executor){e->m,        e->pager,    e->threads, kernels_table(), &e->ws, &e->routes,
+                         e->act_bits, !o->no_fuse, NULL};
     return NIB_OK;
 }
 
-static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
-    const nib_engine_options *o = &e->options;
-    const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
+/* The same activations for all blocks, unless a plan has others. */
+static nib_status settle_blocks(nib_engine *e, const plan *p, nib_error *err) {
+    const size_t n = (size_t)model_n_block(e->m);
+    e->act_bits = mem_alloc(n);
+    if (!e->act_bits)
+        return nib_fail_nomem(err, n, "the blocks' activations");
+    memset(e->act_bits, e->options.activation ? e->options.activation : 8, n);
+    return p ? obey_blocks(e, p, err) : NIB_OK;
+}
+
+static nib_status open_all(nib_engine *e, const char *name, const plan *p, nib_error *err) {
+    nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
+    if (p)
+        NIB_TRY(obey_sizes(o, p, &e->log, err));
+    const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
     NIB_TRY(model_find(name, &e->path, err));
     NIB_TRY(ledger_open(caps, &e->ledger, err));
     NIB_TRY(open_container(e, err));
     if (e->m) {
+        NIB_TRY(settle_blocks(e, p, err));
         settle_sizes(e);
         NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
         NIB_TRY(engine_open_kernels(e, err));
@@ -198,6 +210,17 @@ static nib_status open_all(nib_engine *e, const char *name, nib_error *err) {
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
                            nib_error *err) {
+    plan p = {0};
+    if (!options || !options->plan)
+        return engine_open_planned(name, options, NULL, out, err);
+    NIB_TRY(plan_parse(options->plan, strlen(options->plan), &p, err));
+    nib_status status = engine_open_planned(name, options, &p, out, err);
+    plan_clear(&p);
+    return status;
+}
+
+nib_status engine_open_planned(const char *name, const nib_engine_options *options, const plan *p,
+                               nib_engine **out, nib_error *err) {
     nib_engine *e = mem_calloc(1, sizeof *e);
     if (!e)
         return nib_fail_nomem(err, sizeof *e, "the engine");
@@ -207,7 +230,7 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
         nib_engine_options_init(&e->options);
     e->log = (logger){e->options.log, e->options.user};
     pthread_mutex_init(&e->lock, NULL);
-    nib_status status = open_all(e, name, err);
+    nib_status status = open_all(e, name, p, err);
     if (status != NIB_OK) {
         nib_engine_close(e);
         return status;
@@ -223,6 +246,8 @@ void nib_engine_close(nib_engine *e) {
     pager_close(e->pager);
     workspace_close(&e->ws);
     routes_close(&e->routes);
+    mem_free(e->act_bits);
+    mem_free(e->kept);
     mem_free(e->kernels);
     pool_close(e->threads);
     tokenizer_close(e->tokenizer);
@@ -233,6 +258,7 @@ void nib_engine_close(nib_engine *e) {
     mem_free(e->path);
     mem_free(e->name);
     mem_free(e->slices);
+    mem_free(e->formats);
     mem_free(e);
 }
 

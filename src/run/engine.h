@@ -2,6 +2,7 @@
 #ifndef NIB_RUN_ENGINE_H
 #define NIB_RUN_ENGINE_H
 
+#include "plan/plan.h"
 #include "run/exec.h"
 #include "text/tokenizer.h"
 
@@ -21,7 +22,9 @@ struct nib_engine {
     workspace ws;
     executor exec;
     routes routes;
-    char *kernels;        /* what decides among the strategies, for people */
+    uint8_t *act_bits; /* [n_block], of the activations: the options', or the plan's */
+    uint64_t *kept;    /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NULL: no plan */
+    char *kernels;     /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t tables;      /* charged for container, tokenizer and model */
@@ -29,9 +32,14 @@ struct nib_engine {
     nib_model_info info;
     nib_slice *slices; /* [n_slice], for nib_engine_placement */
     size_t n_slice;
+    char (*formats)[PACK_NAME]; /* [n_format], names of uniform formats in slices */
+    size_t n_format;
     char *name; /* for info */
 };
 
+/* nib_engine_open under a plan (NULL: none), which is not needed afterwards. */
+nib_status engine_open_planned(const char *model, const nib_engine_options *options, const plan *p,
+                               nib_engine **out, nib_error *err);
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);

@@ -1,6 +1,5 @@
 /* engine_kernels.c - what decides among the strategies of a model's products: a kernel map, or the rule. */
 #include "base/mem.h"
-#include "base/num.h"
 #include "profile/kernel_map.h"
 #include "run/engine.h"
 
@@ -41,7 +40,7 @@ nib_status engine_open_kernels(nib_engine *e, nib_error *err) {
     policy map = {0};
     nib_status status = load_map(e, &map, err);
     if (status == NIB_OK)
-        status = routes_open(&e->routes, e->m, &map, kernels_table(), NUM_MIN(e->options.activation, 8), err);
+        status = routes_open(&e->routes, e->m, &map, kernels_table(), e->act_bits, err);
     policy_clear(&map);
     return status;
 }

@@ -202,7 +202,7 @@ nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *er
     job whole = {.e = e,
                  .cell = cell,
                  .fuse = e->fuse,
-                 .act_bits = cell->act_bits ? cell->act_bits : e->act_bits,
+                 .act_bits = cell->act_bits ? cell->act_bits : e->act_bits[cell->block],
                  .acts = {.of = REG_NONE}};
     if (cell->probe)
         return run_probed(&whole, err);

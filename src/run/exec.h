@@ -20,10 +20,10 @@ typedef struct executor {
     pool *threads;
     const kernel_table *kernels;
     workspace *ws;
-    const routes *routes; /* which strategy computes which product */
-    int act_bits;         /* 4, 8 or 16: of what packed weights are multiplied with */
-    bool fuse;            /* obey the programs' rewrites (op.fuse); the answers are the same */
-    op_trace *trace;      /* NULL: times are not taken */
+    const routes *routes;    /* which strategy computes which product */
+    const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
+    bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
+    op_trace *trace;         /* NULL: times are not taken */
 } executor;
 
 typedef struct exec_cell {

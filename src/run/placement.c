@@ -3,6 +3,16 @@
 #include "run/engine.h"
 
 #include "base/mem.h"
+#include "model/reformat.h"
+
+#include <string.h>
+
+/* Both are of one file type, or rounded to one format. */
+static bool same_format(const weight *a, const weight *b) {
+    if (weight_is_rounded(a) != weight_is_rounded(b))
+        return false;
+    return weight_is_rounded(a) ? !memcmp(&a->format, &b->format, sizeof a->format) : a->type == b->type;
+}
 
 /* Different formats of a block's own weights. */
 static size_t count_formats(const block *blk) {
@@ -10,7 +20,7 @@ static size_t count_formats(const block *blk) {
     for (int w = 0; w < blk->n_weight; w++) {
         bool seen = blk->weights[w].shared_block >= 0;
         for (int i = 0; i < w && !seen; i++)
-            seen = blk->weights[i].shared_block < 0 && blk->weights[i].type == blk->weights[w].type;
+            seen = blk->weights[i].shared_block < 0 && same_format(&blk->weights[i], &blk->weights[w]);
         n += !seen;
     }
     return n;
@@ -20,11 +30,13 @@ nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
     size_t most = 0;
     for (int b = 0; b < model_n_block(e->m); b++)
         most += 2 * count_formats(model_block(e->m, b)); /* in RAM and on disk */
-    uint64_t bytes = most * sizeof *e->slices;
+    const size_t n_block = (size_t)model_n_block(e->m);  /* each is rounded to one format at most */
+    uint64_t bytes = most * sizeof *e->slices + n_block * sizeof *e->formats;
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
     e->slices = mem_calloc(most, sizeof *e->slices);
-    return e->slices ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
+    e->formats = mem_calloc(n_block, sizeof *e->formats);
+    return e->slices && e->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
 }
 
 /* The block that shares weight w of block b; NULL: none. */
@@ -36,6 +48,20 @@ static const char *other_user(const model *m, int b, int w) {
                 return blk->name;
     }
     return NULL;
+}
+
+/* The name that it has among e->formats, or as a file type. */
+static const char *format_name(nib_engine *e, const weight *w) {
+    char name[PACK_NAME];
+    size_t i = 0;
+    if (!weight_is_rounded(w))
+        return type_get(w->type)->name;
+    pack_name(&w->format, name);
+    while (i < e->n_format && strcmp(e->formats[i], name))
+        i++;
+    if (i == e->n_format)
+        memcpy(e->formats[e->n_format++], name, sizeof name);
+    return e->formats[i];
 }
 
 /* To the slice of the same format and tier among slices[first..n), or as a new one. */
@@ -59,8 +85,11 @@ void engine_fill_placement(nib_engine *e) {
         const block *blk = model_block(e->m, b);
         size_t first = e->n_slice;
         for (int w = 0; w < blk->n_weight; w++) {
-            const char *also = other_user(e->m, b, w), *format = type_get(blk->weights[w].type)->name;
+            const char *also = other_user(e->m, b, w), *format;
             uint64_t kept, on_disk;
+            if (blk->weights[w].shared_block >= 0)
+                continue;
+            format = format_name(e, &blk->weights[w]);
             pager_where(e->pager, b, w, &kept, &on_disk);
             add(e, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
             add(e, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});

@@ -2,6 +2,7 @@
 #include "run/routes.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <string.h>
 
@@ -13,33 +14,41 @@ static bool has_route(const weight *w) {
     return !w->vector && w->format.layout == PACK_TILE;
 }
 
+/* What a route is for. */
+typedef struct routed {
+    const weight *w;
+    int slice_bits; /* of one slice of the activations */
+} routed;
+
 /* The n-th weight of the model, counted as `of` counts them. */
-static const weight *weight_at(const model *m, const routes *r, int at) {
+static routed weight_at(const model *m, const routes *r, const uint8_t *act_bits, int at) {
     int b = model_n_block(m) - 1;
     while (r->first[b] > at)
         b--;
-    return &model_block(m, b)->weights[at - r->first[b]];
+    return (routed){&model_block(m, b)->weights[at - r->first[b]], NUM_MIN(act_bits[b], 8)};
 }
 
 /* list has room for every weight; pointers into it stay valid. */
-static void settle(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
+static void settle(routes *r, const model *m, const policy *p, const kernel_table *t, const uint8_t *act_bits,
                    int n_weight) {
     for (int i = 0; i < n_weight; i++) {
-        const weight *w = weight_at(m, r, i);
-        if (!has_route(w))
+        const routed at = weight_at(m, r, act_bits, i);
+        if (!has_route(at.w))
             continue;
-        for (int j = 0; j < i && !r->of[i]; j++)
-            if (r->of[j] && same_shape(w, weight_at(m, r, j)))
+        for (int j = 0; j < i && !r->of[i]; j++) {
+            const routed other = weight_at(m, r, act_bits, j);
+            if (r->of[j] && same_shape(at.w, other.w) && at.slice_bits == other.slice_bits)
                 r->of[i] = r->of[j];
+        }
         if (r->of[i])
             continue;
-        policy_route(p, t, w->n, w->k, &w->format, act_bits, &r->list[r->n]);
+        policy_route(p, t, at.w->n, at.w->k, &at.w->format, at.slice_bits, &r->list[r->n]);
         r->of[i] = &r->list[r->n++];
     }
 }
 
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
-                       nib_error *err) {
+nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t,
+                       const uint8_t *act_bits, nib_error *err) {
     int n_weight = 0;
     memset(r, 0, sizeof *r);
     for (int b = 0; b < model_n_block(m); b++)

@@ -1,7 +1,7 @@
 /* routes.h - which strategy computes each of a model's products: the kernel map, settled once at open.
  *
- * Matrices of the same shape and format share one route, so that the few there are stay in the first-level
- * cache. Read-only afterwards. */
+ * Matrices of the same shape, format and activations share one route, so that the few there are stay in the
+ * first-level cache. Read-only afterwards. */
 #ifndef NIB_RUN_ROUTES_H
 #define NIB_RUN_ROUTES_H
 
@@ -15,9 +15,9 @@ typedef struct routes {
     const route **of; /* [weights of the model]; NULL for what is not packed */
 } routes;             /* zeroed: none, and every product goes by the rule */
 
-/* p: the map, not needed afterwards; NULL: none. act_bits: of one slice of the activations, 4 or 8. */
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t, int act_bits,
-                       nib_error *err);
+/* p: the map, not needed afterwards; NULL: none. act_bits: [n_block], 4, 8 or 16 (two slices of 8). */
+nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t,
+                       const uint8_t *act_bits, nib_error *err);
 void routes_close(routes *r);
 
 static inline const route *routes_of(const routes *r, int b, int w) {

@@ -19,6 +19,8 @@ typedef struct tensor {
     char name[48];
     type_id type;
     int64_t n, k; /* n 0: a vector */
+    uint64_t seed;
+    int layer; /* -1: none */
 } tensor;
 
 enum { MOST_TENSORS = 256 };
@@ -26,7 +28,7 @@ enum { MOST_TENSORS = 256 };
 static int list_tensors(const tiny_shape *s, tensor *list) {
     int64_t d = s->d_model, d_head = d / s->n_head, kv = s->n_kv_head * d_head;
     int n = 0;
-    list[n++] = (tensor){"token_embd.weight", s->type, s->n_vocab, d};
+    list[n++] = (tensor){"token_embd.weight", s->type, s->n_vocab, d, 0, -1};
     for (int64_t l = 0; l < s->n_layer; l++) {
         const struct {
             const char *name;
@@ -37,14 +39,35 @@ static int list_tensors(const tiny_shape *s, tensor *list) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             assert_true(n < MOST_TENSORS - 2);
             tensor *t = &list[n++];
-            *t = (tensor){"", rows[i].n ? s->type : TYPE_F32, rows[i].n, rows[i].k};
+            *t = (tensor){"", rows[i].n ? s->type : TYPE_F32, rows[i].n, rows[i].k, 0, (int)l};
             snprintf(t->name, sizeof t->name, "blk.%d.%s.weight", (int)l, rows[i].name);
         }
     }
-    list[n++] = (tensor){"output_norm.weight", TYPE_F32, 0, d};
+    list[n++] = (tensor){"output_norm.weight", TYPE_F32, 0, d, 0, -1};
     if (!s->tied)
-        list[n++] = (tensor){"output.weight", s->type, s->n_vocab, d};
+        list[n++] = (tensor){"output.weight", s->type, s->n_vocab, d, 0, -1};
+    for (int i = 0; i < n; i++)
+        list[i].seed = 12345 + 1000 * (uint64_t)i;
     return n;
+}
+
+/* Takes out the tensors of those layers and counts the others anew. */
+static int leave_out(tensor *list, int n, unsigned layers) {
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        tensor t = list[i];
+        const char *rest = t.layer < 0 ? NULL : strchr(strchr(t.name, '.') + 1, '.');
+        int before = 0;
+        if (rest && (layers >> t.layer & 1))
+            continue;
+        for (int l = 0; l < t.layer; l++)
+            before += layers >> l & 1;
+        if (rest)
+            snprintf(list[i].name, sizeof list[i].name, "blk.%d%.30s", t.layer - before, rest);
+        memcpy(t.name, list[i].name, sizeof t.name);
+        list[kept++] = t;
+    }
+    return kept;
 }
 
 static void set(gguf_writer *w, const char *key, int64_t value) {
@@ -87,14 +110,16 @@ static void describe(gguf_writer *w, const tiny_shape *s) {
 }
 
 /* File `part` of n_file. A tensor's numbers are its own, whichever file it is in. */
-static const char *write_part(const char *name, const tiny_shape *s, int part, int n_file) {
+static const char *write_part(const char *name, const tiny_shape *s, int part, int n_file, unsigned without) {
     tensor list[MOST_TENSORS];
+    tiny_shape said = *s;
     const char *path = temp_path(name);
     gguf_writer *w = NULL;
-    int n = list_tensors(s, list);
+    int n = leave_out(list, list_tensors(s, list), without);
+    said.n_layer -= __builtin_popcount(without);
     assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
     if (part == 0)
-        describe(w, s);
+        describe(w, &said);
     if (n_file > 1) {
         set(w, "split.no", part);
         set(w, "split.count", n_file);
@@ -107,7 +132,7 @@ static const char *write_part(const char *name, const tiny_shape *s, int part, i
                          NIB_OK);
     }
     for (int i = part; i < n; i += n_file) {
-        uint64_t seed = 12345 + 1000 * (uint64_t)i;
+        uint64_t seed = list[i].seed;
         write_data(w, &list[i], &seed);
     }
     assert_int_equal(gguf_writer_commit(w, NULL), NIB_OK);
@@ -115,7 +140,11 @@ static const char *write_part(const char *name, const tiny_shape *s, int part, i
 }
 
 const char *tiny_model(const char *name, const tiny_shape *s) {
-    return write_part(name, s, 0, 1);
+    return write_part(name, s, 0, 1, 0);
+}
+
+const char *tiny_model_without(const char *name, const tiny_shape *s, unsigned layers) {
+    return write_part(name, s, 0, 1, layers);
 }
 
 const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) {
@@ -123,7 +152,7 @@ const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) 
     for (int part = n_file - 1; part >= 0; part--) {
         char part_name[128];
         snprintf(part_name, sizeof part_name, "%s-%05d-of-%05d.gguf", name, part + 1, n_file);
-        path = write_part(part_name, s, part, n_file);
+        path = write_part(part_name, s, part, n_file, 0);
     }
     return path;
 }

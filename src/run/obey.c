@@ -1,0 +1,215 @@
+/* obey.c - see obey.h. */
+#include "run/obey.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/reformat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A plan counts with what model/ and tiers/ say, but where a matrix is cut in parts each is rounded up to
+ * pages: this far beside the packed bytes is still the same plan. */
+enum { SLACK_BYTES = 64 << 10, SLACK_SHARE = 32 };
+
+enum { NAMES_SHOWN = 6 };
+
+/* ---- sizes ---- */
+
+static int kv_option(plan_kv kv) {
+    switch (kv) {
+    case PLAN_KV_AUTO: return 0;
+    case PLAN_KV_F32: return NIB_KV_F32;
+    case PLAN_KV_F16: return NIB_KV_F16;
+    case PLAN_KV_8: return NIB_KV_8;
+    case PLAN_KV_4: return NIB_KV_4;
+    }
+    return -1;
+}
+
+static uint64_t smaller_cap(uint64_t option, uint64_t planned) {
+    return NUM_MIN(option, planned); /* NIB_AUTO is the largest */
+}
+
+static bool streams(const plan *p) {
+    for (int b = 0; b < p->n_block; b++)
+        for (int i = 0; i < p->blocks[b].n_slice; i++)
+            if (p->blocks[b].slices[i].tier == NIB_TIER_DISK && p->blocks[b].slices[i].bytes > 0)
+                return true;
+    return false;
+}
+
+static nib_status check_sizes(const plan *p, nib_error *err) {
+    if (p->n_ctx < 0 || p->n_batch < 0 || p->n_thread < 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: expected a context, a batch and threads of 0 or more, found %lld, %lld, %d",
+                        (long long)p->n_ctx, (long long)p->n_batch, p->n_thread);
+    if (kv_option(p->kv) < 0)
+        return nib_fail(err, NIB_E_USAGE, "plan: expected a plan_kv, found %d", (int)p->kv);
+    if (p->mode != 'a' && p->mode != 'b' && p->mode != 'c')
+        return nib_fail(err, NIB_E_USAGE, "plan: expected mode a, b or c, found character %d", p->mode);
+    if (p->n_block < 0 || (p->n_block > 0 && !p->blocks))
+        return nib_fail(err, NIB_E_USAGE, "plan: expected a list of blocks, found %d", p->n_block);
+    for (int b = 0; b < p->n_block; b++)
+        if (p->blocks[b].n_slice < 0 || p->blocks[b].n_slice > PLAN_MAX_SLICE)
+            return nib_fail(err, NIB_E_USAGE, "plan: block %d: expected at most %d slices, found %d", b,
+                            PLAN_MAX_SLICE, p->blocks[b].n_slice);
+    return NIB_OK;
+}
+
+nib_status obey_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err) {
+    NIB_TRY(check_sizes(p, err));
+    if (p->n_ctx > 0 && o->n_ctx > p->n_ctx)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan is for a context of %lld positions, and %lld were asked for: make a plan "
+                        "for those",
+                        (long long)p->n_ctx, (long long)o->n_ctx);
+    o->n_ctx = p->n_ctx > 0 ? p->n_ctx : o->n_ctx;
+    o->n_batch = p->n_batch > 0 ? p->n_batch : o->n_batch;
+    o->n_thread = o->n_thread > 0 ? o->n_thread : p->n_thread;
+    if (o->kv_type != 0 && p->kv != PLAN_KV_AUTO && o->kv_type != kv_option(p->kv))
+        log_line(log, "the cache has the format that was asked for, not the plan's");
+    o->kv_type = o->kv_type != 0 ? o->kv_type : kv_option(p->kv);
+    if (o->activation != 0)
+        log_line(log, "activations have %d bits, as was asked for, whatever the plan says", o->activation);
+    o->ram = smaller_cap(o->ram, p->cap[NIB_TIER_RAM]);
+    o->vram = smaller_cap(o->vram, p->cap[NIB_TIER_VRAM]);
+    o->disk = smaller_cap(o->disk, p->cap[NIB_TIER_DISK]);
+    o->stream = o->stream || streams(p);
+    if (p->packed && o->packed == NIB_PACKED_AUTO)
+        o->packed = NIB_PACKED_ON;
+    return NIB_OK;
+}
+
+/* ---- blocks ---- */
+
+static bool same_name(const char name[PLAN_NAME], const char *other) {
+    return memchr(name, '\0', PLAN_NAME) && !strcmp(name, other);
+}
+
+static nib_status check_content(const nib_engine *e, const plan *p, nib_error *err) {
+    uint64_t content[2];
+    char found[sizeof p->content];
+    if (p->content[0] == '\0')
+        return NIB_OK;
+    NIB_TRY(container_content_hash(e->container, content, err));
+    snprintf(found, sizeof found, "%016llx%016llx", (unsigned long long)content[0],
+             (unsigned long long)content[1]);
+    if (strncmp(found, p->content, sizeof found))
+        return nib_fail(err, NIB_E_MODEL, "the plan was made for other weights: %.39s, these are %s",
+                        p->content, found);
+    return NIB_OK;
+}
+
+/* The one format of a block's slices; "file" without any. NULL: they have several, or none is a name. */
+static const char *format_of(const plan_block *pb) {
+    const char *name = pb->n_slice > 0 ? pb->slices[0].format : "file";
+    if (strnlen(name, PACK_NAME) == PACK_NAME)
+        return NULL;
+    for (int i = 1; i < pb->n_slice; i++)
+        if (strncmp(name, pb->slices[i].format, PACK_NAME))
+            return NULL;
+    return name;
+}
+
+static nib_status check_block(const plan *p, const plan_block *pb, const block *b, nib_error *err) {
+    if (!same_name(pb->name, b->name))
+        return nib_fail(err, NIB_E_USAGE, "plan: expected block %s here, found \"%.63s\"", b->name, pb->name);
+    if (pb->left_out && p->mode == 'a')
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: mode a has all layers, and this one is left out",
+                        b->name);
+    if (pb->left_out && pb->n_slice > 0)
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: it is left out, so expected no slices, found %d",
+                        b->name, pb->n_slice);
+    if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16)
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected activations of 4, 8 or 16 bits, found %d",
+                        b->name, pb->activation);
+    if (!format_of(pb))
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected one format for all its slices", b->name);
+    for (int i = 0; i < pb->n_slice; i++)
+        if (pb->slices[i].tier != NIB_TIER_RAM && pb->slices[i].tier != NIB_TIER_DISK)
+            return nib_fail(err, NIB_E_USAGE, "plan: %s: slices are in RAM or on disk, found tier %d",
+                            b->name, pb->slices[i].tier);
+    return NIB_OK;
+}
+
+static uint64_t far_from(uint64_t a, uint64_t b) {
+    return a > b ? a - b : b - a;
+}
+
+/* The slices are all of the block's bytes in its format. */
+static nib_status check_bytes(const plan_block *pb, const block *b, nib_error *err) {
+    char expected[32], found[32];
+    uint64_t sum = 0;
+    bool fits = true;
+    for (int i = 0; i < pb->n_slice; i++)
+        fits = fits && num_add_u64(sum, pb->slices[i].bytes, &sum);
+    if (fits && far_from(sum, b->bytes) <= SLACK_BYTES + b->bytes / SLACK_SHARE)
+        return NIB_OK;
+    num_format_size(b->bytes, expected);
+    num_format_size(fits ? sum : UINT64_MAX, found);
+    return nib_fail(err, NIB_E_USAGE, "plan: %s: in the format %s expected slices of %s together, found %s",
+                    b->name, format_of(pb), expected, found);
+}
+
+static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err) {
+    const plan_block *pb = &p->blocks[i];
+    const block *b = model_block(e->m, i);
+    NIB_TRY(check_block(p, pb, b, err));
+    if (pb->left_out)
+        return model_leave_out(e->m, i, err);
+    nib_status status = model_reformat(e->m, i, format_of(pb), err);
+    if (status != NIB_OK)
+        return nib_fail_prefix(err, status, "plan");
+    NIB_TRY(check_bytes(pb, b, err));
+    if (e->options.activation == 0)
+        e->act_bits[i] = (uint8_t)pb->activation;
+    for (int s = 0; s < pb->n_slice; s++)
+        if (pb->slices[s].tier == NIB_TIER_RAM)
+            e->kept[i] += pb->slices[s].bytes; /* check_bytes has added them up */
+    return NIB_OK;
+}
+
+/* ---- what the run says ---- */
+
+static bool is_rounded(const block *b) {
+    for (int i = 0; i < b->n_weight; i++)
+        if (weight_is_rounded(&b->weights[i]) && b->weights[i].shared_block < 0)
+            return true;
+    return false;
+}
+
+static void tell(const nib_engine *e) {
+    char names[256] = "";
+    size_t n = 0;
+    int missing = 0, rounded = 0;
+    for (int i = 0; i < model_n_block(e->m); i++) {
+        const block *b = model_block(e->m, i);
+        rounded += is_rounded(b);
+        if (!model_is_left_out(e->m, i))
+            continue;
+        if (missing++ < NAMES_SHOWN && n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", b->name);
+    }
+    if (missing)
+        log_line(&e->log, "layers are missing: %d of %d are left out (%s%s)", missing,
+                 model_n_block(e->m) - 2, names, missing > NAMES_SHOWN ? ", ..." : "");
+    if (rounded)
+        log_line(&e->log, "weights are rounded: %d of %d blocks have other formats than the file", rounded,
+                 model_n_block(e->m) - missing);
+}
+
+nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
+    const int n = model_n_block(e->m);
+    NIB_TRY(check_content(e, p, err));
+    if (p->n_block != n)
+        return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
+                        n - 2, p->n_block);
+    e->kept = mem_calloc((size_t)n, sizeof *e->kept);
+    if (!e->kept)
+        return nib_fail_nomem(err, (size_t)n * sizeof *e->kept, "what the plan keeps");
+    for (int i = 0; i < n; i++)
+        NIB_TRY(obey_block(e, p, i, err));
+    tell(e);
+    return NIB_OK;
+}

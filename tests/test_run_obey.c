@@ -1,0 +1,438 @@
+/* An engine does what a plan says: formats and activations of each block, layers left out, what is kept; the
+ * same answers for every cap; and a plan that does not agree with the model is refused with the block's name.
+ */
+#include "base/num.h"
+#include "model/reformat.h"
+#include "run/engine.h"
+#include "support/logits.h"
+#include "support/process.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 40, MOST_BLOCK = 16 };
+
+static const tiny_shape tied = {TYPE_F16, 4, 192, 320, 6, 2, 512, 128, true};
+static const tiny_shape untied = {TYPE_Q8_0, 6, 256, 768, 8, 2, 2048, 128, false};
+
+/* ---- plans ---- */
+
+typedef struct held {
+    plan p;
+    plan_block blocks[MOST_BLOCK];
+} held;
+
+/* All blocks in RAM in the formats of the list, in turn. */
+static void make_plan(held *h, const char *path, const char *const *formats, int n_format) {
+    const logger silent = {0};
+    nib_error err = {0};
+    model *m = NULL;
+    memset(h, 0, sizeof *h);
+    h->p = (plan){.model = "tiny", .cap = {NIB_AUTO, NIB_AUTO, NIB_AUTO}, .mode = 'a', .blocks = h->blocks};
+    if (model_open(path, &silent, &m, &err))
+        fail_msg("%s", err.message);
+    h->p.n_block = model_n_block(m);
+    assert_true(h->p.n_block <= MOST_BLOCK);
+    for (int b = 0; b < h->p.n_block; b++) {
+        plan_block *to = &h->blocks[b];
+        const char *format = formats[b % n_format];
+        assert_int_equal(model_reformat(m, b, format, NULL), NIB_OK);
+        *to = (plan_block){.activation = 8, .importance = -1, .n_slice = 1};
+        snprintf(to->name, sizeof to->name, "%s", model_block(m, b)->name);
+        snprintf(to->slices[0].format, sizeof to->slices[0].format, "%s", format);
+        to->slices[0].bytes = model_block(m, b)->bytes;
+    }
+    model_close(m);
+}
+
+static void as_file(held *h, const char *path) {
+    make_plan(h, path, (const char *const[]){"file"}, 1);
+}
+
+static void leave_out(held *h, int layer) {
+    h->p.mode = 'b';
+    h->blocks[layer + 1].left_out = true;
+    h->blocks[layer + 1].n_slice = 0;
+}
+
+/* ---- engines ---- */
+
+static char said[1024];
+
+static void keep_log(void *user, const char *line) {
+    (void)user;
+    if (strlen(said) + strlen(line) + 2 < sizeof said) {
+        strcat(said, line);
+        strcat(said, "\n");
+    }
+}
+
+static nib_engine_options usual(void) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.n_batch = 16;
+    o.packed = NIB_PACKED_OFF;
+    o.log = keep_log;
+    said[0] = '\0';
+    return o;
+}
+
+static nib_engine *open_engine(const char *path, const nib_engine_options *o, const plan *p) {
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    if (engine_open_planned(path, o, p, &e, &err))
+        fail_msg("%s: %s", path, err.message);
+    return e;
+}
+
+static logits_rows forward_on(nib_engine *e) {
+    int32_t tokens[N_TOKEN];
+    nib_session *s = NULL;
+    nib_error err = {0};
+    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
+    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
+    assert_non_null(r.data);
+    for (int i = 0; i < N_TOKEN; i++)
+        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
+    if (nib_session_open(e, NULL, &s, &err) ||
+        nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(r.next, N_TOKEN);
+    nib_session_close(s);
+    return r;
+}
+
+static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
+    nib_engine *e = open_engine(path, o, p);
+    logits_rows r = forward_on(e);
+    nib_engine_close(e);
+    return r;
+}
+
+static size_t bytes_of(const logits_rows *r) {
+    return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
+}
+
+/* ---- tests ---- */
+
+static const char *const mixed[] = {"file", "u4g64", "u8g128", "u3g32a", "u6g32"};
+
+/* What nib_engine_placement tells is what the plan says. */
+static void formats_per_block(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 2; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i]);
+        const nib_slice *s;
+        held h;
+        make_plan(&h, path, mixed, 5);
+        const nib_engine_options o = usual();
+        nib_engine *e = open_engine(path, &o, &h.p);
+        size_t n = nib_engine_placement(e, &s), n_block = 0, n_as_planned = 0;
+        for (size_t j = 0; j < n; j++) {
+            n_block += j == 0 || strcmp(s[j].block, s[j - 1].block) != 0;
+            for (int b = 0; b < h.p.n_block; b++)
+                if (!strcmp(s[j].block, h.blocks[b].name))
+                    n_as_planned += !strcmp(s[j].format, h.blocks[b].slices[0].format) ||
+                                    !strcmp(s[j].format, type_get(shapes[i]->type)->name);
+        }
+        assert_int_equal(n_block, h.p.n_block);
+        assert_true((int)n_as_planned >= h.p.n_block - shapes[i]->tied);
+        assert_non_null(strstr(said, "weights are rounded"));
+        assert_null(strstr(said, "missing"));
+        nib_engine_close(e);
+    }
+}
+
+/* The plan of what the file has changes nothing; other formats change the answers, a little. */
+static void rounding_is_felt(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &tied);
+    const nib_engine_options o = usual();
+    held h;
+    logits_rows plain = forward(path, &o, NULL);
+    as_file(&h, path);
+    logits_rows same = forward(path, &o, &h.p);
+    assert_memory_equal(plain.data, same.data, bytes_of(&plain));
+    assert_string_equal(said, "");
+    make_plan(&h, path, (const char *const[]){"u8g32"}, 1);
+    logits_rows near = forward(path, &o, &h.p);
+    make_plan(&h, path, (const char *const[]){"u3g64"}, 1);
+    logits_rows far = forward(path, &o, &h.p);
+    double off_near = 0, off_far = 0;
+    for (int64_t i = 0; i < N_TOKEN * plain.n_vocab; i++) {
+        off_near += (double)((near.data[i] - plain.data[i]) * (near.data[i] - plain.data[i]));
+        off_far += (double)((far.data[i] - plain.data[i]) * (far.data[i] - plain.data[i]));
+    }
+    assert_true(off_near > 0 && off_near < off_far / 100);
+    free(plain.data);
+    free(same.data);
+    free(near.data);
+    free(far.data);
+}
+
+/* Activations of each block: all alike is the option, one other block is something else. */
+static void activations_per_block(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &untied);
+    nib_engine_options o = usual();
+    held h;
+    logits_rows by_option, by_plan;
+    static const int bits[] = {4, 8, 16};
+    for (int i = 0; i < 3; i++) {
+        o.activation = bits[i];
+        by_option = forward(path, &o, NULL);
+        o.activation = 0;
+        as_file(&h, path);
+        for (int b = 0; b < h.p.n_block; b++)
+            h.blocks[b].activation = bits[i];
+        by_plan = forward(path, &o, &h.p);
+        assert_memory_equal(by_option.data, by_plan.data, bytes_of(&by_option));
+        free(by_plan.data);
+        h.blocks[3].activation = bits[(i + 1) % 3];
+        by_plan = forward(path, &o, &h.p);
+        assert_memory_not_equal(by_option.data, by_plan.data, bytes_of(&by_option));
+        free(by_plan.data);
+        free(by_option.data);
+    }
+}
+
+static void left_out_is_not_there(void **state) {
+    (void)state;
+    static const unsigned masks[] = {1u << 2, 1u << 0 | 1u << 3, 1u << 5, 0x1e};
+    const nib_engine_options o = usual();
+    for (size_t i = 0; i < NUM_COUNT(masks); i++) {
+        const char *whole = tiny_model("m.gguf", &untied);
+        const char *part = tiny_model_without("part.gguf", &untied, masks[i]);
+        held h;
+        as_file(&h, whole);
+        for (int l = 0; l < untied.n_layer; l++)
+            if (masks[i] >> l & 1)
+                leave_out(&h, l);
+        logits_rows want = forward(part, &o, NULL);
+        said[0] = '\0';
+        logits_rows got = forward(whole, &o, &h.p);
+        assert_non_null(strstr(said, "layers are missing"));
+        assert_memory_equal(want.data, got.data, bytes_of(&want));
+        free(want.data);
+        free(got.data);
+    }
+}
+
+/* One precision, any cap and any residence: the same bits. */
+static void same_for_every_cap(void **state) {
+    (void)state;
+    process_counted();
+    const char *path = tiny_model("m.gguf", &untied);
+    nib_engine_options o = usual();
+    nib_memory m;
+    held h;
+    make_plan(&h, path, mixed, 5);
+    leave_out(&h, 1);
+    h.blocks[3].activation = 16;
+    logits_rows want = forward(path, &o, &h.p);
+    const uint64_t room = tiny_model_half_room(path);
+    for (int i = 1; i < 4; i++) {
+        held part = h;
+        part.p.blocks = part.blocks;
+        part.p.cap[NIB_TIER_RAM] = i < 3 ? ledger_look().now + room : NIB_AUTO;
+        for (int b = 0; b < part.p.n_block; b++) /* every second, or all of them */
+            if (part.blocks[b].n_slice && (i == 3 || b % 2 == i % 2))
+                part.blocks[b].slices[0].tier = NIB_TIER_DISK;
+        o.stream = true;
+        nib_engine *e = open_engine(path, &o, &part.p);
+        logits_rows got = forward_on(e);
+        nib_engine_memory(e, &m);
+        assert_true(m.tier[NIB_TIER_RAM].cap == part.p.cap[NIB_TIER_RAM]);
+        assert_true(m.tier[NIB_TIER_RAM].peak <= m.tier[NIB_TIER_RAM].cap);
+        assert_memory_equal(want.data, got.data, bytes_of(&want));
+        nib_engine_close(e);
+        free(got.data);
+    }
+    free(want.data);
+}
+
+static void sizes_are_the_plans(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &tied);
+    nib_engine_options o = usual();
+    held h;
+    nib_error err = {0};
+    nib_engine *e = NULL;
+    as_file(&h, path);
+    h.p.n_ctx = 50;
+    h.p.n_batch = 7;
+    h.p.kv = PLAN_KV_F32;
+    e = open_engine(path, &o, &h.p);
+    assert_int_equal(e->options.n_ctx, 50);
+    assert_int_equal(e->options.n_batch, 7);
+    assert_int_equal(e->kv_type, TYPE_F32);
+    nib_engine_close(e);
+    o.n_ctx = 51;
+    assert_int_equal(engine_open_planned(path, &o, &h.p, &e, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "51"));
+    o.n_ctx = 40;
+    o.kv_type = NIB_KV_F16;
+    e = open_engine(path, &o, &h.p);
+    assert_int_equal(e->options.n_ctx, 50);
+    assert_int_equal(e->kv_type, TYPE_F16);
+    assert_non_null(strstr(said, "cache"));
+    nib_engine_close(e);
+}
+
+/* By its text, as a program gives it. */
+static void from_json(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &tied);
+    nib_engine_options o = usual();
+    nib_error err = {0};
+    nib_engine *e = NULL;
+    char *text = NULL;
+    held h;
+    make_plan(&h, path, mixed, 5);
+    assert_int_equal(plan_print(&h.p, &text, &err), NIB_OK);
+    logits_rows want = forward(path, &o, &h.p);
+    o.plan = text;
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
+    logits_rows got = forward_on(e);
+    assert_memory_equal(want.data, got.data, bytes_of(&want));
+    nib_engine_close(e);
+    o.plan = "{";
+    assert_int_not_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
+    nib_free(text);
+    free(want.data);
+    free(got.data);
+}
+
+/* ---- what is refused ---- */
+
+typedef struct wrong {
+    void (*spoil)(held *h);
+    const char *named;
+    nib_status status;
+} wrong;
+
+static void other_name(held *h) {
+    strcpy(h->blocks[2].name, "layer.2");
+}
+static void unended_name(held *h) {
+    memset(h->blocks[2].name, 'l', sizeof h->blocks[2].name);
+}
+static void unknown_format(held *h) {
+    strcpy(h->blocks[2].slices[0].format, "u9g64");
+}
+static void unended_format(held *h) {
+    memset(h->blocks[2].slices[0].format, 'u', sizeof h->blocks[2].slices[0].format);
+}
+static void few_bytes(held *h) {
+    h->blocks[2].slices[0].bytes /= 2;
+}
+static void other_format(held *h) {
+    strcpy(h->blocks[2].slices[0].format, "u3g64"); /* the bytes stay */
+}
+static void many_bytes(held *h) {
+    h->blocks[2].slices[1] = h->blocks[2].slices[0];
+    h->blocks[2].slices[1].bytes = UINT64_MAX;
+    h->blocks[2].n_slice = 2;
+}
+static void two_formats(held *h) {
+    h->blocks[2].slices[1] = h->blocks[2].slices[0];
+    strcpy(h->blocks[2].slices[1].format, "u4g64");
+    h->blocks[2].n_slice = 2;
+}
+static void no_slices(held *h) {
+    h->blocks[2].n_slice = 0;
+}
+static void many_slices(held *h) {
+    h->blocks[2].n_slice = PLAN_MAX_SLICE + 1;
+}
+static void on_a_gpu(held *h) {
+    h->blocks[2].slices[0].tier = NIB_TIER_VRAM;
+}
+static void odd_activation(held *h) {
+    h->blocks[2].activation = 5;
+}
+static void fewer_blocks(held *h) {
+    h->p.n_block--;
+}
+static void no_blocks(held *h) {
+    h->p.blocks = NULL;
+}
+static void left_out_in_a(held *h) {
+    leave_out(h, 1);
+    h->p.mode = 'a';
+}
+static void left_out_with_slices(held *h) {
+    leave_out(h, 1);
+    h->blocks[2].n_slice = 1;
+}
+static void no_embedding(held *h) {
+    leave_out(h, -1);
+}
+static void odd_mode(held *h) {
+    h->p.mode = 'd';
+}
+static void odd_cache(held *h) {
+    h->p.kv = (plan_kv)77;
+}
+static void negative_context(held *h) {
+    h->p.n_ctx = -1;
+}
+static void other_content(held *h) {
+    strcpy(h->p.content, "00000000000000000000000000000000");
+}
+static void tiny_cap(held *h) {
+    h->p.cap[NIB_TIER_RAM] = 1 << 20;
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const wrong list[] = {
+        {other_name, "layer.1", NIB_E_USAGE},     {unended_name, "layer.1", NIB_E_USAGE},
+        {unknown_format, "layer.1", NIB_E_USAGE}, {unended_format, "layer.1", NIB_E_USAGE},
+        {few_bytes, "layer.1", NIB_E_USAGE},      {other_format, "layer.1", NIB_E_USAGE},
+        {many_bytes, "layer.1", NIB_E_USAGE},     {two_formats, "layer.1", NIB_E_USAGE},
+        {no_slices, "layer.1", NIB_E_USAGE},      {many_slices, "slices", NIB_E_USAGE},
+        {on_a_gpu, "layer.1", NIB_E_USAGE},       {odd_activation, "layer.1", NIB_E_USAGE},
+        {fewer_blocks, "blocks", NIB_E_USAGE},    {no_blocks, "blocks", NIB_E_USAGE},
+        {left_out_in_a, "layer.1", NIB_E_USAGE},  {left_out_with_slices, "layer.1", NIB_E_USAGE},
+        {no_embedding, "embed", NIB_E_USAGE},     {odd_mode, "mode", NIB_E_USAGE},
+        {odd_cache, "plan_kv", NIB_E_USAGE},      {negative_context, "context", NIB_E_USAGE},
+        {other_content, "weights", NIB_E_MODEL},  {tiny_cap, "cap", NIB_E_NOFIT},
+    };
+    const char *path = tiny_model("m.gguf", &untied);
+    const nib_engine_options o = usual();
+    for (size_t i = 0; i < NUM_COUNT(list); i++) {
+        held h;
+        nib_error err = {0};
+        nib_engine *e = NULL;
+        as_file(&h, path);
+        list[i].spoil(&h);
+        nib_status status = engine_open_planned(path, &o, &h.p, &e, &err);
+        if (status != list[i].status || !strstr(err.message, list[i].named))
+            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.message);
+        assert_null(e);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_per_block),
+        cmocka_unit_test(rounding_is_felt),
+        cmocka_unit_test(activations_per_block),
+        cmocka_unit_test(left_out_is_not_there),
+        cmocka_unit_test(same_for_every_cap),
+        cmocka_unit_test(sizes_are_the_plans),
+        cmocka_unit_test(from_json),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
