@@ -20,7 +20,7 @@ check() {
 }
 
 formatting() {
-    find include src tests bench examples -name '*.[ch]' ! -name 'llama_*' 2>/dev/null | sort |
+    find include src tests bench examples -name '*.[ch]' 2>/dev/null | sort |
         xargs "${CLANG_FORMAT:-clang-format}" --dry-run -Werror 2>&1 | head -60 | grep . && return 1
     return 0
 }

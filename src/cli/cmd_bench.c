@@ -164,7 +164,9 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
     for (int i = 0; i < n_row; i++) {
         printf("%-10s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
         if (rows[i].gb_s > 0)
-            printf(" %10.2f %6.0f %%", rows[i].gb_s, rows[i].peak_share * 100);
+            printf(" %10.2f", rows[i].gb_s);
+        if (rows[i].peak_share > 0)
+            printf(" %6.0f %%", rows[i].peak_share * 100);
         putchar('\n');
     }
     for (int i = 0; i < n_row && job->args->trace; i++)

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Are budgets promises? Runs many combinations of model, cap, context, threads, cache format and mode, and looks at
+each process from outside: its peak resident set (wait4), its tokens, its speed against what the plan predicted.
+
+  python3 bench/budget_sweep.py [MODEL ...] [--runs 200] [--seed 1] [-n 12] [--json FILE]
+
+  peak     of every run must stay within its cap; a cap that is refused (exit 3) must be smaller than the one that
+           the refusal names, and the named one must work
+  tokens   of all runs of a model with the same cache format, activations and weights' precision must be equal,
+           whatever the cap, context and number of threads
+  plan     predicted against measured: tokens a second and peak bytes, median and worst
+
+Models: default smollm2, gemma3-270m and a synthetic llama-3.2-1b of 4 layers. Combinations are drawn with the seed, so a
+run can be repeated. Exit 1 when a cap was broken or tokens differ."""
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NIBBLE = os.path.join(HERE, "..", "build", "nibble")
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def run(command):
+    """(exit code, stdout, stderr, peak resident bytes, seconds)"""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdout=out, stderr=err)
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        return child.returncode, out.read(), err.read(), usage.ru_maxrss * 1024, seconds
+
+
+def info(model):
+    done = subprocess.run([NIBBLE, "info", model, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def named_cap(text):
+    """The smallest cap that a refusal names, in bytes."""
+    sizes = [float(n) * UNITS[u] for n, u in re.findall(r"([\d.]+) (B|KiB|MiB|GiB)", text)]
+    return min(sizes[1:], default=None)
+
+
+class Sweep:
+    def __init__(self, args):
+        self.args, self.rng = args, random.Random(args.seed)
+        self.tokens, self.rows, self.faults = {}, [], []
+
+    def draw(self, model, size):
+        share = self.rng.choice([0.1, 0.2, 0.33, 0.5, 0.66, 0.8, 0.9, 1.0, 1.15, 1.5])
+        floor = self.rng.choice([0, 8, 16, 32]) * 2**20
+        return {"model": model, "cap": int(size * share + floor), "ctx": self.rng.choice([64, 256, 700, 2048]),
+                "threads": self.rng.choice([1, 2]), "kv": self.rng.choice(self.args.kv), "prompt": self.rng.choice([1, 16, 48]),
+                "mode": "a"}
+
+    def command(self, c, cap):
+        ids = ",".join(str((i + 1) * 2654435761 % c["n_vocab"]) for i in range(c["prompt"]))
+        return [NIBBLE, "run", c["model"], "--tokens", ids, "-n", str(self.args.n), "--temp", "0", "--ignore-eos", "--json", "-c",
+                str(c["ctx"]), "-t", str(c["threads"]), "--kv", c["kv"], "--ram", str(cap), "-q"]
+
+    def one(self, c):
+        code, out, err, peak, seconds = run(self.command(c, c["cap"]))
+        c.update(code=code, peak=peak, seconds=seconds)
+        if code == 3:
+            c["named"] = named_cap(err)
+            if not c["named"] or c["named"] <= c["cap"]:
+                self.faults.append(f"{c}: refused, but names no larger cap: {err.strip()}")
+                return
+            if self.rng.random() < 0.3:
+                again = dict(c, cap=int(c["named"] * 1.001) + 4096)
+                code, out, err, peak, seconds = run(self.command(again, again["cap"]))
+                if code:
+                    self.faults.append(f"{again}: the cap that was named does not work: exit {code}: {err.strip()}")
+                    return
+                c.update(again, code=0, peak=peak, seconds=seconds)
+            else:
+                return
+        elif code:
+            self.faults.append(f"{c}: exit {code}: {err.strip()}")
+            return
+        doc = json.loads(out)
+        c["tok_s"] = doc["timings"]["predicted_per_second"]
+        c["planned_peak"] = doc["memory"]["tiers"]["ram"]["planned"]
+        c["predicted"] = doc.get("predicted") or doc.get("plan", {}).get("predicted")
+        if peak > c["cap"]:
+            self.faults.append(f"{c}: peak {peak} over the cap")
+        key = (c["model"], c["kv"], c["prompt"])
+        first = self.tokens.setdefault(key, doc["tokens"])
+        if doc["tokens"] != first:
+            self.faults.append(f"{c}: tokens differ from the first run of {key}: {doc['tokens']} {first}")
+
+    def go(self, models):
+        known = {m: info(m) for m in models}
+        for i in range(self.args.runs):
+            model = models[i % len(models)]
+            c = self.draw(model, known[model]["bytes"])
+            c["n_vocab"] = known[model]["n_vocab"]
+            self.one(c)
+            self.rows.append(c)
+            if sys.stderr.isatty():
+                print(f"\r{i + 1} of {self.args.runs}, {len(self.faults)} faults ", end="", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+
+    def report(self):
+        ran = [c for c in self.rows if c["code"] == 0]
+        kept = sum(c["peak"] <= c["cap"] for c in ran)
+        print(f"{len(self.rows)} combinations: {len(ran)} ran, {sum(c['code'] == 3 for c in self.rows)} were refused (too small a cap)")
+        print(f"peak within the cap: {kept}/{len(ran)}; the closest left {min((c['cap'] - c['peak']) / 2**20 for c in ran):.2f} MiB")
+        print(f"same tokens: {len(self.tokens)} groups of model, cache format and prompt")
+        errors = [abs(c["planned_peak"] - c["peak"]) / c["peak"] for c in ran]
+        print(f"planned against actual peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+        rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c.get("predicted")]
+        if rates:
+            print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")
+        for fault in self.faults:
+            print("FAULT " + fault)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-n", type=int, default=12)
+    parser.add_argument("--kv", nargs="+", default=["f16", "f32"])
+    parser.add_argument("--json", help="keep every run in this file")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        models = args.models
+        if not models:
+            small = os.path.join(folder, "llama-3.2-1b.4.gguf")
+            subprocess.run([NIBBLE, "synth", "llama-3.2-1b", "--layers", "4", "-o", small, "-q"], check=True)
+            models = ["smollm2", "gemma3-270m", small]
+        sweep = Sweep(args)
+        sweep.go(models)
+        sweep.report()
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump(sweep.rows, f, indent=1)
+        sys.exit(1 if sweep.faults else 0)
+
+
+if __name__ == "__main__":
+    main()
