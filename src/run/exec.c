@@ -1,8 +1,11 @@
 /* exec.c - see exec.h.
  *
  * A block's program runs in one pool_run, except where the calling thread has to fetch something between two
- * ops: rows of an embedding that is not resident, or the next part of a matrix that is larger than its slot.
- * worker.h says when threads wait for each other. */
+ * ops: rows of an embedding that is not resident, or a matrix. Matrices that come whole, several in a page
+ * perhaps, are ops like the resident ones while their page is there; a matrix that comes in pieces of rows is
+ * one op for each piece. What a thread knows about integer activations passes from one pool_run to the next,
+ * so that a norm that made them, or a product before, serves all pieces. worker.h says when threads wait for
+ * each other. */
 #include "run/exec.h"
 
 #include "run/worker.h"
@@ -78,8 +81,12 @@ static int run_op(worker *w, const op *o) {
     return 1;
 }
 
+static bool is_last_piece(const job *j, const op *o) {
+    return !j->part || j->part_row + j->part->n == o->n;
+}
+
 static void run_ops(void *arg, int thread, int n_thread) {
-    const job *j = arg;
+    job *j = arg;
     const workspace *ws = j->e->ws;
     const program *p = &model_block(j->e->m, j->cell->block)->program;
     worker w = {.j = j,
@@ -96,18 +103,22 @@ static void run_ops(void *arg, int thread, int n_thread) {
         if (!trace)
             continue;
         worker_charge(&w);
-        if (thread == 0)
+        if (thread == 0 && is_last_piece(j, &p->ops[i]))
             trace_count(trace, j->cell->block, i, n, j->cell->n_row);
     }
+    if (thread == 0)
+        j->acts_after = w.acts;
 }
 
 /* ---- what the calling thread does between two ops ---- */
 
-static void run(const job *j) {
+static void run(job *j) {
+    if (j->first_op == j->end_op)
+        return;
     for (int i = j->first_op; j->shares && i < j->end_op; i++)
         atomic_store_explicit(&j->shares[i].next, 0, memory_order_relaxed);
-    if (j->first_op < j->end_op)
-        pool_run(j->e->threads, run_ops, (void *)j);
+    pool_run(j->e->threads, run_ops, j);
+    j->acts = j->acts_after;
 }
 
 static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *o, nib_error *err) {
@@ -129,16 +140,22 @@ static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *
     return NIB_OK;
 }
 
-static nib_status product_in_parts(job *j, const op *o, nib_error *err) {
-    const exec_cell *c = j->cell;
-    pager *p = j->e->pager;
-    for (int i = 0; i < pager_n_part(p, c->block, o->w); i++) {
-        NIB_TRY(pager_pin_part(p, c->block, o->w, i, &j->part, &j->part_row, err));
-        run(j);
-        if (j->part->format.layout == PACK_TILE)
-            j->acts = (act_state){o->in, act_format_for(&j->part->format, j->act_bits == 4 ? 4 : 8), false};
-        pager_unpin_part(p, c->block, o->w, i);
+/* The products of op i from a matrix that comes in n pieces. */
+static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    const op *o = &model_block(whole->e->m, c->block)->program.ops[i];
+    job one = *whole;
+    one.first_op = i;
+    one.end_op = i + 1;
+    for (int piece = 0; piece < n; piece++) {
+        pager_piece rows;
+        NIB_TRY(pager_fetch(one.e->pager, c->block, o->w, piece, &rows, err));
+        one.part = &rows.v;
+        one.part_row = rows.first_row;
+        run(&one);
+        pager_release(one.e->pager, c->again);
     }
+    whole->acts = one.acts;
     return NIB_OK;
 }
 
@@ -148,13 +165,40 @@ static bool is_fetched(const exec_cell *cell, const op *o) {
     return wants && !cell->views[o->w].data;
 }
 
-static nib_status run_fetched(const job *whole, int i, nib_error *err) {
-    const op *o = &model_block(whole->e->m, whole->cell->block)->program.ops[i];
-    job one = *whole;
-    one.first_op = i;
-    one.end_op = i + 1;
-    return o->kind == OP_LINEAR ? product_in_parts(&one, o, err)
-                                : look_up_rows(whole->e, whole->cell, o, err);
+/* Op i needs something that is not there. Done: *i is the next op; otherwise it is there now. */
+static nib_status bring(job *j, int *i, nib_error *err) {
+    const exec_cell *c = j->cell;
+    const op *o = &model_block(j->e->m, c->block)->program.ops[*i];
+    if (o->kind != OP_LINEAR) {
+        NIB_TRY(look_up_rows(j->e, c, o, err));
+        ++*i;
+        return NIB_OK;
+    }
+    const int n = pager_n_piece(j->e->pager, c->block, o->w);
+    if (n > 1) {
+        NIB_TRY(product_in_pieces(j, *i, n, err));
+        ++*i;
+        return NIB_OK;
+    }
+    pager_piece all;
+    return pager_fetch(j->e->pager, c->block, o->w, 0, &all, err);
+}
+
+/* Ops [first, end), joined where nothing has to be brought in between. What was brought last stays. */
+static nib_status run_all(job *j, int first, int end, nib_error *err) {
+    const program *p = &model_block(j->e->m, j->cell->block)->program;
+    nib_status status = NIB_OK;
+    for (j->first_op = first; j->first_op < end && status == NIB_OK;) {
+        for (j->end_op = j->first_op; j->end_op < end && !is_fetched(j->cell, &p->ops[j->end_op]);)
+            j->end_op++;
+        run(j);
+        j->first_op = j->end_op;
+        if (j->first_op == end)
+            break;
+        pager_release(j->e->pager, j->cell->again);
+        status = bring(j, &j->first_op, err);
+    }
+    return status;
 }
 
 static void tell(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
@@ -185,39 +229,23 @@ static nib_status run_probed(job *whole, nib_error *err) {
     probe_find(p, &places);
     whole->fuse = false;
     for (int i = PROBE_BEFORE; i < p->n_op; i++) {
-        whole->first_op = i;
-        whole->end_op = i + 1;
-        if (i >= 0 && is_fetched(c, &p->ops[i]))
-            NIB_TRY(run_fetched(whole, i, err));
-        else if (i >= 0)
-            run(whole);
+        if (i >= 0)
+            NIB_TRY(run_all(whole, i, i + 1, err));
         tell(c, whole->e->ws, &places, i, p);
     }
     return NIB_OK;
 }
 
 nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *err) {
-    const program *p = &model_block(e->m, cell->block)->program;
     share shares[PROGRAM_MAX_OP];
     job whole = {.e = e,
                  .cell = cell,
                  .fuse = e->fuse,
                  .act_bits = cell->act_bits ? cell->act_bits : e->act_bits[cell->block],
                  .acts = {.of = REG_NONE}};
-    if (cell->probe)
-        return run_probed(&whole, err);
-    for (int i = 0; i < p->n_op; i++)
-        whole.fuse = whole.fuse && !is_fetched(cell, &p->ops[i]);
-    whole.shares = whole.fuse ? shares : NULL;
-    for (int i = 0; i < p->n_op; i++) {
-        if (!is_fetched(cell, &p->ops[i]))
-            continue;
-        whole.end_op = i;
-        run(&whole);
-        NIB_TRY(run_fetched(&whole, i, err));
-        whole.first_op = i + 1;
-    }
-    whole.end_op = p->n_op;
-    run(&whole);
-    return NIB_OK;
+    whole.shares = e->fuse && !cell->probe ? shares : NULL;
+    const int n_op = model_block(e->m, cell->block)->program.n_op;
+    const nib_status status = cell->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
+    pager_release(e->pager, cell->again);
+    return status;
 }

@@ -37,6 +37,7 @@ typedef struct exec_cell {
     const kv_cache *kv;
     float *logits;       /* [n_row, n_vocab] for the head; NULL: the workspace's */
     const probe *probe;  /* NULL: none; told about these rows: */
+    bool again;          /* more rows of the pass will go through this block */
     int segment;         /* of the pass */
     int64_t segment_row; /* the cell's first row in it */
 } exec_cell;

@@ -145,11 +145,15 @@ typedef struct region {
     uint64_t bytes; /* of weights */
 } region;
 
-/* Products can be one region when they read the same activations in the same format. */
+/* Products can be one region when they read the same activations in the same format, and their weights are
+ * there in this job. */
 static region region_at(const worker *w, const op *o) {
+    const job *j = w->j;
     const pack_format *f = &matrix_of(w, o)->format;
     const bool tile = f->layout == PACK_TILE;
-    const int want = w->j->fuse ? NUM_MIN(NUM_MAX(o->fuse.n_join, 1), (int)MOST_PRODUCTS) : 1;
+    const int left = (int)(model_block(j->e->m, j->cell->block)->program.ops + j->end_op - o);
+    const int join = NUM_MAX(o->fuse.n_join, 1);
+    const int want = j->fuse ? NUM_MIN(NUM_MIN(join, left), (int)MOST_PRODUCTS) : 1;
     region r = {.ops = o, .n_product = 1};
     for (; r.n_product < want; r.n_product++) {
         const pack_format *next = &matrix_of(w, o + r.n_product)->format;
@@ -157,8 +161,8 @@ static region region_at(const worker *w, const op *o) {
             (tile && !act_format_equal(product_format(w, f), product_format(w, next))))
             break;
     }
-    if (w->j->fuse && r.n_product == NUM_MAX(o->fuse.n_join, 1))
-        r.n_tail = NUM_MIN(o->fuse.n_tail, (int)MOST_TAIL);
+    if (j->fuse && r.n_product == join)
+        r.n_tail = NUM_MIN(NUM_MIN(o->fuse.n_tail, left - r.n_product), (int)MOST_TAIL);
     for (int i = 0; i < r.n_product; i++) {
         r.n_panel += i == 0 || r.n_tail == 0 ? num_div_up(matrix_of(w, o + i)->n, PACK_PANEL) : 0;
         r.bytes += o[i].cost.weight_bytes;

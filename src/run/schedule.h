@@ -44,6 +44,14 @@ static inline schedule schedule_begin(int n_block, int first_block, const segmen
                       n_head,  first_block, 0,         head ? segments[0].head_row : 0};
 }
 
+/* Times a block that is not the head is visited. */
+static inline int schedule_n_cell(const schedule *s) {
+    int64_t n = 0;
+    for (int i = 0; i < s->n_segment; i++)
+        n += num_div_up(s->segments[i].n_row, s->n_cell);
+    return (int)n;
+}
+
 /* Times the head is visited. */
 static inline int schedule_n_head(const schedule *s) {
     int64_t n = 0;
@@ -71,6 +79,13 @@ static inline bool schedule_next(schedule *s, cell *out) {
         s->row = -1;
     }
     return false;
+}
+
+/* Whether the next cell is of this block too. */
+static inline bool schedule_stays(const schedule *s, int b) {
+    schedule copy = *s;
+    cell next;
+    return schedule_next(&copy, &next) && next.block == b;
 }
 
 #endif

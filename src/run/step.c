@@ -21,12 +21,12 @@ static nib_status begin_block(loop *l, int b, nib_error *err) {
     l->pinned = -1;
     if (p->enter)
         NIB_TRY(p->enter(p->user, b, l->e->ws.reg[REG_X], err));
-    NIB_TRY(pager_pin(l->e->pager, b, &l->views, err));
+    pager_pin(l->e->pager, b, &l->views);
     l->pinned = b;
     return NIB_OK;
 }
 
-static nib_status do_cell(loop *l, const cell *c, nib_error *err) {
+static nib_status do_cell(loop *l, const cell *c, bool again, nib_error *err) {
     nib_engine *e = l->e;
     const pass *p = l->p;
     const segment *s = &p->segments[c->segment];
@@ -36,6 +36,7 @@ static nib_status do_cell(loop *l, const cell *c, nib_error *err) {
                      .views = other ? other : l->views,
                      .other_views = other != NULL,
                      .act_bits = p->change && p->change->act_bits ? p->change->act_bits[c->block] : 0,
+                     .again = again,
                      .segment = c->segment,
                      .segment_row = c->row,
                      .row = s->row + c->row,
@@ -66,7 +67,7 @@ static nib_status steps(loop *l, schedule *order, nib_error *err) {
             status = begin_block(l, c.block, err);
         at = c.block;
         if (status == NIB_OK)
-            status = do_cell(l, &c, err);
+            status = do_cell(l, &c, schedule_stays(order, c.block), err);
     }
     if (l->pinned >= 0)
         pager_unpin(l->e->pager, l->pinned);
@@ -97,7 +98,7 @@ nib_status step_pass(nib_engine *e, const pass *p, nib_error *err) {
     pthread_mutex_lock(&e->lock);
     const double start = e->exec.trace ? time_now() : 0;
     prepare(e, p, n_head);
-    pager_expect(e->pager, schedule_n_head(&order));
+    pager_expect(e->pager, schedule_n_cell(&order), schedule_n_head(&order));
     loop l = {.e = e, .p = p, .pinned = -1};
     const nib_status status = steps(&l, &order, err);
     if (e->exec.trace)

@@ -39,10 +39,11 @@ typedef struct job {
     const executor *e;
     const exec_cell *cell;
     int first_op, end_op;
-    bool fuse;        /* rewrites are obeyed */
-    int act_bits;     /* of the cell's products */
-    act_state acts;   /* when the job begins */
-    const view *part; /* rows part_row... of the one product of this job; NULL: whole matrices */
+    bool fuse;            /* rewrites are obeyed */
+    int act_bits;         /* of the cell's products */
+    act_state acts;       /* when the job begins */
+    act_state acts_after; /* and when it has ended: every thread comes to the same */
+    const view *part;     /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
     share *shares; /* one for each op of the program; NULL: regions are split once and for all */
 } job;

@@ -10,13 +10,15 @@ uint64_t load_pipe_bytes(const model *m, uint64_t raw_target, int depth) {
 }
 
 nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64_t raw_target, int depth,
-                          nib_error *err) {
+                          void *into, uint64_t n_into, nib_error *err) {
     memset(p, 0, sizeof *p);
     p->ld = ld;
     nib_status status = load_buffer_init(&p->buffer, m, raw_target, NUM_MAX(depth, 1), err);
     if (status == NIB_OK && depth > 0)
-        status =
-            read_queue_open(depth, 0, p->buffer.raw, p->buffer.raw_bytes * (uint64_t)depth, &p->queue, err);
+        status = read_queue_open(depth, 0, into ? into : p->buffer.raw,
+                                 into ? n_into : p->buffer.raw_bytes * (uint64_t)depth, &p->queue, err);
+    for (int i = depth - 1; i >= 0; i--)
+        p->idle[p->n_idle++] = i;
     if (status != NIB_OK)
         load_pipe_close(p);
     return status;
@@ -45,7 +47,7 @@ static nib_status in_turn(load_pipe *p, const load_job *j, nib_error *err) {
 }
 
 /* Starts the job under a tag whose part of the buffer is free; false: it takes more than one read. */
-static bool start(load_pipe *p, int tag, const load_job *j) {
+static bool submit(load_pipe *p, int tag, const load_job *j) {
     load_extent *e = &p->extents[tag];
     *e = j->bytes;
     if (j->w && !loader_extent(p->ld, j->w, j->first, j->n_row, p->buffer.raw_bytes, e))
@@ -58,11 +60,38 @@ static bool start(load_pipe *p, int tag, const load_job *j) {
     return true;
 }
 
-static nib_status finish(load_pipe *p, int tag, load_list *l, nib_error *err) {
-    const load_job *j = &p->jobs[tag];
-    if (j->w)
+bool load_pipe_has_room(const load_pipe *p) {
+    return p->n_idle > 0;
+}
+
+nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_error *err) {
+    const int tag = p->idle[p->n_idle - 1];
+    *done = false;
+    if (j->w && j->w->vector)
+        NIB_TRY(loader_check_vector(j->w, err));
+    if (submit(p, tag, j)) {
+        p->n_idle--;
+        return NIB_OK;
+    }
+    *done = true;
+    /* its tag's part of the buffer is the first of a buffer of one */
+    load_buffer all = p->buffer;
+    p->buffer.raw = raw_at(p, tag);
+    nib_status status = in_turn(p, j, err);
+    p->buffer = all;
+    return status;
+}
+
+bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err) {
+    int tag;
+    *status = read_queue_wait(p->queue, &tag, err);
+    if (tag < 0)
+        return false;
+    *j = p->jobs[tag];
+    if (*status == NIB_OK && j->w)
         loader_pack(j->w, j->first, j->n_row, &j->to, &p->extents[tag], raw_at(p, tag), &p->buffer);
-    return l->finished(l, j, err);
+    p->idle[p->n_idle++] = tag;
+    return true;
 }
 
 static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
@@ -74,53 +103,30 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* One more job: started, or done in turn while the disk works on the others. */
-static nib_status take(load_pipe *p, int tag, load_list *l, bool *started, bool *left, nib_error *err) {
+/* Starts jobs while there is room and the list has some. */
+static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
-    *started = false;
-    *left = l->next(l, &j);
-    if (!*left)
-        return NIB_OK;
-    if (j.w && j.w->vector)
-        NIB_TRY(loader_check_vector(j.w, err));
-    *started = start(p, tag, &j);
-    if (*started)
-        return NIB_OK;
-    /* its tag's part of the buffer is the first of a buffer of one */
-    load_buffer all = p->buffer;
-    p->buffer.raw = raw_at(p, tag);
-    nib_status status = in_turn(p, &j, err);
-    p->buffer = all;
-    return status == NIB_OK ? l->finished(l, &j, err) : status;
-}
-
-static nib_status drain(load_pipe *p) {
-    for (int tag = 0; tag >= 0;)
-        (void)read_queue_wait(p->queue, &tag, NULL);
+    bool done;
+    while (load_pipe_has_room(p) && l->next(l, &j)) {
+        NIB_TRY(load_pipe_start(p, &j, &done, err));
+        if (done)
+            NIB_TRY(l->finished(l, &j, err));
+    }
     return NIB_OK;
 }
 
 nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err) {
     if (!p->queue)
         return run_in_turn(p, l, err);
-    int idle[READ_QUEUE_MOST], n_idle = 0, tag = 0;
-    bool left = true;
-    nib_status status = NIB_OK;
-    for (int i = p->buffer.depth - 1; i >= 0; i--)
-        idle[n_idle++] = i;
-    while (status == NIB_OK && tag >= 0) {
-        while (status == NIB_OK && left && n_idle > 0) {
-            bool started;
-            status = take(p, idle[n_idle - 1], l, &started, &left, err);
-            n_idle -= started;
-        }
+    load_job j;
+    nib_status status = fill(p, l, err), ignored;
+    while (status == NIB_OK && load_pipe_finish(p, &j, &status, err)) {
         if (status == NIB_OK)
-            status = read_queue_wait(p->queue, &tag, err);
-        if (status == NIB_OK && tag >= 0) {
-            status = finish(p, tag, l, err);
-            idle[n_idle++] = tag;
-        }
+            status = l->finished(l, &j, err);
+        if (status == NIB_OK)
+            status = fill(p, l, err);
     }
-    drain(p);
+    while (status != NIB_OK && load_pipe_finish(p, &j, &ignored, NULL))
+        continue;
     return status;
 }

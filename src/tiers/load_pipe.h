@@ -16,6 +16,7 @@ typedef struct load_job {
     load_target to;
     load_extent bytes; /* w NULL: to.dst, page-aligned, takes bytes.n_byte; see check */
     uint64_t unit;     /* w NULL: the list's own number for them */
+    int owner;         /* the list's own */
 } load_job;
 
 /* Where jobs come from. Called by several threads at a time. */
@@ -29,19 +30,28 @@ typedef struct load_list {
 typedef struct load_pipe {
     const loader *ld;
     load_buffer buffer;
-    read_queue *queue; /* NULL: reads and packing take turns, through the page cache */
+    read_queue *queue;                 /* NULL: reads and packing take turns, through the page cache */
+    int idle[READ_QUEUE_MOST], n_idle; /* tags that are not in flight */
     load_job jobs[READ_QUEUE_MOST];
     load_extent extents[READ_QUEUE_MOST];
 } load_pipe;
 
 /* What an open pipe keeps in memory, to be charged before. */
 uint64_t load_pipe_bytes(const model *m, uint64_t raw_target, int depth);
-/* depth 0: no queue. */
+/* depth 0: no queue. into[0..n_into): where bytes that are read as they are go, if that is known. */
 nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64_t raw_target, int depth,
-                          nib_error *err);
+                          void *into, uint64_t n_into, nib_error *err);
 void load_pipe_close(load_pipe *p); /* zeroed is fine */
 
 /* Takes and finishes jobs until the list has none. After an error nothing is in flight. */
 nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err);
+
+/* The same by hand, for a pipe with a queue. While load_pipe_has_room, a job can be started; *done: it took
+ * more than one read and was done in turn, while the disk works on the others. */
+bool load_pipe_has_room(const load_pipe *p);
+nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_error *err);
+/* Waits for one of those in flight, packs it, and says which it was and, in *status, whether it failed (it is
+ * then finished all the same); false: nothing is in flight. */
+bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err);
 
 #endif

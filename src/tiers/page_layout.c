@@ -9,7 +9,7 @@
 enum {
     /* A page is one read, and what is kept or not: small enough that a ring of a few pages is a small part of
      * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
-    TARGET_LEAST = 256 << 10,
+    TARGET_LEAST = 64 << 10,
     TARGET_MOST = 1 << 20,
     TARGET_SHARE = 256 /* of the model */
 };

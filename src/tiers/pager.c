@@ -1,37 +1,38 @@
-/* pager.c - decides what stays in memory, loads it, and hands blocks to the step loop.
+/* pager.c - decides what stays in memory, loads it, and hands weights to the interpreter.
  *
- * DESIGN. When everything fits (or there is no cap) every weight has a place in one mapping and pinning is a
- * look-up. Under a smaller cap, with streaming allowed, the weights are cut into *parts*: all matrices of a
- * block are one part; the output head, the one matrix that can be larger than the whole budget, is cut into
- * parts of rows no larger than the largest block. As many parts as fit beside the ring stay resident; a dense
- * model visits its parts in a fixed cycle, so no choice of which ones to keep reads fewer bytes than another,
- * and they are spread evenly so that the disk works while resident parts are computed. The others go through
- * a ring of slots filled by the reader thread in the order of the cycle. Vectors are always resident. Tables
- * that are only looked up by row are read by row.
+ * DESIGN. Weights are cut into pages, the same way for every budget. When everything fits (or there is no
+ * cap) every page has a place in one mapping and pinning is a look-up. Under a smaller cap, with streaming
+ * allowed, as many pages as fit beside the ring stay, or those that a plan names; the others go through a
+ * ring of slots, filled by the reader thread in the order in which a pass visits them. Several cells of rows
+ * may go through a block: then the block's pages stay in the ring until the last cell, or, when the block is
+ * larger than the ring, as many of its first pages as leave a window for the rest to pass through. Vectors
+ * are always resident; tables are read by row.
  *
- *      part, streamed:
+ *      page, in a slot:
  *
- *                       reader takes it                  reader done
- *          on disk  ----------------------->  reading  ----------------->  ready
- *             ^        (reader_main)             |        (reader_main)      |
- *             |                                  | error, or discarded       | reader_pin
- *             |<---------------------------------+                           v
- *             |<-------------------------------------------------------- pinned
- *             |                      reader_unpin
- *             +<--- ready, but not what is asked for: reader_pin turns the reader to the part that is
+ *                  reader takes it               all its jobs are done
+ *          empty  ----------------->  reading  ---------------------->  ready  <-------------+
+ *            ^     (take_page)           |       (settle)                 |                  | reader_unpin,
+ *            |                           | error (settle)                 | reader_pin       | needed again
+ *            |                           v                                v                  |
+ *            |<---------------------  failed                            pinned --------------+
+ *            |   reader_pin: told                                         |
+ *            |<-----------------------------------------------------------+
+ *            |                      reader_unpin
+ *            +<--- reading, ready or failed, but not what is asked for: turn_to; a slot that has reads in
+ * flight is discarded and becomes empty when the last one is in (settle)
  *
  * INVARIANTS
- *  1. A weight's own bytes are in exactly one of: its place in the mapping, its resident part, a slot, the
- * disk.
- *  2. Places, parts and views of resident weights never change after pager_open.
+ *  1. A page's bytes are in exactly one of: its place in the mapping, slots, the disk.
+ *  2. Places and views of resident weights never change after pager_open.
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
- * them is allocated; nothing is allocated by pin, unpin or read_row.
- *  4. At most one part is pinned at a time, so with two slots the reader always has one to fill.
+ * them is allocated; nothing is allocated by fetch, release or read_row.
+ *  4. At most one page is pinned at a time, and of a block at most READER_SLOTS - WINDOW pages wait for its
+ * next cell unless all of them fit, so the reader always comes to the page that is waited for.
  *  5. A slot's state changes under the reader's lock only; its bytes are written only while it is reading and
  * read only while it is pinned.
- *  6. A slot that is reading is left alone until the reader is done, also when its part is no longer wanted.
- *  7. An error belongs to the slot in which it happened and comes out of the pin that asks for that part; the
- * pin after it starts anew. */
+ *  6. An error belongs to the page in which it happened and comes out of the fetch that asks for that page;
+ * the fetch after it starts anew. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -66,6 +67,7 @@ static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole,
 }
 
 static nib_status open_row_buffer(pager *p, nib_error *err) {
+    p->row_packed_bytes = pager_row_bytes(p->m);
     NIB_TRY(load_buffer_init(&p->row_buffer, p->m, 0, 1, err));
     p->row_packed = p->row_packed_bytes ? mem_map(p->row_packed_bytes) : NULL;
     return p->row_packed || !p->row_packed_bytes
@@ -73,48 +75,53 @@ static nib_status open_row_buffer(pager *p, nib_error *err) {
                : nib_fail_nomem(err, p->row_packed_bytes, "a row of the embedding");
 }
 
+/* Which pages stay within `room`: the plan's, or as many as fit. */
+static nib_status choose(pager *p, const pager_options *o, uint64_t room, uint64_t *kept, nib_error *err) {
+    *kept = o->kept ? pager_choose_kept(p, o->kept) : pager_choose(p, room);
+    if (*kept <= room)
+        return NIB_OK;
+    char keeps[32], have[32], cap[32];
+    return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves room for %s",
+                    num_format_size(*kept, keeps), num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap),
+                    num_format_size(room, have));
+}
+
 /* Staging for loading needs no room of its own: the ring comes after it. */
-static nib_status settle_in_parts(pager *p, const pager_options *o, uint64_t whole, uint64_t left,
+static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t whole, uint64_t left,
                                   nib_error *err) {
-    int n_thread = pool_size(o->threads);
-    p->row_packed_bytes = pager_row_scratch(p);
-    uint64_t row = p->row_packed_bytes + load_buffer_bytes(p->m, 0, 1);
-    uint64_t ring = reader_bytes(p->m, p->slot_bytes) + row;
-    load_shape shape = pager_load_shape(n_thread, true, ring);
-    uint64_t staging = load_crew_bytes(p->m, n_thread, shape);
-    uint64_t least = p->vector_bytes + NUM_MAX(ring, staging);
-    if (!o->stream || left < least + o->keep_free)
-        return refuse(p, o, whole, least, err);
+    const int n_thread = pool_size(o->threads);
+    const pager_need need = pager_need_of(&p->layout, n_thread);
+    const uint64_t ring = need.ring + need.row;
+    const load_shape shape = pager_load_shape(n_thread, true, ring);
+    const uint64_t least = need.vectors + NUM_MAX(ring + o->keep_free, need.stream_staging);
+    uint64_t kept;
+    if ((!o->stream && !o->kept) || left < least)
+        return refuse(p, o, whole - o->keep_free, least - o->keep_free, err);
     NIB_TRY(loader_open(p->m, true, &p->loader, err));
     pager_packed_find(p, o);
     if (!p->packed)
-        pager_packed_write_parts(p, o, shape);
-    if (left - least - o->keep_free < p->packed_tables)
+        pager_packed_write_pages(p, o, shape);
+    if (left != NIB_AUTO && left - least < p->packed_tables)
         pager_packed_drop(p, false);
-    uint64_t kept = pager_choose_resident(p, left - least - o->keep_free - p->packed_tables);
-    NIB_TRY(map_resident(p, p->vector_bytes + kept, err));
-    pager_place_parts(p);
+    NIB_TRY(choose(p, o, left == NIB_AUTO ? NIB_AUTO : left - least - p->packed_tables, &kept, err));
+    NIB_TRY(map_resident(p, need.vectors + kept, err));
+    pager_place(p);
     NIB_TRY(pager_load_resident(p, o, shape, err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, ring, err));
     p->ring_bytes = ring;
     NIB_TRY(open_row_buffer(p, err));
-    log_line(o->log, "%d of %d parts of the weights are streamed from disk", p->n_streamed, p->n_part);
-    return p->n_streamed ? reader_open(p, &p->reader, err) : NIB_OK;
+    const int n_streamed = p->first_streamed[p->layout.n_block];
+    log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed, p->layout.n_page);
+    return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK;
 }
 
-static nib_status settle(pager *p, const pager_options *o, nib_error *err) {
-    int n_thread = pool_size(o->threads);
-    NIB_TRY(pager_cut(p, err));
-    uint64_t left = ledger_free(p->ledger, NIB_TIER_RAM);
-    bool direct = !loader_is_cached(p->m);
+static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err) {
+    const int n_thread = pool_size(o->threads);
+    const bool direct = !loader_is_cached(p->m);
     load_shape shape = pager_load_shape(n_thread, true, NIB_AUTO);
-    uint64_t staging = load_crew_bytes(p->m, n_thread, shape), whole;
-    if (!num_add_u64(p->image_bytes, NUM_MAX(staging, o->keep_free), &whole))
-        return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
-    if (left != NIB_AUTO && whole > left)
-        return settle_in_parts(p, o, whole - o->keep_free, left, err);
-    NIB_TRY(map_resident(p, p->image_bytes, err));
-    pager_place_all(p);
+    NIB_TRY(map_resident(p, p->layout.image_bytes, err));
+    pager_choose_all(p);
+    pager_place(p);
     NIB_TRY(loader_open(p->m, direct, &p->loader, err));
     pager_packed_find(p, o);
     if (!p->packed)
@@ -126,20 +133,51 @@ static nib_status settle(pager *p, const pager_options *o, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- views ---- */
-
-static void make_views(pager *p) {
-    for (int b = 0; b < p->n_block; b++) {
-        const block *blk = model_block(p->m, b);
-        for (int i = 0; i < blk->n_weight; i++) {
-            const weight *w = &blk->weights[i];
-            const place *at = pager_place(p, b, i);
-            view *v = &p->views[p->first_weight[b] + i];
-            *v = (view){at->resident, w->format, w->n, w->k};
-            if (at->grouped && p->parts[p->group[b]].resident)
-                v->data = p->parts[p->group[b]].resident + at->offset;
-        }
+/* Whether a plan leaves something on disk. */
+static bool plan_streams(const pager *p, const uint64_t *kept) {
+    uint64_t all = 0, wanted = 0;
+    for (int i = 0; i < p->layout.n_page; i++)
+        all += p->layout.pages[i].bytes;
+    for (int b = 0; b < p->layout.n_block; b++) {
+        uint64_t own = 0;
+        for (int i = 0; i < p->layout.n_page; i++)
+            own += p->layout.pages[i].block == b ? p->layout.pages[i].bytes : 0;
+        wanted += NUM_MIN(own, kept[b]);
     }
+    return wanted < all;
+}
+
+static nib_status settle(pager *p, const pager_options *o, nib_error *err) {
+    const uint64_t left = ledger_free(p->ledger, NIB_TIER_RAM);
+    const pager_need need = pager_need_of(&p->layout, pool_size(o->threads));
+    uint64_t whole;
+    if (!num_add_u64(need.image, NUM_MAX(need.staging, o->keep_free), &whole))
+        return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
+    if ((o->kept && plan_streams(p, o->kept)) || (left != NIB_AUTO && whole > left))
+        return settle_in_pages(p, o, whole, left, err);
+    return settle_whole(p, o, err);
+}
+
+/* ---- opening and closing ---- */
+
+static nib_status charge_tables(void *user, uint64_t layout_bytes, nib_error *err) {
+    pager *p = user;
+    uint64_t bytes = layout_bytes + pager_state_bytes(&p->layout);
+    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    p->tables = bytes;
+    return NIB_OK;
+}
+
+static nib_status make_tables(pager *p, nib_error *err) {
+    NIB_TRY(page_layout_open(&p->layout, p->m, charge_tables, p, err));
+    const page_layout *l = &p->layout;
+    p->state = mem_calloc((size_t)l->n_page + 1, sizeof *p->state);
+    p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
+    p->streamed = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed);
+    p->first_streamed = mem_calloc((size_t)l->n_block + 1, sizeof *p->first_streamed);
+    if (!p->state || !p->views || !p->streamed || !p->first_streamed)
+        return nib_fail_nomem(err, p->tables, "the pager's tables");
+    return NIB_OK;
 }
 
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err) {
@@ -149,15 +187,14 @@ nib_status pager_open(const model *m, ledger *l, const pager_options *options, p
     p->m = m;
     p->ledger = l;
     p->log = options->log;
-    p->n_block = model_n_block(m);
-    nib_status status = pager_make_tables(p, err);
+    p->now = (fetched){.block = -1, .visit = -1, .page = -1};
+    nib_status status = make_tables(p, err);
     if (status == NIB_OK)
         status = settle(p, options, err);
     if (status != NIB_OK) {
         pager_close(p);
         return status;
     }
-    make_views(p);
     *out = p;
     return NIB_OK;
 }
@@ -176,104 +213,10 @@ void pager_close(pager *p) {
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, p->map_bytes);
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, p->ring_bytes);
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->tables);
-    mem_free(p->first_weight);
-    mem_free(p->group);
-    mem_free(p->places);
+    page_layout_close(&p->layout);
+    mem_free(p->state);
     mem_free(p->views);
-    mem_free(p->head_use);
-    mem_free(p->parts);
     mem_free(p->streamed);
+    mem_free(p->first_streamed);
     mem_free(p);
-}
-
-/* The reader found it out; the log is the caller's, on the caller's thread. */
-static void tell_lost(pager *p) {
-    if (atomic_exchange(&p->packed_lost, false))
-        log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
-}
-
-nib_status pager_pin(pager *p, int b, const view **views, nib_error *err) {
-    tell_lost(p);
-    int g = p->group[b];
-    *views = p->views + p->first_weight[b];
-    if (g < 0 || p->parts[g].resident)
-        return NIB_OK;
-    uint8_t *data;
-    NIB_TRY(reader_pin(p->reader, g, &data, &p->wait_s, err));
-    for (int i = p->first_weight[b]; i < p->first_weight[b + 1]; i++)
-        if (p->places[i].grouped)
-            p->views[i].data = data + p->places[i].offset;
-    return NIB_OK;
-}
-
-void pager_unpin(pager *p, int b) {
-    int g = p->group[b];
-    if (g < 0 || p->parts[g].resident)
-        return;
-    for (int i = p->first_weight[b]; i < p->first_weight[b + 1]; i++)
-        if (p->places[i].grouped)
-            p->views[i].data = NULL;
-    reader_unpin(p->reader, g);
-}
-
-int pager_n_part(const pager *p, int b, int w) {
-    return NUM_MAX(pager_place(p, b, w)->n_part, 1);
-}
-
-nib_status pager_pin_part(pager *p, int b, int w, int i, const view **v, int64_t *first_row, nib_error *err) {
-    const place *at = pager_place(p, b, w);
-    assert(i < at->n_part);
-    const weight_part *which = &p->parts[at->first_part + i];
-    uint8_t *data = which->resident;
-    if (!data)
-        NIB_TRY(reader_pin(p->reader, at->first_part + i, &data, &p->wait_s, err));
-    const weight *whole = &model_block(p->m, which->block)->weights[which->w];
-    p->part_view = (view){data, whole->format, which->n_row, whole->k};
-    *v = &p->part_view;
-    *first_row = which->first_row;
-    return NIB_OK;
-}
-
-void pager_unpin_part(pager *p, int b, int w, int i) {
-    const place *at = pager_place(p, b, w);
-    if (!p->parts[at->first_part + i].resident)
-        reader_unpin(p->reader, at->first_part + i);
-}
-
-nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
-    pager_resolve(p, &b, &w);
-    const weight *whole = &model_block(p->m, b)->weights[w];
-    const place *at = pager_place(p, b, w);
-    view v = {at->resident, whole->format, whole->n, whole->k};
-    if (!v.data && at->n_part > 0) {
-        const weight_part *which = &p->parts[at->first_part + (int)(r / p->parts[at->first_part].n_row)];
-        v.data = which->resident;
-        v.n = which->n_row;
-        if (v.data)
-            r -= which->first_row;
-    }
-    if (!v.data) {
-        load_target to = {p->row_packed, 1, 0};
-        NIB_TRY(loader_check_unchanged(p->loader, err));
-        NIB_TRY(loader_matrix(p->loader, whole, r, 1, &to, &p->row_buffer, err));
-        v = (view){p->row_packed, whole->format, 1, whole->k};
-        r = 0;
-    }
-    pack_read_row(&v, r, out);
-    return NIB_OK;
-}
-
-void pager_expect(pager *p, int n_head) {
-    if (p->reader)
-        reader_expect(p->reader, n_head);
-}
-
-void pager_get_stats(const pager *p, pager_stats *out) {
-    memset(out, 0, sizeof *out);
-    out->resident_bytes = p->map_bytes;
-    out->ring_bytes = p->ring_bytes;
-    out->bytes_read = atomic_load(&p->bytes_read);
-    out->wait_s = p->wait_s;
-    out->n_streamed = p->n_streamed;
-    out->n_resident = p->n_part ? p->n_part - p->n_streamed : p->n_block;
 }

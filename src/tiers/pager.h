@@ -1,14 +1,13 @@
-/* pager.h - weights by block: pinned where the kernels can read them, wherever they live.
+/* pager.h - weights by page: where the kernels can read them, wherever they live.
  *
- * The pager owns every weight byte. Blocks it decides to keep are read and packed at open and stay; the
- * others are read block by block, round the page cache, ahead of use, into a ring of slots (the order of a
- * dense model is known, so the next block is always known: clairvoyant, Belady). pin/unpin are a contract:
- * between them the views stay valid, and a pinned slot is never reused. One thread pins; a reader thread
- * fills.
+ * The pager owns every weight byte. A page is a few small matrices of a block, or some rows of a large one
+ * (page_layout.h). Pages it decides to keep are read and packed at open and stay; the others are read round
+ * the page cache, ahead of use, into a ring of slots (the order of a dense model is known, so the next page
+ * is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay valid, and
+ * a slot that is fetched is never reused. One thread fetches; a reader thread fills.
  *
- * Vectors (norms, biases) are always resident. A matrix that is too large for a slot - the output head -
- * comes in parts of rows that are pinned one after the other. A table that is only looked up by row (the
- * embedding) is not streamed at all: its rows are read when they are asked for. */
+ * Vectors (norms, biases) are always resident. A table that is only looked up by row (an embedding) is not
+ * streamed at all: its rows are read when they are asked for. */
 #ifndef NIB_TIERS_PAGER_H
 #define NIB_TIERS_PAGER_H
 
@@ -64,19 +63,26 @@ typedef struct pager_options {
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);
 void pager_close(pager *p);
 
-/* The block's views, one for each of its weights in order (a shared weight's too); waits when the block is
- * still being read. A read error, or a file that changed, comes out here, and the block is then not pinned; a
- * later pin tries again. data is NULL for a matrix that comes in parts (pager_n_part > 1) or is looked up by
- * row (pager_read_row). */
-nib_status pager_pin(pager *p, int block, const view **views, nib_error *err);
-void pager_unpin(pager *p, int block); /* prefetch goes on with what comes next */
+/* The block's views, one for each of its weights in order (a shared weight's too). data is NULL for a matrix
+ * that is not resident as a whole: products fetch it, and a table is looked up by row (pager_read_row). One
+ * block at a time. */
+void pager_pin(pager *p, int block, const view **views);
+void pager_unpin(pager *p, int block);
 
-/* Parts of weight w of a block, in order: rows [*first_row, *first_row + view->n). To be pinned one at a
- * time, in order, while the block itself is pinned. */
-int pager_n_part(const pager *p, int block, int w);
-nib_status pager_pin_part(pager *p, int block, int w, int part, const view **v, int64_t *first_row,
-                          nib_error *err);
-void pager_unpin_part(pager *p, int block, int w, int part);
+/* A matrix that is not resident as a whole, in pieces of rows, to be fetched and released one after the other
+ * and in order, while its block is pinned. */
+int pager_n_piece(const pager *p, int block, int w);
+typedef struct pager_piece {
+    view v;            /* its rows */
+    int64_t first_row; /* of the matrix */
+} pager_piece;
+/* Waits when the piece is still being read. A read error, or a file that changed, comes out here, and nothing
+ * is then fetched; a later call tries again. While a page with several whole matrices is fetched, their views
+ * have data. */
+nib_status pager_fetch(pager *p, int block, int w, int piece, pager_piece *out, nib_error *err);
+/* What is fetched, if anything. again: other rows of this pass will need it; prefetching goes on with what
+ * comes next. */
+void pager_release(pager *p, bool again);
 
 /* Packed bytes of a block's own weight w, without what rounds its place up to pages, by where they are: kept,
  * or on disk and read when needed. Both 0 for a weight that another block owns. */
@@ -85,15 +91,17 @@ void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_
 /* Row r of a matrix as k floats, the same bits wherever it lives; reads the file when it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);
 
-/* How often the last block (the head) will be pinned in the pass that begins: what the reader reads ahead. */
-void pager_expect(pager *p, int n_head);
+/* A pass begins: how often each block's matrices will be fetched, and the last block's (the head's). What the
+ * reader reads ahead, and what stays in the ring between two cells of a block, follows from it. */
+void pager_expect(pager *p, int n_cell, int n_head);
 
 typedef struct pager_stats {
-    uint64_t resident_bytes;    /* packed weights kept */
+    uint64_t resident_bytes;    /* packed weights kept, vectors included */
     uint64_t ring_bytes;        /* slots and staging for the streamed ones */
-    uint64_t bytes_read;        /* from disk, since open */
-    double wait_s;              /* pager_pin's waiting for the reader */
-    int n_resident, n_streamed; /* parts: blocks, or row ranges of a head */
+    uint64_t bytes_loaded;      /* from disk, by pager_open */
+    uint64_t bytes_streamed;    /* from disk since then, rows of tables included */
+    double wait_s;              /* of pager_fetch for the reader */
+    int n_resident, n_streamed; /* pages, tables not counted */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out);
 

@@ -35,39 +35,50 @@ uint64_t pager_job_bytes(const load_job *j) {
     return each * (uint64_t)j->n_row;
 }
 
-/* Unit `unit`, the i-th of n_byte that begin at `image`, to its place behind dst. */
-static load_job unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t i, uint64_t unit,
-                         uint8_t *dst) {
-    uint64_t begin, at = i * PAGER_UNIT, n = NUM_MIN(n_byte - at, (uint64_t)PAGER_UNIT);
+/* n_byte at `image`, which have checksum `unit`, to dst. */
+static load_job unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst) {
+    uint64_t begin;
     file *f = packed_image(p->packed, &begin);
-    return (load_job){.to = {.dst = dst + at}, .bytes = {f, begin + image + at, n, n}, .unit = unit};
+    return (load_job){.to = {.dst = dst}, .bytes = {f, begin + image, n_byte, n_byte}, .unit = unit};
 }
 
-bool pager_part_next(part_list *l, load_job *out) {
-    const pager *p = l->p;
-    const weight_part *part = l->part;
+/* Rows of w from `row` on that fit one read, at most to `end`. */
+static load_job rows_job(const weight *w, int64_t row, int64_t end, const load_buffer *buffer) {
+    return (load_job){.w = w, .first = row, .n_row = NUM_MIN(end - row, loader_rows_at_once(w, buffer))};
+}
+
+bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out) {
+    const page_layout *lay = &p->layout;
+    const weight_page *page = &lay->pages[l->page];
     if (p->packed) {
-        if (l->unit >= pager_n_unit(part->bytes))
+        if (l->given)
             return false;
-        *out = unit_job(p, part->image, part->bytes, l->unit, part->unit + l->unit, l->dst);
-        l->unit++;
+        l->given = true;
+        *out =
+            unit_job(p, page->image, page->bytes, page_layout_vector_units(lay) + (uint64_t)l->page, l->dst);
         return true;
     }
-    const block *blk = model_block(p->m, part->block);
-    const place *places = &p->places[p->first_weight[part->block]];
-    while (part->w < 0 && l->i < blk->n_weight && (!places[l->i].grouped || l->row == blk->weights[l->i].n)) {
+    if (page->w >= 0) {
+        if (l->row == page->n_row)
+            return false;
+        const weight *w = pager_weight(p, page->block, page->w);
+        *out = rows_job(w, page->first_row + l->row, page->first_row + page->n_row, buffer);
+        out->to = (load_target){l->dst, page->n_row, l->row};
+        l->row += out->n_row;
+        return true;
+    }
+    const block *blk = model_block(p->m, page->block);
+    const weight_place *places = lay->places + lay->first_weight[page->block];
+    while (l->i < blk->n_weight && (places[l->i].n_page == 0 || places[l->i].first_page != l->page ||
+                                    l->row == blk->weights[l->i].n)) {
         l->i++;
         l->row = 0;
     }
-    int which = part->w < 0 ? l->i : part->w;
-    if (which == blk->n_weight || (part->w >= 0 && l->row == part->n_row))
+    if (l->i == blk->n_weight)
         return false;
-    const weight *w = &blk->weights[which];
-    int64_t n = part->w < 0 ? w->n : part->n_row;
-    int64_t n_row = NUM_MIN(n - l->row, loader_rows_at_once(w, l->shape));
-    *out = (load_job){.w = w, .first = part->first_row + l->row, .n_row = n_row};
-    out->to = (load_target){l->dst + (part->w < 0 ? places[which].offset : 0), n, l->row};
-    l->row += n_row;
+    *out = rows_job(&blk->weights[l->i], l->row, blk->weights[l->i].n, buffer);
+    out->to = (load_target){l->dst + places[l->i].offset, blk->weights[l->i].n, l->row};
+    l->row += out->n_row;
     return true;
 }
 
@@ -82,8 +93,8 @@ typedef struct load {
     pthread_mutex_t lock; /* everything below */
     int block, weight;    /* the next vector */
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
-    int part;             /* the next part */
-    part_list in_part;
+    int page;             /* the page that gives jobs */
+    page_jobs in_page;    /* its jobs, when in_page.dst */
     uint64_t done;
     bool stop, damaged;
     nib_status status;
@@ -96,17 +107,17 @@ static bool next_vector(load *l, load_job *out) {
     if (!base)
         return false;
     if (p->packed) {
-        if (l->vector_unit >= pager_n_unit(p->vector_bytes))
+        const uint64_t at = l->vector_unit * PAGE_UNIT, all = p->layout.vector_bytes;
+        if (at >= all)
             return false;
-        *out = unit_job(p, 0, p->vector_bytes, l->vector_unit, l->vector_unit, base);
-        l->vector_unit++;
+        *out = unit_job(p, at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), l->vector_unit++, base + at);
         return true;
     }
-    for (; l->block < p->n_block; l->block++, l->weight = 0) {
+    for (; l->block < p->layout.n_block; l->block++, l->weight = 0) {
         const block *blk = model_block(p->m, l->block);
         while (l->weight < blk->n_weight) {
             const weight *w = &blk->weights[l->weight];
-            uint64_t offset = p->places[p->first_weight[l->block] + l->weight++].offset;
+            uint64_t offset = p->layout.places[p->layout.first_weight[l->block] + l->weight++].offset;
             if (!w->vector || w->shared_block >= 0)
                 continue;
             *out = (load_job){.w = w, .n_row = w->k, .to = {base + offset, 1, 0}};
@@ -116,17 +127,20 @@ static bool next_vector(load *l, load_job *out) {
     return false;
 }
 
-static bool next_in_parts(load *l, load_job *out) {
-    pager *p = l->p;
-    const load_wish *wish = l->wish;
-    for (; l->part < p->n_part; l->part++) {
-        weight_part *at = &p->parts[l->part];
-        uint8_t *dst = !wish->only ? at->resident : wish->only == at ? wish->dst : NULL;
-        if (!dst)
-            continue;
-        if (l->in_part.part != at)
-            l->in_part = (part_list){.p = p, .part = at, .dst = dst, .shape = &l->crew->pipes[0].buffer};
-        if (pager_part_next(&l->in_part, out))
+/* Where the wish has page i; NULL: nowhere. */
+static uint8_t *wanted_at(const pager *p, const load_wish *wish, int i) {
+    if (!wish->pages)
+        return p->state[i].resident;
+    return wish->pages + (p->layout.pages[i].image - p->layout.pages[wish->first].image);
+}
+
+static bool next_in_pages(load *l, load_job *out) {
+    const pager *p = l->p;
+    const int end = l->wish->pages ? l->wish->first + l->wish->n : p->layout.n_page;
+    for (; l->page < end; l->page++, l->in_page.dst = NULL) {
+        if (!l->in_page.dst)
+            l->in_page = (page_jobs){.page = l->page, .dst = wanted_at(p, l->wish, l->page)};
+        if (l->in_page.dst && pager_page_next(p, &l->in_page, &l->crew->pipes[0].buffer, out))
             return true;
     }
     return false;
@@ -135,7 +149,7 @@ static bool next_in_parts(load *l, load_job *out) {
 static bool next_job(load_list *list, load_job *out) {
     load *l = list->user;
     pthread_mutex_lock(&l->lock);
-    bool found = !l->stop && (next_vector(l, out) || next_in_parts(l, out));
+    bool found = !l->stop && (next_vector(l, out) || next_in_pages(l, out));
     pthread_mutex_unlock(&l->lock);
     return found;
 }
@@ -151,7 +165,7 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
         return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
     const load_wish *wish = l->wish;
     if (wish->progress && pthread_equal(pthread_self(), l->caller) &&
-        !wish->progress(wish->user, "load", wish->done_before + done, wish->total))
+        !wish->progress(wish->user, "load", done, wish->total))
         return nib_fail(err, NIB_E_CANCELLED, "loading was cancelled");
     return NIB_OK;
 }
@@ -174,11 +188,12 @@ static void work(void *arg, int thread, int n_thread) {
 
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
+    l.page = wish->pages ? wish->first : 0;
     l.list = (load_list){next_job, finished, &l};
     pthread_mutex_init(&l.lock, NULL);
     pool_run(crew->threads, work, &l);
     pthread_mutex_destroy(&l.lock);
-    atomic_fetch_add(&p->bytes_read, l.done);
+    p->bytes_loaded += l.done;
     *damaged = l.damaged;
     if (l.status != NIB_OK && err)
         *err = l.error;
@@ -201,7 +216,7 @@ nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape s
     nib_status status =
         crew->pipes ? NIB_OK : nib_fail_nomem(err, (size_t)n_thread * sizeof *crew->pipes, "staging");
     for (; crew->n < n_thread && status == NIB_OK; crew->n++)
-        status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->m, shape.raw, shape.depth, err);
+        status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->m, shape.raw, shape.depth, NULL, 0, err);
     if (status == NIB_OK && crew->pipes[0].queue && !read_queue_is_ring(crew->pipes[0].queue))
         log_line(p->log, "io_uring is not available: the weights are read by threads");
     if (status != NIB_OK)
@@ -220,24 +235,20 @@ void load_crew_close(load_crew *crew) {
 
 /* ---- everything resident ---- */
 
-/* What the files hold of it. */
+/* What the model's files hold of what stays. */
 static uint64_t resident_file_bytes(const pager *p) {
+    const page_layout *l = &p->layout;
     uint64_t total = 0;
-    for (int b = 0; b < p->n_block; b++)
+    for (int b = 0; b < l->n_block; b++)
         for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
-            const weight *w = &model_block(p->m, b)->weights[i];
-            const place *at = &p->places[p->first_weight[b] + i];
-            load_job all = {.w = w, .n_row = w->vector ? w->k : w->n};
-            if (w->shared_block < 0 && (at->resident || (at->grouped && p->parts[p->group[b]].resident)))
-                total += pager_job_bytes(&all);
+            const weight *w = pager_weight(p, b, i);
+            const weight_place *at = &l->places[l->first_weight[b] + i];
+            load_job rows = {.w = w, .n_row = w->vector && w->shared_block < 0 ? w->k : 0};
+            for (int j = 0; j < at->n_page; j++)
+                if (p->state[at->first_page + j].resident)
+                    rows.n_row += NUM_MIN(at->page_rows, w->n - j * at->page_rows);
+            total += pager_job_bytes(&rows);
         }
-    for (int i = 0; i < p->n_part; i++) {
-        const weight_part *at = &p->parts[i];
-        if (at->w < 0 || !at->resident || p->places[p->first_weight[at->block] + at->w].resident)
-            continue;
-        load_job rows = {.w = &model_block(p->m, at->block)->weights[at->w], .n_row = at->n_row};
-        total += pager_job_bytes(&rows);
-    }
     return total;
 }
 
@@ -260,41 +271,4 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     if (status != NIB_OK && err)
         *err = why;
     return status;
-}
-
-/* ---- one part, by one pipe ---- */
-
-static bool next_of_part(load_list *list, load_job *out) {
-    return pager_part_next(list->user, out);
-}
-
-static nib_status finished_of_part(load_list *list, const load_job *j, nib_error *err) {
-    part_list *l = list->user;
-    atomic_fetch_add(&l->p->bytes_read, pager_job_bytes(j));
-    if (j->w || l->part->checked || packed_check(l->p->packed, j->unit, j->to.dst, j->bytes.n_byte))
-        return NIB_OK;
-    l->damaged = true;
-    return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
-}
-
-static nib_status run_part(part_list *l, load_pipe *pipe, nib_error *err) {
-    l->i = 0;
-    l->row = 0;
-    l->unit = 0;
-    return load_pipe_run(pipe, &l->list, err);
-}
-
-nib_status pager_read_part(pager *p, weight_part *which, uint8_t *dst, load_pipe *pipe, nib_error *err) {
-    NIB_TRY(loader_check_unchanged(p->loader, err));
-    part_list l = {.p = p, .part = which, .dst = dst, .shape = &pipe->buffer};
-    l.list = (load_list){next_of_part, finished_of_part, &l};
-    bool kept = p->packed != NULL;
-    nib_status status = run_part(&l, pipe, err);
-    if (status == NIB_OK && kept)
-        which->checked = true; /* what was right once is not looked at again: the file is never written to */
-    if (status == NIB_OK || !kept)
-        return status;
-    pager_packed_drop(p, l.damaged);
-    atomic_store(&p->packed_lost, true);
-    return run_part(&l, pipe, err);
 }

@@ -82,7 +82,7 @@ static bool make_key(pager *p, packed_what *out, nib_error *err) {
         return false;
     XXH3_128bits_reset(&h);
     add(&h, content, sizeof content);
-    for (int b = 0; b < p->n_block; b++) {
+    for (int b = 0; b < p->layout.n_block; b++) {
         const block *blk = model_block(p->m, b);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
@@ -95,19 +95,16 @@ static bool make_key(pager *p, packed_what *out, nib_error *err) {
             }
         }
     }
-    for (int i = 0; i < p->n_part; i++) {
-        const weight_part *at = &p->parts[i];
-        const int64_t numbers[] = {at->block,          at->w,
-                                   at->first_row,      at->n_row,
-                                   at->table,          (int64_t)at->bytes,
-                                   (int64_t)at->image, (int64_t)at->unit};
+    for (int i = 0; i < p->layout.n_page; i++) {
+        const weight_page *at = &p->layout.pages[i];
+        const int64_t numbers[] = {at->block, at->w, at->first_row, at->n_row, at->table, (int64_t)at->bytes};
         add(&h, numbers, sizeof numbers);
     }
     const XXH128_hash_t digest = XXH3_128bits_digest(&h);
     out->key[0] = digest.high64;
     out->key[1] = digest.low64;
-    out->image_bytes = p->image_bytes;
-    out->n_unit = p->n_unit;
+    out->image_bytes = p->layout.image_bytes;
+    out->n_unit = page_layout_n_unit(&p->layout);
     return true;
 }
 
@@ -185,53 +182,62 @@ void pager_packed_close(pager *p) {
 
 /* ---- writing ---- */
 
-static nib_status put(packed_writer *w, const uint8_t *data, uint64_t n_byte, nib_error *err) {
-    for (uint64_t at = 0; at < n_byte; at += PAGER_UNIT)
-        NIB_TRY(packed_writer_put(w, data + at, NUM_MIN(n_byte - at, (uint64_t)PAGER_UNIT), err));
-    return NIB_OK;
-}
-
 static bool tell(const pager_options *o, uint64_t done, uint64_t total) {
     return !o->progress || o->progress(o->user, "keep", done, total);
 }
 
-/* Where the packed bytes come from: a part that is resident is there, another one is brought to `buffer`. */
+/* Where the packed bytes come from: everything is resident, or some pages at a time are brought to a buffer.
+ */
 typedef struct packed_from {
     load_crew *crew; /* NULL: everything is resident */
     uint8_t *buffer;
+    uint64_t bytes; /* of the buffer */
 } packed_from;
 
-static nib_status bring(pager *p, const packed_from *from, const weight_part *part, const uint8_t **data,
-                        nib_error *err) {
+static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *w, nib_error *err) {
+    const uint64_t all = p->layout.vector_bytes;
+    const uint8_t *data = p->map;
     bool damaged;
-    *data = part ? part->resident : p->map;
-    if (!from->crew)
-        return NIB_OK;
-    /* for the vectors: a part that is none of them */
-    load_wish wish = {.vectors = part ? NULL : from->buffer,
-                      .only = part ? part : p->parts + p->n_part,
-                      .dst = from->buffer};
-    uint64_t n = part ? part->bytes : p->vector_bytes;
-    memset(from->buffer, 0, (size_t)n); /* the ends that packing leaves alone are zero in every copy */
-    *data = from->buffer;
-    return pager_load(p, from->crew, &wish, &damaged, err);
+    if (from->crew) {
+        /* no page is wanted with them */
+        const load_wish wish = {.vectors = from->buffer, .pages = from->buffer, .first = p->layout.n_page};
+        data = from->buffer;
+        memset(from->buffer, 0, (size_t)all); /* the ends that packing leaves alone are zero in every copy */
+        NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
+    }
+    for (uint64_t at = 0; at < all; at += PAGE_UNIT)
+        NIB_TRY(packed_writer_put(w, data + at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), err));
+    return NIB_OK;
+}
+
+/* Pages from `first` on that fit the buffer; *n: how many. */
+static nib_status put_pages(pager *p, const packed_from *from, packed_writer *w, int first, int *n,
+                            nib_error *err) {
+    const page_layout *l = &p->layout;
+    uint64_t bytes = l->pages[first].bytes;
+    bool damaged;
+    *n = 1;
+    while (from->crew && first + *n < l->n_page && bytes + l->pages[first + *n].bytes <= from->bytes)
+        bytes += l->pages[first + (*n)++].bytes;
+    if (from->crew) {
+        const load_wish wish = {.pages = from->buffer, .first = first, .n = *n};
+        memset(from->buffer, 0, (size_t)bytes);
+        NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
+    }
+    const uint8_t *data = from->crew ? from->buffer : p->state[first].resident;
+    for (int i = first; i < first + *n; data += l->pages[i++].bytes)
+        NIB_TRY(packed_writer_put(w, data, l->pages[i].bytes, err));
+    return NIB_OK;
 }
 
 static nib_status write_all(pager *p, const pager_options *o, const packed_from *from, nib_error *err) {
     packed_writer *w;
-    const uint8_t *data;
-    uint64_t done = 0;
     NIB_TRY(packed_writer_open(p->packed_path, &p->packed_is, &w, err));
-    nib_status status = bring(p, from, NULL, &data, err);
-    if (status == NIB_OK)
-        status = put(w, data, p->vector_bytes, err);
-    for (int i = 0; i < p->n_part && status == NIB_OK; i++) {
-        const weight_part *at = &p->parts[i];
-        status = bring(p, from, at, &data, err);
-        if (status == NIB_OK)
-            status = put(w, data, at->bytes, err);
-        done += at->bytes;
-        if (status == NIB_OK && !tell(o, done, p->image_bytes))
+    nib_status status = put_vectors(p, from, w, err);
+    for (int i = 0, n; i < p->layout.n_page && status == NIB_OK; i += n) {
+        status = put_pages(p, from, w, i, &n, err);
+        const weight_page *last = &p->layout.pages[i + n - 1];
+        if (status == NIB_OK && !tell(o, last->image + last->bytes, p->layout.image_bytes))
             status = nib_fail(err, NIB_E_CANCELLED, "cancelled");
     }
     if (status == NIB_OK)
@@ -266,7 +272,7 @@ static void tell_written(pager *p, const pager_options *o, nib_status status, co
 
 void pager_packed_write_map(pager *p, const pager_options *o) {
     nib_error err = {NIB_OK, ""};
-    const packed_from resident = {NULL, NULL};
+    const packed_from resident = {NULL, NULL, 0};
     if (!may_write(p, o))
         return;
     nib_status status = write_all(p, o, &resident, &err);
@@ -276,22 +282,27 @@ void pager_packed_write_map(pager *p, const pager_options *o) {
         p->packed_bytes = bytes;
 }
 
-static uint64_t largest_part(const pager *p) {
-    uint64_t most = p->vector_bytes;
-    for (int i = 0; i < p->n_part; i++)
-        most = NUM_MAX(most, p->parts[i].bytes);
-    return most;
+/* Several pages at a time, so that all threads have work; what memory allows, and the largest piece at least.
+ */
+static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
+    enum { PAGES = 16 };
+    uint64_t least = p->layout.vector_bytes, most = 0;
+    for (int i = 0; i < p->layout.n_page; i++)
+        most = NUM_MAX(most, p->layout.pages[i].bytes);
+    least = NUM_MAX(least, most);
+    const uint64_t crew = load_crew_bytes(p->m, n_thread, shape), left = ledger_free(p->ledger, NIB_TIER_RAM);
+    return NUM_MAX(least, NUM_MIN(PAGES * most, left > crew ? left - crew : 0));
 }
 
-void pager_packed_write_parts(pager *p, const pager_options *o, load_shape shape) {
+void pager_packed_write_pages(pager *p, const pager_options *o, load_shape shape) {
     nib_error err = {NIB_OK, ""};
     load_crew crew = {0};
-    uint64_t bytes = largest_part(p);
     if (!may_write(p, o))
         return;
+    const uint64_t bytes = buffer_bytes(p, shape, pool_size(o->threads));
     nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, &err);
     bool charged = status == NIB_OK;
-    packed_from from = {&crew, charged ? mem_map(bytes) : NULL};
+    packed_from from = {&crew, charged ? mem_map(bytes) : NULL, bytes};
     if (charged && !from.buffer)
         status = nib_fail_nomem(&err, bytes, "the packed weights");
     if (status == NIB_OK)

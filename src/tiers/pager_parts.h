@@ -10,30 +10,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What is read, kept or streamed as one: all linear matrices of a block, or a range of rows of one matrix.
- * Parts lie in the *image* - all packed weights in a row, as the packed file has them and as they are in
- * memory when everything is resident - each at a multiple of FILE_ALIGN. */
-typedef struct weight_part {
-    int block, w; /* of the weight's owner; w < 0: the block's group of matrices */
-    int64_t first_row, n_row;
-    uint64_t bytes;    /* packed, a multiple of FILE_ALIGN */
-    uint64_t image;    /* where it begins there */
-    uint64_t unit;     /* the number of its first unit: what the packed file has checksums for */
-    uint8_t *resident; /* NULL: streamed, or a table */
-    int order;         /* its place in the reader's order; -1: not streamed */
-    bool checked;      /* streamed from the packed file before, and as it was written; the reader's */
-    bool table;        /* of a matrix that is only looked up by row: resident with everything else, or not */
-} weight_part;
-
-/* Where one own weight's packed bytes are. */
-typedef struct place {
-    uint8_t *resident;      /* the whole matrix or vector; NULL: in a group, in parts or on disk */
-    uint64_t offset;        /* in its block's group; of a vector: in the image */
-    bool grouped;           /* belongs to its block's group */
-    int first_part, n_part; /* a matrix in parts of rows; n_part 0: not */
-    bool by_row;            /* only looked up by row, not resident */
-} place;
-
 /* What the pager knows of a page beside its place in the image. */
 typedef struct page_state {
     uint8_t *resident; /* NULL: on disk */
@@ -42,25 +18,27 @@ typedef struct page_state {
 
 typedef struct reader reader;
 
+/* What is fetched now, one thing at a time, and where in the pass that is. */
+typedef struct fetched {
+    int block; /* pinned; -1: none */
+    int visit; /* into pager.streamed: of the page in a slot; -1: nothing, or something resident */
+    int next;  /* the visit that is expected next */
+    int cell;  /* how often the block's pages were all visited in this pass */
+    int page;  /* patched into the views; -1: none */
+} fetched;
+
 struct pager {
     const model *m;
     ledger *ledger;
     loader *loader;
     const logger *log;
-    int n_block;
-    int *first_weight; /* [n_block + 1]: index of a block's first weight in the arrays below */
-    place *places;
-    view *views;
-    int *group; /* [n_block]: the part that is the block's group, -1: none */
-    weight_part *parts;
-    int n_part;
-    int *streamed;              /* parts in the order the reader visits them */
-    int n_streamed, first_head; /* streamed[first_head...] belong to the last block */
-    bool *head_use;             /* scratch of the layout: own weight used by the last block's products */
-    uint64_t slot_bytes;        /* of the largest part that may be streamed */
-    uint64_t vector_bytes;      /* of all vectors: the image's beginning */
-    uint64_t image_bytes, n_unit;
-    uint8_t *map; /* everything resident: the image, or its vectors and the parts that stay */
+    page_layout layout;
+    page_state *state;   /* [n_page] */
+    view *views;         /* [n_weight] */
+    int *streamed;       /* those of layout.visits that are not resident */
+    int *first_streamed; /* [n_block + 1] */
+    int n_resident;      /* pages */
+    uint8_t *map;        /* vectors, then the pages that stay; when all do, the image */
     uint64_t map_bytes;
     uint64_t tables; /* heap bytes of the arrays, charged */
     reader *reader;
@@ -74,35 +52,24 @@ struct pager {
     uint64_t packed_bytes;    /* charged for it to the disk tier */
     uint64_t packed_tables;   /* and to RAM, for its checksums */
     _Atomic bool packed_lost; /* it failed while streaming, and that was not told yet */
-    _Atomic uint64_t bytes_read;
+    uint64_t bytes_loaded;
+    _Atomic uint64_t bytes_streamed;
     double wait_s;
-    view part_view;
+    fetched now;
 };
 
-static inline uint64_t pager_round64(uint64_t n) {
-    return (n + 63) & ~UINT64_C(63);
-}
-enum { PAGER_UNIT = 1 << 20 }; /* parts, and the vectors, are checked in pieces of this size */
-static inline uint64_t pager_n_unit(uint64_t n_byte) {
-    return (n_byte + PAGER_UNIT - 1) / PAGER_UNIT;
-}
-static inline uint64_t pager_round_page(uint64_t n) {
-    return (n + FILE_ALIGN - 1) & ~(uint64_t)(FILE_ALIGN - 1);
+static inline const weight *pager_weight(const pager *p, int b, int w) {
+    return &model_block(p->m, b)->weights[w];
 }
 
-/* ---- pager_layout.c ---- */
-nib_status pager_make_tables(pager *p, nib_error *err);
-/* Cuts the weights into parts and lays the image out. The same for every budget. */
-nib_status pager_cut(pager *p, nib_error *err);
-place *pager_place(const pager *p, int b, int w);   /* of the weight that owns the bytes */
-void pager_resolve(const pager *p, int *b, int *w); /* to that weight */
-/* Gives every weight its place in a map of the whole image. */
-void pager_place_all(pager *p);
-/* Marks the parts that stay within `budget` bytes; returns their bytes. pager_place_parts then gives them
- * places behind the vectors, and the others their order. */
-uint64_t pager_choose_resident(pager *p, uint64_t budget);
-void pager_place_parts(pager *p);
-uint64_t pager_row_scratch(const pager *p); /* bytes of the longest row that is looked up on disk, packed */
+/* ---- pager_place.c: what stays, and where ---- */
+/* Marks the pages that stay within `budget` bytes, the first ones of each block, spread evenly; returns their
+ * bytes. pager_place then gives them places behind the vectors. */
+uint64_t pager_choose(pager *p, uint64_t budget);
+uint64_t pager_choose_kept(pager *p, const uint64_t *kept); /* the same, as a plan says */
+void pager_choose_all(pager *p);
+/* Places of what was chosen in p->map, the views, and the order in which the others are visited. */
+void pager_place(pager *p);
 
 /* ---- pager_need.c ---- */
 uint64_t pager_row_bytes(const model *m);         /* of the longest row that is looked up, packed */
@@ -130,15 +97,15 @@ uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);
 void load_crew_close(load_crew *crew); /* zeroed is fine */
 
-/* What a crew is to bring: vectors as the image has them, and one part or every part with a resident place.
- */
+/* What a crew is to bring: vectors as the image has them, and either the pages that have a resident place or
+ * pages [first, first + n) as they follow each other in the image. */
 typedef struct load_wish {
-    uint8_t *vectors;        /* NULL: none */
-    const weight_part *only; /* NULL: the resident ones */
-    uint8_t *dst;            /* of `only` */
+    uint8_t *vectors; /* NULL: none */
+    uint8_t *pages;   /* NULL: the resident ones */
+    int first, n;
     nib_progress_fn progress;
     void *user;
-    uint64_t done_before, total; /* for progress */
+    uint64_t total; /* for progress */
 } load_wish;
 /* *damaged: the packed file is what is wrong. */
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err);
@@ -146,22 +113,17 @@ nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *da
 /* Reads and packs everything that has a resident place, on all threads. */
 nib_status pager_load_resident(pager *p, const pager_options *options, load_shape shape, nib_error *err);
 
-/* The jobs of one part into dst, from the packed file when there is one, else from the model. */
-typedef struct part_list {
-    load_list list;
-    pager *p;
-    const weight_part *part;
+/* The jobs of one page into dst, from the packed file when there is one, else from the model. */
+typedef struct page_jobs {
+    int page;
     uint8_t *dst;
-    const load_buffer *shape; /* the reads' size */
-    int i;                    /* of a group: the weight */
-    int64_t row;
-    uint64_t unit; /* of the packed file: the next one */
-    bool damaged;  /* the packed file is */
-} part_list;
-bool pager_part_next(part_list *l, load_job *out);
+    int i;       /* of several matrices: the weight */
+    int64_t row; /* of it, or of the page */
+    bool given;  /* from the packed file: the one job */
+} page_jobs;
+/* buffer: tells the reads' size. */
+bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out);
 uint64_t pager_job_bytes(const load_job *j); /* of the file */
-/* One part, by one pipe; when the packed file fails it is dropped, and the model's files are read. */
-nib_status pager_read_part(pager *p, weight_part *which, uint8_t *dst, load_pipe *pipe, nib_error *err);
 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
@@ -169,19 +131,21 @@ nib_status pager_read_part(pager *p, weight_part *which, uint8_t *dst, load_pipe
 void pager_packed_find(pager *p, const pager_options *options);
 /* Writes it when that is wanted: from a map of the whole image, or from the model's files (and finds it). */
 void pager_packed_write_map(pager *p, const pager_options *options);
-void pager_packed_write_parts(pager *p, const pager_options *options, load_shape shape);
+void pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape);
 void pager_packed_drop(pager *p, bool remove); /* it is no longer used; remove: so that it is made anew */
 void pager_packed_shut(pager *p);              /* everything in it is resident; it stays charged */
 void pager_packed_close(pager *p);
 
 /* ---- pager_reader.c: the reader thread and its ring ---- */
-enum { READER_SLOTS = 2, READER_DEPTH = 3 };
-uint64_t reader_bytes(const model *m, uint64_t slot_bytes);
+enum { READER_SLOTS = 8, READER_DEPTH = 4 };
+uint64_t reader_bytes(const model *m, uint64_t page_most);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
-/* The slot that holds a streamed part, pinned; waits. */
-nib_status reader_pin(reader *r, int part, uint8_t **data, double *wait_s, nib_error *err);
-void reader_unpin(reader *r, int part);
-void reader_expect(reader *r, int n_head);
+/* Visit number `visit` of the pager's streamed ones, which belongs to block b: its page in a slot, pinned;
+ * waits. cell: how often the block's pages were visited before in this pass. */
+nib_status reader_pin(reader *r, int b, int visit, int cell, uint8_t **data, double *wait_s, nib_error *err);
+/* again: it will be visited again by another cell of the block. */
+void reader_unpin(reader *r, int b, int visit, bool again);
+void reader_expect(reader *r, int n_cell, int n_head);
 
 #endif

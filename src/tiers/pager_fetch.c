@@ -1,0 +1,153 @@
+/* pager_fetch.c - what the interpreter asks of an open pager. */
+#include "tiers/pager_parts.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The reader found it out; the log is the caller's, on the caller's thread. */
+static void tell_lost(pager *p) {
+    if (atomic_exchange(&p->packed_lost, false))
+        log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
+}
+
+void pager_pin(pager *p, int b, const view **views) {
+    assert(p->now.block < 0);
+    tell_lost(p);
+    p->now = (fetched){.block = b, .visit = -1, .next = p->first_streamed[b], .page = -1};
+    *views = p->views + p->layout.first_weight[b];
+}
+
+void pager_unpin(pager *p, int b) {
+    assert(p->now.block == b && p->now.visit < 0);
+    (void)b;
+    p->now.block = -1;
+}
+
+/* Pages of the matrix that stay: they are its first ones. */
+static int n_resident(const pager *p, const weight_place *at) {
+    int n = 0;
+    while (n < at->n_page && p->state[at->first_page + n].resident)
+        n++;
+    return n;
+}
+
+int pager_n_piece(const pager *p, int b, int w) {
+    const weight_place *at = page_layout_place(&p->layout, b, w);
+    int n = n_resident(p, at);
+    return at->n_page - n + (n > 0);
+}
+
+/* The next visit of this page by the pinned block. Another cell begins the block's list again. */
+static int visit_of(fetched *now, const pager *p, int page) {
+    const int first = p->first_streamed[now->block], end = p->first_streamed[now->block + 1];
+    for (int i = 0; i < end - first; i++) {
+        const int visit = first + (now->next - first + i) % (end - first);
+        if (p->streamed[visit] != page)
+            continue;
+        now->cell += visit < now->next;
+        return visit;
+    }
+    return -1;
+}
+
+/* Views of the whole matrices in a page: data is the page, NULL: it is gone. */
+static void patch(pager *p, int page, const uint8_t *data) {
+    const page_layout *l = &p->layout;
+    const int b = p->now.block;
+    for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
+        const weight_place *at = page_layout_place(l, b, i);
+        if (at->n_page == 1 && at->first_page == page)
+            p->views[l->first_weight[b] + i].data = data ? data + at->offset : NULL;
+    }
+}
+
+nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_error *err) {
+    const weight_place *at = page_layout_place(&p->layout, b, w);
+    const view *whole = &p->views[p->layout.first_weight[b] + w];
+    const int kept = n_resident(p, at);
+    assert(p->now.block == b && p->now.visit < 0 && at->n_page > 0);
+    if (kept > 0 && piece == 0) {
+        const int64_t n = kept == at->n_page ? whole->n : kept * at->page_rows;
+        *out = (pager_piece){{p->state[at->first_page].resident + at->offset, whole->format, n, whole->k}, 0};
+        return NIB_OK;
+    }
+    const int i = piece - (kept > 0) + kept, page = at->first_page + i;
+    const int visit = visit_of(&p->now, p, page);
+    uint8_t *data;
+    assert(i < at->n_page && visit >= 0);
+    NIB_TRY(reader_pin(p->reader, b, visit, p->now.cell, &data, &p->wait_s, err));
+    p->now.visit = visit;
+    p->now.next = visit + 1;
+    const int64_t first = i * at->page_rows;
+    const int64_t n = i == at->n_page - 1 ? whole->n - first : at->page_rows;
+    *out = (pager_piece){{data + at->offset, whole->format, n, whole->k}, first};
+    if (at->n_page == 1) {
+        p->now.page = page;
+        patch(p, page, data);
+    }
+    return NIB_OK;
+}
+
+void pager_release(pager *p, bool again) {
+    if (p->now.page >= 0)
+        patch(p, p->now.page, NULL);
+    p->now.page = -1;
+    if (p->now.visit >= 0)
+        reader_unpin(p->reader, p->now.block, p->now.visit, again);
+    p->now.visit = -1;
+}
+
+nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
+    page_layout_own(p->m, &b, &w);
+    const weight *whole = pager_weight(p, b, w);
+    const weight_place *at = page_layout_place(&p->layout, b, w);
+    const int page = at->first_page + (int)(r / at->page_rows);
+    const uint8_t *data = p->state[page].resident;
+    const int64_t first = (page - at->first_page) * at->page_rows;
+    view v = {data ? data + at->offset : NULL, whole->format, at->page_rows, whole->k};
+    if (page == at->first_page + at->n_page - 1)
+        v.n = whole->n - first;
+    r -= first;
+    if (!v.data) {
+        const load_target to = {p->row_packed, 1, 0};
+        NIB_TRY(loader_check_unchanged(p->loader, err));
+        NIB_TRY(loader_matrix(p->loader, whole, first + r, 1, &to, &p->row_buffer, err));
+        const load_job job = {.w = whole, .n_row = 1};
+        atomic_fetch_add(&p->bytes_streamed, pager_job_bytes(&job));
+        v = (view){p->row_packed, whole->format, 1, whole->k};
+        r = 0;
+    }
+    pack_read_row(&v, r, out);
+    return NIB_OK;
+}
+
+void pager_expect(pager *p, int n_cell, int n_head) {
+    if (p->reader)
+        reader_expect(p->reader, n_cell, n_head);
+}
+
+void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk) {
+    const weight *own = pager_weight(p, b, w);
+    const weight_place *at = page_layout_place(&p->layout, b, w);
+    *kept = *on_disk = 0;
+    if (own->shared_block >= 0)
+        return;
+    if (own->vector)
+        *kept = page_layout_bytes(own, 1);
+    for (int i = 0; i < at->n_page; i++) {
+        const int64_t n = i == at->n_page - 1 ? own->n - i * at->page_rows : at->page_rows;
+        *(p->state[at->first_page + i].resident ? kept : on_disk) += page_layout_bytes(own, n);
+    }
+}
+
+void pager_get_stats(const pager *p, pager_stats *out) {
+    const page_layout *l = &p->layout;
+    *out = (pager_stats){.resident_bytes = p->map_bytes,
+                         .ring_bytes = p->ring_bytes,
+                         .bytes_loaded = p->bytes_loaded,
+                         .bytes_streamed = atomic_load(&p->bytes_streamed),
+                         .wait_s = p->wait_s};
+    for (int i = 0; i < l->n_page; i++)
+        if (!l->pages[i].table)
+            (*(p->state[i].resident ? &out->n_resident : &out->n_streamed))++;
+}
