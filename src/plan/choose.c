@@ -263,13 +263,27 @@ static void set_scales(search *s) {
     s->scale_loss = s->scale_loss > 0 ? s->scale_loss : 1;
 }
 
+/* Every block has one way. */
+static void take_only(search *s) {
+    choose_way sum = {0, 0, 0};
+    memset(s->at, 0, (size_t)s->p->n_block * sizeof *s->at);
+    for (int b = 0; b < s->p->n_block; b++)
+        sum = add(sum, &s->p->ways[b]);
+    offer(s, &sum, s->at);
+}
+
 static void solve(search *s, choose_result *out) {
-    set_scales(s);
     s->best = s->best_time = INFINITY;
-    find_multipliers(s, s->at);
-    sort_ways(s);
-    sum_suffixes(s);
-    out->proved = branch(s);
+    if (s->p->first[s->p->n_block] == s->p->n_block) {
+        take_only(s);
+        out->proved = true;
+    } else {
+        set_scales(s);
+        find_multipliers(s, s->at);
+        sort_ways(s);
+        sum_suffixes(s);
+        out->proved = branch(s);
+    }
     out->found = isfinite(s->best);
     out->nodes = s->nodes;
     out->time = s->best_time;

@@ -1,0 +1,269 @@
+/* policy.c - the plan of a decision: which limit binds, what more memory would buy, what else was looked at.
+ */
+#include "plan/policy.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What may be lost, as mean KL divergence at the logits in nats a token. d nats more cross entropy multiply
+ * the perplexity by e^d, so these are about 0.5, 2 and 10 % of it at the most. "lossless" keeps the file's
+ * own weights; its allowance is for 8-bit activations where their cost was measured, and is within the noise
+ * of comparing two runs (0.1 %). */
+static const struct {
+    const char *name;
+    double loss;
+    bool round;
+} qualities[] = {
+    {"lossless", 0.001, false}, {"high", 0.005, true}, {"balanced", 0.02, true}, {"small", 0.1, true}};
+
+bool plan_quality(const char *name, double *loss_most, bool *may_round) {
+    for (size_t i = 0; i < NUM_COUNT(qualities); i++)
+        if (!strcmp(name, qualities[i].name)) {
+            *loss_most = qualities[i].loss;
+            *may_round = qualities[i].round;
+            return true;
+        }
+    return false;
+}
+
+static void note(plan *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(plan *p, const char *format, ...) {
+    if (p->n_note == PLAN_MAX_NOTE)
+        return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(p->notes[p->n_note++], PLAN_NOTE, format, list);
+    va_end(list);
+}
+
+/* ---- a decision's memory ---- */
+
+static nib_status decision_open(plan_decision *d, int n_block, nib_error *err) {
+    const size_t n = (size_t)n_block;
+    *d = (plan_decision){.choice = mem_calloc(n, sizeof *d->choice),
+                         .activation = mem_calloc(n, sizeof *d->activation),
+                         .kept = mem_calloc(n, sizeof *d->kept)};
+    return d->choice && d->activation && d->kept ? NIB_OK
+                                                 : nib_fail_nomem(err, n * sizeof *d->kept, "planning");
+}
+
+static void decision_close(plan_decision *d) {
+    mem_free(d->choice);
+    mem_free(d->activation);
+    mem_free(d->kept);
+}
+
+/* ---- refusals ---- */
+
+static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
+    char cap[32], small[32], whole[32];
+    num_format_size(q->cap[NIB_TIER_RAM], cap);
+    num_format_size(o->least_ram, small);
+    num_format_size(o->whole_ram, whole);
+    if (o->least_ram == o->whole_ram)
+        return nib_fail(err, NIB_E_NOFIT, "RAM: no plan fits the cap of %s; %s is the smallest that works",
+                        cap, small);
+    return nib_fail(err, NIB_E_NOFIT,
+                    "RAM: no plan fits the cap of %s; %s is the smallest that works, and %s holds the whole "
+                    "model",
+                    cap, small, whole);
+}
+
+static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {
+    if (o->least_loss < 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "mode %c leaves layers out, and what that costs this model is not measured: "
+                        "'nibble profile MODEL' measures it",
+                        q->mode);
+    return nib_fail(err, NIB_E_NOFIT,
+                    "mode %c: leaving out the least important layer costs %.3g nats a token (perplexity "
+                    "times %.3g), and %.3g are allowed (--quality small allows 0.1)",
+                    q->mode, o->least_loss, exp(o->least_loss), q->loss_most);
+}
+
+static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_decision *d, nib_error *err) {
+    if (q->cap[NIB_TIER_RAM] < o->least_ram)
+        return refuse_caps(q, o, err);
+    if (q->speed > 0) {
+        plan_question any = *q;
+        plan_outcome fastest;
+        any.speed = 0;
+        NIB_TRY(plan_decide(&any, d, &fastest, err));
+        if (fastest.found)
+            return nib_fail(err, NIB_E_NOFIT,
+                            "no plan makes %.3g tokens a second within these caps; %.3g is the most, as far "
+                            "as costs are measured",
+                            q->speed, fastest.predicted.tok_s);
+    }
+    return q->mode == 'a' ? refuse_caps(q, o, err) : refuse_modes(q, o, err);
+}
+
+/* ---- more memory, and other answers ---- */
+
+static nib_status look_at_more(const plan_question *q, plan_decision *d, plan *out, nib_error *err) {
+    static const uint64_t gb = 1000000000;
+    for (int t = 0; t < NIB_N_TIER; t++) {
+        plan_question more = *q;
+        plan_outcome o;
+        if (t == NIB_TIER_VRAM || q->cap[t] > UINT64_MAX - gb)
+            continue;
+        more.cap[t] += gb;
+        NIB_TRY(plan_decide(&more, d, &o, err));
+        if (o.found)
+            out->one_more_gb[t] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
+    }
+    return NIB_OK;
+}
+
+static nib_status look_at(const plan_question *q, const char *what, plan_decision *d, plan *out,
+                          nib_error *err) {
+    plan_outcome o;
+    if (out->n_alternative == PLAN_MAX_ALTERNATIVE)
+        return NIB_OK;
+    NIB_TRY(plan_decide(q, d, &o, err));
+    plan_alternative *a = &out->alternatives[out->n_alternative++];
+    snprintf(a->what, sizeof a->what, "%s", what);
+    a->fits = o.found;
+    a->tok_s = o.found ? o.predicted.tok_s : 0;
+    a->quality = o.found ? o.predicted.quality : -1;
+    a->ram_peak = o.found ? o.predicted.ram_peak : o.least_ram;
+    return NIB_OK;
+}
+
+static nib_status look_at_others(const plan_question *q, const plan_outcome *now, plan_decision *d, plan *out,
+                                 nib_error *err) {
+    const bool streamed = now->predicted.disk_bytes > 0;
+    plan_question other = *q;
+    char what[PLAN_NAME];
+    if (streamed) {
+        other.cap[NIB_TIER_RAM] = NIB_AUTO;
+        NIB_TRY(look_at(&other, "no cap on RAM", d, out, err));
+    }
+    other = *q;
+    if (streamed && !q->packed) {
+        other.packed = true;
+        NIB_TRY(look_at(&other, "a packed file (--scratch)", d, out, err));
+    }
+    for (int i = 1; i < q->n_cache; i++) {
+        other = *q;
+        other.caches[0] = q->caches[i];
+        snprintf(what, sizeof what, "--kv %s", plan_kv_name(q->caches[i].kv));
+        NIB_TRY(look_at(&other, what, d, out, err));
+    }
+    for (size_t i = 0; i < NUM_COUNT(qualities); i++) {
+        other = *q;
+        if (q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 || qualities[i].loss == q->loss_most)
+            continue;
+        other.loss_most = qualities[i].loss;
+        other.may_round = qualities[i].round;
+        snprintf(what, sizeof what, "--quality %s", qualities[i].name);
+        NIB_TRY(look_at(&other, what, d, out, err));
+    }
+    return NIB_OK;
+}
+
+/* ---- writing it down ---- */
+
+static void add_slice(plan_block *b, const char *format, int tier, uint64_t bytes) {
+    plan_slice *s = &b->slices[b->n_slice++];
+    snprintf(s->format, sizeof s->format, "%s", format);
+    s->tier = tier;
+    s->bytes = bytes;
+}
+
+static void write_block(const plan_question *q, const plan_decision *d, int i, plan_block *b) {
+    const plan_block_facts *f = &q->blocks[i];
+    snprintf(b->name, sizeof b->name, "%s", f->name);
+    b->importance = f->importance;
+    b->activation = d->activation[i];
+    b->left_out = d->choice[i] < 0;
+    if (b->left_out)
+        return;
+    const plan_choice *c = &f->choices[d->choice[i]];
+    const uint64_t kept = d->streamed ? d->kept[i] : c->bytes + c->table_bytes;
+    const uint64_t rest = c->bytes + c->table_bytes - kept;
+    if (kept || !rest)
+        add_slice(b, c->format, NIB_TIER_RAM, kept);
+    if (rest)
+        add_slice(b, c->format, NIB_TIER_DISK, rest);
+}
+
+static nib_status write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
+                             nib_error *err) {
+    out->blocks = mem_calloc((size_t)q->n_block, sizeof *out->blocks);
+    if (!out->blocks)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *out->blocks, "the plan");
+    out->n_block = q->n_block;
+    for (int b = 0; b < q->n_block; b++)
+        write_block(q, d, b, &out->blocks[b]);
+    snprintf(out->model, sizeof out->model, "%s", q->model);
+    snprintf(out->content, sizeof out->content, "%s", q->content);
+    memcpy(out->cap, q->cap, sizeof out->cap);
+    out->mode = q->mode;
+    out->kv = d->cache->kv;
+    out->n_ctx = q->n_ctx;
+    out->n_batch = q->n_batch;
+    out->n_prompt = q->n_prompt;
+    out->n_gen = q->n_gen;
+    out->n_thread = q->rates.n_thread;
+    out->packed = d->packed && d->streamed;
+    out->predicted = o->predicted;
+    snprintf(out->binds, sizeof out->binds, "%s", o->binds);
+    return NIB_OK;
+}
+
+static void write_notes(const plan_question *q, const plan_outcome *o, plan *out) {
+    bool scores = false, costs = false;
+    for (int b = 0; b < q->n_block; b++) {
+        scores |= q->blocks[b].importance >= 0;
+        costs |= q->blocks[b].n_choice > 1;
+    }
+    if (q->rates.guessed)
+        note(out, "this machine's rates are guesses: 'nibble profile --hardware' measures them");
+    if (!scores && !q->activation)
+        note(out, "the layers' importance is not measured: all take 8-bit activations");
+    if (!costs && q->may_round)
+        note(out, "what lower formats cost this model is not measured ('nibble profile MODEL'): only the "
+                  "file's own are allowed");
+    if (q->mode != 'a')
+        note(out,
+             "layers are left out; their costs are measured one by one, and together they may cost more");
+    if (!o->proved)
+        note(out, "the search ended early: at most %.2f %% faster is possible",
+             100 * (o->bound / o->predicted.tok_s - 1));
+}
+
+nib_status plan_make(const plan_question *q, plan *out, nib_error *err) {
+    plan_decision d, other;
+    plan_outcome o;
+    plan p;
+    memset(&p, 0, sizeof p);
+    memset(&other, 0, sizeof other);
+    nib_status status = decision_open(&d, q->n_block, err);
+    if (status == NIB_OK)
+        status = decision_open(&other, q->n_block, err);
+    if (status == NIB_OK)
+        status = plan_decide(q, &d, &o, err);
+    if (status == NIB_OK && !o.found)
+        status = refuse(q, &o, &other, err);
+    if (status == NIB_OK)
+        status = write_down(q, &d, &o, &p, err);
+    if (status == NIB_OK)
+        status = look_at_more(q, &other, &p, err);
+    if (status == NIB_OK)
+        status = look_at_others(q, &o, &other, &p, err);
+    if (status == NIB_OK)
+        write_notes(q, &o, &p);
+    decision_close(&d);
+    decision_close(&other);
+    if (status == NIB_OK)
+        *out = p;
+    else
+        plan_clear(&p);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* policy.h - from facts to a plan: what is kept in RAM, at which precision each block is computed, and how
+ * fast that will be. A pure function of what it is given: no files, no clock, no machine. docs/budget.md has
+ * the cost model with its formulas. */
+#ifndef NIB_PLAN_POLICY_H
+#define NIB_PLAN_POLICY_H
+
+#include "plan/plan.h"
+#include "tiers/pager.h"
+
+enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 10, PLAN_MAX_CACHE = 4 };
+
+/* What the machine moves and computes with the plan's threads. All are above 0. */
+typedef struct plan_rates {
+    int n_thread, n_core;
+    bool guessed;     /* nothing was measured on this machine */
+    double ram_read;  /* bytes a second */
+    double disk_read; /* bytes a second, as the pager reads */
+    double disk_wait; /* seconds of one small read that nothing overlaps */
+    double pack;      /* bytes a second that one thread brings from the files' order into the packed one */
+    double one_row[PLAN_BITS];   /* by bits of the weights; [0]: floats. Bytes of weights a second in products
+                                    with one row */
+    double many_rows[PLAN_BITS]; /* multiply-adds a second in products with many rows */
+    double two_slices; /* how much longer a product takes with 16-bit activations than with 8-bit ones */
+    double op_s;       /* seconds of an op besides its work: threads meet */
+} plan_rates;
+
+/* One way to have a block's matrices. */
+typedef struct plan_choice {
+    char format[PACK_NAME]; /* "file", or a uniform format */
+    int bits;               /* 1..8; 0: floats */
+    uint64_t bytes;         /* of its pages that products read */
+    uint64_t table_bytes;   /* of its pages that are only looked up by row */
+    uint64_t file_bytes;    /* that are read instead of `bytes` when there is no packed file */
+    double kl;              /* what it costs, in nats; negative: not measured, so it is not chosen */
+} plan_choice;
+
+typedef struct plan_block_facts {
+    char name[PLAN_NAME];
+    bool is_layer;
+    double importance;                    /* MCAP's score; negative: not measured */
+    plan_choice choices[PLAN_MAX_CHOICE]; /* the file's own first: it costs nothing */
+    int n_choice;
+    double kl_a8, kl_left_out; /* negative: not measured */
+    uint64_t macs;             /* of its matrices for one row (a tied head's belong to the embedding) */
+    int n_op;
+} plan_block_facts;
+
+/* One type of cache for the run's n_ctx positions. */
+typedef struct plan_cache {
+    plan_kv kv;
+    uint64_t bytes;    /* promised */
+    uint64_t touched;  /* of them, by the workload */
+    uint64_t position; /* bytes of one position */
+} plan_cache;
+
+typedef struct plan_question {
+    const char *model, *content;
+    const plan_block_facts *blocks;
+    int n_block;
+    /* pages when every block has its first choice, in the image's order; NULL: not known, blocks are cut at
+       any multiple of 4096 */
+    const pager_page *pages;
+    int n_page;
+
+    /* RAM */
+    uint64_t held[NIB_N_OWNER];        /* promised beside weights, the pager's own and the cache */
+    uint64_t touched[NIB_N_OWNER];     /* of them, expected to be resident at the peak of this workload */
+    uint64_t session;                  /* tables of one session, beside its cache */
+    pager_need need;                   /* for the first choice of each block */
+    uint64_t spare;                    /* left free under the cap */
+    plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
+    int n_cache;
+
+    /* work */
+    uint64_t attention_macs; /* of one row for each position in the cache */
+    plan_rates rates;
+    int64_t n_ctx, n_batch, n_prompt, n_gen;
+
+    /* what is asked */
+    uint64_t cap[NIB_N_TIER];
+    char mode;        /* 'a', 'b', 'c' */
+    bool stream;      /* weights may be streamed */
+    bool packed;      /* what is streamed may come from a packed file, within the disk tier's cap */
+    double loss_most; /* nats */
+    bool may_round;   /* formats besides the file's may be chosen */
+    double speed;     /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
+    int activation;   /* bits; 0: the policy decides */
+} plan_question;
+
+/* --quality: lossless, high, balanced, small -> the most that may be lost. False: no such name. */
+bool plan_quality(const char *name, double *loss_most, bool *may_round);
+
+/* *out is set only on success. NIB_E_NOFIT: no plan fits the caps, the loss or the speed; the message has the
+ * smallest cap that works, or what can be had. NIB_E_USAGE: what is asked needs a measurement that is not
+ * there. */
+nib_status plan_make(const plan_question *q, plan *out, nib_error *err);
+
+/* ---- cost.c: the cost model, for the policy and for what a run was ---- */
+
+/* A decision: for each block its choice (-1: left out), its activation, and bytes of its pages that stay. */
+typedef struct plan_decision {
+    int *choice;     /* [n_block] */
+    int *activation; /* [n_block] */
+    uint64_t *kept;  /* [n_block], of `bytes` */
+    bool streamed;   /* false: everything is resident, tables too */
+    bool packed;
+    const plan_cache *cache;
+} plan_decision;
+
+/* Seconds of one token's products and other ops of a block, its weights being in RAM. */
+double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
+/* Seconds of what every token takes besides: attention over the cache, rows looked up. */
+double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
+/* Seconds of the disk, and of computing (packing takes a part of the threads' time), for each byte that is
+ * streamed. */
+double plan_disk_seconds(const plan_question *q, bool packed);
+double plan_stolen_seconds(const plan_question *q, bool packed);
+/* RAM beside kept pages: what is promised, with weights of `bytes` in all. */
+uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
+                         uint64_t bytes);
+void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds);
+
+/* ---- decide.c: the decision alone ---- */
+
+typedef struct plan_outcome {
+    bool found;
+    plan_prediction predicted;
+    const char *binds;
+    double bound;       /* no decision is faster than this, in tokens a second */
+    bool proved;        /* there is no better one */
+    double least_loss;  /* not found, in modes b and c: what leaving out one layer costs; negative: unknown */
+    uint64_t least_ram; /* the smallest cap with which there is a decision */
+    uint64_t whole_ram; /* the smallest with which everything stays, in the file's own formats */
+} plan_outcome;
+
+/* d's arrays are the caller's, [n_block] each. */
+nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err);
+
+#endif
