@@ -215,7 +215,7 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     load_sums(nt, whole, j, m);
     for (int i = 0, g = 0; i < j->n_tile; i++) {
         const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
-        dot_lines(f, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
+        dot_tile(f, true, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
         if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
             continue;
         LANES_UNROLL

@@ -98,8 +98,11 @@ LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile
 
 /* A tile of a group that ends with it, or with a later one. */
 LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
-                              __m256i look, const char *x, int64_t tile, bool is_last) {
-    dot_group(f, false, at->codes, look, 0, TILE_K / 4, nt, x + tile * TILE_K, job->x_bytes, at->open);
+                              const char *x, int64_t tile, bool is_last) {
+    if (nt == 1)
+        dot_one(f, at->codes, x + tile * TILE_K, at->open[0]);
+    else
+        dot_tile(f, false, nt, at->codes, x + tile * TILE_K, job->x_bytes, at->open);
     if (!is_last && (tile + 1) % job->group_tiles)
         return;
     direct_scale(f, c, nt, job, at, at->scales, x, tile / job->group_tiles, at->open, at->y);
@@ -152,7 +155,7 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
                 if (two_lines)
                     _mm_prefetch((const char *)at[p].scales + AHEAD + TILE_LINE, _MM_HINT_T0);
                 if (f.group == TILE_K)
-                    direct_long(f, c, nt, job, &at[p], look, x, tile, tile + 1 == n_tile);
+                    direct_long(f, c, nt, job, &at[p], x, tile, tile + 1 == n_tile);
                 else if (nt == 1)
                     direct_one(f, c, job, &at[p], look, x, tile);
                 else

@@ -132,7 +132,132 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         }
     }
 }
-/* ---- unpacked lines, many rows ---- */
+/* ---- a packed tile whose group ends with it or later ---- */
+
+LANES_INLINE __m256i dot_load(const uint8_t *tile, int line, int half) {
+    return _mm256_loadu_si256((const void *)(tile + line * TILE_LINE + 32 * half));
+}
+LANES_INLINE __m256i dot_mask(__m256i a, int mask) {
+    return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+}
+LANES_INLINE __m256i dot_widen(__m256i acc, __m256i sum) {
+    return dot_kept(_mm256_add_epi32(acc, _mm256_madd_epi16(sum, _mm256_set1_epi16(1))));
+}
+
+/* A line, both halves. */
+typedef struct dot_line {
+    __m256i h[2];
+} dot_line;
+
+LANES_INLINE dot_line dot_zero(void) {
+    return (dot_line){{_mm256_setzero_si256(), _mm256_setzero_si256()}};
+}
+LANES_INLINE dot_line dot_line_at(const uint8_t *tile, int line) {
+    return (dot_line){{dot_load(tile, line, 0), dot_load(tile, line, 1)}};
+}
+/* Bits moved up by `by`, or down. */
+LANES_INLINE dot_line dot_shift(dot_line v, int by) {
+    if (by == 0)
+        return v;
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++)
+        v.h[h] = by > 0 ? _mm256_slli_epi16(v.h[h], by) : _mm256_srli_epi16(v.h[h], -by);
+    return v;
+}
+/* sum += (v & mask | bits & low) * quad q of the row, in 16 bits; low 0: there are no such bits. */
+LANES_INLINE void dot_quad(dot_line *sum, dot_line v, int mask, dot_line bits, int low, const char *x,
+                           int q) {
+    const __m256i xs = broadcast_int(x + 4 * q);
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i upper = dot_mask(v.h[h], mask);
+        const __m256i codes = low ? _mm256_or_si256(upper, dot_mask(bits.h[h], low)) : upper;
+        sum->h[h] = dot_kept(_mm256_add_epi16(sum->h[h], _mm256_maddubs_epi16(codes, xs)));
+    }
+}
+/* sum += what stands in `four` four times too large. */
+LANES_INLINE void dot_fourth(dot_line *sum, dot_line four) {
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++)
+        sum->h[h] = _mm256_add_epi16(sum->h[h], _mm256_srai_epi16(four.h[h], 2));
+}
+LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
+    acc[0] = dot_widen(acc[0], sum->h[0]);
+    acc[1] = dot_widen(acc[1], sum->h[1]);
+    *sum = dot_zero();
+}
+
+/* One row: every line is loaded once and used for all its fields, and of two fields that one shift brings
+ * down the upper one stays where it is, four times too large: those sums are kept apart. */
+LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) {
+    dot_line sum = dot_zero(), four = sum, no = sum;
+    LANES_UNROLL
+    for (int l = 0; l < 4; l++) {
+        const dot_line v = dot_line_at(tile, l), down = dot_shift(v, -4);
+        dot_quad(&sum, v, 3, no, 0, x, l);
+        dot_quad(&four, v, 12, no, 0, x, l + 4);
+        dot_quad(&sum, down, 3, no, 0, x, l + 8);
+        dot_quad(&four, down, 12, no, 0, x, l + 12);
+    }
+    dot_fourth(&sum, four);
+    dot_flush(acc, &sum);
+}
+LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) {
+    dot_line sum = dot_zero();
+    LANES_UNROLL
+    for (int pair = 0; pair < 2; pair++) { /* lines 2 * pair and the next of the upper bits */
+        dot_line four = dot_zero();
+        LANES_UNROLL
+        for (int l = 2 * pair; l < 2 * pair + 2; l++) {
+            const dot_line v = dot_line_at(tile, l), bits = dot_line_at(tile, 4 + l % 2);
+            const dot_line up = dot_shift(v, 1), low = dot_shift(bits, -pair);
+            dot_quad(&sum, up, 6, low, 1, x, l);
+            dot_quad(&four, up, 24, low, 4, x, l + 4);
+            const dot_line down = dot_shift(v, -3), high = dot_shift(bits, -4 - pair);
+            dot_quad(&sum, down, 6, high, 1, x, l + 8);
+            dot_quad(&four, down, 24, high, 4, x, l + 12);
+        }
+        dot_fourth(&sum, four);
+    }
+    dot_flush(acc, &sum);
+}
+/* 4 bits and the rest, `rest` of them, in the lines behind; sums of `run` quads fit in 16 bits. */
+LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *x, __m256i acc[2]) {
+    const int per_line = rest ? 8 / rest : 1, n_line = 16 / per_line, low = (1 << rest) - 1;
+    dot_line sum = dot_zero(), high = sum;
+    LANES_UNROLL
+    for (int l = 0; l < 8; l++) {
+        const dot_line v = dot_line_at(tile, l);
+        const dot_line bits = rest ? dot_line_at(tile, 8 + l % n_line) : v;
+        dot_quad(&sum, dot_shift(v, rest), 15 << rest, dot_shift(bits, -(l / n_line * rest)), low, x, l);
+        dot_quad(&high, dot_shift(v, rest - 4), 15 << rest, dot_shift(bits, -((l + 8) / n_line * rest)), low,
+                 x, l + 8);
+        if (l % run == run - 1) {
+            dot_flush(acc, &sum);
+            dot_flush(acc, &high);
+        }
+    }
+}
+
+LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
+                           const char *x, int64_t x_bytes, __m256i (*acc)[2]);
+
+/* acc += a packed tile with one row. */
+LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
+    if (f.bits == 2) {
+        dot_one_2(tile, x, acc);
+    } else if (f.bits == 3) {
+        dot_one_3(tile, x, acc);
+    } else if (f.bits <= 6) {
+        dot_one_4(tile, f.bits - 4, dot_run(f), x, acc);
+    } else {
+        LANES_UNROLL
+        for (int q = 0; q < 32; q++)
+            dot_step(f, false, 1, q / 2, 1, q % 2, tile, x, 0, (__m256i(*)[2])acc);
+    }
+}
+
+/* ---- many quads, several rows; acc is in memory, where it is touched once for many products ---- */
 
 /* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
 enum { DOT_BLOCK_ROWS = 4 };
@@ -165,14 +290,14 @@ LANES_INLINE int dot_short_rows(const kind f) {
     return dot_run(f) * 4 >= f.group ? 3 : 2;
 }
 
-/* One pair of registers and nt rows: sums of `step` quads in 16 bits, then added in 32. */
-LANES_INLINE void dot_step(const kind f, int nt, int step, int half, const uint8_t *lines, const char *x,
-                           int64_t x_bytes, __m256i (*acc)[2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
+/* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */
+LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
+                           const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
+    const __m256i look = _mm256_setzero_si256();
     __m256i w[2], size[2];
     LANES_UNROLL
     for (int i = 0; i < step; i++) {
-        w[i] = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32 * half));
+        w[i] = ready ? dot_load(tile, q0 + i, half) : dot_codes(f, tile, look, q0 + i, half);
         size[i] = dot_signed(f) ? _mm256_abs_epi8(w[i]) : w[i];
     }
     LANES_UNROLL
@@ -180,53 +305,72 @@ LANES_INLINE void dot_step(const kind f, int nt, int step, int half, const uint8
         __m256i sum;
         LANES_UNROLL
         for (int i = 0; i < step; i++) {
-            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
+            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * (q0 + i));
             const __m256i p = _mm256_maddubs_epi16(size[i], dot_signed(f) ? _mm256_sign_epi8(xs, w[i]) : xs);
             sum = dot_kept(i ? _mm256_add_epi16(sum, p) : p);
         }
-        acc[t][half] = dot_kept(_mm256_add_epi32(acc[t][half], _mm256_madd_epi16(sum, ones)));
+        acc[t][half] = dot_widen(acc[t][half], sum);
     }
 }
 
-/* acc[t] += the 16 quads of an unpacked tile with nt rows (x_bytes apart). acc stays in memory while 16 bits
- * hold the sums of several quads: 8 of those sums are all the registers that there are. */
-LANES_INLINE void dot_lines(const kind f, int nt, const uint8_t *lines, const char *x, int64_t x_bytes,
-                            __m256i (*acc)[2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const int run = dot_run(f);
-    if (run <= 2) {
-        __m256i near[DOT_BLOCK_ROWS][2];
+/* acc[t] += `run` quads from quad q0 on: 8 sums in 16 bits are all the registers that there are. */
+LANES_INLINE void dot_stretch(const kind f, bool ready, int nt, int q0, const uint8_t *tile, const char *x,
+                              int64_t x_bytes, __m256i (*acc)[2]) {
+    const __m256i look = _mm256_setzero_si256();
+    __m256i sum[DOT_ROWS][2];
+    LANES_UNROLL
+    for (int q = q0; q < q0 + dot_run(f); q++) {
+        const __m256i w0 = ready ? dot_load(tile, q, 0) : dot_codes(f, tile, look, q, 0);
+        const __m256i w1 = ready ? dot_load(tile, q, 1) : dot_codes(f, tile, look, q, 1);
         LANES_UNROLL
-        for (int i = 0; i < 2 * nt; i++)
-            near[i / 2][i % 2] = acc[i / 2][i % 2];
-        for (int q = 0; q < 16; q += run, lines += run * TILE_LINE, x += 4 * run) {
-            dot_step(f, nt, run, 0, lines, x, x_bytes, near);
-            dot_step(f, nt, run, 1, lines, x, x_bytes, near);
+        for (int t = 0; t < nt; t++) {
+            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
+            const __m256i p0 = _mm256_maddubs_epi16(w0, xs), p1 = _mm256_maddubs_epi16(w1, xs);
+            sum[t][0] = dot_kept(q > q0 ? _mm256_add_epi16(sum[t][0], p0) : p0);
+            sum[t][1] = dot_kept(q > q0 ? _mm256_add_epi16(sum[t][1], p1) : p1);
         }
-        LANES_UNROLL
-        for (int i = 0; i < 2 * nt; i++)
-            acc[i / 2][i % 2] = near[i / 2][i % 2];
+    }
+    LANES_UNROLL
+    for (int i = 0; i < 2 * nt; i++)
+        acc[i / 2][i % 2] = dot_widen(acc[i / 2][i % 2], sum[i / 2][i % 2]);
+}
+
+/* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
+LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
+                           int64_t x_bytes, __m256i (*acc)[2]) {
+    const int run = dot_run(f);
+    if (run > 2 && ready) {
+        for (int q = 0; q < 16; q += run, tile += run * TILE_LINE, x += 4 * run)
+            dot_stretch(f, true, nt, 0, tile, x, x_bytes, acc);
         return;
     }
-    for (int q = 0; q < 16; q += run, lines += run * TILE_LINE, x += 4 * run) {
-        __m256i sum[DOT_BLOCK_ROWS][2];
+    if (run > 2) {
         LANES_UNROLL
-        for (int i = 0; i < run; i++) {
-            const __m256i w0 = _mm256_load_si256((const void *)(lines + i * TILE_LINE));
-            const __m256i w1 = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32));
-            LANES_UNROLL
-            for (int t = 0; t < nt; t++) {
-                const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
-                const __m256i p0 = _mm256_maddubs_epi16(w0, xs), p1 = _mm256_maddubs_epi16(w1, xs);
-                sum[t][0] = dot_kept(i ? _mm256_add_epi16(sum[t][0], p0) : p0);
-                sum[t][1] = dot_kept(i ? _mm256_add_epi16(sum[t][1], p1) : p1);
-            }
+        for (int q = 0; q < 16; q += run) {
+            dot_stretch(f, false, nt, q, tile, x, x_bytes, acc);
+            __asm__("" : : : "memory"); /* no sums in registers that the next quads need */
         }
-        LANES_UNROLL
-        for (int i = 0; i < 2 * nt; i++)
-            acc[i / 2][i % 2] =
-                _mm256_add_epi32(acc[i / 2][i % 2], _mm256_madd_epi16(sum[i / 2][i % 2], ones));
+        return;
     }
+    __m256i near[DOT_ROWS][2];
+    LANES_UNROLL
+    for (int i = 0; i < 2 * nt; i++)
+        near[i / 2][i % 2] = acc[i / 2][i % 2];
+    if (ready) {
+        for (int q = 0; q < 16; q += run, tile += run * TILE_LINE, x += 4 * run) {
+            dot_step(f, true, nt, 0, run, 0, tile, x, x_bytes, near);
+            dot_step(f, true, nt, 0, run, 1, tile, x, x_bytes, near);
+        }
+    } else {
+        LANES_UNROLL
+        for (int q = 0; q < 16; q += run) {
+            dot_step(f, false, nt, q, run, 0, tile, x, x_bytes, near);
+            dot_step(f, false, nt, q, run, 1, tile, x, x_bytes, near);
+        }
+    }
+    LANES_UNROLL
+    for (int i = 0; i < 2 * nt; i++)
+        acc[i / 2][i % 2] = near[i / 2][i % 2];
 }
 
 #endif

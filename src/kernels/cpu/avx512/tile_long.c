@@ -1,6 +1,8 @@
 /* tile_long.c - up to 16 activation rows, 4 at a time, with weights in groups of 64, 128 or the whole row: as
- * tile_direct.c, but integers are summed over several tiles, in 4 chains for each output vector (one product
- * waits for the one before it in its chain), and scaled once at a group's end. */
+ * tile_direct.c, but integers are summed over several tiles, in several chains for each output vector (one
+ * product waits for the one before it in its chain), and scaled once at a group's end. With one row and few
+ * bits the fields of a line stay where they are: each has a chain of its own, which counts 4, 16, ... times
+ * too much and is shifted once, at the group's end. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -8,14 +10,72 @@
 
 enum { AHEAD = 4096, AT_ONCE = 4, LONG_ROWS = 16 };
 
+/* How many bits chain i of `chains` is too far up. */
+LANES_INLINE int chain_shift(int bits, int chains, int i) {
+    return chains < 4 ? 0 : bits == 2 ? 2 * i : bits == 3 ? (i & 1) + i / 2 * 4 : bits == 4 ? i / 2 * 4 : 0;
+}
+
+LANES_INLINE __m512i line_at(const uint8_t *tile, int line) {
+    return _mm512_loadu_si512(tile + line * TILE_LINE);
+}
+LANES_INLINE __m512i line_mask(__m512i line, int mask) {
+    return _mm512_and_si512(line, _mm512_set1_epi8((char)mask));
+}
+/* Bits of a where the mask has ones, else of b. */
+LANES_INLINE __m512i line_select(int mask, __m512i a, __m512i b) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
+}
+LANES_INLINE __m512i line_dot(__m512i acc, __m512i codes, const char *x, int q) {
+    return _mm512_dpbusd_epi32(acc, codes, tile_int(x + 4 * q));
+}
+
+/* A tile with one row, four chains. 3 bits: the lowest stands beside the upper two, so two fields that are 4
+ * bits apart are put together at once. */
+LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
+    LANES_UNROLL
+    for (int l = 0; l < 4 && bits <= 3; l++) {
+        const __m512i v = line_at(tile, l);
+        __m512i field[2] = {v, v};
+        if (bits == 3) {
+            const __m512i low = line_at(tile, 4 + l % 2);
+            field[0] = line_select(0x66, _mm512_slli_epi32(v, 1), l / 2 ? _mm512_srli_epi32(low, 1) : low);
+            field[1] = line_select(0xcc, v, _mm512_srli_epi32(low, 1 + (unsigned)l / 2));
+        }
+        LANES_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int mask = (bits == 2 ? 3 : 7) << chain_shift(bits, 4, i);
+            acc[i] = line_dot(acc[i], line_mask(field[i % 2], mask), x, l + 4 * i);
+        }
+    }
+    LANES_UNROLL
+    for (int q = 0; q < TILE_K / 4 && bits >= 4; q++) {
+        const __m512i w = bits == 4 ? line_mask(line_at(tile, q % 8), q < 8 ? 15 : 0xf0)
+                                    : tile_line(tile, bits, _mm512_setzero_si512(), false, q);
+        const int chain = bits == 4 ? q / 8 * 2 + q % 2 : q % 4;
+        acc[chain] = line_dot(acc[chain], w, x, q);
+    }
+}
+
+/* nt rows, `chains` chains for each. */
+LANES_INLINE void tile_rows(int bits, int nt, int chains, const uint8_t *tile, const char *const *x,
+                            int64_t at, __m512i acc[AT_ONCE][4]) {
+    LANES_UNROLL
+    for (int q = 0; q < TILE_K / 4; q++) {
+        const __m512i w = tile_line(tile, bits, _mm512_setzero_si512(), false, q);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            acc[t][q % chains] = line_dot(acc[t][q % chains], w, x[t] + at, q);
+    }
+}
+
 /* What the sums of a group are worth, added to y. x: the row; g: the group; scales: where its own begin. */
-LANES_INLINE __m512 end_group(const tile_job *job, const __m512i *acc, int chains, const uint8_t *scales,
-                              const char *x, int64_t g, __m512 y) {
+LANES_INLINE __m512 end_group(const tile_job *job, int bits, int chains, const __m512i *acc,
+                              const uint8_t *scales, const char *x, int64_t g, __m512 y) {
     const pack_format *f = &job->a->w->format;
     __m512i dot = acc[0];
     LANES_UNROLL
     for (int i = 1; i < chains; i++)
-        dot = _mm512_add_epi32(dot, acc[i]);
+        dot = _mm512_add_epi32(dot, _mm512_srai_epi32(acc[i], (unsigned)chain_shift(bits, chains, i)));
     const __m512 both = _mm512_mul_ps(tile_halves(scales), tile_float(x + job->scale + 4 * g));
     if (f->asym) {
         y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
@@ -30,10 +90,10 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
                               int64_t m) {
     const linear_args *a = job->a;
     const pack_format *f = &a->w->format;
-    const int64_t n_tile = tile_count(a->w->k), tile_bytes = 128 * bits, group = tile_group(f, a->w->k);
-    const int64_t per_group = job->group_tiles, tail = job->tail;
+    const int64_t n_tile = tile_count(a->w->k), tile_bytes = 128 * bits, step = tile_scale_step(f);
+    const bool row = f->group == PACK_GROUP_ROW;
     const int chains = nt == 1 ? 4 : nt == 2 ? 2 : 1;
-    const uint8_t *base[2], *at[2];
+    const uint8_t *at[2], *scales[2];
     const char *x[AT_ONCE];
     __m512 y[2][AT_ONCE];
     __m512i acc[2][AT_ONCE][4];
@@ -42,7 +102,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
         x[t] = (const char *)a->q.data + (m + t) * job->layout.bytes;
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
-        base[p] = (const uint8_t *)a->w->data + panel[p] * job->panel_bytes;
+        at[p] = (const uint8_t *)a->w->data + panel[p] * job->panel_bytes;
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             y[p][t] = _mm512_setzero_ps();
@@ -51,48 +111,51 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
                 acc[p][t][i] = _mm512_setzero_si512();
         }
     }
-    int64_t left = NUM_MIN(per_group, n_tile);
-    for (int64_t tile = 0; tile < n_tile; tile++) {
-        const int64_t chunk = tile / TILE_CHUNK, in_chunk = tile % TILE_CHUNK;
-        const int64_t place = chunk * job->chunk_bytes + in_chunk * tile_bytes;
+    int64_t left = job->group_tiles, g = 0; /* tiles of the group that is open */
+    for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
+        const int64_t n = NUM_MIN(n_tile - tile0, TILE_CHUNK);
         LANES_UNROLL
-        for (int p = 0; p < np; p++) {
-            at[p] = base[p] + place;
-            LANES_UNROLL
-            for (int line = 0; line < 2 * bits; line++)
-                _mm_prefetch((const char *)at[p] + AHEAD + line * TILE_LINE, _MM_HINT_T0);
-        }
-        LANES_UNROLL
-        for (int q = 0; q < TILE_K / 4; q++) {
+        for (int p = 0; p < np; p++)
+            scales[p] = row ? (const uint8_t *)a->w->data + panel[p] * job->panel_bytes + job->tail
+                            : at[p] + n * tile_bytes;
+        for (int64_t tile = tile0; tile < tile0 + n; tile++) {
             LANES_UNROLL
             for (int p = 0; p < np; p++) {
-                const __m512i w = tile_line(at[p], bits, _mm512_setzero_si512(), false, q);
+                LANES_UNROLL
+                for (int line = 0; line < 2 * bits; line++)
+                    _mm_prefetch((const char *)at[p] + AHEAD + line * TILE_LINE, _MM_HINT_T0);
+            }
+            LANES_UNROLL
+            for (int p = 0; p < np; p++) {
+                if (nt == 1)
+                    tile_one(bits, at[p], x[0] + tile * TILE_K, acc[p][0]);
+                else
+                    tile_rows(bits, nt, chains, at[p], x, tile * TILE_K, acc[p]);
+                at[p] += tile_bytes;
+            }
+            if (--left > 0 && tile + 1 < n_tile)
+                continue;
+            LANES_UNROLL
+            for (int p = 0; p < np; p++) {
                 LANES_UNROLL
                 for (int t = 0; t < nt; t++) {
-                    const int32_t quad = *(const int32_t *)(const void *)(x[t] + tile * TILE_K + 4 * q);
-                    acc[p][t][q % chains] =
-                        _mm512_dpbusd_epi32(acc[p][t][q % chains], w, _mm512_set1_epi32(quad));
+                    y[p][t] = end_group(job, bits, chains, acc[p][t], scales[p], x[t], g, y[p][t]);
+                    LANES_UNROLL
+                    for (int i = 0; i < chains; i++)
+                        acc[p][t][i] = _mm512_setzero_si512();
                 }
+                scales[p] += step;
             }
+            left = job->group_tiles;
+            g++;
         }
-        if (--left > 0)
-            continue;
-        const int64_t g = tile / per_group, n_in_chunk = NUM_MIN(n_tile - chunk * TILE_CHUNK, TILE_CHUNK);
+        const int64_t rest = job->chunk_bytes - TILE_CHUNK * tile_bytes; /* the chunk's scales */
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
-            const uint8_t *scales = f->group == PACK_GROUP_ROW
-                                        ? base[p] + tail
-                                        : at[p] + (n_in_chunk - in_chunk) * tile_bytes +
-                                              g * group % TILE_CHUNK_K / group * tile_scale_step(f);
-            LANES_UNROLL
-            for (int t = 0; t < nt; t++) {
-                y[p][t] = end_group(job, acc[p][t], chains, scales, x[t], g, y[p][t]);
-                LANES_UNROLL
-                for (int i = 0; i < chains; i++)
-                    acc[p][t][i] = _mm512_setzero_si512();
-            }
+            for (int64_t i = 0; i < rest; i += TILE_LINE) /* what the tiles' own prefetches leave out */
+                _mm_prefetch((const char *)at[p] + AHEAD + i, _MM_HINT_T0);
+            at[p] += rest;
         }
-        left = NUM_MIN(per_group, n_tile - tile - 1);
     }
     LANES_UNROLL
     for (int p = 0; p < np; p++) {

@@ -84,30 +84,56 @@ LANES_INLINE int dot_short_rows(const kind f) {
     return 3;
 }
 
-/* acc[t] += the 16 quads of an unpacked tile with nt rows (x_bytes apart). */
-LANES_INLINE void dot_lines(const kind f, int nt, const uint8_t *lines, const char *x, int64_t x_bytes,
-                            __m256i (*acc)[2]) {
-    (void)f;
+/* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
+LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
+                           int64_t x_bytes, __m256i (*acc)[2]) {
+    const __m256i look = _mm256_setzero_si256();
     __m256i near[DOT_BLOCK_ROWS][2];
     LANES_UNROLL
     for (int i = 0; i < 2 * nt; i++)
         near[i / 2][i % 2] = acc[i / 2][i % 2];
-    for (int q = 0; q < 16; q += 4, lines += 4 * TILE_LINE, x += 16) {
+    LANES_UNROLL
+    for (int q = 0; q < 16; q++) {
+        const uint8_t *line = tile + q * TILE_LINE;
+        const __m256i w0 = ready ? _mm256_load_si256((const void *)line) : dot_codes(f, tile, look, q, 0);
+        const __m256i w1 =
+            ready ? _mm256_load_si256((const void *)(line + 32)) : dot_codes(f, tile, look, q, 1);
         LANES_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const __m256i w0 = _mm256_load_si256((const void *)(lines + i * TILE_LINE));
-            const __m256i w1 = _mm256_load_si256((const void *)(lines + i * TILE_LINE + 32));
-            LANES_UNROLL
-            for (int t = 0; t < nt; t++) {
-                const __m256i xs = broadcast_int(x + t * x_bytes + 4 * i);
-                near[t][0] = _mm256_dpbusd_avx_epi32(near[t][0], w0, xs);
-                near[t][1] = _mm256_dpbusd_avx_epi32(near[t][1], w1, xs);
-            }
+        for (int t = 0; t < nt; t++) {
+            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
+            near[t][0] = _mm256_dpbusd_avx_epi32(near[t][0], w0, xs);
+            near[t][1] = _mm256_dpbusd_avx_epi32(near[t][1], w1, xs);
         }
     }
     LANES_UNROLL
     for (int i = 0; i < 2 * nt; i++)
         acc[i / 2][i % 2] = near[i / 2][i % 2];
+}
+/* acc += a packed tile with one row, in two chains for each half: fields that stay where they are count
+ * sixteenfold, so for 4 bits nothing is shifted. */
+LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
+    const __m256i look = _mm256_setzero_si256();
+    __m256i sum[2][2];
+    LANES_UNROLL
+    for (int i = 0; i < 4; i++)
+        sum[i / 2][i % 2] = _mm256_setzero_si256();
+    LANES_UNROLL
+    for (int q = 0; q < 16; q++) {
+        LANES_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const __m256i xs = broadcast_int(x + 4 * q);
+            const __m256i line = _mm256_loadu_si256((const void *)(tile + q % 8 * TILE_LINE + 32 * h));
+            const __m256i w = f.bits != 4 ? dot_codes(f, tile, look, q, h)
+                              : q < 8     ? _mm256_and_si256(line, _mm256_set1_epi8(15))
+                                          : _mm256_and_si256(line, _mm256_set1_epi8((char)0xf0));
+            sum[q / 8][h] = _mm256_dpbusd_avx_epi32(sum[q / 8][h], w, xs);
+        }
+    }
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m256i high = f.bits == 4 ? _mm256_srai_epi32(sum[1][h], 4) : sum[1][h];
+        acc[h] = _mm256_add_epi32(acc[h], _mm256_add_epi32(sum[0][h], high));
+    }
 }
 
 #endif
