@@ -177,6 +177,7 @@ static void make_quality(quality *q) {
     q->error[3] = 0.5;
     q->kl_activation[5] = 1e-9;
     q->kl_left_out[1] = 0;
+    q->kl_fewer[0] = 0;
 }
 
 /* The latest file of a model is found whatever its prompts, and no other kind of file. */
@@ -223,6 +224,7 @@ static void costs_come_back(void **state) {
     assert_memory_equal(q.kl_activation, p.kl_activation, 6 * sizeof *q.kl);
     assert_memory_equal(q.error_activation, p.error_activation, 6 * sizeof *q.kl);
     assert_memory_equal(q.kl_left_out, p.kl_left_out, 3 * sizeof *q.kl);
+    assert_memory_equal(q.kl_fewer, p.kl_fewer, 3 * sizeof *q.kl);
     quality_clear(&q);
     assert_int_equal(quality_load(path, "0124", &q, &err), NIB_E_MODEL);
     quality_clear(&p);

@@ -1,7 +1,8 @@
-/* cmd_profile.c - nibble profile: measures what later runs obey. So far the kernel map: which strategy
- * computes which of the model's products fastest on this machine. */
+/* cmd_profile.c - nibble profile: measures what later runs obey. Here the kernel map: which strategy computes
+ * which of the model's products fastest on this machine; profile_model.h has what is about the weights. */
 #include "cli/cli.h"
 #include "cli/kernel_bench.h"
+#include "cli/profile_model.h"
 
 #include "base/mem.h"
 #include "profile/kernel_map.h"
@@ -60,7 +61,7 @@ static int run(cli_args *args) {
     nib_error err;
     policy map = {0};
     if (!args->kernels)
-        return cli_usage_error("what is to be measured? this version has: nibble profile MODEL --kernels");
+        return profile_model_run(args);
     int code = kernel_bench_open(&b, args);
     if (code)
         return code;
@@ -81,15 +82,23 @@ static int run(cli_args *args) {
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL --kernels [-t N]",
-    .summary = "measure once what later runs obey: which kernel is fastest for which product",
-    .details = "Times every way of computing each of the model's products, for 1 to 512 rows, with weights "
-               "that are in no\n"
-               "cache, and keeps the choice for this machine and number of threads. Runs pick it up by "
-               "themselves; the\n"
-               "answers stay the same to the bit.\n\n"
-               "  nibble profile smollm2 --kernels\n"
-               "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",
+    .usage = "MODEL [--quality | --kernels] [-t N]",
+    .summary = "measure once what later runs obey: the layers' importance, costs, the fastest kernels",
+    .details =
+        "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
+        "through about one layer of memory). --quality: what lower precision costs in each block, as\n"
+        "KL divergence at the logits. Both belong to the weights alone: they are kept, found again,\n"
+        "and good on any machine.\n\n"
+        "--kernels times every way of computing each of the model's products, for 1 to 512 rows, with "
+        "weights "
+        "that are in no\n"
+        "cache, and keeps the choice for this machine and number of threads. Runs pick it up by "
+        "themselves; the\n"
+        "answers stay the same to the bit.\n\n"
+        "  nibble profile smollm2 --quality\n"
+        "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"
+        "  nibble profile smollm2 --kernels\n"
+        "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
     .run = run,
 };

@@ -15,6 +15,7 @@ void quality_clear(quality *q) {
     mem_free(q->kl_activation);
     mem_free(q->error_activation);
     mem_free(q->kl_left_out);
+    mem_free(q->kl_fewer);
     memset(q, 0, sizeof *q);
 }
 
@@ -40,7 +41,8 @@ nib_status quality_begin(quality *q, int n_block, const char *const *formats, in
     q->kl_activation = nothing(n_block, 2);
     q->error_activation = nothing(n_block, 2);
     q->kl_left_out = nothing(n_block, 1);
-    if (q->kl && q->error && q->kl_activation && q->error_activation && q->kl_left_out)
+    q->kl_fewer = nothing(n_block, 1);
+    if (q->kl && q->error && q->kl_activation && q->error_activation && q->kl_left_out && q->kl_fewer)
         return NIB_OK;
     quality_clear(q);
     return nib_fail_nomem(err, (size_t)n_block * QUALITY_FORMATS * sizeof(double), "quality costs");
@@ -59,14 +61,14 @@ nib_status quality_print(const quality *q, char **text, nib_error *err) {
     json_t *formats = json_array();
     for (int i = 0; i < q->n_format; i++)
         json_array_append_new(formats, json_string(q->format[i]));
-    json_t *doc = json_pack("{s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "nibble_quality",
-                            VERSION, "content", q->content, "prompts", q->prompts, "n_block", q->n_block,
-                            "n_token", (json_int_t)q->n_token, "formats", formats, "kl",
-                            profile_numbers(q->kl, n * (size_t)q->n_format, true), "error",
-                            profile_numbers(q->error, n * (size_t)q->n_format, true), "kl_activation",
-                            profile_numbers(q->kl_activation, n * 2, true), "error_activation",
-                            profile_numbers(q->error_activation, n * 2, true), "kl_left_out",
-                            profile_numbers(q->kl_left_out, n, true));
+    json_t *doc = json_pack(
+        "{s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "nibble_quality", VERSION, "content",
+        q->content, "prompts", q->prompts, "n_block", q->n_block, "n_token", (json_int_t)q->n_token,
+        "formats", formats, "kl", profile_numbers(q->kl, n * (size_t)q->n_format, true), "error",
+        profile_numbers(q->error, n * (size_t)q->n_format, true), "kl_activation",
+        profile_numbers(q->kl_activation, n * 2, true), "error_activation",
+        profile_numbers(q->error_activation, n * 2, true), "kl_left_out",
+        profile_numbers(q->kl_left_out, n, true), "kl_fewer", profile_numbers(q->kl_fewer, n, true));
     return profile_text(doc, text, err);
 }
 
@@ -105,7 +107,8 @@ static nib_status read_all(const json_t *doc, quality *q, nib_error *err) {
     NIB_TRY(profile_read_numbers(doc, "error", n * (size_t)n_format, true, q->error, err));
     NIB_TRY(profile_read_numbers(doc, "kl_activation", n * 2, true, q->kl_activation, err));
     NIB_TRY(profile_read_numbers(doc, "error_activation", n * 2, true, q->error_activation, err));
-    return profile_read_numbers(doc, "kl_left_out", n, true, q->kl_left_out, err);
+    NIB_TRY(profile_read_numbers(doc, "kl_left_out", n, true, q->kl_left_out, err));
+    return profile_read_numbers(doc, "kl_fewer", n, true, q->kl_fewer, err);
 }
 
 nib_status quality_parse(const char *text, size_t n_byte, quality *out, nib_error *err) {

@@ -23,6 +23,8 @@ typedef struct quality {
     double *kl_activation;    /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
     double *error_activation; /* [n_block * 2] */
     double *kl_left_out;      /* [n_block]: without this layer; not measured for what is no layer */
+    double *kl_fewer; /* [n_block]: without the i layers of the lowest MCAP score together, [0] is 0; costs of
+                         layers left out do not add up. Not measured from i = number of layers on */
 } quality;
 
 void quality_clear(quality *q); /* zeroed is fine */

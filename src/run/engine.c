@@ -146,17 +146,12 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
     return NIB_OK;
 }
 
-static nib_status open_weights(nib_engine *e, nib_error *err) {
+static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) {
     const nib_engine_options *o = &e->options;
-    uint64_t session;
-    NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
-    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), o->n_batch,
-                           NUM_MIN(o->n_batch, CELL_ROWS), logits_rows(o), err));
-    NIB_TRY(engine_alloc_placement(e, err));
     char *packed = packed_folder(o);
     pager_options want = {.stream = o->stream,
                           .kept = e->kept,
-                          .keep_free = session,
+                          .keep_free = keep_free,
                           .threads = e->threads,
                           .packed = packed,
                           .write_packed = o->packed == NIB_PACKED_ON || o->scratch || o->disk != NIB_AUTO,
@@ -166,8 +161,21 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
     ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
     nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
     mem_free(packed);
-    if (status != NIB_OK)
-        return status;
+    return status;
+}
+
+static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    uint64_t session;
+    int64_t n_row = want->n_row ? want->n_row : o->n_batch;
+    if (want->keep_free)
+        NIB_TRY(want->keep_free(e, want->user, &session, err));
+    else
+        NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
+    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, NUM_MIN(n_row, CELL_ROWS),
+                           logits_rows(o), err));
+    NIB_TRY(engine_alloc_placement(e, err));
+    NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
@@ -178,16 +186,23 @@ static nib_status open_weights(nib_engine *e, nib_error *err) {
 }
 
 /* The same activations for all blocks, unless a plan has others. */
-static nib_status settle_blocks(nib_engine *e, const plan *p, nib_error *err) {
+static nib_status settle_blocks(nib_engine *e, const engine_want *want, nib_error *err) {
+    const plan *p = want->plan;
     const size_t n = (size_t)model_n_block(e->m);
     e->act_bits = mem_alloc(n);
     if (!e->act_bits)
         return nib_fail_nomem(err, n, "the blocks' activations");
     memset(e->act_bits, e->options.activation ? e->options.activation : 8, n);
-    return p ? obey_blocks(e, p, err) : NIB_OK;
+    if (p)
+        return obey_blocks(e, p, err);
+    if (!want->keep_nothing)
+        return NIB_OK;
+    e->kept = mem_calloc(n, sizeof *e->kept);
+    return e->kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->kept, "what stays");
 }
 
-static nib_status open_all(nib_engine *e, const char *name, const plan *p, nib_error *err) {
+static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
+    const plan *p = want->plan;
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
     if (p)
@@ -197,11 +212,11 @@ static nib_status open_all(nib_engine *e, const char *name, const plan *p, nib_e
     NIB_TRY(ledger_open(caps, &e->ledger, err));
     NIB_TRY(open_container(e, err));
     if (e->m) {
-        NIB_TRY(settle_blocks(e, p, err));
+        NIB_TRY(settle_blocks(e, want, err));
         settle_sizes(e);
         NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
         NIB_TRY(engine_open_kernels(e, err));
-        NIB_TRY(open_weights(e, err));
+        NIB_TRY(open_weights(e, want, err));
     }
     engine_fill_info(e);
     ledger_settle(e->ledger, false);
@@ -212,15 +227,16 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
                            nib_error *err) {
     plan p = {0};
     if (!options || !options->plan)
-        return engine_open_planned(name, options, NULL, out, err);
+        return engine_open(name, options, NULL, out, err);
     NIB_TRY(plan_parse(options->plan, strlen(options->plan), &p, err));
-    nib_status status = engine_open_planned(name, options, &p, out, err);
+    nib_status status = engine_open(name, options, &(engine_want){.plan = &p}, out, err);
     plan_clear(&p);
     return status;
 }
 
-nib_status engine_open_planned(const char *name, const nib_engine_options *options, const plan *p,
-                               nib_engine **out, nib_error *err) {
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+                       nib_engine **out, nib_error *err) {
+    static const engine_want nothing = {0};
     nib_engine *e = mem_calloc(1, sizeof *e);
     if (!e)
         return nib_fail_nomem(err, sizeof *e, "the engine");
@@ -230,7 +246,7 @@ nib_status engine_open_planned(const char *name, const nib_engine_options *optio
         nib_engine_options_init(&e->options);
     e->log = (logger){e->options.log, e->options.user};
     pthread_mutex_init(&e->lock, NULL);
-    nib_status status = open_all(e, name, p, err);
+    nib_status status = open_all(e, name, want ? want : &nothing, err);
     if (status != NIB_OK) {
         nib_engine_close(e);
         return status;

@@ -37,9 +37,20 @@ struct nib_engine {
     char *name; /* for info */
 };
 
-/* nib_engine_open under a plan (NULL: none), which is not needed afterwards. */
-nib_status engine_open_planned(const char *model, const nib_engine_options *options, const plan *p,
-                               nib_engine **out, nib_error *err);
+/* What is asked of an engine beside the public options. */
+typedef struct engine_want {
+    const plan *plan;  /* to be obeyed; NULL: none. Not needed afterwards */
+    int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
+    bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
+    /* RAM that will be charged later, instead of a session's; NULL: a session's. */
+    nib_status (*keep_free)(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err);
+    void *user; /* of keep_free */
+} engine_want;
+
+/* nib_engine_open; want NULL: nothing. */
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+                       nib_engine **out, nib_error *err);
+
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);

@@ -41,11 +41,25 @@ nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t 
     return NIB_OK;
 }
 
-nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
-                         nib_error *err) {
-    uint64_t bytes;
+nib_status kv_cache_one_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err) {
+    uint64_t one, two;
+    *bytes = 0;
+    for (int i = 0; i < model_n_kv_layer(m); i++) {
+        const op *o = attention_of(m, i);
+        if (!o)
+            continue;
+        if (!layer_bytes(o, type, n_ctx, &one) || !num_mul_u64(one, 2, &two))
+            return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                            (long long)n_ctx);
+        *bytes = NUM_MAX(*bytes, two);
+    }
+    return NIB_OK;
+}
+
+/* `one`: all layers begin at the same place. */
+static nib_status open_cache(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                             uint64_t bytes, bool one, nib_error *err) {
     memset(kv, 0, sizeof *kv);
-    NIB_TRY(kv_cache_bytes(m, type, n_ctx, &bytes, err));
     NIB_TRY(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_KV, bytes, err));
     kv->ledger = l;
     kv->bytes = bytes;
@@ -64,9 +78,24 @@ nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, 
         if (!o || !layer_bytes(o, type, n_ctx, &each))
             continue;
         kv->layers[i] = (kv_view){at, at + each, type, n_ctx, o->u.attn.n_kv_head, o->u.attn.d_head};
-        at += 2 * each;
+        if (!one)
+            at += 2 * each;
     }
     return NIB_OK;
+}
+
+nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                         nib_error *err) {
+    uint64_t bytes;
+    NIB_TRY(kv_cache_bytes(m, type, n_ctx, &bytes, err));
+    return open_cache(kv, m, l, type, n_ctx, bytes, false, err);
+}
+
+nib_status kv_cache_open_one(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                             nib_error *err) {
+    uint64_t bytes;
+    NIB_TRY(kv_cache_one_bytes(m, type, n_ctx, &bytes, err));
+    return open_cache(kv, m, l, type, n_ctx, bytes, true, err);
 }
 
 void kv_cache_close(kv_cache *kv) {

@@ -21,6 +21,11 @@ typedef struct kv_cache {
 nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err);
 nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
                          nib_error *err);
+/* One layer's memory for all of them: for passes that begin at position 0 and need nothing of a layer when
+ * they have left it. */
+nib_status kv_cache_one_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err);
+nib_status kv_cache_open_one(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
+                             nib_error *err);
 void kv_cache_close(kv_cache *kv);                     /* zeroed is fine */
 void kv_cache_reach(kv_cache *kv, int64_t n_position); /* positions [0, n) are about to be written */
 

@@ -1,0 +1,220 @@
+/* profile_model.c - see profile_model.h. A profile that is there already is shown instead of measured. */
+#include "cli/profile_model.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "cli/sheet.h"
+#include "run/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct work {
+    const cli_args *args;
+    nib_engine_options options;
+    calibration prompts;
+    importance layers;
+    quality costs;
+    char *layers_path, *costs_path;
+    bool layers_found, costs_found; /* there were files */
+    double seconds, costs_seconds;
+} work;
+
+static void work_close(work *w) {
+    calibration_clear(&w->prompts);
+    importance_clear(&w->layers);
+    quality_clear(&w->costs);
+    mem_free(w->layers_path);
+    mem_free(w->costs_path);
+}
+
+/* ---- finding or measuring ---- */
+
+/* -o names the file that the command is about. */
+static nib_status choose_paths(work *w, nib_error *err) {
+    const char *given = w->args->output;
+    w->layers_path =
+        given && !w->args->quality ? mem_strdup(given) : importance_path(w->prompts.content, w->prompts.hash);
+    w->costs_path =
+        given && w->args->quality ? mem_strdup(given) : quality_path(w->prompts.content, w->prompts.hash);
+    return w->layers_path && w->costs_path ? NIB_OK : nib_fail_nomem(err, 256, "a path");
+}
+
+static nib_status get_layers(work *w, nib_error *err) {
+    const double start = time_now();
+    nib_error why;
+    if (!w->args->again) {
+        const nib_status status = importance_load(w->layers_path, w->prompts.content, &w->layers, &why);
+        w->layers_found = status == NIB_OK && !strcmp(w->layers.prompts, w->prompts.hash);
+        if (status != NIB_OK && status != NIB_E_NOTFOUND)
+            cli_note(w->args, "%s: measured anew", why.message);
+        if (!w->layers_found)
+            importance_clear(&w->layers);
+    }
+    if (w->layers_found)
+        return NIB_OK;
+    NIB_TRY(measure_importance(w->args->model, &w->options, &w->prompts, &w->layers, err));
+    NIB_TRY(importance_save(w->layers_path, &w->layers, err));
+    w->seconds = time_now() - start;
+    return NIB_OK;
+}
+
+static nib_status get_costs(work *w, nib_error *err) {
+    const double start = time_now();
+    nib_error why;
+    if (!w->args->again) {
+        const nib_status status = quality_load(w->costs_path, w->prompts.content, &w->costs, &why);
+        w->costs_found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash);
+        if (status != NIB_OK && status != NIB_E_NOTFOUND)
+            cli_note(w->args, "%s: measured anew", why.message);
+        if (!w->costs_found)
+            quality_clear(&w->costs);
+    }
+    if (w->costs_found)
+        return NIB_OK;
+    const quality_options o = {
+        .formats = measure_formats, .n_format = measure_n_format, .score = w->layers.score};
+    NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, err));
+    NIB_TRY(quality_save(w->costs_path, &w->costs, err));
+    w->costs_seconds = time_now() - start;
+    return NIB_OK;
+}
+
+/* ---- for people ---- */
+
+static const char *when(char *out, size_t size, bool found, double seconds, const char *path) {
+    if (found)
+        snprintf(out, size, "0 s, from %s", path);
+    else
+        snprintf(out, size, "measured in %.1f s, kept in %s", seconds, path);
+    return out;
+}
+
+static void show_layers(const work *w, const sheet *s) {
+    const importance *p = &w->layers;
+    char bar[SHEET_BAR], text[1024], size[32], whole[32];
+    int n16 = 0;
+    sheet_line(s, "importance of %d layers (%s)", p->n_layer, w->prompts.what);
+    for (int l = 0; l < p->n_layer; l++) {
+        const bool a16 = p->score[l] >= IMPORTANCE_TAU;
+        n16 += a16;
+        sheet_line(s, "  layer %3d  %5.3f  %s  %9.3f +- %-8.3f %s", l, p->score[l],
+                   sheet_bar(s, bar, s->width - 60, p->score[l], a16 ? SHEET_YELLOW : SHEET_GREEN),
+                   p->raw[IMPORTANCE_MCAP][l], p->spread[IMPORTANCE_MCAP][l], a16 ? "a16" : "a8");
+    }
+    sheet_line(s, "at tau = %.1f: %d with 16-bit activations, %d with 8", IMPORTANCE_TAU, n16,
+               p->n_layer - n16);
+    if (p->half_overlap >= 0)
+        sheet_line(s,
+                   "random halves of the prompts agree on %.0f %% of the first %d layers (at least %.0f %%)",
+                   100 * p->half_overlap, (p->n_layer + 3) / 4, 100 * p->half_least);
+    sheet_line(
+        s, "gap %.3g, spread %.3g: the first layer is not the true one with a probability of at most %.2g%s",
+        p->gap, p->sigma, p->bound, p->bound >= 1 ? " (which says nothing)" : "");
+    if (!w->layers_found)
+        sheet_line(s, "peak memory %s for a model of %s: 1/%.1f of it", num_format_size(p->rss_peak, size),
+                   num_format_size(p->model_bytes, whole), (double)p->model_bytes / (double)p->rss_peak);
+    sheet_line(s, "%s", when(text, sizeof text, w->layers_found, w->seconds, w->layers_path));
+}
+
+/* "embed", "layer 0"... as the blocks stand in the model: the layers are between two others. */
+static const char *block_name(const quality *q, int b, char out[24]) {
+    if (b == 0 || b == q->n_block - 1)
+        snprintf(out, 24, "%s", b ? "head" : "embed");
+    else
+        snprintf(out, 24, "layer %d", b - 1);
+    return out;
+}
+
+static int put_cost(char *line, size_t size, double kl) {
+    return kl < 0 ? snprintf(line, size, "%10s", "-") : snprintf(line, size, "%10.2e", kl);
+}
+
+static void show_costs(const work *w, const sheet *s) {
+    const quality *q = &w->costs;
+    char line[256], text[1024], name[24];
+    int n = snprintf(line, sizeof line, "%-10s", "");
+    for (int f = 0; f < q->n_format; f++)
+        n += snprintf(line + n, sizeof line - (size_t)n, "%10s", q->format[f]);
+    snprintf(line + n, sizeof line - (size_t)n, "%10s%10s%10s", "a8", "a4", "without");
+    sheet_line(s, "cost of one block in that format: mean KL divergence in nats, %lld tokens",
+               (long long)q->n_token);
+    sheet_line(s, "%s", line);
+    for (int b = 0; b < q->n_block; b++) {
+        n = snprintf(line, sizeof line, "%-10s", block_name(q, b, name));
+        for (int f = 0; f < q->n_format; f++)
+            n += put_cost(line + n, sizeof line - (size_t)n, q->kl[b * q->n_format + f]);
+        for (int a = 0; a < 2; a++)
+            n += put_cost(line + n, sizeof line - (size_t)n, q->kl_activation[2 * b + a]);
+        put_cost(line + n, sizeof line - (size_t)n, q->kl_left_out[b]);
+        sheet_line(s, "%s", line);
+    }
+    sheet_line(s, "(-: no smaller than what the file has; the embedding's costs include a tied head's)");
+    sheet_line(s, "%s", when(text, sizeof text, w->costs_found, w->costs_seconds, w->costs_path));
+}
+
+/* ---- for scripts ---- */
+
+/* A profile's own JSON, and how it was come by. */
+static json_t *with_story(nib_status status, char *text, const char *path, bool found, double seconds) {
+    json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
+    mem_free(text);
+    if (doc) {
+        json_object_set_new(doc, "path", json_string(path));
+        json_object_set_new(doc, "found", json_boolean(found));
+        json_object_set_new(doc, "seconds", json_real(seconds));
+    }
+    return doc;
+}
+
+static int write_json(const work *w) {
+    const importance *p = &w->layers;
+    char *text = NULL;
+    const nib_status status = importance_print(p, &text, NULL);
+    json_t *doc = with_story(status, text, w->layers_path, w->layers_found, w->seconds), *a16 = json_array();
+    for (int l = 0; l < p->n_layer; l++)
+        if (p->score[l] >= IMPORTANCE_TAU)
+            json_array_append_new(a16, json_integer(l));
+    json_object_set_new(doc, "a16_layers", a16);
+    json_object_set_new(doc, "prompts_are", json_string(w->prompts.what));
+    if (!w->layers_found) {
+        json_object_set_new(doc, "rss_peak", json_integer((json_int_t)p->rss_peak));
+        json_object_set_new(doc, "model_bytes", json_integer((json_int_t)p->model_bytes));
+    }
+    if (w->args->quality) {
+        char *costs = NULL;
+        const nib_status ok = quality_print(&w->costs, &costs, NULL);
+        json_object_set_new(doc, "quality",
+                            with_story(ok, costs, w->costs_path, w->costs_found, w->costs_seconds));
+    }
+    return cli_write_json(doc, w->args);
+}
+
+static int show(const work *w) {
+    if (w->args->json)
+        return write_json(w);
+    const sheet s = sheet_open(w->args, stdout);
+    show_layers(w, &s);
+    if (w->args->quality)
+        show_costs(w, &s);
+    return 0;
+}
+
+int profile_model_run(const cli_args *args) {
+    work w = {.args = args};
+    nib_error err;
+    cli_engine_options(args, &w.options);
+    nib_status status = measure_prompts(args->model, &w.options, args->calib, &w.prompts, &err);
+    if (status == NIB_OK)
+        status = choose_paths(&w, &err);
+    if (status == NIB_OK)
+        status = get_layers(&w, &err);
+    if (status == NIB_OK && args->quality)
+        status = get_costs(&w, &err);
+    const int code = status == NIB_OK ? show(&w) : cli_fail(&err);
+    work_close(&w);
+    return code;
+}

@@ -1,0 +1,10 @@
+/* profile_model.h - the parts of nibble profile that measure a model's weights: how much each layer matters,
+ * and what lower precision costs. */
+#ifndef NIB_CLI_PROFILE_MODEL_H
+#define NIB_CLI_PROFILE_MODEL_H
+
+#include "cli/cli.h"
+
+int profile_model_run(const cli_args *args); /* an exit code */
+
+#endif

@@ -1,0 +1,43 @@
+/* measure.h - what is measured once about a model's weights with calibration prompts: how much each layer
+ * matters (profile/importance.h) and what lower precision costs, block by block (profile/quality.h).
+ *
+ * All prompts go through a block together, each with its own positions, so that a model is read once a pass
+ * however many there are. Activations are 16 bits and cached keys and values f32, whatever runs use: the
+ * answers depend on the weights and the prompts alone. */
+#ifndef NIB_RUN_MEASURE_H
+#define NIB_RUN_MEASURE_H
+
+#include "profile/importance.h"
+#include "profile/quality.h"
+#include "run/calibrate.h"
+
+/* Opens the model's vocabulary only and makes the prompts; path as calibrate(). */
+nib_status measure_prompts(const char *name, const nib_engine_options *options, const char *path,
+                           calibration *out, nib_error *err);
+
+/* Opens the model, streams it once through the ring (about one layer of it is in memory) and closes it.
+ * Progress is told to options->progress. *out is cleared by the caller. */
+nib_status measure_importance(const char *name, const nib_engine_options *options, const calibration *c,
+                              importance *out, nib_error *err);
+
+typedef struct quality_options {
+    const char *const *formats; /* [n_format] names of uniform formats */
+    int n_format;
+    const double
+        *score; /* [n_layer] of MCAP: layers are also left out together, the least important first; NULL: not
+                 */
+    int64_t n_row;   /* tokens of each prompt that are used: the first ones; 0: QUALITY_ROWS */
+    int64_t n_score; /* of those, the last ones whose logits are compared; 0: QUALITY_SCORED */
+} quality_options;
+enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
+
+/* Opens the model with what fits resident. Charged to the ledger beside it: the residual stream before every
+ * block, logits of the compared tokens, and the largest block in its largest format. */
+nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
+                           const quality_options *q, quality *out, nib_error *err);
+
+/* Some formats from light to harsh, for quality_options. */
+extern const char *const measure_formats[];
+extern const int measure_n_format;
+
+#endif
