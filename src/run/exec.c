@@ -175,7 +175,7 @@ static nib_status bring(job *j, int *i, nib_error *err) {
         return NIB_OK;
     }
     const int n = pager_n_piece(j->e->pager, c->block, o->w);
-    if (n > 1) {
+    if (n > 1 || c->other_views) { /* the pager's views are not these */
         NIB_TRY(product_in_pieces(j, *i, n, err));
         ++*i;
         return NIB_OK;

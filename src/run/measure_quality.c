@@ -173,17 +173,16 @@ static nib_status pack_matrix(copy *c, const weight *w, const pack_format *f, ui
 }
 
 /* The pager's views of a block; matrices among them that will be replaced may be anything. */
-static nib_status pager_views(copy *c, int b, nib_error *err) {
+static void pager_views(copy *c, int b) {
     const view *views;
-    NIB_TRY(pager_pin(c->e->pager, b, &views, err));
+    pager_pin(c->e->pager, b, &views);
     memcpy(c->views + c->first[b], views, (size_t)model_block(c->e->m, b)->n_weight * sizeof *views);
     pager_unpin(c->e->pager, b);
     c->by_block[b] = c->views + c->first[b];
-    return NIB_OK;
 }
 
 /* Other blocks' weights that are block b's (a tied head). */
-static nib_status replace_shared(copy *c, int b, nib_error *err) {
+static void replace_shared(copy *c, int b) {
     for (int j = 0; j < model_n_block(c->e->m); j++) {
         const block *blk = model_block(c->e->m, j);
         for (int i = 0; i < blk->n_weight; i++) {
@@ -191,18 +190,17 @@ static nib_status replace_shared(copy *c, int b, nib_error *err) {
             if (w->shared_block != b || w->vector)
                 continue;
             if (!c->by_block[j])
-                NIB_TRY(pager_views(c, j, err));
+                pager_views(c, j);
             c->views[c->first[j] + i] = c->views[c->first[b] + w->shared_index];
         }
     }
-    return NIB_OK;
 }
 
 static nib_status lower_block(copy *c, int b, const char *format, nib_error *err) {
     const block *blk = model_block(c->e->m, b);
     uint8_t *at = c->data;
     memset(c->by_block, 0, (size_t)model_n_block(c->e->m) * sizeof *c->by_block);
-    NIB_TRY(pager_views(c, b, err));
+    pager_views(c, b);
     for (int i = 0; i < blk->n_weight; i++) {
         const weight *w = &blk->weights[i];
         pack_format f;
@@ -215,7 +213,8 @@ static nib_status lower_block(copy *c, int b, const char *format, nib_error *err
         c->views[c->first[b] + i] = (view){at, f, w->n, w->k};
         at += round64(bytes);
     }
-    return replace_shared(c, b, err);
+    replace_shared(c, b);
+    return NIB_OK;
 }
 
 /* ---- the costs ---- */
