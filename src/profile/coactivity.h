@@ -1,0 +1,48 @@
+/* coactivity.h - which parts of a model are active together: pointwise mutual information over tokens, and
+ * greedy clusters of it (MCAP, paper 3.3), for parts that are paged as one.
+ *
+ * A part is whatever its caller counts as active or not for a token: a sub-layer, a group of a feed-forward
+ * layer's neurons, an expert. PMI(a, b) = ln(p(a and b) / (p(a) p(b))). Where every part is active at every
+ * token, as in a dense model, it is 0 everywhere: there is nothing to learn, and the order of use, which is
+ * known, decides alone (tiers/pager.h). It says something where activity depends on the data. */
+#ifndef NIB_PROFILE_COACTIVITY_H
+#define NIB_PROFILE_COACTIVITY_H
+
+#include "base/status.h"
+
+enum { COACTIVITY_MOST = 4096 }; /* parts */
+
+typedef struct coactivity {
+    int n; /* parts */
+    int64_t n_token;
+    uint32_t *both; /* [n * n]: tokens at which both are active; the diagonal: at which one is */
+} coactivity;
+
+nib_status coactivity_open(coactivity *c, int n, nib_error *err); /* 1 <= n <= COACTIVITY_MOST */
+void coactivity_close(coactivity *c);                             /* zeroed is fine */
+uint64_t coactivity_bytes(int n);
+
+/* One token: active[n], 0 or 1. */
+void coactivity_add(coactivity *c, const uint8_t *active);
+
+double coactivity_share(const coactivity *c, int a); /* of tokens at which a is active; 0 before the first */
+/* In nats; 0 where a or b was never active, -infinity where both were but never together. */
+double coactivity_pmi(const coactivity *c, int a, int b);
+
+/* What knowing one part's activity tells about another's, on average over all pairs: mutual information in
+ * nats; 0 for parts that are always or never active. */
+double coactivity_information(const coactivity *c);
+
+typedef struct coactivity_rule {
+    double least_pmi;   /* the paper's code: 0.5 */
+    double least_share; /* p(a and b) / min(p(a), p(b)); 0.3 */
+    int most;           /* parts of one cluster; 256 */
+} coactivity_rule;
+
+/* Greedy: pairs by falling PMI; two clusters become one when every pair across them keeps the rule.
+ * cluster[n] gets numbers from 0 on, in order of each cluster's first part. Returns how many there are; a
+ * part without a partner is one of its own. NIB_E_NOMEM. */
+nib_status coactivity_cluster(const coactivity *c, const coactivity_rule *rule, int *cluster, int *n_cluster,
+                              nib_error *err);
+
+#endif
