@@ -82,11 +82,11 @@ static int run(cli_args *args) {
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--quality | --kernels] [-t N]",
+    .usage = "MODEL [--costs | --kernels] [-t N]",
     .summary = "measure once what later runs obey: the layers' importance, costs, the fastest kernels",
     .details =
         "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
-        "through about one layer of memory). --quality: what lower precision costs in each block, as\n"
+        "through about one layer of memory). --costs: what lower precision costs in each block, as\n"
         "KL divergence at the logits. Both belong to the weights alone: they are kept, found again,\n"
         "and good on any machine.\n\n"
         "--kernels times every way of computing each of the model's products, for 1 to 512 rows, with "
@@ -95,7 +95,7 @@ const cli_command cmd_profile = {
         "cache, and keeps the choice for this machine and number of threads. Runs pick it up by "
         "themselves; the\n"
         "answers stay the same to the bit.\n\n"
-        "  nibble profile smollm2 --quality\n"
+        "  nibble profile smollm2 --costs\n"
         "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"
         "  nibble profile smollm2 --kernels\n"
         "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",

@@ -37,9 +37,9 @@ static void work_close(work *w) {
 static nib_status choose_paths(work *w, nib_error *err) {
     const char *given = w->args->output;
     w->layers_path =
-        given && !w->args->quality ? mem_strdup(given) : importance_path(w->prompts.content, w->prompts.hash);
+        given && !w->args->costs ? mem_strdup(given) : importance_path(w->prompts.content, w->prompts.hash);
     w->costs_path =
-        given && w->args->quality ? mem_strdup(given) : quality_path(w->prompts.content, w->prompts.hash);
+        given && w->args->costs ? mem_strdup(given) : quality_path(w->prompts.content, w->prompts.hash);
     return w->layers_path && w->costs_path ? NIB_OK : nib_fail_nomem(err, 256, "a path");
 }
 
@@ -184,7 +184,7 @@ static int write_json(const work *w) {
         json_object_set_new(doc, "rss_peak", json_integer((json_int_t)p->rss_peak));
         json_object_set_new(doc, "model_bytes", json_integer((json_int_t)p->model_bytes));
     }
-    if (w->args->quality) {
+    if (w->args->costs) {
         char *costs = NULL;
         const nib_status ok = quality_print(&w->costs, &costs, NULL);
         json_object_set_new(doc, "quality",
@@ -198,7 +198,7 @@ static int show(const work *w) {
         return write_json(w);
     const sheet s = sheet_open(w->args, stdout);
     show_layers(w, &s);
-    if (w->args->quality)
+    if (w->args->costs)
         show_costs(w, &s);
     return 0;
 }
@@ -212,7 +212,7 @@ int profile_model_run(const cli_args *args) {
         status = choose_paths(&w, &err);
     if (status == NIB_OK)
         status = get_layers(&w, &err);
-    if (status == NIB_OK && args->quality)
+    if (status == NIB_OK && args->costs)
         status = get_costs(&w, &err);
     const int code = status == NIB_OK ? show(&w) : cli_fail(&err);
     work_close(&w);
