@@ -60,6 +60,8 @@ static int run(cli_args *args) {
     kernel_bench b;
     nib_error err;
     policy map = {0};
+    if (args->activity)
+        return profile_activity_run(args);
     if (!args->kernels)
         return profile_model_run(args);
     int code = kernel_bench_open(&b, args);
@@ -82,13 +84,17 @@ static int run(cli_args *args) {
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--costs | --kernels] [-t N]",
+    .usage = "MODEL [--costs | --activity | --kernels] [-t N]",
     .summary = "measure once what later runs obey: the layers' importance, costs, the fastest kernels",
     .details =
         "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
         "through about one layer of memory). --costs: what lower precision costs in each block, as\n"
         "KL divergence at the logits. Both belong to the weights alone: they are kept, found again,\n"
         "and good on any machine.\n\n"
+        "--activity counts which parts of the layers (attention, groups of neurons) do anything for a token "
+        "and\n"
+        "which do so together: all of them, always, in most models; not where neurons are exactly zero "
+        "(ReLU).\n\n"
         "--kernels times every way of computing each of the model's products, for 1 to 512 rows, with "
         "weights "
         "that are in no\n"

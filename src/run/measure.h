@@ -7,6 +7,7 @@
 #ifndef NIB_RUN_MEASURE_H
 #define NIB_RUN_MEASURE_H
 
+#include "profile/coactivity.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "run/calibrate.h"
@@ -35,6 +36,21 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
  * block, logits of the compared tokens, and the largest block in its largest format. */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, nib_error *err);
+
+/* Which parts do anything for a token (MCAP, paper 3.3): each layer's attention, and its feed-forward part's
+ * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `least` times the
+ * root mean square of its row's: 0 means exactly nothing, and the rows of weights behind it need not be read.
+ */
+enum { ACTIVITY_GROUPS = 16, ACTIVITY_PARTS = 1024 };
+typedef struct activity {
+    coactivity parts; /* of layer l: part l * (1 + n_group) its attention, then its groups */
+    int n_layer, n_group;
+    uint64_t n_neuron, n_active; /* over all tokens and layers */
+} activity;
+
+/* As measure_importance; coactivity_close(&out->parts) frees it, also after an error. */
+nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
+                            double least, activity *out, nib_error *err);
 
 /* Some formats from light to harsh, for quality_options. */
 extern const char *const measure_formats[];

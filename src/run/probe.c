@@ -3,15 +3,16 @@
 
 #include <stdbool.h>
 
-/* Whether op i is the product that ends a feed-forward part: it reads what a gate or an activation made. */
-static bool is_down(const program *p, int i) {
+/* The gate or the activation that made what product i reads: then it ends a feed-forward part. -1: another
+ * product. */
+static int neurons_of(const program *p, int i) {
     const op *o = &p->ops[i];
     if (o->kind != OP_LINEAR)
-        return false;
+        return -1;
     for (int j = i - 1; j >= 0; j--)
         if (p->ops[j].out == o->in)
-            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT;
-    return false;
+            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT ? j : -1;
+    return -1;
 }
 
 /* The addition to the residual stream of what op i made, a norm of it included; -1: there is none. */
@@ -43,11 +44,13 @@ void probe_find(const program *p, probe_places *out) {
     found(out, PROBE_OUTPUT, p->n_op - 1, REG_X);
     for (int i = 0; i < p->n_op; i++) {
         const op *o = &p->ops[i];
-        const int add = is_down(p, i) ? joins_at(p, i) : -1;
+        const int neurons = neurons_of(p, i), add = neurons >= 0 ? joins_at(p, i) : -1;
         if (o->kind == OP_LINEAR && o->out == REG_Q)
             found(out, PROBE_Q, i, REG_Q);
         if (o->kind == OP_LINEAR && o->out == REG_V)
             found(out, PROBE_V, i, REG_V);
+        if (neurons >= 0)
+            found(out, PROBE_HIDDEN, neurons, p->ops[neurons].out);
         if (add >= 0)
             found(out, PROBE_FFN, add, p->ops[add].in2);
     }
