@@ -1,12 +1,14 @@
 /* pack_round.c - uniform formats: their names, and round to nearest.
  *
  * Symmetric groups span from the value with the largest magnitude, which gets the lowest code (so the scale
- * may be negative, and every code can be used); asymmetric ones from the smallest value to the largest.
+ * may be negative, and every code can be used), or a little less where that errs less (pack_scale.h);
+ * asymmetric ones from the smallest value to the largest.
  * Scales are rounded to halves before codes are found, so that codes make up for it. */
 #include "quant/pack_round.h"
 
 #include "base/num.h"
 #include "quant/pack_codes.h"
+#include "quant/pack_scale.h"
 #include "quant/tile.h"
 
 #include <math.h>
@@ -101,14 +103,16 @@ static float two_step(const pack_format *f, const range *r) {
     return fmaxf(0, fmaxf(-r->low / (float)zero, r->high / (float)(zero - 1)));
 }
 
-/* A group's scale and minimum as halves. */
+static float peak_of(const range *r) {
+    return -r->low > r->high ? r->low : r->high;
+}
+
+/* A group's scale and minimum as halves: what reaches its ends. */
 static pack_whole scales_of(const pack_format *f, const range *r) {
     if (r->bad)
         return (pack_whole){HALF_NAN, 0};
-    if (!f->asym) {
-        const float peak = -r->low > r->high ? r->low : r->high;
-        return (pack_whole){finite_half(peak / (float)-tile_zero(f)), 0};
-    }
+    if (!f->asym)
+        return (pack_whole){finite_half(peak_of(r) / (float)-tile_zero(f)), 0};
     const uint16_t min = finite_half(r->low);
     return (pack_whole){finite_half((r->high - half_to_float(min)) / (float)((1 << f->bits) - 1)), min};
 }
@@ -171,6 +175,8 @@ static void round_group(const pack_format *f, const float *x, int n, const pack_
     } else {
         if (f->group != PACK_GROUP_ROW) {
             s = scales_of(f, &one);
+            if (!f->asym && !one.bad)
+                s.scale = pack_scale_search(x, n, tile_zero(f), peak_of(&one), s.scale);
             put_half(at + 2 * r, s.scale);
             if (f->asym)
                 put_half(at + 2 * (PACK_PANEL + r), s.min);
