@@ -23,6 +23,15 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->user = (void *)args;
 }
 
+static int kv_type(const char *name) {
+    static const char *const names[] = {
+        [NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8", [NIB_KV_4] = "kv4"};
+    for (int i = NIB_KV_F16; i <= NIB_KV_4; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return 0;
+}
+
 static int activation_bits(const char *name) {
     return !strcmp(name, "a4") ? 4 : !strcmp(name, "a8") ? 8 : !strcmp(name, "a16") ? 16 : 0;
 }
@@ -30,10 +39,8 @@ static int activation_bits(const char *name) {
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
     if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
         return cli_usage_error("--activation: expected a16, a8 or a4, found '%s'", args->activation);
-    if (args->kv && !strcmp(args->kv, "f32"))
-        options->kv_type = NIB_KV_F32;
-    else if (args->kv && strcmp(args->kv, "f16"))
-        return cli_usage_error("--kv: expected f16 or f32, found '%s'", args->kv);
+    if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
+        return cli_usage_error("--kv: expected f16, f32, kv8 or kv4, found '%s'", args->kv);
     if (args->packed_cache && !strcmp(args->packed_cache, "on"))
         options->packed = NIB_PACKED_ON;
     else if (args->packed_cache && !strcmp(args->packed_cache, "off"))

@@ -146,19 +146,3 @@ size_t linear_scratch_bytes(void) {
         most = NUM_MAX(most, richest->strategies[i]->scratch);
     return most;
 }
-
-size_t attend_scratch_bytes(int64_t d_head) {
-    const int64_t each = ATTEND_KV + num_round_up(d_head, KV_LANES) + d_head;
-    return (size_t)num_round_up(each * ATTEND_PAIRS * (int64_t)sizeof(float), 64);
-}
-
-bool kv_bytes(type_id type, int64_t n_ctx, int64_t n_kv_head, int64_t d_head, uint64_t *bytes) {
-    if (n_ctx < 0 || n_ctx > INT64_MAX - KV_LANES || n_kv_head < 0 || d_head < 0)
-        return false;
-    uint64_t n = (uint64_t)kv_blocks(n_ctx) * KV_LANES;
-    if (!num_mul_u64(n, (uint64_t)n_kv_head, &n) || !num_mul_u64(n, (uint64_t)d_head, &n) ||
-        !num_mul_u64(n, type == TYPE_F16 ? 2 : 4, &n) || n > INT64_MAX)
-        return false;
-    *bytes = n;
-    return true;
-}

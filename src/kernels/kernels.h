@@ -56,17 +56,39 @@ typedef struct linear_args {
 } linear_args;
 size_t linear_scratch_bytes(void); /* for one thread, whatever the shape and the instruction set */
 
-/* Cached keys and values of one layer, in f16 or f32. How positions lie in them is the kernels' business
- * (keys are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for
- * each, 64-byte aligned and zeroed; write with kv_store, read with attend. Position p of a head can be
- * written again at any time (a shorter prefix is kept simply by continuing at its end). */
+/* Cached keys and values of one layer. How positions lie in them is the kernels' business (kv_layout.h; keys
+ * are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for each,
+ * 64-byte aligned and zeroed; write with kv_store, read with attend.
+ *
+ * f16, f32: position p of a head can be written again at any time (a shorter prefix is kept simply by
+ * continuing at its end).
+ *
+ * kv8, kv4 (KIVI, arXiv 2402.02750: keys in groups along the positions of a channel, values along the
+ * channels of a position, each group with a scale and a minimum; the newest positions in f16): positions are
+ * cut in blocks of KV_BLOCK. A row at position p sees its own block in f16 and all blocks before it in their
+ * 8 or 4 bits, whenever and with whatever other rows it is computed, so its bits do not depend on that. In
+ * f16 there are the block of the position written last and the one before it; so
+ *   - rows that are stored before a call of attend stand in at most two blocks (KV_BLOCK rows always do),
+ *   - once a block's last position is stored, kv_pack turns it into codes before the next block's first row
+ *     is computed,
+ *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within those two.
+ */
 typedef struct kv_view {
     void *k, *v;
-    type_id type; /* TYPE_F16 or TYPE_F32 */
+    type_id type; /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4 */
     int64_t n_ctx, n_kv_head, d_head;
 } kv_view;
+enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
+static inline bool kv_is_coded(type_id type) {
+    return type == TYPE_KV8 || type == TYPE_KV4;
+}
 /* Bytes of k, and of v, for one layer; false on overflow. */
 bool kv_bytes(type_id type, int64_t n_ctx, int64_t n_kv_head, int64_t d_head, uint64_t *bytes);
+/* Of them, those that hold something once positions [0, n) are written, each run of pages rounded up to
+ * `page`. */
+uint64_t kv_touched(const kv_view *kv, int64_t n, uint64_t page);
+/* kv8, kv4: a packed position of one head back to d_head floats; for tests. */
+void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out);
 
 typedef struct attend_args {
     kv_view kv;
@@ -106,6 +128,8 @@ typedef struct kernel_table {
                  const float *cos_sin);
     /* Row of k or v ([n_kv_head * d_head] floats) into the cache at a position. */
     void (*kv_store)(const kv_view *kv, bool is_value, int64_t position, const float *row);
+    /* kv8, kv4: keys or values of one head and one whole block, from f16 to codes. */
+    void (*kv_pack)(const kv_view *kv, bool is_value, int64_t head, int64_t block);
     /* Heads [h0, h1) of rows [r0, r1): causal softmax attention. */
     void (*attend)(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1);
     void (*act)(act_kind kind, const float *x, float *out, int64_t n);

@@ -25,7 +25,17 @@ void nib_engine_options_init(nib_engine_options *options) {
     options->ram = options->vram = options->disk = NIB_AUTO;
 }
 
+bool engine_kv_type(int kv, type_id *out) {
+    static const type_id types[] = {
+        [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8, [NIB_KV_4] = TYPE_KV4};
+    if (kv < NIB_KV_F16 || kv > NIB_KV_4)
+        return false;
+    *out = types[kv];
+    return true;
+}
+
 static nib_status check_options(const nib_engine_options *o, nib_error *err) {
+    type_id type;
     if (o->n_thread < 0)
         return nib_fail(err, NIB_E_USAGE, "threads: expected 0 or more, found %d", o->n_thread);
     if (o->n_ctx < 0)
@@ -37,8 +47,8 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_logits < 0)
         return nib_fail(err, NIB_E_USAGE, "rows of logits: expected 0 or more, found %lld",
                         (long long)o->n_logits);
-    if (o->kv_type != 0 && o->kv_type != NIB_KV_F16 && o->kv_type != NIB_KV_F32)
-        return nib_fail(err, NIB_E_USAGE, "expected f16 or f32 for keys and values, found type %d",
+    if (o->kv_type != 0 && !engine_kv_type(o->kv_type, &type))
+        return nib_fail(err, NIB_E_USAGE, "expected f16, f32, kv8 or kv4 for keys and values, found type %d",
                         o->kv_type);
     if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16)
         return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits, found %d", o->activation);
@@ -131,7 +141,8 @@ static void settle_sizes(nib_engine *e) {
         o->n_ctx = most;
     }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
-    e->kv_type = o->kv_type == NIB_KV_F32 || (o->kv_type == 0 && small_cache(e->m)) ? TYPE_F32 : TYPE_F16;
+    if (!engine_kv_type(o->kv_type, &e->kv_type))
+        e->kv_type = small_cache(e->m) ? TYPE_F32 : TYPE_F16;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {

@@ -23,7 +23,8 @@ struct nib_engine {
     executor exec;
     routes routes;
     uint8_t *act_bits; /* [n_block], of the activations: the options', or the plan's */
-    uint64_t *kept;    /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NULL: no plan */
+    uint64_t *kept;    /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NIB_AUTO: all;
+                          NULL: no plan */
     char *kernels;     /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
@@ -51,6 +52,8 @@ typedef struct engine_want {
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
                        nib_engine **out, nib_error *err);
 
+/* A nib_kv_type as a number format; false: there is none, or 0. */
+bool engine_kv_type(int kv, type_id *out);
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);

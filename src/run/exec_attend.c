@@ -19,11 +19,25 @@ static void store_kv(worker *w, const op *o, const kv_view *kv) {
     }
 }
 
+/* Blocks whose last position was just stored become codes; the rows behind them, of this cell too, read
+ * those.
+ */
+static void pack_kv(worker *w, const kv_view *kv) {
+    const exec_cell *c = w->j->cell;
+    const int64_t first = c->position / KV_BLOCK, end = (c->position + c->n_row) / KV_BLOCK;
+    if (!kv_is_coded(kv->type) || first >= end)
+        return;
+    worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
+    for (int64_t i = w->thread; i < (end - first) * kv->n_kv_head * 2; i += w->n_thread)
+        w->j->e->kernels->kv_pack(kv, i % 2, i / 2 % kv->n_kv_head, first + i / 2 / kv->n_kv_head);
+}
+
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const kv_view *kv = &c->kv->layers[o->u.attn.layer];
     int64_t n_row = c->n_row, n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
     store_kv(w, o, kv);
+    pack_kv(w, kv);
     worker_enter(
         w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
         3);

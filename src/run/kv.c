@@ -64,6 +64,7 @@ static nib_status open_cache(kv_cache *kv, const model *m, ledger *l, type_id ty
     kv->ledger = l;
     kv->bytes = bytes;
     kv->n_ctx = n_ctx;
+    kv->coded = kv_is_coded(type);
     kv->n_layer = model_n_kv_layer(m);
     kv->layers = mem_calloc((size_t)NUM_MAX(kv->n_layer, 1), sizeof *kv->layers);
     kv->map = mem_map_sparse(bytes);
@@ -108,25 +109,29 @@ void kv_cache_close(kv_cache *kv) {
     memset(kv, 0, sizeof *kv);
 }
 
-/* A head's positions lie together, so each head of each layer has its own growing run of pages. */
 void kv_cache_reach(kv_cache *kv, int64_t n_position) {
+    if (n_position > 0)
+        kv->held = NUM_MAX(kv->held, ((n_position - 1) / KV_BLOCK - 1) * KV_BLOCK);
     if (n_position <= kv->n_seen)
         return;
     kv->n_seen = n_position;
     uint64_t touched = 0;
-    for (int i = 0; i < kv->n_layer; i++) {
-        const kv_view *v = &kv->layers[i];
-        uint64_t each = 0;
-        if (!v->k || !kv_bytes(v->type, kv->n_ctx, v->n_kv_head, v->d_head, &each))
-            continue;
-        uint64_t head = each / (uint64_t)v->n_kv_head;
-        uint64_t part = (uint64_t)((double)head * (double)n_position / (double)kv->n_ctx);
-        part = NUM_MIN((part + PAGE - 1) / PAGE * PAGE, head);
-        touched += 2 * part * (uint64_t)v->n_kv_head;
-    }
+    for (int i = 0; i < kv->n_layer; i++)
+        if (kv->layers[i].k)
+            touched += 2 * kv_touched(&kv->layers[i], n_position, PAGE);
     touched = NUM_MIN(touched, kv->bytes);
     if (touched > kv->touched) {
         ledger_touch(kv->ledger, NIB_TIER_RAM, NIB_OWNER_KV, touched - kv->touched);
         kv->touched = touched;
     }
+}
+
+int64_t kv_cache_keep(kv_cache *kv, int64_t n) {
+    const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* of the block that n is in */
+    if (!kv->coded)
+        return n;
+    if (begin < kv->held)
+        n = begin;
+    kv->held = NUM_MIN(kv->held, begin);
+    return n;
 }

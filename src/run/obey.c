@@ -152,6 +152,14 @@ static nib_status check_bytes(const plan_block *pb, const block *b, nib_error *e
                     b->name, format_of(pb), expected, found);
 }
 
+/* Without anything on disk the whole block is kept, however its bytes were rounded. */
+static uint64_t kept_of(const plan_block *pb) {
+    uint64_t kept = 0, on_disk = 0; /* check_bytes has added them up */
+    for (int i = 0; i < pb->n_slice; i++)
+        *(pb->slices[i].tier == NIB_TIER_RAM ? &kept : &on_disk) += pb->slices[i].bytes;
+    return on_disk ? kept : NIB_AUTO;
+}
+
 static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err) {
     const plan_block *pb = &p->blocks[i];
     const block *b = model_block(e->m, i);
@@ -164,9 +172,7 @@ static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err
     NIB_TRY(check_bytes(pb, b, err));
     if (e->options.activation == 0)
         e->act_bits[i] = (uint8_t)pb->activation;
-    for (int s = 0; s < pb->n_slice; s++)
-        if (pb->slices[s].tier == NIB_TIER_RAM)
-            e->kept[i] += pb->slices[s].bytes; /* check_bytes has added them up */
+    e->kept[i] = kept_of(pb);
     return NIB_OK;
 }
 

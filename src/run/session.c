@@ -30,9 +30,10 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         o = *options;
     if (!engine->m)
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
-    if (o.n_ctx < 0 || (o.kv_type != 0 && o.kv_type != NIB_KV_F16 && o.kv_type != NIB_KV_F32))
+    type_id type = engine->kv_type;
+    if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_type(o.kv_type, &type)))
         return nib_fail(err, NIB_E_USAGE,
-                        "expected a context of 0 or more positions and f16 or f32, found %lld and %d",
+                        "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
                         (long long)o.n_ctx, o.kv_type);
     int64_t most = model_hparams(engine->m)->n_ctx_max;
     if (most > 0 && o.n_ctx > most)
@@ -44,7 +45,6 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
     s->n_ctx = o.n_ctx ? o.n_ctx : engine->options.n_ctx;
-    type_id type = o.kv_type == 0 ? engine->kv_type : o.kv_type == NIB_KV_F32 ? TYPE_F32 : TYPE_F16;
     nib_status status = take_tables(s, err);
     if (status == NIB_OK)
         status = kv_cache_open(&s->kv, engine->m, engine->ledger, type, s->n_ctx, err);
@@ -123,8 +123,11 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, int6
 
 /* Computes positions [s->n, n); s->tokens already holds their ids. */
 static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_error *err) {
-    int64_t start = s->n;
     s->logits_valid = false;
+    s->n = kv_cache_keep(&s->kv, s->n);
+    int64_t start = s->n;
+    if (o->n_computed)
+        *o->n_computed = n - start;
     s->longest = s->n == 0 ? n : NUM_MAX(s->longest, n);
     while (s->n < n) {
         int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - s->n);
@@ -174,8 +177,6 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
         same = 0;
     s->n = NUM_MIN(same, o->first_row < 0 ? n - 1 : o->first_row);
     memmove(s->tokens + s->n, tokens + s->n, (size_t)(n - s->n) * sizeof *tokens);
-    if (o->n_computed)
-        *o->n_computed = n - s->n;
     return compute(s, n, o, err);
 }
 

@@ -6,7 +6,11 @@
  * e^(m - m') + sum p, o = o * e^(m - m') + p . v   (positions in order) Blocks stand at multiples of 64
  * whatever the row, and a pair's own limits are masked, so the sequence of operations of a pair, hence its
  * bits, does not depend on what it is grouped with. Values outside a pair's limits are never read for it, so
- * a NaN there cannot leak. */
+ * a NaN there cannot leak.
+ *
+ * Of a cache in codes the blocks before a pair's own are widened in the registers, x = scale * code + min;
+ * its own block is read from the recent positions, in f16. Pairs are grouped only with those of the same
+ * block. */
 #ifndef NIB_KERNELS_LANES_ATTEND_H
 #define NIB_KERNELS_LANES_ATTEND_H
 
@@ -19,8 +23,12 @@
 
 enum { ATTEND_VECTORS = ATTEND_KV / LANES };
 
+typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4 } kv_kind;
+
 typedef struct attend_group {
     const attend_args *a;
+    kv_view kv;    /* where blocks are read: the cache, or its recent positions */
+    int64_t shift; /* position p of the sequence is position p - shift of kv */
     int64_t kv_head;
     int n_pair;
     int64_t d_pad;
@@ -32,6 +40,10 @@ typedef struct attend_group {
     float *q;      /* [d_head][8]: broadcast operands beside each other */
     float *scores; /* [8][64] */
     float *out;    /* [8][d_pad] */
+
+    /* of the current block, when it is in codes */
+    const uint8_t *key_codes, *value_codes;
+    float *key_scales, *value_scales; /* scales, then minima, as the block has them */
 } attend_group;
 
 /* Vectors beside each other for np pairs: each is a chain of dependent additions, and it takes eight or more
@@ -43,19 +55,46 @@ LANES_INLINE int attend_width(int np) {
     return np == ATTEND_PAIRS ? ATTEND_VEC : 4;
 }
 
-LANES_INLINE vf kv_load(bool half, const void *base, int64_t at) {
-    return half ? v_load_f16((const uint16_t *)base + at) : v_load((const float *)base + at);
+LANES_INLINE vf kv_load(kv_kind kind, const void *base, int64_t at) {
+    return kind == KV_IN_F16 ? v_load_f16((const uint16_t *)base + at) : v_load((const float *)base + at);
 }
-LANES_INLINE vf kv_load_part(bool half, const void *base, int64_t at, int n) {
-    return half ? v_load_f16_part((const uint16_t *)base + at, n) : v_load_part((const float *)base + at, n);
+LANES_INLINE vf kv_load_part(kv_kind kind, const void *base, int64_t at, int n) {
+    return kind == KV_IN_F16 ? v_load_f16_part((const uint16_t *)base + at, n)
+                             : v_load_part((const float *)base + at, n);
+}
+
+/* Component d of the keys of 16 positions, vector v0 + v of the block; v0 is even or v is 0. */
+LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
+    const int64_t d_head = g->kv.d_head;
+    if (kind == KV_IN_F16 || kind == KV_IN_F32)
+        return kv_load(kind, g->kv.k, base + (v * d_head + d) * LANES);
+    const float *scale = g->key_scales + (v0 / 2 + v / 2) * kv_d_pad(d_head) + d;
+    const vf code = kind == KV_IN_8
+                        ? v_load_u8(g->key_codes + d * KV_BLOCK + (v0 + v) * LANES)
+                        : v_load_u4(g->key_codes + d * (KV_BLOCK / 2) + (v0 + v) % 2 * LANES, v0 + v > 1);
+    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
+}
+
+/* Components d0 + 16 * v... of the values of position j of the block, which stands at `at` in kv; d0 is a
+ * multiple of 32 or v is 0. */
+LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
+                           int part) {
+    const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), d = d0 + v * LANES;
+    if (kind == KV_IN_F16 || kind == KV_IN_F32)
+        return part == LANES ? kv_load(kind, g->kv.v, at + v * LANES) : kv_load_part(kind, g->kv.v, at, part);
+    const float *scale = g->value_scales + j * (d_pad / KV_GROUP) + d0 / KV_GROUP + v / 2;
+    const vf code = kind == KV_IN_8 ? v_load_u8(g->value_codes + j * d_pad + d)
+                                    : v_load_u4(g->value_codes + j * (d_pad / 2) + d / KV_GROUP * LANES,
+                                                d % KV_GROUP >= LANES);
+    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
 /* Scores of np pairs for nv vectors of 16 positions from block position p0 + 16 * v0. np and nv are
  * constants. */
-LANES_INLINE void score_block(const attend_group *g, bool half, int first, int np, int64_t p0, int v0,
+LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int v0,
                               int nv) {
-    const kv_view *kv = &g->a->kv;
-    const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 + LANES * v0, 0);
+    const kv_view *kv = &g->kv;
+    const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 - g->shift + LANES * v0, 0);
     const float *q = g->q + first;
     vf sum[ATTEND_PAIRS][4];
     LANES_UNROLL
@@ -68,7 +107,7 @@ LANES_INLINE void score_block(const attend_group *g, bool half, int first, int n
         vf k[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
-            k[v] = kv_load(half, kv->k, base + (v * d_head + d) * LANES);
+            k[v] = key_load(g, kind, base, d, v0, v);
         LANES_UNROLL
         for (int i = 0; i < np; i++) {
             const vf qi = v_set(q[i]);
@@ -85,20 +124,21 @@ LANES_INLINE void score_block(const attend_group *g, bool half, int first, int n
     }
 }
 
-LANES_INLINE void score_vectors(const attend_group *g, bool half, int first, int np, int64_t p0, int n_vec) {
+LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, int np, int64_t p0,
+                                int n_vec) {
     const int wide = attend_width(np);
     int v = 0;
     for (; v + wide <= n_vec; v += wide)
-        score_block(g, half, first, np, p0, v, wide);
+        score_block(g, kind, first, np, p0, v, wide);
     for (; v < n_vec; v++)
-        score_block(g, half, first, np, p0, v, 1);
+        score_block(g, kind, first, np, p0, v, 1);
 }
 
 /* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions p0 + [j0, j1); the last vector has
  * `part` lanes. */
-LANES_INLINE void value_block(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0,
+LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
                               int64_t j1, int64_t d0, int nv, int part) {
-    const kv_view *kv = &g->a->kv;
+    const kv_view *kv = &g->kv;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
     vf sum[ATTEND_PAIRS][4];
@@ -108,12 +148,12 @@ LANES_INLINE void value_block(const attend_group *g, bool half, int first, int n
         for (int v = 0; v < nv; v++)
             sum[i][v] = v_load(out + i * g->d_pad + v * LANES);
     }
-    int64_t at = kv_value_at(kv, g->kv_head, p0 + j0, d0);
+    int64_t at = kv_value_at(kv, g->kv_head, p0 - g->shift + j0, d0);
     for (int64_t j = j0; j < j1; j++, at += kv->d_head) {
         vf x[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
-            x[v] = part == LANES ? kv_load(half, kv->v, at + v * LANES) : kv_load_part(half, kv->v, at, part);
+            x[v] = value_load(g, kind, at, j, d0, v, part);
         LANES_UNROLL
         for (int i = 0; i < np; i++) {
             const vf pi = v_set(p[i * ATTEND_KV + j]);
@@ -130,7 +170,7 @@ LANES_INLINE void value_block(const attend_group *g, bool half, int first, int n
     }
 }
 
-LANES_INLINE void value_range(const attend_group *g, bool half, int first, int np, int64_t p0, int64_t j0,
+LANES_INLINE void value_range(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
                               int64_t j1) {
     const int64_t d_head = g->a->kv.d_head;
     if (j0 >= j1)
@@ -138,22 +178,25 @@ LANES_INLINE void value_range(const attend_group *g, bool half, int first, int n
     const int wide = attend_width(np);
     int64_t d = 0;
     for (; d + LANES * wide <= d_head; d += LANES * wide)
-        value_block(g, half, first, np, p0, j0, j1, d, wide, LANES);
+        value_block(g, kind, first, np, p0, j0, j1, d, wide, LANES);
     for (; d + LANES <= d_head; d += LANES)
-        value_block(g, half, first, np, p0, j0, j1, d, 1, LANES);
+        value_block(g, kind, first, np, p0, j0, j1, d, 1, LANES);
     if (d < d_head)
-        value_block(g, half, first, np, p0, j0, j1, d, 1, (int)(d_head - d));
+        value_block(g, kind, first, np, p0, j0, j1, d, 1, (int)(d_head - d));
 }
 
-static void value_one_half(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1) {
-    value_range(g, true, i, 1, p0, j0, j1);
-}
-static void value_one_full(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1) {
-    value_range(g, false, i, 1, p0, j0, j1);
-}
+typedef void value_one_fn(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1);
+#define VALUE_ONE(name, kind)                                                                                \
+    static void name(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1) {                     \
+        value_range(g, kind, i, 1, p0, j0, j1);                                                              \
+    }
+VALUE_ONE(value_one_f32, KV_IN_F32)
+VALUE_ONE(value_one_f16, KV_IN_F16)
+VALUE_ONE(value_one_8, KV_IN_8)
+VALUE_ONE(value_one_4, KV_IN_4)
 
 /* np pairs over one block: what all of them see together, before and after that each on its own. */
-LANES_INLINE void value_pairs(const attend_group *g, bool half, int first, int np, int64_t p0) {
+LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, int np, int64_t p0) {
     int64_t lo = 0, hi = ATTEND_KV, lows[ATTEND_PAIRS], highs[ATTEND_PAIRS];
     for (int i = 0; i < np; i++) {
         lows[i] = NUM_MAX(g->pair[first + i].lo - p0, 0);
@@ -161,8 +204,7 @@ LANES_INLINE void value_pairs(const attend_group *g, bool half, int first, int n
         lo = NUM_MAX(lo, lows[i]);
         hi = NUM_MIN(hi, highs[i]);
     }
-    void (*one)(const attend_group *, int, int64_t, int64_t, int64_t) =
-        half ? value_one_half : value_one_full;
+    value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4}[kind];
     if (lo >= hi) {
         for (int i = 0; i < np; i++)
             one(g, first + i, p0, lows[i], highs[i]);
@@ -171,7 +213,7 @@ LANES_INLINE void value_pairs(const attend_group *g, bool half, int first, int n
     for (int i = 0; i < np; i++)
         if (lows[i] < lo)
             one(g, first + i, p0, lows[i], lo);
-    value_range(g, half, first, np, p0, lo, hi);
+    value_range(g, kind, first, np, p0, lo, hi);
     for (int i = 0; i < np; i++)
         if (hi < highs[i])
             one(g, first + i, p0, hi, highs[i]);
@@ -227,6 +269,19 @@ static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
         v_store(out + d, v_mul(v_load(out + d), shrink));
 }
 
+static void widen_scales(float *to, const uint8_t *from, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES) /* a multiple of 64 */
+        v_store(to + i, v_load_f16((const uint16_t *)(const void *)from + i));
+}
+
+static void enter_codes(attend_group *g, int64_t block) {
+    const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head), n = 2 * kv_scale_count(g->kv.d_head);
+    g->key_codes = kv_block_at(&g->kv, false, g->kv_head, block);
+    g->value_codes = kv_block_at(&g->kv, true, g->kv_head, block);
+    widen_scales(g->key_scales, g->key_codes + codes, n);
+    widen_scales(g->value_scales, g->value_codes + codes, n);
+}
+
 /* Pairs by 8, 4, 3, 2, 1: constants for the loops above. */
 #define ATTEND_BY_COUNT(n, call)                                                                             \
     do {                                                                                                     \
@@ -243,25 +298,45 @@ static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
             call(1);                                                                                         \
     } while (0)
 
-LANES_INLINE void attend_blocks(attend_group *g, bool half, int64_t lo, int64_t hi) {
+LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
     for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
         const int n_vec = (int)NUM_MIN(num_div_up(hi - p0, LANES), ATTEND_VECTORS);
-#define SCORE(np) score_vectors(g, half, first, np, p0, n_vec)
+        if (kind == KV_IN_8 || kind == KV_IN_4)
+            enter_codes(g, p0 / KV_BLOCK);
+#define SCORE(np) score_vectors(g, kind, first, np, p0, n_vec)
         ATTEND_BY_COUNT(g->n_pair, SCORE);
 #undef SCORE
         for (int i = 0; i < g->n_pair; i++)
             soften(g, i, p0, n_vec);
-#define VALUE(np) value_pairs(g, half, first, np, p0)
+#define VALUE(np) value_pairs(g, kind, first, np, p0)
         ATTEND_BY_COUNT(g->n_pair, VALUE);
 #undef VALUE
     }
 }
 
-static void attend_blocks_half(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, true, lo, hi);
+static void attend_blocks_f32(attend_group *g, int64_t lo, int64_t hi) {
+    attend_blocks(g, KV_IN_F32, lo, hi);
 }
-static void attend_blocks_full(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, false, lo, hi);
+static void attend_blocks_f16(attend_group *g, int64_t lo, int64_t hi) {
+    attend_blocks(g, KV_IN_F16, lo, hi);
+}
+static void attend_blocks_8(attend_group *g, int64_t lo, int64_t hi) {
+    attend_blocks(g, KV_IN_8, lo, hi);
+}
+static void attend_blocks_4(attend_group *g, int64_t lo, int64_t hi) {
+    attend_blocks(g, KV_IN_4, lo, hi);
+}
+
+/* Whole blocks in codes, then the pairs' own in f16. */
+static void attend_codes(attend_group *g, int64_t lo, int64_t hi) {
+    const int64_t own = (hi - 1) / KV_BLOCK * KV_BLOCK;
+    if (g->kv.type == TYPE_KV8)
+        attend_blocks_8(g, lo, own);
+    else
+        attend_blocks_4(g, lo, own);
+    g->kv = kv_recent(&g->a->kv);
+    g->shift = own - own % KV_WINDOW;
+    attend_blocks_f16(g, NUM_MAX(lo, own), hi);
 }
 
 /* ALiBi's slope of a head: powers of 2^(-max_bias / n) for the largest power of two n <= n_head, and for the
@@ -298,10 +373,14 @@ static void attend_run(attend_group *g) {
     }
     for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
         v_store(g->out + d, v_zero());
-    if (a->kv.type == TYPE_F16)
-        attend_blocks_half(g, lo, hi);
+    g->kv = a->kv;
+    g->shift = 0;
+    if (kv_is_coded(a->kv.type))
+        attend_codes(g, lo, hi);
+    else if (a->kv.type == TYPE_F16)
+        attend_blocks_f16(g, lo, hi);
     else
-        attend_blocks_full(g, lo, hi);
+        attend_blocks_f32(g, lo, hi);
     for (int i = 0; i < g->n_pair; i++) {
         float *out = a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
         const vf sum = v_set(g->pair[i].sum);
@@ -317,15 +396,22 @@ static void attend_run(attend_group *g) {
 
 static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
     const int64_t per_kv = a->n_head / a->kv.n_kv_head;
+    const bool coded = kv_is_coded(a->kv.type);
     attend_group g = {.a = a, .d_pad = num_round_up(a->kv.d_head, LANES)};
     g.scores = a->scratch;
     g.out = g.scores + ATTEND_PAIRS * ATTEND_KV;
     g.q = g.out + ATTEND_PAIRS * g.d_pad;
+    g.key_scales = g.q + ATTEND_PAIRS * a->kv.d_head;
+    g.value_scales = g.key_scales + 2 * kv_scale_count(a->kv.d_head);
     for (int64_t h = h0; h < h1;) {
         g.kv_head = h / per_kv;
         const int64_t end = NUM_MIN(h1, (g.kv_head + 1) * per_kv);
         g.n_pair = 0;
-        for (int64_t r = r0; r < r1; r++)
+        for (int64_t r = r0; r < r1; r++) {
+            if (coded && g.n_pair && (a->first_position + r) % KV_BLOCK == 0) {
+                attend_run(&g);
+                g.n_pair = 0;
+            }
             for (int64_t head = h; head < end; head++) {
                 g.pair[g.n_pair].row = r;
                 g.pair[g.n_pair].head = head;
@@ -334,6 +420,7 @@ static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, 
                     g.n_pair = 0;
                 }
             }
+        }
         if (g.n_pair)
             attend_run(&g);
         h = end;

@@ -5,6 +5,7 @@
 #include "kernels/lanes/attend.h"
 #include "kernels/lanes/elementwise.h"
 #include "kernels/lanes/kv.h"
+#include "kernels/lanes/kv_pack.h"
 #include "kernels/lanes/rows.h"
 
 static void lanes_install(kernel_table *t) {
@@ -13,6 +14,7 @@ static void lanes_install(kernel_table *t) {
     t->norm = op_norm;
     t->rope = op_rope;
     t->kv_store = op_kv_store;
+    t->kv_pack = op_kv_pack;
     t->attend = op_attend;
     t->act = op_act;
     t->gate = op_gate;

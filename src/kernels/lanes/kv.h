@@ -37,6 +37,12 @@ static void kv_store_key(const kv_view *kv, int64_t at, const float *row) {
 }
 
 static void op_kv_store(const kv_view *kv, bool is_value, int64_t position, const float *row) {
+    kv_view recent;
+    if (kv_is_coded(kv->type)) {
+        recent = kv_recent(kv);
+        kv = &recent;
+        position %= KV_WINDOW;
+    }
     for (int64_t h = 0; h < kv->n_kv_head; h++, row += kv->d_head) {
         if (is_value)
             kv_store_value(kv, kv_value_at(kv, h, position, 0), row);

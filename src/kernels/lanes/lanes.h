@@ -17,6 +17,7 @@
  *   v_select(m, a, b)                                a where m, else b
  *   v_load_f16(p) v_load_f16_part(p, n) v_load_bf16(p)  16 halves widened
  *   v_store_f16(p, v)                                rounded to nearest even
+ *   v_load_u8(p) v_load_u4(p, high)                  16 bytes widened; of each, the upper or the lower half
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
  *   v_most(a)                                        v_max over the same tree
  *

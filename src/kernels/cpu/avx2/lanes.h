@@ -123,6 +123,17 @@ static inline void v_store_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(x.a, TO_NEAREST));
     _mm_storeu_si128((void *)(p + 8), _mm256_cvtps_ph(x.b, TO_NEAREST));
 }
+static inline __m256 codes_8(__m128i bytes) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+}
+static inline vf v_load_u8(const uint8_t *p) {
+    return BOTH(codes_8(_mm_loadl_epi64((const void *)p)), codes_8(_mm_loadl_epi64((const void *)(p + 8))));
+}
+static inline vf v_load_u4(const uint8_t *p, bool high) {
+    const __m128i both = _mm_loadu_si128((const void *)p);
+    const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
+    return BOTH(codes_8(x), codes_8(_mm_srli_si128(x, 8)));
+}
 static inline float v_sum(vf x) {
     const __m256 y = _mm256_add_ps(x.a, x.b);
     __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));

@@ -96,6 +96,14 @@ static inline vf v_load_bf16(const uint16_t *p) {
 static inline void v_store_f16(uint16_t *p, vf a) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+static inline vf v_load_u8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)));
+}
+static inline vf v_load_u4(const uint8_t *p, bool high) {
+    const __m128i both = _mm_loadu_si128((const void *)p);
+    const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(x));
+}
 static inline float v_sum(vf a) {
     const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));

@@ -115,6 +115,12 @@ LANE_FN void v_store_f16(uint16_t *p, vf a) {
     for (int i = 0; i < LANES; i++)
         p[i] = half_from_float(a.f[i]);
 }
+LANE_FN vf v_load_u8(const uint8_t *p) {
+    LANE_WISE((float)p[i]);
+}
+LANE_FN vf v_load_u4(const uint8_t *p, bool high) {
+    LANE_WISE((float)(high ? p[i] >> 4 : p[i] & 15));
+}
 LANE_FN float v_sum(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
