@@ -1,5 +1,6 @@
 /* tile_direct.c - up to 16 activation rows: weights are unpacked in registers and used at once, so that the
- * time is the time to read them. Two panels far apart are read beside each other, each with a prefetch ahead.
+ * time is the time to read them. One row reads panel after panel, a single stream with its prefetches among
+ * the products; more rows read two panels far apart beside each other, which halves the loads of activations.
  * More than 4 rows take turns, 256 of K at a time: the later ones find the weights in the nearest cache while
  * the prefetches of the first go on. */
 #include "kernels/cpu/avx512/tile_kernels.h"
@@ -7,9 +8,7 @@
 #include "base/num.h"
 #include "kernels/cpu/avx512/tile.h"
 
-/* AHEAD: bytes that the prefetches run ahead of each of the two panels: measured, docs/optimisation-log.md.
- */
-enum { AHEAD = 4096, AT_ONCE = 4, DIRECT_ROWS = 16 };
+enum { AT_ONCE = 4, DIRECT_ROWS = 16 };
 
 /* Two panels and what the rows have so far, between chunks. */
 typedef struct direct_state {
@@ -33,13 +32,16 @@ typedef struct place {
     const char *row[AT_ONCE], *x[AT_ONCE];
 } place;
 
-/* `quads` quads of a tile from q0 on for both panels and nt rows. */
-LANES_INLINE void direct_dot(const format f, int nt, const place *at, __m512i table, int q0, int quads,
-                             __m512i acc[2][AT_ONCE]) {
+/* `quads` quads of a tile from q0 on for np panels and nt rows. ahead: these rows are the first, so the
+ * prefetches are theirs. */
+LANES_INLINE void direct_dot(const format f, int np, int nt, const place *at, bool ahead, __m512i table,
+                             int q0, int quads, __m512i acc[2][AT_ONCE]) {
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
         LANES_UNROLL
-        for (int p = 0; p < 2; p++) {
+        for (int p = 0; p < np; p++) {
+            if (ahead)
+                tile_ahead(at->tile[p], f.bits, np, q);
             const __m512i w = tile_line(at->tile[p], f.bits, table, f.table != PACK_TABLE_NONE, q);
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
@@ -49,10 +51,10 @@ LANES_INLINE void direct_dot(const format f, int nt, const place *at, __m512i ta
 }
 
 /* A group of the weights ends: its integers become floats. of_act: the group of the activations. */
-LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int nt, const place *at,
+LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np, int nt, const place *at,
                                int64_t group, int64_t of_act, __m512i acc[2][AT_ONCE], __m512 y[2][AT_ONCE]) {
     LANES_UNROLL
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < np; p++) {
         const __m512 s = tile_scale(at->scales[p], scale, at->d[p]);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
@@ -69,8 +71,8 @@ LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int nt,
 }
 
 /* A tile. */
-LANES_INLINE void direct_tile(const format f, int nt, const tile_job *job, place *at, __m512i table,
-                              int64_t tile, __m512 y[2][AT_ONCE]) {
+LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, place *at, bool ahead,
+                              __m512i table, int64_t tile, __m512 y[2][AT_ONCE]) {
     const int per_tile = TILE_K / f.group, zero_shift = f.table ? 7 : f.bits - 1;
     const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
     LANES_UNROLL
@@ -84,17 +86,18 @@ LANES_INLINE void direct_tile(const format f, int nt, const tile_job *job, place
                                                    (unsigned)zero_shift);
             acc[1][t] = acc[0][t];
         }
-        direct_dot(f, nt, at, table, g * f.group / 4, f.group / 4, acc);
-        direct_scale(job, f.asym, f.scale, nt, at, group, tile * 2 + g * 2 / per_tile, acc, y);
-        at->scales[0] += step;
-        at->scales[1] += step;
+        direct_dot(f, np, nt, at, ahead, table, g * f.group / 4, f.group / 4, acc);
+        direct_scale(job, f.asym, f.scale, np, nt, at, group, tile * 2 + g * 2 / per_tile, acc, y);
+        LANES_UNROLL
+        for (int p = 0; p < np; p++)
+            at->scales[p] += step;
     }
 }
 
 /* The scales of a chunk of n tiles. */
-LANES_INLINE void direct_scales(const format f, int n, place *at) {
+LANES_INLINE void direct_scales(const format f, int np, int n, place *at) {
     LANES_UNROLL
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < np; p++) {
         at->scales[p] = at->tile[p] + n * 128 * f.bits;
         at->d[p] = at->d_min[p] = _mm512_setzero_ps();
         if (f.scale == PACK_SCALE_SUPER) {
@@ -106,21 +109,12 @@ LANES_INLINE void direct_scales(const format f, int n, place *at) {
     }
 }
 
-LANES_INLINE void direct_ahead(const format f, const place *at) {
-    LANES_UNROLL
-    for (int p = 0; p < 2; p++) {
-        LANES_UNROLL
-        for (int line = 0; line < 2 * f.bits; line++)
-            _mm_prefetch((const char *)at->tile[p] + AHEAD + line * TILE_LINE, _MM_HINT_T0);
-        _mm_prefetch((const char *)at->scales[p] + AHEAD, _MM_HINT_T0);
-    }
-}
-
 LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t c0, int64_t c1, int m) {
     const tile_job *job = s->job;
     const int64_t n_tile = tile_count(job->a->w->k), chunk_bytes = job->chunk_bytes;
     const __m512i table = f.table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(f.table)))
                                   : _mm512_setzero_si512();
+    const int np = nt == 1 ? 1 : 2;
     const uint8_t *const panel[2] = {s->panel[0], s->panel[1]};
     __m512 y[2][AT_ONCE];
     place at;
@@ -128,29 +122,36 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     for (int t = 0; t < nt; t++) {
         at.row[t] = (const char *)job->a->q.data + (m + t) * job->layout.bytes;
         LANES_UNROLL
-        for (int p = 0; p < 2; p++)
+        for (int p = 0; p < np; p++)
             y[p][t] = s->y[p][m + t];
     }
     for (int64_t c = c0; c < c1; c++) {
         const int64_t end = NUM_MIN(n_tile, (c + 1) * TILE_CHUNK);
-        at.tile[0] = panel[0] + c * chunk_bytes;
-        at.tile[1] = panel[1] + c * chunk_bytes;
-        direct_scales(f, (int)(end - c * TILE_CHUNK), &at);
+        LANES_UNROLL
+        for (int p = 0; p < np; p++)
+            at.tile[p] = panel[p] + c * chunk_bytes;
+        direct_scales(f, np, (int)(end - c * TILE_CHUNK), &at);
         for (int64_t tile = c * TILE_CHUNK; tile < end; tile++) {
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
                 at.x[t] = at.row[t] + tile * TILE_K;
-            if (m == 0)
-                direct_ahead(f, &at);
-            direct_tile(f, nt, job, &at, table, tile, y);
-            at.tile[0] += 128 * f.bits;
-            at.tile[1] += 128 * f.bits;
+            if (m == 0) {
+                LANES_UNROLL
+                for (int p = 0; p < np; p++)
+                    _mm_prefetch((const char *)at.scales[p] + TILE_AHEAD(np), _MM_HINT_T0);
+                direct_tile(f, np, nt, job, &at, true, table, tile, y);
+            } else {
+                direct_tile(f, np, nt, job, &at, false, table, tile, y);
+            }
+            LANES_UNROLL
+            for (int p = 0; p < np; p++)
+                at.tile[p] += 128 * f.bits;
         }
     }
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
         LANES_UNROLL
-        for (int p = 0; p < 2; p++)
+        for (int p = 0; p < np; p++)
             s->y[p][m + t] = y[p][t];
     }
 }
@@ -230,11 +231,28 @@ static bool can(const pack_format *f, int64_t n_row) {
     return n_row <= DIRECT_ROWS && direct_for(f);
 }
 
-/* The first half of the panels beside the second, then the odd one. */
+/* One row: panel after panel. */
+static void one_row(const tile_job *job, direct_fn fn, int64_t p0, int64_t p1) {
+    const int64_t n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
+    for (int64_t p = p0; p < p1; p++) {
+        direct_state s;
+        s.job = job;
+        s.panel[0] = s.panel[1] = (const uint8_t *)job->a->w->data + p * job->panel_bytes;
+        s.y[0][0] = _mm512_setzero_ps();
+        fn(&s, 0, n_chunk, 0);
+        tile_store(job, p, 0, s.y[0][0]);
+    }
+}
+
+/* More: the first half of the panels beside the second, then the odd one. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tile_job job = tile_job_of(a);
     const direct_fn *fn = direct_for(&a->w->format);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+    if (a->n_row == 1) {
+        one_row(&job, fn[0], p0, p1);
+        return;
+    }
     for (int64_t i = 0; i < half; i++)
         direct_panels(&job, fn, p0 + i, p0 + half + i);
     if ((p1 - p0) % 2)

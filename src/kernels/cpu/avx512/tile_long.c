@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "kernels/cpu/avx512/tile.h"
 
-enum { AHEAD = 4096, AT_ONCE = 4, LONG_ROWS = 16 };
+enum { AT_ONCE = 4, LONG_ROWS = 16 };
 
 /* How many bits chain i of `chains` is too far up. */
 LANES_INLINE int chain_shift(int bits, int chains, int i) {
@@ -44,6 +44,7 @@ LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i
         LANES_UNROLL
         for (int i = 0; i < 4; i++) {
             const int mask = (bits == 2 ? 3 : 7) << chain_shift(bits, 4, i);
+            tile_ahead(tile, bits, 1, 4 * l + i);
             acc[i] = line_dot(acc[i], line_mask(field[i % 2], mask), x, l + 4 * i);
         }
     }
@@ -51,17 +52,19 @@ LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i
     for (int q = 0; q < TILE_K / 4 && bits >= 4; q++) {
         const __m512i w = bits == 4 ? line_mask(line_at(tile, q % 8), q < 8 ? 15 : 0xf0)
                                     : tile_line(tile, bits, _mm512_setzero_si512(), false, q);
+        tile_ahead(tile, bits, 1, q);
         const int chain = bits == 4 ? q / 8 * 2 + q % 2 : q % 4;
         acc[chain] = line_dot(acc[chain], w, x, q);
     }
 }
 
 /* nt rows, `chains` chains for each. */
-LANES_INLINE void tile_rows(int bits, int nt, int chains, const uint8_t *tile, const char *const *x,
+LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *tile, const char *const *x,
                             int64_t at, __m512i acc[AT_ONCE][4]) {
     LANES_UNROLL
     for (int q = 0; q < TILE_K / 4; q++) {
         const __m512i w = tile_line(tile, bits, _mm512_setzero_si512(), false, q);
+        tile_ahead(tile, bits, np, q);
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][q % chains] = line_dot(acc[t][q % chains], w, x[t] + at, q);
@@ -121,16 +124,10 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
         for (int64_t tile = tile0; tile < tile0 + n; tile++) {
             LANES_UNROLL
             for (int p = 0; p < np; p++) {
-                LANES_UNROLL
-                for (int line = 0; line < 2 * bits; line++)
-                    _mm_prefetch((const char *)at[p] + AHEAD + line * TILE_LINE, _MM_HINT_T0);
-            }
-            LANES_UNROLL
-            for (int p = 0; p < np; p++) {
                 if (nt == 1)
                     tile_one(bits, at[p], x[0] + tile * TILE_K, acc[p][0]);
                 else
-                    tile_rows(bits, nt, chains, at[p], x, tile * TILE_K, acc[p]);
+                    tile_rows(bits, np, nt, chains, at[p], x, tile * TILE_K, acc[p]);
                 at[p] += tile_bytes;
             }
             if (--left > 0 && tile + 1 < n_tile)
@@ -153,7 +150,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
             for (int64_t i = 0; i < rest; i += TILE_LINE) /* what the tiles' own prefetches leave out */
-                _mm_prefetch((const char *)at[p] + AHEAD + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)at[p] + TILE_AHEAD(np) + i, _MM_HINT_T0);
             at[p] += rest;
         }
     }
@@ -193,10 +190,14 @@ static bool can(const pack_format *f, int64_t n_row) {
            f->scale == PACK_SCALE_F16;
 }
 
-/* The first half of the panels beside the second, then the odd one. */
+/* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tile_job job = tile_job_of(a);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+    for (int64_t p = p0; p < p1 && a->n_row == 1; p++)
+        long_rows(&job, 1, (const int64_t[]){p});
+    if (a->n_row == 1)
+        return;
     for (int64_t i = 0; i < half; i++)
         long_rows(&job, 2, (const int64_t[]){p0 + i, p0 + half + i});
     if ((p1 - p0) % 2)
