@@ -167,6 +167,19 @@ typedef struct nib_memory {
 
 NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 
+/* What went between disk and memory, all sessions of the engine together. */
+typedef struct nib_traffic {
+    uint64_t loaded;   /* bytes read while the engine was opened */
+    uint64_t streamed; /* bytes read since then: weights that are not resident, rows of an embedding */
+    uint64_t pass;     /* bytes that one pass (a token, or a batch of rows that go through a block together) has to
+                          read when nothing comes twice: what streamed / n_pass is compared with */
+    uint64_t n_pass;   /* passes so far */
+    double wait_s;     /* computing waited for reads */
+} nib_traffic;
+
+/* Waits for a pass that is being computed. */
+NIB_API void nib_engine_traffic(nib_engine *engine, nib_traffic *out);
+
 /* Where the weights are: for each block, in the order in which a token passes them, one slice for each pair
  * of format and tier that it has. A matrix that two blocks use (a tied head) is listed with the first. */
 typedef struct nib_slice {

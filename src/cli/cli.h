@@ -116,6 +116,8 @@ json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF
 /* ---- memory.c, placement.c ---- */
 json_t *cli_memory_json(const nib_engine *engine);
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
+json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned and actual */
+void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out);
 json_t *cli_placement_json(const nib_engine *engine);
 void cli_print_placement(const cli_args *args, const nib_engine *engine); /* on stderr */
 

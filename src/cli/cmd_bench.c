@@ -155,9 +155,10 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
         json_t *list = json_array();
         for (int i = 0; i < n_row; i++)
             json_array_append_new(list, row_json(&rows[i], job->args));
-        return cli_write_json(json_pack("{s:o, s:f, s:i, s:o}", "rows", list, "read_gb_s",
+        return cli_write_json(json_pack("{s:o, s:f, s:i, s:o, s:o}", "rows", list, "read_gb_s",
                                         job->read.best / 1e9, "threads", job->n_thread, "memory",
-                                        cli_memory_json(job->engine)),
+                                        cli_memory_json(job->engine), "traffic",
+                                        cli_traffic_json(job->engine)),
                               job->args);
     }
     printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of peak");
@@ -177,6 +178,7 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
     if (nib_engine_kernels(job->engine))
         printf("kernels by the map %s\n", nib_engine_kernels(job->engine));
     cli_print_memory(job->args, job->engine, stdout);
+    cli_print_traffic(job->args, job->engine, stdout);
     return 0;
 }
 

@@ -148,11 +148,12 @@ static json_t *timings_json(const nib_result *r) {
 static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
-        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o}", "text",
+        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "text",
                                         cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
                                         cli_tokens_json(r->tokens, r->n_token), "finish_reason",
                                         r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings",
-                                        timings_json(r), "memory", cli_memory_json(job->engine), "placement",
+                                        timings_json(r), "memory", cli_memory_json(job->engine), "traffic",
+                                        cli_traffic_json(job->engine), "placement",
                                         cli_placement_json(job->engine)),
                               job->args);
     if (job->args->verbose) {
@@ -161,6 +162,7 @@ static int report(run_job *job) {
                  (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
                  per_second(r->predicted_n, r->predicted_s));
         cli_print_memory(job->args, job->engine, stderr);
+        cli_print_traffic(job->args, job->engine, stderr);
     }
     return 0;
 }

@@ -69,3 +69,25 @@ void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out)
     if (cap != NIB_AUTO)
         sheet_line(&s, "  budget         %10s  %s", num_format_size(cap, size), kept ? "kept" : "EXCEEDED");
 }
+
+json_t *cli_traffic_json(nib_engine *engine) {
+    nib_traffic t;
+    nib_engine_traffic(engine, &t);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f}", "loaded", (json_int_t)t.loaded, "streamed",
+                     (json_int_t)t.streamed, "pass", (json_int_t)t.pass, "passes", (json_int_t)t.n_pass,
+                     "wait_s", t.wait_s);
+}
+
+void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
+    nib_traffic t;
+    char loaded[32], streamed[32], pass[32], each[32];
+    sheet s = sheet_open(args, out);
+    nib_engine_traffic(engine, &t);
+    sheet_line(&s, "disk         read to open %s", num_format_size(t.loaded, loaded));
+    if (t.streamed == 0 || t.n_pass == 0)
+        return;
+    sheet_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",
+               num_format_size(t.streamed, streamed), (unsigned long long)t.n_pass, t.wait_s);
+    sheet_line(&s, "  each pass      %10s  planned %s", num_format_size(t.streamed / t.n_pass, each),
+               num_format_size(t.pass, pass));
+}

@@ -293,6 +293,15 @@ void nib_engine_memory(const nib_engine *e, nib_memory *out) {
     ledger_report(e->ledger, out);
 }
 
+void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
+    pager_stats s = {0};
+    pthread_mutex_lock(&e->lock);
+    if (e->pager)
+        pager_get_stats(e->pager, &s);
+    *out = (nib_traffic){s.bytes_loaded, s.bytes_streamed, s.pass_bytes, e->n_pass, s.wait_s};
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* ---- the trace ---- */
 
 nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {

@@ -28,6 +28,7 @@ struct nib_engine {
     char *kernels;     /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
+    uint64_t n_pass;      /* passes so far */
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
     nib_model_info info;

@@ -97,6 +97,7 @@ nib_status step_pass(nib_engine *e, const pass *p, nib_error *err) {
         schedule_begin(model_n_block(e->m), p->first_block, p->segments, p->n_segment, e->ws.n_cell, n_head);
     pthread_mutex_lock(&e->lock);
     const double start = e->exec.trace ? time_now() : 0;
+    e->n_pass++;
     prepare(e, p, n_head);
     pager_expect(e->pager, schedule_n_cell(&order), schedule_n_head(&order));
     loop l = {.e = e, .p = p, .pinned = -1};

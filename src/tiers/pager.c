@@ -110,6 +110,7 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, ring, err));
     p->ring_bytes = ring;
     NIB_TRY(open_row_buffer(p, err));
+    p->pass_bytes = pager_pass_bytes(p);
     const int n_streamed = p->first_streamed[p->layout.n_block];
     log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed, p->layout.n_page);
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK;

@@ -100,6 +100,7 @@ typedef struct pager_stats {
     uint64_t ring_bytes;        /* slots and staging for the streamed ones */
     uint64_t bytes_loaded;      /* from disk, by pager_open */
     uint64_t bytes_streamed;    /* from disk since then, rows of tables included */
+    uint64_t pass_bytes;        /* from disk for one pass with one cell, without rows of tables */
     double wait_s;              /* of pager_fetch for the reader */
     int n_resident, n_streamed; /* pages, tables not counted */
 } pager_stats;

@@ -146,6 +146,7 @@ void pager_get_stats(const pager *p, pager_stats *out) {
                          .ring_bytes = p->ring_bytes,
                          .bytes_loaded = p->bytes_loaded,
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
+                         .pass_bytes = p->pass_bytes,
                          .wait_s = p->wait_s};
     for (int i = 0; i < l->n_page; i++)
         if (!l->pages[i].table)

@@ -82,6 +82,28 @@ bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, lo
     return true;
 }
 
+static uint64_t page_file_bytes(const pager *p, int i) {
+    const weight_page *page = &p->layout.pages[i];
+    const weight_place *places = p->layout.places + p->layout.first_weight[page->block];
+    uint64_t all = 0;
+    if (p->packed)
+        return page->bytes;
+    for (int w = 0; w < model_block(p->m, page->block)->n_weight; w++) {
+        const bool here = page->w < 0 ? places[w].n_page == 1 && places[w].first_page == i : page->w == w;
+        const weight *of = pager_weight(p, page->block, w);
+        const load_job rows = {.w = of, .n_row = page->w < 0 ? of->n : page->n_row};
+        all += here ? pager_job_bytes(&rows) : 0;
+    }
+    return all;
+}
+
+uint64_t pager_pass_bytes(const pager *p) {
+    uint64_t all = 0;
+    for (int i = 0; i < p->first_streamed[p->layout.n_block]; i++)
+        all += page_file_bytes(p, p->streamed[i]);
+    return all;
+}
+
 /* ---- by all threads ---- */
 
 typedef struct load {

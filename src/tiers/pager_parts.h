@@ -46,13 +46,13 @@ struct pager {
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
     uint64_t row_packed_bytes;
-    packed *packed;           /* the packed file in use; NULL: none. While streaming the reader's */
-    packed_what packed_is;    /* what it has to be */
-    char *packed_path;        /* NULL: no folder for it */
-    uint64_t packed_bytes;    /* charged for it to the disk tier */
-    uint64_t packed_tables;   /* and to RAM, for its checksums */
-    _Atomic bool packed_lost; /* it failed while streaming, and that was not told yet */
-    uint64_t bytes_loaded;
+    packed *packed;                    /* the packed file in use; NULL: none. While streaming the reader's */
+    packed_what packed_is;             /* what it has to be */
+    char *packed_path;                 /* NULL: no folder for it */
+    uint64_t packed_bytes;             /* charged for it to the disk tier */
+    uint64_t packed_tables;            /* and to RAM, for its checksums */
+    _Atomic bool packed_lost;          /* it failed while streaming, and that was not told yet */
+    uint64_t bytes_loaded, pass_bytes; /* as pager_stats has them */
     _Atomic uint64_t bytes_streamed;
     double wait_s;
     fetched now;
@@ -124,6 +124,7 @@ typedef struct page_jobs {
 /* buffer: tells the reads' size. */
 bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out);
 uint64_t pager_job_bytes(const load_job *j); /* of the file */
+uint64_t pager_pass_bytes(const pager *p);   /* of the files, for all visits of what is streamed */
 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
@@ -137,7 +138,7 @@ void pager_packed_shut(pager *p);              /* everything in it is resident; 
 void pager_packed_close(pager *p);
 
 /* ---- pager_reader.c: the reader thread and its ring ---- */
-enum { READER_SLOTS = 8, READER_DEPTH = 4 };
+enum { READER_SLOTS = 8, READER_DEPTH = 8 };
 uint64_t reader_bytes(const model *m, uint64_t page_most);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
