@@ -13,7 +13,7 @@
 enum { LANES = 8, BLOCK = 256 };
 
 /* yes ? a : b, without a branch: compilers then compute several at once. */
-static inline float select(bool yes, float a, float b) {
+static inline float either(bool yes, float a, float b) {
     const int32_t mask = -(int32_t)yes;
     int32_t x, y;
     memcpy(&x, &a, sizeof x);
@@ -26,7 +26,7 @@ static inline float select(bool yes, float a, float b) {
 /* x to e^x for x in [-87, 87], to about one unit in the last place; beyond that the ends' values. */
 static void exponentials(float x[restrict BLOCK]) {
     for (int i = 0; i < BLOCK; i++) {
-        const float v = select(x[i] > 87.0f, 87.0f, select(x[i] < -87.0f, -87.0f, x[i]));
+        const float v = either(x[i] > 87.0f, 87.0f, either(x[i] < -87.0f, -87.0f, x[i]));
         /* with 1.5 * 2^23 added, a float's last places are its whole part */
         const float moved = v * 1.44269504f + 12582912.0f, whole = moved - 12582912.0f;
         const float r = (v - whole * 0.693359375f) - whole * -2.12194440e-4f; /* ln 2 in two parts */

@@ -20,7 +20,7 @@
 enum { LANES = 8, N_STEP = 8 };
 
 /* yes ? a : b, without a branch. */
-static inline float select(bool yes, float a, float b) {
+static inline float either(bool yes, float a, float b) {
     const int32_t mask = -(int32_t)yes;
     int32_t x, y;
     memcpy(&x, &a, sizeof x);
@@ -33,7 +33,7 @@ static inline float select(bool yes, float a, float b) {
 /* The nearest code: 1.5 * 2^23 leaves no places behind the point, ties go to even. */
 static inline float code_of(float x, float low, float high) {
     const float q = (x + 12582912.0f) - 12582912.0f;
-    return select(q > high, high, select(q < low, low, q));
+    return either(q > high, high, either(q < low, low, q));
 }
 
 static float total(const float lanes[LANES]) {
