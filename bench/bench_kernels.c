@@ -141,9 +141,18 @@ static void run_attention(void *arg, int thread, int n_thread) {
         p->b->t->attend(&a, i, i + 1, 0, a.n_row);
 }
 
-static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t d, int64_t n_row,
-                           int64_t past) {
-    kv_view kv = {.type = TYPE_F16, .n_ctx = past + n_row, .n_kv_head = n_kv, .d_head = d};
+/* Position i, and its block when it is the last one of it. */
+static void store(const kernel_table *t, const kv_view *kv, int64_t i, const float *row) {
+    for (int is_value = 0; is_value < 2; is_value++) {
+        t->kv_store(kv, is_value, i, row);
+        for (int64_t h = 0; kv_is_coded(kv->type) && i % KV_BLOCK == KV_BLOCK - 1 && h < kv->n_kv_head; h++)
+            t->kv_pack(kv, is_value, h, i / KV_BLOCK);
+    }
+}
+
+static void time_attention(const bench *b, type_id type, int64_t n_head, int64_t n_kv, int64_t d,
+                           int64_t n_row, int64_t past) {
+    kv_view kv = {.type = type, .n_ctx = past + n_row, .n_kv_head = n_kv, .d_head = d};
     uint64_t bytes = 0, seed = 3;
     kv_bytes(kv.type, kv.n_ctx, n_kv, d, &bytes);
     kv.k = mem_map((size_t)bytes);
@@ -157,8 +166,7 @@ static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t
     for (int64_t i = 0; i < past + n_row; i++) {
         for (int64_t j = 0; j < n_kv * d; j++)
             row[j] = (float)((i * 31 + j * 7) & 255) / 256;
-        b->t->kv_store(&kv, false, i, row);
-        b->t->kv_store(&kv, true, i, row);
+        store(b->t, &kv, i, row);
     }
     const double stored = (time_now() - start) / (double)(past + n_row);
     attention p = {.b = b};
@@ -171,9 +179,9 @@ static void time_attention(const bench *b, int64_t n_head, int64_t n_kv, int64_t
                            .scale = 0.125f};
     const double s = best_of(b, run_attention, &p, 5);
     const double pairs = (double)n_row * ((double)past + (double)(n_row + 1) / 2) * (double)(n_head * d * 2);
-    printf("attend %ld/%ld heads of %ld, %ld rows after %ld: %9.1f us %7.1f GMAC/s; kv_store %.2f us\n",
-           (long)n_head, (long)n_kv, (long)d, (long)n_row, (long)past, s * 1e6, pairs / s * 1e-9,
-           stored * 1e6);
+    printf("attend %s, %ld/%ld heads of %ld, %ld rows after %ld: %9.1f us %7.1f GMAC/s; kv_store %.2f us\n",
+           type_get(type)->name, (long)n_head, (long)n_kv, (long)d, (long)n_row, (long)past, s * 1e6,
+           pairs / s * 1e-9, stored * 1e6);
     mem_free(q);
     mem_free(out);
     mem_free(row);
@@ -285,10 +293,16 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < NUM_COUNT(shapes); i++)
             if (rows[j] < 512 || shapes[i].n < 100000)
                 time_product(&b, shapes[i].type, shapes[i].n, shapes[i].k, rows[j]);
-    time_attention(&b, 9, 3, 64, 512, 0);
-    time_attention(&b, 9, 3, 64, 1, 512);
-    time_attention(&b, 4, 1, 256, 512, 0);
-    time_attention(&b, 4, 1, 256, 1, 512);
+    time_attention(&b, TYPE_F16, 9, 3, 64, 512, 0);
+    time_attention(&b, TYPE_F16, 4, 1, 256, 512, 0);
+    static const type_id caches[] = {TYPE_F16, TYPE_KV8, TYPE_KV4};
+    for (size_t i = 0; i < NUM_COUNT(caches); i++) {
+        time_attention(&b, caches[i], 9, 3, 64, 1, 512);
+        time_attention(&b, caches[i], 9, 3, 64, 1, 16384);
+        time_attention(&b, caches[i], 9, 3, 64, KV_BLOCK, 4096);
+        time_attention(&b, caches[i], 4, 1, 256, 1, 512);
+        time_attention(&b, caches[i], 32, 32, 128, 1, 4096);
+    }
     time_pool(&b);
     time_rows(&b);
     time_dispatch(&b);
