@@ -39,11 +39,11 @@ static nib_status copy_in_turn(const load_job *j, nib_error *err) {
     return file_read_at(j->bytes.f, j->to.dst, j->bytes.offset, j->bytes.least, err);
 }
 
-static nib_status in_turn(load_pipe *p, const load_job *j, nib_error *err) {
+static nib_status in_turn(const load_pipe *p, const load_job *j, load_buffer *b, nib_error *err) {
     if (!j->w)
         return copy_in_turn(j, err);
-    return j->w->vector ? loader_vector(p->ld, j->w, j->to.dst, &p->buffer, err)
-                        : loader_matrix(p->ld, j->w, j->first, j->n_row, &j->to, &p->buffer, err);
+    return j->w->vector ? loader_vector(p->ld, j->w, j->to.dst, b, err)
+                        : loader_matrix(p->ld, j->w, j->first, j->n_row, &j->to, b, err);
 }
 
 /* Starts the job under a tag whose part of the buffer is free; false: it takes more than one read. */
@@ -74,12 +74,9 @@ nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_erro
         return NIB_OK;
     }
     *done = true;
-    /* its tag's part of the buffer is the first of a buffer of one */
-    load_buffer all = p->buffer;
-    p->buffer.raw = raw_at(p, tag);
-    nib_status status = in_turn(p, j, err);
-    p->buffer = all;
-    return status;
+    load_buffer one = p->buffer; /* its tag's part of the buffer is the first of a buffer of one */
+    one.raw = raw_at(p, tag);
+    return in_turn(p, j, &one, err);
 }
 
 bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err) {
@@ -97,7 +94,7 @@ bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *
 static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     while (l->next(l, &j)) {
-        NIB_TRY(in_turn(p, &j, err));
+        NIB_TRY(in_turn(p, &j, &p->buffer, err));
         NIB_TRY(l->finished(l, &j, err));
     }
     return NIB_OK;
