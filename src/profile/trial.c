@@ -12,7 +12,7 @@
 #include <time.h>
 
 enum {
-    MOST_SAMPLES = 64,
+    MOST_SAMPLES = 128,
     FEW_SAMPLES = 5,
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
@@ -22,6 +22,7 @@ enum {
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
 #define SLOW_CALL      0.01
+#define CLOSE          1.25  /* times the fastest: further behind, few samples are enough */
 #define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
 
 struct trial {
@@ -311,23 +312,40 @@ static void settle(trial_result *out) {
     }
 }
 
+/* Candidates that are more than CLOSE behind the best of the samples so far need no more of them: the time
+ * that is left goes to the choices that are close. */
+static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, bool *keep) {
+    double most[KERNELS_MAX_STRATEGY], fastest = 1e30;
+    for (int i = 0; i < n_candidate; i++) {
+        most[i] = 1e30;
+        for (int k = 0; k < n && keep[i]; k++)
+            most[i] = NUM_MIN(most[i], samples[i][k]);
+        fastest = NUM_MIN(fastest, most[i]);
+    }
+    for (int i = 0; i < n_candidate; i++)
+        keep[i] = keep[i] && most[i] < CLOSE * fastest;
+}
+
 /* Rounds of samples until the time is used up; every round has one of each candidate and a pass of reading.
  */
-static void take_samples(sample *s, const bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
+static void take_samples(sample *s, bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
                          trial_result *out) {
     double samples[KERNELS_MAX_STRATEGY][MOST_SAMPLES], reads[MOST_SAMPLES];
+    int taken[KERNELS_MAX_STRATEGY] = {0};
     const int64_t n_call = NUM_MAX((int64_t)(SAMPLE_SECONDS / call), 1);
     const double start = time_now();
     int n = 0;
     for (; n < MOST_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
+        if (n == FEW_SAMPLES)
+            narrow(samples, n, out->n, keep);
         for (int i = 0; i < out->n; i++)
             if (keep[i])
-                samples[i][n] = time_sample(s, out->times[i].strategy, n_call);
+                samples[i][taken[i]++] = time_sample(s, out->times[i].strategy, n_call);
         reads[n] = 1 / time_read(s->t);
     }
     for (int i = 0; i < out->n; i++)
-        if (keep[i])
-            judge(samples[i], n, &out->times[i].best, &out->times[i].spread);
+        if (taken[i])
+            judge(samples[i], taken[i], &out->times[i].best, &out->times[i].spread);
     judge(reads, n, &out->read, &out->read_spread);
     out->read = 1 / out->read;
 }

@@ -1,11 +1,11 @@
 /* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
- * that with one row the time is the time to read them. Two panels far apart are read beside each other, each
- * with a prefetch ahead. Included after a dot.h, which says how integers are multiplied. */
+ * that with one row the time is the time to read them, where the processor can unpack as fast. One row reads
+ * panel after panel; more rows read two panels far apart beside each other, each with a prefetch ahead.
+ * Included after a dot.h, which says how integers are multiplied. */
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
 #define NIB_KERNELS_AVX2_DIRECT_H
 
-/* AHEAD: bytes that the prefetches run ahead of each panel: measured, docs/optimisation-log.md. */
-enum { AHEAD = 4096, DIRECT_ROWS = 8, DIRECT_PANELS = 2 };
+enum { DIRECT_ROWS = 8, DIRECT_PANELS = 2 };
 
 /* A panel that is being read: the next tile, the next group's scales, what the rows have so far. */
 typedef struct direct_panel {
@@ -113,11 +113,11 @@ LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_
 }
 
 /* Where the scales of a chunk of n tiles stand; a whole row's come behind the panel. */
-static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
+static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int np, int n) {
     const pack_format *f = &job->a->w->format;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
-        _mm_prefetch((const char *)at->scales + AHEAD, _MM_HINT_T0);
+        _mm_prefetch((const char *)at->scales + TILE_AHEAD(np), _MM_HINT_T0);
         at->d = v_load_f16((const void *)at->scales);
         if (f->asym)
             at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
@@ -125,9 +125,11 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
     }
 }
 
-/* np panels (at->codes: their starts) with nt rows from row m on; the sums are in at->y then. */
+/* n_panel panels (at->codes: their starts; one panel when there is one row) with nt rows from row m on; the
+ * sums are in at->y then. */
 LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
-                                int np, int64_t m) {
+                                int n_panel, int64_t m) {
+    const int np = nt == 1 ? 1 : n_panel;
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), tile_bytes = 128 * f.bits;
     const __m256i look = dot_look(f);
@@ -145,15 +147,17 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
     for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
         const int n = (int)NUM_MIN(n_tile - tile0, TILE_CHUNK);
         for (int p = 0; p < np; p++)
-            direct_chunk(job, &at[p], panel[p], n);
+            direct_chunk(job, &at[p], panel[p], np, n);
         for (int64_t tile = tile0; tile < tile0 + n; tile++)
             for (int p = 0; p < np; p++) {
-                LANES_UNROLL
-                for (int line = 0; line < 2 * f.bits; line++)
-                    _mm_prefetch((const char *)at[p].codes + AHEAD + line * TILE_LINE, _MM_HINT_T0);
-                _mm_prefetch((const char *)at[p].scales + AHEAD, _MM_HINT_T0);
+                if (nt > 1) {
+                    LANES_UNROLL
+                    for (int q = 0; q < TILE_K / 4; q++)
+                        tile_ahead(at[p].codes, f.bits, 2, q);
+                }
+                _mm_prefetch((const char *)at[p].scales + TILE_AHEAD(nt), _MM_HINT_T0);
                 if (two_lines)
-                    _mm_prefetch((const char *)at[p].scales + AHEAD + TILE_LINE, _MM_HINT_T0);
+                    _mm_prefetch((const char *)at[p].scales + TILE_AHEAD(nt) + TILE_LINE, _MM_HINT_T0);
                 if (f.group == TILE_K)
                     direct_long(f, c, nt, job, &at[p], x, tile, tile + 1 == n_tile);
                 else if (nt == 1)
@@ -251,7 +255,10 @@ static void direct_rows(const tile_job *job, const direct_fn *fn, const int64_t 
         const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
         for (int p = 0; p < np; p++)
             at[p].codes = (const uint8_t *)a->w->data + panel[p] * job->panel_bytes;
-        fn[step](job, at, np, m);
+        for (int p = 0; p < np && step == 0; p++)
+            fn[0](job, &at[p], 1, m);
+        if (step > 0)
+            fn[step](job, at, np, m);
         for (int p = 0; p < np; p++)
             for (int t = 0; t < 1 << step; t++)
                 tile_finish(job, panel[p], m + t, at[p].y[t]);
@@ -259,16 +266,17 @@ static void direct_rows(const tile_job *job, const direct_fn *fn, const int64_t 
     }
 }
 
-/* The first half of the panels beside the second, then the odd one. */
+/* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */
 static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
     const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f), f->asym));
     const direct_fn *fn = direct_for(f);
-    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;
+    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL),
+                  half = a->n_row == 1 ? 0 : (p1 - p0) / 2;
     for (int64_t i = 0; i < half; i++)
         direct_rows(&job, fn, (const int64_t[]){p0 + i, p0 + half + i}, 2);
-    if ((p1 - p0) % 2)
-        direct_rows(&job, fn, (const int64_t[]){p1 - 1}, 1);
+    for (int64_t p = p0 + 2 * half; p < p1; p++)
+        direct_rows(&job, fn, (const int64_t[]){p}, 1);
 }
 
 #endif

@@ -112,6 +112,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         __m256i sum[2][2];
         LANES_UNROLL
         for (int i = 0; i < run; i++) {
+            tile_ahead(tile, 2 * f.bits, 1, q0 + r + i);
             LANES_UNROLL
             for (int h = 0; h < 2; h++) {
                 LANES_UNROLL
@@ -175,11 +176,17 @@ LANES_INLINE void dot_quad(dot_line *sum, dot_line v, int mask, dot_line bits, i
         sum->h[h] = dot_kept(_mm256_add_epi16(sum->h[h], _mm256_maddubs_epi16(codes, xs)));
     }
 }
-/* sum += what stands in `four` four times too large. */
-LANES_INLINE void dot_fourth(dot_line *sum, dot_line four) {
+/* sum += what stands `by` bits too far up. */
+LANES_INLINE void dot_add_down(dot_line *sum, dot_line up, int by) {
     LANES_UNROLL
     for (int h = 0; h < 2; h++)
-        sum->h[h] = _mm256_add_epi16(sum->h[h], _mm256_srai_epi16(four.h[h], 2));
+        sum->h[h] = _mm256_add_epi16(sum->h[h], _mm256_srai_epi16(up.h[h], by));
+}
+LANES_INLINE dot_line dot_join(dot_line a, int mask, dot_line b, int low) {
+    LANES_UNROLL
+    for (int h = 0; h < 2; h++)
+        a.h[h] = _mm256_or_si256(dot_mask(a.h[h], mask), dot_mask(b.h[h], low));
+    return a;
 }
 LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
     acc[0] = dot_widen(acc[0], sum->h[0]);
@@ -187,8 +194,9 @@ LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
     *sum = dot_zero();
 }
 
-/* One row: every line is loaded once and used for all its fields, and of two fields that one shift brings
- * down the upper one stays where it is, four times too large: those sums are kept apart. */
+/* One row, a single stream with its prefetches among the products. Every line is loaded once and used for all
+ * its fields, and of two fields that one shift brings down the upper one stays where it is, 2 or 4 times too
+ * large: those sums are kept apart. */
 LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), four = sum, no = sum;
     LANES_UNROLL
@@ -198,27 +206,26 @@ LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) 
         dot_quad(&four, v, 12, no, 0, x, l + 4);
         dot_quad(&sum, down, 3, no, 0, x, l + 8);
         dot_quad(&four, down, 12, no, 0, x, l + 12);
+        tile_ahead(tile, 8, 1, l);
     }
-    dot_fourth(&sum, four);
+    dot_add_down(&sum, four, 2);
     dot_flush(acc, &sum);
 }
+/* The lowest bit stands beside the upper two: two fields that are 4 bits apart are put together at once. */
 LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) {
-    dot_line sum = dot_zero();
+    dot_line sum = dot_zero(), two = sum, no = sum;
     LANES_UNROLL
-    for (int pair = 0; pair < 2; pair++) { /* lines 2 * pair and the next of the upper bits */
-        dot_line four = dot_zero();
-        LANES_UNROLL
-        for (int l = 2 * pair; l < 2 * pair + 2; l++) {
-            const dot_line v = dot_line_at(tile, l), bits = dot_line_at(tile, 4 + l % 2);
-            const dot_line up = dot_shift(v, 1), low = dot_shift(bits, -pair);
-            dot_quad(&sum, up, 6, low, 1, x, l);
-            dot_quad(&four, up, 24, low, 4, x, l + 4);
-            const dot_line down = dot_shift(v, -3), high = dot_shift(bits, -4 - pair);
-            dot_quad(&sum, down, 6, high, 1, x, l + 8);
-            dot_quad(&four, down, 24, high, 4, x, l + 12);
-        }
-        dot_fourth(&sum, four);
+    for (int l = 0; l < 4; l++) {
+        const dot_line v = dot_line_at(tile, l), low = dot_line_at(tile, 4 + l % 2);
+        const dot_line even = dot_join(dot_shift(v, 1), 0x66, dot_shift(low, -(l / 2)), 0x11);
+        dot_quad(&sum, even, 7, no, 0, x, l);
+        dot_quad(&sum, dot_shift(even, -4), 7, no, 0, x, l + 8);
+        const dot_line odd = dot_join(v, 0xcc, dot_shift(low, -1 - l / 2), 0x22);
+        dot_quad(&two, odd, 14, no, 0, x, l + 4);
+        dot_quad(&two, dot_shift(odd, -4), 14, no, 0, x, l + 12);
+        tile_ahead(tile, 12, 1, l);
     }
+    dot_add_down(&sum, two, 1);
     dot_flush(acc, &sum);
 }
 /* 4 bits and the rest, `rest` of them, in the lines behind; sums of `run` quads fit in 16 bits. */
@@ -232,6 +239,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
         dot_quad(&sum, dot_shift(v, rest), 15 << rest, dot_shift(bits, -(l / n_line * rest)), low, x, l);
         dot_quad(&high, dot_shift(v, rest - 4), 15 << rest, dot_shift(bits, -((l + 8) / n_line * rest)), low,
                  x, l + 8);
+        tile_ahead(tile, 8 + 2 * rest, 1, l);
         if (l % run == run - 1) {
             dot_flush(acc, &sum);
             dot_flush(acc, &high);
@@ -252,8 +260,11 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         dot_one_4(tile, f.bits - 4, dot_run(f), x, acc);
     } else {
         LANES_UNROLL
-        for (int q = 0; q < 32; q++)
-            dot_step(f, false, 1, q / 2, 1, q % 2, tile, x, 0, (__m256i(*)[2])acc);
+        for (int q = 0; q < 16; q++) {
+            dot_step(f, false, 1, q, 1, 0, tile, x, 0, (__m256i(*)[2])acc);
+            dot_step(f, false, 1, q, 1, 1, tile, x, 0, (__m256i(*)[2])acc);
+            tile_ahead(tile, f.bits, 1, q);
+        }
     }
 }
 

@@ -29,11 +29,11 @@ LANES_INLINE __m512i line_dot(__m512i acc, __m512i codes, const char *x, int q) 
     return _mm512_dpbusd_epi32(acc, codes, tile_int(x + 4 * q));
 }
 
-/* A tile with one row, four chains. 3 bits: the lowest stands beside the upper two, so two fields that are 4
- * bits apart are put together at once. */
-LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
+/* A tile with one row, four chains, 2 or 3 bits: four fields in a line. Of 3 bits the lowest stands beside
+ * the upper two, so two fields that are 4 bits apart are put together at once. */
+LANES_INLINE void tile_one_few(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
     LANES_UNROLL
-    for (int l = 0; l < 4 && bits <= 3; l++) {
+    for (int l = 0; l < 4; l++) {
         const __m512i v = line_at(tile, l);
         __m512i field[2] = {v, v};
         if (bits == 3) {
@@ -48,8 +48,14 @@ LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i
             acc[i] = line_dot(acc[i], line_mask(field[i % 2], mask), x, l + 4 * i);
         }
     }
+}
+LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
+    if (bits <= 3) {
+        tile_one_few(bits, tile, x, acc);
+        return;
+    }
     LANES_UNROLL
-    for (int q = 0; q < TILE_K / 4 && bits >= 4; q++) {
+    for (int q = 0; q < TILE_K / 4; q++) {
         const __m512i w = bits == 4 ? line_mask(line_at(tile, q % 8), q < 8 ? 15 : 0xf0)
                                     : tile_line(tile, bits, _mm512_setzero_si512(), false, q);
         tile_ahead(tile, bits, 1, q);
