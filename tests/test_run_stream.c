@@ -142,6 +142,114 @@ static void a_cold_file(void **state) {
     free(warm.data);
 }
 
+/* ---- every cap, thread count and batch ---- */
+
+enum { N_VOCAB = 2048, N_LONG = 100 };
+
+typedef struct way {
+    uint64_t room; /* of the cap above what the process has; NIB_AUTO: none */
+    int n_thread;
+    int64_t n_batch;
+    const char *scratch; /* a packed file there */
+    bool no_fuse;
+} way;
+
+static nib_engine *open_way(const char *path, const way *how) {
+    nib_engine_options o;
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    nib_engine_options_init(&o);
+    o.n_thread = how->n_thread;
+    o.n_batch = how->n_batch;
+    o.n_ctx = 128;
+    o.no_fuse = how->no_fuse;
+    o.scratch = how->scratch;
+    o.packed = how->scratch ? NIB_PACKED_AUTO : NIB_PACKED_OFF;
+    o.stream = how->room != NIB_AUTO;
+    o.ram = o.stream ? ledger_look().now + how->room : NIB_AUTO;
+    if (nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+/* A prompt and a few more tokens; the last logits, and what was read. */
+static nib_traffic walk(const char *path, const way *how, float *logits) {
+    int32_t tokens[N_LONG + 3];
+    nib_engine *e = open_way(path, how);
+    nib_session *s = NULL;
+    nib_memory m;
+    nib_traffic t;
+    nib_error err = {0};
+    for (int i = 0; i < N_LONG + 3; i++)
+        tokens[i] = (i * 7919 + 13) % N_VOCAB;
+    assert_int_equal(nib_session_open(e, NULL, &s, &err), NIB_OK);
+    for (size_t n = N_LONG; n <= N_LONG + 3; n++)
+        if (nib_session_sync(s, tokens, n, &err))
+            fail_msg("%s", err.message);
+    memcpy(logits, nib_session_logits(s), N_VOCAB * sizeof *logits);
+    nib_engine_memory(e, &m);
+    assert_true(m.tier[NIB_TIER_RAM].peak <= m.tier[NIB_TIER_RAM].cap);
+    nib_engine_traffic(e, &t);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return t;
+}
+
+/* The smallest room with which it can be streamed. */
+static uint64_t least_room(const char *path, uint64_t most) {
+    uint64_t low = 0, high = most;
+    while (high - low > 128 << 10) {
+        const uint64_t room = (low + high) / 2;
+        nib_engine_options o;
+        nib_engine *e = NULL;
+        nib_engine_options_init(&o);
+        o.n_thread = 2;
+        o.n_ctx = 128;
+        o.stream = true;
+        o.ram = ledger_look().now + room;
+        *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = room;
+        nib_engine_close(e);
+    }
+    return high;
+}
+
+static void the_same_bits(const tiny_shape *of) {
+    static float expected[N_VOCAB], found[N_VOCAB];
+    const char *path = tiny_model("ways.gguf", of), *scratch = temp_path("ways");
+    const uint64_t half = tiny_model_half_room(path), least = least_room(path, half);
+    const uint64_t rooms[] = {least + (256 << 10), half - (half - least) / 2, half};
+    const int64_t batches[] = {0, 1, 23};
+    (void)mkdir(scratch, 0777);
+    walk(path, &(way){NIB_AUTO, 1, 0, NULL, false}, expected);
+    for (int i = 0; i < 18; i++) {
+        way how = {rooms[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
+        nib_traffic t = walk(path, &how, found);
+        assert_memory_equal(expected, found, sizeof expected);
+        assert_true(t.pass > 0 && t.streamed > t.pass);
+    }
+}
+
+static void every_way_gives_the_same_bits(void **state) {
+    static const tiny_shape wide = {TYPE_Q4_1, 3, 512, 1536, 8, 4, N_VOCAB, 128, true};
+    static const tiny_shape narrow = {TYPE_Q8_0, 16, 128, 256, 4, 2, N_VOCAB, 128, false};
+    (void)state;
+    the_same_bits(&wide);   /* blocks larger than the ring */
+    the_same_bits(&narrow); /* several blocks in the ring */
+}
+
+/* Whatever the prompt's length, what is streamed is read once for each pass, and the passes grow. */
+static void a_prompt_reads_once(void **state) {
+    static const tiny_shape narrow = {TYPE_Q8_0, 16, 128, 256, 4, 2, N_VOCAB, 128, false};
+    static float logits[N_VOCAB];
+    (void)state;
+    const char *path = tiny_model("once.gguf", &narrow);
+    const way how = {tiny_model_half_room(path), 2, 0, NULL, false};
+    const nib_traffic t = walk(path, &how, logits);
+    assert_int_equal(t.n_pass, 4); /* the prompt, and three tokens */
+    /* a row of the embedding is a read of its own; the ring is ahead by some pages */
+    assert_true(t.streamed >= 4 * t.pass && t.streamed < 5 * t.pass + (N_LONG + 3) * 4096);
+}
+
 /* ---- every read fails once ---- */
 
 typedef struct life {
@@ -183,6 +291,8 @@ int main(void) {
         cmocka_unit_test(windows),
         cmocka_unit_test(split_files),
         cmocka_unit_test(a_cold_file),
+        cmocka_unit_test(every_way_gives_the_same_bits),
+        cmocka_unit_test(a_prompt_reads_once),
         cmocka_unit_test(every_read_of_a_split_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,8 +15,6 @@ enum {
     DEFAULT_CTX = 4096,
     DEFAULT_BATCH = 512,
     SMALL_KV = 2 << 20, /* bytes of a cache that is kept in f32 when nothing else is asked for */
-    CELL_ROWS =
-        64,        /* rows that go through a block together: their registers stay in the second-level cache */
     HEAD_ROWS = 16 /* rows of logits computed together for evaluation: 16 MiB with the largest vocabularies */
 };
 
@@ -132,6 +130,7 @@ static void settle_sizes(nib_engine *e) {
     int64_t trained = model_hparams(e->m)->n_ctx_train;
     if (o->n_ctx == 0)
         o->n_ctx = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    e->free_batch = o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
     int64_t most = model_hparams(e->m)->n_ctx_max;
@@ -178,13 +177,18 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
 static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
     const nib_engine_options *o = &e->options;
     uint64_t session;
-    int64_t n_row = want->n_row ? want->n_row : o->n_batch;
+    int64_t n_row, n_cell;
     if (want->keep_free)
         NIB_TRY(want->keep_free(e, want->user, &session, err));
     else
         NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
-    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, NUM_MIN(n_row, CELL_ROWS),
-                           logits_rows(o), err));
+    engine_rows(e, session, &n_row, &n_cell);
+    if (want->n_row) {
+        n_row = want->n_row;
+        n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
+    }
+    NIB_TRY(
+        workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell, logits_rows(o), err));
     NIB_TRY(engine_alloc_placement(e, err));
     NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);

@@ -29,6 +29,7 @@ struct nib_engine {
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t n_pass;      /* passes so far */
+    bool free_batch;      /* nobody said how many rows a pass has */
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
     nib_model_info info;
@@ -58,6 +59,11 @@ bool engine_kv_type(int kv, type_id *out);
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
+enum {
+    ENGINE_CELL_ROWS = 64
+}; /* that go through a block together: their registers stay in the second-level cache */
+/* Rows of a pass, and of one cell, for a session that takes that many bytes. */
+void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 void engine_fill_info(nib_engine *e);
 /* Settles e->routes by the options' kernel map, by this machine's own, or by the rule. */

@@ -94,6 +94,11 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     return at;
 }
 
+uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head) {
+    workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head};
+    return lay_out(&ws, m, n_thread, NULL);
+}
+
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, nib_error *err) {
     memset(ws, 0, sizeof *ws);

@@ -39,6 +39,8 @@ typedef struct workspace {
     ledger *ledger;
 } workspace;
 
+/* What workspace_open will charge. */
+uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head);
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. */
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, nib_error *err);

@@ -1,0 +1,41 @@
+/* rows.c - how many rows go through the blocks together when nobody said.
+ *
+ * While everything is resident a pass has the default number of rows, in cells whose registers stay in the
+ * second-level cache. What is streamed is read anew for every pass, and, when a block is larger than the
+ * pager's ring, for every cell: so there a longer prompt is given more rows at a time, for a small share of
+ * the cap. A block that the ring holds needs only the residual stream and the rotary tables of more rows; a
+ * larger one needs all registers of more rows in a cell. */
+#include "run/engine.h"
+
+#include "base/num.h"
+
+enum { SHARE = 32, STEP = 16 }; /* of the cap, for more rows; rows are added by so many */
+
+static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
+    const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
+    uint64_t whole;
+    if (e->kept)
+        return true;
+    return left != NIB_AUTO && (!num_add_u64(need->image, need->tables, &whole) ||
+                                !num_add_u64(whole, NUM_MAX(need->staging, others), &whole) || whole > left);
+}
+
+void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
+    const int64_t n_batch = e->options.n_batch, n_ctx = e->options.n_ctx;
+    const int n_thread = pool_size(e->threads);
+    const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
+    pager_need need;
+    *n_pass = n_batch;
+    *n_cell = NUM_MIN(n_batch, (int64_t)ENGINE_CELL_ROWS);
+    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1);
+    if (!e->free_batch || cap == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
+        !will_stream(e, &need, session + base))
+        return;
+    if (need.block_in_ring) {
+        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass + STEP, *n_cell, 1) - base;
+        *n_pass = NUM_MIN(n_ctx, n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
+    } else {
+        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass, *n_cell + STEP, 1) - base;
+        *n_cell = NUM_MIN(n_batch, *n_cell + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
+    }
+}
