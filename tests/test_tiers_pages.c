@@ -1,7 +1,9 @@
 /* Pages: every byte of the weights once, in the image's order, of a bounded size; and what the pager is
  * predicted to charge. */
 #include "base/mem.h"
+#include "base/num.h"
 #include "model/model.h"
+#include "support/process.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
 #include "tiers/pager.h"
@@ -67,7 +69,119 @@ static void every_byte_in_one_page(void **state) {
     check(tiny_folder_gpt2());
 }
 
+/* ---- what is charged ---- */
+
+enum { ROOM = 64 << 20, THREADS = 2 };
+
+typedef struct opened {
+    model *m;
+    ledger *l;
+    pool *threads;
+    pager_need need;
+    uint64_t kept[64];
+} opened;
+
+static void begin(opened *o, const char *path, uint64_t room) {
+    const uint64_t caps[NIB_N_TIER] = {ledger_look().now + LEDGER_RUNTIME_MARGIN + room, NIB_AUTO, NIB_AUTO};
+    memset(o, 0, sizeof *o);
+    o->m = open_model(path);
+    assert_true(model_n_block(o->m) <= 64);
+    assert_int_equal(pool_open(THREADS, &o->threads, NULL), NIB_OK);
+    assert_int_equal(ledger_open(caps, &o->l, NULL), NIB_OK);
+    assert_int_equal(pager_needs(o->m, THREADS, &o->need, NULL), NIB_OK);
+}
+
+static void end(opened *o) {
+    ledger_close(o->l);
+    pool_close(o->threads);
+    model_close(o->m);
+}
+
+/* Whole pages of each block, about half of them, in the order of the image; returns all of them. */
+static uint64_t keep_half(opened *o) {
+    pager_page *pages;
+    int n_page;
+    uint64_t all = 0, seen[64] = {0}, n_of[64] = {0};
+    assert_int_equal(pager_pages(o->m, &pages, &n_page, NULL), NIB_OK);
+    for (int i = 0; i < n_page; i++)
+        n_of[pages[i].block]++;
+    for (int i = 0; i < n_page; i++) {
+        const int b = pages[i].block;
+        if (2 * ++seen[b] > n_of[b] + 1)
+            continue;
+        o->kept[b] += pages[i].bytes;
+        all += pages[i].bytes;
+    }
+    mem_free(pages);
+    return all;
+}
+
+static void as_it_was_predicted(void **state) {
+    (void)state;
+    nib_memory mem;
+    pager_stats stats;
+    pager *p;
+    nib_error err = {0};
+    const tiny_shape *const shapes[] = {&tied, &untied, &wide};
+    for (int i = 0; i < 3; i++) {
+        opened o;
+        begin(&o, tiny_model("charged.gguf", shapes[i]), ROOM);
+        pager_options want = {.threads = o.threads};
+        assert_int_equal(pager_open(o.m, o.l, &want, &p, &err), NIB_OK);
+        ledger_report(o.l, &mem);
+        assert_int_equal(mem.owner[NIB_OWNER_WEIGHTS], o.need.image);
+        assert_int_equal(mem.owner[NIB_OWNER_TABLES], o.need.tables);
+        assert_int_equal(mem.owner[NIB_OWNER_STAGING], 0);
+        pager_close(p);
+        /* the plan's pages and a little more than them */
+        const uint64_t all = keep_half(&o);
+        o.kept[1] += 64;
+        want.kept = o.kept;
+        assert_int_equal(pager_open(o.m, o.l, &want, &p, &err), NIB_OK);
+        ledger_report(o.l, &mem);
+        pager_get_stats(p, &stats);
+        assert_int_equal(stats.resident_bytes, o.need.vectors + all);
+        assert_int_equal(mem.owner[NIB_OWNER_WEIGHTS], o.need.vectors + all);
+        assert_int_equal(mem.owner[NIB_OWNER_TABLES], o.need.tables);
+        assert_int_equal(mem.owner[NIB_OWNER_STAGING], o.need.ring + o.need.row);
+        pager_close(p);
+        ledger_report(o.l, &mem);
+        assert_int_equal(mem.owner[NIB_OWNER_WEIGHTS] + mem.owner[NIB_OWNER_TABLES], 0);
+        end(&o);
+    }
+}
+
+static void a_plan_that_does_not_fit_is_refused(void **state) {
+    (void)state;
+    pager *p = NULL;
+    nib_error err = {0};
+    opened o;
+    const char *path = tiny_model("charged.gguf", &tied);
+    begin(&o, path, ROOM);
+    const uint64_t least =
+        o.need.tables + o.need.vectors + NUM_MAX(o.need.ring + o.need.row, o.need.stream_staging);
+    const uint64_t all = keep_half(&o);
+    end(&o);
+    for (int fits = 0; fits < 2; fits++) {
+        begin(&o, path, least + all + (fits ? UINT64_C(1) << 20 : 0) - (fits ? 0 : all / 2));
+        keep_half(&o);
+        const pager_options want = {.threads = o.threads, .kept = o.kept};
+        const nib_status status = pager_open(o.m, o.l, &want, &p, &err);
+        assert_int_equal(status, fits ? NIB_OK : NIB_E_NOFIT);
+        if (!fits)
+            assert_non_null(strstr(err.message, "the plan keeps"));
+        else
+            pager_close(p);
+        end(&o);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_byte_in_one_page)};
+    process_counted();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_byte_in_one_page),
+        cmocka_unit_test(as_it_was_predicted),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
