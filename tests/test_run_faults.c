@@ -9,10 +9,13 @@
 #include "tiers/ledger.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -123,6 +126,83 @@ static void a_changed_file_is_noticed(void **state) {
     nib_engine_close(e);
 }
 
+/* ---- a session lives on ---- */
+
+enum { PROMPT = 9 };
+
+/* Computes the prompt anew. */
+static nib_status prompt_again(nib_session *s, nib_error *err) {
+    const int32_t other[1] = {7};
+    int32_t tokens[PROMPT];
+    for (int i = 0; i < PROMPT; i++)
+        tokens[i] = 100 + 31 * i;
+    const nib_status status = nib_session_sync(s, other, 1, err);
+    return status != NIB_OK ? status : nib_session_sync(s, tokens, PROMPT, err);
+}
+
+static void a_read_error_ends_one_call_only(void **state) {
+    (void)state;
+    static float expected[8192];
+    nib_error err = {0};
+    nib_session *s = NULL;
+    nib_engine *e = open_streamed(tiny_model("large.gguf", &large));
+    assert_int_equal(nib_session_open(e, NULL, &s, &err), NIB_OK);
+    assert_int_equal(prompt_again(s, &err), NIB_OK);
+    memcpy(expected, nib_session_logits(s), sizeof expected);
+    int n_error = 0;
+    for (int n = 1; n < 120; n += 7) {
+        fault_arm(FAULT_READ, n);
+        const nib_status status = prompt_again(s, &err);
+        fault_arm(FAULT_READ, 0);
+        if (status != NIB_OK) {
+            n_error++;
+            assert_int_equal(status, NIB_E_IO);
+            assert_non_null(strstr(err.message, "large.gguf"));
+        }
+        /* what was read ahead and failed may come out of the next call, once */
+        if (prompt_again(s, &err) != NIB_OK)
+            assert_int_equal(prompt_again(s, &err), NIB_OK);
+        assert_memory_equal(nib_session_logits(s), expected, sizeof expected);
+    }
+    assert_true(n_error > 3);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static atomic_int stop_cancelling;
+
+static void *cancel_often(void *arg) {
+    struct timespec pause = {0, 300000};
+    while (!atomic_load(&stop_cancelling)) {
+        nib_session_cancel(arg);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void a_pass_can_be_cancelled_anywhere(void **state) {
+    (void)state;
+    static float expected[8192];
+    nib_error err = {0};
+    nib_session *s = NULL;
+    pthread_t canceller;
+    nib_engine *e = open_streamed(tiny_model("large.gguf", &large));
+    assert_int_equal(nib_session_open(e, NULL, &s, &err), NIB_OK);
+    assert_int_equal(prompt_again(s, &err), NIB_OK);
+    memcpy(expected, nib_session_logits(s), sizeof expected);
+    assert_int_equal(pthread_create(&canceller, NULL, cancel_often, s), 0);
+    for (int i = 0; i < 60; i++) {
+        const nib_status status = prompt_again(s, &err);
+        assert_true(status == NIB_OK || status == NIB_E_CANCELLED);
+    }
+    atomic_store(&stop_cancelling, 1);
+    pthread_join(canceller, NULL);
+    assert_int_equal(prompt_again(s, &err), NIB_OK);
+    assert_memory_equal(nib_session_logits(s), expected, sizeof expected);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
 int main(void) {
     process_counted();
     const struct CMUnitTest tests[] = {
@@ -130,6 +210,8 @@ int main(void) {
         cmocka_unit_test(every_read),
         cmocka_unit_test(every_fault_while_streaming),
         cmocka_unit_test(a_changed_file_is_noticed),
+        cmocka_unit_test(a_read_error_ends_one_call_only),
+        cmocka_unit_test(a_pass_can_be_cancelled_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
