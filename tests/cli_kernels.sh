@@ -38,7 +38,6 @@ check "a map under another name" quick -o "$tmp/mine.json" --json
 check "which a run can be given" tokens named --kernel-map "$tmp/mine.json"
 check "the answer stays again" cmp "$tmp/before" "$tmp/named"
 check "a missing map is an error" code 4 "$nibble" run "$model" --tokens 1,2 -n 1 --kernel-map "$tmp/none.json"
-check "profile needs to know what" code 2 "$nibble" profile "$model"
 check "too little room is refused" code 3 "$nibble" profile "$model" --kernels --ram 100M
 check "the comparison, as JSON" sh -c "'$nibble' bench --kernels '$model' -t 2 --seconds 0.3 --ram 256M --json >'$tmp/b.json' 2>'$tmp/err'"
 check "has shapes, the map's choices and the ablations" \

@@ -83,8 +83,10 @@ static nib_status add_own(maker *k, nib_error *err) {
 static nib_status add_file(maker *k, const char *path, nib_error *err) {
     char *text;
     size_t n, end;
-    NIB_TRY(file_read_all(path, MOST_TEXT, &text, &n, err));
-    nib_status status = NIB_OK;
+    nib_status status = file_read_all(path, MOST_TEXT, &text, &n, err);
+    if (status == NIB_E_NOTFOUND) /* which is said of models */
+        return nib_fail(err, NIB_E_IO, "%s: there is no such file of prompts", path);
+    NIB_TRY(status);
     for (size_t at = 0; at < n && status == NIB_OK && !k->full; at = end + 1) {
         const char *stop = memchr(text + at, '\n', n - at);
         end = stop ? (size_t)(stop - text) : n;
