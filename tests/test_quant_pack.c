@@ -55,11 +55,23 @@ static bool has_search(const pack_format *f) {
     return !f->asym && f->scale == PACK_SCALE_F16 && f->group != PACK_GROUP_ROW;
 }
 
-/* Squared error of n values at the step that just reaches the largest. */
+/* Squared error of n values as pack_scale.h weights it. */
+static double weighted_error(const float *x, const float *found, int64_t n) {
+    double squares = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)found[i];
+        sum += (sqrt(squares / (double)n) + fabs((double)x[i])) * d * d;
+    }
+    return sum;
+}
+
+/* The same at the step that just reaches the largest value. */
 static double plain_error(const float *x, int64_t n, int bits) {
     const int zero = 1 << (bits - 1);
-    float peak = 0;
-    double sum = 0;
+    float peak = 0, found[256];
+    assert_true(n <= 256);
     for (int64_t i = 0; i < n; i++)
         peak = fabsf(x[i]) > fabsf(peak) ? x[i] : peak;
     uint16_t h = half_from_float(peak / (float)-zero);
@@ -68,9 +80,9 @@ static double plain_error(const float *x, int64_t n, int bits) {
     const float step = half_to_float(h);
     for (int64_t i = 0; i < n; i++) {
         const float q = step == 0 ? 0 : fminf(fmaxf(rintf(x[i] / step), (float)-zero), (float)(zero - 1));
-        sum += ((double)x[i] - (double)(q * step)) * ((double)x[i] - (double)(q * step));
+        found[i] = q * step;
     }
-    return sum;
+    return weighted_error(x, found, n);
 }
 
 /* Round to nearest: at most half a step off, or what rounding the scale to a half makes of the last codes.
@@ -107,12 +119,10 @@ static void check_rounding(const pack_format *f, int64_t n, int64_t k, matrix_ki
                     fail_msg("%s %dx%d (%d, %d): %g for %g, more than %g off", name, (int)n, (int)k, (int)r,
                              (int)i, (double)found[i], (double)x[i], (double)bound);
             const int64_t n_here = g + group < k ? group : k - g;
-            double error = 0;
-            for (int64_t i = g; i < g + n_here; i++)
-                error += ((double)found[i] - (double)x[i]) * ((double)found[i] - (double)x[i]);
+            const double error = has_search(f) ? weighted_error(x + g, found + g, n_here) : 0;
             if (has_search(f) && error > plain_error(x + g, n_here, f->bits) * (1 + 1e-5))
-                fail_msg("%s (%d, %d): a squared error of %g, %g without a search", name, (int)r, (int)g,
-                         error, plain_error(x + g, n_here, f->bits));
+                fail_msg("%s (%d, %d): an error of %g, %g without a search", name, (int)r, (int)g, error,
+                         plain_error(x + g, n_here, f->bits));
         }
     }
     free(found);
@@ -142,7 +152,7 @@ static void test_search_gains(void **state) {
     static const struct {
         int bits;
         double most; /* of the plain error */
-    } goals[] = {{3, 0.87}, {4, 0.92}, {5, 0.94}, {8, 0.95}};
+    } goals[] = {{3, 0.90}, {4, 0.92}, {5, 0.94}, {8, 0.95}};
     enum { K = 64 * 64 };
     float *x = malloc(K * sizeof *x), *out = malloc(K * sizeof *out);
     uint64_t seed = 5;
@@ -160,12 +170,12 @@ static void test_search_gains(void **state) {
         guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(&f, K));
         pack_panel(&f, TYPE_F32, 1, K, 0, 1, rows, data.data, scratch.data);
         pack_read_row(&(view){data.data, f, 1, K}, 0, out);
-        for (int i = 0; i < K; i++)
-            error += ((double)x[i] - (double)out[i]) * ((double)x[i] - (double)out[i]);
-        for (int g = 0; g < K; g += 64)
+        for (int g = 0; g < K; g += 64) {
+            error += weighted_error(x + g, out + g, 64);
             plain += plain_error(x + g, 64, goals[c].bits);
+        }
         if (error > goals[c].most * plain)
-            fail_msg("%d bits: %.3f of the plain squared error", goals[c].bits, error / plain);
+            fail_msg("%d bits: %.3f of the plain error", goals[c].bits, error / plain);
         guard_close(&scratch);
         guard_close(&data);
     }
