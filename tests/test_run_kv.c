@@ -95,6 +95,32 @@ static void same_bits_for_any_cut(void **state) {
     check_cuts(tiny_folder_gemma3(16), 120); /* windows that begin inside of a block */
 }
 
+/* More rows in a cell than a block has, as a streamed model may get. */
+static void cells_of_any_size(void **state) {
+    (void)state;
+    const char *path = tiny_model("small.gguf", &small);
+    static const int64_t cells[] = {64, 65, 128, 200, 256};
+    int32_t tokens[N_TOKEN];
+    make_tokens(tokens, N_TOKEN, 300, 1);
+    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+        logits_rows want = {0};
+        for (size_t i = 0; i < NUM_COUNT(cells); i++) {
+            nib_engine *e = open_with(path, kinds[k], 3, 256, false);
+            workspace_close(&e->ws);
+            assert_int_equal(workspace_open(&e->ws, e->m, e->ledger, 3, 256, cells[i], 16, NULL), NIB_OK);
+            logits_rows got = forward(e, tokens, N_TOKEN);
+            if (i == 0) {
+                want = got;
+            } else {
+                assert_memory_equal(got.data, want.data, (size_t)(N_TOKEN * got.n_vocab) * sizeof(float));
+                free(got.data);
+            }
+            nib_engine_close(e);
+        }
+        free(want.data);
+    }
+}
+
 static void near_f16(void **state) {
     (void)state;
     const char *path = tiny_model("small.gguf", &small);
@@ -274,9 +300,13 @@ static void refused_when_it_opens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_for_any_cut),  cmocka_unit_test(near_f16),
-        cmocka_unit_test(grown_and_cut_back),     cmocka_unit_test(how_much_is_computed_again),
-        cmocka_unit_test(after_a_cancelled_pass), cmocka_unit_test(touched_as_it_grows),
+        cmocka_unit_test(same_bits_for_any_cut),
+        cmocka_unit_test(cells_of_any_size),
+        cmocka_unit_test(near_f16),
+        cmocka_unit_test(grown_and_cut_back),
+        cmocka_unit_test(how_much_is_computed_again),
+        cmocka_unit_test(after_a_cancelled_pass),
+        cmocka_unit_test(touched_as_it_grows),
         cmocka_unit_test(refused_when_it_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
