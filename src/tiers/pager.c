@@ -107,11 +107,12 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     NIB_TRY(map_resident(p, need.vectors + kept, err));
     pager_place(p);
     NIB_TRY(pager_load_resident(p, o, shape, err));
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, ring, err));
-    p->ring_bytes = ring;
+    const int n_streamed = p->first_streamed[p->layout.n_block];
+    const uint64_t staging = need.row + (n_streamed ? need.ring : 0); /* tables alone need no ring */
+    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
+    p->ring_bytes = staging;
     NIB_TRY(open_row_buffer(p, err));
     p->pass_bytes = pager_pass_bytes(p);
-    const int n_streamed = p->first_streamed[p->layout.n_block];
     log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed, p->layout.n_page);
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK;
 }

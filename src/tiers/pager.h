@@ -97,13 +97,11 @@ nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib
 void pager_expect(pager *p, int n_cell, int n_head);
 
 typedef struct pager_stats {
-    uint64_t resident_bytes;    /* packed weights kept, vectors included */
-    uint64_t ring_bytes;        /* slots and staging for the streamed ones */
-    uint64_t bytes_loaded;      /* from disk, by pager_open */
-    uint64_t bytes_streamed;    /* from disk since then, rows of tables included */
-    uint64_t pass_bytes;        /* from disk for one pass with one cell, without rows of tables */
-    double wait_s;              /* of pager_fetch for the reader */
-    int n_resident, n_streamed; /* pages, tables not counted */
+    uint64_t resident_bytes; /* packed weights kept, vectors included */
+    uint64_t bytes_loaded;   /* from disk, by pager_open */
+    uint64_t bytes_streamed; /* from disk since then, rows of tables included */
+    uint64_t pass_bytes;     /* from disk for one pass with one cell, without rows of tables */
+    double wait_s;           /* of pager_fetch for the reader */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out);
 

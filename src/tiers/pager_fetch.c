@@ -2,7 +2,6 @@
 #include "tiers/pager_parts.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* The reader found it out; the log is the caller's, on the caller's thread. */
 static void tell_lost(pager *p) {
@@ -141,14 +140,9 @@ void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk
 }
 
 void pager_get_stats(const pager *p, pager_stats *out) {
-    const page_layout *l = &p->layout;
     *out = (pager_stats){.resident_bytes = p->map_bytes,
-                         .ring_bytes = p->ring_bytes,
                          .bytes_loaded = p->bytes_loaded,
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
                          .pass_bytes = p->pass_bytes,
                          .wait_s = p->wait_s};
-    for (int i = 0; i < l->n_page; i++)
-        if (!l->pages[i].table)
-            (*(p->state[i].resident ? &out->n_resident : &out->n_streamed))++;
 }

@@ -37,7 +37,6 @@ struct pager {
     view *views;         /* [n_weight] */
     int *streamed;       /* those of layout.visits that are not resident */
     int *first_streamed; /* [n_block + 1] */
-    int n_resident;      /* pages */
     uint8_t *map;        /* vectors, then the pages that stay; when all do, the image */
     uint64_t map_bytes;
     uint64_t tables; /* heap bytes of the arrays, charged */

@@ -117,7 +117,6 @@ void pager_place(pager *p) {
             continue;
         p->state[i].resident = p->map + at;
         at += p->layout.pages[i].bytes;
-        p->n_resident++;
     }
     order_the_others(p);
     make_views(p);
