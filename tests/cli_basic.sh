@@ -35,6 +35,16 @@ run run "$model" --no-such-flag
 check "unknown flag exits 2" [ $code = 2 ]
 run run "$model" -n many
 check "bad number exits 2" [ $code = 2 ]
+run run "$model" --kv kv5
+check "unknown cache exits 2" [ $code = 2 ]
+check "and says which there are" grep -q "f16, f32, kv8 or kv4, found 'kv5'" "$tmp/err"
+ids=$(seq -s, 1 100)
+for batch in 1 100; do
+    run run "$model" --tokens "$ids" -n 10 --ignore-eos --temp 0 --kv kv4 -b $batch --json
+    check "a cache in 4 bits" [ $code = 0 ]
+    json 'd["tokens"]' >"$tmp/kv4.$batch"
+done
+check "and the same tokens for any batch" cmp -s "$tmp/kv4.1" "$tmp/kv4.100"
 run run "$model" --ram lots
 check "bad size exits 2" [ $code = 2 ]
 run run "$model" two --tokens 1 three
