@@ -77,6 +77,14 @@ typedef void (*nib_log_fn)(void *user, const char *line);
 
 #define NIB_AUTO UINT64_MAX
 
+/* How a plan is chosen among those that fit the caps. */
+typedef struct nib_plan_options {
+    const char *quality;     /* what may be lost: lossless (also NULL), high, balanced, small */
+    double speed;            /* tokens a second: the plan that loses least of those as fast; 0: the fastest */
+    char mode;               /* 'a' (also 0): all layers; 'b': layers left out; 'c': left out, and rounded */
+    int64_t n_prompt, n_gen; /* the workload; 0: 512 and 128, within the context */
+} nib_plan_options;
+
 typedef struct nib_engine_options {
     uint64_t ram;        /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
     uint64_t vram, disk; /* caps in bytes; NIB_AUTO */
@@ -95,9 +103,11 @@ typedef struct nib_engine_options {
     const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
                          layers of each block, what stays in RAM, sizes. NULL: none. NIB_E_USAGE or
                          NIB_E_MODEL when it does not agree with the model, naming the block */
-    bool vocab_only;  /* tokenizer and metadata only: no weights are read */
-    bool stream;      /* allow weights beyond the RAM cap to be read block by block while running */
-    bool no_fuse;     /* every op of the model on its own: slower, the same bits; for comparing */
+    const nib_plan_options *planning; /* without `plan`: one is made by these, and obeyed. NULL: the file's
+                                         own formats, and as much stays in RAM as fits */
+    bool vocab_only;                  /* tokenizer and metadata only: no weights are read */
+    bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
+    bool no_fuse;             /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */
@@ -122,6 +132,26 @@ NIB_API void nib_engine_options_init(nib_engine_options *options);
 NIB_API nib_status nib_engine_open(const char *model, const nib_engine_options *options, nib_engine **out,
                                    nib_error *err);
 NIB_API void nib_engine_close(nib_engine *engine); /* NULL is fine; close its sessions first */
+
+/* What nibble would do with a model under these options, as JSON (docs/budget.md; caller frees with
+ * nib_free): formats and places of each block, the expected speed and peak, which limit binds, what more
+ * memory would buy, what else was looked at. Reads headers and the profiles of this machine and model; no
+ * weights. `how` NULL: the defaults. NIB_E_NOFIT says the smallest cap that works. */
+NIB_API nib_status nib_plan(const char *model, const nib_engine_options *options, const nib_plan_options *how,
+                            char **json, nib_error *err);
+
+/* What is expected of an open engine with this prompt and so many generated tokens, by the cost model that
+ * plans are made with. */
+typedef struct nib_prediction {
+    double ttft_s, tok_s;           /* time to the first token; tokens a second of generation */
+    uint64_t ram_peak;              /* of the process, in bytes */
+    uint64_t ram_bytes, disk_bytes; /* moved for one generated token */
+    double disk_s, compute_s;       /* what each alone takes for it */
+    bool guessed;                   /* this machine's rates were never measured */
+    char binds[64];                 /* "disk read", "packing", "memory read" or "compute" */
+} nib_prediction;
+NIB_API nib_status nib_engine_predict(const nib_engine *engine, int64_t n_prompt, int64_t n_gen,
+                                      nib_prediction *out, nib_error *err);
 
 typedef struct nib_model_info {
     const char *arch; /* "llama", "gemma3", ... */

@@ -26,7 +26,10 @@ enum {                        /* groups of options that a command takes */
        CLI_SYNTH = 1 << 11,
        CLI_KERNELS = 1 << 12, /* timing the strategies of products */
        CLI_PROFILE = 1 << 13,
-       CLI_MODEL_OPTIONAL = 1 << 14 /* no option's group: the model may be left out */
+       CLI_MODEL_OPTIONAL = 1 << 14, /* no option's group: the model may be left out */
+       CLI_WISHES = 1 << 15,         /* how a plan is chosen */
+       CLI_OBEY = 1 << 16,           /* a plan that is obeyed */
+       CLI_PLAN = 1 << 17            /* what a plan is made for */
 };
 
 enum { CLI_LOGITS_ROWS = 16 }; /* of logits computed together where all are wanted, also under a cap */
@@ -103,6 +106,9 @@ void cli_log(void *user, const char *line); /* nib_log_fn, user is the cli_args 
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
+/* The options that are names, checked; how a plan is chosen. Exit codes. */
+int cli_named_options(const cli_args *args, nib_engine_options *options);
+int cli_plan_options(const cli_args *args, nib_plan_options *how);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);
 /* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. */
 int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte);
@@ -114,6 +120,7 @@ json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF-8 become U+FFFD */
 
 /* ---- memory.c, placement.c ---- */
+json_t *cli_prediction_json(const nib_prediction *p);
 json_t *cli_memory_json(const nib_engine *engine);
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
 json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned and actual */

@@ -1,6 +1,7 @@
 /* cmd_profile.c - nibble profile: measures what later runs obey. Here the kernel map: which strategy computes
  * which of the model's products fastest on this machine; profile_model.h has what is about the weights. */
 #include "cli/cli.h"
+#include "cli/hardware_profile.h"
 #include "cli/kernel_bench.h"
 #include "cli/profile_model.h"
 
@@ -60,6 +61,10 @@ static int run(cli_args *args) {
     kernel_bench b;
     nib_error err;
     policy map = {0};
+    if (args->hardware)
+        return hardware_profile_run(args);
+    if (!args->model)
+        return cli_usage_error("which model? give a file, a folder or a name from 'nibble models'");
     if (args->activity)
         return profile_activity_run(args);
     if (!args->kernels)
@@ -84,7 +89,7 @@ static int run(cli_args *args) {
 
 const cli_command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--costs | --activity | --kernels] [-t N]",
+    .usage = "MODEL [--costs | --activity | --kernels] [-t N], or --hardware",
     .summary = "measure once what later runs obey: the layers' importance, costs, the fastest kernels",
     .details =
         "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
@@ -101,10 +106,14 @@ const cli_command cmd_profile = {
         "cache, and keeps the choice for this machine and number of threads. Runs pick it up by "
         "themselves; the\n"
         "answers stay the same to the bit.\n\n"
+        "--hardware needs no model: memory, the disk (of --scratch, else of the cache folder) and products, "
+        "in\n"
+        "less than ten seconds; 'nibble plan' counts with it.\n\n"
+        "  nibble profile --hardware\n"
         "  nibble profile smollm2 --costs\n"
         "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"
         "  nibble profile smollm2 --kernels\n"
         "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
+    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
     .run = run,
 };

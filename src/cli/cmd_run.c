@@ -1,6 +1,8 @@
 /* cmd_run.c - nibble run: a prompt in, text out as it is made. */
 #include "cli/cli.h"
 
+#include "base/num.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +17,7 @@ typedef struct run_job {
     nib_result result;
     bool has_text;
     bool first_id, wrote;
+    nib_prediction expected; /* before the run; tok_s 0: none */
 } run_job;
 
 void cli_sampling(const cli_args *args, nib_sampling *sampling) {
@@ -145,22 +148,48 @@ static json_t *timings_json(const nib_result *r) {
                      per_second(r->predicted_n, r->predicted_s));
 }
 
+/* What the plan expects of this prompt and answer, before they are computed. */
+static void predict(run_job *job) {
+    nib_error err;
+    const int64_t n = job->args->predict;
+    if (nib_engine_predict(job->engine, (int64_t)job->n_prompt, NUM_MAX(n, 0), &job->expected, &err)) {
+        cli_note(job->args, "nibble: no prediction: %s", err.message);
+        memset(&job->expected, 0, sizeof job->expected);
+    }
+}
+
+static void print_expected(const run_job *job) {
+    const nib_result *r = &job->result;
+    const nib_prediction *p = &job->expected;
+    char planned[32], measured[32];
+    nib_memory now;
+    if (p->tok_s <= 0)
+        return;
+    nib_engine_memory(job->engine, &now);
+    cli_note(job->args, "planned      %.1f tok/s (measured %.1f); peak %s (measured %s); limit: %s%s",
+             p->tok_s, per_second(r->predicted_n, r->predicted_s), num_format_size(p->ram_peak, planned),
+             num_format_size(now.rss_peak, measured), p->binds,
+             p->guessed ? "; rates are guesses, 'nibble profile --hardware' measures them" : "");
+}
+
 static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
-        return cli_write_json(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "text",
-                                        cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
-                                        cli_tokens_json(r->tokens, r->n_token), "finish_reason",
-                                        r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings",
-                                        timings_json(r), "memory", cli_memory_json(job->engine), "traffic",
-                                        cli_traffic_json(job->engine), "placement",
-                                        cli_placement_json(job->engine)),
-                              job->args);
+        return cli_write_json(
+            json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
+                      cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
+                      cli_tokens_json(r->tokens, r->n_token), "finish_reason",
+                      r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings", timings_json(r), "memory",
+                      cli_memory_json(job->engine), "traffic", cli_traffic_json(job->engine), "placement",
+                      cli_placement_json(job->engine), "predicted",
+                      job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null()),
+            job->args);
     if (job->args->verbose) {
         cli_note(job->args,
                  "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s",
                  (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
                  per_second(r->predicted_n, r->predicted_s));
+        print_expected(job);
         cli_print_memory(job->args, job->engine, stderr);
         cli_print_traffic(job->args, job->engine, stderr);
     }
@@ -181,6 +210,8 @@ static int run(cli_args *args) {
         code = cli_fail(&err);
     if (!code && args->verbose && !args->json)
         cli_print_placement(args, job.engine);
+    if (!code && (args->verbose || args->json))
+        predict(&job);
     if (!code)
         code = generate(&job);
     if (!code)
@@ -202,7 +233,7 @@ const cli_command cmd_run = {
                "  nibble run smollm2 -p \"Once upon a time\" -n 100\n"
                "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
                "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_SAMPLING,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_PROMPT | CLI_SAMPLING,
     .n_rest = 1,
     .run = run,
 };

@@ -1,10 +1,15 @@
 /* open.c - from arguments to an engine, a text or a list of tokens. */
 #include "cli/cli.h"
 
+#include "base/file.h"
+#include "base/mem.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { PLAN_MOST_BYTES = 8 << 20 };
 
 void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     nib_engine_options_init(options);
@@ -36,7 +41,7 @@ static int activation_bits(const char *name) {
     return !strcmp(name, "a4") ? 4 : !strcmp(name, "a8") ? 8 : !strcmp(name, "a16") ? 16 : 0;
 }
 
-int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
+int cli_named_options(const cli_args *args, nib_engine_options *options) {
     if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
         return cli_usage_error("--activation: expected a16, a8 or a4, found '%s'", args->activation);
     if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
@@ -47,10 +52,44 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
         options->packed = NIB_PACKED_OFF;
     else if (args->packed_cache && strcmp(args->packed_cache, "auto"))
         return cli_usage_error("--packed-cache: expected on, off or auto, found '%s'", args->packed_cache);
-    nib_error err;
-    if (nib_engine_open(args->model, options, out, &err))
-        return cli_fail(&err);
     return 0;
+}
+
+int cli_plan_options(const cli_args *args, nib_plan_options *how) {
+    *how = (nib_plan_options){.quality = args->quality, .speed = args->speed};
+    if (args->mode && (args->mode[0] < 'a' || args->mode[0] > 'c' || args->mode[1]))
+        return cli_usage_error("--mode: expected a, b or c, found '%s'", args->mode);
+    how->mode = args->mode ? args->mode[0] : 'a';
+    return 0;
+}
+
+/* By --plan, or by a plan that is made for --quality, --speed or --mode, or by neither. */
+static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine **out) {
+    nib_error err;
+    nib_plan_options how;
+    char *text = NULL;
+    size_t n_byte;
+    int code = cli_plan_options(args, &how);
+    if (code)
+        return code;
+    const bool wishes = args->quality || args->speed > 0 || args->mode;
+    if (args->plan && wishes)
+        return cli_usage_error(
+            "--plan says what --quality, --speed and --mode would decide: give one of them");
+    if (args->plan && file_read_all(args->plan, PLAN_MOST_BYTES, &text, &n_byte, &err))
+        return cli_fail(&err);
+    options->plan = text;
+    options->planning = wishes ? &how : NULL;
+    nib_status status = nib_engine_open(args->model, options, out, &err);
+    options->plan = NULL;
+    options->planning = NULL;
+    mem_free(text);
+    return status ? cli_fail(&err) : 0;
+}
+
+int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
+    const int code = cli_named_options(args, options);
+    return code ? code : open_by_plan(args, options, out);
 }
 
 static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) {

@@ -56,7 +56,8 @@ static double pass_seconds(const plan_question *q, const plan_decision *d, doubl
 
 static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {
     double total = 0;
-    const int64_t batch = NUM_MAX(q->n_batch, 1), all = NUM_MAX(q->n_prompt, 1);
+    const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
+    const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1);
     const int64_t whole = all / batch, rest = all % batch;
     for (int64_t i = 0; i < NUM_MIN(whole, (int64_t)64); i++) { /* more are alike but for the attention */
         const double times = whole > 64 ? (double)whole / 64 : 1;
@@ -79,7 +80,7 @@ static uint64_t staging_peak(const plan_question *q, uint64_t session, bool stre
 
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes) {
-    uint64_t total = q->need.tables + q->need.vectors + (streamed ? 0 : bytes) + q->spare;
+    uint64_t total = q->need.tables + q->need.vectors + (streamed ? q->more_rows : bytes) + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];
     return total + staging_peak(q, q->session + cache->bytes, streamed) +
@@ -98,10 +99,11 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
     memcpy(out->owner, q->touched, sizeof out->owner);
     out->owner[NIB_OWNER_WEIGHTS] += weights;
     out->owner[NIB_OWNER_KV] += d->cache->touched;
-    out->owner[NIB_OWNER_ACTIVATIONS] += q->session;
+    const uint64_t more = d->streamed ? q->more_touched : 0;
+    out->owner[NIB_OWNER_ACTIVATIONS] += q->session + more;
     out->owner[NIB_OWNER_TABLES] += q->need.tables + (d->streamed && d->packed ? q->need.sums : 0);
     /* while loading there are no sessions: what is staged then may be more than all that comes later */
-    const uint64_t later = q->session + d->cache->touched + q->touched[NIB_OWNER_ACTIVATIONS];
+    const uint64_t later = q->session + d->cache->touched + q->touched[NIB_OWNER_ACTIVATIONS] + more;
     const uint64_t running = d->streamed ? q->need.ring + q->need.row : 0;
     const uint64_t loading = d->streamed ? q->need.stream_staging : q->need.staging;
     out->owner[NIB_OWNER_STAGING] += loading > running + later ? loading - later : running;

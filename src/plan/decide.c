@@ -112,9 +112,10 @@ static void add_way(maker *m, int b, int choice, int activation, bool streamed, 
 static void add_activations(maker *m, int b, int choice, bool streamed) {
     const plan_block_facts *f = &m->q->blocks[b];
     const double kl = f->choices[choice].kl;
-    if (m->q->activation) {
-        const bool eight = m->q->activation == 8 && f->kl_a8 > 0;
-        add_way(m, b, choice, m->q->activation, streamed, kl + (eight ? f->kl_a8 : 0));
+    const int asked = f->activation ? f->activation : m->q->activation;
+    if (asked) {
+        const bool eight = asked == 8 && f->kl_a8 > 0;
+        add_way(m, b, choice, asked, streamed, kl + (eight ? f->kl_a8 : 0));
     } else if (f->kl_a8 >= 0) {
         add_way(m, b, choice, 8, streamed, kl + f->kl_a8);
         add_way(m, b, choice, 16, streamed, kl);
@@ -129,7 +130,7 @@ static void list_ways(maker *m, bool streamed) {
     m->first[0] = 0;
     for (int b = 0; b < q->n_block; b++) {
         m->first[b + 1] = m->first[b];
-        if (m->left_out[b]) {
+        if (m->left_out[b] || q->blocks[b].gone) {
             m->means[m->first[b + 1]] = (meaning){-1, 8};
             m->ways[m->first[b + 1]++] = (choose_way){0, 0, 0};
             continue;

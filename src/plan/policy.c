@@ -78,7 +78,7 @@ static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, ni
     if (o->least_loss < 0)
         return nib_fail(err, NIB_E_USAGE,
                         "mode %c leaves layers out, and what that costs this model is not measured: "
-                        "'nibble profile MODEL' measures it",
+                        "'nibble profile MODEL --costs' measures it",
                         q->mode);
     return nib_fail(err, NIB_E_NOFIT,
                     "mode %c: leaving out the least important layer costs %.3g nats a token (perplexity "
@@ -207,7 +207,7 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     out->mode = q->mode;
     out->kv = d->cache->kv;
     out->n_ctx = q->n_ctx;
-    out->n_batch = q->n_batch;
+    out->n_batch = q->free_batch ? 0 : q->n_batch;
     out->n_prompt = q->n_prompt;
     out->n_gen = q->n_gen;
     out->n_thread = q->rates.n_thread;
@@ -228,8 +228,9 @@ static void write_notes(const plan_question *q, const plan_outcome *o, plan *out
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
     if (!costs && q->may_round)
-        note(out, "what lower formats cost this model is not measured ('nibble profile MODEL'): only the "
-                  "file's own are allowed");
+        note(out,
+             "what lower formats cost this model is not measured ('nibble profile MODEL --costs'): only the "
+             "file's own are allowed");
     if (q->mode != 'a')
         note(out,
              "layers are left out; their costs are measured one by one, and together they may cost more");

@@ -41,6 +41,8 @@ typedef struct plan_block_facts {
     plan_choice choices[PLAN_MAX_CHOICE]; /* the file's own first: it costs nothing */
     int n_choice;
     double kl_a8, kl_left_out; /* negative: not measured */
+    int activation;            /* bits; 0: the question's, or the policy decides */
+    bool gone;                 /* this layer is left out, whatever the mode */
     uint64_t macs;             /* of its matrices for one row (a tied head's belong to the embedding) */
     int n_op;
 } plan_block_facts;
@@ -75,6 +77,8 @@ typedef struct plan_question {
     uint64_t attention_macs; /* of one row for each position in the cache */
     plan_rates rates;
     int64_t n_ctx, n_batch, n_prompt, n_gen;
+    int64_t n_batch_streamed; /* rows of a pass where weights are streamed; 0: as many as n_batch */
+    bool free_batch;          /* nobody said how many: the plan does not either */
 
     /* what is asked */
     uint64_t cap[NIB_N_TIER];

@@ -66,6 +66,19 @@ static char *packed_folder(const nib_engine_options *o) {
     return folder;
 }
 
+/* One is written when disk may be used, or that is asked for. */
+static bool may_write_packed(const nib_engine_options *o) {
+    return o->packed == NIB_PACKED_ON ||
+           (o->packed == NIB_PACKED_AUTO && (o->scratch || o->disk != NIB_AUTO));
+}
+
+bool engine_packed_expected(const nib_engine *e) {
+    char *folder = packed_folder(&e->options);
+    const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->m, folder));
+    mem_free(folder);
+    return expected;
+}
+
 /* The vocabulary is large: its strings are charged while the tokenizer is built and given back after. */
 static nib_status open_tokenizer(nib_engine *e, nib_error *err) {
     uint64_t before = container_heap_bytes(e->container);
@@ -119,9 +132,13 @@ static bool small_cache(const model *m) {
 
 /* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
  * nothing is set aside for evaluation unless it was asked for. */
-static int64_t logits_rows(const nib_engine_options *o) {
+int64_t engine_logits_rows(const nib_engine_options *o) {
     int64_t n = o->n_logits > 0 ? o->n_logits : o->ram == NIB_AUTO ? HEAD_ROWS : 1;
     return NUM_MIN(n, o->n_batch);
+}
+
+int64_t engine_cell_rows(const nib_engine_options *o) {
+    return NUM_MIN(o->n_batch, (int64_t)ENGINE_CELL_ROWS);
 }
 
 /* The context is what was asked for, else what the model was made for within reason. */
@@ -130,7 +147,7 @@ static void settle_sizes(nib_engine *e) {
     int64_t trained = model_hparams(e->m)->n_ctx_train;
     if (o->n_ctx == 0)
         o->n_ctx = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
-    e->free_batch = o->n_batch == 0;
+    e->free_batch = e->free_batch || o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
     int64_t most = model_hparams(e->m)->n_ctx_max;
@@ -164,7 +181,7 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .keep_free = keep_free,
                           .threads = e->threads,
                           .packed = packed,
-                          .write_packed = o->packed == NIB_PACKED_ON || o->scratch || o->disk != NIB_AUTO,
+                          .write_packed = may_write_packed(o),
                           .progress = o->progress,
                           .log = &e->log,
                           .user = o->user};
@@ -187,8 +204,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         n_row = want->n_row;
         n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
     }
-    NIB_TRY(
-        workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell, logits_rows(o), err));
+    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell,
+                           engine_logits_rows(o), err));
     NIB_TRY(engine_alloc_placement(e, err));
     NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);
@@ -216,19 +233,40 @@ static nib_status settle_blocks(nib_engine *e, const engine_want *want, nib_erro
     return e->kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->kept, "what stays");
 }
 
-static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
-    const plan *p = want->plan;
-    nib_engine_options *o = &e->options;
-    NIB_TRY(check_options(o, err));
-    if (p)
-        NIB_TRY(obey_sizes(o, p, &e->log, err));
-    const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
+/* By the plan that is given, or by one that is made now when that is asked for. */
+static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error *err) {
+    plan own = {0};
+    engine_want with = *want;
+    nib_status status = NIB_OK;
+    if (!want->plan && e->options.planning) {
+        settle_sizes(e);
+        status = engine_plan(e, e->options.planning, &own, err);
+        with.plan = &own;
+    }
+    if (status == NIB_OK)
+        status = settle_blocks(e, &with, err);
+    plan_clear(&own);
+    if (status == NIB_OK)
+        settle_sizes(e);
+    return status;
+}
+
+static nib_status open_headers(nib_engine *e, const char *name, const uint64_t caps[NIB_N_TIER],
+                               nib_error *err) {
     NIB_TRY(model_find(name, &e->path, err));
     NIB_TRY(ledger_open(caps, &e->ledger, err));
-    NIB_TRY(open_container(e, err));
+    return open_container(e, err);
+}
+
+static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
+    nib_engine_options *o = &e->options;
+    NIB_TRY(check_options(o, err));
+    if (want->plan)
+        NIB_TRY(obey_sizes(o, want->plan, &e->log, err));
+    const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
+    NIB_TRY(open_headers(e, name, caps, err));
     if (e->m) {
-        NIB_TRY(settle_blocks(e, want, err));
-        settle_sizes(e);
+        NIB_TRY(settle_plan(e, want, err));
         NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
         NIB_TRY(engine_open_kernels(e, err));
         NIB_TRY(open_weights(e, want, err));
@@ -249,25 +287,49 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
     return status;
 }
 
-nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
-                       nib_engine **out, nib_error *err) {
-    static const engine_want nothing = {0};
+static nib_engine *new_engine(const nib_engine_options *options, nib_error *err) {
     nib_engine *e = mem_calloc(1, sizeof *e);
-    if (!e)
-        return nib_fail_nomem(err, sizeof *e, "the engine");
+    if (!e) {
+        nib_fail_nomem(err, sizeof *e, "the engine");
+        return NULL;
+    }
     if (options)
         e->options = *options;
     else
         nib_engine_options_init(&e->options);
     e->log = (logger){e->options.log, e->options.user};
     pthread_mutex_init(&e->lock, NULL);
-    nib_status status = open_all(e, name, want ? want : &nothing, err);
-    if (status != NIB_OK) {
+    return e;
+}
+
+static nib_status hand_out(nib_engine *e, nib_status status, nib_engine **out) {
+    if (status == NIB_OK)
+        *out = e;
+    else
         nib_engine_close(e);
-        return status;
-    }
-    *out = e;
+    return status;
+}
+
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+                       nib_engine **out, nib_error *err) {
+    static const engine_want nothing = {0};
+    nib_engine *e = new_engine(options, err);
+    return e ? hand_out(e, open_all(e, name, want ? want : &nothing, err), out) : NIB_E_NOMEM;
+}
+
+static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *err) {
+    static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    NIB_TRY(check_options(&e->options, err));
+    e->options.vocab_only = false;
+    NIB_TRY(open_headers(e, name, none, err));
+    settle_sizes(e);
     return NIB_OK;
+}
+
+nib_status engine_open_headers(const char *name, const nib_engine_options *options, nib_engine **out,
+                               nib_error *err) {
+    nib_engine *e = new_engine(options, err);
+    return e ? hand_out(e, open_for_planning(e, name, err), out) : NIB_E_NOMEM;
 }
 
 void nib_engine_close(nib_engine *e) {

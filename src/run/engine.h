@@ -64,7 +64,22 @@ enum {
 }; /* that go through a block together: their registers stay in the second-level cache */
 /* Rows of a pass, and of one cell, for a session that takes that many bytes. */
 void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);
+/* The same where weights are streamed. */
+void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,
+                          int64_t *n_pass, int64_t *n_cell);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
+/* Rows that go through a block together, and rows of logits, of the workspace. */
+int64_t engine_cell_rows(const nib_engine_options *o);
+int64_t engine_logits_rows(const nib_engine_options *o);
+/* Everything before the weights: container, tokenizer, model and sizes, in a ledger without a RAM cap. The
+ * engine is to be closed. */
+nib_status engine_open_headers(const char *model, const nib_engine_options *options, nib_engine **out,
+                               nib_error *err);
+/* A plan for an engine whose weights are not open yet; the model's formats are as they were afterwards. */
+nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
+/* Whether what is streamed would come from a packed file: one that is there, or one that may be written. */
+bool engine_packed_expected(const nib_engine *e);
+uint64_t engine_placement_bytes(const model *m); /* charged for the list of slices */
 void engine_fill_info(nib_engine *e);
 /* Settles e->routes by the options' kernel map, by this machine's own, or by the rule. */
 nib_status engine_open_kernels(nib_engine *e, nib_error *err);

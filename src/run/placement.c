@@ -26,12 +26,21 @@ static size_t count_formats(const block *blk) {
     return n;
 }
 
-nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
+static size_t most_slices(const model *m) {
     size_t most = 0;
-    for (int b = 0; b < model_n_block(e->m); b++)
-        most += 2 * count_formats(model_block(e->m, b)); /* in RAM and on disk */
-    const size_t n_block = (size_t)model_n_block(e->m);  /* each is rounded to one format at most */
-    uint64_t bytes = most * sizeof *e->slices + n_block * sizeof *e->formats;
+    for (int b = 0; b < model_n_block(m); b++)
+        most += 2 * count_formats(model_block(m, b)); /* in RAM and on disk */
+    return most;
+}
+
+uint64_t engine_placement_bytes(const model *m) {
+    return most_slices(m) * sizeof(nib_slice) + (size_t)model_n_block(m) * PACK_NAME;
+}
+
+nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
+    const size_t most = most_slices(e->m);
+    const size_t n_block = (size_t)model_n_block(e->m); /* each is rounded to one format at most */
+    const uint64_t bytes = engine_placement_bytes(e->m);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
     e->slices = mem_calloc(most, sizeof *e->slices);

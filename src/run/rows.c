@@ -20,22 +20,31 @@ static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t ot
                                 !num_add_u64(whole, NUM_MAX(need->staging, others), &whole) || whole > left);
 }
 
-void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
+void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,
+                          int64_t *n_pass, int64_t *n_cell) {
     const int64_t n_batch = e->options.n_batch, n_ctx = e->options.n_ctx;
+    *n_pass = n_batch;
+    *n_cell = engine_cell_rows(&e->options);
+    if (!e->free_batch || cap == NIB_AUTO)
+        return;
+    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, 0, NULL);
+    if (need->block_in_ring) {
+        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass + STEP, *n_cell, 1, 0, NULL) - base;
+        *n_pass = NUM_MIN(n_ctx, n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
+    } else {
+        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass, *n_cell + STEP, 1, 0, NULL) - base;
+        *n_cell = NUM_MIN(n_batch, *n_cell + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
+    }
+}
+
+void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
     const int n_thread = pool_size(e->threads);
     const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
     pager_need need;
-    *n_pass = n_batch;
-    *n_cell = NUM_MIN(n_batch, (int64_t)ENGINE_CELL_ROWS);
-    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1);
-    if (!e->free_batch || cap == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
-        !will_stream(e, &need, session + base))
-        return;
-    if (need.block_in_ring) {
-        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass + STEP, *n_cell, 1) - base;
-        *n_pass = NUM_MIN(n_ctx, n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
-    } else {
-        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass, *n_cell + STEP, 1) - base;
-        *n_cell = NUM_MIN(n_batch, *n_cell + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
-    }
+    *n_pass = e->options.n_batch;
+    *n_cell = engine_cell_rows(&e->options);
+    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, 0, NULL);
+    if (cap != NIB_AUTO && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
+        will_stream(e, &need, session + base))
+        engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
 }

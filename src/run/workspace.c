@@ -94,11 +94,6 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     return at;
 }
 
-uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head) {
-    workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head};
-    return lay_out(&ws, m, n_thread, NULL);
-}
-
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, nib_error *err) {
     memset(ws, 0, sizeof *ws);
@@ -119,6 +114,17 @@ nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread
     }
     lay_out(ws, m, n_thread, ws->map);
     return NIB_OK;
+}
+
+uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
+                         int64_t seen_pass, uint64_t *touched) {
+    workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head};
+    const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
+    if (touched)
+        *touched = NUM_MIN(ws.fixed + (uint64_t)seen_pass * ws.pass_row +
+                               (uint64_t)NUM_MIN(seen_pass, n_cell) * ws.cell_row,
+                           bytes);
+    return bytes;
 }
 
 void workspace_close(workspace *ws) {

@@ -39,12 +39,15 @@ typedef struct workspace {
     ledger *ledger;
 } workspace;
 
-/* What workspace_open will charge. */
-uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head);
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. */
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
+/* What workspace_open would promise, and in *touched (NULL: not asked) what of it a pass of so many rows
+ * makes resident.
+ */
+uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
+                         int64_t seen_pass, uint64_t *touched);
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);
 

@@ -47,6 +47,10 @@ typedef struct pager_need {
  * packed file. */
 nib_status pager_needs(const model *m, int n_thread, pager_need *out, nib_error *err);
 
+/* Whether `folder` has a packed file of the model as it is now (its content is looked at when it is opened).
+ */
+bool pager_packed_exists(const model *m, const char *folder);
+
 typedef struct pager_options {
     bool stream;          /* blocks that do not fit may be streamed; false: they must fit */
     const uint64_t *kept; /* [n_block]: packed bytes of each block's pages that stay, the first ones in the
@@ -102,6 +106,7 @@ typedef struct pager_stats {
     uint64_t bytes_streamed; /* from disk since then, rows of tables included */
     uint64_t pass_bytes;     /* from disk for one pass with one cell, without rows of tables */
     double wait_s;           /* of pager_fetch for the reader */
+    bool packed;             /* what is streamed comes from the packed file */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out);
 

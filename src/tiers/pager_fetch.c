@@ -144,5 +144,6 @@ void pager_get_stats(const pager *p, pager_stats *out) {
                          .bytes_loaded = p->bytes_loaded,
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
                          .pass_bytes = p->pass_bytes,
-                         .wait_s = p->wait_s};
+                         .wait_s = p->wait_s,
+                         .packed = p->packed != NULL};
 }

@@ -125,6 +125,18 @@ static bool identify(pager *p, const pager_options *o) {
 
 /* ---- finding ---- */
 
+bool pager_packed_exists(const model *m, const char *folder) {
+    pager p = {.m = m};
+    packed_what what = {0};
+    char *path = NULL;
+    if (path_is_dir(folder) && page_layout_open(&p.layout, m, NULL, NULL, NULL) == NIB_OK)
+        path = make_key(&p, &what, NULL) ? packed_path(folder, &what) : NULL;
+    const bool exists = path && path_exists(path);
+    mem_free(path);
+    page_layout_close(&p.layout);
+    return exists;
+}
+
 /* The disk tier has the file, RAM its checksums. */
 static bool charge(pager *p, const packed *k, nib_error *err) {
     uint64_t bytes = packed_file_bytes(&p->packed_is), tables = packed_heap_bytes(k);

@@ -1,0 +1,14 @@
+/* hardware_profile.h - the machine's profile: the one that is kept, or measured now. */
+#ifndef NIB_CLI_HARDWARE_PROFILE_H
+#define NIB_CLI_HARDWARE_PROFILE_H
+
+#include "cli/cli.h"
+#include "profile/hardware.h"
+
+/* again: measured although one is kept. Measuring keeps it. An exit code. */
+int hardware_profile_get(const cli_args *args, bool again, machine *m, hardware *h);
+int hardware_profile_run(const cli_args *args); /* nibble profile --hardware; an exit code */
+/* Rates of memory, disk and products, for people. */
+void hardware_profile_print(const hardware *h);
+
+#endif

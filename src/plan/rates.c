@@ -1,0 +1,102 @@
+/* rates.c - see rates.h. What was not measured keeps its guess: guesses are cautious figures of a laptop with
+ * AVX2 and an NVMe disk. */
+#include "plan/rates.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+#define GUESS_RAM       10e9 /* of one thread; three of them fill two channels */
+#define GUESS_DISK      1e9
+#define GUESS_DISK_WAIT 1e-4
+#define GUESS_PACK      1e9
+#define GUESS_ROW       6e9  /* bytes of weights a second and thread */
+#define GUESS_MACS      4e10 /* a second and thread */
+#define GUESS_TWO       1.6
+#define GUESS_OP        4e-6
+/* The reader has a few pages in flight: what a disk does with so many reads is what counts. */
+enum { DEPTH = 4 };
+
+static void guess(const machine *m, int n_thread, plan_rates *out) {
+    const double n = n_thread;
+    *out = (plan_rates){.n_thread = n_thread,
+                        .n_core = m->n_core,
+                        .guessed = true,
+                        .ram_read = GUESS_RAM * NUM_MIN(n, 3),
+                        .disk_read = GUESS_DISK,
+                        .disk_wait = GUESS_DISK_WAIT,
+                        .pack = GUESS_PACK,
+                        .two_slices = GUESS_TWO,
+                        .op_s = n_thread > 1 ? GUESS_OP : GUESS_OP / 8};
+    for (int i = 0; i < PLAN_BITS; i++) {
+        out->one_row[i] = GUESS_ROW * n;
+        out->many_rows[i] = GUESS_MACS * n * (i == 0 ? 0.25 : 1);
+    }
+}
+
+/* The rate of the nearest number of threads that was measured, not beyond it. */
+static void memory_rate(const hardware *h, plan_rates *out) {
+    for (int i = 0; i < h->n_memory; i++)
+        if (h->memory[i].n_thread <= out->n_thread || i == 0)
+            out->ram_read = h->memory[i].read.median;
+}
+
+static double off_by(uint64_t size, uint64_t page) {
+    return size > page ? (double)size / (double)page : (double)page / (double)size;
+}
+
+static void disk_rate(const hardware *h, uint64_t page, plan_rates *out) {
+    const hardware_disk *best = NULL, *small = NULL;
+    for (int i = 0; i < h->n_disk; i++) {
+        const hardware_disk *d = &h->disk[i];
+        if (d->depth == 1 && (!small || d->block < small->block))
+            small = d;
+        if (d->depth <= DEPTH &&
+            (!best || d->depth > best->depth ||
+             (d->depth == best->depth && off_by(d->block, page) < off_by(best->block, page))))
+            best = d;
+    }
+    if (best)
+        out->disk_read = best->read.median;
+    if (small)
+        out->disk_wait = (double)small->block / small->read.median;
+}
+
+/* Widths that were not measured are taken from the next one that was. */
+static void kernel_rates(const hardware *h, plan_rates *out) {
+    const double share = (double)NUM_MIN(out->n_thread, h->n_thread) / h->n_thread;
+    double two = 0;
+    for (int bits = 0; bits < PLAN_BITS; bits++) {
+        const hardware_kernel *near = NULL;
+        for (int i = 0; i < h->n_kernel; i++) {
+            const hardware_kernel *k = &h->kernels[i];
+            if ((k->bits == 0) != (bits == 0))
+                continue;
+            if (!near ||
+                NUM_MAX(k->bits - bits, bits - k->bits) < NUM_MAX(near->bits - bits, bits - near->bits))
+                near = k;
+        }
+        if (!near)
+            continue;
+        out->one_row[bits] = near->one_row.median * share;
+        out->many_rows[bits] = near->many_rows.median * share;
+        two = NUM_MAX(two, near->one_row.median / near->two_rows.median);
+    }
+    out->two_slices = two > 0 ? NUM_MAX(two, 1) : out->two_slices;
+}
+
+void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, plan_rates *out) {
+    guess(m, n_thread, out);
+    if (!h)
+        return;
+    out->guessed = false;
+    memory_rate(h, out);
+    out->one_row[0] = out->ram_read; /* floats are not measured: memory is their limit */
+    disk_rate(h, NUM_MAX(page, 4096), out);
+    if (h->n_kernel && h->n_thread)
+        kernel_rates(h, out);
+    if (h->pack.median > 0)
+        out->pack = h->pack.median;
+    if (h->meet_s > 0)
+        out->op_s = h->meet_s;
+}

@@ -1,0 +1,11 @@
+/* rates.h - what a plan counts with, from the hardware profile; without one, stated guesses. */
+#ifndef NIB_PLAN_RATES_H
+#define NIB_PLAN_RATES_H
+
+#include "plan/policy.h"
+#include "profile/hardware.h"
+
+/* h NULL: nothing was measured. page: bytes that are read at a time. */
+void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, plan_rates *out);
+
+#endif

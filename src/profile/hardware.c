@@ -1,0 +1,318 @@
+/* hardware.c - measuring a machine: memory, disk, products, packing, and how long threads take to meet. */
+#include "profile/hardware.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/read_queue.h"
+#include "base/thread.h"
+#include "profile/trial.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_PASSES = 64, FEW_PASSES = 3, MEETINGS = 2000 };
+#define FILE_BYTES (UINT64_C(128) << 20) /* of the file that is read */
+#define WRITE_ONCE (UINT64_C(4) << 20)
+#define READ_PASS  (UINT64_C(32) << 20) /* of one timed pass over it, at the most */
+
+static nib_status tell(const hardware_options *o, uint64_t done, nib_error *err) {
+    if (o->progress && !o->progress(o->user, "measuring", done, 100))
+        return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    return NIB_OK;
+}
+
+/* ---- memory ---- */
+
+static nib_status measure_memory(const machine *m, double seconds, hardware *out, nib_error *err) {
+    const uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * m->l3);
+    const uint64_t n_byte = NUM_MIN(want, m->ram_free / 2);
+    int counts = 1;
+    for (int n = 1; n < m->n_core; n *= 2)
+        counts++;
+    for (int n = 1; out->n_memory < HARDWARE_MEMORY; n = NUM_MIN(2 * n, m->n_core)) {
+        hardware_memory *at = &out->memory[out->n_memory++];
+        at->n_thread = n;
+        NIB_TRY(rate_memory_read(n, n_byte, seconds / counts, &at->read, err));
+        if (n == m->n_core)
+            break;
+    }
+    return NIB_OK;
+}
+
+/* ---- disk ---- */
+
+/* Nothing that a file system could leave out or squeeze. */
+static void fill_noise(uint64_t *words, uint64_t n_byte, uint64_t seed) {
+    uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (uint64_t i = 0; i < n_byte / 8; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        words[i] = x;
+    }
+}
+
+/* Written whole, synced by the commit. */
+static nib_status write_file(const char *path, uint8_t *buffer, nib_error *err) {
+    file_writer *w;
+    nib_status status = NIB_OK;
+    NIB_TRY(path_make_folders(path, err));
+    NIB_TRY(file_writer_open(path, &w, err));
+    for (uint64_t at = 0; at < FILE_BYTES && status == NIB_OK; at += WRITE_ONCE) {
+        fill_noise((uint64_t *)(void *)buffer, WRITE_ONCE, at + 1);
+        status = file_writer_write(w, buffer, WRITE_ONCE, err);
+    }
+    if (status == NIB_OK)
+        return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}
+
+typedef struct disk_job {
+    file *f;
+    read_queue *q;
+    uint8_t *buffer;
+    uint64_t n_byte; /* of the file that is read, a multiple of every block */
+    uint64_t at;     /* where the next pass begins: a disk's own cache is not read again and again */
+} disk_job;
+
+/* Seconds of reading `pass` bytes with so many reads of `size` in flight. */
+static nib_status read_pass(disk_job *j, int depth, uint64_t size, uint64_t pass, double *seconds,
+                            nib_error *err) {
+    const double start = time_now();
+    uint64_t sent = 0, done = 0;
+    int idle[READ_QUEUE_MOST], n_idle = depth;
+    nib_status status = NIB_OK;
+    for (int i = 0; i < depth; i++)
+        idle[i] = i;
+    while (done < sent || (sent < pass && status == NIB_OK)) {
+        while (n_idle && sent < pass && status == NIB_OK) {
+            const int tag = idle[--n_idle];
+            const read_request what = {j->f, j->buffer + (uint64_t)tag * size, (j->at + sent) % j->n_byte,
+                                       size, size};
+            read_queue_submit(j->q, tag, &what);
+            sent += size;
+        }
+        int tag;
+        nib_error why;
+        const nib_status one = read_queue_wait(j->q, &tag, &why);
+        if (one != NIB_OK && status == NIB_OK) {
+            status = one;
+            if (err)
+                *err = why;
+        }
+        if (tag < 0)
+            break;
+        idle[n_idle++] = tag;
+        done += size;
+    }
+    j->at = (j->at + sent) % j->n_byte;
+    *seconds = time_now() - start;
+    return status;
+}
+
+static nib_status disk_case(disk_job *j, int depth, uint64_t size, double seconds, hardware *out,
+                            nib_error *err) {
+    double values[MOST_PASSES];
+    hardware_disk *to = &out->disk[out->n_disk];
+    const double start = time_now();
+    /* reads of one page take too long to be many */
+    const uint64_t pass = NUM_MIN(NUM_MAX(size * 16, size > 4096 ? READ_PASS / 4 : size * 64), READ_PASS);
+    int n = 0;
+    j->at = j->at / size * size;
+    for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+        double s;
+        NIB_TRY(read_pass(j, depth, size, pass, &s, err));
+        values[n] = (double)pass / NUM_MAX(s, 1e-9);
+    }
+    *to = (hardware_disk){depth, size, rate_of(values, n)};
+    out->n_disk++;
+    return NIB_OK;
+}
+
+static const struct {
+    int depth;
+    uint64_t size;
+} disk_cases[] = {{1, 4096},       {1, 1 << 20},  {2, 1 << 20},   {4, 1 << 20},
+                  {8, 1 << 20},    {16, 1 << 20}, {1, 256 << 10}, {4, 256 << 10},
+                  {16, 256 << 10}, {4, 64 << 10}, {16, 64 << 10}};
+
+static nib_status read_cases(const char *path, double seconds, hardware *out, nib_error *err) {
+    enum { MOST_SIZE = 1 << 20 };
+    const size_t n_buffer = (size_t)READ_QUEUE_MOST * MOST_SIZE;
+    disk_job j = {.buffer = mem_map(n_buffer)};
+    nib_status status = j.buffer ? NIB_OK : nib_fail_nomem(err, n_buffer, "reading");
+    if (status == NIB_OK)
+        status = file_open(path, FILE_DIRECT, &j.f, err);
+    if (status == NIB_OK) {
+        j.n_byte = file_size(j.f) / MOST_SIZE * MOST_SIZE;
+        out->direct = file_is_direct(j.f);
+        if (j.n_byte == 0)
+            status = nib_fail(err, NIB_E_USAGE, "%s: expected a file of at least 1 MiB", path);
+    }
+    if (status == NIB_OK)
+        status = read_queue_open(READ_QUEUE_MOST, 0, j.buffer, n_buffer, &j.q, err);
+    if (status == NIB_OK)
+        out->ring = read_queue_is_ring(j.q);
+    for (size_t i = 0; i < NUM_COUNT(disk_cases) && status == NIB_OK; i++)
+        status =
+            disk_case(&j, disk_cases[i].depth, disk_cases[i].size, seconds / NUM_COUNT(disk_cases), out, err);
+    read_queue_close(j.q);
+    file_close(j.f);
+    if (j.buffer)
+        mem_unmap(j.buffer, n_buffer);
+    return status;
+}
+
+static nib_status measure_disk(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
+    char *cache = o->folder || o->file ? NULL : path_cache_dir();
+    const char *folder = o->folder ? o->folder : cache;
+    char name[64];
+    snprintf(name, sizeof name, "nibble-disk-rate-%ld.tmp", (long)getpid());
+    char *own = o->file || !folder ? NULL : path_join(folder, name);
+    const char *path = o->file ? o->file : own;
+    nib_status status = NIB_OK;
+    snprintf(out->folder, sizeof out->folder, "%s", o->file ? o->file : folder ? folder : "");
+    uint8_t *buffer = own ? mem_alloc_aligned(4096, WRITE_ONCE) : NULL;
+    if (!path || (own && !buffer))
+        status = nib_fail_nomem(err, WRITE_ONCE, "a file to read");
+    if (status == NIB_OK && own)
+        status = write_file(own, buffer, err);
+    mem_free(buffer);
+    if (status == NIB_OK)
+        status = read_cases(path, seconds, out, err);
+    if (own)
+        (void)unlink(own);
+    mem_free(own);
+    mem_free(cache);
+    return status;
+}
+
+/* ---- products ---- */
+
+static rate rate_from(const trial_result *r, double work) {
+    const trial_time *t = &r->times[r->chosen];
+    const double best = work / t->best, low = best / (1 + t->spread);
+    return (rate){best, low, low};
+}
+
+static nib_status measure_width(trial *t, int bits, double seconds, hardware *out, nib_error *err) {
+    enum { ROWS = 3072, COLUMNS = 4096, MANY = 512 };
+    trial_shape shape = {.n = ROWS, .k = COLUMNS, .act_bits = 8, .count = 1};
+    hardware_kernel *to = &out->kernels[out->n_kernel];
+    trial_result r;
+    if (!pack_uniform(bits, 64, false, false, COLUMNS, &shape.format))
+        return nib_fail(err, NIB_E_FAILED, "there is no format of %d bits", bits);
+    to->bits = bits;
+    NIB_TRY(trial_set(t, &shape, err));
+    NIB_TRY(trial_rows(t, 1, seconds / 4, &r, err));
+    to->one_row = rate_from(&r, r.bytes);
+    NIB_TRY(trial_rows(t, 2, seconds / 4, &r, err));
+    to->two_rows = rate_from(&r, r.bytes);
+    NIB_TRY(trial_rows(t, MANY, seconds / 2, &r, err));
+    to->many_rows = rate_from(&r, (double)ROWS * COLUMNS * MANY);
+    out->n_kernel++;
+    return NIB_OK;
+}
+
+static nib_status measure_kernels(const machine *m, pool *threads, double seconds, hardware *out,
+                                  nib_error *err) {
+    static const int widths[] = {8, 6, 5, 4, 3};
+    const uint64_t n_byte = trial_bytes(m->l3, m->ram_free, (uint64_t)1 << 30);
+    trial *t;
+    out->n_thread = pool_size(threads);
+    if (n_byte == 0)
+        return NIB_OK; /* no room: they stay guesses */
+    NIB_TRY(trial_open(kernels_table(), threads, n_byte, &t, err));
+    nib_status status = NIB_OK;
+    for (size_t i = 0; i < NUM_COUNT(widths) && status == NIB_OK; i++)
+        status = measure_width(t, widths[i], seconds / NUM_COUNT(widths), out, err);
+    trial_close(t);
+    return status;
+}
+
+/* ---- packing, and meetings ---- */
+
+static nib_status measure_pack(double seconds, hardware *out, nib_error *err) {
+    enum { K = 4096 };
+    double values[MOST_PASSES];
+    pack_format f;
+    uint64_t row, bytes;
+    if (!pack_choose(TYPE_Q4_0, K, &f) || !type_row_bytes(TYPE_Q4_0, K, &row) ||
+        !pack_bytes(&f, PACK_PANEL, K, &bytes))
+        return nib_fail(err, NIB_E_FAILED, "there is no format to pack");
+    uint8_t *raw = mem_calloc(PACK_PANEL, row), *dst = mem_alloc_aligned(64, bytes);
+    void *scratch = mem_alloc_aligned(64, pack_scratch_bytes(&f, K));
+    const void *rows[PACK_PANEL];
+    const double start = time_now();
+    int n = 0;
+    nib_status status = raw && dst && scratch ? NIB_OK : nib_fail_nomem(err, bytes, "packing");
+    if (status == NIB_OK) {
+        fill_noise((uint64_t *)(void *)raw, PACK_PANEL * row / 8 * 8, 7);
+        for (int r = 0; r < PACK_PANEL; r++)
+            rows[r] = raw + (uint64_t)r * row;
+        for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+            const double begin = time_thread();
+            for (int i = 0; i < 64; i++)
+                pack_panel(&f, TYPE_Q4_0, PACK_PANEL, K, 0, PACK_PANEL, rows, dst, scratch);
+            values[n] = 64 * (double)bytes / NUM_MAX(time_thread() - begin, 1e-9);
+        }
+        out->pack = rate_of(values, n);
+    }
+    mem_free(raw);
+    mem_free(dst);
+    mem_free(scratch);
+    return status;
+}
+
+static void meet(void *arg, int thread, int n_thread) {
+    (void)arg;
+    (void)thread;
+    (void)n_thread;
+}
+
+static void meet_often(void *arg, int thread, int n_thread) {
+    pool *threads = arg;
+    (void)thread;
+    (void)n_thread;
+    for (int i = 0; i < MEETINGS; i++)
+        pool_barrier(threads);
+}
+
+/* The best of some: a thread that was put aside keeps the others waiting. */
+static void measure_meetings(pool *threads, hardware *out) {
+    double best = INFINITY;
+    pool_run(threads, meet, NULL);
+    for (int i = 0; i < 5; i++) {
+        const double start = time_now();
+        pool_run(threads, meet_often, threads);
+        best = NUM_MIN(best, (time_now() - start) / MEETINGS);
+    }
+    out->meet_s = best;
+}
+
+nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err) {
+    const double start = time_now(), all = NUM_MAX(o->seconds, 1);
+    pool *threads;
+    memset(out, 0, sizeof *out);
+    NIB_TRY(tell(o, 0, err));
+    NIB_TRY(measure_memory(m, 0.2 * all, out, err));
+    NIB_TRY(tell(o, 25, err));
+    NIB_TRY(measure_disk(o, 0.25 * all, out, err));
+    NIB_TRY(tell(o, 60, err));
+    NIB_TRY(pool_open(m->n_core, &threads, err));
+    nib_status status = measure_kernels(m, threads, 0.3 * all, out, err);
+    if (status == NIB_OK)
+        status = measure_pack(0.05 * all, out, err);
+    if (status == NIB_OK)
+        measure_meetings(threads, out);
+    pool_close(threads);
+    if (status == NIB_OK)
+        status = tell(o, 100, err);
+    out->seconds = time_now() - start;
+    return status;
+}

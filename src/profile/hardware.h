@@ -1,0 +1,67 @@
+/* hardware.h - what this machine moves and computes, measured once (a few seconds) and kept as a small JSON
+ * under $XDG_CACHE_HOME/nibble/hardware/, one for each processor, number of cores and instruction set.
+ *
+ * Each rate comes with its spread: the best pass is what the machine can do, median and worst say how much it
+ * was disturbed. What a plan is made of (plan/rates.h). GPUs and links have their place and are null. */
+#ifndef NIB_PROFILE_HARDWARE_H
+#define NIB_PROFILE_HARDWARE_H
+
+#include "base/log.h"
+#include "profile/machine.h"
+#include "profile/rate.h"
+
+enum { HARDWARE_MEMORY = 12, HARDWARE_DISK = 16, HARDWARE_KERNELS = 10 };
+
+typedef struct hardware_memory {
+    int n_thread;
+    rate read; /* bytes a second */
+} hardware_memory;
+
+typedef struct hardware_disk {
+    int depth; /* reads in flight */
+    uint64_t block;
+    rate read; /* bytes a second */
+} hardware_disk;
+
+/* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread a core. */
+typedef struct hardware_kernel {
+    int bits;
+    rate one_row;   /* bytes of weights a second, with one row of activations */
+    rate two_rows;  /* the same with two: what 16-bit activations take */
+    rate many_rows; /* multiply-adds a second, with 512 rows */
+} hardware_kernel;
+
+typedef struct hardware {
+    hardware_memory memory[HARDWARE_MEMORY];
+    int n_memory;
+    hardware_disk disk[HARDWARE_DISK];
+    int n_disk;
+    char folder[256]; /* whose file system the disk's rates are of */
+    bool ring;        /* by io_uring */
+    bool direct;      /* round the page cache */
+    hardware_kernel kernels[HARDWARE_KERNELS];
+    int n_kernel;
+    int n_thread;   /* of the kernels */
+    rate pack;      /* bytes a second that one thread brings from a file's order into the packed one */
+    double meet_s;  /* seconds until all threads have met */
+    double seconds; /* that it all took */
+} hardware;
+
+typedef struct hardware_options {
+    const char *folder;       /* a file is written there, read and removed; NULL: $XDG_CACHE_HOME/nibble */
+    const char *file;         /* read this file instead; NULL: none */
+    double seconds;           /* about how long it may take, at least 1 */
+    nib_progress_fn progress; /* NULL: none */
+    void *user;
+} hardware_options;
+
+/* NIB_E_CANCELLED, NIB_E_NOMEM, or what the disk says. */
+nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err);
+
+char *hardware_path(const machine *m); /* caller frees with mem_free; NULL: no memory, or no cache folder */
+nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err); /* mem_free */
+nib_status hardware_save(const char *path, const machine *m, const hardware *h, nib_error *err);
+/* NIB_E_NOTFOUND: there is none, or it is another machine's. */
+nib_status hardware_load(const char *path, const machine *m, hardware *out, nib_error *err);
+
+#endif

@@ -1,0 +1,195 @@
+/* hardware_file.c - the hardware profile as JSON. */
+#include "profile/hardware.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "kernels/kernels.h"
+#include "profile/profile_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { VERSION = 1 };
+
+/* What a profile belongs to. */
+static json_t *key_json(const machine *m) {
+    return json_pack("{s:s, s:s, s:i, s:s, s:I}", "cpu", m->cpu, "features", m->features, "cores", m->n_core,
+                     "isa", kernels_table()->isa, "l3", (json_int_t)m->l3);
+}
+
+char *hardware_path(const machine *m) {
+    json_t *key = key_json(m);
+    char *text = key ? json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
+    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "hardware") : NULL;
+    if (text && folder) {
+        char name[64];
+        snprintf(name, sizeof name, "%016llx.json", (unsigned long long)XXH64(text, strlen(text), 0));
+        path = path_join(folder, name);
+    }
+    free(text);
+    json_decref(key);
+    mem_free(cache);
+    mem_free(folder);
+    return path;
+}
+
+/* ---- writing ---- */
+
+static json_t *rate_json(const rate *r) {
+    return json_pack("{s:f, s:f, s:f}", "best", r->best, "median", r->median, "worst", r->worst);
+}
+
+static json_t *memory_json(const hardware *h) {
+    json_t *list = json_array();
+    for (int i = 0; i < h->n_memory; i++)
+        json_array_append_new(list, json_pack("{s:i, s:o}", "threads", h->memory[i].n_thread, "read",
+                                              rate_json(&h->memory[i].read)));
+    return list;
+}
+
+static json_t *disk_json(const hardware *h) {
+    json_t *list = json_array();
+    for (int i = 0; i < h->n_disk; i++)
+        json_array_append_new(list,
+                              json_pack("{s:i, s:I, s:o}", "depth", h->disk[i].depth, "block",
+                                        (json_int_t)h->disk[i].block, "read", rate_json(&h->disk[i].read)));
+    return json_pack("{s:s, s:b, s:b, s:o}", "folder", h->folder, "ring", h->ring, "direct", h->direct,
+                     "rates", list);
+}
+
+static json_t *kernels_json(const hardware *h) {
+    json_t *list = json_array();
+    for (int i = 0; i < h->n_kernel; i++) {
+        const hardware_kernel *k = &h->kernels[i];
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:o}", "bits", k->bits, "one_row",
+                                              rate_json(&k->one_row), "two_rows", rate_json(&k->two_rows),
+                                              "many_rows", rate_json(&k->many_rows)));
+    }
+    return list;
+}
+
+nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
+    json_t *key = key_json(m);
+    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:n}",
+                                  "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
+                                  memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "kernels",
+                                  kernels_json(h), "pack", rate_json(&h->pack), "meet_s", h->meet_s, "gpus",
+                                  "link"),
+                        text, err);
+}
+
+nib_status hardware_save(const char *path, const machine *m, const hardware *h, nib_error *err) {
+    char *text;
+    NIB_TRY(hardware_print(m, h, &text, err));
+    const nib_status status = profile_write(path, text, err);
+    mem_free(text);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* Anything above 0: plans divide by it. */
+static nib_status read_rate(const json_t *from, const char *key, rate *out, nib_error *err) {
+    const json_t *of = json_object_get(from, key);
+    if (!json_is_object(of))
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected an object", key);
+    NIB_TRY(profile_read_number(of, "best", 1, &out->best, err));
+    NIB_TRY(profile_read_number(of, "median", 1, &out->median, err));
+    return profile_read_number(of, "worst", 1, &out->worst, err);
+}
+
+static nib_status read_list(const json_t *from, const char *key, int most, const json_t **list, int *n,
+                            nib_error *err) {
+    *list = json_object_get(from, key);
+    const size_t size = json_array_size(*list);
+    if (!json_is_array(*list) || size > (size_t)most)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a list of at most %d", key, most);
+    *n = (int)size;
+    return NIB_OK;
+}
+
+static nib_status read_int(const json_t *from, const char *key, int64_t least, int64_t most, int *out,
+                           nib_error *err) {
+    int64_t v = 0;
+    NIB_TRY(profile_read_int(from, key, least, most, &v, err));
+    *out = (int)v;
+    return NIB_OK;
+}
+
+static nib_status read_memory(const json_t *all, hardware *out, nib_error *err) {
+    const json_t *list;
+    NIB_TRY(read_list(all, "memory", HARDWARE_MEMORY, &list, &out->n_memory, err));
+    for (int i = 0; i < out->n_memory; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        NIB_TRY(read_int(one, "threads", 1, 4096, &out->memory[i].n_thread, err));
+        NIB_TRY(read_rate(one, "read", &out->memory[i].read, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status read_disk(const json_t *all, hardware *out, nib_error *err) {
+    const json_t *disk = json_object_get(all, "disk"), *list;
+    const char *folder = "";
+    NIB_TRY(jsonx_get_string(disk, "folder", false, &folder, err));
+    snprintf(out->folder, sizeof out->folder, "%s", folder);
+    NIB_TRY(jsonx_get_bool(disk, "ring", false, &out->ring, err));
+    NIB_TRY(jsonx_get_bool(disk, "direct", false, &out->direct, err));
+    NIB_TRY(read_list(disk, "rates", HARDWARE_DISK, &list, &out->n_disk, err));
+    for (int i = 0; i < out->n_disk; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        int64_t block = 0;
+        NIB_TRY(read_int(one, "depth", 1, 1024, &out->disk[i].depth, err));
+        NIB_TRY(profile_read_int(one, "block", 512, INT64_C(1) << 40, &block, err));
+        out->disk[i].block = (uint64_t)block;
+        NIB_TRY(read_rate(one, "read", &out->disk[i].read, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err) {
+    const json_t *list;
+    NIB_TRY(read_list(all, "kernels", HARDWARE_KERNELS, &list, &out->n_kernel, err));
+    NIB_TRY(read_int(all, "threads", 1, 4096, &out->n_thread, err));
+    for (int i = 0; i < out->n_kernel; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        hardware_kernel *k = &out->kernels[i];
+        NIB_TRY(read_int(one, "bits", 0, 8, &k->bits, err));
+        NIB_TRY(read_rate(one, "one_row", &k->one_row, err));
+        NIB_TRY(read_rate(one, "two_rows", &k->two_rows, err));
+        NIB_TRY(read_rate(one, "many_rows", &k->many_rows, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status read_all(const json_t *all, const machine *m, hardware *out, nib_error *err) {
+    int version = 0;
+    NIB_TRY(read_int(all, "nibble_hardware", VERSION, VERSION, &version, err));
+    json_t *key = key_json(m);
+    const bool same = key && json_equal(key, json_object_get(all, "machine"));
+    json_decref(key);
+    if (!same)
+        return nib_fail(err, NIB_E_NOTFOUND, "the hardware profile is another machine's");
+    NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));
+    NIB_TRY(profile_read_number(all, "meet_s", 0, &out->meet_s, err));
+    NIB_TRY(read_rate(all, "pack", &out->pack, err));
+    NIB_TRY(read_memory(all, out, err));
+    NIB_TRY(read_disk(all, out, err));
+    return read_kernels(all, out, err);
+}
+
+nib_status hardware_load(const char *path, const machine *m, hardware *out, nib_error *err) {
+    char *text;
+    size_t n;
+    json_t *all = NULL;
+    memset(out, 0, sizeof *out);
+    NIB_TRY(profile_read(path, &text, &n, err));
+    nib_status status = jsonx_parse(text, n, &all, err);
+    mem_free(text);
+    if (status == NIB_OK)
+        status = read_all(all, m, out, err);
+    json_decref(all);
+    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
+}

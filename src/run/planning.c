@@ -1,0 +1,446 @@
+/* planning.c - facts for the policy: of the model from its headers, of the machine and of the model's weights
+ * from their profiles, of memory from the functions that the engine itself is laid out with. */
+#include "run/planning.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/reformat.h"
+#include "plan/rates.h"
+#include "profile/importance.h"
+#include "profile/quality.h"
+#include "tiers/page_layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128, PAGE = 4096 };
+
+/* What is opened after a plan was made and before weights are: threads, the kernel map. */
+#define SPARE (UINT64_C(256) << 10)
+/* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
+#define RUNTIME_GROWTH (UINT64_C(1536) << 10)
+
+void planning_close(planning *f) {
+    mem_free(f->blocks);
+    mem_free(f->pages);
+    memset(f, 0, sizeof *f);
+}
+
+/* ---- the model ---- */
+
+static uint64_t matrix_file_bytes(const weight *w) {
+    uint64_t row = 0;
+    type_row_bytes(w->type, w->k, &row);
+    return row * (uint64_t)w->n;
+}
+
+static int bits_of(const weight *w) {
+    return w->format.layout == PACK_TILE ? w->format.bits : 0;
+}
+
+/* Bits of the format that most of a block's matrix bytes are in, and how many bytes of the files stand for
+ * one packed byte. */
+static void look_at_matrices(const block *b, int *bits, double *file_share) {
+    uint64_t of[PLAN_BITS] = {0}, packed = 0, in_file = 0;
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (w->vector || w->shared_block >= 0)
+            continue;
+        of[bits_of(w)] += w->bytes;
+        packed += w->bytes;
+        in_file += matrix_file_bytes(w);
+    }
+    *bits = 0;
+    for (int i = 0; i < PLAN_BITS; i++)
+        if (of[i] > of[*bits])
+            *bits = i;
+    *file_share = packed ? (double)in_file / (double)packed : 1;
+}
+
+static void count_ops(const model *m, planning *f) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        f->blocks[b].n_op = p->n_op;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            int owner = b, w = o->w;
+            if (o->kind == OP_ATTENTION)
+                f->q.attention_macs += o->cost.macs;
+            if (o->kind != OP_LINEAR)
+                continue;
+            page_layout_own(m, &owner, &w);
+            f->blocks[owner].macs += o->cost.macs;
+        }
+    }
+}
+
+/* Bytes of every block's pages as the model is now, into its choice c. */
+static nib_status add_choices(planning *f, const model *m, int c, nib_error *err) {
+    pager_page *pages;
+    int n_page;
+    NIB_TRY(pager_pages(m, &pages, &n_page, err));
+    for (int b = 0; b < f->q.n_block; b++)
+        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes = 0;
+    for (int i = 0; i < n_page; i++) {
+        plan_choice *x = &f->blocks[pages[i].block].choices[c];
+        *(pages[i].table ? &x->table_bytes : &x->bytes) += pages[i].bytes;
+    }
+    for (int b = 0; b < f->q.n_block; b++) {
+        plan_choice *x = &f->blocks[b].choices[c];
+        double share;
+        look_at_matrices(model_block(m, b), &x->bits, &share);
+        x->file_bytes = (uint64_t)(share * (double)x->bytes);
+    }
+    mem_free(pages);
+    return NIB_OK;
+}
+
+static nib_status reformat_all(model *m, const char *format, nib_error *err) {
+    for (int b = 0; b < model_n_block(m); b++)
+        NIB_TRY(model_reformat(m, b, format, err));
+    return NIB_OK;
+}
+
+static nib_status list_blocks(planning *f, const model *m, nib_error *err) {
+    const int n = model_n_block(m);
+    f->blocks = mem_calloc((size_t)n, sizeof *f->blocks);
+    if (!f->blocks)
+        return nib_fail_nomem(err, (size_t)n * sizeof *f->blocks, "planning");
+    f->q.blocks = f->blocks;
+    f->q.n_block = n;
+    for (int b = 0; b < n; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        snprintf(x->name, sizeof x->name, "%s", model_block(m, b)->name);
+        x->is_layer = model_block(m, b)->layer >= 0;
+        x->importance = x->kl_a8 = x->kl_left_out = -1;
+        x->n_choice = 1;
+        snprintf(x->choices[0].format, sizeof x->choices[0].format, "file");
+    }
+    count_ops(m, f);
+    NIB_TRY(add_choices(f, m, 0, err));
+    return pager_pages(m, &f->pages, &f->q.n_page, err);
+}
+
+/* ---- profiles of the weights ---- */
+
+static void add_scores(planning *f, const importance *p) {
+    for (int b = 0, layer = 0; b < f->q.n_block; b++)
+        if (f->blocks[b].is_layer && layer < p->n_layer)
+            f->blocks[b].importance = p->score[layer++];
+}
+
+/* A format that the model cannot have (rows too long) is no choice. */
+static nib_status add_format(planning *f, model *m, const quality *q, int j, nib_error *err) {
+    if (reformat_all(m, q->format[j], NULL) != NIB_OK)
+        return reformat_all(m, "file", err);
+    int c = 0;
+    for (int b = 0; b < f->q.n_block; b++)
+        c = NUM_MAX(c, f->blocks[b].n_choice);
+    if (c < PLAN_MAX_CHOICE) {
+        NIB_TRY(add_choices(f, m, c, err));
+        for (int b = 0; b < f->q.n_block; b++) {
+            plan_block_facts *x = &f->blocks[b];
+            plan_choice *at = &x->choices[c];
+            const plan_choice *own = &x->choices[0];
+            snprintf(at->format, sizeof at->format, "%s", q->format[j]);
+            at->kl = q->kl[b * q->n_format + j];
+            if (at->bytes + at->table_bytes >= own->bytes + own->table_bytes)
+                at->kl = -1;
+            x->n_choice = c + 1;
+        }
+    }
+    return reformat_all(m, "file", err);
+}
+
+static nib_status add_costs(planning *f, model *m, const quality *q, nib_error *err) {
+    if (q->n_block != f->q.n_block)
+        return NIB_OK;
+    for (int b = 0; b < f->q.n_block; b++) {
+        f->blocks[b].kl_a8 = q->kl_activation[2 * b];
+        f->blocks[b].kl_left_out = q->kl_left_out[b];
+    }
+    for (int j = 0; j < q->n_format; j++)
+        NIB_TRY(add_format(f, m, q, j, err));
+    return NIB_OK;
+}
+
+/* A profile that cannot be read is said and left aside. */
+static nib_status add_profiles(planning *f, const nib_engine *e, nib_error *err) {
+    importance scores = {0};
+    quality costs = {0};
+    nib_error why;
+    nib_status status = NIB_OK;
+    char *path = importance_find(f->content);
+    if (path && importance_load(path, f->content, &scores, &why) != NIB_OK)
+        log_line(&e->log, "importance: %s", why.message);
+    else if (path)
+        add_scores(f, &scores);
+    mem_free(path);
+    path = quality_find(f->content);
+    if (path && quality_load(path, f->content, &costs, &why) != NIB_OK)
+        log_line(&e->log, "quality costs: %s", why.message);
+    else if (path)
+        status = add_costs(f, e->m, &costs, err);
+    mem_free(path);
+    importance_clear(&scores);
+    quality_clear(&costs);
+    return status;
+}
+
+/* ---- the machine ---- */
+
+static void add_rates(planning *f, const nib_engine *e) {
+    machine here;
+    hardware measured;
+    nib_error why;
+    machine_look(&here);
+    const int n_thread = e->options.n_thread ? e->options.n_thread : thread_physical_cores();
+    char *path = hardware_path(&here);
+    nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
+    if (status != NIB_OK && status != NIB_E_NOTFOUND)
+        log_line(&e->log, "hardware profile: %s", why.message);
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.page_most, &f->q.rates);
+    mem_free(path);
+}
+
+/* ---- memory ---- */
+
+/* Of a cache, what n positions make resident: each head's positions lie together, in whole pages. */
+static uint64_t cache_touched(const model *m, uint64_t bytes, int64_t n_ctx, int64_t n) {
+    uint64_t n_run = 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION)
+                n_run += 2 * (uint64_t)p->ops[i].u.attn.n_kv_head;
+    }
+    if (!n_run || n >= n_ctx)
+        return bytes;
+    const uint64_t each = (uint64_t)((double)bytes / (double)n_run * (double)n / (double)n_ctx);
+    return NUM_MIN((each + PAGE - 1) / PAGE * PAGE * n_run, bytes);
+}
+
+static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_id type, nib_error *err) {
+    enum { FEW = 1024, MANY = 33 * 1024 };
+    plan_cache *c = &f->q.caches[f->q.n_cache];
+    uint64_t few, many;
+    *c = (plan_cache){.kv = kv};
+    NIB_TRY(kv_cache_bytes(e->m, type, f->q.n_ctx, &c->bytes, err));
+    NIB_TRY(kv_cache_bytes(e->m, type, FEW, &few, err));
+    NIB_TRY(kv_cache_bytes(e->m, type, MANY, &many, err));
+    c->position = (many - few) / (MANY - FEW);
+    c->touched = /* the last token is not computed with */
+        cache_touched(e->m, c->bytes, f->q.n_ctx, f->q.n_prompt + f->q.n_gen - 1);
+    f->q.n_cache++;
+    return NIB_OK;
+}
+
+static nib_status add_caches(planning *f, const nib_engine *e, nib_error *err) {
+    static const struct {
+        plan_kv kv;
+        type_id type;
+    } all[] = {{PLAN_KV_F32, TYPE_F32}, {PLAN_KV_F16, TYPE_F16}};
+    for (size_t i = 0; i < NUM_COUNT(all); i++)
+        if (all[i].type == e->kv_type)
+            NIB_TRY(add_cache(f, e, all[i].kv, all[i].type, err));
+    for (size_t i = 0; i < NUM_COUNT(all); i++)
+        if (all[i].type != e->kv_type)
+            NIB_TRY(add_cache(f, e, all[i].kv, all[i].type, err));
+    return NIB_OK;
+}
+
+static void add_rows(planning *f, const nib_engine *e, int n_thread) {
+    const nib_engine_options *o = &e->options;
+    uint64_t touched, more_touched;
+    int64_t n_pass, n_cell;
+    const uint64_t base =
+        workspace_bytes(e->m, n_thread, o->n_batch, engine_cell_rows(o), engine_logits_rows(o),
+                        NUM_MIN(f->q.n_prompt, o->n_batch), &touched);
+    engine_rows_streamed(e, n_thread, o->ram, &f->q.need, &n_pass, &n_cell);
+    const uint64_t more = workspace_bytes(e->m, n_thread, n_pass, n_cell, engine_logits_rows(o),
+                                          NUM_MIN(f->q.n_prompt, n_pass), &more_touched);
+    f->q.held[NIB_OWNER_ACTIVATIONS] += base;
+    f->q.touched[NIB_OWNER_ACTIVATIONS] += touched;
+    f->q.more_rows = more - base;
+    f->q.more_touched = more_touched - touched;
+    f->q.n_batch_streamed = n_pass;
+    f->q.free_batch = e->free_batch;
+    f->workspace_touched = touched;
+}
+
+/* What the ledger has now, and what the engine will promise before it opens the pager. */
+static void add_held(planning *f, const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
+    nib_memory now;
+    if (!e->pager)
+        ledger_settle(e->ledger, true);
+    ledger_report(e->ledger, &now);
+    const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
+    uint64_t others = 0;
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
+    const bool margin = o->ram != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    const uint64_t placement = engine_placement_bytes(e->m);
+    memcpy(f->q.touched, now.owner, sizeof f->q.touched);
+    memcpy(f->q.held, now.owner, sizeof f->q.held);
+    f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
+    f->q.touched[NIB_OWNER_RUNTIME] += RUNTIME_GROWTH;
+    f->q.held[NIB_OWNER_TABLES] += placement;
+    f->q.touched[NIB_OWNER_TABLES] += placement;
+    add_rows(f, e, n_thread);
+    f->q.session = engine_session_tables(e, f->q.n_ctx);
+    f->q.spare = SPARE;
+}
+
+/* ---- all of it ---- */
+
+static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen) {
+    f->q.n_ctx = e->options.n_ctx;
+    f->q.n_batch = e->options.n_batch;
+    f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
+    f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen);
+    f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
+}
+
+nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen,
+                           nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
+    memset(f, 0, sizeof *f);
+    settle_workload(f, e, n_prompt, n_gen);
+    snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
+    NIB_TRY(container_content_key(e->container, f->content, err));
+    NIB_TRY(list_blocks(f, e->m, err));
+    NIB_TRY(pager_needs(e->m, n_thread, &f->q.need, err));
+    NIB_TRY(add_caches(f, e, err));
+    add_held(f, e);
+    add_rates(f, e);
+    f->q.model = f->model;
+    f->q.content = f->content;
+    f->q.pages = f->pages;
+    f->q.cap[NIB_TIER_RAM] = o->ram;
+    f->q.cap[NIB_TIER_VRAM] = o->vram;
+    f->q.cap[NIB_TIER_DISK] = o->disk;
+    f->q.mode = 'a';
+    f->q.stream = o->stream;
+    f->q.activation = o->activation;
+    return NIB_OK;
+}
+
+/* ---- a plan ---- */
+
+static nib_status settle_wishes(planning *f, const nib_engine *e, const nib_plan_options *how,
+                                nib_error *err) {
+    const char *name = how->quality ? how->quality : "lossless";
+    if (!plan_quality(name, &f->q.loss_most, &f->q.may_round))
+        return nib_fail(err, NIB_E_USAGE,
+                        "quality: expected lossless, high, balanced or small, found \"%.40s\"", name);
+    if (!(how->speed >= 0) || how->speed > 1e9)
+        return nib_fail(err, NIB_E_USAGE, "speed: expected tokens a second, found %g", how->speed);
+    if (how->mode && (how->mode < 'a' || how->mode > 'c'))
+        return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
+    f->q.speed = how->speed;
+    if (how->speed > 0 && !how->quality) { /* as much as it takes, and no more */
+        f->q.loss_most = 1;
+        f->q.may_round = true;
+    }
+    f->q.mode = how->mode ? how->mode : 'a';
+    /* nothing is wished for: what an engine does by itself */
+    if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a' && !f->q.activation)
+        f->q.activation = 8;
+    f->q.packed = engine_packed_expected(e);
+    return NIB_OK;
+}
+
+static bool keeps_formats(const plan *p) {
+    for (int b = 0; b < p->n_block; b++)
+        if (p->blocks[b].left_out || strcmp(p->blocks[b].slices[0].format, "file") != 0)
+            return false;
+    return true;
+}
+
+static const plan_choice *chosen(const plan_block_facts *x, const plan_block *b) {
+    for (int c = 0; c < x->n_choice; c++)
+        if (!strcmp(x->choices[c].format, b->slices[0].format))
+            return &x->choices[c];
+    return &x->choices[0];
+}
+
+/* The model as the plan has it: every block's one choice is then the first, and pages are known. */
+static nib_status fix_formats(planning *f, nib_engine *e, const plan *p, nib_error *err) {
+    for (int b = 0; b < p->n_block; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        const plan_block *of = &p->blocks[b];
+        if (!of->left_out)
+            NIB_TRY(model_reformat(e->m, b, of->slices[0].format, err));
+        plan_choice only = of->left_out ? (plan_choice){.kl = x->kl_left_out} : *chosen(x, of);
+        x->choices[0] = only;
+        x->n_choice = 1;
+        x->activation = of->activation;
+        x->gone = of->left_out;
+    }
+    mem_free(f->pages);
+    f->pages = NULL;
+    NIB_TRY(add_choices(f, e->m, 0, err));
+    NIB_TRY(pager_pages(e->m, &f->pages, &f->q.n_page, err));
+    f->q.pages = f->pages;
+    return pager_needs(e->m, f->q.rates.n_thread, &f->q.need, err);
+}
+
+/* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
+ * residency is decided once more, with the pages as they will be. */
+static nib_status settle_pages(planning *f, nib_engine *e, plan *p, nib_error *err) {
+    plan exact;
+    NIB_TRY(fix_formats(f, e, p, err));
+    f->q.mode = 'a';
+    f->q.speed = 0;
+    f->q.loss_most = 1e9;
+    NIB_TRY(plan_make(&f->q, &exact, err));
+    for (int b = 0; b < p->n_block; b++) {
+        memcpy(p->blocks[b].slices, exact.blocks[b].slices, sizeof p->blocks[b].slices);
+        p->blocks[b].n_slice = p->blocks[b].left_out ? 0 : exact.blocks[b].n_slice;
+    }
+    p->predicted = exact.predicted;
+    p->packed = exact.packed;
+    memcpy(p->binds, exact.binds, sizeof p->binds);
+    plan_clear(&exact);
+    return NIB_OK;
+}
+
+nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err) {
+    planning f;
+    plan p = {0};
+    nib_status status = planning_gather(&f, e, how->n_prompt, how->n_gen, err);
+    if (status == NIB_OK)
+        status = settle_wishes(&f, e, how, err);
+    if (status == NIB_OK)
+        status = add_profiles(&f, e, err);
+    if (status == NIB_OK)
+        status = plan_make(&f.q, &p, err);
+    if (status == NIB_OK && !keeps_formats(&p)) {
+        status = settle_pages(&f, e, &p, err);
+        nib_status back = reformat_all(e->m, "file", err);
+        status = status == NIB_OK ? back : status;
+    }
+    planning_close(&f);
+    if (status == NIB_OK)
+        *out = p;
+    else
+        plan_clear(&p);
+    return status;
+}
+
+nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                    char **json, nib_error *err) {
+    static const nib_plan_options defaults = {0};
+    nib_engine *e;
+    plan p = {0};
+    NIB_TRY(engine_open_headers(name, options, &e, err));
+    nib_status status = engine_plan(e, how ? how : &defaults, &p, err);
+    nib_engine_close(e);
+    if (status == NIB_OK)
+        status = plan_print(&p, json, err);
+    plan_clear(&p);
+    return status;
+}

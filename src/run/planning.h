@@ -1,0 +1,21 @@
+/* planning.h - the facts that a plan or a prediction is made of, gathered from an engine. */
+#ifndef NIB_RUN_PLANNING_H
+#define NIB_RUN_PLANNING_H
+
+#include "plan/policy.h"
+#include "run/engine.h"
+
+typedef struct planning {
+    plan_question q; /* points into the rest */
+    plan_block_facts *blocks;
+    pager_page *pages;
+    uint64_t workspace_touched; /* by the workload */
+    char model[PLAN_NAME], content[CONTENT_KEY];
+} planning;
+
+/* Of a model as it is now, without profiles of its weights: each block has one choice. 0 for n_prompt, n_gen:
+ * the defaults. To be closed in any case. */
+nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
+void planning_close(planning *f);
+
+#endif
