@@ -18,7 +18,8 @@ enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128, PAGE = 4096 };
 /* What is opened after a plan was made and before weights are: threads, the kernel map. */
 #define SPARE (UINT64_C(256) << 10)
 /* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
-#define RUNTIME_GROWTH (UINT64_C(1536) << 10)
+#define RUNTIME_GROWTH (UINT64_C(1792) << 10)
+#define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */
 
 void planning_close(planning *f) {
     mem_free(f->blocks);
@@ -235,17 +236,19 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
     return NIB_OK;
 }
 
+/* The engine's own first, then the others that it could have. */
 static nib_status add_caches(planning *f, const nib_engine *e, nib_error *err) {
     static const struct {
         plan_kv kv;
-        type_id type;
-    } all[] = {{PLAN_KV_F32, TYPE_F32}, {PLAN_KV_F16, TYPE_F16}};
-    for (size_t i = 0; i < NUM_COUNT(all); i++)
-        if (all[i].type == e->kv_type)
-            NIB_TRY(add_cache(f, e, all[i].kv, all[i].type, err));
-    for (size_t i = 0; i < NUM_COUNT(all); i++)
-        if (all[i].type != e->kv_type)
-            NIB_TRY(add_cache(f, e, all[i].kv, all[i].type, err));
+        nib_kv_type type;
+    } all[] = {
+        {PLAN_KV_F32, NIB_KV_F32}, {PLAN_KV_F16, NIB_KV_F16}, {PLAN_KV_8, NIB_KV_8}, {PLAN_KV_4, NIB_KV_4}};
+    for (int own = 1; own >= 0; own--)
+        for (size_t i = 0; i < NUM_COUNT(all); i++) {
+            type_id type;
+            if (engine_kv_type(all[i].type, &type) && (type == e->kv_type) == own)
+                NIB_TRY(add_cache(f, e, all[i].kv, type, err));
+        }
     return NIB_OK;
 }
 
@@ -285,7 +288,7 @@ static void add_held(planning *f, const nib_engine *e) {
     memcpy(f->q.touched, now.owner, sizeof f->q.touched);
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
-    f->q.touched[NIB_OWNER_RUNTIME] += RUNTIME_GROWTH;
+    f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
     f->q.held[NIB_OWNER_TABLES] += placement;
     f->q.touched[NIB_OWNER_TABLES] += placement;
     add_rows(f, e, n_thread);
