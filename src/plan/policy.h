@@ -65,11 +65,13 @@ typedef struct plan_question {
     int n_page;
 
     /* RAM */
-    uint64_t held[NIB_N_OWNER];        /* promised beside weights, the pager's own and the cache */
-    uint64_t touched[NIB_N_OWNER];     /* of them, expected to be resident at the peak of this workload */
-    uint64_t session;                  /* tables of one session, beside its cache */
-    pager_need need;                   /* for the first choice of each block */
-    uint64_t spare;                    /* left free under the cap */
+    uint64_t held[NIB_N_OWNER];    /* promised beside weights, the pager's own and the cache */
+    uint64_t touched[NIB_N_OWNER]; /* of them, expected to be resident at the peak of this workload */
+    uint64_t more_rows;    /* promised besides where weights are streamed: for more rows of a prompt */
+    uint64_t more_touched; /* of them, by this workload */
+    uint64_t session;      /* tables of one session, beside its cache */
+    pager_need need;       /* for the first choice of each block */
+    uint64_t spare;        /* left free under the cap */
     plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
     int n_cache;
 
