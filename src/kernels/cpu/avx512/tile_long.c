@@ -64,16 +64,20 @@ LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i
     }
 }
 
-/* nt rows, `chains` chains for each. */
-LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *tile, const char *const *x,
-                            int64_t at, __m512i acc[AT_ONCE][4]) {
+/* A tile of np panels with nt rows, `chains` chains for each: an activation is loaded once for both panels.
+ */
+LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *const *tile,
+                            const char *const *x, int64_t at, __m512i acc[2][AT_ONCE][4]) {
     LANES_UNROLL
     for (int q = 0; q < TILE_K / 4; q++) {
-        const __m512i w = tile_line(tile, bits, _mm512_setzero_si512(), false, q);
-        tile_ahead(tile, bits, np, q);
         LANES_UNROLL
-        for (int t = 0; t < nt; t++)
-            acc[t][q % chains] = line_dot(acc[t][q % chains], w, x[t] + at, q);
+        for (int p = 0; p < np; p++) {
+            const __m512i w = tile_line(tile[p], bits, _mm512_setzero_si512(), false, q);
+            tile_ahead(tile[p], bits, np, q);
+            LANES_UNROLL
+            for (int t = 0; t < nt; t++)
+                acc[p][t][q % chains] = line_dot(acc[p][t][q % chains], w, x[t] + at, q);
+        }
     }
 }
 
@@ -94,7 +98,7 @@ LANES_INLINE __m512 end_group(const tile_job *job, int bits, int chains, const _
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
 }
 
-/* np panels and nt rows from m on; bits, np and nt are constants. */
+/* np panels and nt rows from m on; bits, np and nt are constants. One row: one panel. */
 LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, const int64_t *panel,
                               int64_t m) {
     const linear_args *a = job->a;
@@ -128,14 +132,13 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
             scales[p] = row ? (const uint8_t *)a->w->data + panel[p] * job->panel_bytes + job->tail
                             : at[p] + n * tile_bytes;
         for (int64_t tile = tile0; tile < tile0 + n; tile++) {
+            if (nt == 1)
+                tile_one(bits, at[0], x[0] + tile * TILE_K, acc[0][0]);
+            else
+                tile_rows(bits, np, nt, chains, at, x, tile * TILE_K, acc);
             LANES_UNROLL
-            for (int p = 0; p < np; p++) {
-                if (nt == 1)
-                    tile_one(bits, at[p], x[0] + tile * TILE_K, acc[p][0]);
-                else
-                    tile_rows(bits, np, nt, chains, at[p], x, tile * TILE_K, acc[p]);
+            for (int p = 0; p < np; p++)
                 at[p] += tile_bytes;
-            }
             if (--left > 0 && tile + 1 < n_tile)
                 continue;
             LANES_UNROLL
@@ -173,15 +176,14 @@ typedef void (*long_fn)(const tile_job *job, const int64_t *panel, int64_t m);
     static void long_##bits##_##np##_##nt(const tile_job *job, const int64_t *panel, int64_t m) {            \
         long_panels(bits, np, nt, job, panel, m);                                                            \
     }
-#define EACH(X, bits, np) X(bits, np, 1) X(bits, np, 2) X(bits, np, 3) X(bits, np, 4)
-#define BITS(X, np)                                                                                          \
-    EACH(X, 2, np) EACH(X, 3, np) EACH(X, 4, np) EACH(X, 5, np) EACH(X, 6, np) EACH(X, 7, np) EACH(X, 8, np)
-BITS(DEFINE, 1)
-BITS(DEFINE, 2)
+#define ROWS(X, bits, np) X(bits, np, 2) X(bits, np, 3) X(bits, np, 4)
+#define EACH(X, bits)     X(bits, 1, 1) ROWS(X, bits, 1) ROWS(X, bits, 2)
+#define BITS(X)           EACH(X, 2) EACH(X, 3) EACH(X, 4) EACH(X, 5) EACH(X, 6) EACH(X, 7) EACH(X, 8)
+BITS(DEFINE)
 #define NAME(bits, np, nt) [np - 1][bits][nt - 1] = long_##bits##_##np##_##nt,
-static const long_fn longs[2][9][AT_ONCE] = {BITS(NAME, 1) BITS(NAME, 2)};
+static const long_fn longs[2][9][AT_ONCE] = {BITS(NAME)}; /* none for two panels with one row */
 
-/* All rows with the same panels. */
+/* All rows with the same panels; turns are of at least two rows, if there are two. */
 static void long_rows(const tile_job *job, int np, const int64_t *panel) {
     const int n = (int)job->a->n_row, n_turn = num_div_up(n, AT_ONCE);
     for (int turn = 0, m = 0; turn < n_turn; turn++) {
