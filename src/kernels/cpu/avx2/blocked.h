@@ -154,7 +154,6 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     const char *scale = x + job->scale + j->tile0 * 8, *lift = x + job->lift + g0 * 4;
     const char *minus = x + job->minus + g0 * 4;
     const uint8_t *lines = j->b->lines[0];
-    const __m256i no_look = _mm256_setzero_si256();
     vf y[ROWS_SHORT];
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
@@ -164,7 +163,7 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
-        dot_group(f, true, lines, no_look, 0, f.group / 4, nt, codes, bytes, acc);
+        dot_group(f, lines, f.group / 4, nt, codes, bytes, acc);
         if (asym == dot_signed(f)) {
             LANES_UNROLL
             for (int t = 0; t < nt; t++)

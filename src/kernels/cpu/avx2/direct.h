@@ -72,28 +72,19 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     at->y[0] = y;
 }
 
-/* A tile of groups of 16 or 32. */
+/* A tile of groups of 16 or 32. What the rows have so far stays in memory. */
 LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
                                __m256i look, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
     const int64_t step = tile_scale_step(&job->a->w->format);
-    vf y[DOT_ROWS];
-    LANES_UNROLL
-    for (int t = 0; t < nt; t++)
-        y[t] = at->y[t];
     LANES_UNROLL
     for (int g = 0; g < per_tile; g++) {
         __m256i acc[DOT_ROWS][2];
-        LANES_UNROLL
-        for (int t = 0; t < nt; t++)
-            acc[t][0] = acc[t][1] = _mm256_setzero_si256();
-        dot_group(f, false, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
-        direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, y);
+        dot_packed(f, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
+        direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, at->y);
+        __asm__("" : : : "memory"); /* no sums in registers that the next group needs */
     }
     at->scales += per_tile * step;
-    LANES_UNROLL
-    for (int t = 0; t < nt; t++)
-        at->y[t] = y[t];
 }
 
 /* A tile of a group that ends with it, or with a later one. */

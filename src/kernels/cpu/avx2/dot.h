@@ -52,11 +52,9 @@ LANES_INLINE __m256i dot_kept(__m256i sum) {
     return sum;
 }
 
-/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart) with halves [h0, h1) of a line.
- * ready: the lines are as dot_codes gives them, one after the other; else a packed tile. */
-LANES_INLINE void dot_halves(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
-                             int nt, const char *x, int64_t x_bytes, int h0, int h1,
-                             __m256i acc[DOT_ROWS][2]) {
+/* acc[t][h] += a group of `quads` quads that is unpacked, with halves [h0, h1) of nt rows (x_bytes apart). */
+LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
+                             int64_t x_bytes, int h0, int h1, __m256i acc[DOT_ROWS][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = NUM_MIN(dot_run(f), quads);
     LANES_UNROLL
@@ -64,12 +62,11 @@ LANES_INLINE void dot_halves(const kind f, bool ready, const uint8_t *tile, __m2
         __m256i sum[DOT_ROWS][2];
         LANES_UNROLL
         for (int i = 0; i < run; i++) {
-            const int q = q0 + r + i;
+            const int q = r + i;
             __m256i w[2];
             LANES_UNROLL
             for (int h = h0; h < h1; h++)
-                w[h] = ready ? _mm256_load_si256((const void *)(tile + q * TILE_LINE + 32 * h))
-                             : dot_codes(f, tile, look, q, h);
+                w[h] = _mm256_load_si256((const void *)(lines + q * TILE_LINE + 32 * h));
             LANES_UNROLL
             for (int t = 0; t < nt; t++) {
                 const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
@@ -92,13 +89,13 @@ LANES_INLINE void dot_halves(const kind f, bool ready, const uint8_t *tile, __m2
 }
 
 /* Both halves beside each other, if there are registers for that. */
-LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
-                            int nt, const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
+                            int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     if (nt <= 2 || dot_run(f) >= quads) {
-        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 0, 2, acc);
+        dot_halves(f, lines, quads, nt, x, x_bytes, 0, 2, acc);
     } else {
-        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 0, 1, acc);
-        dot_halves(f, ready, tile, look, q0, quads, nt, x, x_bytes, 1, 2, acc);
+        dot_halves(f, lines, quads, nt, x, x_bytes, 0, 1, acc);
+        dot_halves(f, lines, quads, nt, x, x_bytes, 1, 2, acc);
     }
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
@@ -248,7 +245,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
 }
 
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
-                           const char *x, int64_t x_bytes, __m256i (*acc)[2]);
+                           __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]);
 
 /* acc += a packed tile with one row. */
 LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
@@ -259,10 +256,11 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
     } else if (f.bits <= 6) {
         dot_one_4(tile, f.bits - 4, dot_run(f), x, acc);
     } else {
+        const __m256i no = _mm256_setzero_si256();
         LANES_UNROLL
         for (int q = 0; q < 16; q++) {
-            dot_step(f, false, 1, q, 1, 0, tile, x, 0, (__m256i(*)[2])acc);
-            dot_step(f, false, 1, q, 1, 1, tile, x, 0, (__m256i(*)[2])acc);
+            dot_step(f, false, 1, q, 1, 0, tile, no, x, 0, (__m256i(*)[2])acc);
+            dot_step(f, false, 1, q, 1, 1, tile, no, x, 0, (__m256i(*)[2])acc);
             tile_ahead(tile, f.bits, 1, q);
         }
     }
@@ -303,8 +301,7 @@ LANES_INLINE int dot_short_rows(const kind f) {
 
 /* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
-                           const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
-    const __m256i look = _mm256_setzero_si256();
+                           __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i w[2], size[2];
     LANES_UNROLL
     for (int i = 0; i < step; i++) {
@@ -324,13 +321,13 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
     }
 }
 
-/* acc[t] += `run` quads from quad q0 on: 8 sums in 16 bits are all the registers that there are. */
-LANES_INLINE void dot_stretch(const kind f, bool ready, int nt, int q0, const uint8_t *tile, const char *x,
-                              int64_t x_bytes, __m256i (*acc)[2]) {
-    const __m256i look = _mm256_setzero_si256();
+/* acc[t] += `quads` quads from quad q0 on, as many as 16 bits can sum: 8 of those sums are all the registers
+ * that there are. */
+LANES_INLINE void dot_stretch(const kind f, bool ready, int nt, int q0, int quads, const uint8_t *tile,
+                              __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i sum[DOT_ROWS][2];
     LANES_UNROLL
-    for (int q = q0; q < q0 + dot_run(f); q++) {
+    for (int q = q0; q < q0 + quads; q++) {
         const __m256i w0 = ready ? dot_load(tile, q, 0) : dot_codes(f, tile, look, q, 0);
         const __m256i w1 = ready ? dot_load(tile, q, 1) : dot_codes(f, tile, look, q, 1);
         LANES_UNROLL
@@ -349,16 +346,17 @@ LANES_INLINE void dot_stretch(const kind f, bool ready, int nt, int q0, const ui
 /* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
 LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
                            int64_t x_bytes, __m256i (*acc)[2]) {
+    const __m256i no = _mm256_setzero_si256();
     const int run = dot_run(f);
     if (run > 2 && ready) {
         for (int q = 0; q < 16; q += run, tile += run * TILE_LINE, x += 4 * run)
-            dot_stretch(f, true, nt, 0, tile, x, x_bytes, acc);
+            dot_stretch(f, true, nt, 0, run, tile, no, x, x_bytes, acc);
         return;
     }
     if (run > 2) {
         LANES_UNROLL
         for (int q = 0; q < 16; q += run) {
-            dot_stretch(f, false, nt, q, tile, x, x_bytes, acc);
+            dot_stretch(f, false, nt, q, run, tile, no, x, x_bytes, acc);
             __asm__("" : : : "memory"); /* no sums in registers that the next quads need */
         }
         return;
@@ -369,19 +367,37 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
         near[i / 2][i % 2] = acc[i / 2][i % 2];
     if (ready) {
         for (int q = 0; q < 16; q += run, tile += run * TILE_LINE, x += 4 * run) {
-            dot_step(f, true, nt, 0, run, 0, tile, x, x_bytes, near);
-            dot_step(f, true, nt, 0, run, 1, tile, x, x_bytes, near);
+            dot_step(f, true, nt, 0, run, 0, tile, no, x, x_bytes, near);
+            dot_step(f, true, nt, 0, run, 1, tile, no, x, x_bytes, near);
         }
     } else {
         LANES_UNROLL
         for (int q = 0; q < 16; q += run) {
-            dot_step(f, false, nt, q, run, 0, tile, x, x_bytes, near);
-            dot_step(f, false, nt, q, run, 1, tile, x, x_bytes, near);
+            dot_step(f, false, nt, q, run, 0, tile, no, x, x_bytes, near);
+            dot_step(f, false, nt, q, run, 1, tile, no, x, x_bytes, near);
         }
     }
     LANES_UNROLL
     for (int i = 0; i < 2 * nt; i++)
         acc[i / 2][i % 2] = near[i / 2][i % 2];
+}
+
+/* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
+LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, int nt,
+                             const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+    const int run = NUM_MIN(dot_run(f), quads);
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        acc[t][0] = acc[t][1] = _mm256_setzero_si256();
+    LANES_UNROLL
+    for (int q = q0; q < q0 + quads; q += run) {
+        if (run > 2) {
+            dot_stretch(f, false, nt, q, run, tile, look, x, x_bytes, acc);
+        } else {
+            dot_step(f, false, nt, q, run, 0, tile, look, x, x_bytes, acc);
+            dot_step(f, false, nt, q, run, 1, tile, look, x, x_bytes, acc);
+        }
+    }
 }
 
 #endif

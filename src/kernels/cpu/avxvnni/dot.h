@@ -27,10 +27,10 @@ LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i look, 
 
 enum { DOT_ROWS = 4 };
 
-/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart) with both halves of a line. ready:
- * the lines are as dot_codes gives them, one after the other; else a packed tile. */
-LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
-                            int nt, const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart). ready: the lines are unpacked; else
+ * a packed tile. */
+LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
+                            int nt, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
         __m256i w[2];
@@ -46,6 +46,19 @@ LANES_INLINE void dot_group(const kind f, bool ready, const uint8_t *tile, __m25
                 acc[t][h] = _mm256_dpbusd_avx_epi32(acc[t][h], w[h], xs);
         }
     }
+}
+/* acc[t] += a group of `quads` quads that is unpacked. */
+LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
+                            int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+    dot_quads(f, true, lines, _mm256_setzero_si256(), 0, quads, nt, x, x_bytes, acc);
+}
+/* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
+LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, int nt,
+                             const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        acc[t][0] = acc[t][1] = _mm256_setzero_si256();
+    dot_quads(f, false, tile, look, q0, quads, nt, x, x_bytes, acc);
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
  * lines, which are loaded once. acc[group][half]. */
@@ -88,24 +101,11 @@ LANES_INLINE int dot_short_rows(const kind f) {
 /* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
 LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
                            int64_t x_bytes, __m256i (*acc)[2]) {
-    const __m256i look = _mm256_setzero_si256();
     __m256i near[DOT_BLOCK_ROWS][2];
     LANES_UNROLL
     for (int i = 0; i < 2 * nt; i++)
         near[i / 2][i % 2] = acc[i / 2][i % 2];
-    LANES_UNROLL
-    for (int q = 0; q < 16; q++) {
-        const uint8_t *line = tile + q * TILE_LINE;
-        const __m256i w0 = ready ? _mm256_load_si256((const void *)line) : dot_codes(f, tile, look, q, 0);
-        const __m256i w1 =
-            ready ? _mm256_load_si256((const void *)(line + 32)) : dot_codes(f, tile, look, q, 1);
-        LANES_UNROLL
-        for (int t = 0; t < nt; t++) {
-            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
-            near[t][0] = _mm256_dpbusd_avx_epi32(near[t][0], w0, xs);
-            near[t][1] = _mm256_dpbusd_avx_epi32(near[t][1], w1, xs);
-        }
-    }
+    dot_quads(f, ready, tile, _mm256_setzero_si256(), 0, TILE_K / 4, nt, x, x_bytes, near);
     LANES_UNROLL
     for (int i = 0; i < 2 * nt; i++)
         acc[i / 2][i % 2] = near[i / 2][i % 2];
