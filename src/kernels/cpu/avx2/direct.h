@@ -1,11 +1,11 @@
 /* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
- * that with one row the time is the time to read them, where the processor can unpack as fast. One row reads
- * panel after panel; more rows read two panels far apart beside each other, each with a prefetch ahead.
- * Included after a dot.h, which says how integers are multiplied. */
+ * that with one row the time is the time to read them, where the processor can unpack as fast. Panel after
+ * panel is read, one stream with a prefetch ahead. Included after a dot.h, which says how integers are
+ * multiplied. */
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
 #define NIB_KERNELS_AVX2_DIRECT_H
 
-enum { DIRECT_ROWS = 8, DIRECT_PANELS = 2 };
+enum { DIRECT_ROWS = 8 };
 
 /* A panel that is being read: the next tile, the next group's scales, what the rows have so far. */
 typedef struct direct_panel {
@@ -14,7 +14,7 @@ typedef struct direct_panel {
     __m256i open[DOT_ROWS][2]; /* of a long group that did not end yet */
 } direct_panel;
 
-typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int np, int64_t m);
+typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int64_t m);
 
 /* How a format's groups are scaled: constants for one row, where every instruction counts. */
 typedef struct scaling {
@@ -104,11 +104,11 @@ LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_
 }
 
 /* Where the scales of a chunk of n tiles stand; a whole row's come behind the panel. */
-static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int np, int n) {
+static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
     const pack_format *f = &job->a->w->format;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
-        _mm_prefetch((const char *)at->scales + TILE_AHEAD(np), _MM_HINT_T0);
+        _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
         at->d = v_load_f16((const void *)at->scales);
         if (f->asym)
             at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
@@ -116,49 +116,39 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
     }
 }
 
-/* n_panel panels (at->codes: their starts; one panel when there is one row) with nt rows from row m on; the
- * sums are in at->y then. */
-LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
-                                int n_panel, int64_t m) {
-    const int np = nt == 1 ? 1 : n_panel;
-    const view *w = job->a->w;
-    const int64_t n_tile = tile_count(w->k), tile_bytes = 128 * f.bits;
+/* A panel (at->codes: its start) with nt rows from row m on; the sums are in at->y then. */
+LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const tile_job *job,
+                                    direct_panel *at, int64_t m) {
+    const int64_t n_tile = tile_count(job->a->w->k), tile_bytes = 128 * f.bits;
     const __m256i look = dot_look(f);
     /* of scales and minima for each tile */
     const bool two_lines = f.group != TILE_K && c.asym && (f.group == 16 || c.scale == PACK_SCALE_F16);
     const char *x = (const char *)job->a->q.data + m * job->x_bytes;
-    const uint8_t *panel[DIRECT_PANELS];
-    for (int p = 0; p < np; p++) {
-        panel[p] = at[p].codes;
-        for (int t = 0; t < nt; t++) {
-            at[p].y[t] = v_zero();
-            at[p].open[t][0] = at[p].open[t][1] = _mm256_setzero_si256();
-        }
+    const uint8_t *panel = at->codes;
+    for (int t = 0; t < nt; t++) {
+        at->y[t] = v_zero();
+        at->open[t][0] = at->open[t][1] = _mm256_setzero_si256();
     }
     for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
         const int n = (int)NUM_MIN(n_tile - tile0, TILE_CHUNK);
-        for (int p = 0; p < np; p++)
-            direct_chunk(job, &at[p], panel[p], np, n);
-        for (int64_t tile = tile0; tile < tile0 + n; tile++)
-            for (int p = 0; p < np; p++) {
-                if (nt > 1) {
-                    LANES_UNROLL
-                    for (int q = 0; q < TILE_K / 4; q++)
-                        tile_ahead(at[p].codes, f.bits, 2, q);
-                }
-                _mm_prefetch((const char *)at[p].scales + TILE_AHEAD(nt), _MM_HINT_T0);
-                if (two_lines)
-                    _mm_prefetch((const char *)at[p].scales + TILE_AHEAD(nt) + TILE_LINE, _MM_HINT_T0);
-                if (f.group == TILE_K)
-                    direct_long(f, c, nt, job, &at[p], x, tile, tile + 1 == n_tile);
-                else if (nt == 1)
-                    direct_one(f, c, job, &at[p], look, x, tile);
-                else
-                    direct_short(f, c, nt, job, &at[p], look, x, tile);
-                at[p].codes += tile_bytes;
+        direct_chunk(job, at, panel, n);
+        for (int64_t tile = tile0; tile < tile0 + n; tile++, at->codes += tile_bytes) {
+            if (nt > 1) { /* with one row they go among the products */
+                LANES_UNROLL
+                for (int q = 0; q < TILE_K / 4; q++)
+                    tile_ahead(at->codes, f.bits, q);
             }
-        for (int p = 0; p < np; p++)
-            at[p].codes += job->chunk_bytes - n * tile_bytes;
+            _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
+            if (two_lines)
+                _mm_prefetch((const char *)at->scales + TILE_AHEAD + TILE_LINE, _MM_HINT_T0);
+            if (f.group == TILE_K)
+                direct_long(f, c, nt, job, at, x, tile, tile + 1 == n_tile);
+            else if (nt == 1)
+                direct_one(f, c, job, at, look, x, tile);
+            else
+                direct_short(f, c, nt, job, at, look, x, tile);
+        }
+        at->codes += job->chunk_bytes - n * tile_bytes;
     }
 }
 
@@ -198,8 +188,8 @@ LANES_INLINE void direct_panels(const kind f, const scaling c, int nt, const til
     X(mxfp4, mxfp4g32, 4, MXFP4, 32, 0, E8M0)
 
 #define DIRECT_DEFINE_ROWS(name, nt, bits, table, group, scaling_)                                           \
-    static void name##_##nt(const tile_job *job, direct_panel *at, int np, int64_t m) {                      \
-        direct_panels((kind){bits, PACK_TABLE_##table, group}, scaling_, nt, job, at, np, m);                \
+    static void name##_##nt(const tile_job *job, direct_panel *at, int64_t m) {                              \
+        direct_panel_rows((kind){bits, PACK_TABLE_##table, group}, scaling_, nt, job, at, m);                \
     }
 #define DIRECT_DEFINE(name, bits, table, group)                                                              \
     DIRECT_DEFINE_ROWS(name, 2, bits, table, group, direct_scaling(job))                                     \
@@ -237,37 +227,24 @@ static bool direct_can(const pack_format *f, int64_t n_row) {
            f->scale != PACK_SCALE_TWO && direct_for(f);
 }
 
-/* np panels with all rows. */
-static void direct_rows(const tile_job *job, const direct_fn *fn, const int64_t *panel, int np) {
-    const linear_args *a = job->a;
-    for (int64_t m = 0; m < a->n_row;) {
-        direct_panel at[DIRECT_PANELS];
-        const int64_t left = a->n_row - m;
-        const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
-        for (int p = 0; p < np; p++)
-            at[p].codes = (const uint8_t *)a->w->data + panel[p] * job->panel_bytes;
-        for (int p = 0; p < np && step == 0; p++)
-            fn[0](job, &at[p], 1, m);
-        if (step > 0)
-            fn[step](job, at, np, m);
-        for (int p = 0; p < np; p++)
-            for (int t = 0; t < 1 << step; t++)
-                tile_finish(job, panel[p], m + t, at[p].y[t]);
-        m += 1 << step;
-    }
-}
-
-/* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */
+/* Panel after panel with all rows. */
 static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
     const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f), f->asym));
     const direct_fn *fn = direct_for(f);
-    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL),
-                  half = a->n_row == 1 ? 0 : (p1 - p0) / 2;
-    for (int64_t i = 0; i < half; i++)
-        direct_rows(&job, fn, (const int64_t[]){p0 + i, p0 + half + i}, 2);
-    for (int64_t p = p0 + 2 * half; p < p1; p++)
-        direct_rows(&job, fn, (const int64_t[]){p}, 1);
+    const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
+    for (int64_t panel = p0; panel < p1; panel++) {
+        for (int64_t m = 0; m < a->n_row;) {
+            direct_panel at; /* large: what is used is set there */
+            const int64_t left = a->n_row - m;
+            const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
+            at.codes = (const uint8_t *)a->w->data + panel * job.panel_bytes;
+            fn[step](&job, &at, m);
+            for (int t = 0; t < 1 << step; t++)
+                tile_finish(&job, panel, m + t, at.y[t]);
+            m += 1 << step;
+        }
+    }
 }
 
 #endif

@@ -109,7 +109,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         __m256i sum[2][2];
         LANES_UNROLL
         for (int i = 0; i < run; i++) {
-            tile_ahead(tile, 2 * f.bits, 1, q0 + r + i);
+            tile_ahead(tile, 2 * f.bits, q0 + r + i);
             LANES_UNROLL
             for (int h = 0; h < 2; h++) {
                 LANES_UNROLL
@@ -203,7 +203,7 @@ LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) 
         dot_quad(&four, v, 12, no, 0, x, l + 4);
         dot_quad(&sum, down, 3, no, 0, x, l + 8);
         dot_quad(&four, down, 12, no, 0, x, l + 12);
-        tile_ahead(tile, 8, 1, l);
+        tile_ahead(tile, 8, l);
     }
     dot_add_down(&sum, four, 2);
     dot_flush(acc, &sum);
@@ -220,7 +220,7 @@ LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) 
         const dot_line odd = dot_join(v, 0xcc, dot_shift(low, -1 - l / 2), 0x22);
         dot_quad(&two, odd, 14, no, 0, x, l + 4);
         dot_quad(&two, dot_shift(odd, -4), 14, no, 0, x, l + 12);
-        tile_ahead(tile, 12, 1, l);
+        tile_ahead(tile, 12, l);
     }
     dot_add_down(&sum, two, 1);
     dot_flush(acc, &sum);
@@ -236,7 +236,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
         dot_quad(&sum, dot_shift(v, rest), 15 << rest, dot_shift(bits, -(l / n_line * rest)), low, x, l);
         dot_quad(&high, dot_shift(v, rest - 4), 15 << rest, dot_shift(bits, -((l + 8) / n_line * rest)), low,
                  x, l + 8);
-        tile_ahead(tile, 8 + 2 * rest, 1, l);
+        tile_ahead(tile, 8 + 2 * rest, l);
         if (l % run == run - 1) {
             dot_flush(acc, &sum);
             dot_flush(acc, &high);
@@ -261,7 +261,7 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         for (int q = 0; q < 16; q++) {
             dot_step(f, false, 1, q, 1, 0, tile, no, x, 0, (__m256i(*)[2])acc);
             dot_step(f, false, 1, q, 1, 1, tile, no, x, 0, (__m256i(*)[2])acc);
-            tile_ahead(tile, f.bits, 1, q);
+            tile_ahead(tile, f.bits, q);
         }
     }
 }

@@ -47,13 +47,13 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
     return bits & 1 ? tile_part(sum, tile, 1, 0, q, half) : sum;
 }
 
-/* Bytes that prefetches run ahead of each of np streams, and those of them that go with quad q of a tile.
- * Measured, docs/optimisation-log.md. */
-#define TILE_AHEAD(np) ((np) == 1 ? 8192 : 4096)
-LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int np, int q) {
+/* Bytes that prefetches run ahead, and those of them that go with quad q of a tile. Measured,
+ * docs/optimisation-log.md. */
+enum { TILE_AHEAD = 8192 };
+LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int q) {
     LANES_UNROLL
     for (int line = q * bits / 8; line < (q + 1) * bits / 8; line++)
-        _mm_prefetch((const char *)tile + TILE_AHEAD(np) + line * TILE_LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)tile + TILE_AHEAD + line * TILE_LINE, _MM_HINT_T0);
 }
 
 LANES_INLINE vf tile_signed_bytes(const uint8_t *p) {

@@ -69,7 +69,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         acc[i / 2][i % 2] = _mm256_setzero_si256();
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
-        tile_ahead(tile, 2 * f.bits, 1, q);
+        tile_ahead(tile, 2 * f.bits, q);
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             LANES_UNROLL
@@ -120,7 +120,7 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         sum[i / 2][i % 2] = _mm256_setzero_si256();
     LANES_UNROLL
     for (int q = 0; q < 16; q++) {
-        tile_ahead(tile, f.bits, 1, q);
+        tile_ahead(tile, f.bits, q);
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             const __m256i xs = broadcast_int(x + 4 * q);
