@@ -258,6 +258,11 @@ static nib_status open_headers(nib_engine *e, const char *name, const uint64_t c
     return open_container(e, err);
 }
 
+static nib_status open_threads(nib_engine *e, nib_error *err) {
+    const int n = e->options.n_thread;
+    return pool_open(n ? n : thread_physical_cores(), &e->threads, err);
+}
+
 static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
@@ -266,8 +271,8 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
     NIB_TRY(open_headers(e, name, caps, err));
     if (e->m) {
+        NIB_TRY(open_threads(e, err));
         NIB_TRY(settle_plan(e, want, err));
-        NIB_TRY(pool_open(o->n_thread ? o->n_thread : thread_physical_cores(), &e->threads, err));
         NIB_TRY(engine_open_kernels(e, err));
         NIB_TRY(open_weights(e, want, err));
     }
@@ -323,7 +328,7 @@ static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *
     e->options.vocab_only = false;
     NIB_TRY(open_headers(e, name, none, err));
     settle_sizes(e);
-    return NIB_OK;
+    return open_threads(e, err);
 }
 
 nib_status engine_open_headers(const char *name, const nib_engine_options *options, nib_engine **out,

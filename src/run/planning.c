@@ -15,8 +15,9 @@
 
 enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128, PAGE = 4096 };
 
-/* What is opened after a plan was made and before weights are: threads, the kernel map. */
-#define SPARE (UINT64_C(256) << 10)
+/* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
+ * then. */
+#define SPARE (UINT64_C(768) << 10)
 /* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
 #define RUNTIME_GROWTH (UINT64_C(1792) << 10)
 #define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */

@@ -1,0 +1,98 @@
+#!/bin/sh
+# nibble plan from outside: the table, its JSON, a hand edit that is obeyed, mistakes in it, budgets that do not fit, and
+# what was planned beside what came out. The model is a synthetic one of 25 MB. NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
+NO_COLOR=1
+XDG_CACHE_HOME=$tmp/cache
+export NO_COLOR XDG_CACHE_HOME
+model=$tmp/model.gguf
+
+run() { # exit code in $code, stdout and stderr in files
+    code=0
+    "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
+}
+json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d, "sum": sum}))' "$tmp/out" "$1"; }
+true_that() { [ "$(json "$1")" = True ]; }
+edit() { python3 -c 'import sys; t=open(sys.argv[1]).read(); assert sys.argv[2] in t; open(sys.argv[3],"w").write(t.replace(sys.argv[2],sys.argv[4],1))' "$tmp/plan.json" "$1" "$tmp/edited.json" "$2"; }
+
+run synth smollm2-135m --layers 8 -o "$model"
+check "a model" [ $code = 0 ]
+
+run plan "$model" -c 128
+check "plan exits 0" [ $code = 0 ]
+check "the table has a bar for RAM" grep -q '^  RAM ' "$tmp/out"
+check "neighbours are one row" grep -q 'layer.0-7' "$tmp/out"
+check "guessed rates are said to be" grep -q 'guesses' "$tmp/out"
+check "no colours" sh -c "! grep -q \"\$(printf '\\033')\" '$tmp/out'"
+
+run plan "$model" -c 128 --ram 28M --json -o "$tmp/plan.json"
+check "plan --json -o exits 0" [ $code = 0 ]
+check "the file is what was printed" cmp -s "$tmp/out" "$tmp/plan.json"
+check "keys of the surface" true_that 'all(k in d for k in ("model","budget","blocks","kv","schedule","predicted","binds","one_more_gb"))'
+check "all blocks" true_that '[b["name"] for b in d["blocks"]] == ["embed"] + ["layer.%d" % i for i in range(8)] + ["head"]'
+check "something is streamed" true_that 'd["predicted"]["bytes_per_token"]["disk"] > 0'
+check "within the cap" true_that 'd["predicted"]["ram_peak"] <= 28 << 20'
+check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["predicted"]["ram_peak"]'
+
+run plan "$model" -c 128 --ram 9M
+check "what does not fit exits 3" [ $code = 3 ]
+check "and says what would" grep -q 'is the smallest that works' "$tmp/err"
+least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -c 'import math; print(math.ceil(float(input())*1024)+64)')
+run plan "$model" -c 128 --ram "${least}K"
+check "which does" [ $code = 0 ]
+run run "$model" -c 128 --ram "${least}K" --tokens 1,2,3 -n 2 --ignore-eos --temp 0 --json
+check "also for a run" [ $code = 0 ]
+
+run run "$model" --tokens 1,2,3 -n 8 --ignore-eos --temp 0 -c 128 --json
+whole=$(json 'd["tokens"]')
+run run "$model" --plan "$tmp/plan.json" --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json
+check "run --plan exits 0" [ $code = 0 ]
+check "with the same tokens as without a cap" [ "$(json 'd["tokens"]')" = "$whole" ]
+check "and keeps what the plan keeps" python3 - "$tmp/plan.json" "$tmp/out" <<'PY'
+import json, sys
+def kept(blocks):
+    return sum(s["bytes"] for b in blocks for s in b["slices"] if s["tier"] == "ram")
+plan, ran = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+a, b = kept(plan["blocks"]), kept(ran["placement"])
+assert abs(a - b) <= 0.03 * a + 65536, (a, b)
+PY
+check "expected beside measured" true_that 'd["predicted"]["tok_s"] > 0 and d["predicted"]["guessed"]'
+check "the peak stays under the cap" true_that 'd["memory"]["rss_peak"] <= 28 << 20'
+check "the expected peak is near the measured one" true_that 'abs(d["predicted"]["ram_peak"] - d["memory"]["rss_peak"]) < 0.05 * d["memory"]["rss_peak"]'
+
+edit '"tier": "ram"' '"teir": "ram"'
+run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 1
+check "a misspelt key is refused" [ $code = 4 ]
+check "and named" grep -q teir "$tmp/err"
+python3 - "$tmp/plan.json" "$tmp/edited.json" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+b = d["blocks"][3]
+total = sum(s["bytes"] for s in b["slices"])
+b["slices"] = [{"format": "file", "bytes": total, "tier": "disk"}]
+json.dump(d, open(sys.argv[2], "w"))
+PY
+run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json
+check "a hand edit is obeyed" true_that 'sum(s["bytes"] for s in d["placement"][3]["slices"] if s["tier"] == "ram" and s["format"] != "f32") == 0'
+check "and changes no token" [ "$(json 'd["tokens"]')" = "$whole" ]
+run run "$model" --plan "$tmp/plan.json" --quality high --tokens 1 -n 1
+check "a plan and a wish exit 2" [ $code = 2 ]
+
+run plan "$model" --quality best
+check "an unknown quality exits 2" [ $code = 2 ]
+run plan "$model" --quality balanced -c 128
+check "without measured costs only the file's formats" grep -q 'not measured' "$tmp/out"
+run plan "$model" --mode b -c 128
+check "mode b without measured costs exits 2" [ $code = 2 ]
+run plan "$model" --mode d
+check "an unknown mode exits 2" [ $code = 2 ]
+run run "$model" --quality lossless --ram 28M -c 128 --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json
+check "run --quality makes its own plan" [ $code = 0 ]
+check "lossless changes no token" [ "$(json 'd["tokens"]')" = "$whole" ]
+run plan "$here/data/arch/llama" -c 16
+check "a tiny folder" [ $code = 0 ]
+exit $failed
