@@ -19,7 +19,7 @@ enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128, PAGE = 4096 };
  * then. */
 #define SPARE (UINT64_C(768) << 10)
 /* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
-#define RUNTIME_GROWTH (UINT64_C(1792) << 10)
+#define RUNTIME_GROWTH (UINT64_C(768) << 10)
 #define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */
 
 void planning_close(planning *f) {
