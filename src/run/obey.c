@@ -88,14 +88,11 @@ static bool same_name(const char name[PLAN_NAME], const char *other) {
 }
 
 static nib_status check_content(const nib_engine *e, const plan *p, nib_error *err) {
-    uint64_t content[2];
-    char found[sizeof p->content];
+    char found[CONTENT_KEY];
     if (p->content[0] == '\0')
         return NIB_OK;
-    NIB_TRY(container_content_hash(e->container, content, err));
-    snprintf(found, sizeof found, "%016llx%016llx", (unsigned long long)content[0],
-             (unsigned long long)content[1]);
-    if (strncmp(found, p->content, sizeof found))
+    NIB_TRY(container_content_key(e->container, found, err));
+    if (strncmp(found, p->content, sizeof p->content))
         return nib_fail(err, NIB_E_MODEL, "the plan was made for other weights: %.39s, these are %s",
                         p->content, found);
     return NIB_OK;
