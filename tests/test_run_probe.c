@@ -6,6 +6,7 @@
 #include "profile/divergence.h"
 #include "run/measure.h"
 #include "run/measure_rows.h"
+#include "support/faults.h"
 #include "support/logits.h"
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"
@@ -27,6 +28,8 @@ enum { N_VOCAB = 300, N_LAYER = 3, D = 32, FF = 48, HEADS = 4, KV_HEADS = 2, D_H
 
 static const tiny_shape floats = {TYPE_F32, N_LAYER, D, FF, HEADS, KV_HEADS, N_VOCAB, 128, false};
 static const tiny_shape packed = {TYPE_Q8_0, 4, 128, 256, 4, 2, 512, 128, true};
+
+static const tiny_shape few = {TYPE_Q8_0, 2, 64, 64, 2, 2, N_VOCAB, 128, true};
 
 static nib_engine *open_engine(const char *path, int n_thread, int64_t n_row) {
     nib_engine_options o;
@@ -489,6 +492,39 @@ static void measuring_can_be_cancelled(void **state) {
     calibration_clear(&c);
 }
 
+typedef struct measured {
+    const char *path;
+    const calibration *c;
+} measured;
+
+static nib_status measure_both(void *user, nib_error *err) {
+    static const char *const formats[] = {"u4g64"};
+    const measured *m = user;
+    nib_engine_options o;
+    importance p;
+    quality q;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.packed = NIB_PACKED_OFF;
+    nib_status status = measure_importance(m->path, &o, m->c, &p, err);
+    if (status == NIB_OK) {
+        const quality_options how = {formats, 1, p.score, 8, 1};
+        status = measure_quality(m->path, &o, m->c, &how, &q, err);
+        quality_clear(&q);
+    }
+    importance_clear(&p);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    calibration c = four_prompts(N_VOCAB);
+    c.n_prompt = 1;
+    measured m = {tiny_model("few.gguf", &few), &c};
+    assert_true(fault_sweep(FAULT_ALLOC, 11, measure_both, &m) > 50);
+    calibration_clear(&c);
+}
+
 static double exact_divergence(const float *a, const float *b, int64_t n) {
     long double za = 0, zb = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -527,10 +563,15 @@ static void divergence_is_exact(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_together_are_one_by_one), cmocka_unit_test(the_probe_sees_what_is_computed),
-        cmocka_unit_test(every_family_has_the_points),     cmocka_unit_test(profiles_are_the_same_everywhere),
-        cmocka_unit_test(scores_are_means_of_norms),       cmocka_unit_test(costs_are_costs),
-        cmocka_unit_test(measuring_can_be_cancelled),      cmocka_unit_test(divergence_is_exact),
+        cmocka_unit_test(prompts_together_are_one_by_one),
+        cmocka_unit_test(the_probe_sees_what_is_computed),
+        cmocka_unit_test(every_family_has_the_points),
+        cmocka_unit_test(profiles_are_the_same_everywhere),
+        cmocka_unit_test(scores_are_means_of_norms),
+        cmocka_unit_test(costs_are_costs),
+        cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(divergence_is_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
