@@ -127,6 +127,7 @@ static void halves_may_disagree(void **state) {
     assert_int_equal(importance_begin(&p, 2, 1, &err), NIB_OK);
     assert_int_equal(importance_finish(&p, n_token, &err), NIB_OK);
     assert_true(p.half_overlap < 0);
+    assert_true(p.bound == 2); /* one prompt tells nothing */
     importance_clear(&p);
 }
 

@@ -97,7 +97,7 @@ static void show_layers(const work *w, const sheet *s) {
     const importance *p = &w->layers;
     char bar[SHEET_BAR], text[1024], size[32], whole[32];
     int n16 = 0;
-    sheet_line(s, "importance of %d layers (%s)", p->n_layer, w->prompts.what);
+    sheet_line(s, "importance of %d layers: %s", p->n_layer, w->prompts.what);
     for (int l = 0; l < p->n_layer; l++) {
         const bool a16 = p->score[l] >= IMPORTANCE_TAU;
         n16 += a16;

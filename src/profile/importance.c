@@ -187,6 +187,8 @@ nib_status importance_finish(importance *p, const int64_t *n_token, nib_error *e
     p->gap = p->n_layer > 1 ? first - second : 0;
     for (int l = 0; l < p->n_layer; l++)
         p->sigma = fmax(p->sigma, p->spread[IMPORTANCE_MCAP][l]);
-    p->bound = importance_failure_bound(p->n_layer, 1, p->n_prompt, p->gap, p->sigma);
+    /* one prompt tells no spread, so nothing is known */
+    p->bound = p->n_prompt > 1 ? importance_failure_bound(p->n_layer, 1, p->n_prompt, p->gap, p->sigma)
+                               : importance_failure_bound(p->n_layer, 1, 1, 0, 0);
     return compare_halves(p, err);
 }

@@ -121,7 +121,8 @@ static nib_status add_arbitrary(maker *k, nib_error *err) {
 static void describe(const maker *k, const char *path) {
     calibration *c = k->c;
     const long long n = (long long)c->begin[c->n_prompt];
-    int at = snprintf(c->what, sizeof c->what, "%d prompts %s, %lld tokens", c->n_prompt,
+    int at = snprintf(c->what, sizeof c->what, "%d prompt%s %s, %lld tokens", c->n_prompt,
+                      c->n_prompt == 1 ? "" : "s",
                       !k->e->tokenizer ? "of arbitrary ids (the model has no tokenizer)"
                       : path           ? "from a file"
                                        : "of nibble's own",

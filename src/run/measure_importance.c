@@ -76,9 +76,22 @@ static nib_status tell(void *user, int b, float *x, nib_error *err) {
     return measure_progress(w->e, "measuring layers", (uint64_t)b, (uint64_t)model_n_block(w->e->m) - 1, err);
 }
 
+/* What run_pass charges for a cell. */
+static uint64_t cell_bytes(const model *m, int64_t n_cell) {
+    return (uint64_t)n_cell * ((uint64_t)model_hparams(m)->d_model * sizeof(float) + 2 * sizeof(double));
+}
+
+static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
+    int64_t longest;
+    const int64_t n_row = measure_rows_count(user, 0, &longest);
+    NIB_TRY(kv_cache_one_bytes(e->m, TYPE_F32, longest, bytes, err));
+    *bytes += cell_bytes(e->m, NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS));
+    return NIB_OK;
+}
+
 static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, nib_error *err) {
-    const int64_t n_cell = e->ws.n_cell, d_model = model_hparams(e->m)->d_model;
-    const uint64_t bytes = (uint64_t)n_cell * ((uint64_t)d_model * sizeof(float) + 2 * sizeof(double));
+    const int64_t n_cell = e->ws.n_cell;
+    const uint64_t bytes = cell_bytes(e->m, n_cell);
     watch w = {.e = e, .p = p};
     measure_rows rows = {0};
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
@@ -117,13 +130,6 @@ static nib_status finish(const calibration *c, importance *p, nib_error *err) {
     return status;
 }
 
-static nib_status session_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
-    const int64_t *longest = user;
-    NIB_TRY(kv_cache_one_bytes(e->m, TYPE_F32, *longest, bytes, err));
-    *bytes += (uint64_t)e->ws.n_cell * (uint64_t)(model_hparams(e->m)->d_model + 4) * sizeof(float);
-    return NIB_OK;
-}
-
 nib_status measure_importance(const char *name, const nib_engine_options *options, const calibration *c,
                               importance *out, nib_error *err) {
     nib_engine_options o = *options;
@@ -137,7 +143,7 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     o.stream = true;
     o.activation = 16;
     const engine_want want = {
-        .n_row = n_row, .keep_nothing = true, .keep_free = session_bytes, .user = &longest};
+        .n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = (void *)c};
     NIB_TRY(engine_open(name, &o, &want, &e, err));
     nib_status status = importance_begin(out, (int)model_hparams(e->m)->n_layer, c->n_prompt, err);
     if (status == NIB_OK)
