@@ -93,6 +93,11 @@ check "an unknown mode exits 2" [ $code = 2 ]
 run run "$model" --quality lossless --ram 28M -c 128 --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json
 check "run --quality makes its own plan" [ $code = 0 ]
 check "lossless changes no token" [ "$(json 'd["tokens"]')" = "$whole" ]
+run plan synth:opt-175b --ram 16G -c 512 --json
+check "a shape without a file" [ $code = 0 ]
+check "has all its layers" true_that 'len(d["blocks"]) == 98'
+run plan synth:nothing
+check "an unknown shape exits 2" [ $code = 2 ]
 run plan "$here/data/arch/llama" -c 16
 check "a tiny folder" [ $code = 0 ]
 exit $failed

@@ -34,6 +34,8 @@ nib_status file_read_all(const char *path, uint64_t most, char **out, size_t *n_
 typedef struct file_writer file_writer;
 nib_status file_writer_open(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err);
+/* n zeros that take no room on disk where the file system can do that. */
+nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
 

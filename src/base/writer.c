@@ -116,6 +116,17 @@ nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, ni
     return NIB_OK;
 }
 
+nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
+    NIB_TRY(flush(w, err));
+    const off_t at = lseek(w->fd, 0, SEEK_CUR);
+    if (at < 0 || n_byte > (uint64_t)INT64_MAX - (uint64_t)at)
+        return nib_fail(err, NIB_E_USAGE, "%s: %llu bytes more are too many for a file", w->path,
+                        (unsigned long long)n_byte);
+    if (ftruncate(w->fd, at + (off_t)n_byte) || lseek(w->fd, 0, SEEK_END) < 0)
+        return nib_fail_errno(err, "cannot extend", w->path, errno);
+    return NIB_OK;
+}
+
 static nib_status finish(file_writer *w, nib_error *err) {
     NIB_TRY(flush(w, err));
     /* A network or quota file system may only say now that the disk is full. */

@@ -4,9 +4,12 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "cli/sheet.h"
+#include "cli/synth.h"
 #include "plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the table ---- */
 
@@ -196,7 +199,26 @@ static int make(const cli_args *args, const char *name) {
     return code;
 }
 
+/* A shape that nobody has a file of: its header in a file without data, which goes afterwards. */
+static int make_synthetic(const cli_args *args, const char *shape) {
+    const char *base = getenv("TMPDIR");
+    char folder[512], path[540];
+    const int n = snprintf(folder, sizeof folder, "%s/nibble-plan-XXXXXX", base && *base ? base : "/tmp");
+    if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder))
+        return cli_usage_error("cannot make a folder for the model's header in %s", base ? base : "/tmp");
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    int code = synth_write_hollow(args, shape, path);
+    if (!code)
+        code = make(args, path);
+    (void)unlink(path);
+    (void)rmdir(folder);
+    return code;
+}
+
 static int run(cli_args *args) {
+    static const char synthetic[] = "synth:";
+    if (!strncmp(args->model, synthetic, sizeof synthetic - 1))
+        return make_synthetic(args, args->model + sizeof synthetic - 1);
     return make(args, args->model);
 }
 
@@ -206,8 +228,10 @@ const cli_command cmd_plan = {
     .summary = "what would be placed where, at which precision, how fast, and which limit binds",
     .details = "Reads headers and what was measured of this machine and model (nibble profile), no weights.\n"
                "run, chat, bench and eval obey a plan with --plan FILE; its JSON may be edited.\n"
-               "When nothing fits, it exits with 3 and says the smallest budget that works.\n\n"
+               "When nothing fits, it exits with 3 and says the smallest budget that works.\n"
+               "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n\n"
                "  nibble plan smollm2 --ram 64M\n"
+               "  nibble plan synth:opt-175b --ram 16G\n"
                "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
                "  nibble run model.gguf --plan plan.json -p \"The sea\" -v\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_PLAN,

@@ -16,7 +16,7 @@ typedef struct synth_job {
     int64_t n_layer;
     type_id type;
     gguf_writer *writer;
-    cli_args *args;
+    const cli_args *args;
     uint64_t random[4]; /* xoshiro256+ */
     uint64_t done, total;
     char *chunk;
@@ -97,7 +97,7 @@ static void make_matrix_chunk(synth_job *job, size_t n_block, int64_t k) {
 static void put(synth_job *job, size_t n_byte) {
     job->status = gguf_writer_data(job->writer, job->chunk, n_byte, &job->err);
     job->done += n_byte;
-    if (!job->status && !cli_progress(job->args, job->shape->name, job->done, job->total))
+    if (!job->status && !cli_progress((void *)job->args, job->shape->name, job->done, job->total))
         job->status = NIB_E_CANCELLED;
 }
 
@@ -189,11 +189,13 @@ static void set_metadata(synth_job *job) {
     }
 }
 
-static nib_status write_file(synth_job *job) {
+static nib_status write_file(synth_job *job, bool hollow) {
     set_metadata(job);
     if (!job->status)
         synth_each_tensor(job->shape, job->n_layer, declare_tensor, job);
-    if (!job->status)
+    if (!job->status && hollow)
+        job->status = gguf_writer_hollow(job->writer, &job->err);
+    else if (!job->status)
         synth_each_tensor(job->shape, job->n_layer, write_tensor, job);
     if (job->status)
         gguf_writer_abort(job->writer);
@@ -214,6 +216,28 @@ static int unknown_shape(const char *name) {
                 : cli_usage_error("which model's shape? known: %s", known);
 }
 
+/* --type and --layers. An exit code. */
+static int settle_size(synth_job *job) {
+    const cli_args *args = job->args;
+    const char *type = args->type ? args->type : "q4_0";
+    if (!type_from_name(type, &job->type) ||
+        (job->type != TYPE_Q4_0 && job->type != TYPE_Q8_0 && job->type != TYPE_F16))
+        return cli_usage_error("--type: expected q4_0, q8_0 or f16, found '%s'", type);
+    job->n_layer = args->layers ? NUM_MIN(args->layers, job->shape->n_layer) : job->shape->n_layer;
+    return 0;
+}
+
+int synth_write_hollow(const cli_args *args, const char *shape, const char *path) {
+    synth_job job = {.args = args, .type = TYPE_Q4_0, .shape = synth_find(shape)};
+    const int code = job.shape ? settle_size(&job) : unknown_shape(shape);
+    if (code)
+        return code;
+    nib_status status = gguf_writer_open(path, &job.writer, &job.err);
+    if (!status)
+        status = write_file(&job, true);
+    return status ? cli_fail(&job.err) : 0;
+}
+
 static int run(cli_args *args) {
     const char *name = args->rest.n ? args->rest.data[0] : NULL;
     synth_job job = {.args = args, .type = TYPE_Q4_0, .shape = name ? synth_find(name) : NULL};
@@ -221,18 +245,16 @@ static int run(cli_args *args) {
         return unknown_shape(name);
     if (!args->output)
         return cli_usage_error("synth needs -o FILE");
-    const char *type = args->type ? args->type : "q4_0";
-    if (!type_from_name(type, &job.type) ||
-        (job.type != TYPE_Q4_0 && job.type != TYPE_Q8_0 && job.type != TYPE_F16))
-        return cli_usage_error("--type: expected q4_0, q8_0 or f16, found '%s'", type);
-    job.n_layer = args->layers ? NUM_MIN(args->layers, job.shape->n_layer) : job.shape->n_layer;
+    const int wrong = settle_size(&job);
+    if (wrong)
+        return wrong;
     seed_random(job.random, args->seed >= 0 ? (uint64_t)args->seed : 0);
     job.chunk = malloc(CHUNK + sizeof(uint64_t));
     if (!job.chunk)
         return cli_usage_error("out of memory");
     nib_status status = gguf_writer_open(args->output, &job.writer, &job.err);
     if (!status)
-        status = write_file(&job);
+        status = write_file(&job, false);
     free(job.chunk);
     char size[32];
     if (status)

@@ -31,4 +31,8 @@ typedef struct synth_tensor {
 typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);
 
+/* A file with the header of a shape (--type, --layers) and zeros that take no room on disk: for planning. An
+ * exit code. */
+int synth_write_hollow(const cli_args *args, const char *shape, const char *path);
+
 #endif

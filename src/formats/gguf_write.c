@@ -233,6 +233,15 @@ nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib
     return NIB_OK;
 }
 
+nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {
+    if (w->started)
+        return nib_fail(err, NIB_E_USAGE, "expected no data before a hole");
+    NIB_TRY(start(w, err));
+    NIB_TRY(file_writer_hole(w->out, w->declared, err));
+    w->current = w->tensors.n;
+    return NIB_OK;
+}
+
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err) {
     nib_status status = gguf_writer_data(w, "", 0, err);
     if (status == NIB_OK && w->current < w->tensors.n)

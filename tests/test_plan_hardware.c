@@ -1,0 +1,103 @@
+/* The machine's profile: what is kept is read back the same, another machine's is not used, damage is said;
+ * and the rates that a plan counts with. */
+#include "profile/hardware.h"
+
+#include "base/mem.h"
+#include "plan/rates.h"
+#include "support/tempdir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const machine here = {.cpu = "a cpu", .features = "avx2", .n_core = 2, .l3 = 1 << 20};
+
+static hardware sample(void) {
+    hardware h = {
+        .memory = {{1, {10e9, 9e9, 1e9}}, {2, {18e9, 17e9, 2e9}}},
+        .n_memory = 2,
+        .disk = {{1, 4096, {5e7, 4e7, 1e7}}, {4, 1 << 20, {3e9, 2e9, 1e9}}, {16, 1 << 20, {4e9, 3e9, 1e9}}},
+        .n_disk = 3,
+        .folder = "/somewhere",
+        .ring = true,
+        .kernels = {{8, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
+                    {4, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
+        .n_kernel = 2,
+        .n_thread = 2,
+        .pack = {3e9, 2e9, 1e9},
+        .meet_s = 2e-6,
+        .seconds = 4};
+    return h;
+}
+
+static void kept_and_read(void **state) {
+    (void)state;
+    const char *path = temp_path("hardware.json");
+    const hardware h = sample();
+    hardware back;
+    nib_error err = {NIB_OK, ""};
+    assert_int_equal(hardware_load(path, &here, &back, &err), NIB_E_NOTFOUND);
+    if (hardware_save(path, &here, &h, &err) || hardware_load(path, &here, &back, &err))
+        fail_msg("%s", err.message);
+    assert_memory_equal(&back.memory, &h.memory, sizeof h.memory);
+    assert_memory_equal(&back.disk, &h.disk, sizeof h.disk);
+    assert_memory_equal(&back.kernels, &h.kernels, sizeof h.kernels);
+    assert_true(back.ring && !back.direct && back.meet_s == h.meet_s && back.n_thread == 2);
+    machine other = here;
+    other.n_core = 4;
+    assert_int_equal(hardware_load(path, &other, &back, &err), NIB_E_NOTFOUND);
+}
+
+static void damage(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {{"\"median\": 9", "\"median\": -9"},
+                                           {"\"threads\": 1", "\"threads\": 0"},
+                                           {"\"bits\": 8", "\"bits\": 9"},
+                                           {"\"block\": 4096", "\"block\": \"many\""},
+                                           {"\"nibble_hardware\": 1", "\"nibble_hardware\": 2"},
+                                           {"\"kernels\"", "\"kennels\""}};
+    const char *path = temp_path("damaged.json");
+    char *text;
+    const hardware h = sample();
+    hardware back;
+    assert_int_equal(hardware_print(&here, &h, &text, NULL), NIB_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        size_t at = 0;
+        while (text[at] && strncmp(text + at, wrong[i][0], strlen(wrong[i][0])) != 0)
+            at++;
+        assert_true(text[at] != 0);
+        FILE *out = fopen(path, "w");
+        fprintf(out, "%.*s%s%s", (int)at, text, wrong[i][1], text + at + strlen(wrong[i][0]));
+        fclose(out);
+        nib_error err = {NIB_OK, ""};
+        assert_int_equal(hardware_load(path, &here, &back, &err), NIB_E_MODEL);
+        assert_true(err.message[0] != 0);
+    }
+    mem_free(text);
+}
+
+static void rates(void **state) {
+    (void)state;
+    const hardware h = sample();
+    plan_rates r;
+    plan_rates_of(&h, &here, 2, 1 << 20, &r);
+    assert_false(r.guessed);
+    assert_true(r.ram_read == 20e9); /* products read that much */
+    assert_true(r.disk_read == 2e9); /* with as many reads as the pager has, or fewer */
+    assert_true(r.one_row[4] == 16e9 && r.one_row[5] == 16e9 && r.one_row[8] == 20e9);
+    assert_true(r.two_slices == 1.6);
+    plan_rates_of(&h, &here, 1, 1 << 20, &r);
+    assert_true(r.one_row[8] == 10e9);
+    plan_rates_of(NULL, &here, 2, 4096, &r);
+    assert_true(r.guessed && r.ram_read > 0 && r.disk_read > 0 && r.pack > 0 && r.op_s > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kept_and_read), cmocka_unit_test(damage),
+                                       cmocka_unit_test(rates)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
