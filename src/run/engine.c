@@ -245,6 +245,10 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
     }
     if (status == NIB_OK)
         status = settle_blocks(e, &with, err);
+    if (with.plan == &own) { /* the pager knows best what fits by then, and keeps it by the same rule */
+        mem_free(e->kept);
+        e->kept = NULL;
+    }
     plan_clear(&own);
     if (status == NIB_OK)
         settle_sizes(e);

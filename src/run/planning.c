@@ -17,7 +17,7 @@ enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128, PAGE = 4096 };
 
 /* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
  * then. */
-#define SPARE (UINT64_C(768) << 10)
+#define SPARE (UINT64_C(1) << 20)
 /* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
 #define RUNTIME_GROWTH (UINT64_C(768) << 10)
 #define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */
