@@ -10,6 +10,8 @@
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
+#include "kernels/bitwise.h"
+
 enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MOST_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
@@ -274,6 +276,11 @@ static bool blocked_can(const pack_format *f, int64_t n_row) {
     (void)n_row;
     const pack_format of = block_format(f);
     return f->layout == PACK_TILE && blocked_for(&of);
+}
+
+/* Planes with few rows: counting bits costs less than turning them into parts (cpu/avx2/bitwise.c). */
+static bool blocked_suits(const pack_format *f, int64_t n_row) {
+    return n_row > 8 || !bitwise_can(f);
 }
 
 /* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
