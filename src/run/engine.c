@@ -185,7 +185,7 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .progress = o->progress,
                           .log = &e->log,
                           .user = o->user};
-    ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
+    ledger_settle(e->ledger, true);
     nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
     mem_free(packed);
     return status;
@@ -199,6 +199,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         NIB_TRY(want->keep_free(e, want->user, &session, err));
     else
         NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
+    ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
     engine_rows(e, session, &n_row, &n_cell);
     if (want->n_row) {
         n_row = want->n_row;

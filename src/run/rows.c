@@ -9,7 +9,13 @@
 
 #include "base/num.h"
 
-enum { SHARE = 32, STEP = 16 }; /* of the cap, for more rows; rows are added by so many */
+enum {
+    SHARE = 32,        /* of the cap, for more rows */
+    STEP = 16,         /* rows are added by so many */
+    SLACK = 512 << 10, /* lists that are charged later, and what the heap grows by meanwhile */
+    LEAST_CELL = 8,
+    LEAST_PASS = 32
+};
 
 static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
@@ -37,6 +43,31 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
     }
 }
 
+/* What is charged when nothing but the least of the weights stays; UINT64_MAX: it overflows. */
+static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
+                      int64_t n_cell) {
+    const uint64_t rows = workspace_bytes(e->m, pool_size(e->threads), n_pass, n_cell, 1, 0, NULL);
+    const uint64_t parts[] = {need->tables, need->vectors, need->ring, need->row, session, rows};
+    uint64_t all = SLACK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!num_add_u64(all, parts[i], &all))
+            return UINT64_MAX;
+    return all;
+}
+
+/* A slow prompt rather than none. */
+static void fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
+                  int64_t *n_cell) {
+    const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
+    if (!e->free_batch)
+        return;
+    while (*n_cell > LEAST_CELL && least(e, need, session, *n_pass, *n_cell) > left)
+        *n_cell /= 2;
+    while (*n_pass > LEAST_PASS && least(e, need, session, *n_pass, *n_cell) > left)
+        *n_pass /= 2;
+    *n_cell = NUM_MIN(*n_cell, *n_pass);
+}
+
 void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
     const int n_thread = pool_size(e->threads);
     const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
@@ -45,6 +76,8 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     *n_cell = engine_cell_rows(&e->options);
     const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, 0, NULL);
     if (cap != NIB_AUTO && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
-        will_stream(e, &need, session + base))
+        will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
+        fewer(e, &need, session, n_pass, n_cell);
+    }
 }
