@@ -93,7 +93,7 @@ typedef struct nib_engine_options {
     int n_thread;        /* 0: one a physical core */
     int64_t n_ctx;       /* the longest context a session will ask for; 0: min(4096, the model's own).
                             Charged when the engine decides what stays resident. */
-    int64_t n_batch;     /* rows computed together in a prompt; 0: 512 */
+    int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits;    /* rows of logits that nib_session_forward computes together; 0: 16, and 1 under a
                             RAM cap (generation needs none of them) */
     int kv_type;         /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
