@@ -201,10 +201,10 @@ NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 typedef struct nib_traffic {
     uint64_t loaded;   /* bytes read while the engine was opened */
     uint64_t streamed; /* bytes read since then: weights that are not resident, rows of an embedding */
-    uint64_t pass;     /* bytes that one pass (a token, or a batch of rows that go through a block together) has to
-                          read when nothing comes twice: what streamed / n_pass is compared with */
-    uint64_t n_pass;   /* passes so far */
-    double wait_s;     /* computing waited for reads */
+    uint64_t pass;   /* bytes that one pass (a token, or a batch of rows that go through a block together) has
+                        to   read when nothing comes twice: what streamed / n_pass is compared with */
+    uint64_t n_pass; /* passes so far */
+    double wait_s;   /* computing waited for reads */
 } nib_traffic;
 
 /* Waits for a pass that is being computed. */

@@ -41,7 +41,7 @@ check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["pr
 run plan "$model" -c 128 --ram 9M
 check "what does not fit exits 3" [ $code = 3 ]
 check "and says what would" grep -q 'is the smallest that works' "$tmp/err"
-least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -c 'import math; print(math.ceil(float(input())*1024)+64)')
+least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -c 'import math; print(math.ceil(float(input())*1024)+512)')
 run plan "$model" -c 128 --ram "${least}K"
 check "which does" [ $code = 0 ]
 run run "$model" -c 128 --ram "${least}K" --tokens 1,2,3 -n 2 --ignore-eos --temp 0 --json
