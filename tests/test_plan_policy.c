@@ -193,6 +193,22 @@ static void pages_stay_whole(void **state) {
         assert_in_range(p.blocks[b].slices[0].bytes / (4 * MIB), 4, 6);
     }
     plan_clear(&p);
+    measured(&f); /* other formats have other pages */
+    f.q.may_round = true;
+    f.q.loss_most = 1;
+    p = decided(&f.q);
+    check(&f.q, &p);
+    for (int b = 1; b < N; b++) {
+        const plan_choice *c = &f.blocks[b].choices[0];
+        while (strcmp(c->format, p.blocks[b].slices[0].format) != 0)
+            c++;
+        uint64_t sum = 0;
+        for (int i = 0; i < p.blocks[b].n_slice; i++)
+            sum += p.blocks[b].slices[i].bytes;
+        assert_int_equal(sum, c->bytes);
+    }
+    assert_true(p.predicted.disk_s >= 0);
+    plan_clear(&p);
 }
 
 /* Every choice of formats for the four layers and the head; residency as the policy does it (bytes that fit

@@ -143,9 +143,17 @@ static void list_ways(maker *m, bool streamed) {
 
 /* ---- residency ---- */
 
+/* The pages that are known are those of the first choices. */
+static bool knows_pages(const plan_question *q, const plan_decision *d) {
+    bool known = q->pages != NULL;
+    for (int b = 0; b < q->n_block && known; b++)
+        known = d->choice[b] <= 0;
+    return known;
+}
+
 /* The size of a block's next page; 0: none. Where pages are not known, as much as is wanted. */
-static uint64_t next_page(const maker *m, int b, uint64_t left, uint64_t want) {
-    if (m->q->pages)
+static uint64_t next_page(const maker *m, bool known, int b, uint64_t left, uint64_t want) {
+    if (known)
         return m->page_at[b] < 0 ? 0 : m->q->pages[m->page_at[b]].bytes;
     return NUM_MIN(NUM_MAX(want / PAGE * PAGE, PAGE), left);
 }
@@ -158,6 +166,7 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
  * dense model's order is a cycle, in which no choice of the same size reads less than another. */
 static void spread(maker *m, plan_decision *d, uint64_t room) {
     const plan_question *q = m->q;
+    const bool known = knows_pages(q, d);
     uint64_t total = 0, seen = 0, all = 0;
     for (int b = 0; b < q->n_block; b++) {
         total += bytes_of(q, d, b);
@@ -172,12 +181,12 @@ static void spread(maker *m, plan_decision *d, uint64_t room) {
             const uint64_t most = round ? room : (uint64_t)(share * (double)seen);
             while (d->kept[b] < bytes) {
                 const uint64_t left = most > all ? most - all : 0;
-                const uint64_t page = next_page(m, b, bytes - d->kept[b], left);
+                const uint64_t page = next_page(m, known, b, bytes - d->kept[b], left);
                 if (page == 0 || page > left)
                     break;
                 d->kept[b] += page;
                 all += page;
-                if (q->pages)
+                if (known)
                     m->page_at[b] = m->page_next[m->page_at[b]];
             }
         }
