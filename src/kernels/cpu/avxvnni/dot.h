@@ -124,10 +124,12 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             const __m256i xs = broadcast_int(x + 4 * q);
-            const __m256i line = _mm256_loadu_si256((const void *)(tile + q % 8 * TILE_LINE + 32 * h));
-            const __m256i w = f.bits != 4 ? dot_codes(f, tile, look, q, h)
-                              : q < 8     ? _mm256_and_si256(line, _mm256_set1_epi8(15))
-                                          : _mm256_and_si256(line, _mm256_set1_epi8((char)0xf0));
+            __m256i w;
+            if (f.bits == 4) /* 15 or 240 in each byte: the upper field stays where it is */
+                w = _mm256_and_si256(_mm256_loadu_si256((const void *)(tile + q % 8 * TILE_LINE + 32 * h)),
+                                     _mm256_set1_epi8((char)(q < 8 ? 15 : 0xf0)));
+            else
+                w = dot_codes(f, tile, look, q, h);
             sum[q / 8][h] = _mm256_dpbusd_avx_epi32(sum[q / 8][h], w, xs);
         }
     }
