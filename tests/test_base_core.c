@@ -177,6 +177,17 @@ static void sizes_are_shown(void **state) {
     char out[32];
     for (size_t i = 0; i < NUM_COUNT(cases); i++)
         assert_string_equal(num_format_size(cases[i].bytes, out), cases[i].text);
+    /* a cap as it is shown is at least what is needed, and little more */
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        uint64_t shown;
+        if (cases[i].bytes == UINT64_MAX)
+            continue;
+        char *space = strchr(num_format_cap(cases[i].bytes, out), ' ');
+        memmove(space, space + 1, strlen(space));
+        assert_true(num_parse_size(out, &shown));
+        assert_true(shown >= cases[i].bytes && shown <= cases[i].bytes + cases[i].bytes / 4 + (1 << 20));
+    }
+    assert_string_equal(num_format_cap(UINT64_MAX, out), "16.0 EiB");
 }
 
 static void arithmetic_is_checked(void **state) {

@@ -72,3 +72,15 @@ const char *num_format_size(uint64_t bytes, char *out) {
     snprintf(out, 32, "%u.%u %s", (unsigned)(tenths / 10), (unsigned)(tenths % 10), names[i]);
     return out;
 }
+
+const char *num_format_cap(uint64_t bytes, char *out) {
+    enum { SLACK = 256 << 10 };
+    uint64_t unit = 1, above;
+    if (!num_add_u64(bytes, SLACK, &above))
+        above = UINT64_MAX;
+    while (above / unit >= 1024)
+        unit *= 1024;
+    if (!num_add_u64(above, unit / 20 + 1, &above)) /* half of the last digit: it is rounded to the nearest */
+        above = UINT64_MAX;
+    return num_format_size(above, out);
+}

@@ -28,5 +28,8 @@ static inline int64_t num_round_up(int64_t a, int64_t to) {
 bool num_parse_size(const char *text, uint64_t *bytes);
 /* 138412032 -> "132.0 MiB"; out holds at least 32 bytes; returns out. */
 const char *num_format_size(uint64_t bytes, char *out);
+/* The same for a cap that will do: what is shown is never less than `bytes` and a little more, since what a
+ * process has at its start differs by some hundred KiB from run to run. */
+const char *num_format_cap(uint64_t bytes, char *out);
 
 #endif

@@ -60,9 +60,10 @@ static void chain_pages(maker *m) {
         }
 }
 
-/* By the score; where there is none, by what leaving it out costs. */
+/* By what leaving it out costs; where that is not measured, by MCAP's score, which predicts it badly
+ * (docs/paper-mcap.md). */
 static double rank_of(const plan_block_facts *f) {
-    return f->importance >= 0 ? f->importance : f->kl_left_out;
+    return f->kl_left_out >= 0 ? f->kl_left_out : f->importance;
 }
 
 static void rank_layers(maker *m) {

@@ -63,8 +63,8 @@ static void decision_close(plan_decision *d) {
 static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
     char cap[32], small[32], whole[32];
     num_format_size(q->cap[NIB_TIER_RAM], cap);
-    num_format_size(o->least_ram, small);
-    num_format_size(o->whole_ram, whole);
+    num_format_cap(o->least_ram, small);
+    num_format_cap(o->whole_ram, whole);
     if (o->least_ram == o->whole_ram)
         return nib_fail(err, NIB_E_NOFIT, "RAM: no plan fits the cap of %s; %s is the smallest that works",
                         cap, small);

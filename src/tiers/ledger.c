@@ -80,7 +80,7 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
         char cap[32], have[32];
         nib_status status =
             nib_fail(err, NIB_E_NOFIT, "RAM: the process alone needs %s, more than the cap of %s",
-                     num_format_size(need, have), num_format_size(ram->cap, cap));
+                     num_format_cap(need, have), num_format_size(ram->cap, cap));
         ledger_close(l);
         return status;
     }
@@ -108,7 +108,7 @@ static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte,
                     "%s: %s asks for %s, but %s is free under the cap of %s; a cap of %s would do",
                     tier_names[tier], owner_names[owner], num_format_size(n_byte, asked),
                     num_format_size(a->cap > held ? a->cap - held : 0, left), num_format_size(a->cap, cap),
-                    num_format_size(need, would));
+                    num_format_cap(need, would));
 }
 
 nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err) {

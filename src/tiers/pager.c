@@ -53,8 +53,8 @@ static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole,
     char cap[32], need[32], small[32];
     uint64_t held = ledger_promised(p->ledger, NIB_TIER_RAM) + o->keep_free;
     num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap);
-    num_format_size(held + whole, need);
-    num_format_size(held + least, small);
+    num_format_cap(held + whole, need);
+    num_format_cap(held + least, small);
     if (o->stream)
         return nib_fail(
             err, NIB_E_NOFIT,
