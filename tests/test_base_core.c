@@ -180,7 +180,7 @@ static void sizes_are_shown(void **state) {
     /* a cap as it is shown is at least what is needed, and little more */
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         uint64_t shown;
-        if (cases[i].bytes == UINT64_MAX)
+        if (cases[i].bytes >> 40) /* no such unit is read */
             continue;
         char *space = strchr(num_format_cap(cases[i].bytes, out), ' ');
         memmove(space, space + 1, strlen(space));
