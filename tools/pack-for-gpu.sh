@@ -8,12 +8,10 @@ cd "$(dirname "$0")/.."
 build=${1:-build}
 out=$build/travel
 programs=nibble
-for test in tests/test_kernels_*.c tests/test_quant_*.c; do
+for test in tests/test_kernels_*.c; do
     programs="$programs tests/$(basename "$test" .c)"
 done
-for bench in bench/bench_*.c; do
-    programs="$programs bench/$(basename "$bench" .c)"
-done
+programs="$programs bench/bench_amx bench/bench_kernels bench/bench_peak"
 for program in $programs; do
     echo "$build/$program"
 done | xargs make -s BUILD="$build"
