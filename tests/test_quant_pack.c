@@ -163,7 +163,7 @@ static void test_search_gains(void **state) {
     }
     for (size_t c = 0; c < sizeof goals / sizeof *goals; c++) {
         pack_format f;
-        uint64_t bytes;
+        uint64_t bytes = 0;
         const void *rows[] = {x};
         double error = 0, plain = 0;
         assert_true(pack_uniform(goals[c].bits, 64, false, false, K, &f) && pack_bytes(&f, 1, K, &bytes));
