@@ -166,10 +166,11 @@ static void print_expected(const run_job *job) {
     if (p->tok_s <= 0)
         return;
     nib_engine_memory(job->engine, &now);
-    cli_note(job->args, "planned      %.1f tok/s (measured %.1f); peak %s (measured %s); limit: %s%s",
-             p->tok_s, per_second(r->predicted_n, r->predicted_s), num_format_size(p->ram_peak, planned),
-             num_format_size(now.rss_peak, measured), p->binds,
-             p->guessed ? "; rates are guesses, 'nibble profile --hardware' measures them" : "");
+    cli_note(job->args, "expected     %.1f tok/s", p->tok_s);
+    cli_note(job->args, "  measured   %.1f tok/s", per_second(r->predicted_n, r->predicted_s));
+    cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));
+    cli_note(job->args, "  measured   %s", num_format_size(now.rss_peak, measured));
+    cli_note(job->args, "  limit      %s%s", p->binds, p->guessed ? " (guessed)" : "");
 }
 
 static int report(run_job *job) {

@@ -30,7 +30,8 @@ static nib_status find(const activity *a, findings *f, nib_error *err) {
     for (int i = 0; status == NIB_OK && i < a->parts.n; i++) {
         f->least = fmin(f->least, coactivity_share(&a->parts, i));
         f->most = fmax(f->most, coactivity_share(&a->parts, i));
-        f->largest = NUM_MAX(f->largest, ++size[cluster[i]]);
+        size[cluster[i]]++;
+        f->largest = NUM_MAX(f->largest, size[cluster[i]]);
     }
     for (int i = 0; status == NIB_OK && i < a->parts.n; i++)
         f->n_joined += size[cluster[i]] > 1;

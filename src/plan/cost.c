@@ -88,7 +88,7 @@ uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool s
 }
 
 static void predict_memory(const plan_question *q, const plan_decision *d, plan_prediction *out) {
-    uint64_t weights = q->need.vectors, image = q->need.vectors, sum = 0;
+    uint64_t weights = q->need.vectors, image = weights, sum = 0;
     for (int b = 0; b < q->n_block; b++) {
         if (d->choice[b] < 0)
             continue;

@@ -159,8 +159,8 @@ static nib_status read_cases(const char *path, double seconds, hardware *out, ni
     if (status == NIB_OK)
         out->ring = read_queue_is_ring(j.q);
     for (size_t i = 0; i < NUM_COUNT(disk_cases) && status == NIB_OK; i++)
-        status =
-            disk_case(&j, disk_cases[i].depth, disk_cases[i].size, seconds / NUM_COUNT(disk_cases), out, err);
+        status = disk_case(&j, disk_cases[i].depth, disk_cases[i].size,
+                           seconds / (double)NUM_COUNT(disk_cases), out, err);
     read_queue_close(j.q);
     file_close(j.f);
     if (j.buffer)
@@ -230,7 +230,7 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
     NIB_TRY(trial_open(kernels_table(), threads, n_byte, &t, err));
     nib_status status = NIB_OK;
     for (size_t i = 0; i < NUM_COUNT(widths) && status == NIB_OK; i++)
-        status = measure_width(t, widths[i], seconds / NUM_COUNT(widths), out, err);
+        status = measure_width(t, widths[i], seconds / (double)NUM_COUNT(widths), out, err);
     trial_close(t);
     return status;
 }

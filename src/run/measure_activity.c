@@ -11,7 +11,7 @@
 
 typedef struct watch {
     nib_engine *e;
-    const measure_rows *rows;
+    const segment *row; /* of the prompts */
     activity *a;
     double least;
     uint8_t *active; /* [n_row, parts] */
@@ -25,8 +25,7 @@ static void look(void *user, const probe_seen *s) {
         return;
     for (int64_t r = 0; r < s->n_row; r++) {
         const float *x = s->x + r * s->width;
-        uint8_t *to =
-            w->active + (w->rows->segments[s->segment].row + s->row + r) * a->parts.n + layer * each;
+        uint8_t *to = w->active + (w->row[s->segment].row + s->row + r) * a->parts.n + layer * each;
         double sum2 = 0;
         for (int64_t i = 0; i < s->width; i++)
             sum2 += (double)x[i] * (double)x[i];
@@ -54,7 +53,7 @@ static nib_status tell(void *user, int b, float *x, nib_error *err) {
 static nib_status count(watch *w, const calibration *c, nib_error *err) {
     measure_rows rows = {0};
     nib_status status = measure_rows_open(&rows, w->e, c, 0, 0, err);
-    w->rows = &rows;
+    w->row = rows.segments; /* until they are closed, below */
     if (status == NIB_OK) {
         const probe mine = {look, w};
         const pass all = {.segments = rows.segments,
@@ -68,6 +67,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
     for (int64_t r = 0; status == NIB_OK && r < rows.n_row; r++)
         coactivity_add(&w->a->parts, w->active + r * w->a->parts.n);
     measure_rows_close(&rows);
+    w->row = NULL;
     return status;
 }
 

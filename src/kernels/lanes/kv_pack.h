@@ -62,7 +62,7 @@ static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t po
     const int64_t n_group = kv_d_pad(kv->d_head) / KV_GROUP, at = position * n_group + group;
     uint16_t *scales = (uint16_t *)(void *)(block + kv_code_bytes(kv->type, kv->d_head));
     uint8_t codes[KV_GROUP], *out = block + at * bytes;
-    float x[KV_GROUP];
+    float x[KV_GROUP] = {0};
     for (int v = 0; v < n; v += KV_LANES)
         v_store(x + v, v_load_f16_part(from + v, NUM_MIN(n - v, KV_LANES)));
     for (int i = n; i < KV_GROUP; i++) /* what is beyond the head has no say in the range */

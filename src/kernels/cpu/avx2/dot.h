@@ -310,7 +310,7 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
     }
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
-        __m256i sum;
+        __m256i sum = _mm256_setzero_si256(); /* of no step: there is always one */
         LANES_UNROLL
         for (int i = 0; i < step; i++) {
             const __m256i xs = broadcast_int(x + t * x_bytes + 4 * (q0 + i));
