@@ -158,9 +158,9 @@ static nib_status read_cases(const char *path, double seconds, hardware *out, ni
         status = read_queue_open(READ_QUEUE_MOST, 0, j.buffer, n_buffer, &j.q, err);
     if (status == NIB_OK)
         out->ring = read_queue_is_ring(j.q);
-    for (size_t i = 0; i < NUM_COUNT(disk_cases) && status == NIB_OK; i++)
-        status = disk_case(&j, disk_cases[i].depth, disk_cases[i].size,
-                           seconds / (double)NUM_COUNT(disk_cases), out, err);
+    const int n_case = NUM_COUNT(disk_cases);
+    for (int i = 0; i < n_case && status == NIB_OK; i++)
+        status = disk_case(&j, disk_cases[i].depth, disk_cases[i].size, seconds / n_case, out, err);
     read_queue_close(j.q);
     file_close(j.f);
     if (j.buffer)
@@ -229,8 +229,9 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
         return NIB_OK; /* no room: they stay guesses */
     NIB_TRY(trial_open(kernels_table(), threads, n_byte, &t, err));
     nib_status status = NIB_OK;
-    for (size_t i = 0; i < NUM_COUNT(widths) && status == NIB_OK; i++)
-        status = measure_width(t, widths[i], seconds / (double)NUM_COUNT(widths), out, err);
+    const int n_width = NUM_COUNT(widths);
+    for (int i = 0; i < n_width && status == NIB_OK; i++)
+        status = measure_width(t, widths[i], seconds / n_width, out, err);
     trial_close(t);
     return status;
 }
