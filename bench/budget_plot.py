@@ -82,8 +82,8 @@ def main():
     args = parser.parse_args()
     flags = ["-c", str(args.c), "-t", str(args.t)] + (["--scratch", args.scratch] if args.scratch else [])
     hw = nibble("profile", "--hardware", "--json")
-    disk = max(r["best"] for r in hw["disk"]["reads"]) * 1e9
-    ram = max(r["best"] for r in hw["memory"]["reads"]) * 1e9
+    disk = max(r["read"]["best"] for r in hw["disk"]["rates"])
+    ram = max(r["read"]["best"] for r in hw["memory"])
     height = TOP + len(args.models) * (H + GAP)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {height}" font-family="sans-serif" font-size="12">',
            '<style>.grid{stroke:#ddd}.title{font-size:14px;font-weight:bold}</style>'

@@ -59,7 +59,7 @@ static void damage(void **state) {
                                            {"\"bits\": 8", "\"bits\": 9"},
                                            {"\"block\": 4096", "\"block\": \"many\""},
                                            {"\"nibble_hardware\": 1", "\"nibble_hardware\": 2"},
-                                           {"\"kernels\"", "\"kennels\""}};
+                                           {"\"products\"", "\"prodigals\""}};
     const char *path = temp_path("damaged.json");
     char *text;
     const hardware h = sample();

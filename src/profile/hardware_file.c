@@ -75,7 +75,7 @@ nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_
     json_t *key = key_json(m);
     return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:n}",
                                   "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
-                                  memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "kernels",
+                                  memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
                                   kernels_json(h), "pack", rate_json(&h->pack), "meet_s", h->meet_s, "gpus",
                                   "link"),
                         text, err);
@@ -151,7 +151,7 @@ static nib_status read_disk(const json_t *all, hardware *out, nib_error *err) {
 
 static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err) {
     const json_t *list;
-    NIB_TRY(read_list(all, "kernels", HARDWARE_KERNELS, &list, &out->n_kernel, err));
+    NIB_TRY(read_list(all, "products", HARDWARE_KERNELS, &list, &out->n_kernel, err));
     NIB_TRY(read_int(all, "threads", 1, 4096, &out->n_thread, err));
     for (int i = 0; i < out->n_kernel; i++) {
         const json_t *one = json_array_get(list, (size_t)i);
