@@ -48,10 +48,10 @@ def info(model):
     return json.loads(done.stdout)
 
 
-def named_cap(text):
-    """The smallest cap that a refusal names, in bytes."""
+def named_cap(text, cap):
+    """The smallest cap above this one that a refusal names, in bytes."""
     sizes = [float(n) * UNITS[u] for n, u in re.findall(r"([\d.]+) (B|KiB|MiB|GiB)", text)]
-    return min(sizes[1:], default=None)
+    return min((s for s in sizes if s > cap + 2**16), default=None)
 
 
 class Sweep:
@@ -75,7 +75,7 @@ class Sweep:
         code, out, err, peak, seconds = run(self.command(c, c["cap"]))
         c.update(code=code, peak=peak, seconds=seconds)
         if code == 3:
-            c["named"] = named_cap(err)
+            c["named"] = named_cap(err, c["cap"])
             if not c["named"] or c["named"] <= c["cap"]:
                 self.faults.append(f"{c}: refused, but names no larger cap: {err.strip()}")
                 return
@@ -93,7 +93,6 @@ class Sweep:
             return
         doc = json.loads(out)
         c["tok_s"] = doc["timings"]["predicted_per_second"]
-        c["planned_peak"] = doc["memory"]["tiers"]["ram"]["planned"]
         c["predicted"] = doc.get("predicted") or doc.get("plan", {}).get("predicted")
         if peak > c["cap"]:
             self.faults.append(f"{c}: peak {peak} over the cap")
@@ -121,8 +120,8 @@ class Sweep:
         print(f"{len(self.rows)} combinations: {len(ran)} ran, {sum(c['code'] == 3 for c in self.rows)} were refused (too small a cap)")
         print(f"peak within the cap: {kept}/{len(ran)}; the closest left {min((c['cap'] - c['peak']) / 2**20 for c in ran):.2f} MiB")
         print(f"same tokens: {len(self.tokens)} groups of model, cache format and prompt")
-        errors = [abs(c["planned_peak"] - c["peak"]) / c["peak"] for c in ran]
-        print(f"planned against actual peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+        errors = [abs(c["predicted"]["ram_peak"] - c["peak"]) / c["peak"] for c in ran if c.get("predicted")]
+        print(f"predicted against actual peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
         rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c.get("predicted")]
         if rates:
             print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")

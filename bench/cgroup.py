@@ -8,6 +8,7 @@ Needs root and a memory controller (v1 or v2). The file's pages are dropped from
 inside the cgroup both begin cold. nibble gets --ram of the limit less --kernel MiB, which the kernel charges for page tables and
 the like. --python: one that has llama_cpp (bench/install-llama.sh); without it nibble runs alone."""
 import argparse
+import glob
 import json
 import os
 import subprocess
@@ -70,7 +71,9 @@ def drop(path):
 
 
 def in_group(limit, path, command, timeout):
-    drop(path)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for file in [path, *glob.glob(os.path.join(cache, "nibble", "packed", "*.nibpack"))]:
+        drop(file)
     group = Cgroup(limit)
     try:
         result, why = group.run(command, timeout)
