@@ -60,7 +60,7 @@ struct reader {
 
 /* A page comes in a few reads, so that packing begins while the rest is read. */
 static uint64_t raw_bytes(uint64_t page_most) {
-    return NUM_MAX(NUM_MIN(page_most, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST);
+    return NUM_MAX(NUM_MIN(page_most / 4, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST);
 }
 
 uint64_t reader_bytes(const model *m, uint64_t page_most) {
