@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Are budgets promises? Runs many combinations of model, cap, context, threads, cache format and mode, and looks at
+"""Are budgets promises? Runs many combinations of model, cap, context, threads, prompt and cache format, and looks at
 each process from outside: its peak resident set (wait4), its tokens, its speed against what the plan predicted.
 
   python3 bench/budget_sweep.py [MODEL ...] [--runs 200] [--seed 1] [-n 12] [--json FILE]
@@ -63,8 +63,7 @@ class Sweep:
         share = self.rng.choice([0.1, 0.2, 0.33, 0.5, 0.66, 0.8, 0.9, 1.0, 1.15, 1.5])
         floor = self.rng.choice([0, 8, 16, 32]) * 2**20
         return {"model": model, "cap": int(size * share + floor), "ctx": self.rng.choice([64, 256, 700, 2048]),
-                "threads": self.rng.choice([1, 2]), "kv": self.rng.choice(self.args.kv), "prompt": self.rng.choice([1, 16, 48]),
-                "mode": "a"}
+                "threads": self.rng.choice([1, 2]), "kv": self.rng.choice(self.args.kv), "prompt": self.rng.choice([1, 16, 48])}
 
     def command(self, c, cap):
         ids = ",".join(str((i + 1) * 2654435761 % c["n_vocab"]) for i in range(c["prompt"]))

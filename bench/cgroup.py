@@ -2,7 +2,7 @@
 """nibble under --ram and llama.cpp with mmap, each alone in a memory cgroup of the same size: what a machine with
 that much memory would do. The page cache counts against a cgroup, so nobody can hide weights in it.
 
-  python3 bench/cgroup.py MODEL.gguf LIMIT_MIB [LIMIT_MIB ...] [--python PY] [-n 32] [-p 64] [--ram-share 0.92]
+  python3 bench/cgroup.py MODEL.gguf LIMIT_MIB [LIMIT_MIB ...] [--python PY] [-n 32] [-p 64] [--packed] [--kernel 2]
 
 Needs root and a memory controller (v1 or v2). The file's pages are dropped from the page cache before each run;
 inside the cgroup both begin cold. nibble gets --ram of the limit less --kernel MiB, which the kernel charges for page tables and

@@ -2,7 +2,7 @@
  *
  * Two cases are solved and the better is taken: everything stays, or a part is streamed through the ring. In
  * each, choose.h finds the ways of the blocks; then whole pages are handed out. In the modes that leave
- * layers out, the least important ones go first, one more at a time. */
+ * layers out, those that cost least go first, one more at a time. */
 #include "plan/policy.h"
 
 #include "base/mem.h"
