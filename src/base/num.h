@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define NUM_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define NUM_MAX(a, b)    ((a) > (b) ? (a) : (b))
@@ -15,6 +16,16 @@ static inline bool num_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
 }
 static inline bool num_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_mul_overflow(a, b, out);
+}
+/* yes ? a : b, without a branch: compilers then compute several at once. */
+static inline float num_either(bool yes, float a, float b) {
+    const int32_t mask = -(int32_t)yes;
+    int32_t x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = (x & mask) | (y & ~mask);
+    memcpy(&a, &x, sizeof a);
+    return a;
 }
 static inline int64_t num_div_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;

@@ -6,27 +6,18 @@
  * blocks of lanes, in one order. */
 #include "profile/divergence.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 enum { LANES = 8, BLOCK = 256 };
 
-/* yes ? a : b, without a branch: compilers then compute several at once. */
-static inline float either(bool yes, float a, float b) {
-    const int32_t mask = -(int32_t)yes;
-    int32_t x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x = (x & mask) | (y & ~mask);
-    memcpy(&a, &x, sizeof a);
-    return a;
-}
-
 /* x to e^x for x in [-87, 87], to about one unit in the last place; beyond that the ends' values. */
 static void exponentials(float x[restrict BLOCK]) {
     for (int i = 0; i < BLOCK; i++) {
-        const float v = either(x[i] > 87.0f, 87.0f, either(x[i] < -87.0f, -87.0f, x[i]));
+        const float v = num_either(x[i] > 87.0f, 87.0f, num_either(x[i] < -87.0f, -87.0f, x[i]));
         /* with 1.5 * 2^23 added, a float's last places are its whole part */
         const float moved = v * 1.44269504f + 12582912.0f, whole = moved - 12582912.0f;
         const float r = (v - whole * 0.693359375f) - whole * -2.12194440e-4f; /* ln 2 in two parts */

@@ -76,7 +76,8 @@ static nib_status read_prompts(const json_t *doc, importance *p, nib_error *err)
     return NIB_OK;
 }
 
-static nib_status read_all(const json_t *doc, importance *p, nib_error *err) {
+static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
+    importance *p = out;
     int64_t version, n_layer, n_prompt, n_token;
     if (!json_is_object(doc))
         return nib_fail(err, NIB_E_MODEL, "expected an object");
@@ -100,35 +101,23 @@ static nib_status read_all(const json_t *doc, importance *p, nib_error *err) {
 }
 
 nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err) {
-    json_t *doc;
     memset(out, 0, sizeof *out);
-    NIB_TRY(jsonx_parse(text, n_byte, &doc, err));
-    const nib_status status = read_all(doc, out, err);
-    json_decref(doc);
+    const nib_status status = profile_parse(text, n_byte, read_all, out, err);
     if (status != NIB_OK)
         importance_clear(out);
     return status;
 }
 
 nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err) {
-    char *text;
-    size_t n;
     memset(out, 0, sizeof *out);
-    NIB_TRY(profile_read(path, &text, &n, err));
-    nib_status status = importance_parse(text, n, out, err);
-    mem_free(text);
-    if (status == NIB_OK)
-        status = profile_check_content(content, out->content, err);
-    if (status == NIB_OK)
-        return NIB_OK;
-    importance_clear(out);
-    return nib_fail_prefix(err, status, path);
+    const nib_status status = profile_load(path, content, read_all, out, out->content, err);
+    if (status != NIB_OK)
+        importance_clear(out);
+    return status;
 }
 
 nib_status importance_save(const char *path, const importance *p, nib_error *err) {
-    char *text;
-    NIB_TRY(importance_print(p, &text, err));
-    const nib_status status = profile_write(path, text, err);
-    mem_free(text);
-    return status;
+    char *text = NULL;
+    const nib_status status = importance_print(p, &text, err);
+    return profile_save(path, status, text, err);
 }

@@ -165,3 +165,30 @@ nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error
         return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
     return file_read_all(path, MOST_BYTES, text, n_byte, err);
 }
+
+nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err) {
+    json_t *doc;
+    NIB_TRY(jsonx_parse(text, n_byte, &doc, err));
+    const nib_status status = read(doc, out, err);
+    json_decref(doc);
+    return status;
+}
+
+nib_status profile_load(const char *path, const char *content, profile_reader *read, void *out,
+                        const char *found, nib_error *err) {
+    char *text;
+    size_t n;
+    NIB_TRY(profile_read(path, &text, &n, err));
+    nib_status status = profile_parse(text, n, read, out, err);
+    mem_free(text);
+    if (status == NIB_OK)
+        status = profile_check_content(content, found, err);
+    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
+}
+
+nib_status profile_save(const char *path, nib_status status, char *text, nib_error *err) {
+    if (status == NIB_OK)
+        status = profile_write(path, text, err);
+    mem_free(text);
+    return status;
+}

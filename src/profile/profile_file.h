@@ -35,4 +35,14 @@ nib_status profile_write(const char *path, const char *text, nib_error *err);
 /* NIB_E_NOTFOUND when there is none. Caller frees. */
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err);
 
+/* What makes a profile of its document; what it has of *out when it fails is the caller's to clear. */
+typedef nib_status profile_reader(const json_t *document, void *out, nib_error *err);
+nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err);
+/* The same from a file, for the model with this content key (NULL: any); found: where in *out its key is.
+ * Errors name the file. */
+nib_status profile_load(const char *path, const char *content, profile_reader *read, void *out,
+                        const char *found, nib_error *err);
+/* Writes a text that was printed with `status`, and frees it. */
+nib_status profile_save(const char *path, nib_status status, char *text, nib_error *err);
+
 #endif

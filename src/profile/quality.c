@@ -89,7 +89,8 @@ static nib_status read_formats(const json_t *doc, const char *out[QUALITY_FORMAT
     return NIB_OK;
 }
 
-static nib_status read_all(const json_t *doc, quality *q, nib_error *err) {
+static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
+    quality *q = out;
     const char *formats[QUALITY_FORMATS];
     int64_t version, n_block, n_token;
     int n_format = 0;
@@ -112,35 +113,23 @@ static nib_status read_all(const json_t *doc, quality *q, nib_error *err) {
 }
 
 nib_status quality_parse(const char *text, size_t n_byte, quality *out, nib_error *err) {
-    json_t *doc;
     memset(out, 0, sizeof *out);
-    NIB_TRY(jsonx_parse(text, n_byte, &doc, err));
-    const nib_status status = read_all(doc, out, err);
-    json_decref(doc);
+    const nib_status status = profile_parse(text, n_byte, read_all, out, err);
     if (status != NIB_OK)
         quality_clear(out);
     return status;
 }
 
 nib_status quality_load(const char *path, const char *content, quality *out, nib_error *err) {
-    char *text;
-    size_t n;
     memset(out, 0, sizeof *out);
-    NIB_TRY(profile_read(path, &text, &n, err));
-    nib_status status = quality_parse(text, n, out, err);
-    mem_free(text);
-    if (status == NIB_OK)
-        status = profile_check_content(content, out->content, err);
-    if (status == NIB_OK)
-        return NIB_OK;
-    quality_clear(out);
-    return nib_fail_prefix(err, status, path);
+    const nib_status status = profile_load(path, content, read_all, out, out->content, err);
+    if (status != NIB_OK)
+        quality_clear(out);
+    return status;
 }
 
 nib_status quality_save(const char *path, const quality *q, nib_error *err) {
-    char *text;
-    NIB_TRY(quality_print(q, &text, err));
-    const nib_status status = profile_write(path, text, err);
-    mem_free(text);
-    return status;
+    char *text = NULL;
+    const nib_status status = quality_print(q, &text, err);
+    return profile_save(path, status, text, err);
 }

@@ -12,6 +12,7 @@
  * does not depend on it. */
 #include "quant/pack_scale.h"
 
+#include "base/num.h"
 #include "quant/types.h"
 
 #include <math.h>
@@ -20,21 +21,10 @@
 
 enum { LANES = 8, N_STEP = 8 };
 
-/* yes ? a : b, without a branch. */
-static inline float either(bool yes, float a, float b) {
-    const int32_t mask = -(int32_t)yes;
-    int32_t x, y;
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x = (x & mask) | (y & ~mask);
-    memcpy(&a, &x, sizeof a);
-    return a;
-}
-
 /* The nearest code: 1.5 * 2^23 leaves no places behind the point, ties go to even. */
 static inline float code_of(float x, float low, float high) {
     const float q = (x + 12582912.0f) - 12582912.0f;
-    return either(q > high, high, either(q < low, low, q));
+    return num_either(q > high, high, num_either(q < low, low, q));
 }
 
 static float total(const float lanes[LANES]) {
