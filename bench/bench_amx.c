@@ -91,7 +91,7 @@ static void vnni_in_registers(void) {
 }
 
 /* name; tile instructions, or vectors, of how many multiply-adds */
-static void time_instruction(const char *name, void (*fn)(void), double macs) {
+static double time_instruction(const char *name, void (*fn)(void), double macs) {
     double best = 1e30;
     for (int r = 0; r < ROUNDS; r++) {
         const double start = processor_time();
@@ -100,7 +100,10 @@ static void time_instruction(const char *name, void (*fn)(void), double macs) {
     }
     printf("%-44s %8.1f GMAC/s, %6.2f ns each of %d\n", name, macs / best * 1e-9, best / (4.0 * TURNS) * 1e9,
            4 * TURNS);
+    return macs / best;
 }
+
+static double tile_peak; /* multiply-adds a second in registers; 0: not measured (more threads) */
 
 static void time_instructions(void) {
     tiles_config c = {.palette = 1};
@@ -110,7 +113,7 @@ static void time_instructions(void) {
     memset(near_bytes, 1, 8192);
     tiles_configure(&c);
     const double each = 4.0 * TURNS * 16 * 16 * 64;
-    time_instruction("tdpbssd, registers", tiles_in_registers, each);
+    tile_peak = time_instruction("tdpbssd, registers", tiles_in_registers, each);
     time_instruction("tdpbssd, 2 x 2 with loads", tiles_loaded, each);
     time_instruction("tdpbssd, 2 loads, zero and store for each", tiles_alone, each);
     time_instruction("tilestored", tiles_stored, 0);
@@ -164,7 +167,7 @@ static double time_avx512(product *p, pool *threads, const pack_format *f, int64
 
 /* name: of a file type or of a uniform format */
 static void time_products(pool *threads, const char *name, int64_t n, int64_t k) {
-    static const int64_t rows[] = {1, 4, 6, 8, 12, 16, 32, 64, 128, 256};
+    static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
     const kernel_table *t = kernels_table_for("amx");
     type_id type;
     matrix w = type_from_name(name, &type) ? matrix_open(type, n, k, MATRIX_RANDOM, 1)
@@ -196,10 +199,14 @@ static void time_products(pool *threads, const char *name, int64_t n, int64_t k)
         p.n_call = rows[i] > 16 ? (int)NUM_MIN(p.n_copy, 3) : p.n_copy;
         const double amx = time_strategy(&p, threads, tiles);
         const double other = time_avx512(&p, threads, &w.view.format, rows[i]);
+        const double macs = (double)(n * k * rows[i]);
         printf(
-            "%-8s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s\n",
-            name, (long)n, (long)k, (long)rows[i], amx * 1e6, (double)(n * k * rows[i]) / amx * 1e-9,
-            (double)bytes / amx * 1e-9, other * 1e6, (double)(n * k * rows[i]) / other * 1e-9);
+            "%-8s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s",
+            name, (long)n, (long)k, (long)rows[i], amx * 1e6, macs / amx * 1e-9, (double)bytes / amx * 1e-9,
+            other * 1e6, macs / other * 1e-9);
+        if (tile_peak > 0)
+            printf("   amx %.2f of the peak", macs / amx / tile_peak);
+        printf("\n");
         fflush(stdout);
     }
     for (int i = 0; i < pool_size(threads); i++)

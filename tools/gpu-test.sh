@@ -74,8 +74,10 @@ speed() {
 }
 
 kernels() {
+    speed bench_amx_parts 1
+    speed bench_amx_parts "$threads"
     speed bench_amx 1
-    for variant in "$from"/bench_amx_*; do # experiments, when somebody put some there
+    for variant in "$from"/bench_amx_try*; do # experiments, when somebody put some there
         [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
     done
     speed bench_amx "$threads"

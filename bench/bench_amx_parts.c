@@ -1,0 +1,580 @@
+/* bench_amx_parts - where the time of a product on AMX tiles goes: its parts one by one, then whole inner
+ * loops put together in several ways, all in ns for one tile instruction (16 x 16 outputs x 64 of K) and as a
+ * share of what the tile unit does in registers in the same run.
+ *
+ *   bench_amx_parts [threads [anything]]
+ * More threads: the same on all of them at once, the mean. Processor time of each thread, the best of several
+ * short samples and their median: when these differ much a neighbour was there.
+ *
+ * Reading it: "loads" alone says what a tile load costs from each place; "2 x 2" whether loads are hidden
+ * behind the tile unit; "sums" what storing a tile and turning it into floats costs, and how long what was
+ * stored must lie before it is read; "product" is the inner loop over groups of 128 or over whole rows, on
+ * data as large as the kernel's (weights 16 KiB, activations 256 KiB). */
+#include "kernels/cpu/amx/tiles.h"
+#include "kernels/lanes/lanes.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/thread.h"
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_THREADS = 64, SAMPLES = 9, MOST_PARTS = 64, KIB = 1024, TILE = 1024 };
+
+/* One thread's memory; each piece starts a page of its own, so that what is stored does not share the low 12
+ * bits of an address with what is loaded, unless a part wants that. */
+typedef struct place {
+    char *a, *b;        /* 4 MiB and 512 KiB of tiles */
+    char *ring;         /* 64 KiB */
+    float *y, *ws, *xs; /* 64 KiB each */
+} place;
+
+typedef void part_fn(const place *p, int n);
+
+/* ---- the tile unit alone ---- */
+
+static void dots(const place *p, int n) {
+    (void)p;
+    for (int i = 0; i < n; i++) {
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_DOT_SIGNED(1, 4, 7);
+        TILES_DOT_SIGNED(2, 5, 6);
+        TILES_DOT_SIGNED(3, 5, 7);
+    }
+}
+static void dots_two_sums(const place *p, int n) {
+    (void)p;
+    for (int i = 0; i < 2 * n; i++) {
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_DOT_SIGNED(1, 4, 7);
+    }
+}
+static void dots_one_sum(const place *p, int n) {
+    (void)p;
+    for (int i = 0; i < 4 * n; i++)
+        TILES_DOT_SIGNED(0, 4, 6);
+}
+
+/* ---- loads: 4 tiles a turn, rows `step` bytes apart, walking over `bytes` (a power of two) ---- */
+
+LANES_INLINE void loads(const char *from, int n, int64_t step, int64_t bytes) {
+    int64_t at = 0;
+    for (int i = 0; i < n; i++, at = (at + 4 * TILE) & (bytes - 1)) {
+        const char *t = from + at;
+        TILES_LOAD(4, t, step);
+        TILES_LOAD(5, t + (step == 64 ? TILE : 64), step);
+        TILES_LOAD(6, t + (step == 64 ? 2 * TILE : 128), step);
+        TILES_LOAD(7, t + (step == 64 ? 3 * TILE : 192), step);
+    }
+}
+static void loads_near(const place *p, int n) {
+    loads(p->a, n, 64, 8 * KIB);
+}
+static void loads_second(const place *p, int n) {
+    loads(p->a, n, 64, 256 * KIB);
+}
+static void loads_far(const place *p, int n) {
+    loads(p->a, n, 64, 4096 * KIB);
+}
+static void loads_unaligned(const place *p, int n) {
+    loads(p->a + 32, n, 64, 8 * KIB);
+}
+static void loads_page_apart(const place *p, int n) { /* 16 lines of one set of the first-level cache */
+    loads(p->a, n, 4096, 4096);
+}
+static void loads_odd_apart(const place *p, int n) { /* the same number of pages, lines of different sets */
+    loads(p->a, n, 4096 + 256, 4096);
+}
+static void lines_second(const place *p, int n) { /* the same bytes by vector loads */
+    int64_t at = 0;
+    __m512i sum = _mm512_setzero_si512();
+    for (int i = 0; i < n; i++, at = (at + 4 * TILE) & (256 * KIB - 1))
+        for (int l = 0; l < 64; l++)
+            sum = _mm512_or_si512(sum, _mm512_load_si512(p->a + at + l * 64));
+    _mm512_store_si512(p->ring, sum);
+}
+
+/* ---- 2 x 2 with loads ---- */
+
+enum { IN_TURN, LOADS_FIRST, AFTER_LAST_USE };
+LANES_INLINE void two_by_two(const place *p, int n, int order, int64_t a_bytes, int64_t b_bytes, int ahead) {
+    int64_t at_a = 0, at_b = 0;
+    if (order == AFTER_LAST_USE) {
+        TILES_LOAD(4, p->a, 64);
+        TILES_LOAD(6, p->b, 64);
+        TILES_LOAD(5, p->a + TILE, 64);
+        TILES_LOAD(7, p->b + TILE, 64);
+    }
+    for (int i = 0; i < n; i++) {
+        const char *a = p->a + at_a, *b = p->b + at_b;
+        at_a = (at_a + 2 * TILE) & (a_bytes - 1);
+        at_b = (at_b + 2 * TILE) & (b_bytes - 1);
+        if (ahead) {
+            const char *next = p->a + ((at_a + ahead) & (a_bytes - 1));
+            for (int l = 0; l < 32; l++)
+                _mm_prefetch(next + l * 64, _MM_HINT_T0);
+        }
+        if (order == IN_TURN) {
+            TILES_LOAD(4, a, 64);
+            TILES_LOAD(6, b, 64);
+            TILES_DOT_SIGNED(0, 4, 6);
+            TILES_LOAD(7, b + TILE, 64);
+            TILES_DOT_SIGNED(1, 4, 7);
+            TILES_LOAD(5, a + TILE, 64);
+            TILES_DOT_SIGNED(2, 5, 6);
+            TILES_DOT_SIGNED(3, 5, 7);
+        } else if (order == LOADS_FIRST) {
+            TILES_LOAD(4, a, 64);
+            TILES_LOAD(5, a + TILE, 64);
+            TILES_LOAD(6, b, 64);
+            TILES_LOAD(7, b + TILE, 64);
+            TILES_DOT_SIGNED(0, 4, 6);
+            TILES_DOT_SIGNED(1, 4, 7);
+            TILES_DOT_SIGNED(2, 5, 6);
+            TILES_DOT_SIGNED(3, 5, 7);
+        } else {
+            const char *na = p->a + at_a, *nb = p->b + at_b;
+            TILES_DOT_SIGNED(0, 4, 6);
+            TILES_DOT_SIGNED(1, 4, 7);
+            TILES_LOAD(4, na, 64);
+            TILES_DOT_SIGNED(2, 5, 6);
+            TILES_LOAD(6, nb, 64);
+            TILES_DOT_SIGNED(3, 5, 7);
+            TILES_LOAD(5, na + TILE, 64);
+            TILES_LOAD(7, nb + TILE, 64);
+        }
+    }
+}
+#define TWO_BY_TWO(name, order, a_kib, b_kib, ahead)                                                         \
+    static void name(const place *p, int n) {                                                                \
+        two_by_two(p, n, order, a_kib *KIB, b_kib *KIB, ahead);                                              \
+    }
+TWO_BY_TWO(near_in_turn, IN_TURN, 8, 8, 0)
+TWO_BY_TWO(near_loads_first, LOADS_FIRST, 8, 8, 0)
+TWO_BY_TWO(near_after_use, AFTER_LAST_USE, 8, 8, 0)
+TWO_BY_TWO(second_in_turn, IN_TURN, 256, 16, 0)
+TWO_BY_TWO(second_after_use, AFTER_LAST_USE, 256, 16, 0)
+TWO_BY_TWO(second_ahead, IN_TURN, 256, 16, 2048)
+TWO_BY_TWO(second_far_ahead, IN_TURN, 256, 16, 8192)
+TWO_BY_TWO(both_second, IN_TURN, 256, 256, 0)
+
+/* ---- sums: stored, and made floats ---- */
+
+static void stores(const place *p, int n) {
+    for (int i = 0; i < n; i++) {
+        TILES_STORE(0, p->ring, 64);
+        TILES_STORE(1, p->ring + TILE, 64);
+        TILES_STORE(2, p->ring + 2 * TILE, 64);
+        TILES_STORE(3, p->ring + 3 * TILE, 64);
+    }
+}
+/* A dot with its operands in registers, zeroed before and stored behind. */
+static void dots_stored(const place *p, int n) {
+    for (int i = 0; i < n; i++) {
+        TILES_ZERO(0);
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_STORE(0, p->ring, 64);
+        TILES_ZERO(1);
+        TILES_DOT_SIGNED(1, 4, 7);
+        TILES_STORE(1, p->ring + TILE, 64);
+        TILES_ZERO(2);
+        TILES_DOT_SIGNED(2, 5, 6);
+        TILES_STORE(2, p->ring + 2 * TILE, 64);
+        TILES_ZERO(3);
+        TILES_DOT_SIGNED(3, 5, 7);
+        TILES_STORE(3, p->ring + 3 * TILE, 64);
+    }
+}
+/* Its operands loaded too; `apart`: where the stores go, counted from the loads. */
+LANES_INLINE void dots_alone(const char *from, char *to, int n) {
+    for (int i = 0; i < 2 * n; i++) {
+        TILES_ZERO(0);
+        TILES_LOAD(4, from, 64);
+        TILES_LOAD(6, from + TILE, 64);
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_STORE(0, to, 64);
+        TILES_ZERO(1);
+        TILES_LOAD(5, from, 64);
+        TILES_LOAD(7, from + TILE, 64);
+        TILES_DOT_SIGNED(1, 5, 7);
+        TILES_STORE(1, to + TILE, 64);
+    }
+}
+static void dots_alone_apart(const place *p, int n) {
+    dots_alone(p->a, p->a + 2 * KIB + 16 * KIB, n);
+}
+static void dots_alone_same(const place *p,
+                            int n) { /* the same low 12 bits: 4 KiB aliasing, if it costs anything */
+    dots_alone(p->a, p->a + 16 * KIB, n);
+}
+
+LANES_INLINE void to_floats(const char *sums, const float *ws, const float *xs, __m512 *y) {
+    const __m512 s = _mm512_load_ps(ws);
+    LANES_UNROLL
+    for (int t = 0; t < 16; t++)
+        y[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + t * 64)),
+                               _mm512_mul_ps(s, _mm512_set1_ps(xs[t])), y[t]);
+}
+LANES_INLINE void load_floats(const float *from, __m512 *y) {
+    LANES_UNROLL
+    for (int t = 0; t < 16; t++)
+        y[t] = _mm512_load_ps(from + t * 16);
+}
+LANES_INLINE void store_floats(float *to, const __m512 *y) {
+    LANES_UNROLL
+    for (int t = 0; t < 16; t++)
+        _mm512_store_ps(to + t * 16, y[t]);
+}
+
+static void floats_alone(const place *p, int n) {
+    __m512 y[16];
+    load_floats(p->y, y);
+    for (int i = 0; i < 4 * n; i++)
+        to_floats(p->ring + i % 16 * TILE, p->ws + i % 16 * 16, p->xs + i % 16 * 16, y);
+    store_floats(p->y, y);
+}
+/* Stored tiles become floats `behind` tiles later; nothing is multiplied. */
+LANES_INLINE void stored_floats(const place *p, int n, int behind) {
+    __m512 y[16];
+    load_floats(p->y, y);
+    for (int i = 0; i < 4 * n; i++) {
+        TILES_STORE(0, p->ring + i % 16 * TILE, 64);
+        to_floats(p->ring + (i + 16 - behind) % 16 * TILE, p->ws + i % 16 * 16, p->xs + i % 16 * 16, y);
+    }
+    store_floats(p->y, y);
+}
+static void stored_floats_0(const place *p, int n) {
+    stored_floats(p, n, 0);
+}
+static void stored_floats_1(const place *p, int n) {
+    stored_floats(p, n, 1);
+}
+static void stored_floats_4(const place *p, int n) {
+    stored_floats(p, n, 4);
+}
+
+/* ---- products in groups of 128: 2 tile instructions for each tile of sums ---- */
+
+enum { BLOCK_TILES = 8, BLOCK = BLOCK_TILES * TILE, A_BYTES = 256 * KIB, Y_FLOATS = 16 * KIB };
+
+/* 16 rows x 1 panel x 512 of K, floats in registers; both panels of a pair in turn. A group's sums become
+ * floats `behind` groups later. */
+LANES_INLINE void one_by_one(const place *p, int n, int behind, bool chains) {
+    for (int i = 0; i < n / 2; i++) {
+        const char *a = p->a + i / 2 * BLOCK % A_BYTES, *b = p->b + i % 2 * BLOCK;
+        float *at = p->y + i * 256 % Y_FLOATS;
+        __m512 y[16];
+        load_floats(at, y);
+        for (int g = 0; g < 4 + behind; g++) {
+            if (g < 4 && !(chains && g % 2)) {
+                TILES_ZERO(0);
+                TILES_LOAD(4, a + g * 2 * TILE, 64);
+                TILES_LOAD(6, b + g * 2 * TILE, 64);
+                TILES_DOT_SIGNED(0, 4, 6);
+                if (chains) { /* the next group beside this one */
+                    TILES_ZERO(1);
+                    TILES_LOAD(5, a + (g * 2 + 2) * TILE, 64);
+                    TILES_LOAD(7, b + (g * 2 + 2) * TILE, 64);
+                    TILES_DOT_SIGNED(1, 5, 7);
+                }
+                TILES_LOAD(4, a + (g * 2 + 1) * TILE, 64);
+                TILES_LOAD(6, b + (g * 2 + 1) * TILE, 64);
+                TILES_DOT_SIGNED(0, 4, 6);
+                if (chains) {
+                    TILES_LOAD(5, a + (g * 2 + 3) * TILE, 64);
+                    TILES_LOAD(7, b + (g * 2 + 3) * TILE, 64);
+                    TILES_DOT_SIGNED(1, 5, 7);
+                    TILES_STORE(1, p->ring + (g + 1) % 4 * TILE, 64);
+                }
+                TILES_STORE(0, p->ring + g % 4 * TILE, 64);
+            }
+            if (g >= behind)
+                to_floats(p->ring + (g - behind) % 4 * TILE, p->ws + g * 16, p->xs + g * 16, y);
+        }
+        store_floats(at, y);
+    }
+}
+static void one_by_one_1(const place *p, int n) {
+    one_by_one(p, n, 1, false);
+}
+static void one_by_one_2(const place *p, int n) {
+    one_by_one(p, n, 2, false);
+}
+static void one_by_one_chains(const place *p, int n) {
+    one_by_one(p, n, 2, true);
+}
+static void one_by_one_phases(const place *p, int n) { /* all sums, then all floats */
+    one_by_one(p, n, 4, true);
+}
+
+#define STEP(a, b)                                                                                           \
+    do {                                                                                                     \
+        TILES_LOAD(4, a, 64);                                                                                \
+        TILES_LOAD(6, b, 64);                                                                                \
+        TILES_DOT_SIGNED(0, 4, 6);                                                                           \
+        TILES_LOAD(7, (b) + BLOCK, 64);                                                                      \
+        TILES_DOT_SIGNED(1, 4, 7);                                                                           \
+        TILES_LOAD(5, (a) + BLOCK, 64);                                                                      \
+        TILES_DOT_SIGNED(2, 5, 6);                                                                           \
+        TILES_DOT_SIGNED(3, 5, 7);                                                                           \
+    } while (0)
+#define ZERO_FOUR()                                                                                          \
+    do {                                                                                                     \
+        TILES_ZERO(0);                                                                                       \
+        TILES_ZERO(1);                                                                                       \
+        TILES_ZERO(2);                                                                                       \
+        TILES_ZERO(3);                                                                                       \
+    } while (0)
+#define STORE_FOUR(to, apart)                                                                                \
+    do {                                                                                                     \
+        TILES_STORE(0, to, 64);                                                                              \
+        TILES_STORE(1, (to) + (apart), 64);                                                                  \
+        TILES_STORE(2, (to) + 2 * (apart), 64);                                                              \
+        TILES_STORE(3, (to) + 3 * (apart), 64);                                                              \
+    } while (0)
+
+/* One tile of outputs takes the sums of `n_group` groups from the ring; its floats go through memory. */
+LANES_INLINE void take(const place *p, const char *sums, int n_group, int q, float *at) {
+    __m512 y[16];
+    load_floats(at + q * 256, y);
+    for (int g = 0; g < n_group; g++)
+        to_floats(sums + g * TILE, p->ws + g * 16, p->xs + g * 16, y);
+    store_floats(at + q * 256, y);
+}
+
+/* 2 x 2 tiles; while `each` groups are multiplied those of the step before become floats, tile of outputs by
+ * tile of outputs between the tile instructions. each 1 or 2. */
+LANES_INLINE void four_by_groups(const place *p, int n, int each, bool floats) {
+    const int n_step = 2 * each, size = 4 * each * TILE;
+    for (int i = 0; i < n / n_step; i++) {
+        const int64_t k = (int64_t)i * n_step * TILE % BLOCK;
+        const char *a = p->a + (int64_t)i * n_step * TILE / BLOCK * 2 * BLOCK % A_BYTES + k, *b = p->b + k;
+        char *to = p->ring + i % 2 * size;
+        const char *from = p->ring + (1 - i % 2) * size;
+        float *at = p->y + i * 1024 % Y_FLOATS;
+        for (int s = 0; s < n_step; s++) {
+            if (s % 2 == 0)
+                ZERO_FOUR();
+            STEP(a + s * TILE, b + s * TILE);
+            if (s % 2)
+                STORE_FOUR(to + s / 2 * TILE, each * TILE);
+            for (int q = s * 4 / n_step; floats && q < (s + 1) * 4 / n_step; q++)
+                take(p, from + q * each * TILE, each, q, at);
+        }
+    }
+}
+static void four_by_one_group(const place *p, int n) {
+    four_by_groups(p, n, 1, true);
+}
+static void four_by_two_groups(const place *p, int n) {
+    four_by_groups(p, n, 2, true);
+}
+static void four_dots(const place *p, int n) {
+    four_by_groups(p, n, 2, false);
+}
+/* 2 x 2 tiles x 512 of K, then all its sums become floats: nothing overlaps but by the processor's own means.
+ */
+static void four_in_phases(const place *p, int n) {
+    for (int i = 0; i < n / 8; i++) {
+        const char *a = p->a + i * 2 * BLOCK % A_BYTES;
+        for (int s = 0; s < 8; s++) {
+            if (s % 2 == 0)
+                ZERO_FOUR();
+            STEP(a + s * TILE, p->b + s * TILE);
+            if (s % 2)
+                STORE_FOUR(p->ring + s / 2 * TILE, 4 * TILE);
+        }
+        for (int q = 0; q < 4; q++)
+            take(p, p->ring + q * 4 * TILE, 4, q, p->y + i * 1024 % Y_FLOATS);
+    }
+}
+
+/* ---- products of whole rows: nothing becomes floats before K has ended ---- */
+
+/* 2 x 2 tiles x n_tile * 64 of K; between those the sums lie in memory. */
+LANES_INLINE void whole(const place *p, int n, int n_tile, int64_t a_bytes) {
+    const int64_t block = (int64_t)n_tile * TILE;
+    for (int i = 0; i < n / n_tile; i++) {
+        const char *a = p->a + i * 2 * block % a_bytes;
+        char *sums = (char *)p->y + i * 4 * TILE % (4 * Y_FLOATS);
+        TILES_LOAD(0, sums, 64);
+        TILES_LOAD(1, sums + TILE, 64);
+        TILES_LOAD(2, sums + 2 * TILE, 64);
+        TILES_LOAD(3, sums + 3 * TILE, 64);
+        for (int s = 0; s < n_tile; s++) {
+            TILES_LOAD(4, a + s * TILE, 64);
+            TILES_LOAD(6, p->b + s * TILE, 64);
+            TILES_DOT_SIGNED(0, 4, 6);
+            TILES_LOAD(7, p->b + block + s * TILE, 64);
+            TILES_DOT_SIGNED(1, 4, 7);
+            TILES_LOAD(5, a + block + s * TILE, 64);
+            TILES_DOT_SIGNED(2, 5, 6);
+            TILES_DOT_SIGNED(3, 5, 7);
+        }
+        STORE_FOUR(sums, TILE);
+    }
+}
+static void whole_512(const place *p, int n) {
+    whole(p, n, 8, A_BYTES);
+}
+static void whole_1024(const place *p, int n) {
+    whole(p, n, 16, A_BYTES);
+}
+static void whole_4096(const place *p, int n) { /* both operands from the second-level cache */
+    whole(p, n, 64, A_BYTES);
+}
+/* The sums copied by vectors to where tiles load them from, and back: floats as a mask may need them. */
+static void whole_copied(const place *p, int n) {
+    for (int i = 0; i < n / 8; i++) {
+        const char *a = p->a + i * 2 * BLOCK % A_BYTES;
+        float *at = p->y + i * 1024 % Y_FLOATS;
+        for (int l = 0; l < 64; l++)
+            _mm512_store_ps(p->ring + l * 64, _mm512_load_ps(at + l * 16));
+        TILES_LOAD(0, p->ring, 64);
+        TILES_LOAD(1, p->ring + TILE, 64);
+        TILES_LOAD(2, p->ring + 2 * TILE, 64);
+        TILES_LOAD(3, p->ring + 3 * TILE, 64);
+        for (int s = 0; s < 8; s++)
+            STEP(a + s * TILE, p->b + s * TILE);
+        STORE_FOUR(p->ring, TILE);
+        for (int l = 0; l < 64; l++)
+            _mm512_store_ps(at + l * 16, _mm512_load_ps(p->ring + l * 64));
+    }
+}
+
+/* ---- the list ---- */
+
+/* Every function does 4 * n of what is counted: tile instructions, or where it has none, tiles. */
+static const struct part {
+    const char *name;
+    part_fn *fn;
+} parts[] = {
+    {"dots: 4 sums, operands in registers", dots},
+    {"dots: 2 sums", dots_two_sums},
+    {"dots: 1 sum (latency)", dots_one_sum},
+    {"loads: from 8 KiB", loads_near},
+    {"loads: from 256 KiB", loads_second},
+    {"loads: from 4 MiB", loads_far},
+    {"loads: from 8 KiB, half a line off", loads_unaligned},
+    {"loads: rows 4096 bytes apart", loads_page_apart},
+    {"loads: rows 4352 bytes apart", loads_odd_apart},
+    {"lines: the same by vectors, from 256 KiB", lines_second},
+    {"2 x 2: 8 KiB, in turn", near_in_turn},
+    {"2 x 2: 8 KiB, 4 loads then 4 dots", near_loads_first},
+    {"2 x 2: 8 KiB, loads after the last use", near_after_use},
+    {"2 x 2: rows' tiles from 256 KiB, in turn", second_in_turn},
+    {"2 x 2: 256 KiB, loads after the last use", second_after_use},
+    {"2 x 2: 256 KiB, prefetch 2 KiB ahead", second_ahead},
+    {"2 x 2: 256 KiB, prefetch 8 KiB ahead", second_far_ahead},
+    {"2 x 2: both from 256 KiB", both_second},
+    {"sums: stores alone", stores},
+    {"sums: zero, dot, store", dots_stored},
+    {"sums: zero, 2 loads, dot, store", dots_alone_apart},
+    {"sums: the same, 4 KiB aliasing", dots_alone_same},
+    {"sums: to floats alone", floats_alone},
+    {"sums: store, to floats at once", stored_floats_0},
+    {"sums: store, to floats 1 tile later", stored_floats_1},
+    {"sums: store, to floats 4 tiles later", stored_floats_4},
+    {"product g128: 16 x 16, 1 group behind", one_by_one_1},
+    {"product g128: 16 x 16, 2 behind", one_by_one_2},
+    {"product g128: 16 x 16, 2 groups beside", one_by_one_chains},
+    {"product g128: 16 x 16 x 512 in phases", one_by_one_phases},
+    {"product g128: 32 x 32, 1 group behind", four_by_one_group},
+    {"product g128: 32 x 32, 2 groups behind", four_by_two_groups},
+    {"product g128: 32 x 32, dots only", four_dots},
+    {"product g128: 32 x 32 x 512 in phases", four_in_phases},
+    {"product row: 512 of K, sums copied", whole_copied},
+    {"product row: 512 of K, sums in tiles", whole_512},
+    {"product row: 1024 of K", whole_1024},
+    {"product row: 4096 of K", whole_4096},
+};
+
+/* ---- timing ---- */
+
+typedef struct job {
+    place places[MOST_THREADS];
+    double best[MOST_PARTS][MOST_THREADS], median[MOST_PARTS][MOST_THREADS]; /* ns of one */
+} job;
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* All parts in turn, sample by sample, so that a neighbour's minute meets them all. */
+static void time_parts(void *arg, int thread, int n_thread) {
+    enum { TURNS = 1 << 15 };
+    (void)n_thread;
+    job *j = arg;
+    static _Thread_local double samples[MOST_PARTS][SAMPLES];
+    tiles_config c = {.palette = 1};
+    for (int i = 0; i < 8; i++)
+        c.rows[i] = 16, c.bytes[i] = 64;
+    tiles_configure(&c);
+    for (int s = 0; s < SAMPLES; s++)
+        for (size_t i = 0; i < NUM_COUNT(parts); i++) {
+            parts[i].fn(&j->places[thread], TURNS / 16);
+            const double start = time_thread();
+            parts[i].fn(&j->places[thread], TURNS);
+            samples[i][s] = (time_thread() - start) / (4.0 * TURNS) * 1e9;
+        }
+    tiles_release();
+    for (size_t i = 0; i < NUM_COUNT(parts); i++) {
+        qsort(samples[i], SAMPLES, sizeof samples[i][0], by_size);
+        j->best[i][thread] = samples[i][0];
+        j->median[i][thread] = samples[i][SAMPLES / 2];
+    }
+}
+
+static double mean(const double *values, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += values[i];
+    return sum / n;
+}
+
+static place place_at(char *memory) {
+    return (place){.a = memory,
+                   .b = memory + 4096 * KIB,
+                   .ring = memory + (4096 + 512) * KIB,
+                   .y = (float *)(void *)(memory + (4096 + 576) * KIB),
+                   .ws = (float *)(void *)(memory + (4096 + 640) * KIB),
+                   .xs = (float *)(void *)(memory + (4096 + 704) * KIB + 2048)};
+}
+
+int main(int argc, char **argv) {
+    enum { EACH = 5 * 1024 * KIB };
+    const int n_thread = argc > 1 ? atoi(argv[1]) : 1;
+    job *j = mem_alloc(sizeof *j);
+    pool *threads;
+    if (!j || !kernels_table_for("amx") || n_thread < 1 || n_thread > MOST_THREADS ||
+        pool_open(n_thread, &threads, NULL)) {
+        fprintf(stderr, "usage: bench_amx_parts [threads], on a processor with AMX\n");
+        mem_free(j);
+        return 2;
+    }
+    char *memory = mem_map((size_t)EACH * (size_t)n_thread);
+    if (memory) {
+        for (size_t i = 0; i < (size_t)EACH * (size_t)n_thread; i++)
+            memory[i] =
+                i % EACH < (4096 + 512) * KIB ? (char)(i * 7 % 251) : 0; /* codes; sums and floats of 0 */
+        for (int i = 0; i < n_thread; i++)
+            j->places[i] = place_at(memory + (size_t)i * EACH);
+        pool_run(threads, time_parts, j);
+        const double floor = mean(j->best[0], n_thread);
+        printf("%d threads; ns of each: best, median; GMAC/s of the best; share of the first\n", n_thread);
+        for (size_t i = 0; i < NUM_COUNT(parts); i++) {
+            const double best = mean(j->best[i], n_thread), median = mean(j->median[i], n_thread);
+            printf("%-44s %7.2f %7.2f %8.0f %6.2f\n", parts[i].name, best, median, 16384 / best,
+                   floor / best);
+        }
+        mem_unmap(memory, (size_t)EACH * (size_t)n_thread);
+    }
+    pool_close(threads);
+    mem_free(j);
+    return memory ? 0 : 1;
+}
