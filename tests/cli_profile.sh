@@ -42,5 +42,9 @@ check "is not believed" grep -q "other weights" "$tmp/err"
 check "costs of lower precision" code 0 "$nibble" profile "$model" --costs --json -t 2
 check "have formats and layers left out" grep -q '"formats":.*"kl_left_out":' "$tmp/said"
 check "and lie beside it" test "$(find "$tmp/cache/nibble/importance" -name '*-quality.json' | wc -l)" = 1
+check "costs of formats that are named" code 0 "$nibble" profile "$model" --costs --formats u4g64a,u2g32a --json
+check "are measured" grep -q '"formats":\["u4g64a","u2g32a"\]' "$tmp/said"
+check "a format that does not exist" code 2 "$nibble" profile "$model" --costs --formats u4g64a,u9g64
+check "is named" grep -q 'found "u9g64" in "u4g64a,u9g64"' "$tmp/err"
 check "a calibration file that is not there" code 1 "$nibble" profile "$model" --calib "$tmp/none.txt"
 exit $failed

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "cli/sheet.h"
+#include "quant/pack.h"
 #include "run/measure.h"
 
 #include <math.h>
@@ -19,6 +20,9 @@ typedef struct work {
     importance layers;
     quality costs;
     char *layers_path, *costs_path;
+    const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */
+    int n_format;
+    char *list;                     /* their names, when they were given */
     bool layers_found, costs_found; /* there were files */
     double seconds, costs_seconds;
 } work;
@@ -29,6 +33,7 @@ static void work_close(work *w) {
     quality_clear(&w->costs);
     mem_free(w->layers_path);
     mem_free(w->costs_path);
+    mem_free(w->list);
 }
 
 /* ---- finding or measuring ---- */
@@ -62,12 +67,43 @@ static nib_status get_layers(work *w, nib_error *err) {
     return NIB_OK;
 }
 
+/* The usual ones, or what --formats lists. */
+static nib_status choose_formats(work *w, nib_error *err) {
+    w->n_format = measure_n_format;
+    memcpy(w->formats, measure_formats, (size_t)measure_n_format * sizeof *measure_formats);
+    if (!w->args->formats)
+        return NIB_OK;
+    w->list = mem_strdup(w->args->formats);
+    if (!w->list)
+        return nib_fail_nomem(err, strlen(w->args->formats), "a list of formats");
+    w->n_format = 0;
+    char *rest = w->list;
+    for (char *name; (name = strsep(&rest, ",")) != NULL; w->formats[w->n_format++] = name) {
+        pack_format f;
+        if (strlen(name) >= QUALITY_NAME || !pack_from_name(name, 1, &f) || w->n_format == QUALITY_FORMATS)
+            return nib_fail(err, NIB_E_USAGE,
+                            "--formats: expected at most %d uniform formats (as u4g64a) with commas between "
+                            "them, found \"%.40s\" in \"%.200s\"",
+                            QUALITY_FORMATS, name, w->args->formats);
+    }
+    return NIB_OK;
+}
+
+/* Costs of other formats than are wanted are not what is looked for. */
+static bool has_formats(const work *w) {
+    int n = 0;
+    for (int i = 0; i < w->n_format; i++)
+        for (int j = 0; j < w->costs.n_format; j++)
+            n += !strcmp(w->formats[i], w->costs.format[j]);
+    return n == w->n_format;
+}
+
 static nib_status get_costs(work *w, nib_error *err) {
     const double start = time_now();
     nib_error why;
     if (!w->args->again) {
         const nib_status status = quality_load(w->costs_path, w->prompts.content, &w->costs, &why);
-        w->costs_found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash);
+        w->costs_found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash) && has_formats(w);
         if (status != NIB_OK && status != NIB_E_NOTFOUND)
             cli_note(w->args, "%s: measured anew", why.message);
         if (!w->costs_found)
@@ -75,8 +111,7 @@ static nib_status get_costs(work *w, nib_error *err) {
     }
     if (w->costs_found)
         return NIB_OK;
-    const quality_options o = {
-        .formats = measure_formats, .n_format = measure_n_format, .score = w->layers.score};
+    const quality_options o = {.formats = w->formats, .n_format = w->n_format, .score = w->layers.score};
     NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, err));
     NIB_TRY(quality_save(w->costs_path, &w->costs, err));
     w->costs_seconds = time_now() - start;
@@ -210,6 +245,8 @@ int profile_model_run(const cli_args *args) {
     nib_status status = measure_prompts(args->model, &w.options, args->calib, &w.prompts, &err);
     if (status == NIB_OK)
         status = choose_paths(&w, &err);
+    if (status == NIB_OK)
+        status = choose_formats(&w, &err);
     if (status == NIB_OK)
         status = get_layers(&w, &err);
     if (status == NIB_OK && args->costs)

@@ -7,7 +7,7 @@
 #include "plan/plan.h"
 #include "tiers/pager.h"
 
-enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 10, PLAN_MAX_CACHE = 4 };
+enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4 };
 
 /* What the machine moves and computes with the plan's threads. All are above 0. */
 typedef struct plan_rates {

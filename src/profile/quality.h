@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 /* What lowering one block's matrices alone does to the model's answers. A negative number: not measured. */
-enum { QUALITY_FORMATS = 8, QUALITY_NAME = 24 };
+enum { QUALITY_FORMATS = 12, QUALITY_NAME = 24 };
 typedef struct quality {
     char content[40], prompts[40];
     int n_block, n_format;

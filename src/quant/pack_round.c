@@ -1,9 +1,9 @@
 /* pack_round.c - uniform formats: their names, and round to nearest.
  *
  * Symmetric groups span from the value with the largest magnitude, which gets the lowest code (so the scale
- * may be negative, and every code can be used), or a little less where that errs less (pack_scale.h);
- * asymmetric ones from the smallest value to the largest.
- * Scales are rounded to halves before codes are found, so that codes make up for it. */
+ * may be negative, and every code can be used), asymmetric ones from the smallest value to the largest;
+ * groups with scales of their own a little less where that errs less (pack_scale.h). Scales are rounded to
+ * halves before codes are found, so that codes make up for it. */
 #include "quant/pack_round.h"
 
 #include "base/num.h"
@@ -161,6 +161,18 @@ static uint8_t two_byte(const pack_format *f, const range *r, float all) {
     return (uint8_t)NUM_MIN(ceilf(step / all), (float)two_most(f));
 }
 
+/* A group's own halves, the best that are found. */
+static pack_whole search(const pack_format *f, const pack_values *v, const range *r) {
+    pack_whole s = scales_of(f, r);
+    if (r->bad)
+        return s;
+    if (f->asym)
+        pack_scale_search_line(v, (1 << f->bits) - 1, r->low, r->high, &s.scale, &s.min);
+    else
+        s.scale = pack_scale_search(v, tile_zero(f), peak_of(r), s.scale);
+    return s;
+}
+
 /* One group: its codes, and its scale where that is not the whole row's. at: row r's place in the group. */
 static void round_group(const pack_format *f, const float *x, int n, const pack_whole *whole, uint8_t *codes,
                         uint8_t *at, int r) {
@@ -174,9 +186,7 @@ static void round_group(const pack_format *f, const float *x, int n, const pack_
         step = half_to_float(whole->scale) * (float)at[r];
     } else {
         if (f->group != PACK_GROUP_ROW) {
-            s = scales_of(f, &one);
-            if (!f->asym && !one.bad)
-                s.scale = pack_scale_search(x, n, tile_zero(f), peak_of(&one), s.scale);
+            s = search(f, &(pack_values){x, NULL, n}, &one);
             put_half(at + 2 * r, s.scale);
             if (f->asym)
                 put_half(at + 2 * (PACK_PANEL + r), s.min);

@@ -6,7 +6,8 @@
  * the one with the smallest error. The error of a value is weighted by the group's root mean square plus its
  * magnitude: without weights the search gains more squared error and loses answers, because large weights are
  * what large activations meet (docs/optimisation-log.md has both measured). Twice as many steps, or steps of
- * the other sign, gain less than 1 % more.
+ * the other sign, gain less than 1 % more. Groups with a minimum go the same way: each candidate's codes get
+ * the step and the minimum that fit them best.
  *
  * Sums are kept by lanes and added in one order, so that compilers may compute several at once and the answer
  * does not depend on it. */
@@ -31,26 +32,28 @@ static float total(const float lanes[LANES]) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* A group: n a multiple of LANES, the padding 0 with no weight. */
+/* A group: n a multiple of LANES, the padding with no weight. */
 typedef struct group {
     float x[PACK_SCALE_MOST], weight[PACK_SCALE_MOST];
     int n;
     float low, high; /* the codes' ends */
 } group;
 
-static void fill(group *g, const float *values, int n, int zero) {
+static void fill(group *g, const pack_values *v, int zero, int most) {
     float squares[LANES] = {0};
+    const int n = v->n;
     g->n = (n + LANES - 1) / LANES * LANES;
     g->low = (float)-zero;
-    g->high = (float)(zero - 1);
-    memcpy(g->x, values, (size_t)n * sizeof *g->x);
+    g->high = (float)(most - zero);
+    memcpy(g->x, v->x, (size_t)n * sizeof *g->x);
     memset(g->x + n, 0, (size_t)(g->n - n) * sizeof *g->x);
     for (int i = 0; i < g->n; i += LANES)
         for (int j = 0; j < LANES; j++)
             squares[j] += g->x[i + j] * g->x[i + j];
     const float rms = sqrtf(total(squares) / (float)n);
-    for (int i = 0; i < g->n; i++)
-        g->weight[i] = i < n ? rms + fabsf(g->x[i]) : 0;
+    for (int i = 0; i < n; i++)
+        g->weight[i] = (rms + fabsf(g->x[i])) * (v->column ? v->column[i] : 1);
+    memset(g->weight + n, 0, (size_t)(g->n - n) * sizeof *g->weight);
 }
 
 /* The step that fits the codes at `inverse` steps a unit best. */
@@ -66,36 +69,89 @@ static float best_step(const group *g, float inverse) {
     return all > 0 ? total(products) / all : 0;
 }
 
-static float error_of(const group *g, float step) {
+/* The step and the minimum that fit the codes at `inverse` steps a unit from min on best; false when the
+ * codes are all the same. */
+static bool best_line(const group *g, float inverse, float from, float *step, float *min) {
+    float w[LANES] = {0}, wq[LANES] = {0}, wqq[LANES] = {0}, wx[LANES] = {0}, wqx[LANES] = {0};
+    for (int i = 0; i < g->n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float x = g->x[i + j] - from, weight = g->weight[i + j];
+            const float q = code_of(x * inverse, g->low, g->high);
+            w[j] += weight;
+            wq[j] += weight * q;
+            wqq[j] += weight * q * q;
+            wx[j] += weight * x;
+            wqx[j] += weight * q * x;
+        }
+    const float sw = total(w), sq = total(wq), sqq = total(wqq), sx = total(wx), sqx = total(wqx);
+    const float det = sw * sqq - sq * sq;
+    if (!(det > 0))
+        return false;
+    *step = (sw * sqx - sq * sx) / det;
+    *min = from + (sqq * sx - sq * sqx) / det;
+    return true;
+}
+
+static float error_of(const group *g, float step, float min) {
     float sums[LANES] = {0};
     const float inverse = 1 / step;
     for (int i = 0; i < g->n; i += LANES)
         for (int j = 0; j < LANES; j++) {
-            const float d = g->x[i + j] - step * code_of(g->x[i + j] * inverse, g->low, g->high);
+            const float x = g->x[i + j] - min, d = x - step * code_of(x * inverse, g->low, g->high);
             sums[j] += g->weight[i + j] * d * d;
         }
     return total(sums);
 }
 
-uint16_t pack_scale_search(const float *values, int n, int zero, float peak, uint16_t plain) {
+static bool is_size(float size) { /* cubes and steps are finite */
+    return size > 1e-9f && size < 6e4f;
+}
+
+static bool is_step(uint16_t h) {
+    const float step = half_to_float(h);
+    return fabsf(step) > 0 && isfinite(step);
+}
+
+uint16_t pack_scale_search(const pack_values *v, int zero, float peak, uint16_t plain) {
     group g;
-    const float size = fabsf(peak);
-    if (!(size > 1e-9f && size < 6e4f) || half_to_float(plain) == 0) /* cubes and steps are finite */
+    if (!is_size(fabsf(peak)) || half_to_float(plain) == 0)
         return plain;
-    fill(&g, values, n, zero);
+    fill(&g, v, zero, 2 * zero - 1);
     uint16_t best = plain;
-    float least = error_of(&g, half_to_float(plain));
+    float least = error_of(&g, half_to_float(plain), 0);
     for (int i = 0; i < N_STEP; i++) {
         const float reach = (float)zero - 1 + (float)i / (N_STEP - 1) * (3 + (float)zero / 8);
         const uint16_t h = half_from_float(best_step(&g, -reach / peak));
-        const float step = half_to_float(h);
-        if (h == best || !(fabsf(step) > 0) || !isfinite(step))
+        if (h == best || !is_step(h))
             continue;
-        const float e = error_of(&g, step);
+        const float e = error_of(&g, half_to_float(h), 0);
         if (e < least) {
             least = e;
             best = h;
         }
     }
     return best;
+}
+
+void pack_scale_search_line(const pack_values *v, int most, float low, float high, uint16_t *scale,
+                            uint16_t *min) {
+    group g;
+    if (!is_size(high - low) || !is_size(fmaxf(fabsf(low), fabsf(high))) || !(half_to_float(*scale) > 0))
+        return;
+    fill(&g, v, 0, most);
+    float least = error_of(&g, half_to_float(*scale), half_to_float(*min)), step, from;
+    for (int i = 0; i < N_STEP && least > 0; i++) {
+        const float reach = (float)most - 1 + (float)i / (N_STEP - 1) * (2 + (float)most / 8);
+        if (!best_line(&g, reach / (high - low), low, &step, &from))
+            continue;
+        const uint16_t h = half_from_float(step), m = half_from_float(from);
+        if (!is_step(h) || !isfinite(half_to_float(m)))
+            continue;
+        const float e = error_of(&g, half_to_float(h), half_to_float(m));
+        if (e < least) {
+            least = e;
+            *scale = h;
+            *min = m;
+        }
+    }
 }

@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-const char *const measure_formats[] = {"u8g128", "u6g64", "u5g64", "u4g64", "u4g32", "u3g32"};
+const char *const measure_formats[] = {"u8g128", "u6g64",  "u5g64", "u4g32a",
+                                       "u4g32",  "u4g64a", "u4g64", "u3g32"};
 const int measure_n_format = NUM_COUNT(measure_formats);
 
 /* A copy of one block's own matrices in another format. */
