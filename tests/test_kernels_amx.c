@@ -89,10 +89,12 @@ static void test_blocks(void **state) {
     check(TYPE_Q4_1, 17, 1088, 259, MATRIX_RANDOM);
     check(TYPE_Q6_K, 33, 1536, 130, MATRIX_RANDOM);
     check(TYPE_Q4_0, 16, 2112, 256, MATRIX_RANDOM);
-    check_uniform("u4g128a", 17, 1800, 259, MATRIX_RANDOM);
-    check_uniform("u4g64", 33, 1536, 130, MATRIX_RANDOM);
+    check_uniform("u4g128a", 17, 2300, 256, MATRIX_RANDOM);
+    check_uniform("u4g128", 33, 1800, 259, MATRIX_RANDOM);
+    check_uniform("u4g64", 33, 2200, 250, MATRIX_RANDOM);
     check_uniform("u8grow", 33, 2200, 200, MATRIX_MOST);
-    check_uniform("u8growa", 16, 2112, 290, MATRIX_MOST);
+    check_uniform("u8growa", 16, 2112, 256, MATRIX_MOST);
+    check_uniform("u4grow", 40, 2300, 241, MATRIX_RANDOM);
     assert_int_equal(amx_emulated_faults, 0);
 }
 

@@ -1,0 +1,119 @@
+/* job.h - what the loops over tiles share: the memory of one thread, and the block that is being multiplied.
+ *
+ * A part is up to 256 rows of activations over a span of K; they are copied (copy.h) so that a tile is
+ * contiguous. For two panels of weights at a time all of the part's rows pass over blocks of 512 of K, which
+ * are unpacked to bytes: a line of a Q-tile is one row of the second operand. Between blocks the outputs of
+ * the two panels stand in `sums`, tile by tile. Not in y: its rows are often a power of two apart, so that a
+ * column of them falls into a few sets of the caches and is pushed out from one block to the next. */
+#ifndef NIB_KERNELS_AMX_JOB_H
+#define NIB_KERNELS_AMX_JOB_H
+
+#include "kernels/cpu/amx/tiles.h"
+#include "kernels/cpu/avx512/tile_kernels.h"
+#include "kernels/cpu/avx512/unpack.h"
+
+#include "base/num.h"
+
+enum {
+    BLOCK_CHUNKS = 2,
+    BLOCK_K = BLOCK_CHUNKS * TILE_CHUNK_K,
+    BLOCK_GROUPS = BLOCK_K / 16, /* at most */
+    LONG_GROUPS = BLOCK_K / 64,  /* of 64 and more */
+    TILE_ROWS = 16,
+    MOST_ROWS = 256,
+    CODE_BYTES =
+        512 * 1024, /* of the copied activations: half of a second-level cache that two threads share */
+    RING = 16       /* tiles of sums on their way to floats */
+};
+
+typedef int32_t tile_sums[TILE_ROWS][PACK_PANEL];
+typedef float tile_floats[TILE_ROWS][PACK_PANEL];
+
+/* The two panels' bytes, scales and minima. */
+typedef struct weights_block {
+    uint8_t lines[2][BLOCK_K / 4][TILE_LINE];
+    float scale[2][BLOCK_GROUPS][PACK_PANEL], min[2][BLOCK_GROUPS][PACK_PANEL];
+} weights_block;
+
+typedef struct scratch {
+    weights_block w;
+    tile_sums ring[RING];
+    tile_floats sums[MOST_ROWS / TILE_ROWS][2];
+    int8_t codes[CODE_BYTES];             /* [tile of rows][group or 64][16][group or 64] */
+    float scale[CODE_BYTES / ACT8_GROUP]; /* [tile of rows][group of the activations][16] */
+    float lift[CODE_BYTES / ACT8_SUM];    /* [tile of rows][group of the weights][16] */
+} scratch;
+
+/* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
+typedef struct part {
+    int64_t m0, m1, c0, c1;
+} part;
+
+typedef struct block_job {
+    const tile_job *job;
+    const part *at;
+    scratch *s;
+    int np;                 /* panels: 1 or 2 */
+    int64_t tile0;          /* the block's first tile of K */
+    int n_tile, scale_at;   /* where its groups begin in w.scale and w.min */
+    bool is_first;          /* of all K: nothing stands in sums yet */
+    const uint8_t *next[2]; /* of each panel: what is multiplied after this, to be fetched meanwhile */
+    int n_next;             /* lines of it for each step of the inner loop */
+} block_job;
+
+/* Where the groups of `group` elements stand among those of a span: that of element `at`, and behind the last
+ * of `at` elements. */
+static inline int64_t group_at(int group, int64_t at) {
+    return group == PACK_GROUP_ROW ? 0 : at / group;
+}
+static inline int64_t group_end(int group, int64_t at) {
+    return group == PACK_GROUP_ROW ? 1 : num_div_up(at, group);
+}
+
+/* Tile i of the part's rows, as it was copied, from the block's first element on. */
+typedef struct copied {
+    const int8_t *codes;
+    const float *scale, *lift;
+} copied;
+static inline copied copied_at(const block_job *j, int64_t i, int group) {
+    const int64_t span = (j->at->c1 - j->at->c0) * TILE_CHUNK_K; /* of the copy, a multiple of 256 */
+    const int64_t in_span = j->tile0 * TILE_K - j->at->c0 * TILE_CHUNK_K;
+    const int of_act = NUM_MAX(group, ACT8_GROUP);
+    return (copied){j->s->codes + (i * span + in_span) * TILE_ROWS,
+                    j->s->scale + (i * span / ACT8_GROUP + group_at(of_act, in_span)) * TILE_ROWS,
+                    j->s->lift + (i * span / ACT8_SUM + group_at(group, in_span)) * TILE_ROWS};
+}
+
+/* One group of nt rows: y = fma(sum, scale of the weight * scale of the activation, y), as the reference. */
+LANES_INLINE void scale_group(int asym, int nt, const int32_t (*sums)[PACK_PANEL], const float *w_scale,
+                              const float *w_min, const float *x_scale, const float *x_lift, __m512 *y) {
+    const __m512 s = _mm512_load_ps(w_scale);
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        y[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums[t])),
+                               _mm512_mul_ps(s, _mm512_set1_ps(x_scale[t])), y[t]);
+    if (asym) {
+        const __m512 m = _mm512_load_ps(w_min);
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++)
+            y[t] = _mm512_fmadd_ps(m, _mm512_set1_ps(x_lift[t]), y[t]);
+    }
+}
+
+LANES_INLINE void load_floats(bool is_first, int nt, const tile_floats *from, __m512 *y) {
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        y[t] = is_first ? _mm512_setzero_ps() : _mm512_load_ps((*from)[t]);
+}
+LANES_INLINE void store_floats(int nt, tile_floats *to, const __m512 *y) {
+    LANES_UNROLL
+    for (int t = 0; t < nt; t++)
+        _mm512_store_ps((*to)[t], y[t]);
+}
+
+LANES_INLINE void fetch_next(const block_job *j, const uint8_t **next) {
+    for (int n = 0; n < j->n_next; n++, *next += TILE_LINE)
+        _mm_prefetch((const char *)*next, _MM_HINT_T1);
+}
+
+#endif
