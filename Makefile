@@ -68,7 +68,8 @@ $(BUILD)/%.o: %.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(isa_flags) -MMD -MP -c -o $@ $<
 
 # Open lists: every src/arch/NAME.c defines `const arch_desc arch_NAME`, every src/cli/cmd_NAME.c a
-# `const cli_command cmd_NAME`, every src/kernels/cpu/NAME/ a `const kernel_isa kernels_NAME`. The tables are
+# `const cli_command cmd_NAME`, every src/kernels/cpu/NAME/ a `const kernel_isa kernels_NAME`,
+# every src/quant/cpu/NAME/ a `const pack_isa packers_NAME`. The tables are
 # written at each run and replaced only when they change, so that removed files are noticed too.
 $(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)

@@ -2,6 +2,7 @@
  * dequantiser, bit by bit; packed bytes end at a forbidden page. Uniform formats round to nearest. */
 #include "support/matrix.h"
 
+#include "quant/pack_isa.h"
 #include "quant/tile.h"
 
 #include <math.h>
@@ -258,6 +259,96 @@ static void test_names(void **state) {
     assert_string_equal(name, "q4_k.planes");
 }
 
+/* Packs m's rows by one instruction set, at odd addresses, and compares with what plain C makes of them. */
+static void check_same(const matrix *m, const pack_isa *isa, const uint8_t *expected, uint64_t bytes) {
+    const pack_format *f = &m->view.format;
+    guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(f, m->k));
+    memset(data.data, 0xa5, (size_t)bytes);
+    memset(scratch.data, 0x5a, pack_scratch_bytes(f, m->k));
+    for (int64_t first = 0; first < m->n; first += PACK_PANEL) {
+        const void *rows[PACK_PANEL];
+        guarded raw[PACK_PANEL]; /* each row ends at a forbidden page */
+        const int n_row = (int)(m->n - first < PACK_PANEL ? m->n - first : PACK_PANEL);
+        for (int i = 0; i < n_row; i++) {
+            raw[i] = guard_open(m->raw_row_bytes);
+            memcpy(raw[i].data, m->raw + (size_t)(first + i) * m->raw_row_bytes, m->raw_row_bytes);
+            rows[i] = raw[i].data;
+        }
+        pack_panel_by(isa, f, m->type, m->k, first, n_row, rows, data.data, scratch.data);
+        for (int i = 0; i < n_row; i++)
+            guard_close(&raw[i]);
+    }
+    for (uint64_t i = 0; i < bytes; i++)
+        if (((uint8_t *)data.data)[i] != expected[i])
+            fail_msg("%s, %s planes %d, %dx%d: byte %d is %d, expected %d", isa->name,
+                     type_get(m->type)->name, f->flavour, (int)m->n, (int)m->k, (int)i,
+                     ((uint8_t *)data.data)[i], expected[i]);
+    guard_close(&scratch);
+    guard_close(&data);
+}
+
+/* Every instruction set gives the same bytes: rows of any bytes at all (scales that are no numbers too), odd
+ * shapes, both flavours. */
+static void check_everywhere(type_id type, int64_t n, int64_t k, int flavour, uint64_t seed) {
+    const int elems = type_get(type)->block_elems;
+    matrix m = flavour == PACK_PLANES ? matrix_open_planes(type, n, k, MATRIX_RANDOM, seed)
+                                      : matrix_open(type, n, k, MATRIX_RANDOM, seed);
+    uint64_t bytes = 0;
+    if (elems > 1) /* the floats of uniform formats stay numbers here: test_rounding_poison has the others */
+        for (size_t i = 0; i < (size_t)n * m.raw_row_bytes; i++)
+            m.raw[i] = (uint8_t)(random_next(&seed) >> 40);
+    assert_true(pack_bytes(&m.view.format, n, k, &bytes));
+    uint8_t *expected = calloc(1, (size_t)bytes);
+    void *scratch = malloc(pack_scratch_bytes(&m.view.format, k));
+    for (int64_t first = 0; first < n; first += PACK_PANEL) {
+        const void *rows[PACK_PANEL];
+        const int n_row = (int)(n - first < PACK_PANEL ? n - first : PACK_PANEL);
+        for (int i = 0; i < n_row; i++)
+            rows[i] = m.raw + (size_t)(first + i) * m.raw_row_bytes;
+        pack_panel_by(pack_isa_at(0), &m.view.format, type, k, first, n_row, rows, expected, scratch);
+    }
+    for (int i = 0; pack_isa_at(i); i++)
+        check_same(&m, pack_isa_at(i), expected, bytes);
+    free(scratch);
+    free(expected);
+    matrix_close(&m);
+}
+
+static void test_instruction_sets(void **state) {
+    (void)state;
+    static const int64_t ns[] = {16, 5, 33}, ks[] = {1, 2, 3, 7, 8, 9, 18, 21};
+    assert_string_equal(pack_isa_at(0)->name, "ref");
+    uint64_t seed = 77;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        const type_info *t = type_get((type_id)id);
+        pack_format f;
+        if (!pack_choose((type_id)id, t->block_elems, &f) || f.layout != PACK_TILE)
+            continue;
+        for (int flavour = PACK_PARTS; flavour <= PACK_PLANES; flavour++)
+            for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
+                for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+                    if (t->block_elems < 256 || ks[j] <= 3)
+                        check_everywhere((type_id)id, ns[i], ks[j] * t->block_elems, flavour, seed++);
+    }
+}
+
+/* Uniform formats share the folding of tiles. */
+static void test_instruction_sets_uniform(void **state) {
+    (void)state;
+    for (int bits = 2; bits <= 8; bits++)
+        for (int flavour = 0; flavour < 2; flavour++)
+            for (int64_t k = 33; k < 700; k += 111) {
+                char name[PACK_NAME];
+                snprintf(name, sizeof name, "u%dg64%s", bits, flavour ? "p" : "");
+                matrix m = matrix_open_uniform(name, 19, k, MATRIX_RANDOM, (uint64_t)(bits * k));
+                uint64_t bytes = 0;
+                assert_true(pack_bytes(&m.view.format, 19, k, &bytes));
+                for (int i = 0; pack_isa_at(i); i++)
+                    check_same(&m, pack_isa_at(i), m.view.data, bytes);
+                matrix_close(&m);
+            }
+}
+
 static void test_choose(void **state) {
     (void)state;
     pack_format f;
@@ -315,11 +406,17 @@ static void test_layout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_rounding_exact),  cmocka_unit_test(test_search_gains),
-        cmocka_unit_test(test_rounding_poison), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_choose),          cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_rounding_exact),
+        cmocka_unit_test(test_search_gains),
+        cmocka_unit_test(test_rounding_poison),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_instruction_sets),
+        cmocka_unit_test(test_instruction_sets_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

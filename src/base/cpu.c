@@ -91,6 +91,16 @@ const cpu_features *cpu_get(void) {
     return &features;
 }
 
+bool cpu_has(const char *name) {
+    const cpu_features *cpu = cpu_get();
+#define CPU_X(field, spelled)                                                                                \
+    if (!strcmp(name, spelled))                                                                              \
+        return cpu->field;
+    CPU_FEATURES(CPU_X)
+#undef CPU_X
+    return false;
+}
+
 const char *cpu_model_name(void) {
     pthread_once(&once, detect);
     return model_name;

@@ -24,6 +24,7 @@ typedef struct cpu_features {
 } cpu_features;
 
 const cpu_features *cpu_get(void);
+bool cpu_has(const char *name);   /* the feature of that name; false when there is no such name */
 const char *cpu_model_name(void); /* for people; dispatch looks at features only */
 
 #endif

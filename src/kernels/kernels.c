@@ -20,19 +20,9 @@ static struct {
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
-static bool feature(const char *name) {
-    const cpu_features *cpu = cpu_get();
-#define CPU_X(field, spelled)                                                                                \
-    if (!strcmp(name, spelled))                                                                              \
-        return cpu->field;
-    CPU_FEATURES(CPU_X)
-#undef CPU_X
-    return false;
-}
-
 static bool can_run(const kernel_isa *isa) {
     for (size_t i = 0; i < NUM_COUNT(isa->needs) && isa->needs[i]; i++)
-        if (!feature(isa->needs[i]))
+        if (!cpu_has(isa->needs[i]))
             return false;
     return true;
 }

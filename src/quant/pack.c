@@ -2,21 +2,20 @@
  *
  * A panel is packed in chunks of 256 of K: the 16 rows' blocks become one code a byte, the 16 x 256 bytes are
  * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it
- * stays in the first-level cache; the destination is written once, in order. */
+ * stays in the first-level cache; the destination is written once, in order. Instruction sets have shorter
+ * ways for the types that they know (pack_isa.h), with the same bytes at the end. */
 #include "quant/pack.h"
 
 #include "base/num.h"
 #include "quant/pack_codes.h"
+#include "quant/pack_isa.h"
 #include "quant/pack_round.h"
 #include "quant/tile.h"
 
 #include <string.h>
 
-enum { QUADS = PACK_CHUNK / 4, TILE_QUADS = TILE_K / 4 };
-
 typedef struct chunk {
     uint8_t codes[PACK_PANEL][PACK_CHUNK];
-    uint32_t lines[QUADS][PACK_PANEL];
     float values[PACK_CHUNK]; /* of one row, for uniform formats */
 } chunk;
 
@@ -88,55 +87,6 @@ static void pack_float_row(const pack_format *f, type_id file_type, const void *
 
 /* ---- PACK_TILE ---- */
 
-static void transpose_quads(chunk *c) {
-    for (int q = 0; q < QUADS; q++)
-        for (int r = 0; r < PACK_PANEL; r++)
-            memcpy(&c->lines[q][r], &c->codes[r][4 * q], 4);
-}
-
-/* Folds a tile's 16 lines into the 2w lines of a part that holds code bits [low, low + w). */
-static inline void fold_part(const uint32_t (*restrict lines)[PACK_PANEL], uint32_t *restrict out, int w,
-                             int low) {
-    const uint32_t mask = 0x01010101u * ((1u << w) - 1);
-    for (int l = 0; l < 2 * w; l++)
-        for (int r = 0; r < PACK_PANEL; r++) {
-            uint32_t v = 0;
-            for (int f = 0; f < 8 / w; f++)
-                v |= (lines[l + 2 * w * f][r] >> low & mask) << f * w;
-            out[l * PACK_PANEL + r] = v;
-        }
-}
-
-static void fold_tile(const uint32_t (*lines)[PACK_PANEL], const pack_format *f, uint8_t *dst) {
-    int low = f->bits;
-    for (const uint8_t *w = tile_parts(f); low > 0; w++) {
-        low -= *w;
-        uint32_t *out = (uint32_t *)(void *)dst;
-        switch (*w) { /* a constant width each, so that the loops unroll */
-        case 1: fold_part(lines, out, 1, low); break;
-        case 2: fold_part(lines, out, 2, low); break;
-        case 4: fold_part(lines, out, 4, low); break;
-        default: memcpy(out, lines, TILE_QUADS * sizeof *lines); break;
-        }
-        dst += 2 * *w * TILE_LINE;
-    }
-}
-
-void tile_to_parts(const pack_format *f, const void *tile, void *out) {
-    uint32_t lines[TILE_QUADS][PACK_PANEL];
-    const uint32_t *planes = tile; /* two lines each, the top one first */
-    pack_format parts = *f;
-    for (int q = 0; q < TILE_QUADS; q++)
-        for (int r = 0; r < PACK_PANEL; r++) {
-            uint32_t v = 0;
-            for (int i = 0; i < f->bits; i++)
-                v = v << 1 | (planes[(2 * i + q % 2) * PACK_PANEL + r] >> q / 2 & 0x01010101);
-            lines[q][r] = v;
-        }
-    parts.flavour = PACK_PARTS;
-    fold_tile((const uint32_t(*)[PACK_PANEL])lines, &parts, out);
-}
-
 static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
     uint8_t *narrow = scales + tile_scale_start(f);
     return (pack_sink){.wide = (uint16_t *)(void *)scales + row,
@@ -147,6 +97,7 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
 /* What the rows of a panel are packed from. */
 typedef struct source {
     const pack_reader *reader; /* NULL: values are rounded to a uniform format */
+    pack_chunk_fn chunk;       /* does it all; NULL: by codes */
     type_id file_type;
     int64_t k;
     int n_row;
@@ -170,8 +121,9 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
 }
 
-static void pack_tile_panel(source *s, const pack_format *f, uint8_t *panel, chunk *c) {
+static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f, uint8_t *panel, chunk *c) {
     const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
+    const type_info *block = type_get(s->file_type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
     for (int r = 0; r < s->n_row && !s->reader; r++) {
         s->whole[r] = pack_round_whole(f, s->file_type, s->rows[r], s->k, c->values);
@@ -185,17 +137,20 @@ static void pack_tile_panel(source *s, const pack_format *f, uint8_t *panel, chu
         uint8_t *codes = panel + at / PACK_CHUNK * tile_chunk_bytes(f, TILE_CHUNK);
         uint8_t *scales = codes + n_tile * tile_bytes;
         memset(scales, 0, (size_t)(tile_chunk_bytes(f, n_tile) - n_tile * tile_bytes));
+        if (s->chunk) {
+            s->chunk((const uint8_t *const *)s->rows, (size_t)(at / block->block_elems * block->block_bytes),
+                     len / block->block_elems, codes, scales);
+            continue;
+        }
         for (int r = 0; r < s->n_row; r++)
             read_row(s, f, at, len, r, scales, c);
-        transpose_quads(c);
         for (int t = 0; t < n_tile; t++)
-            fold_tile((const uint32_t(*)[PACK_PANEL])c->lines + t * TILE_QUADS, f, codes + t * tile_bytes);
+            isa->fold(f, c->codes[0] + t * TILE_K, codes + t * tile_bytes);
     }
 }
 
-void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
-                const void *const *rows, void *dst, void *scratch) {
-    (void)n;
+void pack_panel_by(const pack_isa *isa, const pack_format *f, type_id file_type, int64_t k, int64_t first,
+                   int n_row, const void *const *rows, void *dst, void *scratch) {
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
         source s = {.reader = f->type == file_type ? pack_reader_for(file_type) : NULL,
@@ -203,9 +158,17 @@ void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, i
                     .k = k,
                     .n_row = n_row,
                     .rows = rows};
-        pack_tile_panel(&s, f, panel, scratch);
+        if (s.reader && n_row == PACK_PANEL && f->flavour == PACK_PARTS)
+            s.chunk = isa->chunk[file_type];
+        pack_tile_panel(isa, &s, f, panel, scratch);
         return;
     }
     for (int r = 0; r < n_row; r++)
         pack_float_row(f, file_type, rows[r], k, (uint8_t *)dst + (first + r) * row_bytes(f, k), scratch);
+}
+
+void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
+                const void *const *rows, void *dst, void *scratch) {
+    (void)n;
+    pack_panel_by(pack_isa_best(), f, file_type, k, first, n_row, rows, dst, scratch);
 }

@@ -3,9 +3,7 @@
 #ifndef NIB_QUANT_PACK_CODES_H
 #define NIB_QUANT_PACK_CODES_H
 
-#include "quant/pack.h"
-
-enum { PACK_CHUNK = 256 };
+#include "quant/pack_isa.h"
 
 /* Where one row's scales go, in the panel's own layout (tile.h): value i of a group is step elements after
  * value i - 1, its minimum 16 elements after it. */

@@ -1,0 +1,65 @@
+/* pack_isa.c - which packers can run here. */
+#include "quant/pack_isa.h"
+
+#include "base/cpu.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 8 };
+
+static struct {
+    pack_isa rows[MOST]; /* by rank, each with what it inherits */
+    int n, best;
+} known;
+static pthread_once_t known_once = PTHREAD_ONCE_INIT;
+
+static bool can_run(const pack_isa *isa) {
+    for (size_t i = 0; i < NUM_COUNT(isa->needs) && isa->needs[i]; i++)
+        if (!cpu_has(isa->needs[i]))
+            return false;
+    return true;
+}
+
+static void inherit(pack_isa *to, const pack_isa *from) {
+    to->fold = to->fold ? to->fold : from->fold;
+    for (int i = 0; i < TYPE_COUNT; i++)
+        to->chunk[i] = to->chunk[i] ? to->chunk[i] : from->chunk[i];
+}
+
+/* Whether NIBBLE_ISA stops before it. */
+static bool is_beyond(const pack_isa *isa, const char *wanted) {
+    for (size_t i = 0; i < NUM_COUNT(isa->beyond) && isa->beyond[i]; i++)
+        if (!strcmp(isa->beyond[i], wanted))
+            return true;
+    return false;
+}
+
+static void find(void) {
+    for (int i = 0; pack_isas[i] && known.n < MOST; i++) {
+        if (!can_run(pack_isas[i]))
+            continue;
+        int at = known.n++;
+        for (; at > 0 && known.rows[at - 1].rank > pack_isas[i]->rank; at--)
+            known.rows[at] = known.rows[at - 1];
+        known.rows[at] = *pack_isas[i];
+    }
+    for (int i = 1; i < known.n; i++)
+        inherit(&known.rows[i], &known.rows[i - 1]);
+    const char *wanted = getenv("NIBBLE_ISA");
+    for (int i = 0; i < known.n; i++)
+        if (!wanted || !is_beyond(&known.rows[i], wanted))
+            known.best = i;
+}
+
+const pack_isa *pack_isa_at(int i) {
+    pthread_once(&known_once, find);
+    return i >= 0 && i < known.n ? &known.rows[i] : NULL;
+}
+
+const pack_isa *pack_isa_best(void) {
+    pthread_once(&known_once, find);
+    return &known.rows[known.best];
+}

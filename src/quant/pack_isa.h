@@ -1,0 +1,42 @@
+/* pack_isa.h - what an instruction set may do faster when weights are packed.
+ *
+ * src/quant/cpu/NAME/ holds one and defines `const pack_isa packers_NAME` once. The build lists the folders
+ * it finds (build/gen/registry.c defines pack_isas) and compiles each with the flags of that name. Every row
+ * gives the same bytes, so the packed file of one machine serves another. A row is plain data: nothing that
+ * was compiled for a processor runs before that processor is known to be there. */
+#ifndef NIB_QUANT_PACK_ISA_H
+#define NIB_QUANT_PACK_ISA_H
+
+#include "quant/pack.h"
+
+#include <stddef.h>
+
+enum { PACK_CHUNK = 256 };
+
+/* One chunk of a panel with all its 16 rows, in parts: n_block blocks of the type (up to 256 elements) that
+ * begin `at` bytes into each row, to its tiles (those that a block begins in, whole) and to its scales, of
+ * which what no group fills is left alone. Reads nothing beyond the blocks. */
+typedef void (*pack_chunk_fn)(const uint8_t *const rows[PACK_PANEL], size_t at, int n_block, uint8_t *tiles,
+                              uint8_t *scales);
+
+typedef struct pack_isa {
+    const char *name;      /* as NIBBLE_ISA spells it */
+    int rank;              /* poorest first; ref is 0 */
+    const char *needs[4];  /* names of cpu.h's features, NULL-terminated: all must be there */
+    const char *beyond[4]; /* what NIBBLE_ISA may also be that has less than this; NULL-terminated */
+    /* One tile from codes, one a byte, 16 rows PACK_CHUNK apart; NULL: as poorer folders do it. */
+    void (*fold)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
+    pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL likewise */
+} pack_isa;
+
+/* The folders that can run here, poorest first, complete; NULL after the last. */
+const pack_isa *pack_isa_at(int i);
+/* The richest one, or what NIBBLE_ISA leaves of it. Chosen once. */
+const pack_isa *pack_isa_best(void);
+/* pack_panel by that one. */
+void pack_panel_by(const pack_isa *isa, const pack_format *f, type_id file_type, int64_t k, int64_t first,
+                   int n_row, const void *const *rows, void *dst, void *scratch);
+
+extern const pack_isa *const pack_isas[]; /* in any order, NULL after the last */
+
+#endif
