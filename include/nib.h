@@ -91,8 +91,11 @@ typedef struct nib_engine_options {
     const char *scratch; /* folder for disk-tier pages; NULL: none is written */
     int packed;          /* a nib_packed: whether packed weights are kept in a file */
     int n_thread;        /* 0: one a physical core */
-    int64_t n_ctx;       /* the longest context a session will ask for; 0: min(4096, the model's own).
-                            Charged when the engine decides what stays resident. */
+    int64_t n_ctx;       /* the longest context a session will ask for; 0: min(4096, the model's own), and
+                            under a RAM cap that does not hold the model beside it less, so that keys and
+                            values take at most a quarter of the cap (256 positions at least). Charged when
+                            the engine decides what stays resident. */
+    int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits;    /* rows of logits that nib_session_forward computes together; 0: 16, and 1 under a
                             RAM cap (generation needs none of them) */
@@ -157,6 +160,7 @@ typedef struct nib_model_info {
     const char *arch; /* "llama", "gemma3", ... */
     const char *name; /* from the metadata, or the file's name */
     int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx_train;
+    int64_t n_ctx;   /* the engine's context: of a session that asks for none; 0 with vocab_only */
     uint64_t params; /* number of weights */
     uint64_t bytes;  /* of all tensors as stored */
     uint64_t

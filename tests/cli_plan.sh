@@ -42,6 +42,18 @@ check "something is streamed" true_that 'd["predicted"]["bytes_per_token"]["disk
 check "within the cap" true_that 'd["predicted"]["ram_peak"] <= 28 << 20'
 check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["predicted"]["ram_peak"]'
 
+run plan "$model" --json
+check "a usual context without a cap" true_that 'd["schedule"]["n_ctx"] == 2048'
+run plan "$model" --ram 28M --json
+check "a shorter one under a cap" true_that '256 <= d["schedule"]["n_ctx"] < 2048'
+check "said aloud" grep -q 'the context has .* positions' "$tmp/err"
+run plan "$model" --ram 28M -c 300 --json
+check "not where one was asked for" true_that 'd["schedule"]["n_ctx"] == 300'
+run run "$model" --ram 20M --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "a run takes what it needs" sh -c "[ $code = 0 ] && ! grep -q 'the context has' '$tmp/err'"
+run run "$model" --ram 20M --tokens 1,2,3 -n 2000 --ignore-eos --temp 0 --json
+check "and ends where the context does" true_that '200 < len(d["tokens"]) < 2000'
+
 run plan "$model" -c 128 --ram 9M
 check "what does not fit exits 3" [ $code = 3 ]
 check "and says what would" grep -q 'is the smallest that works' "$tmp/err"

@@ -300,12 +300,8 @@ static int hold(conversation *c) {
     int code = check_template(c);
     if (code)
         return code;
-    c->n_ctx = c->args->ctx_size ? c->args->ctx_size
-                                 : NUM_MIN(4096, info->n_ctx_train > 0 ? info->n_ctx_train : 4096);
-    nib_session_options options;
-    nib_session_options_init(&options);
-    options.n_ctx = c->n_ctx;
-    if (nib_session_open(c->engine, &options, &c->session, &err))
+    c->n_ctx = info->n_ctx;
+    if (nib_session_open(c->engine, NULL, &c->session, &err))
         return cli_fail(&err);
     if (c->args->system)
         set_system(c, c->args->system);

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <utf8proc.h>
 
@@ -197,10 +198,29 @@ static int report(run_job *job) {
     return 0;
 }
 
+/* Positions that prompt and answer take at most: no tokenizer makes more tokens than bytes, but for what it
+ * adds at the beginning and some ligatures. 0: not known before it is read. */
+static int64_t most_positions(const cli_args *args) {
+    enum { MARGIN = 64 };
+    const char *given = args->tokens   ? args->tokens
+                        : args->prompt ? args->prompt
+                        : args->file   ? NULL
+                        : args->rest.n ? args->rest.data[0]
+                                       : NULL;
+    struct stat file;
+    int64_t n = 0;
+    if (given)
+        n = (int64_t)strlen(given);
+    else if (args->file && !stat(args->file, &file) && S_ISREG(file.st_mode))
+        n = file.st_size;
+    return n && args->predict >= 0 ? n + args->predict + MARGIN : 0;
+}
+
 static int run(cli_args *args) {
     run_job job = {.args = args, .first_id = true};
     nib_engine_options options;
     cli_engine_options(args, &options);
+    options.n_ctx_most = most_positions(args);
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)
         return code;

@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum {
-    DEFAULT_CTX = 4096,
     DEFAULT_BATCH = 512,
     SMALL_KV = 2 << 20, /* bytes of a cache that is kept in f32 when nothing else is asked for */
     HEAD_ROWS = 16 /* rows of logits computed together for evaluation: 16 MiB with the largest vocabularies */
@@ -125,9 +124,7 @@ static nib_status open_container(nib_engine *e, nib_error *err) {
  * alone: asking for another context does not change the answers. */
 static bool small_cache(const model *m) {
     uint64_t bytes;
-    int64_t trained = model_hparams(m)->n_ctx_train,
-            n = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
-    return kv_cache_bytes(m, TYPE_F32, n, &bytes, NULL) == NIB_OK && bytes <= SMALL_KV;
+    return kv_cache_bytes(m, TYPE_F32, engine_usual_context(m), &bytes, NULL) == NIB_OK && bytes <= SMALL_KV;
 }
 
 /* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
@@ -141,15 +138,15 @@ int64_t engine_cell_rows(const nib_engine_options *o) {
     return NUM_MIN(o->n_batch, (int64_t)ENGINE_CELL_ROWS);
 }
 
-/* The context is what was asked for, else what the model was made for within reason. */
 static void settle_sizes(nib_engine *e) {
     nib_engine_options *o = &e->options;
-    int64_t trained = model_hparams(e->m)->n_ctx_train;
-    if (o->n_ctx == 0)
-        o->n_ctx = trained > 0 ? NUM_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
+    if (!engine_kv_type(o->kv_type, &e->kv_type))
+        e->kv_type = small_cache(e->m) ? TYPE_F32 : TYPE_F16;
     e->free_batch = e->free_batch || o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
+    if (o->n_ctx == 0)
+        o->n_ctx = engine_context(e);
     int64_t most = model_hparams(e->m)->n_ctx_max;
     if (most > 0 && o->n_ctx > most) {
         log_line(&e->log, "the model has learned positions for %lld tokens: the context is that long",
@@ -157,8 +154,6 @@ static void settle_sizes(nib_engine *e) {
         o->n_ctx = most;
     }
     o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
-    if (!engine_kv_type(o->kv_type, &e->kv_type))
-        e->kv_type = small_cache(e->m) ? TYPE_F32 : TYPE_F16;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
@@ -332,8 +327,9 @@ static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *
     NIB_TRY(check_options(&e->options, err));
     e->options.vocab_only = false;
     NIB_TRY(open_headers(e, name, none, err));
+    NIB_TRY(open_threads(e, err));
     settle_sizes(e);
-    return open_threads(e, err);
+    return NIB_OK;
 }
 
 nib_status engine_open_headers(const char *name, const nib_engine_options *options, nib_engine **out,

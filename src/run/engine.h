@@ -59,6 +59,11 @@ bool engine_kv_type(int kv, type_id *out);
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
+/* What a model of this kind is used with within reason: the context when nobody said and nothing is scarce.
+ */
+int64_t engine_usual_context(const model *m);
+/* The context when nobody said: the usual one, or what the cap has room for. */
+int64_t engine_context(const nib_engine *e);
 enum {
     ENGINE_CELL_ROWS = 64
 }; /* that go through a block together: their registers stay in the second-level cache */

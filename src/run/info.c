@@ -57,6 +57,7 @@ void engine_fill_info(nib_engine *e) {
         info->d_ff = h->d_ff;
         info->n_vocab = h->n_vocab;
         info->n_ctx_train = h->n_ctx_train;
+        info->n_ctx = e->options.n_ctx;
         info->params = model_n_param(e->m);
         count_token(e->m, info);
     }

@@ -1,4 +1,8 @@
-/* rows.c - how many rows go through the blocks together when nobody said.
+/* sizes.c - how long the context is, and how many rows go through the blocks together, when nobody said.
+ *
+ * The context is what the model was made for within reason. Under a cap that cannot hold the whole model
+ * beside it, keys and values take at most a quarter of the cap: the rest keeps weights from being read again
+ * for each token.
  *
  * While everything is resident a pass has the default number of rows, in cells whose registers stay in the
  * second-level cache. What is streamed is read anew for every pass, and, when a block is larger than the
@@ -10,6 +14,10 @@
 #include "base/num.h"
 
 enum {
+    USUAL_CONTEXT = 4096,
+    LEAST_CONTEXT = 256, /* where it fits */
+    CONTEXT_STEP = 64,
+    CONTEXT_SHARE = 4, /* of the cap */
     SHARE = 32,        /* of the cap, for more rows */
     STEP = 16,         /* rows are added by so many */
     SLACK = 512 << 10, /* lists that are charged later, and what the heap grows by meanwhile */
@@ -17,8 +25,16 @@ enum {
     LEAST_PASS = 32
 };
 
+/* What is left under the cap, also where the ledger has none because only a plan is made. */
+static uint64_t room(const nib_engine *e) {
+    const uint64_t cap = e->options.ram, held = ledger_promised(e->ledger, NIB_TIER_RAM);
+    if (cap == NIB_AUTO || ledger_cap(e->ledger, NIB_TIER_RAM) != NIB_AUTO)
+        return ledger_free(e->ledger, NIB_TIER_RAM);
+    return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
+}
+
 static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
-    const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
+    const uint64_t left = room(e);
     uint64_t whole;
     if (e->kept)
         return true;
@@ -58,7 +74,7 @@ static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t sess
 /* A slow prompt rather than none. */
 static void fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
                   int64_t *n_cell) {
-    const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
+    const uint64_t left = room(e);
     if (!e->free_batch)
         return;
     while (*n_cell > LEAST_CELL && least(e, need, session, *n_pass, *n_cell) > left)
@@ -80,4 +96,44 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
         fewer(e, &need, session, n_pass, n_cell);
     }
+}
+
+int64_t engine_usual_context(const model *m) {
+    const int64_t trained = model_hparams(m)->n_ctx_train;
+    return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
+}
+
+/* Positions, at most `most`, of a session within n_byte. */
+static int64_t positions(const nib_engine *e, int64_t most, uint64_t n_byte) {
+    uint64_t bytes;
+    while (most > CONTEXT_STEP &&
+           (engine_session_bytes(e, e->kv_type, most, &bytes, NULL) != NIB_OK || bytes > n_byte))
+        most = (most - 1) / CONTEXT_STEP * CONTEXT_STEP;
+    return most;
+}
+
+int64_t engine_context(const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    const uint64_t left = room(e);
+    const int n_thread = pool_size(e->threads);
+    int64_t n = engine_usual_context(e->m);
+    uint64_t session;
+    pager_need need;
+    if (o->n_ctx_most > 0)
+        n = NUM_MIN(n, (o->n_ctx_most + CONTEXT_STEP - 1) / CONTEXT_STEP * CONTEXT_STEP);
+    if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
+        engine_session_bytes(e, e->kv_type, n, &session, NULL) != NIB_OK)
+        return n;
+    const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, 0, NULL);
+    if (!will_stream(e, &need, session + rows))
+        return n;
+    const uint64_t others = least(e, &need, 0, n_pass, n_cell);
+    const uint64_t beside = left > others ? left - others : 0;
+    const int64_t less = positions(e, n, NUM_MIN(o->ram / CONTEXT_SHARE, beside));
+    const int64_t fits = NUM_MAX(less, NUM_MIN(n, (int64_t)LEAST_CONTEXT));
+    if (fits < n)
+        log_line(&e->log, "the context has %lld positions, for which the cap has room; -c N asks for more",
+                 (long long)fits);
+    return fits;
 }
