@@ -43,9 +43,9 @@ check "within the cap" true_that 'd["predicted"]["ram_peak"] <= 28 << 20'
 check "owners add up" true_that 'sum(d["predicted"]["owners"].values()) == d["predicted"]["ram_peak"]'
 
 run plan "$model" --json
-check "a usual context without a cap" true_that 'd["schedule"]["n_ctx"] == 2048'
+check "a usual context without a cap" true_that 'd["schedule"]["n_ctx"] == 4096'
 run plan "$model" --ram 28M --json
-check "a shorter one under a cap" true_that '256 <= d["schedule"]["n_ctx"] < 2048'
+check "a shorter one under a cap" true_that '256 <= d["schedule"]["n_ctx"] < 4096'
 check "said aloud" grep -q 'the context has .* positions' "$tmp/err"
 run plan "$model" --ram 28M -c 300 --json
 check "not where one was asked for" true_that 'd["schedule"]["n_ctx"] == 300'
