@@ -59,6 +59,7 @@ static void random_policy(policy *p, const kernel_table *t, uint64_t *seed) {
             policy_shape *s;
             pack_name(&list[i], name);
             assert_int_equal(policy_add(p, rows, 256, name, 8, &s, NULL), NIB_OK);
+            s->flavour = random_next(seed) % 2 ? PACK_PLANES : PACK_PARTS;
             for (int b = 0; b < POLICY_BUCKETS; b++)
                 if (random_next(seed) % 4)
                     s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
@@ -124,8 +125,8 @@ static bool same_policy(const policy *a, const policy *b) {
     bool same = a->n_shape == b->n_shape;
     for (int i = 0; same && i < a->n_shape; i++) {
         const policy_shape *x = &a->shapes[i], *y = &b->shapes[i];
-        same = x->n == y->n && x->k == y->k && x->act_bits == y->act_bits && !strcmp(x->format, y->format) &&
-               !memcmp(x->by_bucket, y->by_bucket, sizeof x->by_bucket);
+        same = x->flavour == y->flavour && x->n == y->n && x->k == y->k && x->act_bits == y->act_bits &&
+               !strcmp(x->format, y->format) && !memcmp(x->by_bucket, y->by_bucket, sizeof x->by_bucket);
     }
     return same;
 }
@@ -239,6 +240,12 @@ static void what_is_not_understood_is_left_out(void **state) {
          NIB_OK, 1, 1},
         {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"rows\":{\"1\":\"ref/scalar\"}}]",
          NIB_OK, 1, 0},
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":\"planes\",\"rows\":{}}]",
+         NIB_OK, 1, 0},
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":\"sweet\",\"rows\":{}}]",
+         NIB_OK, 1, 1},
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":1,\"rows\":{}}]",
+         NIB_E_MODEL, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         policy p = {0};

@@ -58,18 +58,28 @@ static int shapes_of(const char *path, trial_shape list[TRIAL_MAX_SHAPES]) {
     return n;
 }
 
+/* Kernels of one shape, and half of the time the shape in planes instead with kernels for those. */
+static void random_choices(policy *p, const trial_shape *shape, const kernel_table *t, uint64_t *seed) {
+    char format[PACK_NAME];
+    policy_shape *s;
+    pack_format f = shape->format;
+    for (bool again = true; again;) {
+        pack_name(&f, format);
+        assert_int_equal(policy_add(p, shape->n, shape->k, format, 8, &s, NULL), NIB_OK);
+        for (int b = 0; b < POLICY_BUCKETS; b++)
+            s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
+        again = f.flavour == PACK_PARTS && random_next(seed) % 2;
+        if (again)
+            f.flavour = s->flavour = PACK_PLANES;
+    }
+}
+
 static void random_map(const char *path, const char *to, const kernel_map_key *key, uint64_t *seed) {
     trial_shape list[TRIAL_MAX_SHAPES];
     const int n = shapes_of(path, list);
     policy p = {0};
-    for (int i = 0; i < n; i++) {
-        char format[PACK_NAME];
-        policy_shape *s;
-        pack_name(&list[i].format, format);
-        assert_int_equal(policy_add(&p, list[i].n, list[i].k, format, 8, &s, NULL), NIB_OK);
-        for (int b = 0; b < POLICY_BUCKETS; b++)
-            s->by_bucket[b] = key->table->strategies[random_next(seed) % (uint64_t)key->table->n_strategy];
-    }
+    for (int i = 0; i < n; i++)
+        random_choices(&p, &list[i], key->table, seed);
     assert_int_equal(kernel_map_save(to, key, &p, NULL), NIB_OK);
     policy_clear(&p);
 }
@@ -156,6 +166,32 @@ static void measuring_gives_a_whole_map(void **state) {
     policy_clear(&s.map);
 }
 
+/* A flavour is chosen for every shape, and the grid measured is of that flavour. */
+static void flavours_are_chosen(void **state) {
+    (void)state;
+    trial_shape list[TRIAL_MAX_SHAPES];
+    pool *threads;
+    policy map = {0};
+    const int n = shapes_of(tiny_model("model.gguf", &shapes[0]), list);
+    assert_int_equal(pool_open(N_THREAD, &threads, NULL), NIB_OK);
+    const kernel_profile_options options = {
+        .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2, .flavours = &map};
+    assert_int_equal(kernel_profile(&options, list, n, kernel_profile_keep, &map, NULL), NIB_OK);
+    pool_close(threads);
+    for (int i = 0; i < n; i++) {
+        char format[PACK_NAME];
+        pack_format f = list[i].format;
+        pack_name(&f, format);
+        assert_non_null(policy_find(&map, list[i].n, list[i].k, format, 8));
+        f.flavour = (uint8_t)policy_flavour(&map, list[i].n, list[i].k, &f, 8);
+        pack_name(&f, format);
+        const policy_shape *s = policy_find(&map, list[i].n, list[i].k, format, 8);
+        for (int b = 0; b < POLICY_BUCKETS; b++)
+            assert_true(policy_can(s->by_bucket[b], &f, b));
+    }
+    policy_clear(&map);
+}
+
 /* Within the spread the rule stays. */
 static void noise_replaces_nothing(void **state) {
     (void)state;
@@ -174,9 +210,8 @@ static void noise_replaces_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_map_gives_the_same_bits),
-        cmocka_unit_test(a_map_that_was_named_must_be_there),
-        cmocka_unit_test(measuring_gives_a_whole_map),
+        cmocka_unit_test(any_map_gives_the_same_bits), cmocka_unit_test(a_map_that_was_named_must_be_there),
+        cmocka_unit_test(measuring_gives_a_whole_map), cmocka_unit_test(flavours_are_chosen),
         cmocka_unit_test(noise_replaces_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,32 +10,39 @@
 
 #include <string.h>
 
-static int choices_besides_rule(const policy *map, const kernel_bench *b) {
-    int n = 0;
+/* What the map says about the model's shapes: choices other than the rule's, shapes packed in planes. */
+static void count_choices(const policy *map, const kernel_bench *b, int *n_other, int *n_planes) {
+    *n_other = *n_planes = 0;
     for (int i = 0; i < b->n_shape; i++) {
         route rule;
         char format[PACK_NAME];
         const trial_shape *s = &b->shapes[i];
-        policy_route(NULL, b->table, s->n, s->k, &s->format, s->act_bits, &rule);
-        pack_name(&s->format, format);
+        pack_format f = s->format;
+        f.flavour = (uint8_t)policy_flavour(map, s->n, s->k, &f, s->act_bits);
+        *n_planes += f.flavour == PACK_PLANES;
+        policy_route(NULL, b->table, s->n, s->k, &f, s->act_bits, &rule);
+        pack_name(&f, format);
         const policy_shape *of = policy_find(map, s->n, s->k, format, s->act_bits);
         for (int j = 0; of && j < POLICY_BUCKETS; j++)
-            n += of->by_bucket[j] && of->by_bucket[j] != rule.by_bucket[j];
+            *n_other += of->by_bucket[j] && of->by_bucket[j] != rule.by_bucket[j];
     }
-    return n;
 }
 
 static int report(const cli_args *args, const kernel_bench *b, const policy *map, const char *path,
                   double s) {
-    const int other = choices_besides_rule(map, b), all = b->n_shape * POLICY_BUCKETS;
+    const int all = b->n_shape * POLICY_BUCKETS;
+    int other, planes;
+    count_choices(map, b, &other, &planes);
     if (args->json)
-        return cli_write_json(json_pack("{s:s, s:i, s:i, s:i, s:f, s:i, s:I}", "map", path, "shapes",
-                                        b->n_shape, "choices", all, "other_than_rule", other, "seconds", s,
-                                        "threads", pool_size(b->threads), "rotated_bytes",
-                                        (json_int_t)b->n_byte),
+        return cli_write_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:i, s:I}", "map", path, "shapes",
+                                        b->n_shape, "choices", all, "other_than_rule", other, "planes",
+                                        planes, "seconds", s, "threads", pool_size(b->threads),
+                                        "rotated_bytes", (json_int_t)b->n_byte),
                               args);
-    printf("%d shapes, %d choices in %.1f s with %d threads; in %d of them the map differs from the rule\n",
-           b->n_shape, all, s, pool_size(b->threads), other);
+    printf("%d shapes, %d of them in planes, %d choices in %.1f s with %d threads; in %d of them the map "
+           "differs from "
+           "the rule\n",
+           b->n_shape, planes, all, s, pool_size(b->threads), other);
     printf("kept in %s\n", path);
     return 0;
 }
@@ -51,6 +58,7 @@ static nib_status measure(const cli_args *args, const kernel_bench *b, const cha
                                             .threads = b->threads,
                                             .n_byte = b->n_byte,
                                             .seconds = args->seconds,
+                                            .flavours = map,
                                             .progress = cli_progress,
                                             .user = (void *)args};
     NIB_TRY(kernel_profile(&options, b->shapes, b->n_shape, kernel_profile_keep, map, err));

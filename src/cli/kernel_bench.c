@@ -53,15 +53,12 @@ static nib_status model_shapes(const cli_args *args, kernel_bench *b, nib_error 
 static void add_planes(kernel_bench *b) {
     for (int i = 0, n = b->n_shape; i < n && b->n_shape < TRIAL_MAX_SHAPES; i++) {
         trial_shape s = b->shapes[i];
-        bool gains = false, there = s.format.flavour == PACK_PLANES;
+        bool there = !trial_has_planes(b->table, &s);
         s.format.flavour = PACK_PLANES;
-        for (int j = 0; j < b->table->n_strategy; j++)
-            gains = gains || (b->table->strategies[j]->can(&s.format, 1) &&
-                              !b->table->strategies[j]->can(&b->shapes[i].format, 1));
         for (int j = 0; j < n; j++)
             there = there || (b->shapes[j].n == s.n && b->shapes[j].k == s.k &&
                               !memcmp(&b->shapes[j].format, &s.format, sizeof s.format));
-        if (gains && !there)
+        if (!there)
             b->shapes[b->n_shape++] = s;
     }
 }
@@ -96,7 +93,7 @@ void kernel_bench_close(kernel_bench *b) {
 /* ---- the grid ---- */
 
 typedef struct point {
-    const trial_shape *shape;
+    trial_shape shape;
     int bucket, map; /* index of the map's choice; -1: there is no map, or it says nothing here */
     trial_result result;
 } point;
@@ -124,7 +121,7 @@ static nib_status keep_point(void *user, const trial_shape *shape, int bucket, c
     pack_name(&shape->format, format);
     const policy_shape *of = policy_find(&g->map, shape->n, shape->k, format, shape->act_bits);
     point *p = &g->points[g->n++];
-    *p = (point){shape, bucket, of ? index_of(result, of->by_bucket[bucket]) : -1, *result};
+    *p = (point){*shape, bucket, of ? index_of(result, of->by_bucket[bucket]) : -1, *result};
     g->has_map = g->has_map || p->map >= 0;
     return NIB_OK;
 }
@@ -200,7 +197,7 @@ static ablation_result ablate(const grid *g, ablation a) {
         const double regret = regret_of(p, c);
         r.n_able += (a != BY_SPLIT || best_of_family(p, "split") >= 0) &&
                     (a != BY_BITWISE || best_of_family(p, "bitwise") >= 0);
-        r.seconds += seconds_of(p, c) * p->shape->count;
+        r.seconds += seconds_of(p, c) * p->shape.count;
         r.mean += regret / g->n;
         r.worst = NUM_MAX(r.worst, regret);
     }
@@ -214,7 +211,7 @@ static void full_name(const trial_time *t, char *out, size_t size) {
 }
 
 static double macs_of(const point *p) {
-    return (double)p->shape->n * (double)p->shape->k * (double)trial_rows_of(p->bucket);
+    return (double)p->shape.n * (double)p->shape.k * (double)trial_rows_of(p->bucket);
 }
 
 static void print_point(const point *p) {
@@ -254,12 +251,23 @@ static void print_crossovers(const grid *g, int first) {
     putchar('\n');
 }
 
-/* One tensor lives in one flavour: which would it be, going by one row (generation)? */
+static const char *flavour_name(pack_flavour f) {
+    return f == PACK_PLANES ? "planes" : "parts";
+}
+
+/* Of the shape whose points begin at `first`, by its fastest strategies. */
+static double mix_of(const grid *g, int first) {
+    const point *one = &g->points[first], *many = &g->points[first + POLICY_BUCKETS - 1];
+    return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
+}
+
+/* A matrix lives in one flavour: which is faster for 512 rows at once and then 128 one by one, and what does
+ * the map say? */
 static void print_flavours(const grid *g) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS)
         for (int j = 0; j < g->n; j += POLICY_BUCKETS) {
-            pack_format f = g->points[i].shape->format;
-            const trial_shape *a = g->points[i].shape, *b = g->points[j].shape;
+            pack_format f = g->points[i].shape.format;
+            const trial_shape *a = &g->points[i].shape, *b = &g->points[j].shape;
             if (f.flavour == PACK_PLANES)
                 continue;
             f.flavour = PACK_PLANES;
@@ -267,18 +275,19 @@ static void print_flavours(const grid *g) {
                 continue;
             char name[PACK_NAME];
             pack_name(&a->format, name);
-            const double parts = seconds_of(&g->points[i], g->points[i].result.fastest),
-                         planes = seconds_of(&g->points[j], g->points[j].result.fastest);
-            printf("%s %lld x %lld, one row: parts %.1f us, planes %.1f us: %s\n", name, (long long)a->n,
-                   (long long)a->k, parts * 1e6, planes * 1e6,
-                   planes < parts * 0.95 ? "planes win" : "parts stay");
+            const policy_shape *of = policy_find(&g->map, a->n, a->k, name, a->act_bits);
+            const double parts = mix_of(g, i), planes = mix_of(g, j);
+            printf("%s %lld x %lld: 512 rows and 128 single ones in parts %.2f ms, in planes %.2f ms: %s; "
+                   "the map: %s\n",
+                   name, (long long)a->n, (long long)a->k, parts * 1e3, planes * 1e3,
+                   planes < parts ? "planes" : "parts", !of ? "nothing" : flavour_name(of->flavour));
         }
 }
 
 static void print_grid(const grid *g, const kernel_bench *b) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME];
-        const trial_shape *s = g->points[i].shape;
+        const trial_shape *s = &g->points[i].shape;
         pack_name(&s->format, format);
         printf("%s %lld x %lld, a%d, %d in a token; %d threads read %.1f GB/s meanwhile (spread %.0f %%)\n",
                format, (long long)s->n, (long long)s->k, s->act_bits, s->count, pool_size(b->threads),
@@ -337,15 +346,18 @@ static int print_json(const grid *g, const kernel_bench *b) {
     json_t *shapes = json_array(), *ablations = json_array();
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME], activation[8];
-        const trial_shape *s = g->points[i].shape;
+        const trial_shape *s = &g->points[i].shape;
         json_t *points = json_array();
         for (int j = 0; j < POLICY_BUCKETS; j++)
             json_array_append_new(points, point_json(&g->points[i + j]));
         pack_name(&s->format, format);
+        const policy_shape *of = policy_find(&g->map, s->n, s->k, format, s->act_bits);
         snprintf(activation, sizeof activation, "a%d", s->act_bits);
-        json_array_append_new(shapes, json_pack("{s:I, s:I, s:s, s:s, s:i, s:o}", "n", (json_int_t)s->n, "k",
-                                                (json_int_t)s->k, "format", format, "activation", activation,
-                                                "count", s->count, "points", points));
+        json_array_append_new(shapes, json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n",
+                                                (json_int_t)s->n, "k", (json_int_t)s->k, "format", format,
+                                                "activation", activation, "count", s->count, "map_flavour",
+                                                of ? flavour_name(of->flavour) : NULL, "mix_seconds",
+                                                mix_of(g, i), "points", points));
     }
     const double fastest = ablate(g, BY_FASTEST).seconds;
     for (int a = 0; a < N_ABLATION; a++) {

@@ -74,6 +74,13 @@ nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int a
     return NIB_OK;
 }
 
+pack_flavour policy_flavour(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits) {
+    char format[PACK_NAME];
+    pack_name(f, format);
+    const policy_shape *s = p && f->flavour == PACK_PARTS ? policy_find(p, n, k, format, act_bits) : NULL;
+    return s ? s->flavour : (pack_flavour)f->flavour;
+}
+
 bool policy_can(const strategy *s, const pack_format *f, int bucket) {
     return s->can(f, buckets[bucket].first) && s->can(f, buckets[bucket].last);
 }

@@ -1,10 +1,12 @@
 /* policy.h - which strategy computes a product of a given shape: the map that was measured on this machine,
  * and the table that a product looks into (ADAngel, section 4.4).
  *
- * A policy is data: for each shape (rows, columns, resident format, bits of the activations) and each bucket
- * of activation rows a strategy, or none where it has nothing to say. It is read once, when a model is
- * opened; for each of the model's matrices policy_route then settles every bucket, by the policy or else by
- * the rule, and a product only looks up the bucket of its number of rows (route_pick). All strategies give
+ * A policy is data with two levels: for each shape (rows, columns, format, bits of the activations) the one
+ * flavour in which its matrices live, and for each shape in the flavour it lives in and each bucket of
+ * activation rows a strategy, or none where it has nothing to say. It is read once, when a model is opened;
+ * for each of the model's matrices policy_flavour says how it is packed, policy_route then settles every
+ * bucket, by the policy or else by the rule, and a product only looks up the bucket of its number of rows
+ * (route_pick). All strategies give
  * the same bits, so a policy changes time and nothing else. Read-only after it is made; no locks. */
 #ifndef NIB_KERNELS_POLICY_H
 #define NIB_KERNELS_POLICY_H
@@ -27,8 +29,9 @@ int policy_bucket_by_name(const char *name); /* -1: there is none of that name *
 
 typedef struct policy_shape {
     int64_t n, k;
-    char format[PACK_NAME];                    /* pack_name of the weights */
-    int act_bits;                              /* of the activations */
+    char format[PACK_NAME]; /* pack_name of the weights */
+    int act_bits;           /* of the activations */
+    pack_flavour flavour;   /* of a format in parts: the one its matrices are to be packed in */
     const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: nothing is said */
 } policy_shape;
 
@@ -43,6 +46,10 @@ const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const cha
 /* The shape's entry, added when it is not there. NIB_E_USAGE beyond POLICY_MAX_SHAPES. */
 nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,
                       nib_error *err);
+
+/* The flavour in which a matrix of this format (PACK_TILE) is to live: what the policy says, else the
+ * format's own. p may be NULL. */
+pack_flavour policy_flavour(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits);
 
 /* What one matrix's products look into: a strategy for every bucket, never NULL. */
 struct route {

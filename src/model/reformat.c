@@ -65,6 +65,14 @@ nib_status model_reformat(model *m, int which, const char *format, nib_error *er
     return block_sum(b, err);
 }
 
+void model_set_flavour(model *m, int which, int at, pack_flavour flavour) {
+    weight *w = &weights_of(&m->blocks[which])[at];
+    if (!own_matrix(w) || w->format.layout != PACK_TILE)
+        return;
+    w->format.flavour = (uint8_t)flavour;
+    tell_sharers(m, which);
+}
+
 nib_status model_leave_out(model *m, int which, nib_error *err) {
     block *b = &m->blocks[which];
     if (b->layer < 0)

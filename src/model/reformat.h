@@ -15,6 +15,10 @@
  * with that one, not here. NIB_E_USAGE names the block, and nothing is changed. */
 nib_status model_reformat(model *m, int block, const char *format, nib_error *err);
 
+/* The flavour in which the block's own matrix `w` is packed: as many bytes, other kernels. Nothing changes
+ * where it has floats (PACK_ROWS), is a vector or belongs to another block. */
+void model_set_flavour(model *m, int block, int w, pack_flavour flavour);
+
 /* A layer without weights and with an empty program: the residual stream passes by. Its keys and values have
  * no room in a cache. NIB_E_USAGE: the block is not a layer. */
 nib_status model_leave_out(model *m, int block, nib_error *err);

@@ -92,7 +92,7 @@ static const strategy *find_strategy(const kernel_table *t, const char *name) {
 static nib_status read_product(const json_t *product, const kernel_table *t, policy *out,
                                kernel_map_report *report, nib_error *err) {
     int64_t n = 0, k = 0;
-    const char *format = NULL, *activation = NULL, *name;
+    const char *format = NULL, *activation = NULL, *flavour = "parts", *name;
     json_t *rows = json_object_get(product, "rows"), *value;
     if (!json_is_object(product) || !json_is_object(rows))
         return nib_fail(err, NIB_E_MODEL, "kernel map: expected products with \"rows\", an object each");
@@ -100,6 +100,7 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     NIB_TRY(jsonx_get_i64(product, "k", true, &k, err));
     NIB_TRY(jsonx_get_string(product, "format", true, &format, err));
     NIB_TRY(jsonx_get_string(product, "activation", true, &activation, err));
+    NIB_TRY(jsonx_get_string(product, "flavour", false, &flavour, err));
     if (n < 1 || k < 1 || strlen(format) >= PACK_NAME)
         return nib_fail(err, NIB_E_MODEL,
                         "kernel map: expected a shape and a format, found %lld x %lld \"%s\"", (long long)n,
@@ -112,6 +113,8 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     policy_shape *shape;
     NIB_TRY(policy_add(out, n, k, format, act_bits, &shape, err));
     report->n_shape++;
+    report->n_left_out += strcmp(flavour, "parts") && strcmp(flavour, "planes");
+    shape->flavour = strcmp(flavour, "planes") ? PACK_PARTS : PACK_PLANES;
     json_object_foreach(rows, name, value) {
         const int bucket = policy_bucket_by_name(name);
         const char *text = json_string_value(value);
@@ -190,8 +193,12 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
         snprintf(name, sizeof name, "%s/%s", isa_of(t, s->by_bucket[b]), s->by_bucket[b]->name);
         json_object_set_new(rows, policy_bucket_name(b), json_string(name));
     }
-    return json_pack("{s:I, s:I, s:s, s:s, s:o}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
-                     s->format, "activation", s->act_bits == 4 ? "a4" : "a8", "rows", rows);
+    json_t *shape = json_pack("{s:I, s:I, s:s, s:s}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
+                              s->format, "activation", s->act_bits == 4 ? "a4" : "a8");
+    if (s->flavour == PACK_PLANES)
+        json_object_set_new(shape, "flavour", json_string("planes"));
+    json_object_set_new(shape, "rows", rows);
+    return shape;
 }
 
 /* One line a product, so that two maps can be compared line by line. */

@@ -3,6 +3,10 @@
 
 #include "base/num.h"
 
+/* Points that a shape counts for: its grid, and what choosing its flavour needs at most. */
+enum { FLAVOUR_POINTS = 4 };
+#define FLAVOUR_MARGIN 0.02 /* planes win by more, or parts stay */
+
 nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                                nib_error *err) {
     char format[PACK_NAME];
@@ -13,29 +17,93 @@ nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket,
     return NIB_OK;
 }
 
-static nib_status one_shape(const kernel_profile_options *o, trial *t, const trial_shape *shape, int done,
-                            int all, double end, kernel_profile_fn fn, void *user, nib_error *err) {
-    NIB_TRY(trial_set(t, shape, err));
-    for (int b = 0; b < POLICY_BUCKETS; b++, done++) {
+typedef struct grid {
+    const kernel_profile_options *options;
+    trial *t;
+    int done, all; /* points */
+    double end;
+} grid;
+
+/* One point of the shape that is set, with its part of what time is left. */
+static nib_status one_point(grid *g, int64_t n_row, trial_result *out, nib_error *err) {
+    const kernel_profile_options *o = g->options;
+    const double left = g->end - time_now();
+    if (o->progress && !o->progress(o->user, "timing kernels", (uint64_t)g->done, (uint64_t)g->all))
+        return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    NIB_TRY(trial_rows(g->t, n_row, NUM_MAX(left, 0) / NUM_MAX(g->all - g->done, 1), out, err));
+    g->done++;
+    return NIB_OK;
+}
+
+static nib_status one_shape(grid *g, const trial_shape *shape, kernel_profile_fn fn, void *user,
+                            nib_error *err) {
+    NIB_TRY(trial_set(g->t, shape, err));
+    for (int b = 0; b < POLICY_BUCKETS; b++) {
         trial_result result;
-        const double left = end - time_now();
-        if (o->progress && !o->progress(o->user, "timing kernels", (uint64_t)done, (uint64_t)all))
-            return nib_fail(err, NIB_E_CANCELLED, "cancelled");
-        NIB_TRY(trial_rows(t, trial_rows_of(b), NUM_MAX(left, 0) / (all - done), &result, err));
+        NIB_TRY(one_point(g, trial_rows_of(b), &result, err));
         NIB_TRY(fn(user, shape, b, &result, err));
+    }
+    return NIB_OK;
+}
+
+/* ---- flavours ---- */
+
+double kernel_profile_mix(double one, double many) {
+    return many + 128 * one;
+}
+
+/* Seconds of the fastest strategy for so many rows, in either flavour. */
+static nib_status both_flavours(grid *g, const trial_shape *in_parts, const trial_shape *in_planes,
+                                int64_t n_row, double *parts, double *planes, nib_error *err) {
+    trial_result result;
+    NIB_TRY(trial_set(g->t, in_parts, err));
+    NIB_TRY(one_point(g, n_row, &result, err));
+    *parts = result.times[result.fastest].best;
+    NIB_TRY(trial_set(g->t, in_planes, err));
+    NIB_TRY(one_point(g, n_row, &result, err));
+    *planes = result.times[result.fastest].best;
+    return NIB_OK;
+}
+
+/* Planes that do not win with one row cannot win: with many they are turned into parts first. */
+static nib_status choose_flavour(grid *g, trial_shape *shape, nib_error *err) {
+    char format[PACK_NAME];
+    policy_shape *of;
+    trial_shape planes = *shape;
+    double one[2], many[2];
+    planes.format.flavour = PACK_PLANES;
+    pack_name(&shape->format, format);
+    NIB_TRY(policy_add(g->options->flavours, shape->n, shape->k, format, shape->act_bits, &of, err));
+    of->flavour = (pack_flavour)shape->format.flavour;
+    if (!trial_has_planes(g->options->table, shape))
+        return NIB_OK;
+    NIB_TRY(both_flavours(g, shape, &planes, 1, &one[0], &one[1], err));
+    if (one[1] < one[0])
+        NIB_TRY(both_flavours(g, shape, &planes, trial_rows_of(POLICY_BUCKETS - 1), &many[0], &many[1], err));
+    else
+        g->all -= FLAVOUR_POINTS / 2;
+    if (one[1] < one[0] &&
+        kernel_profile_mix(one[1], many[1]) < kernel_profile_mix(one[0], many[0]) * (1 - FLAVOUR_MARGIN)) {
+        of->flavour = PACK_PLANES;
+        shape->format.flavour = PACK_PLANES;
     }
     return NIB_OK;
 }
 
 nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *shapes, int n_shape,
                           kernel_profile_fn fn, void *user, nib_error *err) {
-    trial *t;
-    const double end = time_now() + o->seconds;
-    const int all = n_shape * POLICY_BUCKETS;
+    grid g = {.options = o, .end = time_now() + o->seconds, .all = n_shape * POLICY_BUCKETS};
     nib_status status = NIB_OK;
-    NIB_TRY(trial_open(o->table, o->threads, o->n_byte, &t, err));
-    for (int i = 0; i < n_shape && status == NIB_OK; i++)
-        status = one_shape(o, t, &shapes[i], i * POLICY_BUCKETS, all, end, fn, user, err);
-    trial_close(t);
+    for (int i = 0; o->flavours && i < n_shape; i++)
+        g.all += trial_has_planes(o->table, &shapes[i]) ? FLAVOUR_POINTS : 0;
+    NIB_TRY(trial_open(o->table, o->threads, o->n_byte, &g.t, err));
+    for (int i = 0; i < n_shape && status == NIB_OK; i++) {
+        trial_shape shape = shapes[i];
+        if (o->flavours)
+            status = choose_flavour(&g, &shape, err);
+        if (status == NIB_OK)
+            status = one_shape(&g, &shape, fn, user, err);
+    }
+    trial_close(g.t);
     return status;
 }

@@ -402,3 +402,12 @@ int trial_shapes_of(const model *m, trial_shape out[TRIAL_MAX_SHAPES]) {
     }
     return n;
 }
+
+bool trial_has_planes(const kernel_table *t, const trial_shape *s) {
+    pack_format planes = s->format;
+    planes.flavour = PACK_PLANES;
+    for (int i = 0; i < t->n_strategy && s->format.flavour == PACK_PARTS; i++)
+        if (t->strategies[i]->can(&planes, 1) && !t->strategies[i]->can(&s->format, 1))
+            return true;
+    return false;
+}

@@ -60,6 +60,9 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
 /* Whether times[challenger] beats times[holder] by more than both their spreads, and by 1 % at least. */
 bool trial_beats(const trial_result *r, int challenger, int holder);
 
+/* Whether some strategy computes the same product in planes that none computes in parts. */
+bool trial_has_planes(const kernel_table *t, const trial_shape *s);
+
 /* The rows that stand for a bucket: its last, 512 for the last bucket. */
 int64_t trial_rows_of(int bucket);
 

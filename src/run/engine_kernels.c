@@ -1,5 +1,8 @@
-/* engine_kernels.c - what decides among the strategies of a model's products: a kernel map, or the rule. */
+/* engine_kernels.c - what decides how a model's matrices are packed and which strategies multiply them: a
+ * kernel map, or the rule. */
 #include "base/mem.h"
+#include "base/num.h"
+#include "model/reformat.h"
 #include "profile/kernel_map.h"
 #include "run/engine.h"
 
@@ -36,11 +39,26 @@ static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
     return status;
 }
 
+/* Every matrix in the one flavour that the map has for it. */
+static void set_flavours(nib_engine *e, const policy *map) {
+    for (int b = 0; b < model_n_block(e->m); b++) {
+        const block *of = model_block(e->m, b);
+        for (int i = 0; i < of->n_weight; i++) {
+            const weight *w = &of->weights[i];
+            if (w->format.layout == PACK_TILE)
+                model_set_flavour(e->m, b, i,
+                                  policy_flavour(map, w->n, w->k, &w->format, NUM_MIN(e->act_bits[b], 8)));
+        }
+    }
+}
+
 nib_status engine_open_kernels(nib_engine *e, nib_error *err) {
     policy map = {0};
     nib_status status = load_map(e, &map, err);
-    if (status == NIB_OK)
+    if (status == NIB_OK) {
+        set_flavours(e, &map);
         status = routes_open(&e->routes, e->m, &map, kernels_table(), e->act_bits, err);
+    }
     policy_clear(&map);
     return status;
 }
