@@ -30,7 +30,8 @@ static double pack_all(const job *j, const pack_isa *isa) {
         const void *rows[PACK_PANEL];
         for (int i = 0; i < PACK_PANEL; i++)
             rows[i] = j->raw + (size_t)((first + i) % N_SOURCE) * j->row_bytes;
-        pack_panel_by(isa, &j->f, j->type, K, first, PACK_PANEL, rows, j->to, j->scratch);
+        pack_panel_by(isa, &j->f, &(pack_from){.type = j->type}, K, first, PACK_PANEL, rows, j->to,
+                      j->scratch);
     }
     return time_thread() - start;
 }

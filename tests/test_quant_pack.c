@@ -3,6 +3,7 @@
 #include "support/matrix.h"
 
 #include "quant/pack_isa.h"
+#include "quant/recipe.h"
 #include "quant/tile.h"
 
 #include <math.h>
@@ -190,6 +191,124 @@ static void test_search_gains(void **state) {
     free(out);
 }
 
+static double column_error(const float *x, const float *found, const float *column, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)found[i];
+        sum += (double)column[i] * d * d;
+    }
+    return sum;
+}
+
+/* Columns that matter more err less, and equal ones change nothing. */
+static void test_columns(void **state) {
+    (void)state;
+    static const char *const names[] = {"u3g32", "u4g64", "u3g64a", "u4g128a"};
+    enum { K = 700 };
+    float x[K], column[3][K], found[3][K];
+    uint64_t seed = 9;
+    for (int i = 0; i < K; i++) {
+        x[i] = random_float(&seed) + random_float(&seed) + random_float(&seed);
+        column[0][i] = 1;
+        column[1][i] = 8;
+        column[2][i] = i % 11 ? 0.01f : 100;
+    }
+    for (size_t c = 0; c < sizeof names / sizeof *names; c++) {
+        pack_format f;
+        uint64_t bytes = 0;
+        const void *rows[] = {x};
+        assert_true(pack_from_name(names[c], K, &f) && pack_bytes(&f, 1, K, &bytes));
+        guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(&f, K));
+        for (int i = 0; i < 3; i++) {
+            const pack_from from = {.type = TYPE_F32, .columns = column[i]};
+            pack_panel_from(&f, &from, K, 0, 1, rows, data.data, scratch.data);
+            pack_read_row(&(view){data.data, f, 1, K}, 0, found[i]);
+        }
+        assert_memory_equal(found[0], found[1], sizeof found[0]);
+        const double plain = column_error(x, found[0], column[2], K);
+        const double weighted = column_error(x, found[2], column[2], K);
+        if (weighted > 0.7 * plain)
+            fail_msg("%s: %.3f of the error without columns", names[c], weighted / plain);
+        guard_close(&scratch);
+        guard_close(&data);
+    }
+}
+
+/* A stack is its two slices added up, and the second holds just what the first left over. */
+static void test_stack(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"u4g64", "u4g64"}, {"u3g32", "u4g128a"}, {"u4g32a", "u2g16"}};
+    enum { K = 333 };
+    float x[K], first[K], rest[K], second[K];
+    uint64_t seed = 4;
+    for (int i = 0; i < K; i++)
+        x[i] = random_float(&seed) * 3;
+    for (size_t c = 0; c < sizeof names / sizeof *names; c++) {
+        float *const out[] = {first, second};
+        pack_from from = {.type = TYPE_F32};
+        for (int slice = 0; slice < 2; slice++) {
+            pack_format f;
+            uint64_t bytes = 0;
+            const void *rows[] = {x};
+            assert_true(pack_from_name(names[c][slice], K, &f) && pack_bytes(&f, 1, K, &bytes));
+            guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(&f, K));
+            pack_panel_from(&f, &from, K, 0, 1, rows, data.data, scratch.data);
+            pack_read_row(&(view){data.data, f, 1, K}, 0, out[slice]);
+            if (slice == 1) { /* as a matrix of those values would be */
+                rows[0] = rest;
+                pack_panel(&f, TYPE_F32, 1, K, 0, 1, rows, data.data, scratch.data);
+                pack_read_row(&(view){data.data, f, 1, K}, 0, rest);
+                assert_memory_equal(rest, second, sizeof rest);
+            }
+            from.over = f;
+            for (int i = 0; slice == 0 && i < K; i++)
+                rest[i] = x[i] - first[i];
+            guard_close(&scratch);
+            guard_close(&data);
+        }
+        double off = 0, base = 0;
+        for (int i = 0; i < K; i++) {
+            base += fabs((double)x[i] - (double)first[i]);
+            off += fabs((double)x[i] - (double)first[i] - (double)second[i]);
+        }
+        assert_true(off < base / 2);
+    }
+}
+
+static void test_recipes(void **state) {
+    (void)state;
+    static const char *const good[] = {"file",        "u4g64",           "u4g64w",
+                                       "u8g32a",      "u3g32aw",         "u4growp",
+                                       "u4g64+u4g64", "u3g128aw+u5g32w", "u4g128p+u2g16a"};
+    static const char *const bad[] = {"",
+                                      "w",
+                                      "+u4g64",
+                                      "u4g64+",
+                                      "u4g64+file",
+                                      "filew",
+                                      "u4g64ww",
+                                      "u4g64w+u4g64",
+                                      "u4groww",
+                                      "u4g64tw",
+                                      "u4g64+u4grow",
+                                      "u4g64t+u4g64",
+                                      "u4g64+u4g64+u4g64",
+                                      "u4g64wa"};
+    recipe r;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char slice[2][PACK_NAME] = {"", ""}, name[PACK_NAME];
+        if (!recipe_parse(good[i], 576, &r))
+            fail_msg("%s: refused", good[i]);
+        for (int j = 0; j < r.n_slice; j++)
+            recipe_slice_name(&r.slice[j], r.by_column, j > 0, slice[j]);
+        assert_true(recipe_join(slice[0], slice[1], name));
+        assert_string_equal(name, r.n_slice ? good[i] : "");
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (recipe_parse(bad[i], 576, &r))
+            fail_msg("%s: taken", bad[i]);
+}
+
 /* Integers that a step of one represents come back as they are. */
 static void test_rounding_exact(void **state) {
     (void)state;
@@ -274,7 +393,8 @@ static void check_same(const matrix *m, const pack_isa *isa, const uint8_t *expe
             memcpy(raw[i].data, m->raw + (size_t)(first + i) * m->raw_row_bytes, m->raw_row_bytes);
             rows[i] = raw[i].data;
         }
-        pack_panel_by(isa, f, m->type, m->k, first, n_row, rows, data.data, scratch.data);
+        pack_panel_by(isa, f, &(pack_from){.type = m->type}, m->k, first, n_row, rows, data.data,
+                      scratch.data);
         for (int i = 0; i < n_row; i++)
             guard_close(&raw[i]);
     }
@@ -305,7 +425,8 @@ static void check_everywhere(type_id type, int64_t n, int64_t k, int flavour, ui
         const int n_row = (int)(n - first < PACK_PANEL ? n - first : PACK_PANEL);
         for (int i = 0; i < n_row; i++)
             rows[i] = m.raw + (size_t)(first + i) * m.raw_row_bytes;
-        pack_panel_by(pack_isa_at(0), &m.view.format, type, k, first, n_row, rows, expected, scratch);
+        pack_panel_by(pack_isa_at(0), &m.view.format, &(pack_from){.type = type}, k, first, n_row, rows,
+                      expected, scratch);
     }
     for (int i = 0; pack_isa_at(i); i++)
         check_same(&m, pack_isa_at(i), expected, bytes);
@@ -417,6 +538,9 @@ int main(void) {
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_instruction_sets_uniform),
+        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_stack),
+        cmocka_unit_test(test_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* An engine does what a plan says: formats and activations of each block, layers left out, what is kept; the
  * same answers for every cap; and a plan that does not agree with the model is refused with the block's name.
  */
+#include "base/mem.h"
 #include "base/num.h"
 #include "model/reformat.h"
-#include "run/engine.h"
+#include "run/saliency.h"
 #include "support/logits.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
@@ -177,6 +178,67 @@ static void rounding_is_felt(void **state) {
     free(same.data);
     free(near.data);
     free(far.data);
+}
+
+/* Means of channels for a model, all 1 or some of them large, kept where an engine looks for them. */
+static void keep_columns(const char *path, bool alike) {
+    nib_engine *e = NULL;
+    nib_engine_options o = usual();
+    nib_error err = {0};
+    saliency_sites sites;
+    columns c;
+    assert_int_equal(engine_open_headers(path, &o, &e, &err), NIB_OK);
+    assert_int_equal(saliency_sites_open(&sites, e->m, &err), NIB_OK);
+    assert_int_equal(columns_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
+    assert_int_equal(container_content_key(e->container, c.content, &err), NIB_OK);
+    strcpy(c.prompts, "abc");
+    for (uint64_t i = 0; i < c.first[c.n_site]; i++)
+        c.mean[i] = alike || i % 13 ? 1 : 500;
+    char *to = columns_path(c.content, c.prompts);
+    assert_int_equal(columns_save(to, &c, &err), NIB_OK);
+    mem_free(to);
+    columns_clear(&c);
+    saliency_sites_close(&sites);
+    nib_engine_close(e);
+}
+
+/* Formats with w are rounded by what is known of channels, and by nothing else: not by a packed file that was
+ * made with other means. */
+static void rounded_by_channels(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &tied);
+    char *folder = mem_strdup(path);
+    nib_engine_options o = usual();
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    held h;
+    *strrchr(folder, '/') = '\0';
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    make_plan(&h, path, (const char *const[]){"u4g64"}, 1);
+    logits_rows plain = forward(path, &o, &h.p);
+    make_plan(&h, path, (const char *const[]){"u4g64w"}, 1);
+    assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
+    assert_non_null(strstr(err.message, "--costs"));
+    keep_columns(path, true);
+    strcpy(h.p.prompts, "abd");
+    assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
+    strcpy(h.p.prompts, "abc");
+    o.packed = NIB_PACKED_ON;
+    logits_rows alike = forward(path, &o, &h.p);
+    assert_memory_equal(plain.data, alike.data, bytes_of(&plain));
+    keep_columns(path, false);
+    logits_rows kept = forward(path, &o, &h.p);
+    o.packed = NIB_PACKED_OFF;
+    h.p.prompts[0] = '\0'; /* the latest */
+    logits_rows got = forward(path, &o, &h.p);
+    assert_memory_equal(got.data, kept.data, bytes_of(&got));
+    assert_memory_not_equal(plain.data, got.data, bytes_of(&plain));
+    unsetenv("XDG_CACHE_HOME");
+    free(plain.data);
+    free(alike.data);
+    free(kept.data);
+    free(got.data);
+    mem_free(folder);
 }
 
 /* Activations of each block: all alike is the option, one other block is something else. */
@@ -444,6 +506,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_per_block),
         cmocka_unit_test(rounding_is_felt),
+        cmocka_unit_test(rounded_by_channels),
         cmocka_unit_test(activations_per_block),
         cmocka_unit_test(left_out_is_not_there),
         cmocka_unit_test(same_for_every_cap),

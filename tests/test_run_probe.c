@@ -84,7 +84,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     nib_engine *e = open_engine(path, n_thread, c->begin[c->n_prompt]);
     measure_rows rows;
     nib_error err = {0};
-    const probe see = {ignore, looks};
+    const probe see = {.look = ignore, .user = looks};
     if (measure_rows_open(&rows, e, c, 0, 1000, &err))
         fail_msg("%s", err.message);
     collected got = {.segments = rows.segments, .n_vocab = nib_engine_info(e)->n_vocab};
@@ -306,7 +306,7 @@ static void the_probe_sees_what_is_computed(void **state) {
         pager_unpin(e->pager, l + 1);
     }
     assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
-    const probe see = {check, &ch};
+    const probe see = {.look = check, .user = &ch};
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
     assert_int_equal(step_pass(e, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)
@@ -428,39 +428,50 @@ static void scores_are_means_of_norms(void **state) {
  * of threads. */
 static void costs_are_costs(void **state) {
     (void)state;
-    static const char *const formats[] = {"u8g128", "u6g64", "u4g64", "u3g64", "u8g16"};
+    static const char *const formats[] = {"u8g128", "u6g64", "u4g64", "u3g64", "u8g16", "u4g64w"};
     const char *path = tiny_model("packed.gguf", &packed);
     calibration c = four_prompts(512);
     const double score[] = {1, 0, 0.5, 0.25};
-    const quality_options q = {formats, 5, score, 40, 8};
+    const quality_options q = {formats, 6, score, 40, 8};
+    columns first = {0};
     nib_engine_options o;
     char *text[2];
     nib_error err = {0};
     for (int i = 0; i < 2; i++) {
         quality got;
+        columns seen;
         nib_engine_options_init(&o);
         o.n_thread = 1 + i;
-        if (measure_quality(path, &o, &c, &q, &got, &err))
+        if (measure_quality(path, &o, &c, &q, &got, &seen, &err))
             fail_msg("%s", err.message);
         assert_int_equal(got.n_block, 6);
         assert_int_equal(got.n_token, 5 + 8 + 1 + 8);
         for (int b = 0; b < 5; b++) {
-            const double *kl = got.kl + 5 * b, *off = got.error + 5 * b;
+            const double *kl = got.kl + 6 * b, *off = got.error + 6 * b;
             assert_true(kl[4] < 0 && off[4] < 0); /* larger than Q8_0 */
             assert_true(off[0] > 0 && off[0] < off[1] && off[1] < off[2] && off[2] < off[3]);
             assert_true(kl[0] > 0 && kl[0] < kl[2] && kl[2] < kl[3]);
+            assert_true(kl[5] > 0 && kl[5] != kl[2]); /* rounded by what the products read */
             if (b > 0)
                 assert_true(got.kl_left_out[b] > 0 &&
                             got.kl_activation[2 * b] < got.kl_activation[2 * b + 1]);
         }
-        assert_true(got.kl[5 * 5] == 0 && got.kl_left_out[5] < 0 && got.kl_left_out[0] < 0);
+        assert_true(got.kl[5 * 6] == 0 && got.kl_left_out[5] < 0 && got.kl_left_out[0] < 0);
         assert_true(got.kl_fewer[0] == 0 && got.kl_fewer[1] == got.kl_left_out[2] && got.kl_fewer[4] < 0);
         assert_int_equal(quality_print(&got, &text[i], &err), NIB_OK);
+        assert_int_equal(seen.n_site, 4 * 4 + 1); /* q k v, o, gate up, down of each layer, head */
+        for (uint64_t j = 0; j < seen.first[seen.n_site]; j++)
+            assert_true(seen.mean[j] > 0 && (!i || seen.mean[j] == first.mean[j]));
         quality_clear(&got);
+        if (i)
+            columns_clear(&seen);
+        else
+            first = seen;
     }
     assert_string_equal(text[0], text[1]);
     mem_free(text[0]);
     mem_free(text[1]);
+    columns_clear(&first);
     calibration_clear(&c);
 }
 
@@ -477,15 +488,17 @@ static void measuring_can_be_cancelled(void **state) {
     nib_engine_options o;
     importance p;
     quality q;
+    columns seen;
     nib_error err = {0};
     nib_engine_options_init(&o);
     o.progress = stop_at_once;
     assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_E_CANCELLED);
     importance_clear(&p);
     assert_int_equal(
-        measure_quality(path, &o, &c, &(quality_options){measure_formats, 2, NULL, 0, 0}, &q, &err),
+        measure_quality(path, &o, &c, &(quality_options){measure_formats, 2, NULL, 0, 0}, &q, &seen, &err),
         NIB_E_CANCELLED);
     quality_clear(&q);
+    columns_clear(&seen);
     c.tokens[3] = 512;
     assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_E_USAGE); /* no such id */
     importance_clear(&p);
@@ -498,19 +511,21 @@ typedef struct measured {
 } measured;
 
 static nib_status measure_both(void *user, nib_error *err) {
-    static const char *const formats[] = {"u4g64"};
+    static const char *const formats[] = {"u4g64w"};
     const measured *m = user;
     nib_engine_options o;
     importance p;
     quality q;
+    columns seen;
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.packed = NIB_PACKED_OFF;
     nib_status status = measure_importance(m->path, &o, m->c, &p, err);
     if (status == NIB_OK) {
         const quality_options how = {formats, 1, p.score, 8, 1};
-        status = measure_quality(m->path, &o, m->c, &how, &q, err);
+        status = measure_quality(m->path, &o, m->c, &how, &q, &seen, err);
         quality_clear(&q);
+        columns_clear(&seen);
     }
     importance_clear(&p);
     return status;

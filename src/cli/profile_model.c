@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "cli/sheet.h"
-#include "quant/pack.h"
+#include "quant/recipe.h"
 #include "run/measure.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
-    char *layers_path, *costs_path;
+    columns channels; /* what formats with w were rounded by */
+    char *layers_path, *costs_path, *channels_path;
     const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */
     int n_format;
     char *list;                     /* their names, when they were given */
@@ -31,8 +32,10 @@ static void work_close(work *w) {
     calibration_clear(&w->prompts);
     importance_clear(&w->layers);
     quality_clear(&w->costs);
+    columns_clear(&w->channels);
     mem_free(w->layers_path);
     mem_free(w->costs_path);
+    mem_free(w->channels_path);
     mem_free(w->list);
 }
 
@@ -45,7 +48,8 @@ static nib_status choose_paths(work *w, nib_error *err) {
         given && !w->args->costs ? mem_strdup(given) : importance_path(w->prompts.content, w->prompts.hash);
     w->costs_path =
         given && w->args->costs ? mem_strdup(given) : quality_path(w->prompts.content, w->prompts.hash);
-    return w->layers_path && w->costs_path ? NIB_OK : nib_fail_nomem(err, 256, "a path");
+    w->channels_path = columns_path(w->prompts.content, w->prompts.hash);
+    return w->layers_path && w->costs_path && w->channels_path ? NIB_OK : nib_fail_nomem(err, 256, "a path");
 }
 
 static nib_status get_layers(work *w, nib_error *err) {
@@ -79,8 +83,8 @@ static nib_status choose_formats(work *w, nib_error *err) {
     w->n_format = 0;
     char *rest = w->list;
     for (char *name; (name = strsep(&rest, ",")) != NULL; w->formats[w->n_format++] = name) {
-        pack_format f;
-        if (strlen(name) >= QUALITY_NAME || !pack_from_name(name, 1, &f) || w->n_format == QUALITY_FORMATS)
+        recipe r;
+        if (strlen(name) >= QUALITY_NAME || !recipe_parse(name, 1, &r) || w->n_format == QUALITY_FORMATS)
             return nib_fail(err, NIB_E_USAGE,
                             "--formats: expected at most %d uniform formats (as u4g64a) with commas between "
                             "them, found \"%.40s\" in \"%.200s\"",
@@ -103,7 +107,8 @@ static nib_status get_costs(work *w, nib_error *err) {
     nib_error why;
     if (!w->args->again) {
         const nib_status status = quality_load(w->costs_path, w->prompts.content, &w->costs, &why);
-        w->costs_found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash) && has_formats(w);
+        w->costs_found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash) && has_formats(w) &&
+                         path_exists(w->channels_path);
         if (status != NIB_OK && status != NIB_E_NOTFOUND)
             cli_note(w->args, "%s: measured anew", why.message);
         if (!w->costs_found)
@@ -112,7 +117,8 @@ static nib_status get_costs(work *w, nib_error *err) {
     if (w->costs_found)
         return NIB_OK;
     const quality_options o = {.formats = w->formats, .n_format = w->n_format, .score = w->layers.score};
-    NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, err));
+    NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, &w->channels, err));
+    NIB_TRY(columns_save(w->channels_path, &w->channels, err));
     NIB_TRY(quality_save(w->costs_path, &w->costs, err));
     w->costs_seconds = time_now() - start;
     return NIB_OK;

@@ -38,9 +38,11 @@ typedef struct weight {
     uint64_t bytes; /* resident, pack_bytes */
     const weight_piece *pieces;
     int n_piece;
-    bool vector;      /* norms, biases: resident as f32 */
-    bool transposed;  /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
-    float add;        /* added to every element of a vector (Gemma's 1 + w in safetensors) */
+    bool by_column;       /* its rounding takes weights of its columns: */
+    const float *columns; /* [k], the engine's; NULL: none (yet) */
+    bool vector;          /* norms, biases: resident as f32 */
+    bool transposed;      /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
+    float add;            /* added to every element of a vector (Gemma's 1 + w in safetensors) */
     int shared_block; /* >= 0: this weight is weight shared_index of that block (a tied head); no bytes of its
                          own */
     int shared_index;

@@ -2,6 +2,7 @@
 #include "model/reformat.h"
 
 #include "model/internal.h"
+#include "quant/recipe.h"
 
 #include <string.h>
 
@@ -18,14 +19,19 @@ static bool own_matrix(const weight *w) {
     return !w->vector && w->shared_block < 0;
 }
 
-static nib_status choose(const block *b, const weight *w, const char *format, pack_format *f, uint64_t *bytes,
-                         nib_error *err) {
-    if (!strcmp(format, "file") ? !pack_choose(w->type, w->k, f) : !pack_from_name(format, w->k, f))
+/* What w becomes, without its place. */
+static nib_status choose(const block *b, const weight *w, const char *format, weight *out, nib_error *err) {
+    recipe r;
+    *out = *w;
+    out->columns = NULL;
+    if (!recipe_parse(format, w->k, &r) || (r.n_slice == 0 && !pack_choose(w->type, w->k, &r.slice[0])))
         return nib_fail(err, NIB_E_USAGE,
                         "%s: expected \"file\" or a uniform format (as \"u4g64\") for %s [%lld, %lld], found "
                         "\"%.32s\"",
                         b->name, w->name, (long long)w->n, (long long)w->k, format);
-    if (!pack_bytes(f, w->n, w->k, bytes) || *bytes > SIZE_MOST)
+    out->format = r.slice[0];
+    out->by_column = r.by_column;
+    if (!pack_bytes(&out->format, w->n, w->k, &out->bytes) || out->bytes > SIZE_MOST)
         return nib_fail(err, NIB_E_USAGE, "%s: %s is too large in the format %.32s", b->name, w->name,
                         format);
     return NIB_OK;
@@ -50,16 +56,15 @@ static void tell_sharers(model *m, int owner) {
 
 nib_status model_reformat(model *m, int which, const char *format, nib_error *err) {
     block *b = &m->blocks[which];
-    pack_format f;
-    uint64_t bytes;
+    weight as;
     for (int i = 0; i < b->n_weight; i++)
         if (own_matrix(&b->weights[i]))
-            NIB_TRY(choose(b, &b->weights[i], format, &f, &bytes, err));
-    for (int i = 0; i < b->n_weight; i++) {
-        weight *w = &weights_of(b)[i];
-        if (own_matrix(w))
-            NIB_TRY(choose(b, w, format, &w->format, &w->bytes, err));
-    }
+            NIB_TRY(choose(b, &b->weights[i], format, &as, err));
+    for (int i = 0; i < b->n_weight; i++)
+        if (own_matrix(&b->weights[i])) {
+            NIB_TRY(choose(b, &b->weights[i], format, &as, err));
+            weights_of(b)[i] = as;
+        }
     tell_sharers(m, which);
     cost_all(m);
     return block_sum(b, err);
@@ -85,6 +90,10 @@ nib_status model_leave_out(model *m, int which, nib_error *err) {
 
 bool model_is_left_out(const model *m, int which) {
     return m->blocks[which].program.n_op == 0;
+}
+
+void model_set_columns(model *m, int which, int w, const float *columns) {
+    weights_of(&m->blocks[which])[w].columns = columns;
 }
 
 /* The blocks of a file keep their type when they are packed, and floats stay PACK_ROWS. */

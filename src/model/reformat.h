@@ -10,9 +10,9 @@
 #include "model/model.h"
 
 /* All matrices of a block, tables that are looked up by row included, in one format: "file" is what
- * pack_choose gives, exactly what the file has; a name of pack_from_name ("u4g64") rounds the file's values
- * to it. Vectors stay f32. A matrix that another block owns (a tied head) belongs to its owner: it changes
- * with that one, not here. NIB_E_USAGE names the block, and nothing is changed. */
+ * pack_choose gives, exactly what the file has; another name of quant/recipe.h ("u4g64", "u4g64w") rounds the
+ * file's values to it. Vectors stay f32. A matrix that another block owns (a tied head) belongs to its owner:
+ * it changes with that one, not here. NIB_E_USAGE names the block, and nothing is changed. */
 nib_status model_reformat(model *m, int block, const char *format, nib_error *err);
 
 /* The flavour in which the block's own matrix `w` is packed: as many bytes, other kernels. Nothing changes
@@ -23,6 +23,9 @@ void model_set_flavour(model *m, int block, int w, pack_flavour flavour);
  * no room in a cache. NIB_E_USAGE: the block is not a layer. */
 nib_status model_leave_out(model *m, int block, nib_error *err);
 bool model_is_left_out(const model *m, int block);
+
+/* For a matrix whose format takes weights of its columns (w): k of them, which the caller keeps. */
+void model_set_columns(model *m, int block, int w, const float *columns);
 
 /* The matrix has another format than what the file has, packed. */
 bool weight_is_rounded(const weight *w);

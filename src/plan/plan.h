@@ -22,9 +22,9 @@ enum {
 /* Some of a block's bytes in one format on one tier. The tiers of all slices of one format are one matrix set
  * cut in two: the pages in RAM come first in the pager's order. */
 typedef struct plan_slice {
-    char
-        format[PACK_NAME]; /* "file": exactly what the file has, packed; else a uniform format ("u4g64", see
-                              pack_from_name) that the block's matrices are rounded to when they are loaded */
+    char format[PACK_NAME]; /* "file": exactly what the file has, packed; else what recipe.h
+                               calls a uniform format ("u4g64", "u4g64w") that the block's matrices are
+                               rounded to when they are loaded */
     int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: none in this version */
     uint64_t bytes; /* packed */
 } plan_slice;
@@ -61,8 +61,10 @@ typedef struct plan_alternative {
 } plan_alternative;
 
 typedef struct plan {
-    char model[PLAN_NAME];    /* its name, for people */
-    char content[40];         /* the model's content key; "": not checked */
+    char model[PLAN_NAME]; /* its name, for people */
+    char content[40];      /* the model's content key; "": not checked */
+    char prompts[40];      /* key of the calibration prompts that formats with w are rounded by (columns.h);
+                              "": the latest */
     uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
     char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */
     plan_block *blocks;       /* [n_block], the model's order */

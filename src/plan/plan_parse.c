@@ -6,6 +6,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "quant/recipe.h"
 #include "plan/plan_names.h"
 
 #include <math.h>
@@ -101,7 +102,7 @@ static nib_status get_number(const json_t *from, const char *key, double *out, n
 static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err) {
     static const char *const known[] = {"format", "bytes", "tier", NULL};
     char tier[16] = "";
-    pack_format f;
+    recipe f;
     NIB_TRY(check_keys(from, "slice", known, err));
     NIB_TRY(get_name(from, "format", true, out->format, sizeof out->format, err));
     NIB_TRY(get_name(from, "tier", true, tier, sizeof tier, err));
@@ -113,9 +114,9 @@ static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err
     if (out->tier == NIB_TIER_VRAM)
         return nib_fail(err, NIB_E_MODEL, "\"tier\": this version has no vram");
     /* 4096: any length of a row for which all uniform formats exist */
-    if (strcmp(out->format, "file") != 0 && !pack_from_name(out->format, 4096, &f))
+    if (!recipe_parse(out->format, 4096, &f))
         return nib_fail(err, NIB_E_MODEL,
-                        "\"format\": expected \"file\" or a uniform format (u4g64), found \"%s\"",
+                        "\"format\": expected \"file\" or a uniform format (u4g64, u4g64w), found \"%s\"",
                         out->format);
     return NIB_OK;
 }
@@ -387,14 +388,18 @@ static nib_status check_sums(const plan *p, nib_error *err) {
 }
 
 static nib_status read_plan(const json_t *from, plan *out, nib_error *err) {
-    static const char *const known[] = {"model",        "content",  "mode",      "budget", "blocks",
-                                        "kv",           "schedule", "predicted", "binds",  "one_more_gb",
-                                        "alternatives", "notes",    NULL};
+    static const char *const known[] = {"model",       "content",      "prompts",  "mode",      "budget",
+                                        "blocks",      "kv",           "schedule", "predicted", "binds",
+                                        "one_more_gb", "alternatives", "notes",    NULL};
     for (int t = 0; t < NIB_N_TIER; t++)
         out->cap[t] = NIB_AUTO;
     NIB_TRY(check_keys(from, "the plan", known, err));
     NIB_TRY(get_name(from, "model", true, out->model, sizeof out->model, err));
     NIB_TRY(get_name(from, "content", false, out->content, sizeof out->content, err));
+    NIB_TRY(get_name(from, "prompts", false, out->prompts, sizeof out->prompts, err));
+    if (strspn(out->prompts, "0123456789abcdef") != strlen(out->prompts)) /* it becomes part of a path */
+        return nib_fail(err, NIB_E_MODEL, "\"prompts\": expected hexadecimal digits, found \"%s\"",
+                        out->prompts);
     NIB_TRY(get_name(from, "binds", false, out->binds, sizeof out->binds, err));
     NIB_TRY(read_mode(from, out, err));
     NIB_TRY(read_budget(json_object_get(from, "budget"), out, err));

@@ -190,6 +190,8 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, "{\"model\": ", json_string(p->model));
     if (p->content[0])
         add_value(&out, ",\n \"content\": ", json_string(p->content));
+    if (p->prompts[0])
+        add_value(&out, ",\n \"prompts\": ", json_string(p->prompts));
     add_value(&out, ",\n \"mode\": ", json_string(mode));
     add_value(&out, ",\n \"budget\": ", budget_json(p));
     for (int b = 0; b < p->n_block; b++)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "quant/recipe.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -193,6 +194,15 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
         add_slice(b, c->format, NIB_TIER_DISK, rest);
 }
 
+static bool by_column(const plan *p) {
+    recipe r;
+    for (int b = 0; b < p->n_block; b++)
+        for (int i = 0; i < p->blocks[b].n_slice; i++)
+            if (recipe_parse(p->blocks[b].slices[i].format, 64, &r) && r.by_column)
+                return true;
+    return false;
+}
+
 static nib_status write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
                              nib_error *err) {
     out->blocks = mem_calloc((size_t)q->n_block, sizeof *out->blocks);
@@ -203,6 +213,8 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
         write_block(q, d, b, &out->blocks[b]);
     snprintf(out->model, sizeof out->model, "%s", q->model);
     snprintf(out->content, sizeof out->content, "%s", q->content);
+    if (q->prompts && by_column(out))
+        snprintf(out->prompts, sizeof out->prompts, "%s", q->prompts);
     memcpy(out->cap, q->cap, sizeof out->cap);
     out->mode = q->mode;
     out->kv = d->cache->kv;

@@ -57,6 +57,7 @@ typedef struct plan_cache {
 
 typedef struct plan_question {
     const char *model, *content;
+    const char *prompts; /* that costs, and formats with w, come from; NULL: no costs */
     const plan_block_facts *blocks;
     int n_block;
     /* pages when every block has its first choice, in the image's order; NULL: not known, blocks are cut at

@@ -98,7 +98,7 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
 typedef struct source {
     const pack_reader *reader; /* NULL: values are rounded to a uniform format */
     pack_chunk_fn chunk;       /* does it all; NULL: by codes */
-    type_id file_type;
+    const pack_from *from;
     int64_t k;
     int n_row;
     const void *const *rows;
@@ -108,14 +108,17 @@ typedef struct source {
 /* len elements of row r from `at` on: codes, and scales into the chunk's. */
 static void read_row(const source *s, const pack_format *f, int64_t at, int len, int r, uint8_t *scales,
                      chunk *c) {
-    const type_info *info = type_get(s->file_type);
+    const type_info *info = type_get(s->from->type);
+    const float *columns = s->from->columns ? s->from->columns + at : NULL;
     const uint8_t *raw = (const uint8_t *)s->rows[r] + at / info->block_elems * info->block_bytes;
     if (s->reader) {
         const pack_sink sink = sink_at(f, scales, r);
         s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
     } else {
         info->dequantize(raw, c->values, len);
-        pack_round_chunk(f, c->values, len, &s->whole[r], c->codes[r], scales, r);
+        if (s->from->over.bits)
+            pack_round_leave(&s->from->over, c->values, columns, len);
+        pack_round_chunk(f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
     }
     if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
@@ -123,10 +126,10 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
 
 static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f, uint8_t *panel, chunk *c) {
     const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
-    const type_info *block = type_get(s->file_type);
+    const type_info *block = type_get(s->from->type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
     for (int r = 0; r < s->n_row && !s->reader; r++) {
-        s->whole[r] = pack_round_whole(f, s->file_type, s->rows[r], s->k, c->values);
+        s->whole[r] = pack_round_whole(f, s->from->type, s->rows[r], s->k, c->values);
         if (tile_panel_bytes(f, s->k) > tail)
             pack_round_tail(f, &s->whole[r], panel + tail, r);
     }
@@ -149,26 +152,31 @@ static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f
     }
 }
 
-void pack_panel_by(const pack_isa *isa, const pack_format *f, type_id file_type, int64_t k, int64_t first,
+void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch) {
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
-        source s = {.reader = f->type == file_type ? pack_reader_for(file_type) : NULL,
-                    .file_type = file_type,
+        source s = {.reader = f->type == from->type ? pack_reader_for(from->type) : NULL,
+                    .from = from,
                     .k = k,
                     .n_row = n_row,
                     .rows = rows};
         if (s.reader && n_row == PACK_PANEL && f->flavour == PACK_PARTS)
-            s.chunk = isa->chunk[file_type];
+            s.chunk = isa->chunk[from->type];
         pack_tile_panel(isa, &s, f, panel, scratch);
         return;
     }
     for (int r = 0; r < n_row; r++)
-        pack_float_row(f, file_type, rows[r], k, (uint8_t *)dst + (first + r) * row_bytes(f, k), scratch);
+        pack_float_row(f, from->type, rows[r], k, (uint8_t *)dst + (first + r) * row_bytes(f, k), scratch);
+}
+
+void pack_panel_from(const pack_format *f, const pack_from *from, int64_t k, int64_t first, int n_row,
+                     const void *const *rows, void *dst, void *scratch) {
+    pack_panel_by(pack_isa_best(), f, from, k, first, n_row, rows, dst, scratch);
 }
 
 void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
                 const void *const *rows, void *dst, void *scratch) {
     (void)n;
-    pack_panel_by(pack_isa_best(), f, file_type, k, first, n_row, rows, dst, scratch);
+    pack_panel_from(f, &(pack_from){.type = file_type}, k, first, n_row, rows, dst, scratch);
 }

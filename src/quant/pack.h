@@ -80,9 +80,21 @@ typedef struct view {
     int64_t n, k; /* rows (outputs), columns (inputs) */
 } view;
 
+/* What rows are packed from, and what guides their rounding to a uniform format. */
+typedef struct pack_from {
+    type_id type;         /* of the raw rows */
+    const float *columns; /* [k]: how much an error in each column matters, 0 or more; for groups with scales
+                             of their own; NULL: all the same */
+    pack_format over;     /* bits > 0: not the values, but what they leave over when they are rounded to this
+                             uniform format, whose groups have scales of their own */
+} pack_from;
+
 /* Packs rows [first, first + n_row) of the matrix, n_row <= 16 and first a multiple of 16, from `rows`: n_row
- * pointers to raw rows of `file_type` (k elements each), into dst, the start of the whole packed matrix.
+ * pointers to raw rows (k elements each), into dst, the start of the whole packed matrix.
  * scratch: pack_scratch_bytes(f, k). */
+void pack_panel_from(const pack_format *f, const pack_from *from, int64_t k, int64_t first, int n_row,
+                     const void *const *rows, void *dst, void *scratch);
+/* The same of plain values. */
 void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
                 const void *const *rows, void *dst, void *scratch);
 size_t pack_scratch_bytes(const pack_format *f, int64_t k);

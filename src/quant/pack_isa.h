@@ -33,8 +33,8 @@ typedef struct pack_isa {
 const pack_isa *pack_isa_at(int i);
 /* The richest one, or what NIBBLE_ISA leaves of it. Chosen once. */
 const pack_isa *pack_isa_best(void);
-/* pack_panel by that one. */
-void pack_panel_by(const pack_isa *isa, const pack_format *f, type_id file_type, int64_t k, int64_t first,
+/* pack_panel_from by that one. */
+void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch);
 
 extern const pack_isa *const pack_isas[]; /* in any order, NULL after the last */

@@ -174,19 +174,20 @@ static pack_whole search(const pack_format *f, const pack_values *v, const range
 }
 
 /* One group: its codes, and its scale where that is not the whole row's. at: row r's place in the group. */
-static void round_group(const pack_format *f, const float *x, int n, const pack_whole *whole, uint8_t *codes,
+static void round_group(const pack_format *f, const pack_values *v, const pack_whole *whole, uint8_t *codes,
                         uint8_t *at, int r) {
     const int most = (1 << f->bits) - 1;
+    const float *x = v->x;
     range one = range_empty;
     pack_whole s = *whole;
     float step;
-    range_add(&one, x, n);
+    range_add(&one, x, v->n);
     if (f->group != PACK_GROUP_ROW && f->scale == PACK_SCALE_TWO) {
         at[r] = two_byte(f, &one, half_to_float(whole->scale));
         step = half_to_float(whole->scale) * (float)at[r];
     } else {
         if (f->group != PACK_GROUP_ROW) {
-            s = search(f, &(pack_values){x, NULL, n}, &one);
+            s = search(f, v, &one);
             put_half(at + 2 * r, s.scale);
             if (f->asym)
                 put_half(at + 2 * (PACK_PANEL + r), s.min);
@@ -194,20 +195,39 @@ static void round_group(const pack_format *f, const float *x, int n, const pack_
         step = half_to_float(s.scale);
     }
     const float min = half_to_float(s.min);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < v->n; i++)
         codes[i] = code_of(f->asym ? x[i] - min : x[i], step, tile_zero(f), most);
 }
 
-void pack_round_chunk(const pack_format *f, const float *values, int len, const pack_whole *whole,
-                      uint8_t *codes, uint8_t *scales, int r) {
+/* The group at `at` of a chunk. */
+static pack_values group_of(const float *values, const float *columns, int len, int at, int group) {
+    return (pack_values){values + at, columns ? columns + at : NULL, NUM_MIN(group, len - at)};
+}
+
+void pack_round_chunk(const pack_format *f, const float *values, const float *columns, int len,
+                      const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r) {
     const int group = f->group;
     if (f->group == PACK_GROUP_ROW) {
-        round_group(f, values, len, whole, codes, NULL, r);
+        round_group(f, &(pack_values){values, NULL, len}, whole, codes, NULL, r);
         return;
     }
-    for (int g = 0; g * group < len; g++)
-        round_group(f, values + g * group, NUM_MIN(group, len - g * group), whole, codes + g * group,
-                    scales + g * tile_scale_step(f), r);
+    for (int g = 0; g * group < len; g++) {
+        const pack_values v = group_of(values, columns, len, g * group, group);
+        round_group(f, &v, whole, codes + g * group, scales + g * tile_scale_step(f), r);
+    }
+}
+
+void pack_round_leave(const pack_format *f, float *values, const float *columns, int len) {
+    const int zero = tile_zero(f), most = (1 << f->bits) - 1;
+    for (int at = 0; at < len; at += f->group) {
+        const pack_values v = group_of(values, columns, len, at, f->group);
+        range one = range_empty;
+        range_add(&one, v.x, v.n);
+        const pack_whole s = search(f, &v, &one);
+        const float step = half_to_float(s.scale), min = half_to_float(s.min);
+        for (int i = at; i < at + v.n; i++)
+            values[i] -= step * (float)(code_of(values[i] - min, step, zero, most) - zero) + min;
+    }
 }
 
 void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r) {

@@ -16,9 +16,12 @@ pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void 
                             float *values);
 
 /* len values (one chunk of a row, at most 256) to one code a byte, and the scales of their groups for row r
- * of the panel into the chunk's scales. A group with a NaN or an infinity gets a NaN for its scale. */
-void pack_round_chunk(const pack_format *f, const float *values, int len, const pack_whole *whole,
-                      uint8_t *codes, uint8_t *scales, int r);
+ * of the panel into the chunk's scales. A group with a NaN or an infinity gets a NaN for its scale. columns:
+ * pack_from's, from the chunk's first column on, or NULL. */
+void pack_round_chunk(const pack_format *f, const float *values, const float *columns, int len,
+                      const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r);
+/* Takes away from the values what pack_round_chunk would make of them: what a second slice is to hold. */
+void pack_round_leave(const pack_format *f, float *values, const float *columns, int len);
 /* What row r shares, into what stands behind the panel. */
 void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r);
 

@@ -351,6 +351,7 @@ void nib_engine_close(nib_engine *e) {
     pool_close(e->threads);
     tokenizer_close(e->tokenizer);
     model_close(e->m);
+    columns_clear(&e->columns);
     container_close(e->alone);
     ledger_close(e->ledger);
     pthread_mutex_destroy(&e->lock);

@@ -3,6 +3,7 @@
 #define NIB_RUN_ENGINE_H
 
 #include "plan/plan.h"
+#include "profile/columns.h"
 #include "run/exec.h"
 #include "text/tokenizer.h"
 
@@ -25,6 +26,7 @@ struct nib_engine {
     uint8_t *act_bits; /* [n_block], of the activations: the options', or the plan's */
     uint64_t *kept;    /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NIB_AUTO: all;
                           NULL: no plan */
+    columns columns;   /* of the weights whose rounding asks for them */
     char *kernels;     /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */

@@ -203,7 +203,7 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
 
 static void tell(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
                  const program *p) {
-    for (int point = 0; point < PROBE_N; point++) {
+    for (int point = 0; point < PROBE_N && c->probe->look; point++) {
         const reg r = places->from[point];
         if (places->at[point] != i)
             continue;
@@ -221,6 +221,17 @@ static void tell(const exec_cell *c, const workspace *ws, const probe_places *pl
     }
 }
 
+static void tell_input(const exec_cell *c, const workspace *ws, const op *o) {
+    if (o->kind != OP_LINEAR || !c->probe->product)
+        return;
+    const probe_input in = {.block = c->block,
+                            .w = o->w,
+                            .n_row = c->n_row,
+                            .x = ws->reg[o->in] + (o->in == REG_X ? c->row * o->k : 0),
+                            .k = o->k};
+    c->probe->product(c->probe->user, &in);
+}
+
 /* Op by op, so that somebody can look at the registers in between. */
 static nib_status run_probed(job *whole, nib_error *err) {
     const exec_cell *c = whole->cell;
@@ -229,8 +240,10 @@ static nib_status run_probed(job *whole, nib_error *err) {
     probe_find(p, &places);
     whole->fuse = false;
     for (int i = PROBE_BEFORE; i < p->n_op; i++) {
-        if (i >= 0)
+        if (i >= 0) {
+            tell_input(c, whole->e->ws, &p->ops[i]);
             NIB_TRY(run_all(whole, i, i + 1, err));
+        }
         tell(c, whole->e->ws, &places, i, p);
     }
     return NIB_OK;

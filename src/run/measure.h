@@ -8,6 +8,7 @@
 #define NIB_RUN_MEASURE_H
 
 #include "profile/coactivity.h"
+#include "profile/columns.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "run/calibrate.h"
@@ -22,7 +23,7 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
                               importance *out, nib_error *err);
 
 typedef struct quality_options {
-    const char *const *formats; /* [n_format] names of uniform formats */
+    const char *const *formats; /* [n_format] recipes (quant/recipe.h) */
     int n_format;
     const double
         *score; /* [n_layer] of MCAP: layers are also left out together, the least important first; NULL: not
@@ -33,9 +34,10 @@ typedef struct quality_options {
 enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
 
 /* Opens the model with what fits resident. Charged to the ledger beside it: the residual stream before every
- * block, logits of the compared tokens, and the largest block in its largest format. */
+ * block, logits of the compared tokens, what is found of channels, and the largest block in its largest
+ * format. *channels (cleared by the caller, also after an error) is what formats with w were rounded by. */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, nib_error *err);
+                           const quality_options *q, quality *out, columns *channels, nib_error *err);
 
 /* Which parts do anything for a token (MCAP, paper 3.3): each layer's attention, and its feed-forward part's
  * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `least` times the

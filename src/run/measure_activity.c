@@ -55,7 +55,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
     nib_status status = measure_rows_open(&rows, w->e, c, 0, 0, err);
     w->row = rows.segments; /* until they are closed, below */
     if (status == NIB_OK) {
-        const probe mine = {look, w};
+        const probe mine = {.look = look, .user = w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .n_head = 1,

@@ -103,7 +103,7 @@ static nib_status take_memory(measure_base *b, const calibration *c, nib_error *
 }
 
 nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t most,
-                             int64_t n_score, nib_error *err) {
+                             int64_t n_score, const probe *watch, nib_error *err) {
     memset(b, 0, sizeof *b);
     b->e = e;
     NIB_TRY(measure_rows_open(&b->rows, e, c, most, n_score, err));
@@ -113,7 +113,8 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
                     .n_head = e->ws.n_head,
                     .rows = keep_logits,
                     .enter = keep_stream,
-                    .user = b};
+                    .user = b,
+                    .probe = watch};
     return step_pass(e, &p, err);
 }
 

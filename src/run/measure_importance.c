@@ -103,7 +103,7 @@ static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, n
         w.attn2 = memory;
         w.ffn2 = memory + n_cell;
         w.input = (float *)(memory + 2 * n_cell);
-        const probe mine = {look, &w};
+        const probe mine = {.look = look, .user = &w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .n_head = 1,

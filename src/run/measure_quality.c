@@ -2,8 +2,10 @@
  * and without it; what that does to the logits. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "quant/recipe.h"
 #include "run/measure.h"
 #include "run/measure_base.h"
+#include "run/saliency.h"
 #include "tiers/loader.h"
 
 #include <string.h>
@@ -35,7 +37,7 @@ static bool is_own_matrix(const weight *w) {
 
 /* Bytes of a block's own matrices in a format; false when they cannot have it, or there are none. */
 static bool bytes_in(const block *blk, const char *format, uint64_t *bytes) {
-    pack_format f;
+    recipe f;
     uint64_t one;
     bool any = false;
     *bytes = 0;
@@ -43,7 +45,7 @@ static bool bytes_in(const block *blk, const char *format, uint64_t *bytes) {
         const weight *w = &blk->weights[i];
         if (!is_own_matrix(w))
             continue;
-        if (!pack_from_name(format, w->k, &f) || !pack_bytes(&f, w->n, w->k, &one) ||
+        if (!recipe_parse(format, w->k, &f) || !pack_bytes(&f.slice[0], w->n, w->k, &one) ||
             !num_add_u64(*bytes, round64(one), bytes))
             return false;
         any = true;
@@ -160,9 +162,11 @@ static void pack_some(void *arg, int thread, int n_thread) {
         p->error = error;
 }
 
-static nib_status pack_matrix(copy *c, const weight *w, const pack_format *f, uint8_t *dst, nib_error *err) {
+static nib_status pack_matrix(copy *c, const weight *w, const pack_format *f, const float *by, uint8_t *dst,
+                              nib_error *err) {
     weight other = *w;
     other.format = *f;
+    other.columns = by;
     if (!pack_bytes(f, w->n, w->k, &other.bytes))
         return nib_fail(err, NIB_E_MODEL, "weight %s: its size overflows", w->name);
     packing p = {.c = c, .w = &other, .dst = dst};
@@ -197,21 +201,23 @@ static void replace_shared(copy *c, int b) {
     }
 }
 
-static nib_status lower_block(copy *c, int b, const char *format, nib_error *err) {
+static nib_status lower_block(copy *c, const saliency_watch *channels, int b, const char *format,
+                              nib_error *err) {
     const block *blk = model_block(c->e->m, b);
     uint8_t *at = c->data;
     memset(c->by_block, 0, (size_t)model_n_block(c->e->m) * sizeof *c->by_block);
     pager_views(c, b);
     for (int i = 0; i < blk->n_weight; i++) {
         const weight *w = &blk->weights[i];
-        pack_format f;
+        recipe f;
         uint64_t bytes;
         if (!is_own_matrix(w))
             continue;
-        if (!pack_from_name(format, w->k, &f) || !pack_bytes(&f, w->n, w->k, &bytes))
+        if (!recipe_parse(format, w->k, &f) || !pack_bytes(&f.slice[0], w->n, w->k, &bytes))
             return nib_fail(err, NIB_E_USAGE, "%s: %s cannot be in format %s", blk->name, w->name, format);
-        NIB_TRY(pack_matrix(c, w, &f, at, err));
-        c->views[c->first[b] + i] = (view){at, f, w->n, w->k};
+        NIB_TRY(
+            pack_matrix(c, w, &f.slice[0], f.by_column ? saliency_watch_of(channels, b, i) : NULL, at, err));
+        c->views[c->first[b] + i] = (view){at, f.slice[0], w->n, w->k};
         at += round64(bytes);
     }
     replace_shared(c, b);
@@ -223,6 +229,7 @@ static nib_status lower_block(copy *c, int b, const char *format, nib_error *err
 typedef struct measuring {
     measure_base base;
     copy copy;
+    saliency_watch channels;
     const quality_options *q;
     quality *out;
     uint8_t *act_bits; /* [n_block] */
@@ -240,7 +247,7 @@ static nib_status try_formats(measuring *s, int b, nib_error *err) {
             s->out->kl[at] = s->out->error[at] = 0;
         if (!is_lower(blk, s->q->formats[f], &bytes))
             continue;
-        NIB_TRY(lower_block(&s->copy, b, s->q->formats[f], err));
+        NIB_TRY(lower_block(&s->copy, &s->channels, b, s->q->formats[f], err));
         const pass_change change = {.views = s->copy.by_block};
         NIB_TRY(measure_trial(&s->base, b, &change, &cost, err));
         s->out->kl[at] = cost.kl;
@@ -336,14 +343,16 @@ static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, 
     const wanted *w = user;
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
     const uint64_t copies = w->q->n_format ? copy_bytes(e, round64(most_bytes(e->m, w->q)) + 64) : 0;
-    if (!num_add_u64(*bytes, copies, bytes))
+    uint64_t channels;
+    NIB_TRY(saliency_bytes(e->m, &channels, err));
+    if (!num_add_u64(*bytes, copies, bytes) || !num_add_u64(*bytes, channels, bytes))
         return nib_fail(err, NIB_E_NOFIT, "a block's copy overflows 64 bits");
     return NIB_OK;
 }
 
 /* An engine in which trials can be made, and its base pass. */
 static nib_status open_trials(const char *name, const nib_engine_options *options, const wanted *w,
-                              measuring *s, nib_engine **out, nib_error *err) {
+                              measuring *s, columns *channels, nib_engine **out, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
     const engine_want want = {.n_row = measure_rows_count(w->c, w->q->n_row, &longest),
@@ -361,11 +370,15 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
     s->order = mem_calloc(n, sizeof *s->order);
     if (!s->act_bits || !s->left_out || !s->order)
         return nib_fail_nomem(err, n * sizeof *s->order, "a list of blocks");
-    return measure_base_open(&s->base, *out, w->c, w->q->n_row, w->q->n_score, err);
+    NIB_TRY(saliency_watch_open(&s->channels, (*out)->m, (*out)->ledger, channels, err));
+    NIB_TRY(measure_base_open(&s->base, *out, w->c, w->q->n_row, w->q->n_score, &s->channels.eyes, err));
+    saliency_watch_finish(&s->channels);
+    return NIB_OK;
 }
 
 static void close_trials(measuring *s, nib_engine *e) {
     copy_close(&s->copy);
+    saliency_watch_close(&s->channels);
     measure_base_close(&s->base);
     mem_free(s->act_bits);
     mem_free(s->left_out);
@@ -381,13 +394,14 @@ static quality_options settled(const quality_options *q) {
 }
 
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, nib_error *err) {
+                           const quality_options *q, quality *out, columns *channels, nib_error *err) {
     const quality_options mine = settled(q);
     const wanted w = {c, &mine};
     measuring s = {.q = &mine, .out = out};
     nib_engine *e = NULL;
     memset(out, 0, sizeof *out);
-    nib_status status = open_trials(name, options, &w, &s, &e, err);
+    memset(channels, 0, sizeof *channels);
+    nib_status status = open_trials(name, options, &w, &s, channels, &e, err);
     if (status == NIB_OK)
         status = quality_begin(out, model_n_block(e->m), mine.formats, mine.n_format, err);
     if (status == NIB_OK)
@@ -396,6 +410,8 @@ nib_status measure_quality(const char *name, const nib_engine_options *options, 
         status = measure_all(&s, err);
     memcpy(out->content, c->content, sizeof out->content);
     memcpy(out->prompts, c->hash, sizeof out->prompts);
+    memcpy(channels->content, c->content, sizeof channels->content);
+    memcpy(channels->prompts, c->hash, sizeof channels->prompts);
     close_trials(&s, e);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/reformat.h"
+#include "run/saliency.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -211,8 +212,15 @@ nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
     e->kept = mem_calloc((size_t)n, sizeof *e->kept);
     if (!e->kept)
         return nib_fail_nomem(err, (size_t)n * sizeof *e->kept, "what the plan keeps");
-    for (int i = 0; i < n; i++)
-        NIB_TRY(obey_block(e, p, i, err));
-    tell(e);
-    return NIB_OK;
+    saliency_sites sites;
+    NIB_TRY(saliency_sites_open(&sites, e->m, err)); /* before layers are left out */
+    nib_status status = NIB_OK;
+    for (int i = 0; i < n && status == NIB_OK; i++)
+        status = obey_block(e, p, i, err);
+    if (status == NIB_OK)
+        status = saliency_attach(e, &sites, p->prompts, err);
+    saliency_sites_close(&sites);
+    if (status == NIB_OK)
+        tell(e);
+    return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/reformat.h"
+#include "quant/recipe.h"
 
 #include <string.h>
 
@@ -11,7 +12,9 @@
 static bool same_format(const weight *a, const weight *b) {
     if (weight_is_rounded(a) != weight_is_rounded(b))
         return false;
-    return weight_is_rounded(a) ? !memcmp(&a->format, &b->format, sizeof a->format) : a->type == b->type;
+    return weight_is_rounded(a)
+               ? !memcmp(&a->format, &b->format, sizeof a->format) && a->by_column == b->by_column
+               : a->type == b->type;
 }
 
 /* Different formats of a block's own weights. */
@@ -65,7 +68,7 @@ static const char *format_name(nib_engine *e, const weight *w) {
     size_t i = 0;
     if (!weight_is_rounded(w))
         return type_get(w->type)->name;
-    pack_name(&w->format, name);
+    recipe_slice_name(&w->format, w->by_column, false, name);
     while (i < e->n_format && strcmp(e->formats[i], name))
         i++;
     if (i == e->n_format)

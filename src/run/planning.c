@@ -157,6 +157,8 @@ static nib_status add_format(planning *f, model *m, const quality *q, int j, nib
 static nib_status add_costs(planning *f, model *m, const quality *q, nib_error *err) {
     if (q->n_block != f->q.n_block)
         return NIB_OK;
+    memcpy(f->prompts, q->prompts, sizeof f->prompts);
+    f->q.prompts = f->prompts;
     for (int b = 0; b < f->q.n_block; b++) {
         f->blocks[b].kl_a8 = q->kl_activation[2 * b];
         f->blocks[b].kl_left_out = q->kl_left_out[b];

@@ -10,7 +10,7 @@ typedef struct planning {
     plan_block_facts *blocks;
     pager_page *pages;
     uint64_t workspace_touched; /* by the workload */
-    char model[PLAN_NAME], content[CONTENT_KEY];
+    char model[PLAN_NAME], content[CONTENT_KEY], prompts[40];
 } planning;
 
 /* Of a model as it is now, without profiles of its weights: each block has one choice. 0 for n_prompt, n_gen:

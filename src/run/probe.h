@@ -31,8 +31,18 @@ typedef struct probe_seen {
     float scale; /* what is meant is x times this */
 } probe_seen;
 
+/* Rows that a product is about to read. Valid during the call. */
+typedef struct probe_input {
+    int block, w; /* the matrix, as the block's program names it */
+    int64_t n_row;
+    const float *x; /* [n_row, k] */
+    int64_t k;
+} probe_input;
+
+/* Either may be NULL. */
 typedef struct probe {
     void (*look)(void *user, const probe_seen *seen);
+    void (*product)(void *user, const probe_input *in);
     void *user;
 } probe;
 

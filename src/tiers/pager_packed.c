@@ -55,6 +55,8 @@ static void add_weight(XXH3_state_t *h, const weight *w) {
     add(h, numbers, sizeof numbers);
     add(h, &w->format, sizeof w->format);
     add(h, &w->add, sizeof w->add);
+    if (w->columns)
+        add(h, w->columns, (size_t)w->k * sizeof *w->columns);
     for (int i = 0; i < w->n_piece; i++) {
         const weight_piece *piece = &w->pieces[i];
         add(h, piece->tensor->name, strlen(piece->tensor->name) + 1);

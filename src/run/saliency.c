@@ -1,0 +1,166 @@
+/* saliency.c - see saliency.h. */
+#include "run/saliency.h"
+
+#include "base/mem.h"
+#include "model/reformat.h"
+#include "tiers/page_layout.h"
+
+#include <string.h>
+
+/* ---- sites ---- */
+
+static int count_products(const model *m) {
+    int n = 0;
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int i = 0; i < model_block(m, b)->program.n_op; i++)
+            n += model_block(m, b)->program.ops[i].kind == OP_LINEAR;
+    return n;
+}
+
+/* Products of one input that nothing has written to in between have one site. */
+static void number_sites(saliency_sites *s, const model *m) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        reg at = REG_NONE;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            if (o->kind == OP_LINEAR) {
+                int owner = b, w = o->w;
+                page_layout_own(m, &owner, &w);
+                if (o->in != at)
+                    s->k[s->n_site++] = o->k;
+                at = o->in;
+                int *of = &s->of[s->first[owner] + w];
+                *of = *of < 0 ? s->n_site - 1 : *of;
+            }
+            if (o->out == at)
+                at = REG_NONE;
+        }
+    }
+}
+
+nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err) {
+    const size_t n_block = (size_t)model_n_block(m), n_product = (size_t)count_products(m);
+    memset(s, 0, sizeof *s);
+    s->first = mem_calloc(n_block + 1, sizeof *s->first);
+    s->k = mem_calloc(n_product + 1, sizeof *s->k);
+    for (size_t b = 0; s->first && b < n_block; b++)
+        s->first[b + 1] = s->first[b] + model_block(m, (int)b)->n_weight;
+    s->of = s->first ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->of) : NULL;
+    if (!s->k || !s->of) {
+        saliency_sites_close(s);
+        return nib_fail_nomem(err, n_block * sizeof *s->first, "the inputs of products");
+    }
+    memset(s->of, -1, (size_t)s->first[n_block] * sizeof *s->of);
+    number_sites(s, m);
+    return NIB_OK;
+}
+
+void saliency_sites_close(saliency_sites *s) {
+    mem_free(s->k);
+    mem_free(s->first);
+    mem_free(s->of);
+    memset(s, 0, sizeof *s);
+}
+
+int saliency_site(const saliency_sites *s, const model *m, int b, int w) {
+    page_layout_own(m, &b, &w);
+    return s->of[s->first[b] + w];
+}
+
+nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
+    saliency_sites s;
+    NIB_TRY(saliency_sites_open(&s, m, err));
+    const bool fits = columns_bytes(s.k, s.n_site, bytes);
+    saliency_sites_close(&s);
+    return fits ? NIB_OK : nib_fail(err, NIB_E_NOFIT, "the products' inputs have too many channels");
+}
+
+/* ---- measuring ---- */
+
+/* Products of one site tell the same, and each counts. */
+static void see_product(void *user, const probe_input *in) {
+    saliency_watch *w = user;
+    const int site = saliency_site(&w->sites, w->m, in->block, in->w);
+    float *sum = w->sums->mean + w->sums->first[site];
+    w->n_row[site] += in->n_row;
+    for (int64_t r = 0; r < in->n_row; r++)
+        for (int64_t i = 0; i < in->k; i++)
+            sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
+}
+
+nib_status saliency_watch_open(saliency_watch *w, const model *m, ledger *l, columns *sums, nib_error *err) {
+    uint64_t bytes;
+    *w = (saliency_watch){.m = m, .ledger = l, .sums = sums, .eyes = {.product = see_product, .user = w}};
+    NIB_TRY(saliency_bytes(m, &bytes, err));
+    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    w->charged = bytes;
+    NIB_TRY(saliency_sites_open(&w->sites, m, err));
+    NIB_TRY(columns_begin(sums, w->sites.k, w->sites.n_site, err));
+    w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
+    return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
+}
+
+void saliency_watch_finish(saliency_watch *w) {
+    const columns *c = w->sums;
+    for (int s = 0; s < c->n_site; s++)
+        for (uint64_t i = c->first[s]; i < c->first[s + 1] && w->n_row[s] > 0; i++)
+            c->mean[i] /= (float)w->n_row[s];
+}
+
+void saliency_watch_close(saliency_watch *w) {
+    if (w->ledger)
+        ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
+    saliency_sites_close(&w->sites);
+    mem_free(w->n_row);
+    memset(w, 0, sizeof *w);
+}
+
+const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
+    const int site = saliency_site(&w->sites, w->m, b, i);
+    return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
+}
+
+/* ---- an engine's ---- */
+
+static bool is_asked_for(const model *m) {
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int i = 0; i < model_block(m, b)->n_weight; i++)
+            if (model_block(m, b)->weights[i].by_column)
+                return true;
+    return false;
+}
+
+static nib_status load(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+    char content[CONTENT_KEY];
+    uint64_t bytes;
+    NIB_TRY(container_content_key(e->container, content, err));
+    if (!columns_bytes(s->k, s->n_site, &bytes))
+        return nib_fail(err, NIB_E_MODEL, "the channels of the products are too many");
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    e->tables += bytes;
+    char *path = prompts[0] ? columns_path(content, prompts) : columns_find(content);
+    if (!path)
+        return nib_fail(err, NIB_E_NOTFOUND, "there is no profile of these weights");
+    nib_status status = columns_load(path, content, s->k, s->n_site, &e->columns, err);
+    mem_free(path);
+    return status;
+}
+
+nib_status saliency_attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+    if (!is_asked_for(e->m))
+        return NIB_OK;
+    const nib_status status = load(e, s, prompts, err);
+    if (status != NIB_OK)
+        return nib_fail_prefix(
+            err, status,
+            "formats with w are rounded by what 'nibble profile MODEL --costs' measures of "
+            "channels");
+    for (int b = 0; b < model_n_block(e->m); b++)
+        for (int i = 0; i < model_block(e->m, b)->n_weight; i++) {
+            const int site = saliency_site(s, e->m, b, i);
+            if (site >= 0 && model_block(e->m, b)->weights[i].by_column)
+                model_set_columns(e->m, b, i, e->columns.mean + e->columns.first[site]);
+        }
+    return NIB_OK;
+}
