@@ -126,7 +126,7 @@ static nib_status copy_open(copy *c, nib_engine *e, const quality_options *q, ni
     if (!c->data || !c->buffers)
         return nib_fail_nomem(err, bytes, "a block's copy");
     for (int i = 0; i < n_thread; i++)
-        NIB_TRY(load_buffer_init(&c->buffers[i], e->m, RAW, 1, err));
+        NIB_TRY(load_buffer_init(&c->buffers[i], e->m, RAW, 1, NULL, err));
     return loader_open(e->m, false, &c->ld, err);
 }
 

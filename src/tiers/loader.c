@@ -164,23 +164,28 @@ static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
     return p;
 }
 
+uint64_t load_raw_bytes(const model *m, uint64_t raw_target) {
+    return plan_buffer(m, raw_target).raw;
+}
+
 uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth) {
     buffer_plan p = plan_buffer(m, raw_target);
     return p.raw * (uint64_t)depth + p.turned + p.scratch;
 }
 
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, nib_error *err) {
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, uint8_t *raw,
+                            nib_error *err) {
     buffer_plan p = plan_buffer(m, raw_target);
     memset(b, 0, sizeof *b);
-    uint64_t bytes = load_buffer_bytes(m, raw_target, depth);
+    const uint64_t own_raw = raw ? 0 : p.raw * (uint64_t)depth, bytes = own_raw + p.turned + p.scratch;
     b->map = mem_map(bytes);
     if (!b->map)
         return nib_fail_nomem(err, bytes, "staging");
     b->bytes = bytes;
-    b->raw = b->map;
+    b->raw = raw ? raw : b->map;
     b->raw_bytes = p.raw;
     b->depth = depth;
-    b->turned = b->raw + p.raw * (uint64_t)depth;
+    b->turned = (uint8_t *)b->map + own_raw;
     b->scratch = b->turned + p.turned;
     return NIB_OK;
 }

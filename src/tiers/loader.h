@@ -29,14 +29,19 @@ typedef struct load_buffer {
     int depth;
     uint8_t *turned; /* one panel of a transposed matrix, turned */
     void *scratch;   /* pack_panel's */
-    uint64_t bytes;  /* of everything, for the ledger */
+    uint64_t bytes;  /* of the map: everything, or all but raw */
     void *map;
 } load_buffer;
 
-/* Bytes that a buffer for these models' weights needs; raw_target, what each of `depth` reads may hold, is
- * enlarged to hold one panel of any weight. */
+/* Bytes of each of `depth` reads that a buffer for this model's weights holds: raw_target, enlarged to hold
+ * one panel of any weight. */
+uint64_t load_raw_bytes(const model *m, uint64_t raw_target);
+/* Bytes that the buffer needs, those of its reads included. */
 uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth);
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, nib_error *err);
+/* raw: memory for its reads that stays the caller's, page-aligned; NULL: it has its own. Reads are fastest
+ * into huge pages, so those who have several buffers do well to put the reads of all beside each other. */
+nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, uint8_t *raw,
+                            nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
 
 /* Rows [first, first + n_row) of matrix w, packed as rows [0, n_row) of a matrix of n_row rows whose storage

@@ -68,7 +68,7 @@ static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole,
 
 static nib_status open_row_buffer(pager *p, nib_error *err) {
     p->row_packed_bytes = pager_row_bytes(p->m);
-    NIB_TRY(load_buffer_init(&p->row_buffer, p->m, 0, 1, err));
+    NIB_TRY(load_buffer_init(&p->row_buffer, p->m, 0, 1, NULL, err));
     p->row_packed = p->row_packed_bytes ? mem_map(p->row_packed_bytes) : NULL;
     return p->row_packed || !p->row_packed_bytes
                ? NIB_OK

@@ -90,7 +90,8 @@ typedef struct load_crew {
     pool *threads;
     load_pipe *pipes;
     int n;
-    uint64_t charged;
+    uint8_t *raws; /* where all of them read to */
+    uint64_t raws_bytes, charged;
 } load_crew;
 uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);

@@ -45,7 +45,7 @@ struct reader {
     pager *p;
     pthread_t thread;
     bool started;
-    uint8_t *map;
+    uint8_t *map; /* the slots and what the pipe reads to; first that of both which the disk fills */
     uint64_t map_bytes;
     load_pipe pipe;
     pthread_mutex_t lock; /* everything below */
@@ -274,15 +274,20 @@ static void *reader_main(void *arg) {
 
 static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
+    const uint64_t page = p->layout.page_most, raw = raw_bytes(page);
+    const uint64_t slots = READER_SLOTS * page, raws = READER_DEPTH * load_raw_bytes(p->m, raw);
+    r->map_bytes = slots + raws;
     r->map = mem_map(r->map_bytes);
     if (!r->map)
         return nib_fail_nomem(err, r->map_bytes, "the ring of streamed weights");
-    NIB_TRY(load_pipe_open(&r->pipe, p->loader, p->m, raw_bytes(p->layout.page_most), READER_DEPTH,
-                           p->packed ? r->map : NULL, r->map_bytes, err));
+    uint8_t *first_slot = p->packed ? r->map : r->map + raws,
+            *first_raw = p->packed ? r->map + slots : r->map;
+    NIB_TRY(
+        load_pipe_open(&r->pipe, p->loader, p->m, raw, READER_DEPTH, first_raw, r->map, r->map_bytes, err));
     memset(r->map, 0, r->map_bytes); /* it is charged: let it be resident from here on */
     memset(r->pipe.buffer.map, 0, r->pipe.buffer.bytes);
     for (int i = 0; i < READER_SLOTS; i++)
-        r->slots[i].data = r->map + (uint64_t)i * p->layout.page_most;
+        r->slots[i].data = first_slot + (uint64_t)i * page;
     const int code = pthread_create(&r->thread, NULL, reader_main, r);
     r->started = code == 0;
     return code ? nib_fail_errno(err, "start the reader thread", "pthread_create", code) : NIB_OK;
@@ -294,7 +299,6 @@ nib_status reader_open(pager *p, reader **out, nib_error *err) {
         return nib_fail_nomem(err, sizeof *r, "the reader");
     r->p = p;
     r->n_cell = r->n_head = 1;
-    r->map_bytes = READER_SLOTS * p->layout.page_most;
     r->next = next_block(r, p->layout.n_block - 1);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
