@@ -236,11 +236,11 @@ static void after_a_cancelled_pass(void **state) {
 /* ---- memory ---- */
 
 static uint64_t resident(const kv_cache *kv) {
-    const size_t n = (size_t)(kv->bytes + 4095) / 4096;
+    const size_t n = (size_t)(kv->memory.bytes + 4095) / 4096;
     unsigned char *in = malloc(n);
     uint64_t sum = 0;
     assert_non_null(in);
-    assert_int_equal(mincore(kv->map, (size_t)kv->bytes, in), 0);
+    assert_int_equal(mincore(kv->memory.at, (size_t)kv->memory.bytes, in), 0);
     for (size_t i = 0; i < n; i++)
         sum += in[i] & 1 ? 4096 : 0;
     free(in);
@@ -261,13 +261,13 @@ static void touched_as_it_grows(void **state) {
         const uint64_t slack = 4 * 4 * 2 * 2 * 2 * 4096; /* layers, heads, k and v, runs, both ends */
         for (int n = 10; n <= 700; n += 230) {
             assert_int_equal(nib_session_sync(s, tokens, (size_t)n, NULL), NIB_OK);
-            assert_in_range(resident(&s->kv), s->kv.touched - NUM_MIN(slack, s->kv.touched),
-                            s->kv.touched + slack);
+            assert_in_range(resident(&s->kv), s->kv.memory.touched - NUM_MIN(slack, s->kv.memory.touched),
+                            s->kv.memory.touched + slack);
         }
         if (k == 0)
-            full = s->kv.touched;
+            full = s->kv.memory.touched;
         else
-            assert_true(s->kv.touched < full * (k == 1 ? 80 : 60) / 100);
+            assert_true(s->kv.memory.touched < full * (k == 1 ? 80 : 60) / 100);
         nib_session_close(s);
         nib_engine_close(e);
     }

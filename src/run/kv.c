@@ -60,19 +60,17 @@ nib_status kv_cache_one_bytes(const model *m, type_id type, int64_t n_ctx, uint6
 static nib_status open_cache(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
                              uint64_t bytes, bool one, nib_error *err) {
     memset(kv, 0, sizeof *kv);
-    NIB_TRY(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_KV, bytes, err));
-    kv->ledger = l;
-    kv->bytes = bytes;
+    NIB_TRY(
+        tier_region_open(&kv->memory, device_host(), l, NIB_OWNER_KV, bytes, true, "keys and values", err));
     kv->n_ctx = n_ctx;
     kv->coded = kv_is_coded(type);
     kv->n_layer = model_n_kv_layer(m);
     kv->layers = mem_calloc((size_t)NUM_MAX(kv->n_layer, 1), sizeof *kv->layers);
-    kv->map = mem_map_sparse(bytes);
-    if (!kv->layers || !kv->map) {
+    if (!kv->layers) {
         kv_cache_close(kv);
-        return nib_fail_nomem(err, bytes, "keys and values");
+        return nib_fail_nomem(err, bytes, "the list of layers");
     }
-    uint8_t *at = kv->map;
+    uint8_t *at = kv->memory.at;
     for (int i = 0; i < kv->n_layer; i++) {
         const op *o = attention_of(m, i);
         uint64_t each = 0;
@@ -100,12 +98,8 @@ nib_status kv_cache_open_one(kv_cache *kv, const model *m, ledger *l, type_id ty
 }
 
 void kv_cache_close(kv_cache *kv) {
-    if (!kv->ledger)
-        return;
-    if (kv->map)
-        mem_unmap(kv->map, kv->bytes);
     mem_free(kv->layers);
-    ledger_unreserve(kv->ledger, NIB_TIER_RAM, NIB_OWNER_KV, kv->bytes, kv->touched);
+    tier_region_close(&kv->memory);
     memset(kv, 0, sizeof *kv);
 }
 
@@ -119,11 +113,7 @@ void kv_cache_reach(kv_cache *kv, int64_t n_position) {
     for (int i = 0; i < kv->n_layer; i++)
         if (kv->layers[i].k)
             touched += 2 * kv_touched(&kv->layers[i], n_position, PAGE);
-    touched = NUM_MIN(touched, kv->bytes);
-    if (touched > kv->touched) {
-        ledger_touch(kv->ledger, NIB_TIER_RAM, NIB_OWNER_KV, touched - kv->touched);
-        kv->touched = touched;
-    }
+    tier_region_touch(&kv->memory, touched);
 }
 
 int64_t kv_cache_keep(kv_cache *kv, int64_t n) {

@@ -9,18 +9,15 @@
 
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "tiers/ledger.h"
+#include "tiers/region.h"
 
 typedef struct kv_cache {
     int n_layer;
     kv_view *layers;
-    void *map;
-    uint64_t bytes;        /* of the mapping */
-    uint64_t touched;      /* of them, resident as far as positions have been written */
+    tier_region memory;    /* resident as far as positions have been written */
     int64_t n_ctx, n_seen; /* the most positions written at one time */
     bool coded;            /* kv8 or kv4 */
     int64_t held;          /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
-    ledger *ledger;
 } kv_cache;
 
 /* Bytes for n_ctx positions; NIB_E_NOFIT when they overflow. */

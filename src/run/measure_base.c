@@ -85,12 +85,9 @@ static nib_status take_memory(measure_base *b, const calibration *c, nib_error *
     if (!count(b->e, (uint64_t)b->rows.n_row, (uint64_t)b->rows.n_head, (uint64_t)c->n_prompt, &s, &bytes))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)b->rows.n_row);
-    NIB_TRY(ledger_charge(b->e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
-    b->bytes = bytes;
-    b->map = mem_map(bytes);
-    if (!b->map)
-        return nib_fail_nomem(err, bytes, "the residual streams of a pass");
-    b->stream = b->map;
+    NIB_TRY(tier_region_open(&b->memory, device_host(), b->e->ledger, NIB_OWNER_ACTIVATIONS, bytes, false,
+                             "the residual streams of a pass", err));
+    b->stream = b->memory.at;
     b->logits = b->stream + s.stream / sizeof(float);
     b->kl = (double *)(void *)(b->logits + s.logits / sizeof(float));
     b->first_head =
@@ -120,10 +117,7 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
 
 void measure_base_close(measure_base *b) {
     measure_rows_close(&b->rows);
-    if (b->map)
-        mem_unmap(b->map, b->bytes);
-    if (b->e)
-        ledger_release(b->e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, b->bytes);
+    tier_region_close(&b->memory);
     memset(b, 0, sizeof *b);
 }
 

@@ -8,8 +8,7 @@
 typedef struct measure_base {
     nib_engine *e;
     measure_rows rows;
-    uint64_t bytes; /* charged */
-    float *map;
+    tier_region memory;
     float *stream;       /* [n_block - 1, n_row, d_model]: before blocks 1, 2, ... */
     float *logits;       /* [n_head, n_vocab] */
     double *kl;          /* [n_head]: of the trial */

@@ -12,13 +12,11 @@ void nib_session_options_init(nib_session_options *options) {
 }
 
 static nib_status take_tables(nib_session *s, nib_error *err) {
-    uint64_t bytes = engine_session_tables(s->engine, s->n_ctx);
-    NIB_TRY(ledger_charge(s->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
-    s->tables = bytes;
-    s->map = mem_map_sparse(bytes);
-    if (!s->map)
-        return nib_fail_nomem(err, bytes, "logits");
-    s->logits = s->map;
+    const uint64_t bytes = engine_session_tables(s->engine, s->n_ctx);
+    NIB_TRY(tier_region_open(&s->tables, device_host(), s->engine->ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
+                             "logits", err));
+    tier_region_touch(&s->tables, bytes);
+    s->logits = s->tables.at;
     s->tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
     return NIB_OK;
 }
@@ -60,9 +58,7 @@ void nib_session_close(nib_session *s) {
     if (!s)
         return;
     kv_cache_close(&s->kv);
-    if (s->map)
-        mem_unmap(s->map, s->tables);
-    ledger_release(s->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, s->tables);
+    tier_region_close(&s->tables);
     mem_free(s);
 }
 

@@ -15,8 +15,7 @@ struct nib_session {
     int64_t longest; /* the sequence's length in the passes that the cache comes from, at most */
     float *logits;   /* [n_vocab], of the last token when logits_valid */
     bool logits_valid;
-    uint64_t tables; /* charged for tokens and logits */
-    void *map;
+    tier_region tables; /* tokens and logits */
     atomic_bool cancelled;
 };
 

@@ -104,15 +104,9 @@ nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread
     ws->n_cell = n_cell;
     ws->n_head = n_head;
     uint64_t bytes = lay_out(ws, m, n_thread, NULL);
-    NIB_TRY(ledger_reserve(l, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
-    ws->ledger = l;
-    ws->bytes = bytes;
-    ws->map = mem_map_sparse(bytes);
-    if (!ws->map) {
-        workspace_close(ws);
-        return nib_fail_nomem(err, bytes, "activations");
-    }
-    lay_out(ws, m, n_thread, ws->map);
+    NIB_TRY(tier_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true, "activations",
+                             err));
+    lay_out(ws, m, n_thread, ws->memory.at);
     return NIB_OK;
 }
 
@@ -128,11 +122,7 @@ uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n
 }
 
 void workspace_close(workspace *ws) {
-    if (!ws->ledger)
-        return;
-    if (ws->map)
-        mem_unmap(ws->map, ws->bytes);
-    ledger_unreserve(ws->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, ws->bytes, ws->touched);
+    tier_region_close(&ws->memory);
     memset(ws, 0, sizeof *ws);
 }
 
@@ -140,13 +130,9 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
     ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
     ws->seen_head = NUM_MAX(ws->seen_head, n_head);
-    uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row +
-                   (uint64_t)ws->seen_cell * ws->cell_row + (uint64_t)ws->seen_head * ws->head_row;
-    now = NUM_MIN(now, ws->bytes);
-    if (now > ws->touched) {
-        ledger_touch(ws->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, now - ws->touched);
-        ws->touched = now;
-    }
+    const uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row +
+                         (uint64_t)ws->seen_cell * ws->cell_row + (uint64_t)ws->seen_head * ws->head_row;
+    tier_region_touch(&ws->memory, now);
 }
 
 /* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin.

@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "tiers/ledger.h"
+#include "tiers/region.h"
 
 enum { WORKSPACE_ROPE_MAX = 8 };
 
@@ -31,12 +31,9 @@ typedef struct workspace {
     uint8_t *scratch; /* n_thread times scratch_each */
     size_t scratch_each;
 
-    uint64_t bytes;
-    void *map;
+    tier_region memory;
     uint64_t pass_row, cell_row, head_row, fixed; /* bytes: of one row of each kind; without rows */
     int64_t seen_pass, seen_cell, seen_head;      /* the most rows used */
-    uint64_t touched;
-    ledger *ledger;
 } workspace;
 
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. */

@@ -1,0 +1,201 @@
+/* Streaming against what the machine gives: bench_stream MODEL.gguf [rounds] [cap ...]. For each cap (a share
+ * of the model's size such as 0.33, or bytes such as 400M; default 0.33 and 0.1), from the model's file and
+ * from the packed one, rounds of: as many bytes as some tokens stream, read with nothing done to them (round
+ * the page cache, 8 reads of 1 MiB in flight), and those tokens. A token can take no less than its bytes at
+ * that rate, and no less than with all weights in memory, which is timed first:
+ *
+ *     bound = min(disk rate / bytes streamed for a token, tokens a second with everything resident)
+ *
+ * Printed are medians, and the median over the rounds of measured / bound of the same round: a disk that
+ * others use changes between rounds, less within one. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/read_queue.h"
+#include "base/thread.h"
+#include "model/find.h"
+#include "nib.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20, DEPTH = 8, MOST_ROUNDS = 50, N_RESIDENT = 32, N_CTX = 256 };
+#define ROUND_BYTES (UINT64_C(1) << 30) /* that a round streams, about */
+
+static const char *model;
+static char folder[] = "/tmp/bench-stream-XXXXXX"; /* scratch */
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* Bytes a second of n_byte bytes of the file, from where the last call ended and round again; 0: an error. */
+static double read_rate(const char *path, uint8_t *buffer, uint64_t n_byte) {
+    static uint64_t at;
+    file *f;
+    read_queue *q;
+    int idle[DEPTH], n_idle = DEPTH, tag = 0;
+    if (file_open(path, FILE_DIRECT, &f, NULL))
+        return 0;
+    const uint64_t n_chunk = file_size(f) / CHUNK;
+    if (n_chunk == 0 || read_queue_open(DEPTH, 0, buffer, (size_t)DEPTH * CHUNK, &q, NULL))
+        return 0;
+    for (int i = 0; i < DEPTH; i++)
+        idle[i] = i;
+    const double start = time_now();
+    for (uint64_t sent = 0, done = 0; done < n_byte && tag >= 0;) {
+        while (n_idle && sent < n_byte) {
+            const int next = idle[--n_idle];
+            const read_request what = {f, buffer + (size_t)next * CHUNK, at++ % n_chunk * CHUNK, CHUNK,
+                                       CHUNK};
+            read_queue_submit(q, next, &what);
+            sent += CHUNK;
+        }
+        if (read_queue_wait(q, &tag, NULL))
+            return 0;
+        idle[n_idle++] = tag;
+        done += CHUNK;
+    }
+    const double seconds = time_now() - start;
+    read_queue_close(q);
+    file_close(f);
+    return (double)n_byte / seconds;
+}
+
+static nib_engine *open_engine(uint64_t cap, bool packed, nib_session **session) {
+    nib_engine_options o;
+    nib_engine *e;
+    nib_error err;
+    nib_engine_options_init(&o);
+    o.n_ctx = N_CTX;
+    o.ram = cap;
+    o.stream = cap != NIB_AUTO;
+    o.packed = packed ? NIB_PACKED_ON : NIB_PACKED_OFF;
+    o.scratch = folder;
+    if (nib_engine_open(model, &o, &e, &err)) {
+        fprintf(stderr, "%s\n", err.message);
+        return NULL;
+    }
+    if (!nib_session_open(e, NULL, session, &err))
+        return e;
+    fprintf(stderr, "%s\n", err.message);
+    nib_engine_close(e);
+    return NULL;
+}
+
+/* Tokens a second of n after a prompt of one. */
+static double token_rate(nib_session *s, int n) {
+    int32_t tokens[N_CTX];
+    nib_error err;
+    for (int i = 0; i < N_CTX; i++)
+        tokens[i] = i + 1;
+    static int turn; /* a beginning that is not in the cache */
+    tokens[0] = 1 + turn++ % 100;
+    if (nib_session_sync(s, tokens, 1, &err))
+        return 0;
+    const double start = time_now();
+    for (int i = 0; i < n; i++)
+        if (nib_session_sync(s, tokens, (size_t)i + 2, &err))
+            return 0;
+    return n / (time_now() - start);
+}
+
+static double resident_rate(void) {
+    nib_session *s;
+    double values[5];
+    nib_engine *e = open_engine(NIB_AUTO, true, &s);
+    if (!e)
+        return 0;
+    for (int i = 0; i < 5; i++)
+        values[i] = token_rate(s, N_RESIDENT);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return median(values, 5);
+}
+
+static char *packed_path(void) {
+    char *sub = path_join(folder, "packed"), *found = NULL;
+    DIR *d = sub ? opendir(sub) : NULL;
+    for (struct dirent *entry; d && !found && (entry = readdir(d));)
+        if (strstr(entry->d_name, ".nibpack"))
+            found = path_join(sub, entry->d_name);
+    if (d)
+        closedir(d);
+    mem_free(sub);
+    return found;
+}
+
+static int one_cap(const char *name, uint64_t cap, bool packed, const char *path, int rounds,
+                   double resident) {
+    nib_session *s;
+    nib_traffic t;
+    double disk[MOST_ROUNDS], speed[MOST_ROUNDS], share[MOST_ROUNDS];
+    nib_engine *e = open_engine(cap, packed, &s);
+    if (!e)
+        return 1;
+    nib_engine_traffic(e, &t);
+    uint8_t *buffer = mem_map((size_t)DEPTH * CHUNK);
+    const uint64_t each = NUM_MAX(t.pass, UINT64_C(1));
+    const int n = (int)NUM_MIN(NUM_MAX(ROUND_BYTES / each, UINT64_C(2)), (uint64_t)N_CTX - 2);
+    for (int r = 0; buffer && r < rounds; r++) {
+        disk[r] = read_rate(path, buffer, NUM_MAX(each * (uint64_t)n / CHUNK, UINT64_C(64)) * CHUNK);
+        speed[r] = token_rate(s, n);
+        share[r] = speed[r] / NUM_MIN(disk[r] / (double)each, resident);
+    }
+    printf("%-8s %-8s %9.1f %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, packed ? "packed" : "file",
+           (double)t.pass / (1 << 20), median(disk, rounds) * 1e-9, resident, median(speed, rounds),
+           median(share, rounds), share[0]);
+    fflush(stdout);
+    mem_unmap(buffer, (size_t)DEPTH * CHUNK);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return 0;
+}
+
+static bool parse_cap(const char *text, uint64_t size, uint64_t *cap) {
+    char *end;
+    const double share = strtod(text, &end);
+    if (*end == 0 && share > 0 && share < 1) {
+        *cap = (uint64_t)(share * (double)size);
+        return true;
+    }
+    return num_parse_size(text, cap);
+}
+
+int main(int argc, char **argv) {
+    static char *usual[] = {"0.33", "0.1"};
+    char **caps = argc > 3 ? argv + 3 : usual, *path = NULL, command[64];
+    const int n_cap = argc > 3 ? argc - 3 : 2, rounds = argc > 2 ? atoi(argv[2]) : 5;
+    file *f;
+    if (argc < 2 || rounds < 1 || rounds > MOST_ROUNDS || model_find(argv[1], &path, NULL) ||
+        path_is_dir(path) || file_open(path, 0, &f, NULL) || !mkdtemp(folder)) {
+        fprintf(stderr, "usage: bench_stream MODEL.gguf [rounds] [cap ...]\n");
+        return 2;
+    }
+    model = path;
+    const uint64_t size = file_size(f);
+    file_close(f);
+    const double resident = resident_rate(); /* writes the packed file */
+    char *packed = packed_path();
+    int failed = !packed || resident <= 0;
+    printf("%-8s %-8s %9s %9s %9s %9s %9s %9s\n", "cap", "from", "MiB/token", "disk GB/s", "resident",
+           "tok/s", "of bound", "1st round");
+    for (int i = 0; i < n_cap && !failed; i++) {
+        uint64_t cap;
+        failed = !parse_cap(caps[i], size, &cap) || one_cap(caps[i], cap, false, path, rounds, resident) ||
+                 one_cap(caps[i], cap, true, packed, rounds, resident);
+    }
+    mem_free(packed);
+    mem_free(path);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) != 0 || failed;
+}

@@ -1,0 +1,39 @@
+/* region.c - see region.h. */
+#include "tiers/region.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uint64_t n_byte, bool sparse,
+                            const char *what, nib_error *err) {
+    nib_error why;
+    memset(r, 0, sizeof *r);
+    NIB_TRY(ledger_reserve(l, d->kind->tier, owner, n_byte, err));
+    *r = (tier_region){.device = d, .ledger = l, .owner = owner, .bytes = n_byte};
+    if (n_byte && d->kind->take(d, n_byte, sparse, &r->at, &why) != NIB_OK) {
+        r->at = NULL;
+        tier_region_close(r);
+        return nib_fail_nomem(err, n_byte, what);
+    }
+    if (!sparse)
+        tier_region_touch(r, n_byte);
+    return NIB_OK;
+}
+
+void tier_region_close(tier_region *r) {
+    if (!r->ledger)
+        return;
+    if (r->at)
+        r->device->kind->give(r->device, r->at, r->bytes);
+    ledger_unreserve(r->ledger, r->device->kind->tier, r->owner, r->bytes, r->touched);
+    memset(r, 0, sizeof *r);
+}
+
+void tier_region_touch(tier_region *r, uint64_t n_byte) {
+    const uint64_t now = NUM_MIN(n_byte, r->bytes);
+    if (now > r->touched) {
+        ledger_touch(r->ledger, r->device->kind->tier, r->owner, now - r->touched);
+        r->touched = now;
+    }
+}

@@ -1,0 +1,26 @@
+/* region.h - memory of a device that is on the ledger: charged, then taken; given back, then released. */
+#ifndef NIB_TIERS_REGION_H
+#define NIB_TIERS_REGION_H
+
+#include "tiers/device.h"
+#include "tiers/ledger.h"
+
+typedef struct tier_region {
+    device *device;
+    ledger *ledger;
+    int owner; /* a NIB_OWNER_ */
+    void *at;
+    uint64_t bytes;
+    uint64_t touched; /* of them, resident as far as the ledger knows */
+} tier_region;
+
+/* n_byte to the device's tier and `owner`. sparse: promised now, resident as tier_region_touch says; else all
+ * of it is counted as resident at once. NIB_E_NOFIT, NIB_E_NOMEM (named after `what`), and *r is as closed.
+ */
+nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uint64_t n_byte, bool sparse,
+                            const char *what, nib_error *err);
+void tier_region_close(tier_region *r); /* zeroed is fine */
+/* So many of its bytes, in all, were or are about to be touched. */
+void tier_region_touch(tier_region *r, uint64_t n_byte);
+
+#endif
