@@ -93,6 +93,35 @@ static guarded attend_by(const kernel_table *t, const problem *p, int64_t by_hea
     return out;
 }
 
+/* Every row span by span, kv head by kv head, the spans from the last to the first, and joined in order. */
+static guarded attend_by_parts(const kernel_table *t, const problem *p) {
+    const attend_case *c = &p->c;
+    const int64_t group = c->n_head / c->n_kv, each = attend_part_floats(c->d);
+    guarded out = guard_open((size_t)(c->n_row * c->n_head * c->d) * sizeof(float));
+    guarded scratch = guard_open(attend_scratch_bytes(c->d));
+    attend_args a = p->args;
+    a.out = out.data;
+    a.scratch = scratch.data;
+    for (int64_t r = 0; r < c->n_row; r++) {
+        const int64_t seen = c->past + r + 1, lo = c->window > 0 && seen > c->window ? seen - c->window : 0;
+        const int64_t first = lo / ATTEND_SPAN, end = (seen - 1) / ATTEND_SPAN + 1;
+        guarded parts = guard_open((size_t)((end - first) * c->n_head * each) * sizeof(float));
+        guarded total = guard_open((size_t)each * sizeof(float));
+        float *at = parts.data;
+        for (int64_t s = end - 1; s >= first; s--)
+            for (int64_t h = 0; h < c->n_head; h += group)
+                t->attend_part(&a, h, h + group, r, s, at + ((s - first) * c->n_head + h) * each);
+        for (int64_t h = 0; h < c->n_head; h++)
+            for (int64_t s = first; s < end; s++)
+                t->attend_join(&a, h, r, at + ((s - first) * c->n_head + h) * each, s == first, s == end - 1,
+                               total.data);
+        guard_close(&parts);
+        guard_close(&total);
+    }
+    guard_close(&scratch);
+    return out;
+}
+
 static double stored(type_id type, float x) {
     return (double)(type == TYPE_F16 ? half_to_float(half_from_float(x)) : x);
 }
@@ -155,6 +184,9 @@ static void check_case(const attend_case *c) {
             assert_memory_equal(out.data, other.data, n);
             guard_close(&other);
         }
+        guarded other = attend_by_parts(t, &p);
+        assert_memory_equal(out.data, other.data, n);
+        guard_close(&other);
         guard_close(&out);
         problem_close(&p);
     }
@@ -200,6 +232,16 @@ static void test_cases(void **state) {
          .type = TYPE_F16},
         {.n_head = 3, .n_kv = 1, .d = 1, .n_row = 9, .past = 120, .type = TYPE_F16},
         {.n_head = 3, .n_kv = 3, .d = 17, .n_row = 9, .past = 120, .window = 70, .type = TYPE_F16},
+        {.n_head = 9, .n_kv = 3, .d = 64, .n_row = 3, .past = 700, .type = TYPE_F16},
+        {.n_head = 20, .n_kv = 2, .d = 20, .n_row = 5, .past = 253, .type = TYPE_F32},
+        {.n_head = 2,
+         .n_kv = 1,
+         .d = 24,
+         .n_row = 40,
+         .past = 500,
+         .window = 260,
+         .alibi = 8,
+         .type = TYPE_F16},
         {.n_head = 1, .n_kv = 1, .d = 48, .n_row = 200, .past = 0, .window = 100, .type = TYPE_F32},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

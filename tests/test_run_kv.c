@@ -95,6 +95,34 @@ static void same_bits_for_any_cut(void **state) {
     check_cuts(tiny_folder_gemma3(16), 120); /* windows that begin inside of a block */
 }
 
+/* Single rows behind a long prompt: with 3 and 5 threads for 2 kv heads their positions are shared out in
+ * spans. */
+static void long_rows_by_any_threads(void **state) {
+    (void)state;
+    enum { N = 1100, SINGLE = 3, MOST = 300 };
+    static const tiny_shape shape = {TYPE_Q8_0, 2, 96, 160, 6, 2, MOST, 1200, true};
+    static const int caches[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, threads[] = {1, 2, 3, 5};
+    const char *path = tiny_model("long.gguf", &shape);
+    int32_t tokens[N];
+    make_tokens(tokens, N, MOST, 3);
+    for (size_t k = 0; k < NUM_COUNT(caches); k++) {
+        float want[SINGLE][MOST];
+        for (size_t i = 0; i < NUM_COUNT(threads); i++) {
+            nib_engine *e = open_with(path, caches[k], threads[i], 512, false);
+            nib_session *s = open_session(e);
+            assert_int_equal(nib_session_sync(s, tokens, N - SINGLE, NULL), NIB_OK);
+            for (int r = 0; r < SINGLE; r++) {
+                assert_int_equal(nib_session_sync(s, tokens, (size_t)(N - SINGLE + r + 1), NULL), NIB_OK);
+                if (i == 0)
+                    memcpy(want[r], nib_session_logits(s), sizeof want[r]);
+                assert_memory_equal(nib_session_logits(s), want[r], sizeof want[r]);
+            }
+            nib_session_close(s);
+            nib_engine_close(e);
+        }
+    }
+}
+
 /* More rows in a cell than a block has, as a streamed model may get. */
 static void cells_of_any_size(void **state) {
     (void)state;
@@ -300,13 +328,10 @@ static void refused_when_it_opens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits_for_any_cut),
-        cmocka_unit_test(cells_of_any_size),
-        cmocka_unit_test(near_f16),
-        cmocka_unit_test(grown_and_cut_back),
-        cmocka_unit_test(how_much_is_computed_again),
-        cmocka_unit_test(after_a_cancelled_pass),
-        cmocka_unit_test(touched_as_it_grows),
+        cmocka_unit_test(same_bits_for_any_cut),  cmocka_unit_test(long_rows_by_any_threads),
+        cmocka_unit_test(cells_of_any_size),      cmocka_unit_test(near_f16),
+        cmocka_unit_test(grown_and_cut_back),     cmocka_unit_test(how_much_is_computed_again),
+        cmocka_unit_test(after_a_cancelled_pass), cmocka_unit_test(touched_as_it_grows),
         cmocka_unit_test(refused_when_it_opens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -106,6 +106,12 @@ typedef struct attend_args {
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 
+/* Positions are attended to in spans of ATTEND_SPAN, at multiples of it, whose results are joined in order;
+ * so parts of one row can be computed by several threads. A part is attend_part_floats floats, 64-byte
+ * aligned. */
+enum { ATTEND_SPAN = 4 * KV_BLOCK };
+int64_t attend_part_floats(int64_t d_head);
+
 typedef struct strategy strategy; /* strategy.h */
 enum { KERNELS_MAX_STRATEGY = 64 };
 
@@ -132,6 +138,14 @@ typedef struct kernel_table {
     void (*kv_pack)(const kv_view *kv, bool is_value, int64_t head, int64_t block);
     /* Heads [h0, h1) of rows [r0, r1): causal softmax attention. */
     void (*attend)(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1);
+    /* One span of a row, heads [h0, h1) of one kv head: a part for each, behind each other. The row must see
+     * a position of the span. */
+    void (*attend_part)(const attend_args *a, int64_t h0, int64_t h1, int64_t row, int64_t span,
+                        float *parts);
+    /* One part more of a head joins `total`, a part too, the spans in order; the last one writes a->out. The
+     * bits are attend's. */
+    void (*attend_join)(const attend_args *a, int64_t head, int64_t row, const float *part, bool is_first,
+                        bool is_last, float *total);
     void (*act)(act_kind kind, const float *x, float *out, int64_t n);
     void (*gate)(act_kind kind, const float *g, const float *u, float *out, int64_t n); /* act(g) * u */
     void (*add)(const float *x, const float *y, float scale, float *out, int64_t n);    /* x + y * scale */

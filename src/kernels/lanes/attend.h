@@ -1,342 +1,77 @@
 /* attend.h - causal attention with a running softmax. Included after a folder's lanes.h.
  *
  * Work is grouped in up to 8 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a
- * group when there is one row. Each pair goes through the KV blocks that it sees, in order, with the steps s
- * = q . k * scale (softcap, alibi)    lanes are positions, d in order m' = max(m, s), p = e^(s - m'), l = l *
- * e^(m - m') + sum p, o = o * e^(m - m') + p . v   (positions in order) Blocks stand at multiples of 64
- * whatever the row, and a pair's own limits are masked, so the sequence of operations of a pair, hence its
- * bits, does not depend on what it is grouped with. Values outside a pair's limits are never read for it, so
- * a NaN there cannot leak.
+ * group when there is one row. The positions that a pair sees are cut into spans of 256, and each span goes
+ * through its KV blocks in order (attend_block.h), with the steps
+ *     s = q . k * scale (softcap, alibi)    lanes are positions, d in order
+ *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p
+ *     o = o * e^(m - m') + p . v            positions in order
+ * Spans are joined in order: both states are brought to the larger maximum and added. A span can therefore be
+ * computed by whoever has time (attend_part) and joined later (attend_join): a row of a long context is not
+ * limited to as many threads as it has heads.
  *
- * Of a cache in codes the blocks before a pair's own are widened in the registers, x = scale * code + min;
- * its own block is read from the recent positions, in f16. Pairs are grouped only with those of the same
- * block. */
+ * Spans and blocks stand at multiples of 256 and 64 whatever the row, and a pair's own limits are masked, so
+ * the sequence of operations of a pair, hence its bits, does not depend on what it is grouped with or who
+ * computes it. Values outside a pair's limits are never read for it, so a NaN there cannot leak. Of a cache
+ * in codes, pairs are grouped only with those of the same block. */
 #ifndef NIB_KERNELS_LANES_ATTEND_H
 #define NIB_KERNELS_LANES_ATTEND_H
 
-#include "base/num.h"
-#include "kernels/kernels.h"
-#include "kernels/kv_layout.h"
-#include "kernels/lanes/math.h"
+#include "kernels/lanes/attend_block.h"
 
-#include <math.h>
-
-enum { ATTEND_VECTORS = ATTEND_KV / LANES };
-
-typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4 } kv_kind;
-
-typedef struct attend_group {
-    const attend_args *a;
-    kv_view kv;    /* where blocks are read: the cache, or its recent positions */
-    int64_t shift; /* position p of the sequence is position p - shift of kv */
-    int64_t kv_head;
-    int n_pair;
-    int64_t d_pad;
-    struct {
-        int64_t row, head;
-        int64_t lo, hi; /* sees positions lo <= p < hi */
-        float slope, most, sum;
-    } pair[ATTEND_PAIRS];
-    float *q;      /* [d_head][8]: broadcast operands beside each other */
-    float *scores; /* [8][64] */
-    float *out;    /* [8][d_pad] */
-
-    /* of the current block, when it is in codes */
-    const uint8_t *key_codes, *value_codes;
-    float *key_scales, *value_scales; /* scales, then minima, as the block has them */
-} attend_group;
-
-/* Vectors beside each other for np pairs: each is a chain of dependent additions, and it takes eight or more
- * of them to keep the multipliers busy; np times this many accumulators (and what is loaded) fit the
- * registers. */
-LANES_INLINE int attend_width(int np) {
-    if (ATTEND_VEC == 1)
-        return np == 1 ? 4 : np == 2 ? 2 : 1;
-    return np == ATTEND_PAIRS ? ATTEND_VEC : 4;
-}
-
-LANES_INLINE vf kv_load(kv_kind kind, const void *base, int64_t at) {
-    return kind == KV_IN_F16 ? v_load_f16((const uint16_t *)base + at) : v_load((const float *)base + at);
-}
-LANES_INLINE vf kv_load_part(kv_kind kind, const void *base, int64_t at, int n) {
-    return kind == KV_IN_F16 ? v_load_f16_part((const uint16_t *)base + at, n)
-                             : v_load_part((const float *)base + at, n);
-}
-
-/* Component d of the keys of 16 positions, vector v0 + v of the block; v0 is even or v is 0. */
-LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
-    const int64_t d_head = g->kv.d_head;
-    if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return kv_load(kind, g->kv.k, base + (v * d_head + d) * LANES);
-    const float *scale = g->key_scales + (v0 / 2 + v / 2) * kv_d_pad(d_head) + d;
-    const vf code = kind == KV_IN_8
-                        ? v_load_u8(g->key_codes + d * KV_BLOCK + (v0 + v) * LANES)
-                        : v_load_u4(g->key_codes + d * (KV_BLOCK / 2) + (v0 + v) % 2 * LANES, v0 + v > 1);
-    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
-}
-
-/* Components d0 + 16 * v... of the values of position j of the block, which stands at `at` in kv; d0 is a
- * multiple of 32 or v is 0. */
-LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
-                           int part) {
-    const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), d = d0 + v * LANES;
-    if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return part == LANES ? kv_load(kind, g->kv.v, at + v * LANES) : kv_load_part(kind, g->kv.v, at, part);
-    const float *scale = g->value_scales + j * (d_pad / KV_GROUP) + d0 / KV_GROUP + v / 2;
-    const vf code = kind == KV_IN_8 ? v_load_u8(g->value_codes + j * d_pad + d)
-                                    : v_load_u4(g->value_codes + j * (d_pad / 2) + d / KV_GROUP * LANES,
-                                                d % KV_GROUP >= LANES);
-    return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
-}
-
-/* Scores of np pairs for nv vectors of 16 positions from block position p0 + 16 * v0. np and nv are
- * constants. */
-LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int v0,
-                              int nv) {
-    const kv_view *kv = &g->kv;
-    const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 - g->shift + LANES * v0, 0);
-    const float *q = g->q + first;
-    vf sum[ATTEND_PAIRS][4];
-    LANES_UNROLL
-    for (int i = 0; i < np; i++) {
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            sum[i][v] = v_zero();
+/* Positions [lo, hi) of one span; own: where the pairs' own block begins. Of a cache in codes whole blocks
+ * are in codes, the pairs' own in f16. */
+static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
+    g->kv = g->a->kv;
+    g->shift = 0;
+    for (int i = 0; i < g->n_pair; i++) {
+        g->pair[i].most = -INFINITY;
+        g->pair[i].sum = 0;
     }
-    for (int64_t d = 0; d < d_head; d++, q += ATTEND_PAIRS) {
-        vf k[4];
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            k[v] = key_load(g, kind, base, d, v0, v);
-        LANES_UNROLL
-        for (int i = 0; i < np; i++) {
-            const vf qi = v_set(q[i]);
-            LANES_UNROLL
-            for (int v = 0; v < nv; v++)
-                sum[i][v] = v_fma(qi, k[v], sum[i][v]);
-        }
+    for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
+        v_store(g->out + d, v_zero());
+    switch (g->kv.type) {
+    case TYPE_F16: attend_blocks_f16(g, lo, hi); return;
+    case TYPE_KV8: attend_blocks_8(g, lo, NUM_MIN(hi, own)); break;
+    case TYPE_KV4: attend_blocks_4(g, lo, NUM_MIN(hi, own)); break;
+    default: attend_blocks_f32(g, lo, hi); return;
     }
-    LANES_UNROLL
-    for (int i = 0; i < np; i++) {
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            v_store(g->scores + (first + i) * ATTEND_KV + (v0 + v) * LANES, sum[i][v]);
-    }
-}
-
-LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, int np, int64_t p0,
-                                int n_vec) {
-    const int wide = attend_width(np);
-    int v = 0;
-    for (; v + wide <= n_vec; v += wide)
-        score_block(g, kind, first, np, p0, v, wide);
-    for (; v < n_vec; v++)
-        score_block(g, kind, first, np, p0, v, 1);
-}
-
-/* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions p0 + [j0, j1); the last vector has
- * `part` lanes. */
-LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
-                              int64_t j1, int64_t d0, int nv, int part) {
-    const kv_view *kv = &g->kv;
-    const float *p = g->scores + first * ATTEND_KV;
-    float *out = g->out + first * g->d_pad + d0;
-    vf sum[ATTEND_PAIRS][4];
-    LANES_UNROLL
-    for (int i = 0; i < np; i++) {
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            sum[i][v] = v_load(out + i * g->d_pad + v * LANES);
-    }
-    int64_t at = kv_value_at(kv, g->kv_head, p0 - g->shift + j0, d0);
-    for (int64_t j = j0; j < j1; j++, at += kv->d_head) {
-        vf x[4];
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            x[v] = value_load(g, kind, at, j, d0, v, part);
-        LANES_UNROLL
-        for (int i = 0; i < np; i++) {
-            const vf pi = v_set(p[i * ATTEND_KV + j]);
-            LANES_UNROLL
-            for (int v = 0; v < nv; v++)
-                sum[i][v] = v_fma(pi, x[v], sum[i][v]);
-        }
-    }
-    LANES_UNROLL
-    for (int i = 0; i < np; i++) {
-        LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            v_store(out + i * g->d_pad + v * LANES, sum[i][v]);
-    }
-}
-
-LANES_INLINE void value_range(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
-                              int64_t j1) {
-    const int64_t d_head = g->a->kv.d_head;
-    if (j0 >= j1)
-        return;
-    const int wide = attend_width(np);
-    int64_t d = 0;
-    for (; d + LANES * wide <= d_head; d += LANES * wide)
-        value_block(g, kind, first, np, p0, j0, j1, d, wide, LANES);
-    for (; d + LANES <= d_head; d += LANES)
-        value_block(g, kind, first, np, p0, j0, j1, d, 1, LANES);
-    if (d < d_head)
-        value_block(g, kind, first, np, p0, j0, j1, d, 1, (int)(d_head - d));
-}
-
-typedef void value_one_fn(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1);
-#define VALUE_ONE(name, kind)                                                                                \
-    static void name(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1) {                     \
-        value_range(g, kind, i, 1, p0, j0, j1);                                                              \
-    }
-VALUE_ONE(value_one_f32, KV_IN_F32)
-VALUE_ONE(value_one_f16, KV_IN_F16)
-VALUE_ONE(value_one_8, KV_IN_8)
-VALUE_ONE(value_one_4, KV_IN_4)
-
-/* np pairs over one block: what all of them see together, before and after that each on its own. */
-LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, int np, int64_t p0) {
-    int64_t lo = 0, hi = ATTEND_KV, lows[ATTEND_PAIRS], highs[ATTEND_PAIRS];
-    for (int i = 0; i < np; i++) {
-        lows[i] = NUM_MAX(g->pair[first + i].lo - p0, 0);
-        highs[i] = NUM_MIN(g->pair[first + i].hi - p0, ATTEND_KV);
-        lo = NUM_MAX(lo, lows[i]);
-        hi = NUM_MIN(hi, highs[i]);
-    }
-    value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4}[kind];
-    if (lo >= hi) {
-        for (int i = 0; i < np; i++)
-            one(g, first + i, p0, lows[i], highs[i]);
-        return;
-    }
-    for (int i = 0; i < np; i++)
-        if (lows[i] < lo)
-            one(g, first + i, p0, lows[i], lo);
-    value_range(g, kind, first, np, p0, lo, hi);
-    for (int i = 0; i < np; i++)
-        if (hi < highs[i])
-            one(g, first + i, p0, hi, highs[i]);
-}
-
-/* Scores to weights for one pair, and what the new maximum does to its sums. */
-static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
-    const attend_args *a = g->a;
-    const float slope = g->pair[i].slope;
-    const int64_t lo = NUM_MAX(g->pair[i].lo - p0, 0), hi = NUM_MIN(g->pair[i].hi - p0, ATTEND_KV);
-    if (lo >= hi)
-        return;
-    float *row = g->scores + i * ATTEND_KV;
-    const vf low = v_set(-INFINITY), scale = v_set(a->scale);
-    static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    vf s[ATTEND_VECTORS], most = low;
-    for (int v = 0; v < ATTEND_VECTORS; v++) {
-        const int from = (int)(lo - v * LANES), to = (int)(hi - v * LANES);
-        if (v >= n_vec || from >= LANES || to <= 0) {
-            s[v] = low;
-            continue;
-        }
-        vf x = v_mul(v_load(row + v * LANES), scale);
-        if (a->softcap > 0)
-            x = v_mul(v_tanh(v_div(x, v_set(a->softcap))), v_set(a->softcap));
-        if (slope != 0) {
-            const float distance = (float)(p0 + v * LANES - (g->pair[i].hi - 1));
-            x = v_fma(v_add(v_set(distance), v_load(ramp)), v_set(slope), x);
-        }
-        s[v] = v_select(v_between(from, to), x, low);
-        most = v_max(most, s[v]);
-    }
-    const float before = g->pair[i].most, tallest = v_most(most);
-    const float now = tallest > before ? tallest : before;
-    const vf top = v_set(now);
-    vf sums[ATTEND_VECTORS];
-    for (int v = 0; v < ATTEND_VECTORS; v++) {
-        sums[v] = v_exp(v_sub(s[v], top));
-        v_store(row + v * LANES, sums[v]);
-    }
-    const float total = v_sum(v_add(v_add(sums[0], sums[1]), v_add(sums[2], sums[3])));
-    g->pair[i].most = now;
-    if (now == before) {
-        g->pair[i].sum += total;
-        return;
-    }
-    const vf shrink = v_exp(v_set(before - now));
-    float first[LANES];
-    v_store(first, shrink);
-    g->pair[i].sum = g->pair[i].sum * first[0] + total;
-    float *out = g->out + i * g->d_pad;
-    for (int64_t d = 0; d < g->d_pad; d += LANES)
-        v_store(out + d, v_mul(v_load(out + d), shrink));
-}
-
-static void widen_scales(float *to, const uint8_t *from, int64_t n) {
-    for (int64_t i = 0; i < n; i += LANES) /* a multiple of 64 */
-        v_store(to + i, v_load_f16((const uint16_t *)(const void *)from + i));
-}
-
-static void enter_codes(attend_group *g, int64_t block) {
-    const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head), n = 2 * kv_scale_count(g->kv.d_head);
-    g->key_codes = kv_block_at(&g->kv, false, g->kv_head, block);
-    g->value_codes = kv_block_at(&g->kv, true, g->kv_head, block);
-    widen_scales(g->key_scales, g->key_codes + codes, n);
-    widen_scales(g->value_scales, g->value_codes + codes, n);
-}
-
-/* Pairs by 8, 4, 3, 2, 1: constants for the loops above. */
-#define ATTEND_BY_COUNT(n, call)                                                                             \
-    do {                                                                                                     \
-        int first = 0;                                                                                       \
-        for (; first + 8 <= (n); first += 8)                                                                 \
-            call(8);                                                                                         \
-        for (; first + 4 <= (n); first += 4)                                                                 \
-            call(4);                                                                                         \
-        for (; first + 3 <= (n); first += 3)                                                                 \
-            call(3);                                                                                         \
-        for (; first + 2 <= (n); first += 2)                                                                 \
-            call(2);                                                                                         \
-        for (; first < (n); first++)                                                                         \
-            call(1);                                                                                         \
-    } while (0)
-
-LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
-    for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
-        const int n_vec = (int)NUM_MIN(num_div_up(hi - p0, LANES), ATTEND_VECTORS);
-        if (kind == KV_IN_8 || kind == KV_IN_4)
-            enter_codes(g, p0 / KV_BLOCK);
-#define SCORE(np) score_vectors(g, kind, first, np, p0, n_vec)
-        ATTEND_BY_COUNT(g->n_pair, SCORE);
-#undef SCORE
-        for (int i = 0; i < g->n_pair; i++)
-            soften(g, i, p0, n_vec);
-#define VALUE(np) value_pairs(g, kind, first, np, p0)
-        ATTEND_BY_COUNT(g->n_pair, VALUE);
-#undef VALUE
-    }
-}
-
-static void attend_blocks_f32(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, KV_IN_F32, lo, hi);
-}
-static void attend_blocks_f16(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, KV_IN_F16, lo, hi);
-}
-static void attend_blocks_8(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, KV_IN_8, lo, hi);
-}
-static void attend_blocks_4(attend_group *g, int64_t lo, int64_t hi) {
-    attend_blocks(g, KV_IN_4, lo, hi);
-}
-
-/* Whole blocks in codes, then the pairs' own in f16. */
-static void attend_codes(attend_group *g, int64_t lo, int64_t hi) {
-    const int64_t own = (hi - 1) / KV_BLOCK * KV_BLOCK;
-    if (g->kv.type == TYPE_KV8)
-        attend_blocks_8(g, lo, own);
-    else
-        attend_blocks_4(g, lo, own);
     g->kv = kv_recent(&g->a->kv);
     g->shift = own - own % KV_WINDOW;
     attend_blocks_f16(g, NUM_MAX(lo, own), hi);
+}
+
+/* total = total and one span more, d_pad floats each. is_first: there is nothing in total yet. */
+static void join_span(bool is_first, float *total_most, float *total_sum, float *total, float most, float sum,
+                      const float *out, int64_t d_pad) {
+    if (is_first) {
+        *total_most = most;
+        *total_sum = sum;
+        for (int64_t d = 0; d < d_pad; d += LANES)
+            v_store(total + d, v_load(out + d));
+        return;
+    }
+    const float top = most > *total_most ? most : *total_most;
+    const vf before = v_exp(v_sub(v_set(*total_most), v_set(top))),
+             now = v_exp(v_sub(v_set(most), v_set(top)));
+    float sums[LANES];
+    v_store(sums, v_fma(v_set(sum), now, v_mul(v_set(*total_sum), before)));
+    *total_most = top;
+    *total_sum = sums[0];
+    for (int64_t d = 0; d < d_pad; d += LANES)
+        v_store(total + d, v_fma(v_load(out + d), now, v_mul(v_load(total + d), before)));
+}
+
+/* out[d_head] = total / sum */
+static void finish(const float *total, float sum, int64_t d_head, float *out) {
+    const vf by = v_set(sum);
+    for (int64_t d = 0; d < d_head; d += LANES) {
+        const vf y = v_div(v_load(total + d), by);
+        if (d + LANES <= d_head)
+            v_store(out + d, y);
+        else
+            v_store_part(out + d, y, (int)(d_head - d));
+    }
 }
 
 /* ALiBi's slope of a head: powers of 2^(-max_bias / n) for the largest power of two n <= n_head, and for the
@@ -354,10 +89,12 @@ static float attend_slope(const attend_args *a, int64_t head) {
     return scale * exp2f(-a->alibi_max_bias / 2 * (float)(2 * (head - n) + 1) / (float)n);
 }
 
-static void attend_run(attend_group *g) {
+/* The group's queries and limits; *lo and *hi: what any of its pairs sees. */
+static void begin_group(attend_group *g, int64_t *lo, int64_t *hi) {
     const attend_args *a = g->a;
     const int64_t d_head = a->kv.d_head;
-    int64_t lo = INT64_MAX, hi = 0;
+    *lo = INT64_MAX;
+    *hi = 0;
     for (int i = 0; i < g->n_pair; i++) {
         const float *q = a->q + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
         for (int64_t d = 0; d < d_head; d++)
@@ -366,43 +103,48 @@ static void attend_run(attend_group *g) {
         g->pair[i].hi = position + 1;
         g->pair[i].lo = a->window > 0 ? NUM_MAX(0, position + 1 - a->window) : 0;
         g->pair[i].slope = attend_slope(a, g->pair[i].head);
-        g->pair[i].most = -INFINITY;
-        g->pair[i].sum = 0;
-        lo = NUM_MIN(lo, g->pair[i].lo);
-        hi = NUM_MAX(hi, g->pair[i].hi);
+        g->pair[i].is_first = true;
+        *lo = NUM_MIN(*lo, g->pair[i].lo);
+        *hi = NUM_MAX(*hi, g->pair[i].hi);
     }
-    for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
-        v_store(g->out + d, v_zero());
-    g->kv = a->kv;
-    g->shift = 0;
-    if (kv_is_coded(a->kv.type))
-        attend_codes(g, lo, hi);
-    else if (a->kv.type == TYPE_F16)
-        attend_blocks_f16(g, lo, hi);
-    else
-        attend_blocks_f32(g, lo, hi);
-    for (int i = 0; i < g->n_pair; i++) {
-        float *out = a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
-        const vf sum = v_set(g->pair[i].sum);
-        for (int64_t d = 0; d < d_head; d += LANES) {
-            const vf y = v_div(v_load(g->out + i * g->d_pad + d), sum);
-            if (d + LANES <= d_head)
-                v_store(out + d, y);
-            else
-                v_store_part(out + d, y, (int)(d_head - d));
+}
+
+static void attend_run(attend_group *g) {
+    const attend_args *a = g->a;
+    const int64_t d_head = a->kv.d_head;
+    int64_t lo, hi;
+    begin_group(g, &lo, &hi);
+    for (int64_t s0 = lo / ATTEND_SPAN * ATTEND_SPAN; s0 < hi; s0 += ATTEND_SPAN) {
+        attend_span(g, NUM_MAX(lo, s0), NUM_MIN(hi, s0 + ATTEND_SPAN), (hi - 1) / KV_BLOCK * KV_BLOCK);
+        for (int i = 0; i < g->n_pair; i++) {
+            if (g->pair[i].hi <= s0 || g->pair[i].lo >= s0 + ATTEND_SPAN)
+                continue;
+            join_span(g->pair[i].is_first, &g->pair[i].total_most, &g->pair[i].total_sum,
+                      g->total + i * g->d_pad, g->pair[i].most, g->pair[i].sum, g->out + i * g->d_pad,
+                      g->d_pad);
+            g->pair[i].is_first = false;
         }
     }
+    for (int i = 0; i < g->n_pair; i++)
+        finish(g->total + i * g->d_pad, g->pair[i].total_sum, d_head,
+               a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head);
+}
+
+static attend_group group_of(const attend_args *a) {
+    attend_group g = {.a = a, .d_pad = num_round_up(a->kv.d_head, LANES)};
+    g.scores = a->scratch;
+    g.out = g.scores + ATTEND_PAIRS * ATTEND_KV;
+    g.total = g.out + ATTEND_PAIRS * g.d_pad;
+    g.q = g.total + ATTEND_PAIRS * g.d_pad;
+    g.key_scales = g.q + ATTEND_PAIRS * a->kv.d_head;
+    g.value_scales = g.key_scales + 2 * kv_scale_count(a->kv.d_head);
+    return g;
 }
 
 static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
     const int64_t per_kv = a->n_head / a->kv.n_kv_head;
     const bool coded = kv_is_coded(a->kv.type);
-    attend_group g = {.a = a, .d_pad = num_round_up(a->kv.d_head, LANES)};
-    g.scores = a->scratch;
-    g.out = g.scores + ATTEND_PAIRS * ATTEND_KV;
-    g.q = g.out + ATTEND_PAIRS * g.d_pad;
-    g.key_scales = g.q + ATTEND_PAIRS * a->kv.d_head;
-    g.value_scales = g.key_scales + 2 * kv_scale_count(a->kv.d_head);
+    attend_group g = group_of(a);
     for (int64_t h = h0; h < h1;) {
         g.kv_head = h / per_kv;
         const int64_t end = NUM_MIN(h1, (g.kv_head + 1) * per_kv);
@@ -425,6 +167,38 @@ static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, 
             attend_run(&g);
         h = end;
     }
+}
+
+/* A part is {most, sum, 14 more, d_pad floats}. */
+static void op_attend_part(const attend_args *a, int64_t h0, int64_t h1, int64_t row, int64_t span,
+                           float *parts) {
+    attend_group g = group_of(a);
+    const int64_t s0 = span * ATTEND_SPAN, each = attend_part_floats(a->kv.d_head);
+    int64_t lo, hi;
+    g.kv_head = h0 / (a->n_head / a->kv.n_kv_head);
+    for (int64_t h = h0; h < h1; h += g.n_pair) {
+        g.n_pair = (int)NUM_MIN(h1 - h, ATTEND_PAIRS);
+        for (int i = 0; i < g.n_pair; i++) {
+            g.pair[i].row = row;
+            g.pair[i].head = h + i;
+        }
+        begin_group(&g, &lo, &hi);
+        attend_span(&g, NUM_MAX(lo, s0), NUM_MIN(hi, s0 + ATTEND_SPAN), (hi - 1) / KV_BLOCK * KV_BLOCK);
+        for (int i = 0; i < g.n_pair; i++, parts += each) {
+            parts[0] = g.pair[i].most;
+            parts[1] = g.pair[i].sum;
+            for (int64_t d = 0; d < g.d_pad; d += LANES)
+                v_store(parts + LANES + d, v_load(g.out + i * g.d_pad + d));
+        }
+    }
+}
+
+static void op_attend_join(const attend_args *a, int64_t head, int64_t row, const float *part, bool is_first,
+                           bool is_last, float *total) {
+    const int64_t d_head = a->kv.d_head, d_pad = num_round_up(d_head, LANES);
+    join_span(is_first, &total[0], &total[1], total + LANES, part[0], part[1], part + LANES, d_pad);
+    if (is_last)
+        finish(total + LANES, total[1], d_head, a->out + (row * a->n_head + head) * d_head);
 }
 
 #endif

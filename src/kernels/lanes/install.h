@@ -16,6 +16,8 @@ static void lanes_install(kernel_table *t) {
     t->kv_store = op_kv_store;
     t->kv_pack = op_kv_pack;
     t->attend = op_attend;
+    t->attend_part = op_attend_part;
+    t->attend_join = op_attend_join;
     t->act = op_act;
     t->gate = op_gate;
     t->add = op_add;
