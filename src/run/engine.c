@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/find.h"
+#include "run/engine_text.h"
 #include "run/obey.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,33 +78,6 @@ bool engine_packed_expected(const nib_engine *e) {
     return expected;
 }
 
-/* The vocabulary is large: its strings are charged while the tokenizer is built and given back after. */
-static nib_status open_tokenizer(nib_engine *e, nib_error *err) {
-    uint64_t before = container_heap_bytes(e->container);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before, err));
-    e->tables += before;
-    nib_error none;
-    nib_status status = tokenizer_open(e->container, &e->log, &e->tokenizer, &none);
-    if (status == NIB_E_NOTFOUND)
-        e->tokenizer = NULL;
-    else if (status != NIB_OK) {
-        if (err)
-            *err = none;
-        return status;
-    }
-    uint64_t text = e->tokenizer ? tokenizer_heap_bytes(e->tokenizer) : 0;
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, text, err));
-    e->tables += text;
-    container_drop_vocab(e->m ? model_container(e->m) : e->alone);
-    malloc_trim(0);
-    uint64_t after = container_heap_bytes(e->container);
-    if (after < before) {
-        ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before - after);
-        e->tables -= before - after;
-    }
-    return NIB_OK;
-}
-
 static nib_status open_container(nib_engine *e, nib_error *err) {
     if (e->options.vocab_only) {
         NIB_TRY(container_open(e->path, &e->log, &e->alone, err));
@@ -112,12 +85,11 @@ static nib_status open_container(nib_engine *e, nib_error *err) {
     } else {
         NIB_TRY(model_open(e->path, &e->log, &e->m, err));
         e->container = model_container(e->m);
-        /* the container's part is charged with the tokenizer's, below */
-        uint64_t own = model_heap_bytes(e->m) - container_heap_bytes(e->container);
-        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, own, err));
-        e->tables += own;
     }
-    return open_tokenizer(e, err);
+    const uint64_t bytes = e->m ? model_heap_bytes(e->m) : container_heap_bytes(e->container);
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    e->tables += bytes;
+    return NIB_OK;
 }
 
 /* Half precision saves nothing worth its rounding where the whole cache is small. A property of the model
@@ -171,6 +143,7 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
 static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) {
     const nib_engine_options *o = &e->options;
     char *packed = packed_folder(o);
+    engine_text text = {.e = e};
     pager_options want = {.stream = o->stream,
                           .kept = e->kept,
                           .keep_free = keep_free,
@@ -179,9 +152,12 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .write_packed = may_write_packed(o),
                           .progress = o->progress,
                           .log = &e->log,
-                          .user = o->user};
+                          .user = o->user,
+                          .beside = e->text_is_open ? NULL : engine_text_beside,
+                          .beside_user = &text};
     ledger_settle(e->ledger, true);
     nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
+    engine_text_tell(&text);
     mem_free(packed);
     return status;
 }
@@ -263,6 +239,12 @@ static nib_status open_threads(nib_engine *e, nib_error *err) {
     return pool_open(n ? n : thread_physical_cores(), &e->threads, err);
 }
 
+/* The tokenizer can be made while the weights are read: nothing asks for it before, and no cap says what may
+ * be in memory at the same time. */
+static bool may_wait(const nib_engine *e, const engine_want *want) {
+    return e->m && e->options.ram == NIB_AUTO && !e->options.planning && !want->plan && !want->keep_free;
+}
+
 static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
@@ -270,6 +252,8 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
         NIB_TRY(obey_sizes(o, want->plan, &e->log, err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
     NIB_TRY(open_headers(e, name, caps, err));
+    if (!may_wait(e, want))
+        NIB_TRY(engine_open_text(e, err));
     if (e->m) {
         NIB_TRY(open_threads(e, err));
         NIB_TRY(settle_plan(e, want, err));
@@ -327,6 +311,7 @@ static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *
     NIB_TRY(check_options(&e->options, err));
     e->options.vocab_only = false;
     NIB_TRY(open_headers(e, name, none, err));
+    NIB_TRY(engine_open_text(e, err));
     NIB_TRY(open_threads(e, err));
     settle_sizes(e);
     return NIB_OK;

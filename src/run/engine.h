@@ -18,6 +18,7 @@ struct nib_engine {
     model *m;         /* NULL with vocab_only */
     const container *container;
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    bool text_is_open;    /* so that tokenizer is what it will be */
     pool *threads;
     pager *pager;
     workspace ws;

@@ -63,6 +63,10 @@ typedef struct pager_options {
     nib_progress_fn progress; /* may be NULL */
     const logger *log;
     void *user;
+    /* Done once while the weights are read, by a thread of the pool: what needs a processor meanwhile. An
+     * error ends the opening. NULL: nothing */
+    nib_status (*beside)(void *user, nib_error *err);
+    void *beside_user;
 } pager_options;
 
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);

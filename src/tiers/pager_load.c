@@ -195,8 +195,12 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
 static void work(void *arg, int thread, int n_thread) {
     load *l = arg;
     nib_error error = {NIB_OK, ""};
-    (void)n_thread;
-    nib_status status = load_pipe_run(&l->crew->pipes[thread], &l->list, &error);
+    nib_status status = NIB_OK;
+    const pager_options *beside = thread == n_thread - 1 ? l->wish->beside : NULL;
+    if (beside)
+        status = *l->wish->beside_status = beside->beside(beside->beside_user, &error);
+    if (status == NIB_OK)
+        status = load_pipe_run(&l->crew->pipes[thread], &l->list, &error);
     if (status == NIB_OK)
         return;
     pthread_mutex_lock(&l->lock);
@@ -283,15 +287,21 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     load_crew crew;
     bool damaged;
     nib_error why = {NIB_OK, ""};
-    load_wish wish = {.vectors = p->map, .progress = o->progress, .user = o->user};
+    nib_status beside = NIB_OK;
+    load_wish wish = {.vectors = p->map,
+                      .progress = o->progress,
+                      .user = o->user,
+                      .beside = o->beside ? o : NULL,
+                      .beside_status = &beside};
     NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
     wish.total = p->packed ? p->map_bytes : resident_file_bytes(p);
     nib_status status = pager_load(p, &crew, &wish, &damaged, &why);
-    if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED) {
+    if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && beside == NIB_OK) {
         pager_packed_drop(p, damaged);
         log_line(o->log, "the packed file is not used: %s", why.message);
         memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
         wish.total = resident_file_bytes(p);
+        wish.beside = NULL;
         status = pager_load(p, &crew, &wish, &damaged, &why);
     }
     load_crew_close(&crew);

@@ -105,7 +105,9 @@ typedef struct load_wish {
     int first, n;
     nib_progress_fn progress;
     void *user;
-    uint64_t total; /* for progress */
+    uint64_t total;              /* for progress */
+    const pager_options *beside; /* the last thread does what it asks for first; NULL: nothing */
+    nib_status *beside_status;
 } load_wish;
 /* *damaged: the packed file is what is wrong. */
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err);
