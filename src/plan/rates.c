@@ -16,8 +16,8 @@
 #define GUESS_TWO       1.6
 #define GUESS_OP        4e-6
 #define OP_WORK         1e-6 /* of an op that is no product, mean of small models (bench --trace) */
-/* The reader has a few pages in flight: what a disk does with so many reads is what counts. */
-enum { DEPTH = 4 };
+/* The pager's reader has so many pages in flight: what a disk does with so many reads is what counts. */
+enum { DEPTH = 8 };
 
 static void guess(const machine *m, int n_thread, plan_rates *out) {
     const double n = n_thread;
