@@ -201,6 +201,9 @@ static void noise_replaces_nothing(void **state) {
     assert_false(trial_beats(&r, 1, 0));
     r.times[1].best = 0.94;
     assert_true(trial_beats(&r, 1, 0));
+    r.times[1].best = 0.97;
+    r.times[0].n_sample = r.times[1].n_sample = 40; /* the best of many is nearer to the truth */
+    assert_true(trial_beats(&r, 1, 0));
     r.times[0].spread = r.times[1].spread = 0;
     r.times[1].best = 0.995;
     assert_false(trial_beats(&r, 1, 0)); /* a hundredth at least */

@@ -14,6 +14,8 @@
 enum {
     MOST_SAMPLES = 128,
     FEW_SAMPLES = 5,
+    QUICK_ROWS = 16,       /* of activations, at the quick look */
+    FAR = 12,              /* times the fastest: dropped after the quick look */
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
     READ_BYTES = 8 << 20,  /* of one pass of plain reading and thread */
@@ -21,8 +23,12 @@ enum {
     SLACK = 1 << 16,       /* prefetches pass the end of the weights */
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
-#define SLOW_CALL      0.01
-#define CLOSE          1.25  /* times the fastest: further behind, few samples are enough */
+#define SLOW_CALL 0.01
+/* Candidates further behind the fastest get no more samples, after FEW_SAMPLES and so many. */
+static const struct {
+    int after;
+    double behind;
+} narrowing[] = {{0, 1.25}, {10, 1.12}, {30, 1.06}};
 #define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
 
 struct trial {
@@ -37,6 +43,7 @@ struct trial {
     uint64_t *sums;    /* [n_thread] keeps the plain reader honest */
     int64_t next_copy; /* where the rotation stands */
     uint64_t read_at;
+    int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */
 };
 
 /* ---- what is timed ---- */
@@ -142,6 +149,16 @@ static void fill_scales(void *arg, int thread, int n_thread) {
     }
 }
 
+/* Formats whose scales stand at the same places (a format in parts and in planes) need them only once. */
+static void set_scales(trial *t) {
+    const pack_format *f = &t->shape.format;
+    const int64_t k = t->shape.k, places[] = {tile_count(k), tile_panel_bytes(f, k), tile_tail_at(f, k),
+                                              tile_code_bytes(f), tile_chunk_bytes(f, TILE_CHUNK)};
+    if (memcmp(t->filled, places, sizeof places))
+        pool_run(t->threads, fill_scales, t);
+    memcpy(t->filled, places, sizeof places);
+}
+
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
     const uint64_t least = (uint64_t)64 << 20, spare = (uint64_t)128 << 20;
     uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * l3), room = ram_free / 2;
@@ -200,7 +217,7 @@ nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err) {
                         (long long)shape->k, (unsigned long long)t->n_byte);
     t->shape = *shape;
     t->next_copy = 0;
-    pool_run(t->threads, fill_scales, t);
+    set_scales(t);
     return NIB_OK;
 }
 
@@ -264,19 +281,39 @@ static void list_candidates(const trial *t, int64_t n_row, trial_result *out) {
     }
 }
 
-/* One call of each on few rows; those that are far off are not looked at again. */
-static double first_look(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
-    const int64_t n = s->n;
+/* One call of each that is kept, or the better of two; those `behind` times the fastest are not kept. */
+static double look(sample *s, const trial_result *out, int n_call, double behind, bool *keep) {
     double first[KERNELS_MAX_STRATEGY] = {0}, fastest = 1e30;
-    s->n = NUM_MIN(n, (int64_t)PACK_PANEL * 2 * s->t->n_thread);
     for (int i = 0; i < out->n; i++) {
-        first[i] = time_sample(s, out->times[i].strategy, 1);
-        first[i] = NUM_MIN(first[i], time_sample(s, out->times[i].strategy, 1));
+        if (!keep[i])
+            continue;
+        first[i] = 1e30;
+        for (int call = 0; call < n_call; call++)
+            first[i] = NUM_MIN(first[i], time_sample(s, out->times[i].strategy, 1));
         fastest = NUM_MIN(fastest, first[i]);
     }
-    s->n = n;
     for (int i = 0; i < out->n; i++)
-        keep[i] = i == out->rule || first[i] < HOPELESS * fastest;
+        keep[i] = keep[i] && (i == out->rule || first[i] < behind * fastest);
+    return fastest;
+}
+
+/* Few rows of the weights; before that a quick look with few rows of activations, too, since a scalar kernel
+ * needs seconds for many. */
+static double first_look(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
+    const int64_t n = s->n, n_row = s->args.n_row;
+    bool can = n_row > QUICK_ROWS;
+    for (int i = 0; i < out->n; i++) {
+        keep[i] = true;
+        can = can && out->times[i].strategy->can(&s->t->shape.format, QUICK_ROWS);
+    }
+    s->n = NUM_MIN(n, (int64_t)PACK_PANEL * 2 * s->t->n_thread);
+    if (can) {
+        s->args.n_row = s->args.q.n_row = QUICK_ROWS;
+        look(s, out, 1, FAR, keep);
+        s->args.n_row = s->args.q.n_row = n_row;
+    }
+    const double fastest = look(s, out, 2, HOPELESS, keep);
+    s->n = n;
     return fastest * (double)n / (double)s->t->shape.n; /* of one call on the slice */
 }
 
@@ -294,7 +331,9 @@ static void judge(double *samples, int n, double *best, double *spread) {
 
 bool trial_beats(const trial_result *r, int challenger, int holder) {
     const trial_time *a = &r->times[challenger], *b = &r->times[holder];
-    const double margin = NUM_MAX(a->spread + b->spread, 0.01);
+    const double off = a->spread * NUM_MIN(1, 4.0 / NUM_MAX(a->n_sample, 1)) +
+                       b->spread * NUM_MIN(1, 4.0 / NUM_MAX(b->n_sample, 1));
+    const double margin = NUM_MAX(off, 0.01);
     return a->best > 0 && b->best > 0 && a->best < b->best * (1 - margin);
 }
 
@@ -312,9 +351,9 @@ static void settle(trial_result *out) {
     }
 }
 
-/* Candidates that are more than CLOSE behind the best of the samples so far need no more of them: the time
- * that is left goes to the choices that are close. */
-static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, bool *keep) {
+/* Candidates that are far behind the best of the samples so far need no more of them: the time that is left
+ * goes to the choices that are close. */
+static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, double behind, bool *keep) {
     double most[KERNELS_MAX_STRATEGY], fastest = 1e30;
     for (int i = 0; i < n_candidate; i++) {
         most[i] = 1e30;
@@ -323,7 +362,7 @@ static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, bool
         fastest = NUM_MIN(fastest, most[i]);
     }
     for (int i = 0; i < n_candidate; i++)
-        keep[i] = keep[i] && most[i] < CLOSE * fastest;
+        keep[i] = keep[i] && most[i] < behind * fastest;
 }
 
 /* Rounds of samples until the time is used up; every round has one of each candidate and a pass of reading.
@@ -336,16 +375,19 @@ static void take_samples(sample *s, bool keep[KERNELS_MAX_STRATEGY], double call
     const double start = time_now();
     int n = 0;
     for (; n < MOST_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
-        if (n == FEW_SAMPLES)
-            narrow(samples, n, out->n, keep);
+        for (size_t i = 0; i < NUM_COUNT(narrowing); i++)
+            if (n == FEW_SAMPLES + narrowing[i].after)
+                narrow(samples, n, out->n, narrowing[i].behind, keep);
         for (int i = 0; i < out->n; i++)
             if (keep[i])
                 samples[i][taken[i]++] = time_sample(s, out->times[i].strategy, n_call);
         reads[n] = 1 / time_read(s->t);
     }
     for (int i = 0; i < out->n; i++)
-        if (taken[i])
+        if (taken[i]) {
             judge(samples[i], taken[i], &out->times[i].best, &out->times[i].spread);
+            out->times[i].n_sample = taken[i];
+        }
     judge(reads, n, &out->read, &out->read_spread);
     out->read = 1 / out->read;
 }

@@ -28,6 +28,7 @@ typedef struct trial_time {
     const char *isa;
     double best;   /* seconds of one product; 0: dropped as hopeless */
     double spread; /* (lower quarter - best) / best */
+    int n_sample;
 } trial_time;
 
 /* What was measured for one shape and number of rows. */
@@ -35,7 +36,7 @@ typedef struct trial_result {
     int n;
     trial_time times[KERNELS_MAX_STRATEGY];
     int rule;     /* index of the rule's choice */
-    int chosen;   /* of what the map is to say: the rule's, unless another wins by more than the spread */
+    int chosen;   /* of what the map is to say: the rule's, unless another beats it (trial_beats) */
     int fastest;  /* of the best time */
     double bytes; /* of the weights, scales included */
     double read;  /* bytes a second of plain reading meanwhile, the best pass; 0: not measured */
@@ -57,7 +58,9 @@ nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err);
  * caller's business: nothing here takes long. */
 nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err);
 
-/* Whether times[challenger] beats times[holder] by more than both their spreads, and by 1 % at least. */
+/* Whether times[challenger] beats times[holder] by more than how far both bests may be off, and by 1 % at
+ * least. The best of n samples whose lower quarter lies within the spread is about 4 / n of the spread too
+ * high. */
 bool trial_beats(const trial_result *r, int challenger, int holder);
 
 /* Whether some strategy computes the same product in planes that none computes in parts. */
