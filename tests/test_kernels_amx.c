@@ -95,6 +95,9 @@ static void test_blocks(void **state) {
     check_uniform("u8grow", 33, 2200, 200, MATRIX_MOST);
     check_uniform("u8growa", 16, 2112, 256, MATRIX_MOST);
     check_uniform("u4grow", 40, 2300, 241, MATRIX_RANDOM);
+    check(TYPE_Q4_0, 33, 4160, 128, MATRIX_RANDOM);
+    check_uniform("u4g128a", 16, 4700, 120, MATRIX_RANDOM);
+    check_uniform("u4growa", 33, 4200, 128, MATRIX_RANDOM);
     assert_int_equal(amx_emulated_faults, 0);
 }
 

@@ -18,12 +18,12 @@ enum {
     BLOCK_CHUNKS = 2,
     BLOCK_K = BLOCK_CHUNKS * TILE_CHUNK_K,
     BLOCK_GROUPS = BLOCK_K / 16, /* at most */
-    LONG_GROUPS = BLOCK_K / 64,  /* of 64 and more */
     TILE_ROWS = 16,
     MOST_ROWS = 256,
+    FEW_ROWS = 128, /* of a part: few where all of K would not fit otherwise */
     CODE_BYTES =
         512 * 1024, /* of the copied activations: half of a second-level cache that two threads share */
-    RING = 16       /* tiles of sums on their way to floats */
+    RING = 4        /* tiles of sums on their way to floats */
 };
 
 typedef int32_t tile_sums[TILE_ROWS][PACK_PANEL];
@@ -49,16 +49,23 @@ typedef struct part {
     int64_t m0, m1, c0, c1;
 } part;
 
+/* Lines that are asked for ahead, some at each step of the inner loops: all at once they would keep the
+ * first-level cache from getting anything else. */
+typedef struct fetch {
+    const char *at;
+    int64_t step; /* bytes */
+    int left, n;  /* lines; of them at each step */
+} fetch;
+
 typedef struct block_job {
     const tile_job *job;
     const part *at;
     scratch *s;
-    int np;                 /* panels: 1 or 2 */
-    int64_t tile0;          /* the block's first tile of K */
-    int n_tile, scale_at;   /* where its groups begin in w.scale and w.min */
-    bool is_first;          /* of all K: nothing stands in sums yet */
-    const uint8_t *next[2]; /* of each panel: what is multiplied after this, to be fetched meanwhile */
-    int n_next;             /* lines of it for each step of the inner loop */
+    int np;        /* panels: 1 or 2 */
+    int64_t tile0; /* the block's first tile of K */
+    int n_tile;
+    bool is_first; /* of all K: nothing stands in sums yet */
+    fetch next[3]; /* fetched meanwhile: what is multiplied next of both panels; y */
 } block_job;
 
 /* Where the groups of `group` elements stand among those of a span: that of element `at`, and behind the last
@@ -100,20 +107,12 @@ LANES_INLINE void scale_group(int asym, int nt, const int32_t (*sums)[PACK_PANEL
     }
 }
 
-LANES_INLINE void load_floats(bool is_first, int nt, const tile_floats *from, __m512 *y) {
-    LANES_UNROLL
-    for (int t = 0; t < nt; t++)
-        y[t] = is_first ? _mm512_setzero_ps() : _mm512_load_ps((*from)[t]);
-}
-LANES_INLINE void store_floats(int nt, tile_floats *to, const __m512 *y) {
-    LANES_UNROLL
-    for (int t = 0; t < nt; t++)
-        _mm512_store_ps((*to)[t], y[t]);
-}
-
-LANES_INLINE void fetch_next(const block_job *j, const uint8_t **next) {
-    for (int n = 0; n < j->n_next; n++, *next += TILE_LINE)
-        _mm_prefetch((const char *)*next, _MM_HINT_T1);
+LANES_INLINE void fetch_next(block_job *j) {
+    for (int i = 0; i < 3; i++) {
+        fetch *f = &j->next[i];
+        for (int n = NUM_MIN(f->n, f->left); n > 0; n--, f->left--, f->at += f->step)
+            _mm_prefetch(f->at, _MM_HINT_T1);
+    }
 }
 
 #endif

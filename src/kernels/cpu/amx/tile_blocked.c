@@ -6,21 +6,16 @@
  * correction for the zero point. */
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/copy.h"
-#include "kernels/cpu/amx/long.h"
-#include "kernels/cpu/amx/short.h"
+#include "kernels/cpu/amx/groups.h"
+#include "kernels/cpu/amx/whole.h"
 
 enum { ASYM_FROM = 65 };
-
-static bool is_short(const pack_format *f) {
-    return f->group == 16 || f->group == 32;
-}
 
 static void unpack_block(const block_job *j, int p, const void *panel, int64_t c0, int64_t c1) {
     const linear_args *a = j->job->a;
     const pack_format *f = &a->w->format;
     weights_block *w = &j->s->w;
-    const unpacked to = {w->lines[p][0], w->scale[p][j->scale_at], w->min[p][j->scale_at], TILE_LINE,
-                         PACK_PANEL};
+    const unpacked to = {w->lines[p][0], w->scale[p][0], w->min[p][0], TILE_LINE, PACK_PANEL};
     if (f->asym)
         unpack_panel(&to, f, panel, a->w->k, c0, c1, 0);
     else
@@ -29,11 +24,6 @@ static void unpack_block(const block_job *j, int p, const void *panel, int64_t c
 
 /* ---- outputs ---- */
 
-static void ask_ahead(const block_job *j, int64_t m, const float *y) {
-    if (m + TILE_ROWS < j->at->m1)
-        _mm_prefetch((const char *)(y + TILE_ROWS * j->job->a->ldy), _MM_HINT_T0);
-}
-
 /* What stands in y between two spans of K: as it stood in sums, integers too. y's rows lie far apart, so they
  * are asked for a tile ahead. */
 static void begin_panels(const block_job *j, int64_t panel) {
@@ -41,7 +31,6 @@ static void begin_panels(const block_job *j, int64_t panel) {
     for (int64_t m = j->at->m0; m < j->at->m1; m++) {
         const float *y = a->y + m * a->ldy + panel * PACK_PANEL;
         const int64_t i = (m - j->at->m0) / TILE_ROWS, t = (m - j->at->m0) % TILE_ROWS;
-        ask_ahead(j, m, y);
         for (int p = 0; p < j->np; p++)
             _mm512_store_ps(j->s->sums[i][p][t],
                             _mm512_maskz_loadu_ps(tile_mask(j->job, panel + p), y + p * PACK_PANEL));
@@ -67,7 +56,6 @@ static void end_panels(const block_job *j, int64_t panel, bool is_last) {
     for (int64_t m = j->at->m0; m < j->at->m1; m++) {
         float *y = a->y + m * a->ldy + panel * PACK_PANEL;
         const int64_t i = (m - j->at->m0) / TILE_ROWS, t = (m - j->at->m0) % TILE_ROWS;
-        ask_ahead(j, m, y);
         for (int p = 0; p < j->np; p++) {
             if (is_last)
                 tile_store(j->job, panel + p, m, finished(j, i, p, (int)t));
@@ -80,54 +68,63 @@ static void end_panels(const block_job *j, int64_t panel, bool is_last) {
 
 /* ---- blocks ---- */
 
-/* All rows of the part over the block that is unpacked. */
-static void multiply_block(block_job *j, waiting *u) {
-    const pack_format *f = &j->job->a->w->format;
-    const int n_step = is_short(f) ? short_steps(f, j->n_tile) : j->n_tile;
-    j->n_next = (int)num_div_up(BLOCK_CHUNKS * j->job->chunk_bytes, n_step * TILE_LINE);
-    for (int64_t i = 0; i * TILE_ROWS < j->at->m1 - j->at->m0; j->n_next = 0)
-        if (is_short(f))
-            block_short(j, i++);
+/* All rows of the part over the block that is unpacked; what comes next is asked for meanwhile. */
+static void multiply_block(block_job *j) {
+    const bool whole = j->job->a->w->format.group == PACK_GROUP_ROW;
+    const int64_t n_tile_row = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS);
+    const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : n_tile_row * groups_steps(j);
+    for (int i = 0; i < 3; i++)
+        j->next[i].n = (int)num_div_up(j->next[i].left, n_step);
+    for (int64_t i = 0; i < n_tile_row;)
+        if (whole)
+            i += block_whole(j, i);
         else
-            i += block_long(j, i, u);
+            block_groups(j, i++);
+}
+
+/* What to ask for while the block up to chunk `end` is multiplied: the weights after it, and behind the last
+ * one y's rows, which lie far apart. */
+static void ask_ahead(block_job *j, int64_t panel, int64_t end) {
+    const tile_job *job = j->job;
+    const linear_args *a = job->a;
+    const bool more = end < j->at->c1;
+    const char *weights = (const char *)a->w->data + (panel + (more ? 0 : j->np)) * job->panel_bytes +
+                          (more ? end : j->at->c0) * job->chunk_bytes;
+    for (int p = 0; p < j->np; p++)
+        j->next[p] = (fetch){weights + p * job->panel_bytes, TILE_LINE,
+                             (int)num_div_up(BLOCK_CHUNKS * job->chunk_bytes, TILE_LINE), 0};
+    j->next[2] = (fetch){(const char *)(a->y + j->at->m0 * a->ldy + panel * PACK_PANEL),
+                         a->ldy * (int64_t)sizeof *a->y, more ? 0 : (int)(j->at->m1 - j->at->m0), 0};
 }
 
 /* Two panels (np 1: one) x all rows of the part. */
 static void panels_times_rows(const tile_job *job, int64_t panel, int np, const part *at) {
     const view *w = job->a->w;
-    const pack_format *f = &w->format;
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const uint8_t *weights = (const uint8_t *)w->data + panel * job->panel_bytes;
     block_job j = {.job = job, .at = at, .s = job->a->scratch, .np = np};
-    waiting under_way = {.half = 0};
     if (at->c0 > 0)
         begin_panels(&j, panel);
     for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
         const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
-        const uint8_t *next = end < at->c1 ? weights + end * job->chunk_bytes
-                                           : weights + np * job->panel_bytes + at->c0 * job->chunk_bytes;
-        if (!is_short(f) && f->group != PACK_GROUP_ROW)
-            j.scale_at = LONG_GROUPS - j.scale_at; /* those of the block before are needed still */
-        for (int p = 0; p < np; p++) {
+        for (int p = 0; p < np; p++)
             unpack_block(&j, p, weights + p * job->panel_bytes, c, end);
-            j.next[p] = next + p * job->panel_bytes;
-        }
+        ask_ahead(&j, panel, end);
         j.tile0 = c * TILE_CHUNK;
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_CHUNKS * TILE_CHUNK);
         j.is_first = c == 0;
-        multiply_block(&j, &under_way);
+        multiply_block(&j);
     }
-    take_all(f->asym, &under_way);
     end_panels(&j, panel, at->c1 >= n_chunk);
 }
 
-/* Sums, activations, weights: two of each, or in long groups 4, 2, 2. */
+/* Four tiles of sums, two of activations, two of weights. */
 static tiles_config config_for(const pack_format *f) {
-    const int each = tile_codes(f), n_sum = is_short(f) ? 2 : 4;
+    const int each = tile_codes(f);
     tiles_config c = {.palette = 1};
-    for (int i = 0; i < n_sum + 4; i++) {
-        c.rows[i] = (uint8_t)(i >= n_sum + 2 ? each / 4 : TILE_ROWS);
-        c.bytes[i] = (uint16_t)(i >= n_sum && i < n_sum + 2 ? each : TILE_LINE);
+    for (int i = 0; i < 8; i++) {
+        c.rows[i] = (uint8_t)(i >= 6 ? each / 4 : TILE_ROWS);
+        c.bytes[i] = (uint16_t)(i == 4 || i == 5 ? each : TILE_LINE);
     }
     return c;
 }
@@ -148,7 +145,8 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tiles_config config = config_for(&a->w->format);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     const int64_t n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK);
-    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
+    const int64_t most = CODE_BYTES / (n_chunk * TILE_CHUNK_K) < MOST_ROWS ? FEW_ROWS : MOST_ROWS;
+    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, most));
     const int64_t even = num_round_up(rows, TILE_ROWS);
     const int64_t chunks = CODE_BYTES / (even * BLOCK_K) * BLOCK_CHUNKS;
     part at;
