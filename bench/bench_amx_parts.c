@@ -262,53 +262,76 @@ static void stored_floats_4(const place *p, int n) {
 enum { BLOCK_TILES = 8, BLOCK = BLOCK_TILES * TILE, A_BYTES = 256 * KIB, Y_FLOATS = 16 * KIB };
 
 /* 16 rows x 1 panel x 512 of K, floats in registers; both panels of a pair in turn. A group's sums become
- * floats `behind` groups later. */
-LANES_INLINE void one_by_one(const place *p, int n, int behind, bool chains) {
+ * floats one group later. */
+static void one_by_one(const place *p, int n) {
     for (int i = 0; i < n / 2; i++) {
         const char *a = p->a + i / 2 * BLOCK % A_BYTES, *b = p->b + i % 2 * BLOCK;
         float *at = p->y + i * 256 % Y_FLOATS;
         __m512 y[16];
         load_floats(at, y);
-        for (int g = 0; g < 4 + behind; g++) {
-            if (g < 4 && !(chains && g % 2)) {
+        for (int g = 0; g < 5; g++) {
+            if (g < 4) {
                 TILES_ZERO(0);
                 TILES_LOAD(4, a + g * 2 * TILE, 64);
                 TILES_LOAD(6, b + g * 2 * TILE, 64);
                 TILES_DOT_SIGNED(0, 4, 6);
-                if (chains) { /* the next group beside this one */
-                    TILES_ZERO(1);
-                    TILES_LOAD(5, a + (g * 2 + 2) * TILE, 64);
-                    TILES_LOAD(7, b + (g * 2 + 2) * TILE, 64);
-                    TILES_DOT_SIGNED(1, 5, 7);
-                }
                 TILES_LOAD(4, a + (g * 2 + 1) * TILE, 64);
                 TILES_LOAD(6, b + (g * 2 + 1) * TILE, 64);
                 TILES_DOT_SIGNED(0, 4, 6);
-                if (chains) {
-                    TILES_LOAD(5, a + (g * 2 + 3) * TILE, 64);
-                    TILES_LOAD(7, b + (g * 2 + 3) * TILE, 64);
-                    TILES_DOT_SIGNED(1, 5, 7);
-                    TILES_STORE(1, p->ring + (g + 1) % 4 * TILE, 64);
-                }
                 TILES_STORE(0, p->ring + g % 4 * TILE, 64);
             }
-            if (g >= behind)
-                to_floats(p->ring + (g - behind) % 4 * TILE, p->ws + g * 16, p->xs + g * 16, y);
+            if (g >= 1)
+                to_floats(p->ring + (g - 1) % 4 * TILE, p->ws + g * 16, p->xs + g * 16, y);
         }
         store_floats(at, y);
     }
 }
-static void one_by_one_1(const place *p, int n) {
-    one_by_one(p, n, 1, false);
+
+#define TWO_GROUPS(S0, S1)                                                                                   \
+    do {                                                                                                     \
+        TILES_ZERO(S0);                                                                                      \
+        TILES_ZERO(S1);                                                                                      \
+        for (int k = 0; k < 2; k++) {                                                                        \
+            TILES_LOAD(4, a + (g * 2 + k) * TILE, 64);                                                       \
+            TILES_LOAD(6, b + (g * 2 + k) * TILE, 64);                                                       \
+            TILES_DOT_SIGNED(S0, 4, 6);                                                                      \
+            TILES_LOAD(5, a + (g * 2 + 2 + k) * TILE, 64);                                                   \
+            TILES_LOAD(7, b + (g * 2 + 2 + k) * TILE, 64);                                                   \
+            TILES_DOT_SIGNED(S1, 5, 7);                                                                      \
+        }                                                                                                    \
+    } while (0)
+
+/* The same, two groups beside each other, stored while the next two are multiplied and made floats (or not)
+ * while those are stored: as the kernel does it. */
+LANES_INLINE void pairs_behind(const place *p, int n, bool floats) {
+    for (int i = 0; i < n / 2; i++) {
+        const char *a = p->a + i / 2 * BLOCK % A_BYTES, *b = p->b + i % 2 * BLOCK;
+        float *at = p->y + i * 256 % Y_FLOATS;
+        __m512 y[16];
+        load_floats(at, y);
+        for (int g = 0; g < 8; g += 2) {
+            if (g == 0)
+                TWO_GROUPS(0, 1);
+            if (g == 2) {
+                TWO_GROUPS(2, 3);
+                TILES_STORE(0, p->ring, 64);
+                TILES_STORE(1, p->ring + TILE, 64);
+            }
+            if (g == 4) {
+                TILES_STORE(2, p->ring + 2 * TILE, 64);
+                TILES_STORE(3, p->ring + 3 * TILE, 64);
+            }
+            for (int k = 0; floats && g >= 4 && k < 2; k++)
+                to_floats(p->ring + (g - 4 + k) * TILE, p->ws + g * 16, p->xs + g * 16, y);
+        }
+        store_floats(at, y);
+    }
 }
-static void one_by_one_2(const place *p, int n) {
-    one_by_one(p, n, 2, false);
+static void stores_behind(const place *p, int n) {
+    pairs_behind(p, n, true);
 }
-static void one_by_one_chains(const place *p, int n) {
-    one_by_one(p, n, 2, true);
-}
-static void one_by_one_phases(const place *p, int n) { /* all sums, then all floats */
-    one_by_one(p, n, 4, true);
+static void stores_behind_dots(const place *p, int n) {
+    pairs_behind(p, n, false);
 }
 
 #define STEP(a, b)                                                                                           \
@@ -367,32 +390,12 @@ LANES_INLINE void four_by_groups(const place *p, int n, int each, bool floats) {
         }
     }
 }
-static void four_by_one_group(const place *p, int n) {
-    four_by_groups(p, n, 1, true);
-}
 static void four_by_two_groups(const place *p, int n) {
     four_by_groups(p, n, 2, true);
 }
 static void four_dots(const place *p, int n) {
     four_by_groups(p, n, 2, false);
 }
-/* 2 x 2 tiles x 512 of K, then all its sums become floats: nothing overlaps but by the processor's own means.
- */
-static void four_in_phases(const place *p, int n) {
-    for (int i = 0; i < n / 8; i++) {
-        const char *a = p->a + i * 2 * BLOCK % A_BYTES;
-        for (int s = 0; s < 8; s++) {
-            if (s % 2 == 0)
-                ZERO_FOUR();
-            STEP(a + s * TILE, p->b + s * TILE);
-            if (s % 2)
-                STORE_FOUR(p->ring + s / 2 * TILE, 4 * TILE);
-        }
-        for (int q = 0; q < 4; q++)
-            take(p, p->ring + q * 4 * TILE, 4, q, p->y + i * 1024 % Y_FLOATS);
-    }
-}
-
 /* ---- products of whole rows: nothing becomes floats before K has ended ---- */
 
 /* 2 x 2 tiles x n_tile * 64 of K; between those the sums lie in memory. */
@@ -427,25 +430,6 @@ static void whole_1024(const place *p, int n) {
 static void whole_4096(const place *p, int n) { /* both operands from the second-level cache */
     whole(p, n, 64, A_BYTES);
 }
-/* The sums copied by vectors to where tiles load them from, and back: floats as a mask may need them. */
-static void whole_copied(const place *p, int n) {
-    for (int i = 0; i < n / 8; i++) {
-        const char *a = p->a + i * 2 * BLOCK % A_BYTES;
-        float *at = p->y + i * 1024 % Y_FLOATS;
-        for (int l = 0; l < 64; l++)
-            _mm512_store_ps(p->ring + l * 64, _mm512_load_ps(at + l * 16));
-        TILES_LOAD(0, p->ring, 64);
-        TILES_LOAD(1, p->ring + TILE, 64);
-        TILES_LOAD(2, p->ring + 2 * TILE, 64);
-        TILES_LOAD(3, p->ring + 3 * TILE, 64);
-        for (int s = 0; s < 8; s++)
-            STEP(a + s * TILE, p->b + s * TILE);
-        STORE_FOUR(p->ring, TILE);
-        for (int l = 0; l < 64; l++)
-            _mm512_store_ps(at + l * 16, _mm512_load_ps(p->ring + l * 64));
-    }
-}
-
 /* ---- the list ---- */
 
 /* Every function does 4 * n of what is counted: tile instructions, or where it has none, tiles. */
@@ -479,15 +463,11 @@ static const struct part {
     {"sums: store, to floats at once", stored_floats_0},
     {"sums: store, to floats 1 tile later", stored_floats_1},
     {"sums: store, to floats 4 tiles later", stored_floats_4},
-    {"product g128: 16 x 16, 1 group behind", one_by_one_1},
-    {"product g128: 16 x 16, 2 behind", one_by_one_2},
-    {"product g128: 16 x 16, 2 groups beside", one_by_one_chains},
-    {"product g128: 16 x 16 x 512 in phases", one_by_one_phases},
-    {"product g128: 32 x 32, 1 group behind", four_by_one_group},
+    {"product g128: 16 x 16, 1 group behind", one_by_one},
+    {"product g128: 16 x 16, stores behind", stores_behind},
+    {"product g128: 16 x 16, the same, dots only", stores_behind_dots},
     {"product g128: 32 x 32, 2 groups behind", four_by_two_groups},
     {"product g128: 32 x 32, dots only", four_dots},
-    {"product g128: 32 x 32 x 512 in phases", four_in_phases},
-    {"product row: 512 of K, sums copied", whole_copied},
     {"product row: 512 of K, sums in tiles", whole_512},
     {"product row: 1024 of K", whole_1024},
     {"product row: 4096 of K", whole_4096},
