@@ -6,6 +6,7 @@
 #include "plan/rates.h"
 #include "support/tempdir.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,20 +18,22 @@
 static const machine here = {.cpu = "a cpu", .features = "avx2", .n_core = 2, .l3 = 1 << 20};
 
 static hardware sample(void) {
-    hardware h = {
-        .memory = {{1, {10e9, 9e9, 1e9}}, {2, {18e9, 17e9, 2e9}}},
-        .n_memory = 2,
-        .disk = {{1, 4096, {5e7, 4e7, 1e7}}, {4, 1 << 20, {3e9, 2e9, 1e9}}, {16, 1 << 20, {4e9, 3e9, 1e9}}},
-        .n_disk = 3,
-        .folder = "/somewhere",
-        .ring = true,
-        .kernels = {{8, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
-                    {4, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
-        .n_kernel = 2,
-        .n_thread = 2,
-        .pack = {3e9, 2e9, 1e9},
-        .meet_s = 2e-6,
-        .seconds = 4};
+    hardware h = {.memory = {{1, {10e9, 9e9, 1e9}}, {2, {18e9, 17e9, 2e9}}},
+                  .n_memory = 2,
+                  .disk = {{1, 4096, {5e7, 4e7, 1e7}},
+                           {4, 1 << 16, {2e9, 1e9, 1e9}},
+                           {4, 1 << 20, {3e9, 2e9, 1e9}},
+                           {16, 1 << 20, {4e9, 3e9, 1e9}}},
+                  .n_disk = 4,
+                  .folder = "/somewhere",
+                  .ring = true,
+                  .kernels = {{8, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
+                              {4, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
+                  .n_kernel = 2,
+                  .n_thread = 2,
+                  .pack = {3e9, 2e9, 1e9},
+                  .meet_s = 2e-6,
+                  .seconds = 4};
     return h;
 }
 
@@ -84,15 +87,17 @@ static void rates(void **state) {
     (void)state;
     const hardware h = sample();
     plan_rates r;
-    plan_rates_of(&h, &here, 2, 1 << 20, &r);
+    plan_rates_of(&h, &here, 2, 1 << 20, 1 << 18, &r);
     assert_false(r.guessed);
     assert_true(r.ram_read == 20e9); /* products read that much */
     assert_true(r.disk_read == 2e9); /* with as many reads as the pager has, or fewer */
+    assert_true(fabs(r.disk_file - 1.5e9) < 1);
+    assert_true(fabs(r.disk_wait - 4096 / 4e7) < 1e-12);
     assert_true(r.one_row[4] == 16e9 && r.one_row[5] == 16e9 && r.one_row[8] == 20e9);
     assert_true(r.two_slices == 1.6);
-    plan_rates_of(&h, &here, 1, 1 << 20, &r);
+    plan_rates_of(&h, &here, 1, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 10e9);
-    plan_rates_of(NULL, &here, 2, 4096, &r);
+    plan_rates_of(NULL, &here, 2, 4096, 4096, &r);
     assert_true(r.guessed && r.ram_read > 0 && r.disk_read > 0 && r.pack > 0 && r.op_s > 0);
 }
 

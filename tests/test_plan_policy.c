@@ -57,6 +57,7 @@ static void make(facts *f) {
                                      .n_core = 2,
                                      .ram_read = 5e9,
                                      .disk_read = 1e9,
+                                     .disk_file = 1e9,
                                      .disk_wait = 1e-4,
                                      .pack = 2e9,
                                      .two_slices = 1.5,

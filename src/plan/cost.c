@@ -30,8 +30,7 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
 }
 
 double plan_disk_seconds(const plan_question *q, bool packed) {
-    const double read = 1 / q->rates.disk_read;
-    return packed ? read : NUM_MAX(read, 1 / q->rates.pack);
+    return packed ? 1 / q->rates.disk_read : NUM_MAX(1 / q->rates.disk_file, 1 / q->rates.pack);
 }
 
 double plan_stolen_seconds(const plan_question *q, bool packed) {
@@ -135,7 +134,8 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
             loss += f->kl_a8;
     }
     const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
-    const double reading = from_disk / q->rates.disk_read, packing = to_pack / q->rates.pack;
+    const double reading = from_disk / (d->packed ? q->rates.disk_read : q->rates.disk_file),
+                 packing = to_pack / q->rates.pack;
     const double stolen = to_pack * plan_stolen_seconds(q, d->packed);
     read += (double)d->cache->position * middle;
     out->disk_s = NUM_MAX(reading, packing);

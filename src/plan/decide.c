@@ -125,9 +125,11 @@ static void add_activations(maker *m, int b, int choice, bool streamed) {
     }
 }
 
-static void list_ways(maker *m, bool streamed) {
+/* Rounding takes far longer than reading: what is streamed is rounded once, into a packed file, or not at
+ * all. */
+static void list_ways(maker *m, bool streamed, bool packed) {
     const plan_question *q = m->q;
-    const bool round = q->may_round && q->mode != 'b';
+    const bool round = q->may_round && q->mode != 'b' && (packed || !streamed);
     m->first[0] = 0;
     for (int b = 0; b < q->n_block; b++) {
         m->first[b + 1] = m->first[b];
@@ -220,7 +222,7 @@ static nib_status solve(maker *m, const which *w, plan_decision *d, choose_resul
     const plan_question *q = m->q;
     const uint64_t room = room_of(q, w);
     const double stolen = w->streamed ? plan_stolen_seconds(q, w->packed) : 0;
-    list_ways(m, w->streamed);
+    list_ways(m, w->streamed, w->packed);
     const choose_problem p = {.ways = m->ways,
                               .first = m->first,
                               .n_block = q->n_block,

@@ -229,7 +229,7 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     return NIB_OK;
 }
 
-static void write_notes(const plan_question *q, const plan_outcome *o, plan *out) {
+static void write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
     bool scores = false, costs = false;
     for (int b = 0; b < q->n_block; b++) {
         scores |= q->blocks[b].importance >= 0;
@@ -243,6 +243,10 @@ static void write_notes(const plan_question *q, const plan_outcome *o, plan *out
         note(out,
              "what lower formats cost this model is not measured ('nibble profile MODEL --costs'): only the "
              "file's own are allowed");
+    if (costs && q->may_round && d->streamed && !d->packed)
+        note(out,
+             "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's formats: "
+             "they would be rounded anew for each token");
     if (q->mode != 'a')
         note(out,
              "layers are left out; their costs are measured one by one, and together they may cost more");
@@ -271,7 +275,7 @@ nib_status plan_make(const plan_question *q, plan *out, nib_error *err) {
     if (status == NIB_OK)
         status = look_at_others(q, &o, &other, &p, err);
     if (status == NIB_OK)
-        write_notes(q, &o, &p);
+        write_notes(q, &d, &o, &p);
     decision_close(&d);
     decision_close(&other);
     if (status == NIB_OK)

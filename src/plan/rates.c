@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 
+#include <math.h>
 #include <string.h>
 
 #define GUESS_RAM       10e9 /* of one thread; three of them fill two channels */
@@ -26,6 +27,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
                         .guessed = true,
                         .ram_read = GUESS_RAM * NUM_MIN(n, 3),
                         .disk_read = GUESS_DISK,
+                        .disk_file = GUESS_DISK,
                         .disk_wait = GUESS_DISK_WAIT,
                         .pack = GUESS_PACK,
                         .two_slices = GUESS_TWO,
@@ -43,25 +45,37 @@ static void memory_rate(const hardware *h, plan_rates *out) {
             out->ram_read = h->memory[i].read.best;
 }
 
-static double off_by(uint64_t size, uint64_t page) {
-    return size > page ? (double)size / (double)page : (double)page / (double)size;
-}
-
-static void disk_rate(const hardware *h, uint64_t page, plan_rates *out) {
-    const hardware_disk *best = NULL, *small = NULL;
+/* What the disk does with as many reads of `size` as the pager has in flight: between two sizes that were
+ * measured the rate goes with the logarithm of the size. With fewer reads where so many were not measured. */
+static double disk_rate(const hardware *h, uint64_t size) {
+    const hardware_disk *below = NULL, *above = NULL;
+    int depth = 0;
+    for (int i = 0; i < h->n_disk; i++)
+        if (h->disk[i].depth <= DEPTH)
+            depth = NUM_MAX(depth, h->disk[i].depth);
     for (int i = 0; i < h->n_disk; i++) {
         const hardware_disk *d = &h->disk[i];
-        if (d->depth == 1 && (!small || d->block < small->block))
-            small = d;
-        if (d->depth <= DEPTH &&
-            (!best || d->depth > best->depth ||
-             (d->depth == best->depth && off_by(d->block, page) < off_by(best->block, page))))
-            best = d;
+        if (d->depth != depth)
+            continue;
+        if (d->block <= size && (!below || d->block > below->block))
+            below = d;
+        if (d->block >= size && (!above || d->block < above->block))
+            above = d;
     }
-    if (best)
-        out->disk_read = best->read.median;
-    if (small)
-        out->disk_wait = (double)small->block / small->read.median;
+    if (!below || !above || below == above)
+        return below ? below->read.median : above ? above->read.median : 0;
+    const double way =
+        log((double)size / (double)below->block) / log((double)above->block / (double)below->block);
+    return below->read.median + way * (above->read.median - below->read.median);
+}
+
+/* Seconds of one small read. */
+static double disk_wait(const hardware *h) {
+    const hardware_disk *small = NULL;
+    for (int i = 0; i < h->n_disk; i++)
+        if (h->disk[i].depth == 1 && (!small || h->disk[i].block < small->block))
+            small = &h->disk[i];
+    return small ? (double)small->block / small->read.median : 0;
 }
 
 /* Widths that were not measured are taken from the next one that was. */
@@ -89,14 +103,20 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
     out->two_slices = two > 0 ? NUM_MAX(two, 1) : out->two_slices;
 }
 
-void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, plan_rates *out) {
+void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, uint64_t part,
+                   plan_rates *out) {
     guess(m, n_thread, out);
     if (!h)
         return;
     out->guessed = false;
     memory_rate(h, out);
     out->one_row[0] = out->ram_read; /* floats are not measured: memory is their limit */
-    disk_rate(h, NUM_MAX(page, 4096), out);
+    if (h->n_disk) {
+        out->disk_read = disk_rate(h, page);
+        out->disk_file = disk_rate(h, part);
+    }
+    if (disk_wait(h) > 0)
+        out->disk_wait = disk_wait(h);
     if (h->n_kernel && h->n_thread)
         kernel_rates(h, out);
     if (h->pack.median > 0)

@@ -5,7 +5,9 @@
 #include "plan/policy.h"
 #include "profile/hardware.h"
 
-/* h NULL: nothing was measured. page: bytes that are read at a time. */
-void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, plan_rates *out);
+/* h NULL: nothing was measured. page, part: bytes that are read at a time from a packed file, and from the
+ * model's files. */
+void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t page, uint64_t part,
+                   plan_rates *out);
 
 #endif

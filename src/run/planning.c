@@ -203,7 +203,8 @@ static void add_rates(planning *f, const nib_engine *e) {
     nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
         log_line(&e->log, "hardware profile: %s", why.message);
-    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.page_most, &f->q.rates);
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.page_most, f->q.need.part,
+                  &f->q.rates);
     mem_free(path);
 }
 

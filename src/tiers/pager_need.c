@@ -37,6 +37,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .tables = l->heap_bytes + pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1) * sizeof(uint64_t),
                     .page_most = l->page_most,
+                    .part = reader_part(l->page_most),
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
         n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= READER_SLOTS;

@@ -141,6 +141,7 @@ void pager_packed_close(pager *p);
 
 /* ---- pager_reader.c: the reader thread and its ring ---- */
 enum { READER_SLOTS = 8, READER_DEPTH = 8 };
+uint64_t reader_part(uint64_t page_most); /* of a page, that is read at a time from the model's files */
 uint64_t reader_bytes(const model *m, uint64_t page_most);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */

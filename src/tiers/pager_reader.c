@@ -59,12 +59,12 @@ struct reader {
 };
 
 /* A page comes in a few reads, so that packing begins while the rest is read. */
-static uint64_t raw_bytes(uint64_t page_most) {
+uint64_t reader_part(uint64_t page_most) {
     return NUM_MAX(NUM_MIN(page_most / 4, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST);
 }
 
 uint64_t reader_bytes(const model *m, uint64_t page_most) {
-    return READER_SLOTS * page_most + load_pipe_bytes(m, raw_bytes(page_most), READER_DEPTH);
+    return READER_SLOTS * page_most + load_pipe_bytes(m, reader_part(page_most), READER_DEPTH);
 }
 
 /* ---- the order ---- */
@@ -274,7 +274,7 @@ static void *reader_main(void *arg) {
 
 static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
-    const uint64_t page = p->layout.page_most, raw = raw_bytes(page);
+    const uint64_t page = p->layout.page_most, raw = reader_part(page);
     const uint64_t slots = READER_SLOTS * page, raws = READER_DEPTH * load_raw_bytes(p->m, raw);
     r->map_bytes = slots + raws;
     r->map = mem_map(r->map_bytes);
