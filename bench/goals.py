@@ -114,7 +114,7 @@ def map_regret(table, model, threads):
         path = os.path.join(folder, "map.json")
         run_json([NIBBLE, "profile", model, "--kernels", "-t", str(threads), "-o", path, "--json", "-q"])
         again = kernel_points(None, threads, model, 20, path)
-    by = {a["choosing"]: a for a in again["ablations"]}
+    by = {a["choosing"]: a for a in again["resident"]}
     table.row(f"map's regret over the grid of {os.path.basename(model)}, mean", 0.03, 0.01, [by["the map"]["mean"]], lower=True)
     table.row("  the same, weighted by time", 0.03, 0.01, [by["the map"]["regret"]], lower=True)
 

@@ -184,23 +184,37 @@ static int choice_of(const point *p, ablation a) {
     return i < 0 ? p->result.rule : i;
 }
 
+/* Whether the matrices of this shape live in its flavour: what the map says for them, or parts. */
+static bool is_resident(const grid *g, const point *p) {
+    pack_format parts = p->shape.format;
+    parts.flavour = PACK_PARTS;
+    return p->shape.format.flavour ==
+           policy_flavour(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
+}
+
 typedef struct ablation_result {
+    int n;                       /* points that count */
     int n_able;                  /* points where the family could do it */
     double seconds, mean, worst; /* the whole grid; regrets of single points */
 } ablation_result;
 
-static ablation_result ablate(const grid *g, ablation a) {
+/* resident: over the points of resident flavours only, those that a map has to do with. */
+static ablation_result ablate(const grid *g, ablation a, bool resident) {
     ablation_result r = {0};
     for (int i = 0; i < g->n; i++) {
         const point *p = &g->points[i];
         const int c = choice_of(p, a);
         const double regret = regret_of(p, c);
+        if (resident && !is_resident(g, p))
+            continue;
+        r.n++;
         r.n_able += (a != BY_SPLIT || best_of_family(p, "split") >= 0) &&
                     (a != BY_BITWISE || best_of_family(p, "bitwise") >= 0);
         r.seconds += seconds_of(p, c) * p->shape.count;
-        r.mean += regret / g->n;
+        r.mean += regret;
         r.worst = NUM_MAX(r.worst, regret);
     }
+    r.mean /= NUM_MAX(r.n, 1);
     return r;
 }
 
@@ -284,6 +298,25 @@ static void print_flavours(const grid *g) {
         }
 }
 
+static void print_ablations(const grid *g, bool resident) {
+    const ablation_result fastest = ablate(g, BY_FASTEST, resident);
+    if (!resident && fastest.n == ablate(g, BY_FASTEST, true).n)
+        return;
+    printf("\n%-36s %12s %9s %9s %9s   (%d points, %s)\n", "choosing", "whole grid", "regret", "mean",
+           "worst", fastest.n, resident ? "in the flavours that matrices live in" : "in both flavours");
+    for (int a = 0; a < N_ABLATION; a++) {
+        const ablation_result r = ablate(g, (ablation)a, resident);
+        if (a == BY_MAP && !g->has_map) {
+            printf("%-36s there is none: nibble profile %s --kernels\n", ablation_names[a],
+                   g->args->model ? g->args->model : "MODEL");
+            continue;
+        }
+        printf("%-36s %9.3f ms %7.1f %% %7.1f %% %7.1f %%", ablation_names[a], r.seconds * 1e3,
+               (r.seconds / fastest.seconds - 1) * 100, r.mean * 100, r.worst * 100);
+        printf(r.n_able < r.n ? "   (it can do %d of %d points)\n" : "\n", r.n_able, r.n);
+    }
+}
+
 static void print_grid(const grid *g, const kernel_bench *b) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME];
@@ -297,19 +330,8 @@ static void print_grid(const grid *g, const kernel_bench *b) {
         print_crossovers(g, i);
     }
     print_flavours(g);
-    printf("\n%-36s %12s %9s %9s %9s\n", "choosing", "whole grid", "regret", "mean", "worst");
-    const double fastest = ablate(g, BY_FASTEST).seconds;
-    for (int a = 0; a < N_ABLATION; a++) {
-        const ablation_result r = ablate(g, (ablation)a);
-        if (a == BY_MAP && !g->has_map) {
-            printf("%-36s there is none: nibble profile %s --kernels\n", ablation_names[a],
-                   g->args->model ? g->args->model : "MODEL");
-            continue;
-        }
-        printf("%-36s %9.3f ms %7.1f %% %7.1f %% %7.1f %%", ablation_names[a], r.seconds * 1e3,
-               (r.seconds / fastest - 1) * 100, r.mean * 100, r.worst * 100);
-        printf(r.n_able < g->n ? "   (it can do %d of %d points)\n" : "\n", r.n_able, g->n);
-    }
+    print_ablations(g, true);
+    print_ablations(g, false);
 }
 
 static json_t *point_json(const point *p) {
@@ -342,8 +364,22 @@ static json_t *point_json(const point *p) {
     return out;
 }
 
+static json_t *ablations_json(const grid *g, bool resident) {
+    json_t *list = json_array();
+    const double fastest = ablate(g, BY_FASTEST, resident).seconds;
+    for (int a = 0; a < N_ABLATION; a++) {
+        const ablation_result r = ablate(g, (ablation)a, resident);
+        if (a != BY_MAP || g->has_map)
+            json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:i}", "choosing",
+                                                  ablation_names[a], "seconds", r.seconds, "regret",
+                                                  r.seconds / fastest - 1, "mean", r.mean, "worst", r.worst,
+                                                  "able", r.n_able, "points", r.n));
+    }
+    return list;
+}
+
 static int print_json(const grid *g, const kernel_bench *b) {
-    json_t *shapes = json_array(), *ablations = json_array();
+    json_t *shapes = json_array();
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME], activation[8];
         const trial_shape *s = &g->points[i].shape;
@@ -359,18 +395,10 @@ static int print_json(const grid *g, const kernel_bench *b) {
                                                 of ? flavour_name(of->flavour) : NULL, "mix_seconds",
                                                 mix_of(g, i), "points", points));
     }
-    const double fastest = ablate(g, BY_FASTEST).seconds;
-    for (int a = 0; a < N_ABLATION; a++) {
-        const ablation_result r = ablate(g, (ablation)a);
-        if (a != BY_MAP || g->has_map)
-            json_array_append_new(ablations,
-                                  json_pack("{s:s, s:f, s:f, s:f, s:f, s:i}", "choosing", ablation_names[a],
-                                            "seconds", r.seconds, "regret", r.seconds / fastest - 1, "mean",
-                                            r.mean, "worst", r.worst, "able", r.n_able));
-    }
-    return cli_write_json(json_pack("{s:s, s:s, s:i, s:I, s:o, s:o}", "cpu", b->machine.cpu, "isa",
+    return cli_write_json(json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "cpu", b->machine.cpu, "isa",
                                     b->table->isa, "threads", pool_size(b->threads), "rotated_bytes",
-                                    (json_int_t)b->n_byte, "shapes", shapes, "ablations", ablations),
+                                    (json_int_t)b->n_byte, "shapes", shapes, "resident",
+                                    ablations_json(g, true), "ablations", ablations_json(g, false)),
                           g->args);
 }
 

@@ -166,7 +166,7 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
 const strategy amx_blocked = {.name = "padding.tiles",
                               .can = can,
                               .run = run,
-                              .rule_from = 17,
+                              .rule_from = 13,
                               .rule_rows = STRATEGY_ANY_ROWS,
                               .suits = suits,
                               .scratch = sizeof(scratch)};
