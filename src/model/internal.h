@@ -51,6 +51,12 @@ void cost_program(const model *m, const weight *weights, op *ops, int n);
 /* block.bytes from its weights; NIB_E_MODEL when they are too large. */
 nib_status block_sum(block *b, nib_error *err);
 
+/* Room for second slices that a block's arrays need behind what is bound and built (stack.c). */
+void stack_room(const weight *weights, int n_weight, const op *ops, int n_op, int *more_weight, int *more_op);
+/* Gives all matrices of block `owner`, wherever they are used, a second slice in this format, or none (NULL).
+ * Costs and sums of blocks are the caller's. */
+void stack_set(model *m, int owner, const pack_format *second);
+
 /* Notes in the ops which of them may be done as one (fuse.c). */
 void fuse_program(op *ops, int n);
 

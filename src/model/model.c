@@ -89,13 +89,16 @@ static void note_widths(model *m, const op *o) {
 
 /* Copies what was bound and built to memory that lives as long as the model. */
 static nib_status keep_block(model *m, block *to, const bound *b, const op *ops, int n_op, nib_error *err) {
-    size_t n_weight_byte = (size_t)b->n * sizeof(weight), n_op_byte = (size_t)n_op * sizeof(op);
+    int more_weight, more_op;
+    stack_room(b->weights, b->n, ops, n_op, &more_weight, &more_op);
+    size_t n_weight_byte = (size_t)(b->n + more_weight) * sizeof(weight);
+    size_t n_op_byte = (size_t)(n_op + more_op) * sizeof(op);
     weight *weights = arena_alloc(&m->mem, n_weight_byte);
     op *kept = arena_alloc(&m->mem, n_op_byte);
     if (weights == NULL || kept == NULL)
         return nib_fail_nomem(err, n_weight_byte + n_op_byte, "a block's description");
-    memcpy(weights, b->weights, n_weight_byte);
-    memcpy(kept, ops, n_op_byte);
+    memcpy(weights, b->weights, (size_t)b->n * sizeof *weights);
+    memcpy(kept, ops, (size_t)n_op * sizeof *kept);
     to->weights = weights;
     to->n_weight = b->n;
     to->program = (program){kept, n_op};

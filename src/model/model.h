@@ -38,6 +38,9 @@ typedef struct weight {
     uint64_t bytes; /* resident, pack_bytes */
     const weight_piece *pieces;
     int n_piece;
+    pack_format over; /* bits > 0: the second slice of a stack, what weight first_slice of its block, in this
+                         format, leaves over of the values; an op of its own adds its product */
+    int first_slice;
     bool by_column;       /* its rounding takes weights of its columns: */
     const float *columns; /* [k], the engine's; NULL: none (yet) */
     bool vector;          /* norms, biases: resident as f32 */
@@ -47,6 +50,10 @@ typedef struct weight {
                          own */
     int shared_index;
 } weight;
+
+static inline bool weight_is_second(const weight *w) {
+    return w->over.bits > 0;
+}
 
 typedef struct block {
     const char *name; /* "embed", "layer.0", ..., "head" */

@@ -63,6 +63,7 @@ typedef struct op {
     op_kind kind;
     reg out, in, in2, in3; /* REG_NONE where not used */
     int w, b;              /* indices into the block's weights; -1: none */
+    bool adds;             /* OP_LINEAR, OP_EMBED: to what out has, instead of replacing it (second slices) */
     int64_t n;             /* width of out */
     int64_t k;             /* width of in */
     union {
@@ -107,7 +108,7 @@ typedef struct op {
     } cost;
 } op;
 
-enum { PROGRAM_MAX_OP = 64 }; /* of one block */
+enum { PROGRAM_MAX_OP = 64 }; /* of one block, second slices included */
 
 typedef struct program {
     const op *ops;

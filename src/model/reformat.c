@@ -16,12 +16,13 @@ static weight *weights_of(const block *b) {
 }
 
 static bool own_matrix(const weight *w) {
-    return !w->vector && w->shared_block < 0;
+    return !w->vector && w->shared_block < 0 && !weight_is_second(w);
 }
 
 /* What w becomes, without its place. */
 static nib_status choose(const block *b, const weight *w, const char *format, weight *out, nib_error *err) {
     recipe r;
+    uint64_t second;
     *out = *w;
     out->columns = NULL;
     if (!recipe_parse(format, w->k, &r) || (r.n_slice == 0 && !pack_choose(w->type, w->k, &r.slice[0])))
@@ -31,7 +32,8 @@ static nib_status choose(const block *b, const weight *w, const char *format, we
                         b->name, w->name, (long long)w->n, (long long)w->k, format);
     out->format = r.slice[0];
     out->by_column = r.by_column;
-    if (!pack_bytes(&out->format, w->n, w->k, &out->bytes) || out->bytes > SIZE_MOST)
+    if (!pack_bytes(&out->format, w->n, w->k, &out->bytes) || out->bytes > SIZE_MOST ||
+        (r.n_slice > 1 && (!pack_bytes(&r.slice[1], w->n, w->k, &second) || second > SIZE_MOST)))
         return nib_fail(err, NIB_E_USAGE, "%s: %s is too large in the format %.32s", b->name, w->name,
                         format);
     return NIB_OK;
@@ -49,7 +51,7 @@ static void tell_sharers(model *m, int owner) {
     for (int i = 0; i < m->n_block; i++)
         for (int j = 0; j < m->blocks[i].n_weight; j++) {
             weight *w = &weights_of(&m->blocks[i])[j];
-            if (w->shared_block == owner)
+            if (w->shared_block == owner && !weight_is_second(w))
                 w->format = m->blocks[owner].weights[w->shared_index].format;
         }
 }
@@ -66,6 +68,9 @@ nib_status model_reformat(model *m, int which, const char *format, nib_error *er
             weights_of(b)[i] = as;
         }
     tell_sharers(m, which);
+    recipe r;
+    recipe_parse(format, 1, &r);
+    stack_set(m, which, r.n_slice > 1 ? &r.slice[1] : NULL);
     cost_all(m);
     return block_sum(b, err);
 }

@@ -11,8 +11,10 @@
 
 /* All matrices of a block, tables that are looked up by row included, in one format: "file" is what
  * pack_choose gives, exactly what the file has; another name of quant/recipe.h ("u4g64", "u4g64w") rounds the
- * file's values to it. Vectors stay f32. A matrix that another block owns (a tied head) belongs to its owner:
- * it changes with that one, not here. NIB_E_USAGE names the block, and nothing is changed. */
+ * file's values to it; a stack ("u4g64+u4g64") gives each matrix a second slice, a weight and ops of its own
+ * behind the others (so what counts weights or ops counts them afterwards). Vectors stay f32. A matrix that
+ * another block owns (a tied head) belongs to its owner: it changes with that one, not here. NIB_E_USAGE
+ * names the block, and nothing is changed. */
 nib_status model_reformat(model *m, int block, const char *format, nib_error *err);
 
 /* The flavour in which the block's own matrix `w` is packed: as many bytes, other kernels. Nothing changes

@@ -19,13 +19,18 @@ enum {
     PLAN_MAX_ALTERNATIVE = 12
 };
 
+enum { PLAN_LEFT_OUT = NIB_N_TIER }; /* of a second slice: it is not there */
+
 /* Some of a block's bytes in one format on one tier. The tiers of all slices of one format are one matrix set
- * cut in two: the pages in RAM come first in the pager's order. */
+ * cut in two: the pages in RAM come first in the pager's order. A block whose matrices are stacks has slices
+ * of two formats, the second with a + in front ("u4g64", "+u4g64"); first slices come before second ones in
+ * the pager's order, so that second ones are in RAM only where all first ones are. */
 typedef struct plan_slice {
     char format[PACK_NAME]; /* "file": exactly what the file has, packed; else what recipe.h
                                calls a uniform format ("u4g64", "u4g64w") that the block's matrices are
                                rounded to when they are loaded */
-    int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: none in this version */
+    int tier; /* PLAN_LEFT_OUT, or NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: none in
+                 this version */
     uint64_t bytes; /* packed */
 } plan_slice;
 
@@ -35,8 +40,14 @@ typedef struct plan_block {
     int activation;       /* bits of what its matrices are multiplied with: 4, 8 or 16 */
     double importance;    /* MCAP's score in 0...1; negative: not measured. For people: nothing obeys it */
     plan_slice slices[PLAN_MAX_SLICE];
-    int n_slice; /* one format for all of them */
+    int n_slice; /* one format for all of them, or a stack's two */
 } plan_block;
+
+/* The recipe (quant/recipe.h) that the slices are together, without what is left out: "file" without any.
+ * False: there is none. */
+bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]);
+/* Summed bytes of first or of second slices on a tier (-1: on all); false: they overflow. */
+bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *bytes);
 
 typedef enum plan_kv { PLAN_KV_AUTO, PLAN_KV_F32, PLAN_KV_F16, PLAN_KV_8, PLAN_KV_4 } plan_kv;
 

@@ -103,21 +103,24 @@ static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err
     static const char *const known[] = {"format", "bytes", "tier", NULL};
     char tier[16] = "";
     recipe f;
+    const char *name = out->format;
     NIB_TRY(check_keys(from, "slice", known, err));
     NIB_TRY(get_name(from, "format", true, out->format, sizeof out->format, err));
     NIB_TRY(get_name(from, "tier", true, tier, sizeof tier, err));
     NIB_TRY(get_bytes(from, "bytes", true, &out->bytes, err));
     for (out->tier = 0; out->tier < NIB_N_TIER && strcmp(tier, plan_tier_names[out->tier]);)
         out->tier++;
-    if (out->tier == NIB_N_TIER)
-        return nib_fail(err, NIB_E_MODEL, "\"tier\": expected ram, vram or disk, found \"%s\"", tier);
+    if (out->tier == NIB_N_TIER && strcmp(tier, "none") != 0)
+        return nib_fail(err, NIB_E_MODEL, "\"tier\": expected ram, vram, disk or none, found \"%s\"", tier);
     if (out->tier == NIB_TIER_VRAM)
         return nib_fail(err, NIB_E_MODEL, "\"tier\": this version has no vram");
     /* 4096: any length of a row for which all uniform formats exist */
-    if (!recipe_parse(out->format, 4096, &f))
-        return nib_fail(err, NIB_E_MODEL,
-                        "\"format\": expected \"file\" or a uniform format (u4g64, u4g64w), found \"%s\"",
-                        out->format);
+    name += recipe_is_second(name);
+    if (!recipe_parse(name, 4096, &f) || f.n_slice > 1 || (name > out->format && f.n_slice == 0))
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "\"format\": expected \"file\" or a uniform format (u4g64, u4g64w, +u4g64), found \"%s\"",
+            out->format);
     return NIB_OK;
 }
 
@@ -129,14 +132,20 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
     json_array_foreach(list, i, value) {
         plan_slice *s = &out->slices[out->n_slice++];
         NIB_TRY(read_slice(value, s, err));
-        if (strcmp(s->format, out->slices[0].format) != 0)
-            return nib_fail(err, NIB_E_MODEL, "\"slices\": expected one format, found \"%s\" and \"%s\"",
-                            out->slices[0].format, s->format);
         for (int j = 0; j < (int)i; j++)
-            if (out->slices[j].tier == s->tier)
-                return nib_fail(err, NIB_E_MODEL, "\"slices\": %s is there twice", plan_tier_names[s->tier]);
+            if (out->slices[j].tier == s->tier && !strcmp(out->slices[j].format, s->format))
+                return nib_fail(err, NIB_E_MODEL, "\"slices\": %s in one tier is there twice", s->format);
     }
-    return NIB_OK;
+    char all[PACK_NAME];
+    recipe r;
+    if (plan_block_recipe(out, all) && recipe_parse(all, 4096, &r))
+        return NIB_OK;
+    const plan_slice *last = &out->slices[out->n_slice - 1];
+    return nib_fail(
+        err, NIB_E_MODEL,
+        "\"slices\": expected one format, and a second slice (+) of its kind at most, found \"%s\" "
+        "and \"%s\"",
+        out->slices[0].format, last->format);
 }
 
 static nib_status read_activation(const json_t *from, plan_block *out, nib_error *err) {
@@ -373,7 +382,7 @@ static nib_status check_sums(const plan *p, nib_error *err) {
         for (int i = 0; i < p->blocks[b].n_slice; i++) {
             const plan_slice *s = &p->blocks[b].slices[i];
             rounded |= strcmp(s->format, "file") != 0;
-            if (!num_add_u64(of[s->tier], s->bytes, &of[s->tier]))
+            if (s->tier != PLAN_LEFT_OUT && !num_add_u64(of[s->tier], s->bytes, &of[s->tier]))
                 return nib_fail(err, NIB_E_MODEL, "\"blocks\": the sum of their bytes overflows");
         }
     }

@@ -52,9 +52,9 @@ static json_t *all_or_none(json_t *of, bool ok) {
 
 static json_t *slice_json(const plan_slice *s) {
     json_t *of = json_object();
-    return all_or_none(of, put(of, "format", json_string(s->format)) &&
-                               put(of, "bytes", bytes_json(s->bytes)) &&
-                               put(of, "tier", json_string(plan_tier_names[s->tier])));
+    return all_or_none(
+        of, put(of, "format", json_string(s->format)) && put(of, "bytes", bytes_json(s->bytes)) &&
+                put(of, "tier", json_string(s->tier == PLAN_LEFT_OUT ? "none" : plan_tier_names[s->tier])));
 }
 
 static json_t *block_json(const plan_block *b) {

@@ -128,9 +128,9 @@ static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *
     for (int64_t r = 0; r < c->n_row; r++) {
         float *out = worker_at(&w, o->out, r, o->n);
         if (o->kind == OP_EMBED) {
-            NIB_TRY(pager_read_row(e->pager, c->block, o->w, c->tokens[r], out, err));
-            if (o->u.num.value != 1)
-                e->kernels->scale(out, o->u.num.value, out, o->n);
+            float *to = o->adds ? row : out;
+            NIB_TRY(pager_read_row(e->pager, c->block, o->w, c->tokens[r], to, err));
+            embed_row(e->kernels, o, to, out);
             continue;
         }
         int64_t position = c->position + r + o->u.num.offset;

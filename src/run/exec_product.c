@@ -47,7 +47,7 @@ static void quantize(worker *w, const op *o, act_format f) {
 
 /* The product of one row and its rest, which stands behind it: some columns of both at a time, so that the
  * weights are read once. */
-static void multiply_with_rest(worker *w, const linear_args *whole, int64_t n0, int64_t n1) {
+static void multiply_with_rest(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
     enum { MOST = 2048 };
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
@@ -68,13 +68,16 @@ static void multiply_with_rest(worker *w, const linear_args *whole, int64_t n0, 
         linear_run(table, &a, 0, part.n);
         if (whole->bias)
             table->add(a.y, whole->bias + n, 1, a.y, part.n);
-        table->add(a.y, a.y + some, 1, y, part.n);
+        if (adds) /* one after the other, as with many rows */
+            table->add(y, a.y, 1, y, part.n);
+        table->add(adds ? y : a.y, a.y + some, 1, y, part.n);
     }
 }
 
-/* Adds the products of the rows' second slices to columns [n0, n1) of what `done` computed: neighbours that
- * have one together, as many as this thread's buffer holds. */
-static void add_rests(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+/* Adds the products of the rows' codes, or (rests) of their second slices, to columns [n0, n1) of done->y:
+ * neighbours that have such together, as many as this thread's buffer holds. */
+static void add_product(worker *w, const act_rows *rows, bool rests, const linear_args *done, int64_t n0,
+                        int64_t n1) {
     const workspace *ws = w->j->e->ws;
     linear_args a = *done;
     const int64_t most = NUM_MAX(1, ws->rest_width / a.w->n);
@@ -82,12 +85,14 @@ static void add_rests(worker *w, const act_rows *rows, const linear_args *done, 
     a.ldy = a.w->n;
     a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
     for (int64_t r = 0; r < done->n_row; r += NUM_MAX(1, a.n_row)) {
-        for (a.n_row = 0; a.n_row < most && r + a.n_row < done->n_row && rows->has_rest[r + a.n_row];)
+        for (a.n_row = 0;
+             a.n_row < most && r + a.n_row < done->n_row && (!rests || rows->has_rest[r + a.n_row]);)
             a.n_row++;
         if (a.n_row == 0)
             continue;
         a.q.n_row = a.n_row;
-        a.q.data = rest_of(rows, a.q.format, a.q.k, r);
+        a.q.data = rests ? rest_of(rows, a.q.format, a.q.k, r)
+                         : rows->codes + (size_t)r * act_row_bytes(a.q.format, a.q.k);
         linear_run(w->j->e->kernels, &a, n0, n1);
         for (int64_t i = 0; i < a.n_row; i++) {
             float *y = done->y + (r + i) * done->ldy + n0;
@@ -119,12 +124,15 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
                      .n_row = j->cell->n_row,
                      .scratch = w->scratch};
     if (v->format.layout == PACK_TILE && w->acts.own && rows->has_rest[0]) {
-        multiply_with_rest(w, &a, n0, n1);
+        multiply_with_rest(w, &a, o->adds, n0, n1);
         return;
     }
-    linear_run(j->e->kernels, &a, n0, n1);
+    if (o->adds) /* a second slice, which is always packed */
+        add_product(w, rows, false, &a, n0, n1);
+    else
+        linear_run(j->e->kernels, &a, n0, n1);
     if (v->format.layout == PACK_TILE)
-        add_rests(w, rows, &a, n0, n1);
+        add_product(w, rows, true, &a, n0, n1);
 }
 
 /* ---- regions: products of one input, and what goes on with their columns ---- */
@@ -136,14 +144,22 @@ enum {
     LEAST_PANELS = 4        /* the same where there are many rows, which are prepared anew */
 };
 
-/* Products one after the other, each split into its own panels; or, with a tail, side by side: a panel is one
- * of each. */
+/* Products one after the other, each split into its own panels, which those that add to what it makes are
+ * computed with; or, with a tail, side by side: a panel is one of each. */
 typedef struct region {
     const op *ops;
     int n_product, n_tail;
     int64_t n_panel;
     uint64_t bytes; /* of weights */
 } region;
+
+/* Product i adds to what an earlier one of the region makes. */
+static bool adds_within(const region *r, int i) {
+    for (int j = 0; j < i && r->ops[i].adds; j++)
+        if (r->ops[j].out == r->ops[i].out)
+            return true;
+    return false;
+}
 
 /* Products can be one region when they read the same activations in the same format, and their weights are
  * there in this job. */
@@ -164,7 +180,9 @@ static region region_at(const worker *w, const op *o) {
     if (j->fuse && r.n_product == join)
         r.n_tail = NUM_MIN(NUM_MIN(o->fuse.n_tail, left - r.n_product), (int)MOST_TAIL);
     for (int i = 0; i < r.n_product; i++) {
-        r.n_panel += i == 0 || r.n_tail == 0 ? num_div_up(matrix_of(w, o + i)->n, PACK_PANEL) : 0;
+        r.n_panel += i == 0 || (r.n_tail == 0 && !adds_within(&r, i))
+                         ? num_div_up(matrix_of(w, o + i)->n, PACK_PANEL)
+                         : 0;
         r.bytes += o[i].cost.weight_bytes;
     }
     return r;
@@ -210,10 +228,13 @@ static void run_side_by_side(worker *w, const region *r, int64_t p0, int64_t p1)
 static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t end) {
     int64_t first = 0;
     for (int i = 0; i < r->n_product; i++) {
+        if (adds_within(r, i))
+            continue;
         const int64_t n = matrix_of(w, &r->ops[i])->n, panels = num_div_up(n, PACK_PANEL);
         const int64_t p0 = NUM_MAX(begin - first, 0), p1 = NUM_MIN(end - first, panels);
-        if (p0 < p1)
-            multiply(w, &r->ops[i], p0 * PACK_PANEL, NUM_MIN(p1 * PACK_PANEL, n));
+        for (int j = i; j < r->n_product && p0 < p1; j++)
+            if (j == i || (r->ops[j].out == r->ops[i].out && adds_within(r, j)))
+                multiply(w, &r->ops[j], p0 * PACK_PANEL, NUM_MIN(p1 * PACK_PANEL, n));
         first += panels;
     }
 }

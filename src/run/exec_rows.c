@@ -5,6 +5,13 @@
 
 #include <string.h>
 
+void embed_row(const kernel_table *k, const op *o, const float *row, float *out) {
+    if (o->adds)
+        k->add(out, row, o->u.num.value, out, o->n);
+    else if (o->u.num.value != 1)
+        k->scale(out, o->u.num.value, out, o->n);
+}
+
 void run_embed(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const kernel_table *k = w->j->e->kernels;
@@ -12,10 +19,9 @@ void run_embed(worker *w, const op *o) {
     worker_enter(w, (access[]){{o->out, SPLIT_ROWS, true}}, 1);
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        float *out = worker_at(w, o->out, r, o->n);
-        pack_read_row(&c->views[o->w], c->tokens[r], out);
-        if (o->u.num.value != 1)
-            k->scale(out, o->u.num.value, out, o->n);
+        float *out = worker_at(w, o->out, r, o->n), *row = o->adds ? w->scratch : out;
+        pack_read_row(&c->views[o->w], c->tokens[r], row);
+        embed_row(k, o, row, out);
     }
 }
 

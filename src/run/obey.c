@@ -99,15 +99,21 @@ static nib_status check_content(const nib_engine *e, const plan *p, nib_error *e
     return NIB_OK;
 }
 
-/* The one format of a block's slices; "file" without any. NULL: they have several, or none is a name. */
-static const char *format_of(const plan_block *pb) {
-    const char *name = pb->n_slice > 0 ? pb->slices[0].format : "file";
-    if (strnlen(name, PACK_NAME) == PACK_NAME)
-        return NULL;
-    for (int i = 1; i < pb->n_slice; i++)
-        if (strncmp(name, pb->slices[i].format, PACK_NAME))
-            return NULL;
-    return name;
+static nib_status check_slices(const plan_block *pb, const block *b, nib_error *err) {
+    uint64_t first_on_disk, second_in_ram;
+    for (int i = 0; i < pb->n_slice; i++)
+        if (pb->slices[i].tier != NIB_TIER_RAM && pb->slices[i].tier != NIB_TIER_DISK &&
+            pb->slices[i].tier != PLAN_LEFT_OUT)
+            return nib_fail(err, NIB_E_USAGE, "plan: %s: slices are in RAM or on disk, found tier %d",
+                            b->name, pb->slices[i].tier);
+    if (!plan_block_bytes(pb, false, NIB_TIER_DISK, &first_on_disk) ||
+        !plan_block_bytes(pb, true, NIB_TIER_RAM, &second_in_ram) || (first_on_disk && second_in_ram))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "plan: %s: expected second slices in RAM only where all first ones are, found some on "
+            "disk",
+            b->name);
+    return NIB_OK;
 }
 
 static nib_status check_block(const plan *p, const plan_block *pb, const block *b, nib_error *err) {
@@ -122,40 +128,67 @@ static nib_status check_block(const plan *p, const plan_block *pb, const block *
     if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16)
         return nib_fail(err, NIB_E_USAGE, "plan: %s: expected activations of 4, 8 or 16 bits, found %d",
                         b->name, pb->activation);
-    if (!format_of(pb))
-        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected one format for all its slices", b->name);
-    for (int i = 0; i < pb->n_slice; i++)
-        if (pb->slices[i].tier != NIB_TIER_RAM && pb->slices[i].tier != NIB_TIER_DISK)
-            return nib_fail(err, NIB_E_USAGE, "plan: %s: slices are in RAM or on disk, found tier %d",
-                            b->name, pb->slices[i].tier);
-    return NIB_OK;
+    return check_slices(pb, b, err);
 }
 
 static uint64_t far_from(uint64_t a, uint64_t b) {
     return a > b ? a - b : b - a;
 }
 
-/* The slices are all of the block's bytes in its format. */
-static nib_status check_bytes(const plan_block *pb, const block *b, nib_error *err) {
-    char expected[32], found[32];
+/* Packed bytes of a block's own first slices (and vectors), or of its second ones. */
+static uint64_t slice_bytes(const block *b, bool second) {
     uint64_t sum = 0;
-    bool fits = true;
-    for (int i = 0; i < pb->n_slice; i++)
-        fits = fits && num_add_u64(sum, pb->slices[i].bytes, &sum);
-    if (fits && far_from(sum, b->bytes) <= SLACK_BYTES + b->bytes / SLACK_SHARE)
-        return NIB_OK;
-    num_format_size(b->bytes, expected);
-    num_format_size(fits ? sum : UINT64_MAX, found);
-    return nib_fail(err, NIB_E_USAGE, "plan: %s: in the format %s expected slices of %s together, found %s",
-                    b->name, format_of(pb), expected, found);
+    for (int i = 0; i < b->n_weight; i++)
+        if (weight_is_second(&b->weights[i]) == second)
+            sum += (b->weights[i].bytes + 63) / 64 * 64; /* block_sum added them up */
+    return sum;
+}
+
+/* The slices are all of the block's bytes in its formats. */
+static nib_status check_bytes(const plan_block *pb, const block *b, const char *recipe_name, nib_error *err) {
+    char expected[32], found[32];
+    for (int second = 0; second < 2; second++) {
+        const uint64_t all = slice_bytes(b, second);
+        uint64_t sum;
+        const bool fits = plan_block_bytes(pb, second, -1, &sum);
+        if (fits && far_from(sum, all) <= SLACK_BYTES + all / SLACK_SHARE)
+            continue;
+        num_format_size(all, expected);
+        num_format_size(fits ? sum : UINT64_MAX, found);
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: %s: in the format %s expected %s slices of %s together, found %s", b->name,
+                        recipe_name, second ? "second" : "first", expected, found);
+    }
+    return NIB_OK;
 }
 
 /* Without anything on disk the whole block is kept, however its bytes were rounded. */
 static uint64_t kept_of(const plan_block *pb) {
     uint64_t kept = 0, on_disk = 0; /* check_bytes has added them up */
     for (int i = 0; i < pb->n_slice; i++)
-        *(pb->slices[i].tier == NIB_TIER_RAM ? &kept : &on_disk) += pb->slices[i].bytes;
+        if (pb->slices[i].tier != PLAN_LEFT_OUT)
+            *(pb->slices[i].tier == NIB_TIER_RAM ? &kept : &on_disk) += pb->slices[i].bytes;
     return on_disk ? kept : NIB_AUTO;
+}
+
+/* All first slices, in whole pages, and as much of the second ones as is to stay. */
+static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err) {
+    pager_page *pages;
+    int n_page;
+    NIB_TRY(pager_pages(e->m, &pages, &n_page, err));
+    for (int b = 0; b < p->n_block; b++) {
+        uint64_t first_on_disk, second;
+        plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
+        if (first_on_disk || !second)
+            continue;
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &e->kept[b]);
+        for (int i = 0; i < n_page; i++)
+            if (pages[i].block == b && !pages[i].second)
+                e->kept[b] += pages[i].bytes;
+    }
+    mem_free(pages);
+    return NIB_OK;
 }
 
 static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err) {
@@ -164,10 +197,15 @@ static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err
     NIB_TRY(check_block(p, pb, b, err));
     if (pb->left_out)
         return model_leave_out(e->m, i, err);
-    nib_status status = model_reformat(e->m, i, format_of(pb), err);
+    char name[PACK_NAME];
+    if (!plan_block_recipe(pb, name))
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: %s: expected one format for all its slices, or a stack's two (u4g64, +u4g64)",
+                        b->name);
+    nib_status status = model_reformat(e->m, i, name, err);
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "plan");
-    NIB_TRY(check_bytes(pb, b, err));
+    NIB_TRY(check_bytes(pb, b, name, err));
     if (e->options.activation == 0)
         e->act_bits[i] = (uint8_t)pb->activation;
     e->kept[i] = kept_of(pb);
@@ -217,6 +255,8 @@ nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
     nib_status status = NIB_OK;
     for (int i = 0; i < n && status == NIB_OK; i++)
         status = obey_block(e, p, i, err);
+    if (status == NIB_OK)
+        status = keep_first_slices(e, p, err);
     if (status == NIB_OK)
         status = saliency_attach(e, &sites, p->prompts, err);
     saliency_sites_close(&sites);

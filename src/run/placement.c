@@ -13,7 +13,8 @@ static bool same_format(const weight *a, const weight *b) {
     if (weight_is_rounded(a) != weight_is_rounded(b))
         return false;
     return weight_is_rounded(a)
-               ? !memcmp(&a->format, &b->format, sizeof a->format) && a->by_column == b->by_column
+               ? !memcmp(&a->format, &b->format, sizeof a->format) && a->by_column == b->by_column &&
+                     weight_is_second(a) == weight_is_second(b)
                : a->type == b->type;
 }
 
@@ -37,17 +38,17 @@ static size_t most_slices(const model *m) {
 }
 
 uint64_t engine_placement_bytes(const model *m) {
-    return most_slices(m) * sizeof(nib_slice) + (size_t)model_n_block(m) * PACK_NAME;
+    return most_slices(m) * sizeof(nib_slice) + 2 * (size_t)model_n_block(m) * PACK_NAME;
 }
 
 nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
     const size_t most = most_slices(e->m);
-    const size_t n_block = (size_t)model_n_block(e->m); /* each is rounded to one format at most */
+    const size_t n_format = 2 * (size_t)model_n_block(e->m); /* each is rounded to one stack at most */
     const uint64_t bytes = engine_placement_bytes(e->m);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
     e->slices = mem_calloc(most, sizeof *e->slices);
-    e->formats = mem_calloc(n_block, sizeof *e->formats);
+    e->formats = mem_calloc(n_format, sizeof *e->formats);
     return e->slices && e->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
 }
 
@@ -68,7 +69,7 @@ static const char *format_name(nib_engine *e, const weight *w) {
     size_t i = 0;
     if (!weight_is_rounded(w))
         return type_get(w->type)->name;
-    recipe_slice_name(&w->format, w->by_column, false, name);
+    recipe_slice_name(&w->format, w->by_column, weight_is_second(w), name);
     while (i < e->n_format && strcmp(e->formats[i], name))
         i++;
     if (i == e->n_format)

@@ -65,6 +65,8 @@ void saliency_sites_close(saliency_sites *s) {
 
 int saliency_site(const saliency_sites *s, const model *m, int b, int w) {
     page_layout_own(m, &b, &w);
+    if (weight_is_second(&model_block(m, b)->weights[w])) /* sites are of the model without stacks */
+        w = model_block(m, b)->weights[w].first_slice;
     return s->of[s->first[b] + w];
 }
 

@@ -87,6 +87,8 @@ static inline void worker_rows(const worker *w, int64_t *r0, int64_t *r1) {
 
 /* ---- exec_rows.c ---- */
 void run_embed(worker *w, const op *o);
+/* What OP_EMBED makes of a row that was read: to `out` itself, or, where it adds, to elsewhere. */
+void embed_row(const kernel_table *k, const op *o, const float *row, float *out);
 void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);

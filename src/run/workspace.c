@@ -36,7 +36,7 @@ static size_t thread_scratch(const model *m) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
                 most = NUM_MAX(most, attend_scratch_bytes(o->u.attn.d_head));
-            if (o->kind == OP_EMBED_POS) /* the row that is added */
+            if (o->kind == OP_EMBED_POS || (o->kind == OP_EMBED && o->adds)) /* the row that is added */
                 most = NUM_MAX(most, (size_t)o->n * sizeof(float));
         }
     }

@@ -94,8 +94,12 @@ static bool cut_rows(page_layout *l, int b, int j, bool table) {
     const int64_t rows = (int64_t)NUM_MIN(each * PACK_PANEL, (uint64_t)INT32_MAX & ~UINT64_C(15));
     *at = (weight_place){.first_page = l->n_page, .page_rows = rows};
     for (int64_t r = 0; r < w->n; r += rows, at->n_page++) {
-        weight_page some = {
-            .block = b, .w = j, .first_row = r, .n_row = NUM_MIN(rows, w->n - r), .table = table};
+        weight_page some = {.block = b,
+                            .w = j,
+                            .first_row = r,
+                            .n_row = NUM_MIN(rows, w->n - r),
+                            .table = table,
+                            .second = weight_is_second(w)};
         if (!bytes_of(w, some.n_row, &some.bytes) || !add_page(l, some))
             return false;
     }
@@ -106,12 +110,14 @@ static bool cut_rows(page_layout *l, int b, int j, bool table) {
 typedef struct open_page {
     uint64_t bytes;
     int b;
+    bool second;
 } open_page;
 
 static bool close_page(page_layout *l, open_page *g) {
     uint64_t bytes = g->bytes;
     g->bytes = 0;
-    return bytes == 0 || add_page(l, (weight_page){.block = g->b, .w = -1, .bytes = bytes});
+    const weight_page several = {.block = g->b, .w = -1, .bytes = bytes, .second = g->second};
+    return bytes == 0 || add_page(l, several);
 }
 
 static bool cut_matrix(page_layout *l, int b, int j, open_page *g) {
@@ -121,23 +127,26 @@ static bool cut_matrix(page_layout *l, int b, int j, open_page *g) {
         return false;
     if (bytes > l->target)
         return close_page(l, g) && cut_rows(l, b, j, false);
-    if ((g->bytes + bytes > l->target || g->b != b) && !close_page(l, g))
+    const bool second = weight_is_second(w);
+    if ((g->bytes + bytes > l->target || g->b != b || g->second != second) && !close_page(l, g))
         return false;
     g->b = b;
+    g->second = second;
     l->places[l->first_weight[b] + j] =
         (weight_place){.offset = g->bytes, .first_page = l->n_page, .n_page = 1, .page_rows = w->n};
     g->bytes += bytes;
     return true;
 }
 
-/* The matrices of products of block b in the order of their first use; `head`: those of the last block, else
- * those that are not among them. */
+/* The matrices of products of block b in the order of their first use, first slices and then second ones;
+ * `head`: those of the last block, else those that are not among them. */
 static bool cut_products(page_layout *l, int b, bool head) {
     const program *p = &model_block(l->m, b)->program;
-    open_page g = {0, b};
-    for (int i = 0; i < p->n_op; i++) {
-        int owner = b, w = p->ops[i].w;
-        if (p->ops[i].kind != OP_LINEAR)
+    open_page g = {0, b, false};
+    for (int i = 0; i < 2 * p->n_op; i++) {
+        const op *o = &p->ops[i % p->n_op];
+        int owner = b, w = o->w;
+        if (o->kind != OP_LINEAR || o->adds != (i >= p->n_op))
             continue;
         page_layout_own(l->m, &owner, &w);
         int at = l->first_weight[owner] + w;

@@ -3,10 +3,10 @@
  * packed file serves every cap.
  *
  * The image is all packed weights in a row: vectors; then the matrices of each block in the order in which
- * its products use them; then those of the output head; then tables that are only looked up by row. Every
- * page begins at a multiple of FILE_ALIGN there, and is either several whole matrices of one block or rows of
- * one matrix. Rows of a matrix are cut where its bytes come to whole FILE_ALIGNs, so in a map of neighbouring
- * pages a matrix is one piece. */
+ * its products use them, first slices before second ones; then those of the output head; then tables that are
+ * only looked up by row. Every page begins at a multiple of FILE_ALIGN there, and is either several whole
+ * matrices of one block or rows of one matrix. Rows of a matrix are cut where its bytes come to whole
+ * FILE_ALIGNs, so in a map of neighbouring pages a matrix is one piece. */
 #ifndef NIB_TIERS_PAGE_LAYOUT_H
 #define NIB_TIERS_PAGE_LAYOUT_H
 
@@ -21,6 +21,7 @@ typedef struct weight_page {
     uint64_t bytes; /* a multiple of FILE_ALIGN */
     uint64_t image; /* where it begins there */
     bool table;     /* of a matrix that is only looked up by row */
+    bool second;    /* of second slices */
 } weight_page;
 
 /* Where the bytes of one weight are. A weight that another block owns has none: page_layout_own leads to it.

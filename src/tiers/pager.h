@@ -23,6 +23,7 @@ typedef struct pager_page {
     int block;      /* that owns it; a tied output head's pages belong to the embedding */
     uint64_t bytes; /* packed */
     bool table;     /* only looked up by row: not read for every token when it is not kept */
+    bool second; /* of second slices (model/reformat.h), which stand behind the first ones of their block */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
 nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_error *err);

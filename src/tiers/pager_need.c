@@ -59,7 +59,7 @@ nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_erro
     NIB_TRY(page_layout_open(&l, m, NULL, NULL, err));
     pager_page *list = mem_array((size_t)l.n_page + 1, sizeof *list);
     for (int i = 0; list && i < l.n_page; i++)
-        list[i] = (pager_page){l.pages[i].block, l.pages[i].bytes, l.pages[i].table};
+        list[i] = (pager_page){l.pages[i].block, l.pages[i].bytes, l.pages[i].table, l.pages[i].second};
     *pages = list;
     *n_page = l.n_page;
     nib_status status =

@@ -41,7 +41,8 @@ static bool add_packer(XXH3_state_t *h, const weight *w) {
         rows[i] = memory + i * raw_each;
     if (ok) {
         memset(out, 0, (size_t)bytes);
-        pack_panel(&w->format, w->type, PACK_PANEL, k, 0, PACK_PANEL, rows, out, scratch);
+        pack_panel_from(&w->format, &(pack_from){.type = w->type, .over = w->over}, k, 0, PACK_PANEL, rows,
+                        out, scratch);
         add(h, out, (size_t)bytes);
     }
     mem_free(memory);
@@ -55,6 +56,7 @@ static void add_weight(XXH3_state_t *h, const weight *w) {
     add(h, numbers, sizeof numbers);
     add(h, &w->format, sizeof w->format);
     add(h, &w->add, sizeof w->add);
+    add(h, &w->over, sizeof w->over);
     if (w->columns)
         add(h, w->columns, (size_t)w->k * sizeof *w->columns);
     for (int i = 0; i < w->n_piece; i++) {

@@ -1,0 +1,485 @@
+/* Weights as stacks of two slices: products, looked-up rows and tied heads are those of the slices' sum, told
+ * by a float64 oracle; the same bits whatever is resident, however it is computed; without its second slice a
+ * stack is its first one; and plans that do not agree are refused with the block's name. */
+#include "base/num.h"
+#include "model/reformat.h"
+#include "quant/recipe.h"
+#include "run/measure_rows.h"
+#include "support/logits.h"
+#include "support/tinymodel.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 40, MOST_BLOCK = 16 };
+
+static const tiny_shape tied = {TYPE_F16, 4, 192, 320, 6, 2, 512, 128, true};
+static const tiny_shape untied = {TYPE_Q8_0, 5, 256, 768, 8, 2, 2048, 128, false};
+
+/* ---- plans ---- */
+
+typedef struct held {
+    plan p;
+    plan_block blocks[MOST_BLOCK];
+} held;
+
+static plan_slice slice_of(const block *b, bool second, int tier) {
+    plan_slice s = {.tier = tier};
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (weight_is_second(w) != second)
+            continue;
+        s.bytes += (w->bytes + 63) / 64 * 64;
+        if (!w->vector && w->shared_block < 0)
+            recipe_slice_name(&w->format, w->by_column, second, s.format);
+    }
+    if (!s.format[0]) /* a block without matrices of its own */
+        snprintf(s.format, sizeof s.format, "file");
+    return s;
+}
+
+/* Blocks in these recipes in turn; the tiers of first and second slices. */
+static void make_plan(held *h, const char *path, const char *const *recipes, int n, int first, int second) {
+    const logger silent = {0};
+    nib_error err = {0};
+    model *m = NULL;
+    memset(h, 0, sizeof *h);
+    h->p = (plan){.model = "tiny", .cap = {NIB_AUTO, NIB_AUTO, NIB_AUTO}, .mode = 'a', .blocks = h->blocks};
+    assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
+    h->p.n_block = model_n_block(m);
+    for (int b = 0; b < h->p.n_block; b++) {
+        const block *blk = model_block(m, b);
+        plan_block *to = &h->blocks[b];
+        assert_int_equal(model_reformat(m, b, recipes[b % n], &err), NIB_OK);
+        *to = (plan_block){.activation = 8, .importance = -1, .n_slice = 1};
+        snprintf(to->name, sizeof to->name, "%s", blk->name);
+        to->slices[0] = slice_of(blk, false, first);
+        if (!strcmp(recipes[b % n], "file"))
+            snprintf(to->slices[0].format, sizeof to->slices[0].format, "file");
+        const plan_slice more = slice_of(blk, true, second);
+        if (more.format[0] == '+')
+            to->slices[to->n_slice++] = more;
+    }
+    model_close(m);
+}
+
+static nib_engine_options usual(void) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.n_batch = 16;
+    o.packed = NIB_PACKED_OFF;
+    return o;
+}
+
+static nib_engine *open_engine(const char *path, const nib_engine_options *o, const plan *p) {
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    if (engine_open(path, o, &(engine_want){.plan = p}, &e, &err))
+        fail_msg("%s", err.message);
+    return e;
+}
+
+static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
+    nib_engine *e = open_engine(path, o, p);
+    int32_t tokens[N_TOKEN];
+    nib_session *s = NULL;
+    nib_error err = {0};
+    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
+    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
+    for (int i = 0; i < N_TOKEN; i++)
+        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
+    if (nib_session_open(e, NULL, &s, &err) ||
+        nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
+        fail_msg("%s", err.message);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return r;
+}
+
+static size_t bytes_of(const logits_rows *r) {
+    return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
+}
+
+static void check_same(const logits_rows *want, const char *path, const nib_engine_options *o, const plan *p,
+                       const char *how) {
+    logits_rows got = forward(path, o, p);
+    if (memcmp(want->data, got.data, bytes_of(want)))
+        fail_msg("%s: other bits", how);
+    free(got.data);
+}
+
+/* ---- the oracle ---- */
+
+typedef struct oracle {
+    const view *views; /* of block 1, the first layer */
+    const block *b;
+    float *x; /* what q, k, v read */
+    int64_t k;
+    int n_seen;
+    const view *embed; /* the embedding's slices */
+    const int32_t *tokens;
+} oracle;
+
+static int find_weight(const block *b, const char *name, bool second) {
+    for (int i = 0; i < b->n_weight; i++)
+        if (!strcmp(b->weights[i].name, name) && weight_is_second(&b->weights[i]) == second)
+            return i;
+    fail_msg("%s: there is no %s slice", name, second ? "second" : "first");
+    return -1;
+}
+
+/* Row r of both slices, added up. */
+static void sum_row(const view *first, const view *second, int64_t r, double *out) {
+    float row[2][1024];
+    assert_true(first->k <= 1024);
+    pack_read_row(first, r, row[0]);
+    pack_read_row(second, r, row[1]);
+    for (int64_t i = 0; i < first->k; i++)
+        out[i] = (double)row[0][i] + (double)row[1][i];
+}
+
+static void look_at_input(void *user, const probe_input *in) {
+    oracle *o = user;
+    if (in->block != 1 || in->w != find_weight(o->b, "q", false))
+        return;
+    o->k = in->k;
+    memcpy(o->x, in->x, (size_t)(in->n_row * in->k) * sizeof *in->x);
+}
+
+static void check_product(oracle *o, const probe_seen *s, const char *name) {
+    const view *first = &o->views[find_weight(o->b, name, false)];
+    const view *second = &o->views[find_weight(o->b, name, true)];
+    double row[1024];
+    for (int64_t n = 0; n < s->width; n++) {
+        sum_row(first, second, n, row);
+        for (int64_t r = 0; r < s->n_row; r++) {
+            double y = 0, size = 0;
+            for (int64_t i = 0; i < o->k; i++) {
+                y += row[i] * (double)o->x[r * o->k + i];
+                size += fabs(row[i] * (double)o->x[r * o->k + i]);
+            }
+            const double found = (double)s->x[r * s->width + n];
+            if (fabs(found - y) > 2e-4 * size)
+                fail_msg("%s (%d, %d): %g, expected %g", name, (int)r, (int)n, found, y);
+        }
+    }
+    o->n_seen++;
+}
+
+static void look_at_point(void *user, const probe_seen *s) {
+    oracle *o = user;
+    double row[1024];
+    if (s->block != 1)
+        return;
+    if (s->point == PROBE_Q)
+        check_product(o, s, "q");
+    if (s->point == PROBE_V)
+        check_product(o, s, "v");
+    if (s->point != PROBE_INPUT)
+        return;
+    for (int64_t r = 0; r < s->n_row; r++) {
+        sum_row(&o->embed[0], &o->embed[1], o->tokens[s->row + r], row);
+        for (int64_t i = 0; i < s->width; i++)
+            assert_true(fabs((double)s->x[r * s->width + i] - row[i]) <= 1e-6 * (1 + fabs(row[i])));
+    }
+    o->n_seen++;
+}
+
+static void products_are_of_the_sum(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64+u4g64", "u3g32a+u5g32", "u4g32+u2g16a"};
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 6; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i % 2]);
+        static int32_t tokens[N_TOKEN];
+        int begin[] = {0, N_TOKEN};
+        calibration c = {.n_prompt = 1};
+        held h;
+        nib_error err = {0};
+        measure_rows rows;
+        oracle o = {.tokens = tokens};
+        nib_engine_options options = usual();
+        options.activation = 16;
+        options.n_batch = N_TOKEN;
+        options.n_thread = 1 + i % 3;
+        make_plan(&h, path, &recipes[i / 2], 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        nib_engine *e = open_engine(path, &options, &h.p);
+        for (int t = 0; t < N_TOKEN; t++)
+            tokens[t] = (int32_t)((t * 7919 + 13) % 512);
+        int64_t starts[] = {begin[0], begin[1]};
+        c.tokens = tokens;
+        c.begin = starts;
+        assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
+        const view *views;
+        pager_pin(e->pager, 0, &views);
+        view embed[2];
+        for (int s = 0; s < 2; s++)
+            embed[s] = views[find_weight(model_block(e->m, 0), model_block(e->m, 0)->weights[0].name, s)];
+        pager_unpin(e->pager, 0);
+        pager_pin(e->pager, 1, &views);
+        o.views = views;
+        pager_unpin(e->pager, 1);
+        o.embed = embed;
+        o.b = model_block(e->m, 1);
+        o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);
+        const probe eyes = {.look = look_at_point, .product = look_at_input, .user = &o};
+        const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &eyes};
+        assert_int_equal(step_pass(e, &p, &err), NIB_OK);
+        assert_int_equal(o.n_seen, 3);
+        free(o.x);
+        measure_rows_close(&rows);
+        nib_engine_close(e);
+    }
+}
+
+/* ---- the same bits ---- */
+
+static const char *const mixed[] = {"u4g64+u4g64", "u3g32+u4g64a", "file", "u5g64+u3g32", "u4g64"};
+
+static void however_it_is_computed(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 4; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i % 2]);
+        nib_engine_options o = usual();
+        held h;
+        make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
+        for (int b = 0; b < h.p.n_block; b++)
+            h.blocks[b].activation = i < 2 ? 8 : b % 2 ? 16 : 4;
+        logits_rows want = forward(path, &o, &h.p);
+        o.no_fuse = true;
+        check_same(&want, path, &o, &h.p, "not fused");
+        o.no_fuse = false;
+        o.n_batch = 1;
+        check_same(&want, path, &o, &h.p, "one row at a time");
+        o.n_thread = 3;
+        check_same(&want, path, &o, &h.p, "one row, three threads");
+        o.n_batch = N_TOKEN;
+        o.n_thread = 1;
+        check_same(&want, path, &o, &h.p, "one thread");
+        free(want.data);
+    }
+}
+
+/* Second slices on disk, everything on disk, one block of four; from the model's files and from a packed one;
+ * all at once and a row at a time. */
+static void wherever_it_is(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 2; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i]);
+        char *folder = strdup(path);
+        nib_engine_options o = usual();
+        held h;
+        *strrchr(folder, '/') = '\0';
+        o.scratch = folder;
+        make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
+        logits_rows want = forward(path, &o, &h.p);
+        for (int packed = 0; packed < 2; packed++)
+            for (int n_batch = 1; n_batch <= 16; n_batch += 15) {
+                o.packed = packed ? NIB_PACKED_ON : NIB_PACKED_OFF;
+                o.n_batch = n_batch;
+                make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_DISK);
+                check_same(&want, path, &o, &h.p, "second slices on disk");
+                make_plan(&h, path, mixed, 5, NIB_TIER_DISK, NIB_TIER_DISK);
+                check_same(&want, path, &o, &h.p, "everything on disk");
+                for (int b = 0; b < h.p.n_block; b++)
+                    for (int s = 0; s < h.blocks[b].n_slice; s++)
+                        h.blocks[b].slices[s].tier = b % 4 ? NIB_TIER_RAM : NIB_TIER_DISK;
+                check_same(&want, path, &o, &h.p, "every fourth block on disk");
+            }
+        free(want.data);
+        free(folder);
+    }
+}
+
+/* Where the plan says they are: second slices, and they alone, are streamed. */
+static void second_slices_stream(void **state) {
+    (void)state;
+    static const char *const form[] = {"u4g64+u4g64"};
+    const char *path = tiny_model("m.gguf", &untied);
+    nib_engine_options o = usual();
+    const nib_slice *s;
+    held h;
+    make_plan(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_DISK);
+    nib_engine *e = open_engine(path, &o, &h.p);
+    const size_t n = nib_engine_placement(e, &s);
+    int n_second = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool second = s[i].format[0] == '+';
+        n_second += second;
+        assert_int_equal(s[i].tier, second ? NIB_TIER_DISK : NIB_TIER_RAM);
+        if (second)
+            assert_string_equal(s[i].format, "+u4g64");
+    }
+    assert_int_equal(n_second, h.p.n_block);
+    nib_engine_close(e);
+}
+
+static void left_out_is_the_first_alone(void **state) {
+    (void)state;
+    static const char *const stack[] = {"u4g64+u4g64"}, *const alone[] = {"u4g64"};
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 2; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i]);
+        const nib_engine_options o = usual();
+        held h;
+        make_plan(&h, path, alone, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        logits_rows base = forward(path, &o, &h.p);
+        make_plan(&h, path, stack, 1, NIB_TIER_RAM, PLAN_LEFT_OUT);
+        check_same(&base, path, &o, &h.p, "second slices left out");
+        make_plan(&h, path, stack, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        logits_rows whole = forward(path, &o, &h.p);
+        make_plan(&h, path, (const char *const[]){"file"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        logits_rows plain = forward(path, &o, &h.p);
+        double off_whole = 0, off_base = 0;
+        for (int64_t j = 0; j < N_TOKEN * plain.n_vocab; j++) {
+            off_whole += pow((double)(whole.data[j] - plain.data[j]), 2);
+            off_base += pow((double)(base.data[j] - plain.data[j]), 2);
+        }
+        assert_true(off_whole < off_base / 20);
+        free(base.data);
+        free(whole.data);
+        free(plain.data);
+    }
+}
+
+/* ---- the model's description ---- */
+
+static void comes_and_goes(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 2; i++) {
+        const logger silent = {0};
+        nib_error err = {0};
+        model *m = NULL, *plain = NULL;
+        const char *path = tiny_model("m.gguf", shapes[i]);
+        assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
+        assert_int_equal(model_open(path, &silent, &plain, &err), NIB_OK);
+        for (int round = 0; round < 2; round++)
+            for (int b = 0; b < model_n_block(m); b++)
+                assert_int_equal(model_reformat(m, b, round ? "u3g32+u3g32" : "u4g64+u4g64", &err), NIB_OK);
+        const block *last = model_block(m, model_n_block(m) - 1);
+        assert_true(last->program.ops[last->program.n_op - 1].adds);
+        assert_int_equal(model_reformat(m, 1, "u4g64t+u4g64", &err), NIB_E_USAGE);
+        assert_non_null(strstr(err.message, "layer.0"));
+        for (int b = 0; b < model_n_block(m); b++)
+            assert_int_equal(model_reformat(m, b, "file", &err), NIB_OK);
+        for (int b = 0; b < model_n_block(m); b++) {
+            const block *x = model_block(m, b), *y = model_block(plain, b);
+            assert_int_equal(x->n_weight, y->n_weight);
+            assert_int_equal(x->program.n_op, y->program.n_op);
+            assert_true(x->bytes == y->bytes);
+            for (int j = 0; j < x->program.n_op; j++) {
+                const op *p = &x->program.ops[j], *q = &y->program.ops[j];
+                assert_true(p->kind == q->kind && p->w == q->w && p->out == q->out && p->adds == q->adds);
+                assert_memory_equal(&p->fuse, &q->fuse, sizeof p->fuse);
+                assert_memory_equal(&p->cost, &q->cost, sizeof p->cost);
+            }
+        }
+        model_close(m);
+        model_close(plain);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void second_alone(held *h) {
+    h->blocks[2].slices[0] = h->blocks[2].slices[1];
+    h->blocks[2].n_slice = 1;
+}
+static void two_seconds(held *h) {
+    h->blocks[2].slices[2] = h->blocks[2].slices[1];
+    strcpy(h->blocks[2].slices[2].format, "+u3g64");
+    h->blocks[2].n_slice = 3;
+}
+static void few_bytes(held *h) {
+    h->blocks[2].slices[1].bytes /= 2;
+}
+static void moved_bytes(held *h) {
+    h->blocks[2].slices[1].bytes /= 2;
+    h->blocks[2].slices[0].bytes += h->blocks[2].slices[1].bytes;
+}
+static void first_on_disk(held *h) {
+    h->blocks[2].slices[0].tier = NIB_TIER_DISK;
+}
+static void first_left_out(held *h) {
+    h->blocks[2].slices[0].tier = PLAN_LEFT_OUT;
+}
+static void one_by_column(held *h) {
+    strcpy(h->blocks[2].slices[1].format, "+u4g64w");
+}
+static void of_two_levels(held *h) {
+    strcpy(h->blocks[2].slices[1].format, "+u4g64t");
+}
+static void of_the_file(held *h) {
+    strcpy(h->blocks[2].slices[0].format, "file");
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const char *const form[] = {"u4g64+u4g64"};
+    static void (*const spoil[])(held * h) = {second_alone,  two_seconds,   few_bytes,
+                                              moved_bytes,   first_on_disk, first_left_out,
+                                              one_by_column, of_two_levels, of_the_file};
+    const char *path = tiny_model("m.gguf", &untied);
+    const nib_engine_options o = usual();
+    for (size_t i = 0; i < NUM_COUNT(spoil); i++) {
+        held h;
+        nib_engine *e = NULL;
+        nib_error err = {0};
+        make_plan(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        spoil[i](&h);
+        if (engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err) != NIB_E_USAGE ||
+            !strstr(err.message, "layer.1"))
+            fail_msg("%d: %s", (int)i, err.message);
+        assert_null(e);
+    }
+}
+
+/* By its text, and back. */
+static void as_text(void **state) {
+    (void)state;
+    static const char *const form[] = {"u4g64+u4g64"};
+    const char *path = tiny_model("m.gguf", &untied);
+    static const int tiers[] = {NIB_TIER_RAM, NIB_TIER_DISK, PLAN_LEFT_OUT};
+    for (int i = 0; i < 3; i++) {
+        held h;
+        nib_error err = {0};
+        char *text = NULL, *again = NULL;
+        plan back;
+        make_plan(&h, path, form, 1, NIB_TIER_RAM, tiers[i]);
+        assert_int_equal(plan_print(&h.p, &text, &err), NIB_OK);
+        if (plan_parse(text, strlen(text), &back, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(plan_print(&back, &again, &err), NIB_OK);
+        assert_string_equal(text, again);
+        assert_non_null(strstr(text, i == 2 ? "\"+u4g64\", \"bytes\": " : "\"+u4g64\""));
+        if (i == 2)
+            assert_non_null(strstr(text, "\"tier\": \"none\""));
+        plan_clear(&back);
+        nib_free(text);
+        nib_free(again);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_of_the_sum),
+        cmocka_unit_test(however_it_is_computed),
+        cmocka_unit_test(wherever_it_is),
+        cmocka_unit_test(second_slices_stream),
+        cmocka_unit_test(left_out_is_the_first_alone),
+        cmocka_unit_test(comes_and_goes),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(as_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
