@@ -7,7 +7,7 @@
 /* name[0..n): a uniform format, perhaps with w. */
 static bool parse_slice(const char *name, size_t n, int64_t k, pack_format *out, bool *by_column) {
     char plain[PACK_NAME];
-    *by_column = n > 0 && name[n - 1] == 'w';
+    *by_column = n > 0 && name[n - 1] == 'w' && !(n >= 3 && !strncmp(name + n - 3, "row", 3));
     n -= *by_column;
     if (n >= sizeof plain)
         return false;
