@@ -4,6 +4,7 @@
 #include "base/read_queue.h"
 #include "support/tempdir.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -38,6 +39,10 @@ static int read_all(read_queue *q, file *f, uint8_t *buffer, uint8_t *out) {
             at += CHUNK;
         }
         nib_error err = {NIB_OK, ""};
+        if (n_idle == DEPTH)
+            assert_false(read_queue_ready(q));
+        while (n_idle < DEPTH && at % (2 * CHUNK) == 0 && !read_queue_ready(q))
+            sched_yield(); /* it becomes ready without being waited for */
         nib_status status = read_queue_wait(q, &tag, &err);
         if (tag < 0)
             return n_failed;

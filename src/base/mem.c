@@ -141,6 +141,17 @@ void *mem_map_sparse(size_t n_byte) {
     return p;
 }
 
+bool mem_touch(void *p, size_t n_byte) {
+#ifdef MADV_POPULATE_WRITE /* Linux 5.14 */
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
+    return madvise((char *)p - before, page_round(n_byte + before), MADV_POPULATE_WRITE) == 0;
+#else
+    (void)p;
+    (void)n_byte;
+    return false;
+#endif
+}
+
 void mem_unmap(void *p, size_t n_byte) {
     if (p)
         munmap(p, page_round(n_byte));

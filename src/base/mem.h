@@ -3,6 +3,7 @@
 #ifndef NIB_BASE_MEM_H
 #define NIB_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 void *mem_map(size_t n_byte);
 void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
+/* Makes pages of such a region resident before they are touched, as they are; false: the system cannot. */
+bool mem_touch(void *p, size_t n_byte);
 
 /* --- fault injection, for tests --- */
 typedef enum {

@@ -71,12 +71,21 @@ static bool worth_again(const read_request *what, int64_t got) {
            got == -EOPNOTSUPP || got == -ENOMEM;
 }
 
+/* A read that was never started, and waits to be told of; -1: none. */
+static int not_started(const read_queue *q) {
+    for (int i = 0; i < q->depth; i++)
+        if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)
+            return i;
+    return -1;
+}
+
+bool read_queue_ready(read_queue *q) {
+    return not_started(q) >= 0 || (q->n_started > 0 && q->carrier->ready(q->self));
+}
+
 nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
     int64_t got = -EIO;
-    *tag = -1;
-    for (int i = 0; i < q->depth && *tag < 0; i++)
-        if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)
-            *tag = i;
+    *tag = not_started(q);
     if (*tag < 0 && q->n_started == 0)
         return NIB_OK;
     if (*tag < 0) {

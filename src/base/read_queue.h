@@ -30,6 +30,9 @@ typedef struct read_request {
 /* Starts a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. */
 void read_queue_submit(read_queue *q, int tag, const read_request *what);
 
+/* Whether read_queue_wait would give a read at once: as far as is known without asking the disk. */
+bool read_queue_ready(read_queue *q);
+
 /* Waits for any read and gives its tag, also when it failed; -1 when none is in flight. */
 nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err);
 

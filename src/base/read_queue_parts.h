@@ -10,6 +10,7 @@ typedef struct read_carrier {
     bool (*start)(void *self, int tag, const read_request *what);
     /* One of those that were started: its tag; *got: bytes, or an errno as a negative number. */
     int (*finish)(void *self, int64_t *got);
+    bool (*ready)(void *self); /* finish would not wait */
 } read_carrier;
 
 /* NULL: not possible here (no error to tell: the other one is tried). */

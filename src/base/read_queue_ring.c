@@ -79,4 +79,10 @@ static int ring_finish(void *self, int64_t *got) {
     }
 }
 
-const read_carrier read_ring = {ring_close, ring_start, ring_finish};
+static bool ring_ready(void *self) {
+    ring *r = self;
+    struct io_uring_cqe *e;
+    return io_uring_peek_cqe(&r->io, &e) == 0;
+}
+
+const read_carrier read_ring = {ring_close, ring_start, ring_finish, ring_ready};

@@ -115,4 +115,12 @@ static int helpers_finish(void *self, int64_t *got) {
     return (int)(t - h->turns);
 }
 
-const read_carrier read_threads = {helpers_close, helpers_start, helpers_finish};
+static bool helpers_ready(void *self) {
+    helpers *h = self;
+    pthread_mutex_lock(&h->lock);
+    const bool ready = find(h, TURN_DONE) != NULL;
+    pthread_mutex_unlock(&h->lock);
+    return ready;
+}
+
+const read_carrier read_threads = {helpers_close, helpers_start, helpers_finish, helpers_ready};

@@ -117,7 +117,11 @@ nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err) {
         return run_in_turn(p, l, err);
     load_job j;
     nib_status status = fill(p, l, err), ignored;
-    while (status == NIB_OK && load_pipe_finish(p, &j, &status, err)) {
+    while (status == NIB_OK) {
+        while (l->idle && !read_queue_ready(p->queue) && l->idle(l))
+            continue;
+        if (!load_pipe_finish(p, &j, &status, err))
+            break;
         if (status == NIB_OK)
             status = l->finished(l, &j, err);
         if (status == NIB_OK)

@@ -24,6 +24,9 @@ typedef struct load_list {
     bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
     /* The job is finished and in its place; an error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
+    /* Reads are in flight and none has come: a little else that is useful; false: there is nothing. NULL
+     * likewise. */
+    bool (*idle)(struct load_list *l);
     void *user;
 } load_list;
 

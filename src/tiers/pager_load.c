@@ -117,6 +117,8 @@ typedef struct load {
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
     int page;             /* the page that gives jobs */
     page_jobs in_page;    /* its jobs, when in_page.dst */
+    uint64_t reached;     /* in the map, by the jobs that were given */
+    uint64_t touched;     /* in the map: resident from here on down, or somebody is about to make it so */
     uint64_t done;
     bool stop, damaged;
     nib_status status;
@@ -168,12 +170,41 @@ static bool next_in_pages(load *l, load_job *out) {
     return false;
 }
 
+/* Where a job's place in the map is; what goes elsewhere is nowhere. */
+static uint64_t place_in_map(const pager *p, const load_job *j) {
+    const uint8_t *at = j->to.dst;
+    return at >= p->map && at < p->map + p->map_bytes ? (uint64_t)(at - p->map) : 0;
+}
+
 static bool next_job(load_list *list, load_job *out) {
     load *l = list->user;
     pthread_mutex_lock(&l->lock);
     bool found = !l->stop && (next_vector(l, out) || next_in_pages(l, out));
+    if (found)
+        l->reached = NUM_MAX(l->reached, place_in_map(l->p, out));
     pthread_mutex_unlock(&l->lock);
     return found;
+}
+
+/* The system zeroes a page when it is first touched, which takes as long as packing does: done while the disk
+ * is waited for, and only a little ahead of what is read. The map is charged whole. */
+static bool touch_ahead(load_list *list) {
+    enum { STEP = 2 << 20, AHEAD = 8 * STEP };
+    load *l = list->user;
+    pager *p = l->p;
+    pthread_mutex_lock(&l->lock);
+    const uint64_t at = l->touched, end = NUM_MIN(p->map_bytes, l->reached + AHEAD);
+    const bool some = !l->stop && at < end;
+    l->touched = some ? at + STEP : at;
+    pthread_mutex_unlock(&l->lock);
+    if (!some)
+        return false;
+    if (mem_touch(p->map + at, (size_t)NUM_MIN(p->map_bytes - at, (uint64_t)STEP)))
+        return true;
+    pthread_mutex_lock(&l->lock);
+    l->touched = UINT64_MAX; /* the system does not know how: no more of it */
+    pthread_mutex_unlock(&l->lock);
+    return false;
 }
 
 static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
@@ -215,7 +246,7 @@ static void work(void *arg, int thread, int n_thread) {
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
     l.page = wish->pages ? wish->first : 0;
-    l.list = (load_list){next_job, finished, &l};
+    l.list = (load_list){next_job, finished, wish->pages ? NULL : touch_ahead, &l};
     pthread_mutex_init(&l.lock, NULL);
     pool_run(crew->threads, work, &l);
     pthread_mutex_destroy(&l.lock);
