@@ -428,11 +428,12 @@ static void scores_are_means_of_norms(void **state) {
  * of threads. */
 static void costs_are_costs(void **state) {
     (void)state;
-    static const char *const formats[] = {"u8g128", "u6g64", "u4g64", "u3g64", "u8g16", "u4g64w"};
+    static const char *const formats[] = {"u8g128", "u6g64",  "u4g64",      "u3g64",
+                                          "u8g16",  "u4g64w", "u4g64+u2g64"};
     const char *path = tiny_model("packed.gguf", &packed);
     calibration c = four_prompts(512);
     const double score[] = {1, 0, 0.5, 0.25};
-    const quality_options q = {formats, 6, score, 40, 8};
+    const quality_options q = {formats, 7, score, 40, 8};
     columns first = {0};
     nib_engine_options o;
     char *text[2];
@@ -447,16 +448,17 @@ static void costs_are_costs(void **state) {
         assert_int_equal(got.n_block, 6);
         assert_int_equal(got.n_token, 5 + 8 + 1 + 8);
         for (int b = 0; b < 5; b++) {
-            const double *kl = got.kl + 6 * b, *off = got.error + 6 * b;
+            const double *kl = got.kl + 7 * b, *off = got.error + 7 * b;
             assert_true(kl[4] < 0 && off[4] < 0); /* larger than Q8_0 */
             assert_true(off[0] > 0 && off[0] < off[1] && off[1] < off[2] && off[2] < off[3]);
             assert_true(kl[0] > 0 && kl[0] < kl[2] && kl[2] < kl[3]);
-            assert_true(kl[5] > 0 && kl[5] != kl[2]); /* rounded by what the products read */
+            assert_true(kl[5] > 0 && kl[5] != kl[2]);        /* rounded by what the products read */
+            assert_true(off[1] < off[6] && off[6] < off[2]); /* a stack of 6.5 bits is as 6 or so */
             if (b > 0)
                 assert_true(got.kl_left_out[b] > 0 &&
                             got.kl_activation[2 * b] < got.kl_activation[2 * b + 1]);
         }
-        assert_true(got.kl[5 * 6] == 0 && got.kl_left_out[5] < 0 && got.kl_left_out[0] < 0);
+        assert_true(got.kl[5 * 7] == 0 && got.kl_left_out[5] < 0 && got.kl_left_out[0] < 0);
         assert_true(got.kl_fewer[0] == 0 && got.kl_fewer[1] == got.kl_left_out[2] && got.kl_fewer[4] < 0);
         assert_int_equal(quality_print(&got, &text[i], &err), NIB_OK);
         assert_int_equal(seen.n_site, 4 * 4 + 1); /* q k v, o, gate up, down of each layer, head */

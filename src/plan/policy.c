@@ -177,6 +177,13 @@ static void add_slice(plan_block *b, const char *format, int tier, uint64_t byte
     s->bytes = bytes;
 }
 
+static void add_slices(plan_block *b, const char *format, uint64_t kept, uint64_t all) {
+    if (kept || !all)
+        add_slice(b, format, NIB_TIER_RAM, kept);
+    if (all > kept)
+        add_slice(b, format, NIB_TIER_DISK, all - kept);
+}
+
 static void write_block(const plan_question *q, const plan_decision *d, int i, plan_block *b) {
     const plan_block_facts *f = &q->blocks[i];
     snprintf(b->name, sizeof b->name, "%s", f->name);
@@ -186,12 +193,14 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
     if (b->left_out)
         return;
     const plan_choice *c = &f->choices[d->choice[i]];
-    const uint64_t kept = d->streamed ? d->kept[i] : c->bytes + c->table_bytes;
-    const uint64_t rest = c->bytes + c->table_bytes - kept;
-    if (kept || !rest)
-        add_slice(b, c->format, NIB_TIER_RAM, kept);
-    if (rest)
-        add_slice(b, c->format, NIB_TIER_DISK, rest);
+    const uint64_t all = c->bytes + c->table_bytes, first = all - c->second_bytes;
+    const uint64_t kept = d->streamed ? d->kept[i] : all;
+    const size_t n = strcspn(c->format, "+");
+    char name[PACK_NAME];
+    snprintf(name, sizeof name, "%.*s", (int)n, c->format);
+    add_slices(b, name, NUM_MIN(kept, first), first);
+    if (c->format[n])
+        add_slices(b, c->format + n, kept - NUM_MIN(kept, first), c->second_bytes);
 }
 
 static bool by_column(const plan *p) {
@@ -250,6 +259,10 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
     if (q->mode != 'a')
         note(out,
              "layers are left out; their costs are measured one by one, and together they may cost more");
+    if (out->prompts[0])
+        note(out,
+             "formats with w are rounded by how much the calibration prompts use each input channel of their "
+             "products");
     if (!o->proved)
         note(out, "the search ended early: at most %.2f %% faster is possible",
              100 * (o->bound / o->predicted.tok_s - 1));

@@ -27,10 +27,11 @@ typedef struct plan_rates {
 
 /* One way to have a block's matrices. */
 typedef struct plan_choice {
-    char format[PACK_NAME]; /* "file", or a uniform format */
+    char format[PACK_NAME]; /* a recipe (quant/recipe.h) */
     int bits;               /* 1..8; 0: floats */
     uint64_t bytes;         /* of its pages that products read */
     uint64_t table_bytes;   /* of its pages that are only looked up by row */
+    uint64_t second_bytes;  /* of both, of second slices, which stand behind the first ones */
     uint64_t file_bytes;    /* that are read instead of `bytes` when there is no packed file */
     double kl;              /* what it costs, in nats; negative: not measured, so it is not chosen */
 } plan_choice;

@@ -2,233 +2,20 @@
  * and without it; what that does to the logits. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "quant/recipe.h"
-#include "run/measure.h"
 #include "run/measure_base.h"
-#include "run/saliency.h"
-#include "tiers/loader.h"
+#include "run/measure_copy.h"
 
 #include <string.h>
 
-const char *const measure_formats[] = {"u8g128", "u6g64",  "u5g64", "u4g32a",
-                                       "u4g32",  "u4g64a", "u4g64", "u3g32"};
+const char *const measure_formats[] = {"u8g128",  "u6g64w", "u5g64w", "u4g32aw",
+                                       "u4g64aw", "u4g64w", "u3g32w"};
 const int measure_n_format = NUM_COUNT(measure_formats);
-
-/* A copy of one block's own matrices in another format. */
-typedef struct copy {
-    nib_engine *e;
-    loader *ld;
-    load_buffer *buffers; /* [n_thread] */
-    uint64_t charged;
-    uint8_t *data;
-    uint64_t room;
-    view *views;           /* [n_weight of all blocks]: what the changed blocks' cells get */
-    const view **by_block; /* [n_block] into views, or NULL */
-    int *first;            /* [n_block] in views */
-} copy;
-
-static uint64_t round64(uint64_t n) {
-    return (n + 63) & ~UINT64_C(63);
-}
-
-static bool is_own_matrix(const weight *w) {
-    return !w->vector && w->shared_block < 0;
-}
-
-/* Bytes of a block's own matrices in a format; false when they cannot have it, or there are none. */
-static bool bytes_in(const block *blk, const char *format, uint64_t *bytes) {
-    recipe f;
-    uint64_t one;
-    bool any = false;
-    *bytes = 0;
-    for (int i = 0; i < blk->n_weight; i++) {
-        const weight *w = &blk->weights[i];
-        if (!is_own_matrix(w))
-            continue;
-        if (!recipe_parse(format, w->k, &f) || !pack_bytes(&f.slice[0], w->n, w->k, &one) ||
-            !num_add_u64(*bytes, round64(one), bytes))
-            return false;
-        any = true;
-    }
-    return any;
-}
-
-static uint64_t bytes_now(const block *blk) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < blk->n_weight; i++)
-        bytes += is_own_matrix(&blk->weights[i]) ? round64(blk->weights[i].bytes) : 0;
-    return bytes;
-}
-
-/* A format that takes no fewer bytes than the file's own has no use, and is not tried. */
-static bool is_lower(const block *blk, const char *format, uint64_t *bytes) {
-    return bytes_in(blk, format, bytes) && *bytes < bytes_now(blk);
-}
-
-static uint64_t most_bytes(const model *m, const quality_options *q) {
-    uint64_t most = 0, bytes;
-    for (int b = 0; b < model_n_block(m); b++)
-        for (int f = 0; f < q->n_format; f++)
-            if (is_lower(model_block(m, b), q->formats[f], &bytes))
-                most = NUM_MAX(most, bytes);
-    return most;
-}
-
-enum { RAW = 256 << 10 }; /* bytes of a file read at a time, by each thread */
-
-static uint64_t copy_bytes(const nib_engine *e, uint64_t room) {
-    return room +
-           (uint64_t)pool_size(e->threads) * (load_buffer_bytes(e->m, RAW, 1) + sizeof(load_buffer) +
-                                              pack_scratch_bytes(&(pack_format){.layout = PACK_TILE}, 1));
-}
-
-static void copy_close(copy *c) {
-    for (int i = 0; c->buffers && i < pool_size(c->e->threads); i++)
-        load_buffer_deinit(&c->buffers[i]);
-    mem_free(c->buffers);
-    loader_close(c->ld);
-    if (c->data)
-        mem_unmap(c->data, c->room);
-    mem_free(c->views);
-    mem_free(c->by_block);
-    mem_free(c->first);
-    if (c->e)
-        ledger_release(c->e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, c->charged);
-    memset(c, 0, sizeof *c);
-}
-
-static nib_status copy_tables(copy *c, nib_error *err) {
-    const model *m = c->e->m;
-    int n = 0;
-    c->first = mem_calloc((size_t)model_n_block(m), sizeof *c->first);
-    c->by_block = mem_calloc((size_t)model_n_block(m), sizeof *c->by_block);
-    for (int b = 0; c->first && b < model_n_block(m); b++) {
-        c->first[b] = n;
-        n += model_block(m, b)->n_weight;
-    }
-    c->views = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *c->views);
-    if (!c->first || !c->by_block || !c->views)
-        return nib_fail_nomem(err, (size_t)n * sizeof *c->views, "a block's copy");
-    return NIB_OK;
-}
-
-static nib_status copy_open(copy *c, nib_engine *e, const quality_options *q, nib_error *err) {
-    const int n_thread = pool_size(e->threads);
-    memset(c, 0, sizeof *c);
-    c->e = e;
-    c->room = round64(most_bytes(e->m, q)) + 64;
-    const uint64_t bytes = copy_bytes(e, c->room);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
-    c->charged = bytes;
-    NIB_TRY(copy_tables(c, err));
-    c->data = mem_map(c->room);
-    c->buffers = mem_calloc((size_t)n_thread, sizeof *c->buffers);
-    if (!c->data || !c->buffers)
-        return nib_fail_nomem(err, bytes, "a block's copy");
-    for (int i = 0; i < n_thread; i++)
-        NIB_TRY(load_buffer_init(&c->buffers[i], e->m, RAW, 1, NULL, err));
-    return loader_open(e->m, false, &c->ld, err);
-}
-
-/* ---- packing ---- */
-
-typedef struct packing {
-    copy *c;
-    const weight *w; /* with the other format */
-    uint8_t *dst;
-    _Atomic nib_status status;
-    nib_error error; /* the first one's */
-} packing;
-
-/* Each thread some panels, with scratch of its own: the buffer's may be for another layout. */
-static void pack_some(void *arg, int thread, int n_thread) {
-    packing *p = arg;
-    int64_t begin, end;
-    nib_error error = {NIB_OK, ""};
-    load_buffer buffer = p->c->buffers[thread];
-    pool_split(p->w->n, PACK_PANEL, thread, n_thread, &begin, &end);
-    if (begin >= end)
-        return;
-    nib_status status = NIB_OK;
-    buffer.scratch = mem_alloc_aligned(64, pack_scratch_bytes(&p->w->format, p->w->k));
-    if (!buffer.scratch)
-        status = nib_fail_nomem(&error, pack_scratch_bytes(&p->w->format, p->w->k), "packing");
-    else
-        status = loader_matrix(p->c->ld, p->w, begin, end - begin, &(load_target){p->dst, p->w->n, begin},
-                               &buffer, &error);
-    mem_free(buffer.scratch);
-    nib_status none = NIB_OK;
-    if (status != NIB_OK && atomic_compare_exchange_strong(&p->status, &none, status))
-        p->error = error;
-}
-
-static nib_status pack_matrix(copy *c, const weight *w, const pack_format *f, const float *by, uint8_t *dst,
-                              nib_error *err) {
-    weight other = *w;
-    other.format = *f;
-    other.columns = by;
-    if (!pack_bytes(f, w->n, w->k, &other.bytes))
-        return nib_fail(err, NIB_E_MODEL, "weight %s: its size overflows", w->name);
-    packing p = {.c = c, .w = &other, .dst = dst};
-    pool_run(c->e->threads, pack_some, &p);
-    const nib_status status = atomic_load(&p.status);
-    if (status != NIB_OK && err)
-        *err = p.error;
-    return status;
-}
-
-/* The pager's views of a block; matrices among them that will be replaced may be anything. */
-static void pager_views(copy *c, int b) {
-    const view *views;
-    pager_pin(c->e->pager, b, &views);
-    memcpy(c->views + c->first[b], views, (size_t)model_block(c->e->m, b)->n_weight * sizeof *views);
-    pager_unpin(c->e->pager, b);
-    c->by_block[b] = c->views + c->first[b];
-}
-
-/* Other blocks' weights that are block b's (a tied head). */
-static void replace_shared(copy *c, int b) {
-    for (int j = 0; j < model_n_block(c->e->m); j++) {
-        const block *blk = model_block(c->e->m, j);
-        for (int i = 0; i < blk->n_weight; i++) {
-            const weight *w = &blk->weights[i];
-            if (w->shared_block != b || w->vector)
-                continue;
-            if (!c->by_block[j])
-                pager_views(c, j);
-            c->views[c->first[j] + i] = c->views[c->first[b] + w->shared_index];
-        }
-    }
-}
-
-static nib_status lower_block(copy *c, const saliency_watch *channels, int b, const char *format,
-                              nib_error *err) {
-    const block *blk = model_block(c->e->m, b);
-    uint8_t *at = c->data;
-    memset(c->by_block, 0, (size_t)model_n_block(c->e->m) * sizeof *c->by_block);
-    pager_views(c, b);
-    for (int i = 0; i < blk->n_weight; i++) {
-        const weight *w = &blk->weights[i];
-        recipe f;
-        uint64_t bytes;
-        if (!is_own_matrix(w))
-            continue;
-        if (!recipe_parse(format, w->k, &f) || !pack_bytes(&f.slice[0], w->n, w->k, &bytes))
-            return nib_fail(err, NIB_E_USAGE, "%s: %s cannot be in format %s", blk->name, w->name, format);
-        NIB_TRY(
-            pack_matrix(c, w, &f.slice[0], f.by_column ? saliency_watch_of(channels, b, i) : NULL, at, err));
-        c->views[c->first[b] + i] = (view){at, f.slice[0], w->n, w->k};
-        at += round64(bytes);
-    }
-    replace_shared(c, b);
-    return NIB_OK;
-}
 
 /* ---- the costs ---- */
 
 typedef struct measuring {
     measure_base base;
-    copy copy;
+    measure_copy copy;
     saliency_watch channels;
     const quality_options *q;
     quality *out;
@@ -243,11 +30,11 @@ static nib_status try_formats(measuring *s, int b, nib_error *err) {
     uint64_t bytes;
     for (int f = 0; f < s->q->n_format; f++) {
         const size_t at = (size_t)(b * s->q->n_format + f);
-        if (bytes_now(blk) == 0)
+        if (measure_bytes_now(blk) == 0)
             s->out->kl[at] = s->out->error[at] = 0;
-        if (!is_lower(blk, s->q->formats[f], &bytes))
+        if (!measure_is_lower(blk, s->q->formats[f], &bytes))
             continue;
-        NIB_TRY(lower_block(&s->copy, &s->channels, b, s->q->formats[f], err));
+        NIB_TRY(measure_copy_lower(&s->copy, &s->channels, b, s->q->formats[f], err));
         const pass_change change = {.views = s->copy.by_block};
         NIB_TRY(measure_trial(&s->base, b, &change, &cost, err));
         s->out->kl[at] = cost.kl;
@@ -342,7 +129,7 @@ typedef struct wanted {
 static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
     const wanted *w = user;
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
-    const uint64_t copies = w->q->n_format ? copy_bytes(e, round64(most_bytes(e->m, w->q)) + 64) : 0;
+    const uint64_t copies = measure_copy_bytes(e, w->q);
     uint64_t channels;
     NIB_TRY(saliency_bytes(e->m, &channels, err));
     if (!num_add_u64(*bytes, copies, bytes) || !num_add_u64(*bytes, channels, bytes))
@@ -377,7 +164,7 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
 }
 
 static void close_trials(measuring *s, nib_engine *e) {
-    copy_close(&s->copy);
+    measure_copy_close(&s->copy);
     saliency_watch_close(&s->channels);
     measure_base_close(&s->base);
     mem_free(s->act_bits);
@@ -405,7 +192,7 @@ nib_status measure_quality(const char *name, const nib_engine_options *options, 
     if (status == NIB_OK)
         status = quality_begin(out, model_n_block(e->m), mine.formats, mine.n_format, err);
     if (status == NIB_OK)
-        status = copy_open(&s.copy, e, &mine, err);
+        status = measure_copy_open(&s.copy, e, &mine, err);
     if (status == NIB_OK)
         status = measure_all(&s, err);
     memcpy(out->content, c->content, sizeof out->content);

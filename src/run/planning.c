@@ -82,10 +82,12 @@ static nib_status add_choices(planning *f, const model *m, int c, nib_error *err
     int n_page;
     NIB_TRY(pager_pages(m, &pages, &n_page, err));
     for (int b = 0; b < f->q.n_block; b++)
-        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes = 0;
+        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes =
+            f->blocks[b].choices[c].second_bytes = 0;
     for (int i = 0; i < n_page; i++) {
         plan_choice *x = &f->blocks[pages[i].block].choices[c];
         *(pages[i].table ? &x->table_bytes : &x->bytes) += pages[i].bytes;
+        x->second_bytes += pages[i].second ? pages[i].bytes : 0;
     }
     for (int b = 0; b < f->q.n_block; b++) {
         plan_choice *x = &f->blocks[b].choices[c];
@@ -367,9 +369,9 @@ static bool keeps_formats(const plan *p) {
     return true;
 }
 
-static const plan_choice *chosen(const plan_block_facts *x, const plan_block *b) {
+static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_name) {
     for (int c = 0; c < x->n_choice; c++)
-        if (!strcmp(x->choices[c].format, b->slices[0].format))
+        if (!strcmp(x->choices[c].format, recipe_name))
             return &x->choices[c];
     return &x->choices[0];
 }
@@ -379,9 +381,11 @@ static nib_status fix_formats(planning *f, nib_engine *e, const plan *p, nib_err
     for (int b = 0; b < p->n_block; b++) {
         plan_block_facts *x = &f->blocks[b];
         const plan_block *of = &p->blocks[b];
+        char name[PACK_NAME] = "file";
+        plan_block_recipe(of, name); /* the policy's own, so it is one */
         if (!of->left_out)
-            NIB_TRY(model_reformat(e->m, b, of->slices[0].format, err));
-        plan_choice only = of->left_out ? (plan_choice){.kl = x->kl_left_out} : *chosen(x, of);
+            NIB_TRY(model_reformat(e->m, b, name, err));
+        plan_choice only = of->left_out ? (plan_choice){.kl = x->kl_left_out} : *chosen(x, name);
         x->choices[0] = only;
         x->n_choice = 1;
         x->activation = of->activation;
