@@ -99,6 +99,35 @@ static plan decided(const plan_question *q) {
     return p;
 }
 
+/* Slices of a stack: the first ones stay before any second one does, and together they are the choice. */
+static void stacks_are_written_by_slice(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        facts f;
+        make(&f);
+        for (int b = 1; b < N; b++) {
+            add_choice(&f.blocks[b], "u4g64+u4g64", 8, 48 * MIB, 1e-6);
+            f.blocks[b].choices[1].second_bytes = 24 * MIB;
+        }
+        f.q.may_round = true;
+        f.q.cap[NIB_TIER_RAM] = (uint64_t)(50 + 40 * i) * MIB;
+        plan p = decided(&f.q);
+        for (int b = 1; b < N; b++) {
+            uint64_t of[2][NIB_N_TIER] = {{0}};
+            char name[PACK_NAME];
+            assert_true(plan_block_recipe(&p.blocks[b], name));
+            assert_string_equal(name, "u4g64+u4g64");
+            for (int s = 0; s < p.blocks[b].n_slice; s++)
+                of[p.blocks[b].slices[s].format[0] == '+'][p.blocks[b].slices[s].tier] +=
+                    p.blocks[b].slices[s].bytes;
+            for (int second = 0; second < 2; second++)
+                assert_int_equal(of[second][NIB_TIER_RAM] + of[second][NIB_TIER_DISK], 24 * MIB);
+            assert_true(of[0][NIB_TIER_DISK] == 0 || of[1][NIB_TIER_RAM] == 0);
+        }
+        plan_clear(&p);
+    }
+}
+
 static uint64_t kept(const plan *p, int tier) {
     uint64_t sum = 0;
     for (int b = 0; b < p->n_block; b++)
@@ -411,6 +440,7 @@ static void qualities(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stacks_are_written_by_slice),
         cmocka_unit_test(everything_stays),
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(pages_stay_whole),

@@ -61,7 +61,9 @@ static void print_group(const sheet *s, const plan_block *first, const plan_bloc
     else if (!first->left_out)
         snprintf(where, sizeof where, "uses another block's");
     set_label(first, last, label);
-    const char *format = first->n_slice ? first->slices[0].format : "";
+    char format[PACK_NAME] = "";
+    if (first->n_slice)
+        plan_block_recipe(first, format);
     if (s->width < 60)
         sheet_line(s, "  %s: %s, a%d, %s", label, format, first->activation, where);
     else
