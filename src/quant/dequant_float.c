@@ -2,7 +2,6 @@
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 
-#include <math.h>
 #include <string.h>
 
 void dequantize_f32(const void *blocks, float *out, int64_t n) {
@@ -22,16 +21,17 @@ void dequantize_bf16(const void *blocks, float *out, int64_t n) {
 }
 
 /* The "fn" variant that safetensors means by F8_E4M3: bias 7, no infinities, 0x7f and 0xff are NaN. */
-static float e4m3_to_float(uint8_t v) {
-    const int exponent = v >> 3 & 15, mantissa = v & 7;
+static inline float e4m3_to_float(uint8_t v) {
+    const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f;
+    const float small = (float)magnitude * 0x1p-9f; /* without an exponent */
+    uint32_t bits;
     float f;
-    if ((v & 0x7f) == 0x7f)
-        f = NAN;
-    else if (exponent == 0)
-        f = (float)mantissa * 0x1p-9f;
-    else
-        f = ldexpf((float)(8 + mantissa), exponent - 10);
-    return v & 0x80 ? -f : f;
+    memcpy(&bits, &small, sizeof bits);
+    bits = magnitude < 8 ? bits : (magnitude << 20) + (120u << 23); /* the exponent's bias: from 7 to 127 */
+    bits = magnitude == 0x7f ? 0x7fc00000u : bits;
+    bits |= sign;
+    memcpy(&f, &bits, sizeof f);
+    return f;
 }
 
 void dequantize_f8_e4m3(const void *blocks, float *out, int64_t n) {

@@ -1,4 +1,4 @@
-/* half.c - IEEE half and bfloat16, one value at a time, exact for every bit pattern. */
+/* half.c - IEEE half, one value at a time, exact for every bit pattern. */
 #include "quant/types.h"
 
 #include <string.h>
@@ -42,15 +42,4 @@ uint16_t half_from_float(float f) {
     /* Subnormal: adding 0.5 lets the float unit round to a multiple of 2^-24 (ties to even), which then
      * stands in the lowest bits. */
     return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u));
-}
-
-float bf16_to_float(uint16_t h) {
-    return float_of((uint32_t)h << 16);
-}
-
-uint16_t bf16_from_float(float f) {
-    const uint32_t u = bits_of(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }

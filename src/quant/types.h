@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef enum type_id {
 #define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize) TYPE_##id,
@@ -35,7 +36,18 @@ bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
 /* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
 float half_to_float(uint16_t h);
 uint16_t half_from_float(float f); /* round to nearest even */
-float bf16_to_float(uint16_t h);
-uint16_t bf16_from_float(float f); /* round to nearest even */
+static inline float bf16_to_float(uint16_t h) {
+    const uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+/* Round to nearest even; NaNs stay NaNs. */
+static inline uint16_t bf16_from_float(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    const uint32_t quiet = u >> 16 | 0x40u, near = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : near);
+}
 
 #endif
