@@ -97,13 +97,14 @@ static void note_use(const char *path) {
     (void)utimensat(AT_FDCWD, path, NULL, 0);
 }
 
-nib_status packed_open(const char *path, const packed_what *what, bool direct, packed **out, nib_error *err) {
+nib_status packed_open(const char *path, const packed_what *what, bool streams, packed **out,
+                       nib_error *err) {
     packed *k = mem_calloc(1, sizeof *k);
     if (!k)
         return nib_fail_nomem(err, sizeof *k, "a packed file");
     k->n_unit = what->n_unit;
     nib_status status = file_open(path, 0, &k->f, err);
-    if (status == NIB_OK && direct && file_cached(k->f) < NEARLY_ALL) {
+    if (status == NIB_OK && (streams || file_cached(k->f) < NEARLY_ALL)) {
         file *round = NULL;
         if (file_open(path, FILE_DIRECT, &round, NULL) == NIB_OK) {
             file_close(k->f);

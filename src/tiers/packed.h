@@ -26,9 +26,10 @@ uint64_t packed_file_bytes(const packed_what *what);
 /* FOLDER/<key>.nibpack; caller frees. NULL: no memory. */
 char *packed_path(const char *folder, const packed_what *what);
 
-/* NIB_E_NOTFOUND: not there. NIB_E_MODEL: it is not what it should be, and why. direct: reads go round the
- * page cache unless it already has the file. */
-nib_status packed_open(const char *path, const packed_what *what, bool direct, packed **out, nib_error *err);
+/* NIB_E_NOTFOUND: not there. NIB_E_MODEL: it is not what it should be, and why. Reads go round the
+ * page cache, but where it has the file already and not while weights are streamed: that would use memory
+ * beyond the cap for as long as the run takes. */
+nib_status packed_open(const char *path, const packed_what *what, bool streams, packed **out, nib_error *err);
 void packed_close(packed *k); /* NULL is fine */
 file *packed_image(const packed *k, uint64_t *begin);
 const char *packed_name(const packed *k);

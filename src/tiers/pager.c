@@ -98,7 +98,7 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     if ((!o->stream && !o->kept) || left < least)
         return refuse(p, o, whole - o->keep_free, least - o->keep_free, err);
     NIB_TRY(loader_open(p->m, true, &p->loader, err));
-    pager_packed_find(p, o);
+    pager_packed_find(p, o, true);
     if (!p->packed)
         pager_packed_write_pages(p, o, shape);
     if (left != NIB_AUTO && left - least < p->packed_tables)
@@ -125,7 +125,7 @@ static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err)
     pager_choose_all(p);
     pager_place(p);
     NIB_TRY(loader_open(p->m, direct, &p->loader, err));
-    pager_packed_find(p, o);
+    pager_packed_find(p, o, false);
     if (!p->packed)
         shape = pager_load_shape(n_thread, direct, NIB_AUTO);
     NIB_TRY(pager_load_resident(p, o, shape, err));

@@ -155,12 +155,12 @@ static bool charge(pager *p, const packed *k, nib_error *err) {
     return true;
 }
 
-void pager_packed_find(pager *p, const pager_options *o) {
+void pager_packed_find(pager *p, const pager_options *o, bool streams) {
     nib_error err = {NIB_OK, ""};
     packed *k = NULL;
     if (!o->packed || (!o->write_packed && !path_is_dir(o->packed)) || !identify(p, o))
         return;
-    nib_status status = packed_open(p->packed_path, &p->packed_is, true, &k, &err);
+    nib_status status = packed_open(p->packed_path, &p->packed_is, streams, &k, &err);
     if (status == NIB_OK && !charge(p, k, &err)) {
         packed_close(k);
         status = err.status;
@@ -332,5 +332,5 @@ void pager_packed_write_pages(pager *p, const pager_options *o, load_shape shape
         ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
     tell_written(p, o, status, &err);
     if (status == NIB_OK)
-        pager_packed_find(p, o);
+        pager_packed_find(p, o, true);
 }

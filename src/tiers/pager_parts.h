@@ -131,7 +131,7 @@ uint64_t pager_pass_bytes(const pager *p);   /* of the files, for all visits of 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
  * Finds the packed file of this model; p->packed stays NULL when there is none. */
-void pager_packed_find(pager *p, const pager_options *options);
+void pager_packed_find(pager *p, const pager_options *options, bool streams);
 /* Writes it when that is wanted: from a map of the whole image, or from the model's files (and finds it). */
 void pager_packed_write_map(pager *p, const pager_options *options);
 void pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape);
