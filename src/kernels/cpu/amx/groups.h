@@ -53,80 +53,95 @@ LANES_INLINE void store_pair(int pair, tile_sums *ring) {
     }
 }
 
-LANES_INLINE void load_floats(bool is_first, int nt, const tile_floats *from, __m512 *y) {
+LANES_INLINE void load_floats(bool is_first, const tile_floats *from, __m512 *y) {
     LANES_UNROLL
-    for (int t = 0; t < nt; t++)
+    for (int t = 0; t < TILE_ROWS; t++)
         y[t] = is_first ? _mm512_setzero_ps() : _mm512_load_ps((*from)[t]);
 }
-LANES_INLINE void store_floats(int nt, tile_floats *to, const __m512 *y) {
+LANES_INLINE void store_floats(tile_floats *to, const __m512 *y) {
     LANES_UNROLL
-    for (int t = 0; t < nt; t++)
+    for (int t = 0; t < TILE_ROWS; t++)
         _mm512_store_ps((*to)[t], y[t]);
 }
 
-/* Tile i of the part's rows, of which nt are computed; panel p of the two. each: codes of a row in one tile
- * instruction, 16, 32, or 64 for all longer groups. asym, each and nt are constants. */
-LANES_INLINE void multiply_groups(block_job *j, int asym, int each, int nt, int64_t i, int p) {
+/* Where a pair of groups is: tile of the part's rows, panel of the two, pair of the block. */
+typedef struct pair_at {
+    int64_t i;
+    int p, pair;
+} pair_at;
+LANES_INLINE void pair_next(pair_at *at, int np, int n_pair) {
+    if (++at->pair < n_pair)
+        return;
+    at->pair = 0;
+    at->p = (at->p + 1) % np;
+    at->i += at->p == 0;
+}
+
+/* The block, all rows of the part: one stream of pairs, so that what is under way does not end with a tile of
+ * outputs. each: codes of a row in one tile instruction, 16, 32, or 64 for all longer groups. asym and each
+ * are constants. */
+LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
     scratch *s = j->s;
     const int n_whole = each < TILE_K ? 1 : (int)j->job->group_tiles, group = n_whole * each;
-    const copied x = copied_at(j, i, group);
     const int n_all = j->n_tile * (TILE_K / each), n_group = num_div_up(n_all, n_whole);
     const int n_pair = (n_group + 1) / 2;
+    const int64_t n = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * n_pair;
+    pair_at dots = {0, 0, 0}, floats = {0, 0, 0};
     __m512 y[TILE_ROWS];
-    load_floats(j->is_first, nt, &s->sums[i][p], y);
-    for (int pair = 0; pair < n_pair + PAIRS_BEHIND; pair++) {
-        if (pair < n_pair) {
-            const int at = 2 * pair * n_whole, left = n_all - at;
-            const int n[2] = {NUM_MIN(left, n_whole), NUM_MAX(NUM_MIN(left - n_whole, n_whole), 0)};
-            dot_pair(asym, pair, each, n_whole, n, x.codes + (int64_t)at * TILE_ROWS * each,
-                     s->w.lines[p][0] + (int64_t)at * (each / 4) * TILE_LINE);
+    for (int64_t e = 0; e < n + PAIRS_BEHIND; e++) {
+        const int odd = (int)(e % 2);
+        if (e < n) {
+            const int at = 2 * dots.pair * n_whole, left = n_all - at;
+            const int n_dot[2] = {NUM_MIN(left, n_whole), NUM_MAX(NUM_MIN(left - n_whole, n_whole), 0)};
+            dot_pair(asym, odd, each, n_whole, n_dot,
+                     copied_at(j, dots.i, group).codes + (int64_t)at * TILE_ROWS * each,
+                     s->w.lines[dots.p][0] + (int64_t)at * (each / 4) * TILE_LINE);
+            pair_next(&dots, j->np, n_pair);
         }
-        if (pair > 0 && pair <= n_pair)
-            store_pair(pair - 1, s->ring);
+        if (e > 0 && e <= n)
+            store_pair(1 - odd, s->ring);
         fetch_next(j);
+        if (e < PAIRS_BEHIND)
+            continue;
+        const copied x = copied_at(j, floats.i, group);
+        const int p = floats.p;
+        if (floats.pair == 0)
+            load_floats(j->is_first, &s->sums[floats.i][p], y);
         LANES_UNROLL
         for (int half = 0; half < 2; half++) {
-            const int g = 2 * (pair - PAIRS_BEHIND) + half, of_act = each == 16 ? g / 2 : g;
-            if (g >= 0 && g < n_group)
-                scale_group(asym, nt, (const int32_t(*)[PACK_PANEL])s->ring[g % RING], s->w.scale[p][g],
-                            s->w.min[p][g], x.scale + of_act * TILE_ROWS, x.lift + g * TILE_ROWS, y);
+            const int g = 2 * floats.pair + half, of_act = each == 16 ? g / 2 : g;
+            if (g < n_group)
+                scale_group(asym, TILE_ROWS, (const int32_t(*)[PACK_PANEL])s->ring[2 * odd + half],
+                            s->w.scale[p][g], s->w.min[p][g], x.scale + of_act * TILE_ROWS,
+                            x.lift + g * TILE_ROWS, y);
         }
+        if (floats.pair == n_pair - 1)
+            store_floats(&s->sums[floats.i][p], y);
+        pair_next(&floats, j->np, n_pair);
     }
-    store_floats(nt, &s->sums[i][p], y);
 }
 
-typedef void (*groups_fn)(block_job *j, int64_t i, int p);
-#define DEFINE(asym, each, nt)                                                                               \
-    static void groups_##asym##_##each##_##nt(block_job *j, int64_t i, int p) {                              \
-        multiply_groups(j, asym, each, nt, i, p);                                                            \
+typedef void (*groups_fn)(block_job *j);
+#define DEFINE(asym, each)                                                                                   \
+    static void groups_##asym##_##each(block_job *j) {                                                       \
+        multiply_groups(j, asym, each);                                                                      \
     }
-#define NAME(asym, each, nt)     groups_##asym##_##each##_##nt,
-#define EACH_ROWS(X, asym, each) X(asym, each, 4) X(asym, each, 8) X(asym, each, 12) X(asym, each, 16)
-EACH_ROWS(DEFINE, 0, 16)
-EACH_ROWS(DEFINE, 0, 32)
-EACH_ROWS(DEFINE, 0, 64)
-EACH_ROWS(DEFINE, 1, 16)
-EACH_ROWS(DEFINE, 1, 32)
-EACH_ROWS(DEFINE, 1, 64)
-/* [asym][groups of 16, 32, longer][a quarter of the rows - 1] */
-static const groups_fn by_groups[2][3][TILE_ROWS / 4] = {
-    {{EACH_ROWS(NAME, 0, 16)}, {EACH_ROWS(NAME, 0, 32)}, {EACH_ROWS(NAME, 0, 64)}},
-    {{EACH_ROWS(NAME, 1, 16)}, {EACH_ROWS(NAME, 1, 32)}, {EACH_ROWS(NAME, 1, 64)}},
-};
+#define NAME(asym, each)    groups_##asym##_##each,
+#define EACH_GROUP(X, asym) X(asym, 16) X(asym, 32) X(asym, 64)
+EACH_GROUP(DEFINE, 0)
+EACH_GROUP(DEFINE, 1)
+/* [asym][groups of 16, 32, longer] */
+static const groups_fn by_groups[2][3] = {{EACH_GROUP(NAME, 0)}, {EACH_GROUP(NAME, 1)}};
 
-/* Steps of the inner loops over a block, at which what comes next is fetched. */
-static int groups_steps(const block_job *j) {
-    const pack_format *f = &j->job->a->w->format;
-    const int n_group = num_div_up(j->n_tile * TILE_K, f->group);
-    return j->np * ((n_group + 1) / 2 + PAIRS_BEHIND);
+/* Steps of the loop over a block, at which what comes next is fetched. */
+static int64_t groups_steps(const block_job *j) {
+    const int n_group = num_div_up(j->n_tile * TILE_K, (int)j->job->a->w->format.group);
+    return num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * ((n_group + 1) / 2) + PAIRS_BEHIND;
 }
 
-/* The block, tile i of the part's rows. */
-static void block_groups(block_job *j, int64_t i) {
+static void block_groups(block_job *j) {
     const pack_format *f = &j->job->a->w->format;
-    const int64_t rows = NUM_MIN(j->at->m1 - j->at->m0 - i * TILE_ROWS, TILE_ROWS);
-    for (int p = 0; p < j->np; p++)
-        by_groups[f->asym ? 1 : 0][f->group == 16 ? 0 : f->group == 32 ? 1 : 2][(rows + 3) / 4 - 1](j, i, p);
+    by_groups[f->asym ? 1 : 0][f->group == 16 ? 0 : f->group == 32 ? 1 : 2](j);
 }
 
 #endif

@@ -72,14 +72,13 @@ static void end_panels(const block_job *j, int64_t panel, bool is_last) {
 static void multiply_block(block_job *j) {
     const bool whole = j->job->a->w->format.group == PACK_GROUP_ROW;
     const int64_t n_tile_row = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS);
-    const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : n_tile_row * groups_steps(j);
+    const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : groups_steps(j);
     for (int i = 0; i < 3; i++)
         j->next[i].n = (int)num_div_up(j->next[i].left, n_step);
-    for (int64_t i = 0; i < n_tile_row;)
-        if (whole)
-            i += block_whole(j, i);
-        else
-            block_groups(j, i++);
+    if (!whole)
+        block_groups(j);
+    for (int64_t i = 0; whole && i < n_tile_row;)
+        i += block_whole(j, i);
 }
 
 /* What to ask for while the block up to chunk `end` is multiplied: the weights after it, and behind the last
