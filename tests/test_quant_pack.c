@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -453,6 +455,33 @@ static void test_instruction_sets(void **state) {
     }
 }
 
+/* What NIBBLE_ISA leaves of the packers: this program, run again under it, says whether it is `best`. */
+static void check_limit(const char *limit, const char *best) {
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("NIBBLE_ISA", limit, 1);
+        execl("/proc/self/exe", "test_quant_pack", best, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void test_limited(void **state) {
+    (void)state;
+    const char *vectors = "ref";
+    for (int i = 0; pack_isa_at(i); i++)
+        if (!strcmp(pack_isa_at(i)->name, "avx2"))
+            vectors = "avx2";
+    check_limit("ref", "ref");
+    check_limit("avx2", vectors);
+    check_limit("avxvnni", vectors);
+    for (int i = 0; pack_isa_at(i); i++)
+        check_limit(pack_isa_at(i)->name, pack_isa_at(i)->name);
+}
+
 /* Uniform formats share the folding of tiles. */
 static void test_instruction_sets_uniform(void **state) {
     (void)state;
@@ -525,7 +554,9 @@ static void test_layout(void **state) {
     matrix_close(&m);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 2) /* test_limited's */
+        return strcmp(pack_isa_best()->name, argv[1]) != 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_rounding),
@@ -538,6 +569,7 @@ int main(void) {
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_instruction_sets_uniform),
+        cmocka_unit_test(test_limited),
         cmocka_unit_test(test_columns),
         cmocka_unit_test(test_stack),
         cmocka_unit_test(test_recipes),
