@@ -159,7 +159,6 @@ TWO_BY_TWO(near_after_use, AFTER_LAST_USE, 8, 8, 0)
 TWO_BY_TWO(second_in_turn, IN_TURN, 256, 16, 0)
 TWO_BY_TWO(second_after_use, AFTER_LAST_USE, 256, 16, 0)
 TWO_BY_TWO(second_ahead, IN_TURN, 256, 16, 2048)
-TWO_BY_TWO(second_far_ahead, IN_TURN, 256, 16, 8192)
 TWO_BY_TWO(both_second, IN_TURN, 256, 256, 0)
 
 /* ---- sums: stored, and made floats ---- */
@@ -301,101 +300,39 @@ static void one_by_one(const place *p, int n) {
         }                                                                                                    \
     } while (0)
 
-/* The same, two groups beside each other, stored while the next two are multiplied and made floats (or not)
- * while those are stored: as the kernel does it. */
+/* The same as one stream of pairs of groups, stored while the next two are multiplied and made floats (or
+ * not) while those are stored: as the kernel does it. */
 LANES_INLINE void pairs_behind(const place *p, int n, bool floats) {
-    for (int i = 0; i < n / 2; i++) {
-        const char *a = p->a + i / 2 * BLOCK % A_BYTES, *b = p->b + i % 2 * BLOCK;
-        float *at = p->y + i * 256 % Y_FLOATS;
-        __m512 y[16];
-        load_floats(at, y);
-        for (int g = 0; g < 8; g += 2) {
-            if (g == 0)
-                TWO_GROUPS(0, 1);
-            if (g == 2) {
-                TWO_GROUPS(2, 3);
-                TILES_STORE(0, p->ring, 64);
-                TILES_STORE(1, p->ring + TILE, 64);
-            }
-            if (g == 4) {
-                TILES_STORE(2, p->ring + 2 * TILE, 64);
-                TILES_STORE(3, p->ring + 3 * TILE, 64);
-            }
-            for (int k = 0; floats && g >= 4 && k < 2; k++)
-                to_floats(p->ring + (g - 4 + k) * TILE, p->ws + g * 16, p->xs + g * 16, y);
+    __m512 y[16];
+    load_floats(p->y, y);
+    for (int e = 0; e < n; e++) {
+        const char *a = p->a + e / 4 * BLOCK % A_BYTES, *b = p->b + e / 2 % 2 * BLOCK;
+        float *at = p->y + (e / 2 + 63) * 256 % Y_FLOATS;
+        const int g = e % 2 * 2;
+        if (e % 2 == 0) {
+            TWO_GROUPS(0, 1);
+            TILES_STORE(2, p->ring + 2 * TILE, 64);
+            TILES_STORE(3, p->ring + 3 * TILE, 64);
+            if (floats)
+                load_floats(at, y);
+        } else {
+            TWO_GROUPS(2, 3);
+            TILES_STORE(0, p->ring, 64);
+            TILES_STORE(1, p->ring + TILE, 64);
         }
-        store_floats(at, y);
+        for (int k = 0; floats && k < 2; k++)
+            to_floats(p->ring + (g + k) * TILE, p->ws + (g + k) * 16, p->xs + (g + k) * 16, y);
+        if (floats && e % 2)
+            store_floats(at, y);
     }
 }
-static void stores_behind(const place *p, int n) {
+static void stream(const place *p, int n) {
     pairs_behind(p, n, true);
 }
-static void stores_behind_dots(const place *p, int n) {
+static void stream_dots(const place *p, int n) {
     pairs_behind(p, n, false);
 }
 
-#define STEP(a, b)                                                                                           \
-    do {                                                                                                     \
-        TILES_LOAD(4, a, 64);                                                                                \
-        TILES_LOAD(6, b, 64);                                                                                \
-        TILES_DOT_SIGNED(0, 4, 6);                                                                           \
-        TILES_LOAD(7, (b) + BLOCK, 64);                                                                      \
-        TILES_DOT_SIGNED(1, 4, 7);                                                                           \
-        TILES_LOAD(5, (a) + BLOCK, 64);                                                                      \
-        TILES_DOT_SIGNED(2, 5, 6);                                                                           \
-        TILES_DOT_SIGNED(3, 5, 7);                                                                           \
-    } while (0)
-#define ZERO_FOUR()                                                                                          \
-    do {                                                                                                     \
-        TILES_ZERO(0);                                                                                       \
-        TILES_ZERO(1);                                                                                       \
-        TILES_ZERO(2);                                                                                       \
-        TILES_ZERO(3);                                                                                       \
-    } while (0)
-#define STORE_FOUR(to, apart)                                                                                \
-    do {                                                                                                     \
-        TILES_STORE(0, to, 64);                                                                              \
-        TILES_STORE(1, (to) + (apart), 64);                                                                  \
-        TILES_STORE(2, (to) + 2 * (apart), 64);                                                              \
-        TILES_STORE(3, (to) + 3 * (apart), 64);                                                              \
-    } while (0)
-
-/* One tile of outputs takes the sums of `n_group` groups from the ring; its floats go through memory. */
-LANES_INLINE void take(const place *p, const char *sums, int n_group, int q, float *at) {
-    __m512 y[16];
-    load_floats(at + q * 256, y);
-    for (int g = 0; g < n_group; g++)
-        to_floats(sums + g * TILE, p->ws + g * 16, p->xs + g * 16, y);
-    store_floats(at + q * 256, y);
-}
-
-/* 2 x 2 tiles; while `each` groups are multiplied those of the step before become floats, tile of outputs by
- * tile of outputs between the tile instructions. each 1 or 2. */
-LANES_INLINE void four_by_groups(const place *p, int n, int each, bool floats) {
-    const int n_step = 2 * each, size = 4 * each * TILE;
-    for (int i = 0; i < n / n_step; i++) {
-        const int64_t k = (int64_t)i * n_step * TILE % BLOCK;
-        const char *a = p->a + (int64_t)i * n_step * TILE / BLOCK * 2 * BLOCK % A_BYTES + k, *b = p->b + k;
-        char *to = p->ring + i % 2 * size;
-        const char *from = p->ring + (1 - i % 2) * size;
-        float *at = p->y + i * 1024 % Y_FLOATS;
-        for (int s = 0; s < n_step; s++) {
-            if (s % 2 == 0)
-                ZERO_FOUR();
-            STEP(a + s * TILE, b + s * TILE);
-            if (s % 2)
-                STORE_FOUR(to + s / 2 * TILE, each * TILE);
-            for (int q = s * 4 / n_step; floats && q < (s + 1) * 4 / n_step; q++)
-                take(p, from + q * each * TILE, each, q, at);
-        }
-    }
-}
-static void four_by_two_groups(const place *p, int n) {
-    four_by_groups(p, n, 2, true);
-}
-static void four_dots(const place *p, int n) {
-    four_by_groups(p, n, 2, false);
-}
 /* ---- products of whole rows: nothing becomes floats before K has ended ---- */
 
 /* 2 x 2 tiles x n_tile * 64 of K; between those the sums lie in memory. */
@@ -418,7 +355,10 @@ LANES_INLINE void whole(const place *p, int n, int n_tile, int64_t a_bytes) {
             TILES_DOT_SIGNED(2, 5, 6);
             TILES_DOT_SIGNED(3, 5, 7);
         }
-        STORE_FOUR(sums, TILE);
+        TILES_STORE(0, sums, 64);
+        TILES_STORE(1, sums + TILE, 64);
+        TILES_STORE(2, sums + 2 * TILE, 64);
+        TILES_STORE(3, sums + 3 * TILE, 64);
     }
 }
 static void whole_512(const place *p, int n) {
@@ -453,7 +393,6 @@ static const struct part {
     {"2 x 2: rows' tiles from 256 KiB, in turn", second_in_turn},
     {"2 x 2: 256 KiB, loads after the last use", second_after_use},
     {"2 x 2: 256 KiB, prefetch 2 KiB ahead", second_ahead},
-    {"2 x 2: 256 KiB, prefetch 8 KiB ahead", second_far_ahead},
     {"2 x 2: both from 256 KiB", both_second},
     {"sums: stores alone", stores},
     {"sums: zero, dot, store", dots_stored},
@@ -464,10 +403,8 @@ static const struct part {
     {"sums: store, to floats 1 tile later", stored_floats_1},
     {"sums: store, to floats 4 tiles later", stored_floats_4},
     {"product g128: 16 x 16, 1 group behind", one_by_one},
-    {"product g128: 16 x 16, stores behind", stores_behind},
-    {"product g128: 16 x 16, the same, dots only", stores_behind_dots},
-    {"product g128: 32 x 32, 2 groups behind", four_by_two_groups},
-    {"product g128: 32 x 32, dots only", four_dots},
+    {"product g128: 16 x 16, one stream", stream},
+    {"product g128: 16 x 16, the same, dots only", stream_dots},
     {"product row: 512 of K, sums in tiles", whole_512},
     {"product row: 1024 of K", whole_1024},
     {"product row: 4096 of K", whole_4096},
