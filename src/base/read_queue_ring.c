@@ -21,7 +21,7 @@ void *read_ring_open(int depth, void *buffer, size_t n_byte) {
         return NULL;
     }
     struct iovec all = {buffer, n_byte};
-    if (buffer && io_uring_register_buffers(&r->io, &all, 1) == 0) {
+    if (buffer && n_byte && io_uring_register_buffers(&r->io, &all, 1) == 0) {
         r->registered = buffer;
         r->n_registered = n_byte;
     }

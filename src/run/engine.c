@@ -154,7 +154,8 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .log = &e->log,
                           .user = o->user,
                           .beside = e->text_is_open ? NULL : engine_text_beside,
-                          .beside_user = &text};
+                          .beside_user = &text,
+                          .beside_bytes = container_heap_bytes(e->container)};
     ledger_settle(e->ledger, true);
     nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
     engine_text_tell(&text);

@@ -69,6 +69,7 @@ typedef struct pager_options {
      * error ends the opening. NULL: nothing */
     nib_status (*beside)(void *user, nib_error *err);
     void *beside_user;
+    uint64_t beside_bytes; /* that it gives back: so much of what stays is read after it, not at its peak */
 } pager_options;
 
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);

@@ -17,6 +17,7 @@ enum {
     RAW_MOST = 1 << 20,     /* larger reads gain nothing (docs/optimisation-log.md) */
     RAW_LEAST = 64 << 10,
     DEPTH = 3,             /* a thread packs one while two are read */
+    SLACK = 4 << 20,       /* jobs that were given when the next one has to wait */
     STAGING_MOST = 6 << 20 /* of all threads: whole huge pages, into which reads are twice as fast */
 };
 
@@ -112,7 +113,10 @@ typedef struct load {
     load_crew *crew;
     const load_wish *wish;
     pthread_t caller;     /* progress is told by this thread only */
+    uint64_t held_from;   /* in the map: not before what is done beside has ended */
     pthread_mutex_t lock; /* everything below */
+    pthread_cond_t went;  /* what is done beside */
+    bool beside;          /* it is being done */
     int block, weight;    /* the next vector */
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
     int page;             /* the page that gives jobs */
@@ -179,6 +183,8 @@ static uint64_t place_in_map(const pager *p, const load_job *j) {
 static bool next_job(load_list *list, load_job *out) {
     load *l = list->user;
     pthread_mutex_lock(&l->lock);
+    while (l->beside && !l->stop && l->reached >= l->held_from)
+        pthread_cond_wait(&l->went, &l->lock);
     bool found = !l->stop && (next_vector(l, out) || next_in_pages(l, out));
     if (found)
         l->reached = NUM_MAX(l->reached, place_in_map(l->p, out));
@@ -193,7 +199,8 @@ static bool touch_ahead(load_list *list) {
     load *l = list->user;
     pager *p = l->p;
     pthread_mutex_lock(&l->lock);
-    const uint64_t at = l->touched, end = NUM_MIN(p->map_bytes, l->reached + AHEAD);
+    const uint64_t most = l->beside ? l->held_from : p->map_bytes;
+    const uint64_t at = l->touched, end = NUM_MIN(most, l->reached + AHEAD);
     const bool some = !l->stop && at < end;
     l->touched = some ? at + STEP : at;
     pthread_mutex_unlock(&l->lock);
@@ -223,13 +230,25 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
     return NIB_OK;
 }
 
+static nib_status do_beside(load *l, nib_error *err) {
+    const pager_options *o = l->wish->beside;
+    if (!o)
+        return NIB_OK;
+    const nib_status status = *l->wish->beside_status = o->beside(o->beside_user, err);
+    pthread_mutex_lock(&l->lock);
+    l->beside = false;
+    l->stop = l->stop || status != NIB_OK;
+    pthread_cond_broadcast(&l->went);
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
 static void work(void *arg, int thread, int n_thread) {
     load *l = arg;
     nib_error error = {NIB_OK, ""};
     nib_status status = NIB_OK;
-    const pager_options *beside = thread == n_thread - 1 ? l->wish->beside : NULL;
-    if (beside)
-        status = *l->wish->beside_status = beside->beside(beside->beside_user, &error);
+    if (thread == n_thread - 1)
+        status = do_beside(l, &error);
     if (status == NIB_OK)
         status = load_pipe_run(&l->crew->pipes[thread], &l->list, &error);
     if (status == NIB_OK)
@@ -246,9 +265,14 @@ static void work(void *arg, int thread, int n_thread) {
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
     l.page = wish->pages ? wish->first : 0;
+    l.beside = wish->beside != NULL;
+    if (l.beside && p->map_bytes > wish->beside->beside_bytes + SLACK)
+        l.held_from = p->map_bytes - wish->beside->beside_bytes - SLACK;
     l.list = (load_list){next_job, finished, wish->pages ? NULL : touch_ahead, &l};
     pthread_mutex_init(&l.lock, NULL);
+    pthread_cond_init(&l.went, NULL);
     pool_run(crew->threads, work, &l);
+    pthread_cond_destroy(&l.went);
     pthread_mutex_destroy(&l.lock);
     p->bytes_loaded += l.done;
     *damaged = l.damaged;
@@ -276,7 +300,7 @@ nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape s
     nib_status status = crew->raws && crew->pipes ? NIB_OK : nib_fail_nomem(err, bytes, "staging");
     for (; crew->n < n_thread && status == NIB_OK; crew->n++)
         status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->m, shape.raw, shape.depth,
-                                crew->raws + each * (uint64_t)crew->n, NULL, 0, err);
+                                crew->raws + each * (uint64_t)crew->n, p->packed ? p->map : NULL, 0, err);
     if (status == NIB_OK && crew->pipes[0].queue && !read_queue_is_ring(crew->pipes[0].queue))
         log_line(p->log, "io_uring is not available: the weights are read by threads");
     if (status != NIB_OK)
