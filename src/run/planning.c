@@ -8,6 +8,8 @@
 #include "plan/rates.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
+#include "quant/recipe.h"
+#include "run/saliency.h"
 #include "tiers/page_layout.h"
 
 #include <stdio.h>
@@ -165,8 +167,17 @@ static nib_status add_costs(planning *f, model *m, const quality *q, nib_error *
         f->blocks[b].kl_a8 = q->kl_activation[2 * b];
         f->blocks[b].kl_left_out = q->kl_left_out[b];
     }
-    for (int j = 0; j < q->n_format; j++)
+    bool by_column = false;
+    for (int j = 0; j < q->n_format; j++) {
+        recipe r;
+        by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
         NIB_TRY(add_format(f, m, q, j, err));
+    }
+    uint64_t channels = 0; /* kept as long as pages are packed with them */
+    if (by_column)
+        NIB_TRY(saliency_bytes(m, &channels, err));
+    f->q.held[NIB_OWNER_TABLES] += channels;
+    f->q.touched[NIB_OWNER_TABLES] += channels;
     return NIB_OK;
 }
 
