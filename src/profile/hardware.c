@@ -140,8 +140,8 @@ static const struct {
     int depth;
     uint64_t size;
     int share;
-} disk_cases[] = {{1, 4096, 1},       {1, 64 << 10, 1}, {8, 64 << 10, 1}, {1, 256 << 10, 1}, {1, 1 << 20, 1},
-                  {4, 1 << 20, 1},    {16, 1 << 20, 1}, {8, 256 << 10, 6}, {8, 1 << 20, 6}};
+} disk_cases[] = {{1, 4096, 1},    {1, 64 << 10, 1}, {8, 64 << 10, 1},  {1, 256 << 10, 1}, {1, 1 << 20, 1},
+                  {4, 1 << 20, 1}, {16, 1 << 20, 1}, {8, 256 << 10, 6}, {8, 1 << 20, 6}};
 
 static nib_status read_cases(const char *path, double seconds, hardware *out, nib_error *err) {
     enum { MOST_SIZE = 1 << 20 };
@@ -165,8 +165,8 @@ static nib_status read_cases(const char *path, double seconds, hardware *out, ni
     for (int i = 0; i < n_case; i++)
         shares += disk_cases[i].share;
     for (int i = 0; i < n_case && status == NIB_OK; i++)
-        status = disk_case(&j, disk_cases[i].depth, disk_cases[i].size, seconds * disk_cases[i].share / shares,
-                           out, err);
+        status = disk_case(&j, disk_cases[i].depth, disk_cases[i].size,
+                           seconds * disk_cases[i].share / shares, out, err);
     read_queue_close(j.q);
     file_close(j.f);
     if (j.buffer)

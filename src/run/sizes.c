@@ -91,7 +91,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     *n_pass = e->options.n_batch;
     *n_cell = engine_cell_rows(&e->options);
     const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, 0, NULL);
-    if (cap != NIB_AUTO && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
+    if (cap != NIB_AUTO && e->options.stream && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
         will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
         fewer(e, &need, session, n_pass, n_cell);
@@ -128,9 +128,10 @@ int64_t engine_context(const nib_engine *e) {
     const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, 0, NULL);
     if (!will_stream(e, &need, session + rows))
         return n;
-    const uint64_t others = least(e, &need, 0, n_pass, n_cell);
+    const uint64_t others =
+        o->stream ? least(e, &need, 0, n_pass, n_cell) : need.image + need.tables + rows + SLACK;
     const uint64_t beside = left > others ? left - others : 0;
-    const int64_t less = positions(e, n, NUM_MIN(o->ram / CONTEXT_SHARE, beside));
+    const int64_t less = positions(e, n, o->stream ? NUM_MIN(o->ram / CONTEXT_SHARE, beside) : beside);
     const int64_t fits = NUM_MAX(less, NUM_MIN(n, (int64_t)LEAST_CONTEXT));
     if (fits < n)
         log_line(&e->log, "the context has %lld positions, for which the cap has room; -c N asks for more",
