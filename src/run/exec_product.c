@@ -5,6 +5,9 @@
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
 
+/* Of a product that is added to another, at a time. */
+static const int64_t MOST_COLUMNS = 2048;
+
 #define SPIKE 6.0f /* largest value over root mean square from which on a row is computed in 15 bits */
 
 /* A row with a massive activation (a value far beyond the others: the first token and some separators have
@@ -48,10 +51,9 @@ static void quantize(worker *w, const op *o, act_format f) {
 /* The product of one row and its rest, which stands behind it: some columns of both at a time, so that the
  * weights are read once. */
 static void multiply_with_rest(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
-    enum { MOST = 2048 };
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
-    const int64_t some = NUM_MIN((int64_t)MOST, ws->rest_width / 2 / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / 2 / PACK_PANEL * PACK_PANEL);
     uint64_t panel;
     view part = *whole->w;
     linear_args a = *whole;
@@ -74,30 +76,45 @@ static void multiply_with_rest(worker *w, const linear_args *whole, bool adds, i
     }
 }
 
-/* Adds the products of the rows' codes, or (rests) of their second slices, to columns [n0, n1) of done->y:
+/* Adds products of rows' codes (rests: of their second slices) to y, where the first row's part begins:
  * neighbours that have such together, as many as this thread's buffer holds. */
+static void add_rows(worker *w, const act_rows *rows, bool rests, linear_args *a, const linear_args *done,
+                     float *y) {
+    const kernel_table *table = w->j->e->kernels;
+    const int64_t most = NUM_MAX(1, w->j->e->ws->rest_width / a->ldy);
+    for (int64_t r = 0; r < done->n_row; r += NUM_MAX(1, a->n_row)) {
+        for (a->n_row = 0;
+             a->n_row < most && r + a->n_row < done->n_row && (!rests || rows->has_rest[r + a->n_row]);)
+            a->n_row++;
+        if (a->n_row == 0)
+            continue;
+        a->q.n_row = a->n_row;
+        a->q.data = rests ? rest_of(rows, a->q.format, a->q.k, r)
+                          : rows->codes + (size_t)r * act_row_bytes(a->q.format, a->q.k);
+        linear_run(table, a, 0, a->w->n);
+        for (int64_t i = 0; i < a->n_row; i++) {
+            float *to = y + (r + i) * done->ldy;
+            table->add(to, a->y + i * a->ldy, 1, to, a->w->n);
+        }
+    }
+}
+
+/* The same for columns [n0, n1) of a packed matrix, some at a time. */
 static void add_product(worker *w, const act_rows *rows, bool rests, const linear_args *done, int64_t n0,
                         int64_t n1) {
     const workspace *ws = w->j->e->ws;
+    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / PACK_PANEL * PACK_PANEL);
+    uint64_t panel;
+    view part = *done->w;
     linear_args a = *done;
-    const int64_t most = NUM_MAX(1, ws->rest_width / a.w->n);
+    pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
+    a.w = &part;
     a.bias = NULL;
-    a.ldy = a.w->n;
     a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
-    for (int64_t r = 0; r < done->n_row; r += NUM_MAX(1, a.n_row)) {
-        for (a.n_row = 0;
-             a.n_row < most && r + a.n_row < done->n_row && (!rests || rows->has_rest[r + a.n_row]);)
-            a.n_row++;
-        if (a.n_row == 0)
-            continue;
-        a.q.n_row = a.n_row;
-        a.q.data = rests ? rest_of(rows, a.q.format, a.q.k, r)
-                         : rows->codes + (size_t)r * act_row_bytes(a.q.format, a.q.k);
-        linear_run(w->j->e->kernels, &a, n0, n1);
-        for (int64_t i = 0; i < a.n_row; i++) {
-            float *y = done->y + (r + i) * done->ldy + n0;
-            w->j->e->kernels->add(y, a.y + i * a.ldy + n0, 1, y, n1 - n0);
-        }
+    for (int64_t n = n0; n < n1; n += some) {
+        part.data = (const uint8_t *)done->w->data + (uint64_t)(n / PACK_PANEL) * panel;
+        part.n = a.ldy = NUM_MIN(some, n1 - n);
+        add_rows(w, rows, rests, &a, done, done->y + n);
     }
 }
 

@@ -8,6 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Floats of a product that is added to another: 16 rows of 2,048 columns stay in a second-level cache. */
+static const int64_t MOST_REST = 32 << 10;
+
 static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
@@ -85,7 +88,7 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
         if (base)
             ws->own[t] = own;
     }
-    ws->rest_width = NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL);
+    ws->rest_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MOST_REST);
     ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->scratch_each = thread_scratch(m);

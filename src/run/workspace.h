@@ -22,9 +22,10 @@ typedef struct act_rows {
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    act_rows act;        /* n_cell rows of one register */
-    act_rows *own;       /* [n_thread]: one row for each thread */
-    float *rest_product; /* a thread's buffer for products with rests: rest_width floats for each thread */
+    act_rows act;  /* n_cell rows of one register */
+    act_rows *own; /* [n_thread]: one row for each thread */
+    float
+        *rest_product; /* a thread's buffer for products that are added: rest_width floats for each thread */
     int64_t rest_width;
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
