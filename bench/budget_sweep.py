@@ -10,6 +10,9 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
            whatever the cap, context and number of threads
   plan     predicted against measured: tokens a second and peak bytes, median and worst
 
+--measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
+memory, predictions are only as good as the rates are new.
+
 Models: default smollm2, gemma3-270m and a synthetic llama-3.2-1b of 4 layers. Combinations are drawn with the seed, so a
 run can be repeated. Exit 1 when a cap was broken or tokens differ."""
 import argparse
@@ -103,6 +106,8 @@ class Sweep:
     def go(self, models):
         known = {m: info(m) for m in models}
         for i in range(self.args.runs):
+            if self.args.measure and i % self.args.measure == 0:
+                subprocess.run([NIBBLE, "profile", "--hardware", "-q"], check=True, capture_output=True)
             model = models[i % len(models)]
             c = self.draw(model, known[model]["bytes"])
             c["n_vocab"] = known[model]["n_vocab"]
@@ -124,6 +129,10 @@ class Sweep:
         rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c.get("predicted")]
         if rates:
             print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")
+        for binds in sorted({c["predicted"]["binds"] for c in ran if c.get("predicted")}):
+            ratios = [c["predicted"]["tok_s"] / c["tok_s"] for c in ran if c.get("predicted") and c["predicted"]["binds"] == binds]
+            nine = sorted(abs(r - 1) for r in ratios)[int(0.9 * (len(ratios) - 1))]
+            print(f"  {binds} binds: predicted / measured {statistics.median(ratios):.2f} in the median, nine tenths within {nine:.0%} ({len(ratios)} runs)")
         for fault in self.faults:
             print("FAULT " + fault)
 
@@ -135,6 +144,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-n", type=int, default=12)
     parser.add_argument("--kv", nargs="+", default=["f16", "f32"])
+    parser.add_argument("--measure", type=int, default=0, metavar="N", help="measure the machine before every N runs")
     parser.add_argument("--json", help="keep every run in this file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
