@@ -32,14 +32,6 @@ typedef struct problem {
     attend_args args;
 } problem;
 
-static float *random_rows(int64_t n, uint64_t seed, float size) {
-    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
-    float *x = malloc((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = random_float(&s) * size;
-    return x;
-}
-
 static problem problem_open(const kernel_table *t, const attend_case *c) {
     problem p = {.c = *c};
     const int64_t n = c->past + c->n_row, width = c->n_kv * c->d;

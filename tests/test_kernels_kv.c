@@ -33,14 +33,6 @@ typedef struct cache {
     kv_view kv;
 } cache;
 
-static float *random_rows(int64_t n, uint64_t seed, float size) {
-    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
-    float *x = malloc((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = random_float(&s) * size;
-    return x;
-}
-
 static cache cache_open(const coded_case *c) {
     cache x = {.c = *c};
     uint64_t bytes = 0;

@@ -3,6 +3,7 @@
  * that does not fit is refused when the engine opens. */
 #include "base/num.h"
 #include "run/session.h"
+#include "support/engine.h"
 #include "support/expected.h"
 #include "support/logits.h"
 #include "support/process.h"
@@ -39,14 +40,6 @@ static nib_engine *open_with(const char *path, int kv, int n_thread, int64_t n_b
     return e;
 }
 
-static nib_session *open_session(nib_engine *e) {
-    nib_session *s = NULL;
-    nib_error err = {0};
-    if (nib_session_open(e, NULL, &s, &err))
-        fail_msg("%s", err.message);
-    return s;
-}
-
 static void make_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed) {
     for (int i = 0; i < n; i++)
         tokens[i] = (int32_t)((i * 7919 + 13 * seed) % n_vocab);
@@ -55,7 +48,7 @@ static void make_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed) {
 /* Logits of every position of a new session; caller frees. */
 static logits_rows forward(nib_engine *e, const int32_t *tokens, int n) {
     logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     nib_error err = {0};
     r.data = calloc((size_t)(n * r.n_vocab), sizeof *r.data);
     if (nib_session_forward(s, tokens, (size_t)n, 0, logits_keep, &r, &err))
@@ -109,7 +102,7 @@ static void long_rows_by_any_threads(void **state) {
         float want[SINGLE][MOST];
         for (size_t i = 0; i < NUM_COUNT(threads); i++) {
             nib_engine *e = open_with(path, caches[k], threads[i], 512, false);
-            nib_session *s = open_session(e);
+            nib_session *s = session_must_open(e);
             assert_int_equal(nib_session_sync(s, tokens, N - SINGLE, NULL), NIB_OK);
             for (int r = 0; r < SINGLE; r++) {
                 assert_int_equal(nib_session_sync(s, tokens, (size_t)(N - SINGLE + r + 1), NULL), NIB_OK);
@@ -193,9 +186,9 @@ static void grown_and_cut_back(void **state) {
         int32_t tokens[N_TOKEN], other[N_TOKEN];
         nib_error err = {0};
         make_tokens(tokens, N_TOKEN, 300, 1);
-        nib_session *s = open_session(e);
+        nib_session *s = session_must_open(e);
         for (int n = 1; n <= N_TOKEN; n += n < 60 ? 1 : 23) {
-            nib_session *fresh = open_session(e);
+            nib_session *fresh = session_must_open(e);
             check_sync(s, fresh, tokens, n);
             nib_session_close(fresh);
         }
@@ -204,7 +197,7 @@ static void grown_and_cut_back(void **state) {
             memcpy(other, tokens, (size_t)back[i] * sizeof *other);
             assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
             for (int more = 1; back[i] + more <= N_TOKEN && more < 120; more += 59) {
-                nib_session *fresh = open_session(e);
+                nib_session *fresh = session_must_open(e);
                 check_sync(s, fresh, other, back[i] + more);
                 nib_session_close(fresh);
             }
@@ -226,7 +219,7 @@ static void how_much_is_computed_again(void **state) {
     static const struct {
         int n, computed;
     } cases[] = {{210, 210}, {200, 1}, {129, 1}, {130, 1}, {128, 64}, {65, 1}, {64, 64}, {210, 146}};
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         assert_int_equal(session_sync(s, tokens, (size_t)cases[i].n, &o, NULL), NIB_OK);
         assert_int_equal(n_computed, cases[i].computed);
@@ -250,7 +243,7 @@ static void after_a_cancelled_pass(void **state) {
         int32_t tokens[N_TOKEN];
         nib_error err = {0};
         make_tokens(tokens, N_TOKEN, 300, 1);
-        nib_session *s = open_session(e), *fresh = open_session(e);
+        nib_session *s = session_must_open(e), *fresh = session_must_open(e);
         assert_int_equal(nib_session_sync(s, tokens, 30, &err), NIB_OK);
         assert_int_equal(nib_session_forward(s, tokens, N_TOKEN, 31, cancel, s, &err), NIB_E_CANCELLED);
         check_sync(s, fresh, tokens, 45);
@@ -285,7 +278,7 @@ static void touched_as_it_grows(void **state) {
     uint64_t full = 0;
     for (size_t k = 0; k < NUM_COUNT(all); k++) {
         nib_engine *e = open_with(path, all[k], 2, 512, false);
-        nib_session *s = open_session(e);
+        nib_session *s = session_must_open(e);
         const uint64_t slack = 4 * 4 * 2 * 2 * 2 * 4096; /* layers, heads, k and v, runs, both ends */
         for (int n = 10; n <= 700; n += 230) {
             assert_int_equal(nib_session_sync(s, tokens, (size_t)n, NULL), NIB_OK);
@@ -319,7 +312,7 @@ static void refused_when_it_opens(void **state) {
     o.kv_type = NIB_KV_4;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%s", err.message);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     nib_session_close(s);
     nib_engine_close(e);
     o.kv_type = 5;

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "model/reformat.h"
 #include "run/saliency.h"
+#include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
@@ -86,14 +87,6 @@ static nib_engine_options usual(void) {
     return o;
 }
 
-static nib_engine *open_engine(const char *path, const nib_engine_options *o, const plan *p) {
-    nib_engine *e = NULL;
-    nib_error err = {0};
-    if (engine_open(path, o, &(engine_want){.plan = p}, &e, &err))
-        fail_msg("%s: %s", path, err.message);
-    return e;
-}
-
 static logits_rows forward_on(nib_engine *e) {
     int32_t tokens[N_TOKEN];
     nib_session *s = NULL;
@@ -112,7 +105,7 @@ static logits_rows forward_on(nib_engine *e) {
 }
 
 static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
-    nib_engine *e = open_engine(path, o, p);
+    nib_engine *e = engine_must_open(path, o, p);
     logits_rows r = forward_on(e);
     nib_engine_close(e);
     return r;
@@ -136,7 +129,7 @@ static void formats_per_block(void **state) {
         held h;
         make_plan(&h, path, mixed, 5);
         const nib_engine_options o = usual();
-        nib_engine *e = open_engine(path, &o, &h.p);
+        nib_engine *e = engine_must_open(path, &o, &h.p);
         size_t n = nib_engine_placement(e, &s), n_block = 0, n_as_planned = 0;
         for (size_t j = 0; j < n; j++) {
             n_block += j == 0 || strcmp(s[j].block, s[j - 1].block) != 0;
@@ -326,7 +319,7 @@ static void same_for_every_cap(void **state) {
         for (int b = 0; b < part.p.n_block; b++) /* all but every fourth, or all */
             if (part.blocks[b].n_slice && (i == 4 || b % 4 != i))
                 part.blocks[b].slices[0].tier = NIB_TIER_DISK;
-        nib_engine *e = open_engine(path, &o, &part.p);
+        nib_engine *e = engine_must_open(path, &o, &part.p);
         logits_rows got = forward_on(e);
         nib_engine_memory(e, &m);
         assert_true(m.tier[NIB_TIER_RAM].cap == part.p.cap[NIB_TIER_RAM]);
@@ -350,7 +343,7 @@ static void sizes_are_the_plans(void **state) {
     h.p.n_ctx = 50;
     h.p.n_batch = 7;
     h.p.kv = PLAN_KV_F32;
-    e = open_engine(path, &o, &h.p);
+    e = engine_must_open(path, &o, &h.p);
     assert_int_equal(e->options.n_ctx, 50);
     assert_int_equal(e->options.n_batch, 7);
     assert_int_equal(e->kv_type, TYPE_F32);
@@ -360,7 +353,7 @@ static void sizes_are_the_plans(void **state) {
     assert_non_null(strstr(err.message, "51"));
     o.n_ctx = 40;
     o.kv_type = NIB_KV_F16;
-    e = open_engine(path, &o, &h.p);
+    e = engine_must_open(path, &o, &h.p);
     assert_int_equal(e->options.n_ctx, 50);
     assert_int_equal(e->kv_type, TYPE_F16);
     assert_non_null(strstr(said, "cache"));

@@ -2,6 +2,7 @@
  * nothing allocated while decoding, and a budget that holds. */
 #include "base/mem.h"
 #include "nib.h"
+#include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
@@ -46,20 +47,12 @@ static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, 
     return e;
 }
 
-static nib_session *open_session(nib_engine *e) {
-    nib_session *s = NULL;
-    nib_error err = {0};
-    if (nib_session_open(e, NULL, &s, &err))
-        fail_msg("%s", err.message);
-    return s;
-}
-
 /* Logits of every position; caller frees. */
 static float *forward(nib_engine *e) {
     int32_t tokens[N_TOKEN];
     int64_t n_vocab = nib_engine_info(e)->n_vocab;
     logits_rows r = {malloc((size_t)(N_TOKEN * n_vocab) * sizeof(float)), n_vocab, 0};
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     nib_error err = {0};
     make_tokens(tokens, n_vocab);
     assert_non_null(r.data);
@@ -137,7 +130,7 @@ static void a_prefix_is_reused(void **state) {
     int32_t tokens[N_TOKEN], other[N_TOKEN];
     float want[N_VOCAB];
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     make_tokens(tokens, N_VOCAB);
     memcpy(other, tokens, sizeof other);
     for (int i = 20; i < N_TOKEN; i++)
@@ -164,7 +157,7 @@ static void wrong_use_changes_nothing(void **state) {
     int32_t tokens[N_CTX + 1] = {0}, bad[2] = {1, N_VOCAB};
     nib_error err;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 1, 0, NIB_AUTO);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     assert_int_equal(nib_session_sync(s, tokens, 4, &err), NIB_OK);
     assert_int_equal(nib_session_sync(s, tokens, N_CTX + 1, &err), NIB_E_USAGE);
     assert_int_equal(nib_session_sync(s, bad, 2, &err), NIB_E_USAGE);
@@ -193,7 +186,7 @@ static void generates_what_the_logits_say(void **state) {
     int32_t tokens[N_TOKEN];
     nib_result r;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
-    nib_session *s = open_session(e), *plain = open_session(e);
+    nib_session *s = session_must_open(e), *plain = session_must_open(e);
     make_tokens(tokens, N_VOCAB);
     nib_generate_options o = greedy(tokens, 16, 20);
     assert_int_equal(nib_generate(s, &o, &r, NULL), NIB_OK);
@@ -227,7 +220,7 @@ static void decoding_allocates_nothing(void **state) {
     (void)state;
     int32_t tokens[N_TOKEN];
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     make_tokens(tokens, N_VOCAB);
     fault_arm(FAULT_ALLOC, INT64_MAX);
     for (size_t n = 1; n <= N_TOKEN; n += n < 50 ? 1 : 5)
@@ -258,7 +251,7 @@ static void cancelled_from_another_thread(void **state) {
     pthread_t thread;
     nib_error err = {0};
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 8, NIB_AUTO);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     make_tokens(tokens, N_VOCAB);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
     memcpy(want, nib_session_logits(s), sizeof want);
@@ -375,7 +368,7 @@ static void the_trace_counts_every_op(void **state) {
     double pass = -1, sum = 0;
     uint64_t calls = 0;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
-    nib_session *s = open_session(e);
+    nib_session *s = session_must_open(e);
     make_tokens(tokens, N_VOCAB);
     assert_int_equal(nib_session_sync(s, tokens, 5, NULL), NIB_OK);
     assert_int_equal(nib_engine_trace_read(e, trace, 64, &pass), 0);

@@ -5,6 +5,7 @@
 #include "model/reformat.h"
 #include "quant/recipe.h"
 #include "run/measure_rows.h"
+#include "support/engine.h"
 #include "support/logits.h"
 #include "support/tinymodel.h"
 
@@ -78,16 +79,8 @@ static nib_engine_options usual(void) {
     return o;
 }
 
-static nib_engine *open_engine(const char *path, const nib_engine_options *o, const plan *p) {
-    nib_engine *e = NULL;
-    nib_error err = {0};
-    if (engine_open(path, o, &(engine_want){.plan = p}, &e, &err))
-        fail_msg("%s", err.message);
-    return e;
-}
-
 static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
-    nib_engine *e = open_engine(path, o, p);
+    nib_engine *e = engine_must_open(path, o, p);
     int32_t tokens[N_TOKEN];
     nib_session *s = NULL;
     nib_error err = {0};
@@ -210,7 +203,7 @@ static void products_are_of_the_sum(void **state) {
         options.n_batch = N_TOKEN;
         options.n_thread = 1 + i % 3;
         make_plan(&h, path, &recipes[i / 2], 1, NIB_TIER_RAM, NIB_TIER_RAM);
-        nib_engine *e = open_engine(path, &options, &h.p);
+        nib_engine *e = engine_must_open(path, &options, &h.p);
         for (int t = 0; t < N_TOKEN; t++)
             tokens[t] = (int32_t)((t * 7919 + 13) % 512);
         int64_t starts[] = {begin[0], begin[1]};
@@ -308,7 +301,7 @@ static void second_slices_stream(void **state) {
     const nib_slice *s;
     held h;
     make_plan(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_DISK);
-    nib_engine *e = open_engine(path, &o, &h.p);
+    nib_engine *e = engine_must_open(path, &o, &h.p);
     const size_t n = nib_engine_placement(e, &s);
     int n_second = 0;
     for (size_t i = 0; i < n; i++) {

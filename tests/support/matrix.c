@@ -17,6 +17,14 @@ float random_float(uint64_t *s) {
     return (float)(random_next(s) >> 40) * 0x1p-23f - 1.0f;
 }
 
+float *random_rows(int64_t n, uint64_t seed, float size) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = random_float(&s) * size;
+    return x;
+}
+
 static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
     uint16_t h = half_from_float(random_float(s) * 0.05f);
     if (kind == MATRIX_MOST)

@@ -5,8 +5,9 @@
 #include "guard.h"
 #include "quant/pack.h"
 
-uint64_t random_next(uint64_t *state); /* xorshift64*; state must not be 0 */
-float random_float(uint64_t *state);   /* uniform in -1..1 */
+uint64_t random_next(uint64_t *state);                    /* xorshift64*; state must not be 0 */
+float random_float(uint64_t *state);                      /* uniform in -1..1 */
+float *random_rows(int64_t n, uint64_t seed, float size); /* n floats in -size..size; free() */
 
 typedef enum matrix_kind {
     MATRIX_RANDOM, /* random codes, ordinary scales */

@@ -1,0 +1,11 @@
+/* engine.h - engines and sessions that must open: a test that cannot have one has failed. */
+#ifndef NIB_TESTS_ENGINE_H
+#define NIB_TESTS_ENGINE_H
+
+#include "run/engine.h"
+
+/* p NULL: no plan. */
+nib_engine *engine_must_open(const char *path, const nib_engine_options *o, const plan *p);
+nib_session *session_must_open(nib_engine *e);
+
+#endif
