@@ -18,4 +18,10 @@ typedef struct planning {
 nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
 void planning_close(planning *f);
 
+/* ---- planning_memory.c, for planning_gather: f->q.need, the sizes and the workload are settled ---- */
+/* The caches that there could be, the engine's own first. */
+nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err);
+/* What the ledger has now, and what the engine will promise before it opens the pager. */
+void planning_held(planning *f, const nib_engine *e);
+
 #endif

@@ -1,0 +1,107 @@
+/* planning_memory.c - what memory a plan has to do with, from the functions that the engine itself is laid
+ * out with.
+ */
+#include "run/planning.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+/* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
+ * then. */
+#define SPARE (UINT64_C(1) << 20)
+/* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
+#define RUNTIME_GROWTH (UINT64_C(768) << 10)
+#define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */
+
+/* Of a cache, what n positions make resident: each head's positions lie together, in whole pages. */
+static uint64_t cache_touched(const model *m, uint64_t bytes, int64_t n_ctx, int64_t n) {
+    uint64_t n_run = 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION)
+                n_run += 2 * (uint64_t)p->ops[i].u.attn.n_kv_head;
+    }
+    if (!n_run || n >= n_ctx)
+        return bytes;
+    const uint64_t each = (uint64_t)((double)bytes / (double)n_run * (double)n / (double)n_ctx);
+    return NUM_MIN((each + PAGE - 1) / PAGE * PAGE * n_run, bytes);
+}
+
+static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_id type, nib_error *err) {
+    enum { FEW = 1024, MANY = 33 * 1024 };
+    plan_cache *c = &f->q.caches[f->q.n_cache];
+    uint64_t few, many;
+    *c = (plan_cache){.kv = kv};
+    NIB_TRY(kv_cache_bytes(e->m, type, f->q.n_ctx, &c->bytes, err));
+    NIB_TRY(kv_cache_bytes(e->m, type, FEW, &few, err));
+    NIB_TRY(kv_cache_bytes(e->m, type, MANY, &many, err));
+    c->position = (many - few) / (MANY - FEW);
+    c->touched = /* the last token is not computed with */
+        cache_touched(e->m, c->bytes, f->q.n_ctx, f->q.n_prompt + f->q.n_gen - 1);
+    f->q.n_cache++;
+    return NIB_OK;
+}
+
+/* The engine's own first, then the others that it could have. */
+nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
+    static const struct {
+        plan_kv kv;
+        nib_kv_type type;
+    } all[] = {
+        {PLAN_KV_F32, NIB_KV_F32}, {PLAN_KV_F16, NIB_KV_F16}, {PLAN_KV_8, NIB_KV_8}, {PLAN_KV_4, NIB_KV_4}};
+    for (int own = 1; own >= 0; own--)
+        for (size_t i = 0; i < NUM_COUNT(all); i++) {
+            type_id type;
+            if (engine_kv_type(all[i].type, &type) && (type == e->kv_type) == own)
+                NIB_TRY(add_cache(f, e, all[i].kv, type, err));
+        }
+    return NIB_OK;
+}
+
+static void add_rows(planning *f, const nib_engine *e, int n_thread) {
+    const nib_engine_options *o = &e->options;
+    uint64_t touched, more_touched;
+    int64_t n_pass, n_cell;
+    const uint64_t base =
+        workspace_bytes(e->m, n_thread, o->n_batch, engine_cell_rows(o), engine_logits_rows(o),
+                        NUM_MIN(f->q.n_prompt, o->n_batch), &touched);
+    engine_rows_streamed(e, n_thread, o->ram, &f->q.need, &n_pass, &n_cell);
+    const uint64_t more = workspace_bytes(e->m, n_thread, n_pass, n_cell, engine_logits_rows(o),
+                                          NUM_MIN(f->q.n_prompt, n_pass), &more_touched);
+    f->q.held[NIB_OWNER_ACTIVATIONS] += base;
+    f->q.touched[NIB_OWNER_ACTIVATIONS] += touched;
+    f->q.more_rows = more - base;
+    f->q.more_touched = more_touched - touched;
+    f->q.n_batch_streamed = n_pass;
+    f->q.free_batch = e->free_batch;
+    f->workspace_touched = touched;
+}
+
+/* What the ledger has now, and what the engine will promise before it opens the pager. */
+void planning_held(planning *f, const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
+    nib_memory now;
+    if (!e->pager)
+        ledger_settle(e->ledger, true);
+    ledger_report(e->ledger, &now);
+    const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
+    uint64_t others = 0;
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
+    const bool margin = o->ram != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    const uint64_t placement = engine_placement_bytes(e->m);
+    memcpy(f->q.touched, now.owner, sizeof f->q.touched);
+    memcpy(f->q.held, now.owner, sizeof f->q.held);
+    f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
+    f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
+    f->q.held[NIB_OWNER_TABLES] += placement;
+    f->q.touched[NIB_OWNER_TABLES] += placement;
+    add_rows(f, e, n_thread);
+    f->q.session = engine_session_tables(e, f->q.n_ctx);
+    f->q.spare = SPARE;
+}
