@@ -213,7 +213,7 @@ static nib_status read_blocks(const json_t *list, plan *out, nib_error *err) {
         if (status == NIB_OK)
             status = check_name(b, (int)i, (int)n, err);
         if (status != NIB_OK) {
-            char where[PLAN_NAME + 16];
+            char where[PLAN_NAME + 32];
             snprintf(where, sizeof where, "block %zu (%s)", i + 1, b->name);
             return nib_fail_prefix(err, status, where);
         }

@@ -165,7 +165,7 @@ static nib_status pack_slice(const packing *p, load_buffer *buffer, const weight
 static nib_status pack_sum(const packing *p, load_buffer *buffer, int64_t begin, int64_t end,
                            nib_error *err) {
     const int64_t k = p->slice[0].k, stride = num_round_up(k, 16); /* PACK_ROWS pads to 16 */
-    uint64_t bytes[RECIPE_SLICES];
+    uint64_t bytes[RECIPE_SLICES] = {0};
     for (int j = 0; j < p->n_slice; j++)
         pack_bytes(&p->slice[j].format, PACK_PANEL, k, &bytes[j]); /* all rows fit */
     const size_t room = (size_t)NUM_MAX(bytes[0], bytes[1]), row_bytes = (size_t)stride * sizeof(float);
