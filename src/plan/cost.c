@@ -29,8 +29,16 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
     return attention_seconds(q, cache, middle) + (streamed ? q->rates.disk_wait : 0);
 }
 
+/* Of one byte, the reader's share of a read: it is told, packs or hands on, and asks for the next. */
+static double turn_seconds(const plan_question *q, bool packed) {
+    const uint64_t size = packed ? q->need.page_most : q->need.part;
+    return size ? q->rates.disk_turn / (double)size : 0;
+}
+
 double plan_disk_seconds(const plan_question *q, bool packed) {
-    return packed ? 1 / q->rates.disk_read : NUM_MAX(1 / q->rates.disk_file, 1 / q->rates.pack);
+    const plan_rates *r = &q->rates;
+    return packed ? 1 / r->disk_read + turn_seconds(q, true)
+                  : 1 / r->disk_file + turn_seconds(q, false) + 1 / r->pack;
 }
 
 double plan_stolen_seconds(const plan_question *q, bool packed) {
@@ -134,11 +142,12 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
             loss += f->kl_a8;
     }
     const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
-    const double reading = from_disk / (d->packed ? q->rates.disk_read : q->rates.disk_file),
+    const double rate = d->packed ? q->rates.disk_read : q->rates.disk_file;
+    const double reading = from_disk * (1 / rate + turn_seconds(q, d->packed)),
                  packing = to_pack / q->rates.pack;
     const double stolen = to_pack * plan_stolen_seconds(q, d->packed);
     read += (double)d->cache->position * middle;
-    out->disk_s = NUM_MAX(reading, packing);
+    out->disk_s = reading + packing; /* by one thread, one after the other */
     out->ram_s = read / q->rates.ram_read;
     out->compute_s = computing + plan_fixed_seconds(q, d->cache, d->streamed) + stolen;
     out->tok_s = 1 / NUM_MAX(NUM_MAX(out->disk_s, out->compute_s), 1e-12);

@@ -11,6 +11,7 @@
 #define GUESS_RAM       10e9 /* of one thread; three of them fill two channels */
 #define GUESS_DISK      1e9
 #define GUESS_DISK_WAIT 1e-4
+#define DISK_TURN       7e-6 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
 #define GUESS_ROW       6e9  /* bytes of weights a second and thread */
 #define GUESS_MACS      4e10 /* a second and thread */
@@ -28,6 +29,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
                         .ram_read = GUESS_RAM * NUM_MIN(n, 3),
                         .disk_read = GUESS_DISK,
                         .disk_file = GUESS_DISK,
+                        .disk_turn = DISK_TURN,
                         .disk_wait = GUESS_DISK_WAIT,
                         .pack = GUESS_PACK,
                         .two_slices = GUESS_TWO,
