@@ -21,7 +21,7 @@ bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]) {
             return false;
         const bool is_second = recipe_is_second(s->format);
         const plan_slice *alike = first_of(b, is_second);
-        if (strcmp(s->format, alike->format) != 0 ||
+        if (!alike || strcmp(s->format, alike->format) != 0 ||
             (alike->tier == PLAN_LEFT_OUT) != (s->tier == PLAN_LEFT_OUT) ||
             (s->tier == PLAN_LEFT_OUT && !is_second))
             return false;

@@ -16,7 +16,8 @@ typedef struct plan_rates {
     double ram_read;  /* bytes a second */
     double disk_read; /* bytes a second, as the pager reads a packed file: whole pages */
     double disk_file; /* the same from the model's files: parts of pages */
-    double disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
+    double
+        disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
     double disk_wait; /* seconds of one small read that nothing overlaps */
     double pack;      /* bytes a second that one thread brings from the files' order into the packed one */
     double one_row[PLAN_BITS];   /* by bits of the weights; [0]: floats. Bytes of weights a second in products

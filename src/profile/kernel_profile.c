@@ -70,7 +70,7 @@ static nib_status choose_flavour(grid *g, trial_shape *shape, nib_error *err) {
     char format[PACK_NAME];
     policy_shape *of;
     trial_shape planes = *shape;
-    double one[2], many[2];
+    double one[2] = {0}, many[2] = {0};
     planes.format.flavour = PACK_PLANES;
     pack_name(&shape->format, format);
     NIB_TRY(policy_add(g->options->flavours, shape->n, shape->k, format, shape->act_bits, &of, err));
