@@ -31,7 +31,8 @@ ledger_process ledger_look(void);
 nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err);
 void ledger_close(ledger *l); /* NULL is fine */
 
-/* Charges n bytes; NIB_E_NOFIT names the owner, what was asked, what is free, and what cap would do. */
+/* Charges n bytes; NIB_E_NOFIT names the owner, what was asked, what is free, and what is needed at
+ * least. */
 nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
 void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte);
 
