@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define SECONDS 5.0
+#define SECONDS 4.2
 
 /* -o FILE, else where this machine's is kept. */
 static char *path_of(const cli_args *args, const machine *m) {
