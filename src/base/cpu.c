@@ -101,6 +101,13 @@ bool cpu_has(const char *name) {
     return false;
 }
 
+bool cpu_has_all(const char *const *names, size_t n) {
+    for (size_t i = 0; i < n && names[i]; i++)
+        if (!cpu_has(names[i]))
+            return false;
+    return true;
+}
+
 const char *cpu_model_name(void) {
     pthread_once(&once, detect);
     return model_name;

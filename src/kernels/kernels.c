@@ -20,13 +20,6 @@ static struct {
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
-static bool can_run(const kernel_isa *isa) {
-    for (size_t i = 0; i < NUM_COUNT(isa->needs) && isa->needs[i]; i++)
-        if (!cpu_has(isa->needs[i]))
-            return false;
-    return true;
-}
-
 /* In front of what poorer folders have. */
 static void add_strategies(kernel_table *t, const kernel_isa *isa) {
     int n = 0;
@@ -46,7 +39,7 @@ static void add_strategies(kernel_table *t, const kernel_isa *isa) {
 
 static void find_tables(void) {
     for (int i = 0; kernel_isas[i] && known.n < MAX_ISA; i++) {
-        if (!can_run(kernel_isas[i]))
+        if (!cpu_has_all(kernel_isas[i]->needs, NUM_COUNT(kernel_isas[i]->needs)))
             continue;
         int at = known.n++;
         for (; at > 0 && known.rows[at - 1]->rank > kernel_isas[i]->rank; at--)

@@ -16,13 +16,6 @@ static struct {
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
-static bool can_run(const pack_isa *isa) {
-    for (size_t i = 0; i < NUM_COUNT(isa->needs) && isa->needs[i]; i++)
-        if (!cpu_has(isa->needs[i]))
-            return false;
-    return true;
-}
-
 static void inherit(pack_isa *to, const pack_isa *from) {
     to->fold = to->fold ? to->fold : from->fold;
     for (int i = 0; i < TYPE_COUNT; i++)
@@ -39,7 +32,7 @@ static bool is_beyond(const pack_isa *isa, const char *wanted) {
 
 static void find(void) {
     for (int i = 0; pack_isas[i] && known.n < MOST; i++) {
-        if (!can_run(pack_isas[i]))
+        if (!cpu_has_all(pack_isas[i]->needs, NUM_COUNT(pack_isas[i]->needs)))
             continue;
         int at = known.n++;
         for (; at > 0 && known.rows[at - 1].rank > pack_isas[i]->rank; at--)

@@ -120,7 +120,7 @@ int64_t engine_context(const nib_engine *e) {
     uint64_t session;
     pager_need need;
     if (o->n_ctx_most > 0)
-        n = NUM_MIN(n, (o->n_ctx_most + CONTEXT_STEP - 1) / CONTEXT_STEP * CONTEXT_STEP);
+        n = NUM_MIN(n, num_round_up(o->n_ctx_most, CONTEXT_STEP));
     if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
         engine_session_bytes(e, e->kv_type, n, &session, NULL) != NIB_OK)
         return n;
