@@ -91,7 +91,7 @@ const cpu_features *cpu_get(void) {
     return &features;
 }
 
-bool cpu_has(const char *name) {
+static bool has(const char *name) {
     const cpu_features *cpu = cpu_get();
 #define CPU_X(field, spelled)                                                                                \
     if (!strcmp(name, spelled))                                                                              \
@@ -103,7 +103,7 @@ bool cpu_has(const char *name) {
 
 bool cpu_has_all(const char *const *names, size_t n) {
     for (size_t i = 0; i < n && names[i]; i++)
-        if (!cpu_has(names[i]))
+        if (!has(names[i]))
             return false;
     return true;
 }

@@ -24,8 +24,8 @@ typedef struct cpu_features {
 } cpu_features;
 
 const cpu_features *cpu_get(void);
-bool cpu_has(const char *name); /* the feature of that name; false when there is no such name */
-/* Every one of n names, or as many as come before a NULL. */
+/* Whether this processor has every feature of n names, or of as many as come before a NULL; false when there
+ * is no such name. */
 bool cpu_has_all(const char *const *names, size_t n);
 const char *cpu_model_name(void); /* for people; dispatch looks at features only */
 
