@@ -109,7 +109,10 @@ typedef struct nib_engine_options {
     const nib_plan_options *planning; /* without `plan`: one is made by these, and obeyed. NULL: the file's
                                          own formats, and as much stays in RAM as fits */
     bool vocab_only;                  /* tokenizer and metadata only: no weights are read */
-    bool stream;              /* allow weights beyond the RAM cap to be read block by block while running */
+    bool stream; /* allow weights beyond the RAM cap to be read block by block while running */
+    bool
+        learn; /* what generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed,
+                  and what was kept corrects predictions and what plans expect; never what is computed */
     bool no_fuse;             /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
@@ -151,6 +154,7 @@ typedef struct nib_prediction {
     uint64_t ram_bytes, disk_bytes; /* moved for one generated token */
     double disk_s, compute_s;       /* what each alone takes for it */
     bool guessed;                   /* this machine's rates were never measured */
+    int n_run;                      /* earlier runs that corrected tok_s and ttft_s (options.learn) */
     char binds[64];                 /* "disk read", "packing", "memory read" or "compute" */
 } nib_prediction;
 NIB_API nib_status nib_engine_predict(const nib_engine *engine, int64_t n_prompt, int64_t n_gen,
@@ -353,6 +357,9 @@ typedef struct nib_result {
     double prompt_s;     /* seconds until the first logits */
     int64_t predicted_n; /* tokens decoded after the first logits */
     double predicted_s;
+    int64_t token_n; /* tokens after the first, */
+    double token_s; /* and what sampling and computing them took, without callbacks: token_n / token_s are the
+                       tokens a second that plans and predictions are about */
 } nib_result;
 
 NIB_API void nib_generate_options_init(nib_generate_options *options);

@@ -80,6 +80,25 @@ check "expected beside measured" true_that 'd["predicted"]["tok_s"] > 0 and d["p
 check "the peak stays under the cap" true_that 'd["memory"]["rss_peak"] <= 28 << 20'
 check "the expected peak is near the measured one" true_that 'abs(d["predicted"]["ram_peak"] - d["memory"]["rss_peak"]) < 0.05 * d["memory"]["rss_peak"]'
 
+unset NIBBLE_NO_LEARN
+run run "$model" --ram 28M --tokens 1,2,3 -n 100 --ignore-eos --temp 0 -c 128 --json
+check "nothing was learned before" true_that 'd["predicted"]["from"] == "guess" and d["predicted"]["runs"] == 0'
+check "all but the first token are timed" true_that 'd["timings"]["token_n"] == 99 and d["timings"]["token_s"] <= d["timings"]["predicted_s"]'
+measured=$(json 'd["timings"]["predicted_per_second"]')
+first=$(json 'd["tokens"]')
+run run "$model" --ram 28M --tokens 1,2,3 -n 100 --ignore-eos --temp 0 -c 128 --json
+check "the next prediction is what was measured" true_that "d['predicted']['from'] == 'runs' and abs(d['predicted']['tok_s'] / $measured - 1) < 0.02"
+check "and changes no token" [ "$(json 'd["tokens"]')" = "$first" ]
+run plan "$model" --ram 28M -c 128 -p 3 -n 100 --json
+check "so is the plan's" true_that "d['predicted']['from'] == 'runs' and abs(d['predicted']['tok_s'] / $measured - 1) < 0.5"
+run plan "$model" --ram 28M -c 128 --no-learn --json
+check "unless it is told not to" true_that 'd["predicted"]["from"] == "guess"'
+find "$tmp/cache/nibble/learned" -name '*.jsonl' -exec sh -c 'echo "{" > "$1"' sh {} \;
+run run "$model" --ram 28M --tokens 1,2,3 -n 8 --ignore-eos --temp 0 -c 128 --json
+check "a damaged file is said and left aside" sh -c "[ $code = 0 ] && grep -q 'earlier runs' '$tmp/err'"
+NIBBLE_NO_LEARN=1
+export NIBBLE_NO_LEARN
+
 edit '"tier": "ram"' '"teir": "ram"'
 run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 1
 check "a misspelt key is refused" [ $code = 4 ]

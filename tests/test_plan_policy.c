@@ -300,6 +300,49 @@ static void formats_are_the_best(void **state) {
         }
 }
 
+static void assert_same_decision(const plan *a, const plan *b) {
+    assert_int_equal(a->packed, b->packed);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(a->blocks[i].activation, b->blocks[i].activation);
+        assert_int_equal(a->blocks[i].n_slice, b->blocks[i].n_slice);
+        for (int s = 0; s < a->blocks[i].n_slice; s++) {
+            assert_string_equal(a->blocks[i].slices[s].format, b->blocks[i].slices[s].format);
+            assert_int_equal(a->blocks[i].slices[s].tier, b->blocks[i].slices[s].tier);
+            assert_true(a->blocks[i].slices[s].bytes == b->blocks[i].slices[s].bytes);
+        }
+    }
+}
+
+/* What runs took changes what is expected, and no decision: the same command gives the same tokens. */
+static void runs_decide_nothing(void **state) {
+    (void)state;
+    int n_corrected = 0;
+    for (int i = 0; i < 40; i++) {
+        facts f;
+        make(&f);
+        measured(&f);
+        f.q.cap[NIB_TIER_RAM] = (uint64_t)(30 + 10 * i) * MIB;
+        f.q.may_round = i % 2;
+        f.q.loss_most = 0.02;
+        f.q.speed = i % 5 == 4 ? 2 : 0;
+        f.q.packed = i % 3;
+        plan without = decided(&f.q);
+        learned_run runs[2] = {
+            {.n_thread = 2, .kv = "f16", .formula_s = 1, .seconds = {3}, .n_seconds = 1},
+            {.n_thread = 2, .kv = "f16", .formula_s = 1, .seconds = {0.3}, .n_seconds = 1}};
+        runs[0].work.bytes[0][8] = runs[1].work.bytes[0][8] = runs[0].work.disk_bytes = 1e8;
+        runs[0].work.cache_macs = runs[1].work.cache_macs = 192e3;
+        const learned l = {runs, 2};
+        f.q.learned = &l;
+        plan with = decided(&f.q);
+        assert_same_decision(&with, &without);
+        n_corrected += with.predicted.n_run > 0 && with.predicted.tok_s != without.predicted.tok_s;
+        plan_clear(&with);
+        plan_clear(&without);
+    }
+    assert_true(n_corrected > 10);
+}
+
 static void quality_for_a_speed(void **state) {
     (void)state;
     facts f;
@@ -445,6 +488,7 @@ int main(void) {
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(formats_are_the_best),
+        cmocka_unit_test(runs_decide_nothing),
         cmocka_unit_test(quality_for_a_speed),
         cmocka_unit_test(refusals),
         cmocka_unit_test(modes),

@@ -160,7 +160,7 @@ static void say_timings(const conversation *c, size_t n_token, const nib_result 
     if (c->args->verbose)
         cli_note(c->args, "[%zu tokens before, %lld of them computed in %.2f s; %lld generated, %.1f tok/s]",
                  n_token, (long long)r->prompt_n, r->prompt_s, (long long)r->predicted_n,
-                 r->predicted_s > 0 ? (double)r->predicted_n / r->predicted_s : 0);
+                 r->token_s > 0 ? (double)r->token_n / r->token_s : 0);
 }
 
 /* One question and its answer. What the model or its template refuses is taken back and said; only what ends

@@ -142,11 +142,17 @@ static double per_second(int64_t n, double seconds) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+/* Tokens after the first in the time after it: a first token comes with the prompt. */
+static double generation_rate(const nib_result *r) {
+    return per_second(r->token_n, r->token_s);
+}
+
 static json_t *timings_json(const nib_result *r) {
-    return json_pack("{s:I, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)r->prompt_n, "prompt_s",
-                     r->prompt_s, "predicted_n", (json_int_t)r->predicted_n, "predicted_s", r->predicted_s,
+    return json_pack("{s:I, s:f, s:I, s:f, s:I, s:f, s:f, s:f}", "prompt_n", (json_int_t)r->prompt_n,
+                     "prompt_s", r->prompt_s, "predicted_n", (json_int_t)r->predicted_n, "predicted_s",
+                     r->predicted_s, "token_n", (json_int_t)r->token_n, "token_s", r->token_s,
                      "prompt_per_second", per_second(r->prompt_n, r->prompt_s), "predicted_per_second",
-                     per_second(r->predicted_n, r->predicted_s));
+                     generation_rate(r));
 }
 
 /* What the plan expects of this prompt and answer, before they are computed. */
@@ -167,11 +173,14 @@ static void print_expected(const run_job *job) {
     if (p->tok_s <= 0)
         return;
     nib_engine_memory(job->engine, &now);
-    cli_note(job->args, "expected     %.1f tok/s", p->tok_s);
-    cli_note(job->args, "  measured   %.1f tok/s", per_second(r->predicted_n, r->predicted_s));
+    cli_note(job->args, "expected     %.1f tok/s, by %s", p->tok_s,
+             p->n_run     ? "earlier runs"
+             : p->guessed ? "guessed rates of this machine"
+                          : "the machine's profile");
+    cli_note(job->args, "  measured   %.1f tok/s", generation_rate(r));
     cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));
     cli_note(job->args, "  measured   %s", num_format_size(now.rss_peak, measured));
-    cli_note(job->args, "  limit      %s%s", p->binds, p->guessed ? " (guessed)" : "");
+    cli_note(job->args, "  limit      %s", p->binds);
 }
 
 static int report(run_job *job) {
@@ -190,7 +199,7 @@ static int report(run_job *job) {
         cli_note(job->args,
                  "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s",
                  (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
-                 per_second(r->predicted_n, r->predicted_s));
+                 generation_rate(r));
         print_expected(job);
         cli_print_memory(job->args, job->engine, stderr);
         cli_print_traffic(job->args, job->engine, stderr);

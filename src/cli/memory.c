@@ -29,12 +29,16 @@ json_t *cli_memory_json(const nib_engine *engine) {
                      owners);
 }
 
+const char *cli_prediction_source(const nib_prediction *p) {
+    return p->n_run ? "runs" : p->guessed ? "guess" : "profile";
+}
+
 json_t *cli_prediction_json(const nib_prediction *p) {
-    return json_pack("{s:f, s:f, s:I, s:{s:I, s:I, s:i}, s:{s:f, s:f}, s:s, s:b}", "ttft_s", p->ttft_s,
-                     "tok_s", p->tok_s, "ram_peak", (json_int_t)p->ram_peak, "bytes_per_token", "ram",
-                     (json_int_t)p->ram_bytes, "disk", (json_int_t)p->disk_bytes, "link", 0,
-                     "seconds_per_token", "disk", p->disk_s, "compute", p->compute_s, "binds", p->binds,
-                     "guessed", p->guessed);
+    return json_pack("{s:f, s:f, s:s, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:f, s:f}, s:s, s:b}", "ttft_s",
+                     p->ttft_s, "tok_s", p->tok_s, "from", cli_prediction_source(p), "runs", p->n_run,
+                     "ram_peak", (json_int_t)p->ram_peak, "bytes_per_token", "ram", (json_int_t)p->ram_bytes,
+                     "disk", (json_int_t)p->disk_bytes, "link", 0, "seconds_per_token", "disk", p->disk_s,
+                     "compute", p->compute_s, "binds", p->binds, "guessed", p->guessed);
 }
 
 /* "weights 45.8 MiB  kv 720.0 KiB", broken where the terminal ends. */

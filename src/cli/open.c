@@ -21,6 +21,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->n_ctx = args->ctx_size;
     options->n_batch = args->batch_size;
     options->stream = !args->no_stream;
+    options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
     options->no_fuse = args->no_fuse;
     options->progress = cli_progress;

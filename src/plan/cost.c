@@ -41,9 +41,13 @@ double plan_disk_seconds(const plan_question *q, bool packed) {
                   : 1 / r->disk_file + turn_seconds(q, false) + 1 / r->pack;
 }
 
-double plan_stolen_seconds(const plan_question *q, bool packed) {
+double plan_stolen_share(const plan_rates *r, bool packed) {
     /* the reader's thread packs: where every core computes it takes its share of them */
-    return packed || q->rates.n_thread < q->rates.n_core ? 0 : 1 / q->rates.pack / q->rates.n_core;
+    return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
+}
+
+double plan_stolen_seconds(const plan_question *q, bool packed) {
+    return plan_stolen_share(&q->rates, packed);
 }
 
 /* Rows of a prompt that go through the blocks together. */
@@ -122,39 +126,83 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
 
 /* ---- both ---- */
 
-void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds) {
-    double computing = 0, from_disk = 0, to_pack = 0, loss = 0, read = 0;
+void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *out) {
+    const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
     memset(out, 0, sizeof *out);
     for (int b = 0; b < q->n_block; b++) {
         const plan_block_facts *f = &q->blocks[b];
-        if (d->choice[b] < 0) {
-            loss = loss < 0 || f->kl_left_out < 0 ? -1 : loss + f->kl_left_out;
+        if (d->choice[b] < 0)
             continue;
-        }
         const plan_choice *c = &f->choices[d->choice[b]];
         const double part = d->streamed && c->bytes ? 1 - (double)d->kept[b] / (double)c->bytes : 0;
-        computing += plan_block_seconds(q, b, d->choice[b], d->activation[b]);
-        read += (double)c->bytes;
-        to_pack += d->packed ? 0 : part * (double)c->bytes;
-        from_disk += part * (double)(d->packed ? c->bytes : c->file_bytes);
-        loss = loss < 0 || c->kl < 0 ? -1 : loss + c->kl;
-        if (d->activation[b] == 8 && f->kl_a8 > 0 && loss >= 0)
+        out->bytes[d->activation[b] == 16][c->bits] += (double)c->bytes;
+        out->n_op += f->n_op;
+        out->pack_bytes += d->packed ? 0 : part * (double)c->bytes;
+        out->disk_bytes += part * (double)(d->packed ? c->bytes : c->file_bytes);
+    }
+    out->cache_bytes = (double)d->cache->position * middle;
+    out->cache_macs = (double)q->attention_macs * middle;
+    out->n_wait = d->streamed;
+    out->read_bytes = d->streamed ? (double)(d->packed ? q->need.page_most : q->need.part) : 0;
+}
+
+static double work_read(const learned_work *w) {
+    double sum = w->cache_bytes;
+    for (int i = 0; i < LEARNED_BITS; i++)
+        sum += w->bytes[0][i] + w->bytes[1][i];
+    return sum;
+}
+
+static double work_compute(const plan_rates *r, const learned_work *w, bool packed) {
+    double s = w->n_op * r->op_s + NUM_MAX(w->cache_bytes / r->ram_read, w->cache_macs / r->many_rows[0]);
+    for (int sixteen = 0; sixteen < 2; sixteen++)
+        for (int bits = 0; bits < LEARNED_BITS; bits++) {
+            const double slices = sixteen && bits ? r->two_slices : 1;
+            s += w->bytes[sixteen][bits] * NUM_MAX(slices / r->one_row[bits], 1 / r->ram_read);
+        }
+    return s + w->n_wait * r->disk_wait + w->pack_bytes * plan_stolen_share(r, packed);
+}
+
+static double work_reading(const plan_rates *r, const learned_work *w, bool packed) {
+    const double turn = w->read_bytes > 0 ? r->disk_turn / w->read_bytes : 0;
+    return w->disk_bytes * (1 / (packed ? r->disk_read : r->disk_file) + turn);
+}
+
+/* Packing comes after reading: one thread does both. */
+double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed) {
+    const double disk = work_reading(r, w, packed) + w->pack_bytes / r->pack;
+    return NUM_MAX(disk, work_compute(r, w, packed));
+}
+
+/* What the blocks lose together; negative: not known. */
+static double predict_loss(const plan_question *q, const plan_decision *d) {
+    double loss = 0;
+    for (int b = 0; b < q->n_block && loss >= 0; b++) {
+        const plan_block_facts *f = &q->blocks[b];
+        const bool left_out = d->choice[b] < 0;
+        const double kl = left_out ? f->kl_left_out : f->choices[d->choice[b]].kl;
+        loss = kl < 0 ? -1 : loss + kl;
+        if (loss >= 0 && !left_out && d->activation[b] == 8 && f->kl_a8 > 0)
             loss += f->kl_a8;
     }
-    const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
-    const double rate = d->packed ? q->rates.disk_read : q->rates.disk_file;
-    const double reading = from_disk * (1 / rate + turn_seconds(q, d->packed)),
-                 packing = to_pack / q->rates.pack;
-    const double stolen = to_pack * plan_stolen_seconds(q, d->packed);
-    read += (double)d->cache->position * middle;
-    out->disk_s = reading + packing; /* by one thread, one after the other */
-    out->ram_s = read / q->rates.ram_read;
-    out->compute_s = computing + plan_fixed_seconds(q, d->cache, d->streamed) + stolen;
+    return loss;
+}
+
+void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds) {
+    const plan_rates *r = &q->rates;
+    learned_work w;
+    memset(out, 0, sizeof *out);
+    plan_work_of(q, d, &w);
+    const double reading = work_reading(r, &w, d->packed), packing = w.pack_bytes / r->pack;
+    out->disk_s = reading + packing;
+    out->ram_s = work_read(&w) / r->ram_read;
+    out->compute_s = work_compute(r, &w, d->packed);
     out->tok_s = 1 / NUM_MAX(NUM_MAX(out->disk_s, out->compute_s), 1e-12);
-    out->ttft_s = first_token(q, d, out->disk_s, stolen);
-    out->ram_bytes = (uint64_t)read;
-    out->disk_bytes = (uint64_t)from_disk;
-    out->quality = loss;
+    out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * plan_stolen_share(r, d->packed));
+    out->ram_bytes = (uint64_t)work_read(&w);
+    out->disk_bytes = (uint64_t)w.disk_bytes;
+    out->quality = predict_loss(q, d);
+    out->guessed = r->guessed;
     predict_memory(q, d, out);
     *binds = out->disk_s > out->compute_s        ? (packing > reading ? "packing" : "disk read")
              : out->ram_s > 0.8 * out->compute_s ? "memory read"

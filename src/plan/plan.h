@@ -61,6 +61,8 @@ typedef struct plan_prediction {
     double disk_s, ram_s, compute_s; /* what each alone would take for one token */
     uint64_t owner[NIB_N_OWNER];     /* ram_peak by owner; all 0: not known */
     uint64_t disk_peak;              /* of what nibble itself writes (the packed file) */
+    bool guessed;                    /* the machine was not measured */
+    int n_run;                       /* earlier runs that corrected tok_s and ttft_s; 0: the formula's */
 } plan_prediction;
 
 /* Another answer to the same question. */
@@ -98,6 +100,9 @@ void plan_clear(plan *p); /* zeroed is fine */
 /* The name of a type of cache as it stands in a plan ("auto", "f16", "kv8", ...), and back; false: none. */
 const char *plan_kv_name(plan_kv kv);
 bool plan_kv_from_name(const char *name, plan_kv *out);
+
+/* Where a prediction's speed is from: "runs", "profile" or "guess". */
+const char *plan_prediction_source(const plan_prediction *p);
 
 /* The JSON of SURFACE.md (plan --json) to a plan and back; docs/budget.md lists its keys. plan_parse checks
  * every key, name, format, number and sum, and says where a mistake is (NIB_E_MODEL); unknown keys are

@@ -9,6 +9,7 @@
 #include "quant/recipe.h"
 #include "plan/plan_names.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -308,15 +309,25 @@ static nib_status read_owners(const json_t *from, plan_prediction *out, nib_erro
 }
 
 static nib_status read_predicted(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {"ttft_s",  "tok_s",    "bytes_per_token", "seconds_per_token",
-                                        "quality", "ram_peak", "disk_peak",       "owners",
-                                        NULL};
+    static const char *const known[] = {
+        "ttft_s",   "tok_s",     "from",   "runs", "bytes_per_token", "seconds_per_token", "quality",
+        "ram_peak", "disk_peak", "owners", NULL};
+    char source[16] = "";
+    int64_t n_run = 0;
     out->quality = -1;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(check_keys(from, "\"predicted\"", known, err));
     NIB_TRY(get_number(from, "ttft_s", &out->ttft_s, err));
     NIB_TRY(get_number(from, "tok_s", &out->tok_s, err));
+    NIB_TRY(get_name(from, "from", false, source, sizeof source, err));
+    NIB_TRY(get_int(from, "runs", 0, INT_MAX, &n_run, err));
+    out->guessed = !strcmp(source, "guess");
+    out->n_run = (int)n_run;
+    if (*source && strcmp(source, plan_prediction_source(out)) != 0)
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"from\": expected runs (with \"runs\" above 0), profile or guess, found \"%s\"",
+                        source);
     NIB_TRY(get_number(from, "quality", &out->quality, err));
     NIB_TRY(get_bytes(from, "ram_peak", false, &out->ram_peak, err));
     NIB_TRY(get_bytes(from, "disk_peak", false, &out->disk_peak, err));

@@ -105,6 +105,10 @@ static json_t *owners_json(const plan_prediction *p) {
     return all_or_none(of, ok);
 }
 
+const char *plan_prediction_source(const plan_prediction *p) {
+    return p->n_run ? "runs" : p->guessed ? "guess" : "profile";
+}
+
 static json_t *predicted_json(const plan_prediction *p) {
     json_t *of = json_object(), *moved = json_object(), *seconds = json_object();
     uint64_t sum = 0;
@@ -115,6 +119,8 @@ static json_t *predicted_json(const plan_prediction *p) {
     ok = put(seconds, "disk", json_real(p->disk_s)) && put(seconds, "ram", json_real(p->ram_s)) &&
          put(seconds, "compute", json_real(p->compute_s)) && ok;
     ok = put(of, "ttft_s", json_real(p->ttft_s)) && put(of, "tok_s", json_real(p->tok_s)) && ok;
+    ok = put(of, "from", json_string(plan_prediction_source(p))) && put(of, "runs", json_integer(p->n_run)) &&
+         ok;
     ok = put(of, "bytes_per_token", moved) && ok;
     ok = put(of, "seconds_per_token", seconds) && ok;
     ok = put(of, "ram_peak", bytes_json(p->ram_peak)) && put(of, "disk_peak", bytes_json(p->disk_peak)) && ok;

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "plan/expect.h"
 #include "quant/recipe.h"
 
 #include <math.h>
@@ -116,6 +117,8 @@ static nib_status look_at_more(const plan_question *q, plan_decision *d, plan *o
         more.cap[t] += gb;
         NIB_TRY(plan_decide(&more, d, &o, err));
         if (o.found)
+            plan_expect(&more, d, &o.predicted);
+        if (o.found)
             out->one_more_gb[t] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
     }
     return NIB_OK;
@@ -127,6 +130,8 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
     if (out->n_alternative == PLAN_MAX_ALTERNATIVE)
         return NIB_OK;
     NIB_TRY(plan_decide(q, d, &o, err));
+    if (o.found)
+        plan_expect(q, d, &o.predicted);
     plan_alternative *a = &out->alternatives[out->n_alternative++];
     snprintf(a->what, sizeof a->what, "%s", what);
     a->fits = o.found;
@@ -234,6 +239,7 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     out->n_thread = q->rates.n_thread;
     out->packed = d->packed && d->streamed;
     out->predicted = o->predicted;
+    plan_expect(q, d, &out->predicted);
     snprintf(out->binds, sizeof out->binds, "%s", o->binds);
     return NIB_OK;
 }

@@ -5,6 +5,7 @@
 #define NIB_PLAN_POLICY_H
 
 #include "plan/plan.h"
+#include "profile/learned.h"
 #include "tiers/pager.h"
 
 enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4 };
@@ -83,6 +84,10 @@ typedef struct plan_question {
     /* work */
     uint64_t attention_macs; /* of one row for each position in the cache */
     plan_rates rates;
+    const learned
+        *learned; /* what runs took, for what is expected (expect.h), not for decisions; NULL: nothing */
+    uint64_t device_packed,
+        device_file; /* numbers of the disks of the packed file and of the model's; 0: unknown */
     int64_t n_ctx, n_batch, n_prompt, n_gen;
     int64_t n_batch_streamed; /* rows of a pass where weights are streamed; 0: as many as n_batch */
     bool free_batch;          /* nobody said how many: the plan does not either */
@@ -126,9 +131,14 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
  * streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);
 double plan_stolen_seconds(const plan_question *q, bool packed);
+double plan_stolen_share(const plan_rates *r, bool packed);
 /* RAM beside kept pages: what is promised, with weights of `bytes` in all. */
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes);
+/* The work of one token in the middle of the generation, and the seconds that it takes. */
+void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *out);
+double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed);
+/* Without what was learned (expect.h). */
 void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds);
 
 /* ---- decide.c: the decision alone ---- */

@@ -1,39 +1,17 @@
 /* hardware_file.c - the hardware profile as JSON. */
 #include "profile/hardware.h"
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "kernels/kernels.h"
 #include "profile/profile_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { VERSION = 1 };
 
-/* What a profile belongs to. */
-static json_t *key_json(const machine *m) {
-    return json_pack("{s:s, s:s, s:i, s:s, s:I}", "cpu", m->cpu, "features", m->features, "cores", m->n_core,
-                     "isa", kernels_table()->isa, "l3", (json_int_t)m->l3);
-}
-
 char *hardware_path(const machine *m) {
-    json_t *key = key_json(m);
-    char *text = key ? json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
-    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "hardware") : NULL;
-    if (text && folder) {
-        char name[64];
-        snprintf(name, sizeof name, "%016llx.json", (unsigned long long)XXH64(text, strlen(text), 0));
-        path = path_join(folder, name);
-    }
-    free(text);
-    json_decref(key);
-    mem_free(cache);
-    mem_free(folder);
-    return path;
+    return profile_machine_path(m, "hardware", ".json");
 }
 
 /* ---- writing ---- */
@@ -72,7 +50,7 @@ static json_t *kernels_json(const hardware *h) {
 }
 
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
-    json_t *key = key_json(m);
+    json_t *key = profile_machine_key(m);
     return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:n}",
                                   "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
                                   memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
@@ -167,7 +145,7 @@ static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err)
 static nib_status read_all(const json_t *all, const machine *m, hardware *out, nib_error *err) {
     int version = 0;
     NIB_TRY(read_int(all, "nibble_hardware", VERSION, VERSION, &version, err));
-    json_t *key = key_json(m);
+    json_t *key = profile_machine_key(m);
     const bool same = key && json_equal(key, json_object_get(all, "machine"));
     json_decref(key);
     if (!same)

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "kernels/kernels.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -10,8 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 enum { MOST_BYTES = 4 << 20 };
+
+json_t *profile_machine_key(const machine *m) {
+    return json_pack("{s:s, s:s, s:i, s:s, s:I}", "cpu", m->cpu, "features", m->features, "cores", m->n_core,
+                     "isa", kernels_table()->isa, "l3", (json_int_t)m->l3);
+}
+
+char *profile_machine_path(const machine *m, const char *folder, const char *ending) {
+    json_t *key = profile_machine_key(m);
+    char *text = key ? json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
+    char *cache = path_cache_dir(), *within = cache ? path_join(cache, folder) : NULL;
+    if (text && within) {
+        char name[64];
+        snprintf(name, sizeof name, "%016llx%s", (unsigned long long)XXH64(text, strlen(text), 0), ending);
+        path = path_join(within, name);
+    }
+    free(text);
+    json_decref(key);
+    mem_free(cache);
+    mem_free(within);
+    return path;
+}
 
 char *profile_path(const char *content, const char *prompts, const char *ending) {
     char name[128];

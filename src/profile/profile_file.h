@@ -1,9 +1,15 @@
-/* profile_file.h - what the JSON files of profile/ about a model share: lists of numbers, and whose they are.
- */
+/* profile_file.h - what the JSON files of profile/ share: lists of numbers, and whose they are. */
 #ifndef NIB_PROFILE_PROFILE_FILE_H
 #define NIB_PROFILE_PROFILE_FILE_H
 
 #include "base/jsonx.h"
+#include "profile/machine.h"
+
+/* What files about this machine belong to: its processor, cores and the instruction set that is used; and
+ * $XDG_CACHE_HOME/nibble/<folder>/<hash of that><ending>, which the caller frees with mem_free (NULL: no
+ * memory, or no cache folder). */
+json_t *profile_machine_key(const machine *m);
+char *profile_machine_path(const machine *m, const char *folder, const char *ending);
 
 /* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts><ending>; caller frees. NULL: no memory. */
 char *profile_path(const char *content, const char *prompts, const char *ending);

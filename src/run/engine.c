@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "model/find.h"
 #include "run/engine_text.h"
+#include "run/learn.h"
 #include "run/obey.h"
 
 #include <stdio.h>
@@ -54,8 +55,7 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     return NIB_OK;
 }
 
-/* Where packed weights are kept; NULL: nowhere. Caller frees. */
-static char *packed_folder(const nib_engine_options *o) {
+char *engine_packed_folder(const nib_engine_options *o) {
     if (o->packed == NIB_PACKED_OFF)
         return NULL;
     char *cache = o->scratch ? NULL : path_cache_dir();
@@ -72,7 +72,7 @@ static bool may_write_packed(const nib_engine_options *o) {
 }
 
 bool engine_packed_expected(const nib_engine *e) {
-    char *folder = packed_folder(&e->options);
+    char *folder = engine_packed_folder(&e->options);
     const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->m, folder));
     mem_free(folder);
     return expected;
@@ -142,7 +142,7 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
 
 static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) {
     const nib_engine_options *o = &e->options;
-    char *packed = packed_folder(o);
+    char *packed = engine_packed_folder(o);
     engine_text text = {.e = e};
     pager_options want = {.stream = o->stream,
                           .kept = e->kept,
@@ -327,6 +327,7 @@ nib_status engine_open_headers(const char *name, const nib_engine_options *optio
 void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
+    learn_keep(e);
     trace_close(e->exec.trace);
     pager_close(e->pager);
     workspace_close(&e->ws);

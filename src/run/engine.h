@@ -8,6 +8,15 @@
 #include "text/tokenizer.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+
+/* What generating took so far, of what learn.h keeps. */
+typedef struct learning {
+    atomic_int n_running; /* generations now */
+    atomic_bool mixed;    /* several were running at once: none of them says what a token takes */
+    int64_t n_token;
+    double seconds, positions; /* summed over the tokens */
+} learning;
 
 struct nib_engine {
     nib_engine_options options; /* defaults filled in */
@@ -41,6 +50,7 @@ struct nib_engine {
     char (*formats)[PACK_NAME]; /* [n_format], names of uniform formats in slices */
     size_t n_format;
     char *name; /* for info */
+    learning learned;
 };
 
 /* What is asked of an engine beside the public options. */
@@ -85,6 +95,8 @@ nib_status engine_open_headers(const char *model, const nib_engine_options *opti
                                nib_error *err);
 /* A plan for an engine whose weights are not open yet; the model's formats are as they were afterwards. */
 nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
+/* Where packed weights are kept; NULL: nowhere. Caller frees with mem_free. */
+char *engine_packed_folder(const nib_engine_options *o);
 /* Whether what is streamed would come from a packed file: one that is there, or one that may be written. */
 bool engine_packed_expected(const nib_engine *e);
 uint64_t engine_placement_bytes(const model *m); /* charged for the list of slices */

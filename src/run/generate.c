@@ -1,5 +1,6 @@
 /* generate.c - prompt to answer: sample, decode to text, look for a reason to stop, compute the next token.
  */
+#include "run/learn.h"
 #include "run/sampler.h"
 #include "run/session.h"
 #include "run/stop.h"
@@ -121,22 +122,35 @@ static nib_status accept(generation *g, int32_t token, nib_error *err) {
     return NIB_OK;
 }
 
+/* The next token; after the first one that is a pass too, and what a token takes (nib_result.token_s): not
+ * what the caller does with it, who may be a slow terminal. */
+static nib_status draw(generation *g, int32_t *token, nib_error *err) {
+    nib_session *s = g->s;
+    const bool first = g->result->n_token == 0;
+    const double begin = time_now();
+    if (!first)
+        NIB_TRY(session_append(s, g->result->tokens[g->result->n_token - 1], err));
+    *token = sampler_draw(&g->sampler, s->logits, s->tokens, s->n);
+    if (!first) {
+        g->result->token_s += time_now() - begin;
+        g->result->token_n++;
+    }
+    return NIB_OK;
+}
+
 static nib_status answer(generation *g, nib_error *err) {
     nib_session *s = g->s;
-    bool stopped = false;
     g->result->finish = NIB_FINISH_LENGTH;
     while (!g->done && (int64_t)g->result->n_token < g->most) {
-        int32_t token = sampler_draw(&g->sampler, s->logits, s->tokens, s->n);
+        int32_t token;
+        NIB_TRY(draw(g, &token, err));
         if (!g->o->ignore_eos && nib_token_is_end(s->engine, token)) {
             g->result->finish = NIB_FINISH_STOP;
             break;
         }
         NIB_TRY(accept(g, token, err));
-        if (!g->done && (int64_t)g->result->n_token < g->most)
-            NIB_TRY(session_append(s, token, err));
     }
-    stopped = g->done;
-    if (stopped || !s->engine->tokenizer)
+    if (g->done || !s->engine->tokenizer)
         return NIB_OK;
     /* The end of the text: what was held back can no longer become anything else. */
     NIB_TRY(tokenizer_decode_end(s->engine->tokenizer, &g->decode, &g->text, err));
@@ -159,6 +173,7 @@ static nib_status generate(generation *g, nib_error *err) {
     nib_status status = answer(g, err);
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = time_now() - first;
+    learn_generation(g->s->engine, g->s->n, r);
     return status;
 }
 
@@ -168,7 +183,9 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
     memset(result, 0, sizeof *result);
     NIB_TRY(check(options, err));
     atomic_store(&s->cancelled, false);
+    learn_begin(s->engine);
     nib_status status = generate(&g, err);
+    learn_end(s->engine);
     end(&g);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "quant/recipe.h"
+#include "run/learn.h"
 #include "run/saliency.h"
 #include "tiers/page_layout.h"
 
@@ -20,6 +21,7 @@ enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128 };
 void planning_close(planning *f) {
     mem_free(f->blocks);
     mem_free(f->pages);
+    learned_clear(&f->learned);
     memset(f, 0, sizeof *f);
 }
 
@@ -237,6 +239,7 @@ nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, i
     NIB_TRY(planning_caches(f, e, err));
     planning_held(f, e);
     add_rates(f, e);
+    learn_load(e, f);
     f->q.model = f->model;
     f->q.content = f->content;
     f->q.pages = f->pages;

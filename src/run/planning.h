@@ -9,6 +9,7 @@ typedef struct planning {
     plan_question q; /* points into the rest */
     plan_block_facts *blocks;
     pager_page *pages;
+    learned learned;
     uint64_t workspace_touched; /* by the workload */
     char model[PLAN_NAME], content[CONTENT_KEY], prompts[40];
 } planning;
@@ -17,6 +18,9 @@ typedef struct planning {
  * the defaults. To be closed in any case. */
 nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
 void planning_close(planning *f);
+
+/* ---- predict.c: an open engine as one run, with its cache filled up to n_position ---- */
+nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *out, nib_error *err);
 
 /* ---- planning_memory.c, for planning_gather: f->q.need, the sizes and the workload are settled ---- */
 /* The caches that there could be, the engine's own first. */

@@ -1,9 +1,11 @@
-/* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c. Where everything is
+/* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c and what earlier runs
+ * took. Where everything is
  * already known it is taken as it is: what is kept, what is charged. */
 #include "run/planning.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "plan/expect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,11 +49,26 @@ static uint64_t expected_peak(const nib_engine *e, const planning *f) {
     return NUM_MAX(sum, now.rss_peak);
 }
 
-static void fill(const nib_engine *e, planning *f, plan_decision *d, nib_prediction *out) {
+static nib_status open_decision(plan_decision *d, int n_block, nib_error *err) {
+    const size_t n = (size_t)NUM_MAX(n_block, 1);
+    *d = (plan_decision){.choice = mem_calloc(n, sizeof *d->choice),
+                         .activation = mem_calloc(n, sizeof *d->activation),
+                         .kept = mem_calloc(n, sizeof *d->kept)};
+    return d->choice && d->activation && d->kept ? NIB_OK
+                                                 : nib_fail_nomem(err, n * sizeof *d->kept, "the prediction");
+}
+
+static void close_decision(plan_decision *d) {
+    mem_free(d->choice);
+    mem_free(d->activation);
+    mem_free(d->kept);
+}
+
+static void fill(const nib_engine *e, planning *f, const plan_decision *d, nib_prediction *out) {
     plan_prediction p;
     const char *binds;
-    decide(e, f, d);
     plan_predict(&f->q, d, &p, &binds);
+    plan_expect(&f->q, d, &p);
     if (d->streamed)
         f->workspace_touched += f->q.more_touched;
     *out = (nib_prediction){.ttft_s = p.ttft_s,
@@ -61,28 +78,39 @@ static void fill(const nib_engine *e, planning *f, plan_decision *d, nib_predict
                             .disk_bytes = p.disk_bytes,
                             .disk_s = p.disk_s,
                             .compute_s = p.compute_s,
-                            .guessed = f->q.rates.guessed};
+                            .guessed = f->q.rates.guessed,
+                            .n_run = p.n_run};
     snprintf(out->binds, sizeof out->binds, "%s", binds);
+}
+
+/* What both want of an engine: out, or run. */
+static nib_status look(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
+                       learned_run *run, nib_error *err) {
+    planning f;
+    plan_decision d = {0};
+    nib_status status = planning_gather(&f, e, n_prompt, n_gen, err);
+    if (status == NIB_OK)
+        status = open_decision(&d, f.q.n_block, err);
+    if (status == NIB_OK) {
+        decide(e, &f, &d);
+        if (out)
+            fill(e, &f, &d, out);
+        if (run)
+            plan_run_of(&f.q, &d, run);
+    }
+    close_decision(&d);
+    planning_close(&f);
+    return status;
 }
 
 nib_status nib_engine_predict(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
                               nib_error *err) {
-    planning f;
     if (!e->pager)
         return nib_fail(err, NIB_E_USAGE,
                         "the engine was opened for its vocabulary only: it computes nothing");
-    nib_status status = planning_gather(&f, e, n_prompt, n_gen, err);
-    const size_t n = (size_t)NUM_MAX(f.q.n_block, 1);
-    plan_decision d = {.choice = mem_calloc(n, sizeof *d.choice),
-                       .activation = mem_calloc(n, sizeof *d.activation),
-                       .kept = mem_calloc(n, sizeof *d.kept)};
-    if (status == NIB_OK && (!d.choice || !d.activation || !d.kept))
-        status = nib_fail_nomem(err, n * sizeof *d.kept, "the prediction");
-    if (status == NIB_OK)
-        fill(e, &f, &d, out);
-    mem_free(d.choice);
-    mem_free(d.activation);
-    mem_free(d.kept);
-    planning_close(&f);
-    return status;
+    return look(e, n_prompt, n_gen, out, NULL, err);
+}
+
+nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *out, nib_error *err) {
+    return look(e, NUM_MAX(n_position, 1), 1, NULL, out, err);
 }

@@ -1,0 +1,69 @@
+/* expect.c - see expect.h. */
+#include "plan/expect.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Fitted to the runs of a sweep in their order (docs/budget.md); what comes out depends little on them. */
+#define WIDTH      0.2  /* of the bell of weights over learned_distance */
+#define FADE       0.98 /* of a kind's weight for each run since */
+#define MOST_TIMES 4.0
+/* As much as the formula itself weighs: less than a run of another model with as many threads, more than one
+ * with other threads as well. */
+#define OF_FORMULA 1e-6
+enum { ENOUGH = 3 }; /* runs of one kind: more say no more */
+
+void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *out) {
+    memset(out, 0, sizeof *out);
+    snprintf(out->content, sizeof out->content, "%s", q->content ? q->content : "");
+    snprintf(out->kv, sizeof out->kv, "%s", plan_kv_name(d->cache->kv));
+    out->n_thread = q->rates.n_thread;
+    plan_work_of(q, d, &out->work);
+    out->packed = d->streamed && d->packed;
+    out->device = d->streamed ? (d->packed ? q->device_packed : q->device_file) : 0;
+    out->formula_s = plan_work_seconds(&q->rates, &out->work, out->packed);
+}
+
+/* What the formula said of a run. Of the same model and threads it can be asked again, with the rates of now:
+ * then it does not matter that the machine was measured anew in between. */
+static double formula_of(const learned_run *r, const plan_rates *rates, const learned_run *now) {
+    if (strcmp(r->content, now->content) != 0 || r->n_thread != now->n_thread)
+        return r->formula_s;
+    return plan_work_seconds(rates, &r->work, r->packed);
+}
+
+double plan_correction(const learned *l, const plan_rates *rates, const learned_run *now, int *n_run) {
+    double sum = 0, total = OF_FORMULA;
+    int64_t latest = 0;
+    *n_run = 0;
+    for (int i = 0; i < l->n; i++)
+        latest = NUM_MAX(latest, l->runs[i].at);
+    for (int i = 0; i < l->n; i++) {
+        const learned_run *r = &l->runs[i];
+        const double far = learned_distance(r, now) / WIDTH;
+        const double counts =
+            exp(-far * far / 2) * pow(FADE, (double)(latest - r->at)) * NUM_MIN(r->n_seconds, (int)ENOUGH);
+        const double seconds = learned_seconds(r), formula = formula_of(r, rates, now);
+        if (!(seconds > 0) || !(formula > 0) || counts < OF_FORMULA)
+            continue;
+        sum += counts * log(seconds / formula);
+        total += counts;
+        *n_run += r->n_seconds;
+    }
+    return NUM_MIN(NUM_MAX(exp(sum / total), 1 / MOST_TIMES), MOST_TIMES);
+}
+
+void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p) {
+    learned_run now;
+    p->n_run = 0;
+    if (!q->learned || !q->learned->n)
+        return;
+    plan_run_of(q, d, &now);
+    const double times = plan_correction(q->learned, &q->rates, &now, &p->n_run);
+    p->tok_s /= times;
+    if (p->disk_s > p->compute_s)
+        p->ttft_s *= times;
+}
