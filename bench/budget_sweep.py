@@ -9,10 +9,14 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
            early, lead to one that does)
   tokens   of all runs of a model with the same cache format, activations and weights' precision must be equal,
            whatever the cap, context and number of threads
-  plan     predicted against measured: tokens a second and peak bytes, median and worst
+  plan     predicted against measured: tokens a second and peak bytes, median and worst. Both are about the tokens after
+           the first. A short run (-n, --no-learn) finds out how many tokens take LONG seconds; the run that counts
+           generates those, or as many as its context holds, and is repeated (--no-learn, the prediction is the first
+           one's) until it was measured for so long
 
 --measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
-memory, predictions are only as good as the rates are new.
+memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
+predicted by it ("by runs"); --cache DIR keeps profiles and runs in a folder of its own, to begin with nothing.
 
 Models: default smollm2, gemma3-270m and a synthetic llama-3.2-1b of 4 layers. Combinations are drawn with the seed, so a
 run can be repeated. Exit 1 when a cap was broken or tokens differ."""
@@ -29,6 +33,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NIBBLE = os.path.join(HERE, "..", "build", "nibble")
+LONG = 0.3  # seconds of generation
+MOST_REPEATS = 24
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -69,42 +75,73 @@ class Sweep:
         return {"model": model, "cap": int(size * share + floor), "ctx": self.rng.choice([64, 256, 700, 2048]),
                 "threads": self.rng.choice([1, 2]), "kv": self.rng.choice(self.args.kv), "prompt": self.rng.choice([1, 16, 48])}
 
-    def command(self, c, cap):
+    def command(self, c, cap, n, learn=True):
         ids = ",".join(str((i + 1) * 2654435761 % c["n_vocab"]) for i in range(c["prompt"]))
-        return [NIBBLE, "run", c["model"], "--tokens", ids, "-n", str(self.args.n), "--temp", "0", "--ignore-eos", "--json", "-c",
-                str(c["ctx"]), "-t", str(c["threads"]), "--kv", c["kv"], "--ram", str(cap), "-q"]
+        return [NIBBLE, "run", c["model"], "--tokens", ids, "-n", str(n), "--temp", "0", "--ignore-eos", "--json", "-c",
+                str(c["ctx"]), "-t", str(c["threads"]), "--kv", c["kv"], "--ram", str(cap), "-q"] + ([] if learn else ["--no-learn"])
 
-    def one(self, c):
-        code, out, err, peak, seconds = run(self.command(c, c["cap"]))
+    def find_cap(self, c):
+        """A short run; where its cap was too small perhaps one with the cap that the refusal names. Its JSON; None: refused."""
+        code, out, err, peak, seconds = run(self.command(c, c["cap"], self.args.n, False))
         c.update(code=code, peak=peak, seconds=seconds)
         if code == 3:
             c["said"], c["named"] = err, named_cap(err, c["cap"])
             if not c["named"] or c["named"] <= c["cap"]:
                 self.faults.append(f"{c}: refused, but names no larger cap: {err.strip()}")
-                return
+                return None
             if self.rng.random() >= 0.3:
-                return
-            again = dict(c, cap=int(c["named"] * 1.001) + 4096)
-            code, out, err, peak, seconds = run(self.command(again, again["cap"]))
-            if code == 3 and "at least" in c["said"]:  # that was known before the weights were looked at
-                again["cap"] = int((named_cap(err, again["cap"]) or 0) * 1.001) + 4096
-                code, out, err, peak, seconds = run(self.command(again, again["cap"]))
+                return None
+            again, said = c, c["said"]
+            for _ in range(4):
+                again = dict(c, cap=int((named_cap(said, again["cap"]) or 0) * 1.001) + 4096)
+                code, out, err, peak, seconds = run(self.command(again, again["cap"], self.args.n, False))
+                if code != 3 or "at least" not in said:
+                    break
+                said = err  # "at least" is what can be said before the weights are looked at
             if code:
                 self.faults.append(f"{again}: the cap that was named does not work: exit {code}: {err.strip()}")
-                return
+                return None
             c.update(again, code=0, peak=peak, seconds=seconds)
         elif code:
             self.faults.append(f"{c}: exit {code}: {err.strip()}")
-            return
-        doc = json.loads(out)
-        c["tok_s"] = doc["timings"]["predicted_per_second"]
-        c["predicted"] = doc.get("predicted") or doc.get("plan", {}).get("predicted")
+            return None
+        return json.loads(out)
+
+    def look(self, c, doc, peak):
+        """The promises that every run keeps."""
+        c["peak"] = max(c["peak"], peak)
         if peak > c["cap"]:
             self.faults.append(f"{c}: peak {peak} over the cap")
         key = (c["model"], c["kv"], c["prompt"])
-        first = self.tokens.setdefault(key, doc["tokens"])
-        if doc["tokens"] != first:
-            self.faults.append(f"{c}: tokens differ from the first run of {key}: {doc['tokens']} {first}")
+        known, found = self.tokens.get(key, []), doc["tokens"]
+        if found[:len(known)] != known[:len(found)]:
+            self.faults.append(f"{c}: tokens differ from the first run of {key}: {found} {known}")
+        if len(found) > len(known):
+            self.tokens[key] = found
+
+    def one(self, c):
+        doc = self.find_cap(c)
+        if not doc:
+            return
+        self.look(c, doc, c["peak"])
+        room = c["ctx"] - c["prompt"] + 1
+        per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
+        c["n"] = min(max(self.args.n, int(1.2 * LONG / max(per_token, 1e-6)) + 1), room)
+        tokens, seconds, repeats = 0, 0.0, 0
+        while seconds < LONG and repeats < MOST_REPEATS:
+            code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], repeats == 0))
+            if code:
+                self.faults.append(f"{c}: exit {code} where it worked before: {err.strip()}")
+                c["code"] = code
+                return
+            doc = json.loads(out)
+            if repeats == 0:
+                c.update(peak=peak, seconds=took, predicted=doc["predicted"])
+            self.look(c, doc, peak)
+            tokens += doc["timings"]["token_n"]
+            seconds += doc["timings"]["token_s"]
+            repeats += 1
+        c.update(tok_s=tokens / seconds, token_s=seconds, repeats=repeats)
 
     def go(self, models):
         known = {m: info(m) for m in models}
@@ -127,13 +164,17 @@ class Sweep:
         print(f"{len(self.rows)} combinations: {len(ran)} ran, {sum(c['code'] == 3 for c in self.rows)} were refused (too small a cap)")
         print(f"peak within the cap: {kept}/{len(ran)}; the closest left {min((c['cap'] - c['peak']) / 2**20 for c in ran):.2f} MiB")
         print(f"same tokens: {len(self.tokens)} groups of model, cache format and prompt")
-        errors = [abs(c["predicted"]["ram_peak"] - c["peak"]) / c["peak"] for c in ran if c.get("predicted")]
+        errors = [abs(c["predicted"]["ram_peak"] - c["peak"]) / c["peak"] for c in ran]
         print(f"predicted against actual peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
-        rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c.get("predicted")]
+        rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran]
+        for source in sorted({c["predicted"]["from"] for c in ran}):
+            own = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c["predicted"]["from"] == source]
+            print(f"  predicted by {source}: median {statistics.median(own):.1%}, worst {max(own):.1%} ({len(own)} runs)")
         if rates:
+            print(f"measured for {min(c['token_s'] for c in ran):.2f} s at least; within 10 %: {sum(r <= 0.1 for r in rates)}, within 25 %: {sum(r <= 0.25 for r in rates)} of {len(rates)}")
             print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")
-        for binds in sorted({c["predicted"]["binds"] for c in ran if c.get("predicted")}):
-            ratios = [c["predicted"]["tok_s"] / c["tok_s"] for c in ran if c.get("predicted") and c["predicted"]["binds"] == binds]
+        for binds in sorted({c["predicted"]["binds"] for c in ran}):
+            ratios = [c["predicted"]["tok_s"] / c["tok_s"] for c in ran if c["predicted"]["binds"] == binds]
             nine = sorted(abs(r - 1) for r in ratios)[int(0.9 * (len(ratios) - 1))]
             print(f"  {binds} binds: predicted / measured {statistics.median(ratios):.2f} in the median, nine tenths within {nine:.0%} ({len(ratios)} runs)")
         for fault in self.faults:
@@ -148,8 +189,11 @@ def main():
     parser.add_argument("-n", type=int, default=12)
     parser.add_argument("--kv", nargs="+", default=["f16", "f32"])
     parser.add_argument("--measure", type=int, default=0, metavar="N", help="measure the machine before every N runs")
+    parser.add_argument("--cache", metavar="DIR", help="keep profiles and what runs took there, not in the user's cache")
     parser.add_argument("--json", help="keep every run in this file")
     args = parser.parse_args()
+    if args.cache:
+        os.environ["XDG_CACHE_HOME"] = os.path.abspath(args.cache)
     with tempfile.TemporaryDirectory() as folder:
         models = args.models
         if not models:
