@@ -60,11 +60,8 @@ static bool submit(load_pipe *p, int tag, const load_job *j) {
     return true;
 }
 
-bool load_pipe_has_room(const load_pipe *p) {
-    return p->n_idle > 0;
-}
-
-nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_error *err) {
+/* *done: it took more than one read and was done in turn, while the disk works on the others. */
+static nib_status start(load_pipe *p, const load_job *j, bool *done, nib_error *err) {
     const int tag = p->idle[p->n_idle - 1];
     *done = false;
     if (j->w && j->w->vector)
@@ -79,7 +76,9 @@ nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_erro
     return in_turn(p, j, &one, err);
 }
 
-bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err) {
+/* Waits for one of those in flight, packs it, and says which it was and, in *status, whether it failed (it is
+ * then finished all the same); false: nothing is in flight. */
+static bool finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err) {
     int tag;
     *status = read_queue_wait(p->queue, &tag, err);
     if (tag < 0)
@@ -104,8 +103,8 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
 static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     bool done;
-    while (load_pipe_has_room(p) && l->next(l, &j)) {
-        NIB_TRY(load_pipe_start(p, &j, &done, err));
+    while (p->n_idle > 0 && l->next(l, &j)) {
+        NIB_TRY(start(p, &j, &done, err));
         if (done)
             NIB_TRY(l->finished(l, &j, err));
     }
@@ -120,14 +119,14 @@ nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err) {
     while (status == NIB_OK) {
         while (l->idle && !read_queue_ready(p->queue) && l->idle(l))
             continue;
-        if (!load_pipe_finish(p, &j, &status, err))
+        if (!finish(p, &j, &status, err))
             break;
         if (status == NIB_OK)
             status = l->finished(l, &j, err);
         if (status == NIB_OK)
             status = fill(p, l, err);
     }
-    while (status != NIB_OK && load_pipe_finish(p, &j, &ignored, NULL))
+    while (status != NIB_OK && finish(p, &j, &ignored, NULL))
         continue;
     return status;
 }

@@ -50,12 +50,4 @@ void load_pipe_close(load_pipe *p); /* zeroed is fine */
 /* Takes and finishes jobs until the list has none. After an error nothing is in flight. */
 nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err);
 
-/* The same by hand, for a pipe with a queue. While load_pipe_has_room, a job can be started; *done: it took
- * more than one read and was done in turn, while the disk works on the others. */
-bool load_pipe_has_room(const load_pipe *p);
-nib_status load_pipe_start(load_pipe *p, const load_job *j, bool *done, nib_error *err);
-/* Waits for one of those in flight, packs it, and says which it was and, in *status, whether it failed (it is
- * then finished all the same); false: nothing is in flight. */
-bool load_pipe_finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err);
-
 #endif

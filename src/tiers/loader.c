@@ -17,8 +17,6 @@
 
 #define NEARLY_ALL 0.9
 
-enum { MOST_ROWS = 1024 }; /* packed at once: their pointers are on the stack */
-
 typedef struct source {
     file *f;
     bool own;
@@ -196,8 +194,7 @@ void load_buffer_deinit(load_buffer *b) {
     memset(b, 0, sizeof *b);
 }
 
-/* Where row r of w is: its piece, and how many rows of that piece follow, r included. */
-static const weight_piece *piece_of(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left) {
+const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left) {
     for (int i = 0; i < w->n_piece; i++) {
         const weight_piece *p = &w->pieces[i];
         if (r < p->n_row) {
@@ -210,6 +207,10 @@ static const weight_piece *piece_of(const weight *w, int64_t r, int64_t *row_in_
     return NULL;
 }
 
+file *loader_file(const loader *ld, int i) {
+    return ld->files[i].f;
+}
+
 static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "weight %s: no piece has row %lld", w->name, (long long)r);
 }
@@ -217,7 +218,7 @@ static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b) {
     uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(row_bytes(w), 1);
     int64_t n = (int64_t)NUM_MIN(rows, (uint64_t)NUM_MAX(w->n, PACK_PANEL)) / PACK_PANEL * PACK_PANEL;
-    return NUM_MIN(NUM_MAX(n, PACK_PANEL), MOST_ROWS);
+    return NUM_MIN(NUM_MAX(n, PACK_PANEL), LOADER_MOST_ROWS);
 }
 
 bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
@@ -228,7 +229,7 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
     if (w->transposed)
         return false;
     for (int64_t i = 0; i < n_row; i += left) {
-        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        const weight_piece *p = loader_piece(w, first + i, &row, &left);
         if (!p || (which >= 0 && which != p->tensor->file))
             return false;
         left = NUM_MIN(left, n_row - i);
@@ -247,8 +248,7 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
     return true;
 }
 
-/* Packs rows[0..n) as rows at, at + 1, ... of the target. */
-static void pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
+void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
                       const load_buffer *b) {
     const pack_from from = {.type = w->type, .columns = w->columns, .over = w->over};
     for (int64_t i = 0; i < n; i += PACK_PANEL)
@@ -258,12 +258,12 @@ static void pack_rows(const weight *w, const void *const *rows, int64_t at, int6
 
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b) {
-    const void *rows[MOST_ROWS];
+    const void *rows[LOADER_MOST_ROWS];
     const uint64_t each = row_bytes(w);
     int64_t row, left;
     float *out = to->dst;
     for (int64_t i = 0; i < n_row; i += left) {
-        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        const weight_piece *p = loader_piece(w, first + i, &row, &left);
         left = NUM_MIN(left, n_row - i);
         const uint8_t *at = raw + (p->tensor->offset + (uint64_t)row * each - from->offset);
         if (w->vector)
@@ -274,7 +274,7 @@ void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_targe
     if (w->vector)
         add_to_vector(w, out);
     else
-        pack_rows(w, rows, 0, n_row, to, b);
+        loader_pack_rows(w, rows, 0, n_row, to, b);
 }
 
 /* Rows that lie in several files, or too far from each other for one read. */
@@ -283,7 +283,7 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
     uint64_t each = row_bytes(w), at = 0;
     int64_t row, left;
     for (int64_t i = 0; i < n_row; i += left) {
-        const weight_piece *p = piece_of(w, first + i, &row, &left);
+        const weight_piece *p = loader_piece(w, first + i, &row, &left);
         if (!p)
             return no_row(w, first + i, err);
         left = NUM_MIN(left, n_row - i);
@@ -304,7 +304,7 @@ static nib_status read_columns(const loader *ld, const weight *w, int64_t first,
     uint64_t elem = row_bytes(w) / (uint64_t)w->k;
     int64_t col, left;
     for (int64_t i = 0; i < n_row; i += left) {
-        const weight_piece *p = piece_of(w, first + i, &col, &left);
+        const weight_piece *p = loader_piece(w, first + i, &col, &left);
         if (!p)
             return no_row(w, first + i, err);
         left = NUM_MIN(left, n_row - i);
@@ -331,7 +331,7 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
 /* n_row <= what the buffer holds at once. */
 static nib_status load_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                             const load_target *to, load_buffer *b, nib_error *err) {
-    const void *rows[MOST_ROWS];
+    const void *rows[LOADER_MOST_ROWS];
     load_extent all;
     if (loader_extent(ld, w, first, n_row, b->raw_bytes, &all)) {
         NIB_TRY(file_read_at(all.f, b->raw, all.offset, all.least, err));
@@ -340,14 +340,14 @@ static nib_status load_rows(const loader *ld, const weight *w, int64_t first, in
     }
     if (!w->transposed) {
         NIB_TRY(read_scattered(ld, w, first, n_row, b, rows, err));
-        pack_rows(w, rows, 0, n_row, to, b);
+        loader_pack_rows(w, rows, 0, n_row, to, b);
         return NIB_OK;
     }
     NIB_TRY(read_columns(ld, w, first, n_row, b, err));
     for (int64_t i = 0; i < n_row; i += PACK_PANEL) {
         int64_t panel = NUM_MIN(PACK_PANEL, n_row - i);
         turn_panel(w, b, i, panel, n_row, rows);
-        pack_rows(w, rows, i, panel, to, b);
+        loader_pack_rows(w, rows, i, panel, to, b);
     }
     return NIB_OK;
 }
@@ -368,7 +368,7 @@ nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buf
     int64_t row, left;
     NIB_TRY(loader_check_vector(w, err));
     for (int64_t i = 0; i < w->k; i += left) {
-        const weight_piece *p = piece_of(w, i, &row, &left);
+        const weight_piece *p = loader_piece(w, i, &row, &left);
         if (!p)
             return no_row(w, i, err);
         left = NUM_MIN(left, w->k - i);

@@ -58,7 +58,14 @@ nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);
 nib_status loader_check_vector(const weight *w, nib_error *err); /* NIB_E_MODEL: cannot be made floats */
 
-/* Rows of w that fit one read of the buffer at once, a multiple of 16, at least 16. */
+/* Where row r of w is: its piece (NULL: nowhere), which row of the piece's tensor it is, and how many rows of
+ * that piece follow, r included. */
+const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left);
+file *loader_file(const loader *ld, int i); /* the container's file i, as it is read here */
+
+/* Rows of w that fit one read of the buffer at once, a multiple of 16, at least 16, at most
+ * LOADER_MOST_ROWS: their pointers are on the stack. */
+enum { LOADER_MOST_ROWS = 1024 };
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 
 /* The same in two steps, for reads that are in flight while others are packed. The one read that brings rows
@@ -74,5 +81,9 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
 /* Packs what such a read brought to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b);
+
+/* Packs rows[0..n), n <= LOADER_MOST_ROWS, as rows at, at + 1, ... of the target; uses b's scratch only. */
+void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
+                      const load_buffer *b);
 
 #endif

@@ -48,6 +48,11 @@ static load_job rows_job(const weight *w, int64_t row, int64_t end, const load_b
     return (load_job){.w = w, .first = row, .n_row = NUM_MIN(end - row, loader_rows_at_once(w, buffer))};
 }
 
+/* Somewhere in the page; nowhere, when only the jobs are asked for. */
+static uint8_t *in_page(const page_jobs *l, uint64_t offset) {
+    return l->dst ? l->dst + offset : NULL;
+}
+
 bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out) {
     const page_layout *lay = &p->layout;
     const weight_page *page = &lay->pages[l->page];
@@ -78,12 +83,12 @@ bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, lo
     if (l->i == blk->n_weight)
         return false;
     *out = rows_job(&blk->weights[l->i], l->row, blk->weights[l->i].n, buffer);
-    out->to = (load_target){l->dst + places[l->i].offset, blk->weights[l->i].n, l->row};
+    out->to = (load_target){in_page(l, places[l->i].offset), blk->weights[l->i].n, l->row};
     l->row += out->n_row;
     return true;
 }
 
-static uint64_t page_file_bytes(const pager *p, int i) {
+uint64_t pager_page_file_bytes(const pager *p, int i) {
     const weight_page *page = &p->layout.pages[i];
     const weight_place *places = p->layout.places + p->layout.first_weight[page->block];
     uint64_t all = 0;
@@ -101,8 +106,40 @@ static uint64_t page_file_bytes(const pager *p, int i) {
 uint64_t pager_pass_bytes(const pager *p) {
     uint64_t all = 0;
     for (int i = 0; i < p->first_streamed[p->layout.n_block]; i++)
-        all += page_file_bytes(p, p->streamed[i]);
+        all += pager_page_file_bytes(p, p->streamed[i]);
     return all;
+}
+
+/* ---- a page that is streamed from the model's files ---- */
+
+static const load_buffer unlimited = {.raw_bytes = INT64_MAX};
+
+bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes) {
+    const pager as_files = {.m = p->m, .layout = p->layout};
+    page_jobs jobs = {.page = i};
+    load_job j;
+    out->n = 0;
+    while (pager_page_next(&as_files, &jobs, &unlimited, &j))
+        if (!load_reads_add(out, j.w, j.first, j.n_row))
+            return false;
+    *bytes = load_reads_place(out);
+    return true;
+}
+
+void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
+                     const load_buffer *scratch) {
+    page_jobs jobs = {.page = i, .dst = to};
+    load_job j;
+    while (pager_page_next(p, &jobs, &unlimited, &j))
+        load_reads_pack(reads, j.w, j.first, j.n_row, &j.to, from, scratch);
+}
+
+nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err) {
+    page_jobs jobs = {.page = i, .dst = to};
+    load_job j;
+    while (pager_page_next(p, &jobs, buffer, &j))
+        NIB_TRY(loader_matrix(p->loader, j.w, j.first, j.n_row, &j.to, buffer, err));
+    return NIB_OK;
 }
 
 /* ---- by all threads ---- */

@@ -28,16 +28,55 @@ uint64_t pager_state_bytes(const page_layout *l) {
            (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int);
 }
 
+enum { RAW_LEAST = 64 << 10 };
+
+/* What the model's files have of a page takes at most so much of a buffer; UINT64_MAX: it has to be read in
+ * turn. Pages of a matrix that is one piece of a tensor all take about as much as its first one, and are not
+ * looked at. */
+static uint64_t raw_bytes(const page_layout *l, int i) {
+    const pager p = {.m = l->m, .layout = *l};
+    const weight_page *page = &l->pages[i];
+    load_reads reads;
+    uint64_t bytes;
+    if (page->w >= 0 && pager_weight(&p, page->block, page->w)->n_piece == 1 && page->first_row > 0)
+        return 0;
+    if (!pager_page_reads(&p, i, &reads, &bytes))
+        return UINT64_MAX;
+    return bytes + (page->w >= 0 ? FILE_ALIGN : 0); /* the others may begin elsewhere in a page of the file */
+}
+
+ring_shape ring_shape_of(const page_layout *l) {
+    const uint64_t most = READER_SLOTS * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
+                          READER_BUFFERS / FILE_ALIGN * FILE_ALIGN;
+    ring_shape out = {l->page_most, l->page_most};
+    bool in_turn = false;
+    for (int i = 0; i < l->first_visit[l->n_block]; i++) {
+        const uint64_t raw = raw_bytes(l, l->visits[i]);
+        in_turn = in_turn || raw > most;
+        if (raw <= most)
+            out.each = NUM_MAX(out.each, raw);
+    }
+    if (in_turn) {
+        out.part = load_raw_bytes(l->m, 0);
+        out.each = NUM_MAX(out.each, out.part);
+    }
+    return out;
+}
+
+uint64_t reader_bytes(const page_layout *l) {
+    return READER_BUFFERS * ring_shape_of(l).each + 2 * load_buffer_bytes(l->m, 0, 0);
+}
+
 pager_need pager_need_of(const page_layout *l, int n_thread) {
     const model *m = l->m;
     pager_need n = {.image = l->image_bytes,
                     .vectors = l->vector_bytes,
-                    .ring = reader_bytes(m, l->page_most),
+                    .ring = reader_bytes(l),
                     .row = pager_row_bytes(m) + load_buffer_bytes(m, 0, 1),
                     .tables = l->heap_bytes + pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1) * sizeof(uint64_t),
                     .page_most = l->page_most,
-                    .part = reader_part(l->page_most),
+                    .part = ring_shape_of(l).part,
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
         n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= READER_SLOTS;

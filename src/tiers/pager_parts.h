@@ -3,6 +3,7 @@
 #define NIB_TIERS_PAGER_PARTS_H
 
 #include "tiers/load_pipe.h"
+#include "tiers/load_reads.h"
 #include "tiers/packed.h"
 #include "tiers/page_layout.h"
 #include "tiers/pager.h"
@@ -126,7 +127,16 @@ typedef struct page_jobs {
 /* buffer: tells the reads' size. */
 bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out);
 uint64_t pager_job_bytes(const load_job *j); /* of the file */
-uint64_t pager_pass_bytes(const pager *p);   /* of the files, for all visits of what is streamed */
+/* The reads that bring page i from the model's files, and the bytes of a buffer for them. False: it takes too
+ * many, or the files have it transposed. Looks at nothing of p but the model and the layout. */
+bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes);
+/* Packs what they brought to `from`. */
+void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
+                     const load_buffer *scratch);
+/* Reads and packs it row by row, in turn. */
+nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err);
+uint64_t pager_page_file_bytes(const pager *p, int i);
+uint64_t pager_pass_bytes(const pager *p); /* of the files, for all visits of what is streamed */
 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
@@ -139,10 +149,16 @@ void pager_packed_drop(pager *p, bool remove); /* it is no longer used; remove: 
 void pager_packed_shut(pager *p);              /* everything in it is resident; it stays charged */
 void pager_packed_close(pager *p);
 
-/* ---- pager_reader.c: the reader thread and its ring ---- */
-enum { READER_SLOTS = 8, READER_DEPTH = 8 };
-uint64_t reader_part(uint64_t page_most); /* of a page, that is read at a time from the model's files */
-uint64_t reader_bytes(const model *m, uint64_t page_most);
+/* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
+enum { READER_SLOTS = 8, READER_BUFFERS = READER_SLOTS + 1, READER_DEPTH = READ_QUEUE_MOST };
+/* Pure. A buffer holds any page that is streamed as the model's files have it, and packed; where the files
+ * have much more of it than the packed bytes are, only a panel of rows, and such pages are read in turn. */
+typedef struct ring_shape {
+    uint64_t each; /* bytes of a buffer */
+    uint64_t part; /* of a page, that is read at a time from the model's files */
+} ring_shape;
+ring_shape ring_shape_of(const page_layout *l);
+uint64_t reader_bytes(const page_layout *l);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
 /* Visit number `visit` of the pager's streamed ones, which belongs to block b: its page in a slot, pinned;
