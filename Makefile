@@ -27,7 +27,7 @@ $(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS))
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avxvnni := -mavx2 -mfma -mf16c -mavxvnni
 ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
-ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8
+ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8 -mamx-bf16
 ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
@@ -84,8 +84,8 @@ FORCE:
 # tests/support/process.c notes the regions of memory that come and go.
 TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap -lcmocka
 $(BUILD)/tests/%.o: CPPFLAGS += -Itests
-# The AMX kernel over tiles in plain C: it still needs AVX-512 for the rest.
-$(BUILD)/tests/support/amx_emulated.o: CFLAGS += $(ISA_avx512)
+# The AMX kernels over tiles in plain C: they still need AVX-512 for the rest.
+$(BUILD)/tests/support/amx_emulated.o $(BUILD)/tests/support/amx_emulated_rows.o: CFLAGS += $(ISA_avx512)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 

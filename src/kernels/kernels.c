@@ -124,7 +124,7 @@ size_t act_row_bytes(act_format f, int64_t k) {
 size_t linear_scratch_bytes(void) {
     pthread_once(&known_once, find_tables);
     const kernel_table *richest = &known.tables[known.n - 1];
-    size_t most = STRATEGY_SCRATCH;
+    size_t most = NUM_MAX(STRATEGY_SCRATCH, richest->rows_scratch);
     for (int i = 0; i < richest->n_strategy; i++)
         most = NUM_MAX(most, richest->strategies[i]->scratch);
     return most;

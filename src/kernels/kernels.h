@@ -116,7 +116,10 @@ typedef struct strategy strategy; /* strategy.h */
 enum { KERNELS_MAX_STRATEGY = 64 };
 
 typedef struct kernel_table {
-    const char *isa; /* "ref", "avx2", "avx512", "amx": the richest folder that filled a row */
+    const char *isa;     /* "ref", "avx2", "avx512", "amx": the richest folder that filled a row */
+    size_t rows_scratch; /* bytes of linear_args.scratch that linear_rows uses */
+    /* linear_rows has an order of sums of its own: as exact as the others', not the same bits. */
+    bool own_float_sums;
 
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);

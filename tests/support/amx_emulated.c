@@ -1,6 +1,8 @@
 /* amx_emulated.c - see amx_emulated.h. Compiled for AVX-512: call nothing of it on lesser processors. */
 #include "support/amx_emulated.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #define amx_blocked amx_emulated
@@ -56,6 +58,33 @@ void emulated_dot(int sum, int a, int b, bool is_signed) {
                 const uint8_t w = registers[b][k / 4][4 * n + k % 4];
                 total += (int8_t)registers[a][m][k] * (is_signed ? (int8_t)w : w);
             }
+            memcpy(&registers[sum][m][4 * n], &total, 4);
+        }
+}
+
+/* What is too small for a normal float is zero, as the unit takes and gives it. */
+static float flushed(float x) {
+    return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
+}
+static float from_bf16(const uint8_t *p) {
+    const uint32_t bits = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 24;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return flushed(x);
+}
+
+void emulated_dot_bf16(int sum, int a, int b) {
+    need(config.rows[sum] == config.rows[a] && config.bytes[sum] == config.bytes[b] &&
+         config.bytes[a] == 4 * config.rows[b]);
+    for (int m = 0; m < config.rows[sum]; m++)
+        for (int n = 0; n < config.bytes[sum] / 4; n++) {
+            float total, chains[2] = {0, 0};
+            memcpy(&total, &registers[sum][m][4 * n], 4);
+            for (int q = 0; q < config.rows[b]; q++)
+                for (int odd = 0; odd < 2; odd++)
+                    chains[odd] = flushed(fmaf(from_bf16(&registers[a][m][4 * q + 2 * odd]),
+                                               from_bf16(&registers[b][q][4 * n + 2 * odd]), chains[odd]));
+            total = flushed(flushed(total) + flushed(chains[0] + chains[1]));
             memcpy(&registers[sum][m][4 * n], &total, 4);
         }
 }

@@ -1,7 +1,7 @@
 /* amx_emulated.h - AMX tiles in plain C. Included before the kernel's source it takes the place of
  * kernels/cpu/amx/tiles.h (whose names and include guard it has), so that the kernel's logic is tested on
- * processors without AMX; amx_emulated is then that kernel. Shapes that the instructions would refuse are
- * counted in amx_emulated_faults. */
+ * processors without AMX; amx_emulated is then that kernel, emulated_linear_rows that with float weights.
+ * Shapes that the instructions would refuse are counted in amx_emulated_faults. */
 #ifndef NIB_KERNELS_AMX_TILES_H
 #define NIB_KERNELS_AMX_TILES_H
 
@@ -19,14 +19,19 @@ void emulated_zero(int i);
 void emulated_load(int i, const void *from, int64_t step);
 void emulated_store(int i, void *to, int64_t step);
 void emulated_dot(int sum, int a, int b, bool is_signed);
+void emulated_dot_bf16(int sum, int a, int b);
 
 #define TILES_ZERO(REG)               emulated_zero(REG)
 #define TILES_LOAD(REG, from, step)   emulated_load(REG, from, step)
 #define TILES_STORE(REG, to, step)    emulated_store(REG, to, step)
 #define TILES_DOT_SIGNED(SUM, A, B)   emulated_dot(SUM, A, B, true)
 #define TILES_DOT_UNSIGNED(SUM, A, B) emulated_dot(SUM, A, B, false)
+#define TILES_DOT_BF16(SUM, A, B)     emulated_dot_bf16(SUM, A, B)
 
 extern const strategy amx_emulated;
+/* amx_linear_rows and its scratch. */
+void emulated_linear_rows(const linear_args *a, int64_t n0, int64_t n1);
+size_t emulated_rows_scratch(void);
 extern int amx_emulated_faults; /* since the start; 0 when all is well */
 
 #endif

@@ -1,9 +1,16 @@
-/* amx.h - products with packed integers on AMX tiles; the same bits as cpu/ref. */
+/* amx.h - products on AMX tiles: with packed integers, the same bits as cpu/ref; with float weights by sums
+ * of bf16 products, as exact as cpu/ref but not its bits (rows_job.h has the order of the sums). */
 #ifndef NIB_KERNELS_AMX_H
 #define NIB_KERNELS_AMX_H
 
 #include "kernels/strategy.h"
 
 extern const strategy amx_blocked;
+
+/* As kernel_table has it; every number of rows, and each row alone or among others with the same bits. What
+ * is below 2^-126 in size, slices and products alike, counts as zero. A row with an infinity, a NaN or a
+ * value of 2^127 and more gets the bits of the AVX-512 kernel. */
+void amx_linear_rows(const linear_args *a, int64_t n0, int64_t n1);
+size_t amx_rows_scratch(void); /* bytes of linear_args.scratch */
 
 #endif

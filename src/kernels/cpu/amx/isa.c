@@ -3,13 +3,15 @@
 #include "kernels/registry.h"
 
 static void install(kernel_table *t) {
-    (void)t;
+    t->linear_rows = amx_linear_rows;
+    t->own_float_sums = true;
+    t->rows_scratch = amx_rows_scratch();
 }
 
 static const strategy *const strategies[] = {&amx_blocked, NULL};
 
 const kernel_isa kernels_amx = {.name = "amx",
                                 .rank = 30,
-                                .needs = {"avx512", "avx512_vnni", "amx_int8"},
+                                .needs = {"avx512", "avx512_vnni", "amx_int8", "amx_bf16"},
                                 .install = install,
                                 .strategies = strategies};

@@ -40,5 +40,10 @@ static inline void tiles_release(void) {
     __asm__ volatile("tdpbssd %%tmm" #B ", %%tmm" #A ", %%tmm" #SUM ::: "memory")
 #define TILES_DOT_UNSIGNED(SUM, A, B)                                                                        \
     __asm__ volatile("tdpbsud %%tmm" #B ", %%tmm" #A ", %%tmm" #SUM ::: "memory")
+/* SUM[m][n] += e + o: e and o are chains of fused multiply-adds from zero over the even and the odd bf16 of
+ * row m of A and column n of B, whose row q holds pair q of all columns. Floats, rounded to nearest even;
+ * what is below 2^-126 counts as zero. */
+#define TILES_DOT_BF16(SUM, A, B)                                                                            \
+    __asm__ volatile("tdpbf16ps %%tmm" #B ", %%tmm" #A ", %%tmm" #SUM ::: "memory")
 
 #endif
