@@ -129,7 +129,7 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(TEST_SUPPORT) $(BUILD)/libint
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 $(BUILD)/bench/%.o: CPPFLAGS += -Itests
-$(BUILD)/bench/bench_amx.o $(BUILD)/bench/bench_amx_parts.o: CFLAGS += $(ISA_amx)
+$(BUILD)/bench/bench_amx.o $(BUILD)/bench/bench_amx_parts.o $(BUILD)/bench/bench_bf16.o: CFLAGS += $(ISA_amx)
 
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)

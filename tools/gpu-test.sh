@@ -81,6 +81,8 @@ kernels() {
         [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
     done
     speed bench_amx "$threads"
+    speed bench_bf16 1
+    speed bench_bf16 "$threads"
     speed bench_kernels amx 1
     speed bench_kernels amx "$threads"
     speed bench_kernels avx512 1

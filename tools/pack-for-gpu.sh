@@ -11,7 +11,7 @@ programs=nibble
 for test in tests/test_kernels_*.c; do
     programs="$programs tests/$(basename "$test" .c)"
 done
-programs="$programs bench/bench_amx bench/bench_amx_parts bench/bench_kernels"
+programs="$programs bench/bench_amx bench/bench_amx_parts bench/bench_bf16 bench/bench_kernels"
 for program in $programs; do
     echo "$build/$program"
 done | xargs make -s BUILD="$build"
