@@ -2,8 +2,14 @@
 #include "plan/policy.h"
 
 #include "base/num.h"
+#include "plan/rates.h"
 
 #include <string.h>
+
+/* Of the shorter one of reading and computing, what does not overlap: the ring is eight pages, and long
+ * stretches of resident pages or of streamed ones use it up; the reader needs a core too. Fitted to the runs
+ * of a sweep (docs/budget.md). */
+#define APART 0.5
 
 /* ---- time ---- */
 
@@ -58,8 +64,8 @@ static double pass_seconds(const plan_question *q, const plan_decision *d, doubl
         if (d->choice[b] < 0)
             continue;
         const double one = plan_block_seconds(q, b, d->choice[b], d->activation[b]);
-        const double rate = q->rates.many_rows[f->choices[d->choice[b]].bits];
-        const double many = rows * (double)f->macs / rate * slices(q, d->activation[b]);
+        const double macs_s = q->rates.many_rows[f->choices[d->choice[b]].bits];
+        const double many = rows * (double)f->macs / macs_s * slices(q, d->activation[b]);
         total += f->is_layer ? NUM_MAX(one, many) : one; /* logits of the last row only */
     }
     return total + rows * NUM_MAX((double)q->attention_macs * (done + rows / 2) / q->rates.many_rows[0], 0);
@@ -164,14 +170,19 @@ static double work_compute(const plan_rates *r, const learned_work *w, bool pack
 }
 
 static double work_reading(const plan_rates *r, const learned_work *w, bool packed) {
-    const double turn = w->read_bytes > 0 ? r->disk_turn / w->read_bytes : 0;
-    return w->disk_bytes * (1 / (packed ? r->disk_read : r->disk_file) + turn);
+    if (w->read_bytes <= 0)
+        return w->disk_bytes / (packed ? r->disk_read : r->disk_file);
+    const double bytes_s = r->n_disk ? plan_disk_rate(r, w->read_bytes)
+                           : packed  ? r->disk_read
+                                     : r->disk_file;
+    return w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
 }
 
 /* Packing comes after reading: one thread does both. */
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed) {
-    const double disk = work_reading(r, w, packed) + w->pack_bytes / r->pack;
-    return NUM_MAX(disk, work_compute(r, w, packed));
+    const double disk = work_reading(r, w, packed) + w->pack_bytes / r->pack,
+                 compute = work_compute(r, w, packed);
+    return NUM_MAX(disk, compute) + APART * NUM_MIN(disk, compute);
 }
 
 /* What the blocks lose together; negative: not known. */

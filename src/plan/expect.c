@@ -27,12 +27,10 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
     out->formula_s = plan_work_seconds(&q->rates, &out->work, out->packed);
 }
 
-/* What the formula said of a run. Of the same model and threads it can be asked again, with the rates of now:
- * then it does not matter that the machine was measured anew in between. */
-static double formula_of(const learned_run *r, const plan_rates *rates, const learned_run *now) {
-    if (strcmp(r->content, now->content) != 0 || r->n_thread != now->n_thread)
-        return r->formula_s;
-    return plan_work_seconds(rates, &r->work, r->packed);
+/* What the formula said of a run. With the same threads it can be asked again, with the rates of now: then it
+ * does not matter that the machine was measured anew in between. */
+static double formula_of(const learned_run *r, const plan_rates *rates) {
+    return r->n_thread == rates->n_thread ? plan_work_seconds(rates, &r->work, r->packed) : r->formula_s;
 }
 
 double plan_correction(const learned *l, const plan_rates *rates, const learned_run *now, int *n_run) {
@@ -46,7 +44,7 @@ double plan_correction(const learned *l, const plan_rates *rates, const learned_
         const double far = learned_distance(r, now) / WIDTH;
         const double counts =
             exp(-far * far / 2) * pow(FADE, (double)(latest - r->at)) * NUM_MIN(r->n_seconds, (int)ENOUGH);
-        const double seconds = learned_seconds(r), formula = formula_of(r, rates, now);
+        const double seconds = learned_seconds(r), formula = formula_of(r, rates);
         if (!(seconds > 0) || !(formula > 0) || counts < OF_FORMULA)
             continue;
         sum += counts * log(seconds / formula);
@@ -58,12 +56,12 @@ double plan_correction(const learned *l, const plan_rates *rates, const learned_
 
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p) {
     learned_run now;
-    p->n_run = 0;
-    if (!q->learned || !q->learned->n)
-        return;
+    double times = 1;
     plan_run_of(q, d, &now);
-    const double times = plan_correction(q->learned, &q->rates, &now, &p->n_run);
-    p->tok_s /= times;
+    p->n_run = 0;
+    if (q->learned)
+        times = plan_correction(q->learned, &q->rates, &now, &p->n_run);
+    p->tok_s = 1 / (now.formula_s * times);
     if (p->disk_s > p->compute_s)
         p->ttft_s *= times;
 }

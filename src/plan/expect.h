@@ -15,7 +15,8 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
  * hardware profile is believed. */
 double plan_correction(const learned *l, const plan_rates *r, const learned_run *now, int *n_run);
 
-/* Corrects tok_s, and ttft_s where the disk binds, and sets n_run. */
+/* Of what plan_predict said, tok_s becomes what is expected, with what does not overlap and what was learned;
+ * ttft_s is corrected too where the disk binds; n_run is set. */
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p);
 
 #endif

@@ -8,7 +8,7 @@
 #include "profile/learned.h"
 #include "tiers/pager.h"
 
-enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4 };
+enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4, PLAN_DISK = 8 };
 
 /* What the machine moves and computes with the plan's threads. All are above 0. */
 typedef struct plan_rates {
@@ -17,6 +17,10 @@ typedef struct plan_rates {
     double ram_read;  /* bytes a second */
     double disk_read; /* bytes a second, as the pager reads a packed file: whole pages */
     double disk_file; /* the same from the model's files: parts of pages */
+    struct {
+        double size, rate;
+    } disk[PLAN_DISK]; /* what the two above come from: bytes a second with reads of that size, by size */
+    int n_disk;        /* 0: only the two are known */
     double
         disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
     double disk_wait; /* seconds of one small read that nothing overlaps */
@@ -135,10 +139,12 @@ double plan_stolen_share(const plan_rates *r, bool packed);
 /* RAM beside kept pages: what is promised, with weights of `bytes` in all. */
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes);
-/* The work of one token in the middle of the generation, and the seconds that it takes. */
+/* The work of one token in the middle of the generation, and the seconds that it takes, with what does not
+ * overlap of reading and computing. */
 void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *out);
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed);
-/* Without what was learned (expect.h). */
+/* As decisions are made: with reading and computing overlapping wholly, without what was learned (expect.h).
+ */
 void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds);
 
 /* ---- decide.c: the decision alone ---- */

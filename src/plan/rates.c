@@ -47,28 +47,33 @@ static void memory_rate(const hardware *h, plan_rates *out) {
             out->ram_read = h->memory[i].read.best;
 }
 
-/* What the disk does with as many reads of `size` as the pager has in flight: between two sizes that were
- * measured the rate goes with the logarithm of the size. With fewer reads where so many were not measured. */
-static double disk_rate(const hardware *h, uint64_t size) {
-    const hardware_disk *below = NULL, *above = NULL;
+/* What the disk does with as many reads as the pager has in flight, by their size. With fewer reads where so
+ * many were not measured. */
+static void disk_rates(const hardware *h, plan_rates *out) {
     int depth = 0;
     for (int i = 0; i < h->n_disk; i++)
         if (h->disk[i].depth <= DEPTH)
             depth = NUM_MAX(depth, h->disk[i].depth);
-    for (int i = 0; i < h->n_disk; i++) {
-        const hardware_disk *d = &h->disk[i];
-        if (d->depth != depth)
+    for (int i = 0; i < h->n_disk && out->n_disk < PLAN_DISK; i++) {
+        if (h->disk[i].depth != depth)
             continue;
-        if (d->block <= size && (!below || d->block > below->block))
-            below = d;
-        if (d->block >= size && (!above || d->block < above->block))
-            above = d;
+        int at = out->n_disk++;
+        for (; at > 0 && out->disk[at - 1].size > (double)h->disk[i].block; at--)
+            out->disk[at] = out->disk[at - 1];
+        out->disk[at].size = (double)h->disk[i].block;
+        out->disk[at].rate = h->disk[i].read.median;
     }
-    if (!below || !above || below == above)
-        return below ? below->read.median : above ? above->read.median : 0;
-    const double way =
-        log((double)size / (double)below->block) / log((double)above->block / (double)below->block);
-    return below->read.median + way * (above->read.median - below->read.median);
+}
+
+double plan_disk_rate(const plan_rates *r, double size) {
+    int above = 0;
+    while (above < r->n_disk && r->disk[above].size < size)
+        above++;
+    if (above == 0 || above == r->n_disk)
+        return r->n_disk ? r->disk[above ? above - 1 : 0].rate : 0;
+    const double from = r->disk[above - 1].size, to = r->disk[above].size;
+    const double way = log(size / from) / log(to / from);
+    return r->disk[above - 1].rate + way * (r->disk[above].rate - r->disk[above - 1].rate);
 }
 
 /* Seconds of one small read. */
@@ -113,9 +118,10 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
     out->guessed = false;
     memory_rate(h, out);
     out->one_row[0] = out->ram_read; /* floats are not measured: memory is their limit */
-    if (h->n_disk) {
-        out->disk_read = disk_rate(h, page);
-        out->disk_file = disk_rate(h, part);
+    disk_rates(h, out);
+    if (out->n_disk) {
+        out->disk_read = plan_disk_rate(out, (double)page);
+        out->disk_file = plan_disk_rate(out, (double)part);
     }
     if (disk_wait(h) > 0)
         out->disk_wait = disk_wait(h);
