@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 3 };
+enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 3, INSTRUCTION_ROUNDS = 50 };
 
 typedef struct product {
     const strategy *s;
@@ -36,9 +36,9 @@ static double processor_time(void) {
 
 /* ---- instructions ---- */
 
-enum { TURNS = 200000 };
+enum { TURNS = 50000 };
 
-static void tiles_in_registers(void) {
+static void tiles_in_registers(void) { /* of what the registers hold */
     for (int i = 0; i < TURNS; i++) {
         TILES_DOT_SIGNED(0, 4, 6);
         TILES_DOT_SIGNED(1, 4, 7);
@@ -47,6 +47,13 @@ static void tiles_in_registers(void) {
     }
 }
 static char *near_bytes;
+static void tiles_of_codes(void) { /* of codes that are not zero: the unit is slower then */
+    TILES_LOAD(4, near_bytes, 64);
+    TILES_LOAD(5, near_bytes + 1024, 64);
+    TILES_LOAD(6, near_bytes + 2048, 64);
+    TILES_LOAD(7, near_bytes + 3072, 64);
+    tiles_in_registers();
+}
 static void tiles_loaded(void) { /* 2 x 2, every operand loaded once for two uses */
     for (int i = 0; i < TURNS; i++) {
         TILES_LOAD(4, near_bytes, 64);
@@ -80,20 +87,22 @@ static void tiles_stored(void) {
     }
 }
 static void vnni_in_registers(void) {
-    __m512i acc[12];
     const __m512i a = _mm512_set1_epi32(0x01020304);
-    for (int i = 0; i < 12; i++)
-        acc[i] = _mm512_set1_epi32(i);
-    for (int i = 0; i < 16 * TURNS / 12; i++) {
-        _Pragma("GCC unroll 12") for (int j = 0; j < 12;
-                                      j++) __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(acc[j]) : "v"(a));
-    }
+    __m512i s0 = a, s1 = a, s2 = a, s3 = a, s4 = a, s5 = a, s6 = a, s7 = a, s8 = a, s9 = a;
+    for (int i = 0; i < 16 * TURNS / 10; i++)
+        __asm__ volatile("vpdpbusd %10, %10, %0\n vpdpbusd %10, %10, %1\n vpdpbusd %10, %10, %2\n"
+                         "vpdpbusd %10, %10, %3\n vpdpbusd %10, %10, %4\n vpdpbusd %10, %10, %5\n"
+                         "vpdpbusd %10, %10, %6\n vpdpbusd %10, %10, %7\n vpdpbusd %10, %10, %8\n"
+                         "vpdpbusd %10, %10, %9"
+                         : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4), "+v"(s5), "+v"(s6), "+v"(s7),
+                           "+v"(s8), "+v"(s9)
+                         : "v"(a));
 }
 
 /* name; tile instructions, or vectors, of how many multiply-adds */
 static double time_instruction(const char *name, void (*fn)(void), double macs) {
     double best = 1e30;
-    for (int r = 0; r < ROUNDS; r++) {
+    for (int r = 0; r < INSTRUCTION_ROUNDS; r++) { /* many and short: a neighbour uses the same unit */
         const double start = processor_time();
         fn();
         best = NUM_MIN(best, processor_time() - start);
@@ -110,10 +119,12 @@ static void time_instructions(void) {
     for (int i = 0; i < 8; i++)
         c.rows[i] = 16, c.bytes[i] = 64;
     near_bytes = mem_alloc_aligned(64, 8192);
-    memset(near_bytes, 1, 8192);
+    for (int i = 0; i < 8192; i++)
+        near_bytes[i] = (char)(i * 7 % 251);
     tiles_configure(&c);
     const double each = 4.0 * TURNS * 16 * 16 * 64;
-    tile_peak = time_instruction("tdpbssd, registers", tiles_in_registers, each);
+    time_instruction("tdpbssd, registers of zeros", tiles_in_registers, each);
+    tile_peak = time_instruction("tdpbssd, registers of codes (the peak)", tiles_of_codes, each);
     time_instruction("tdpbssd, 2 x 2 with loads", tiles_loaded, each);
     time_instruction("tdpbssd, 2 loads, zero and store for each", tiles_alone, each);
     time_instruction("tilestored", tiles_stored, 0);

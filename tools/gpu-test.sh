@@ -64,7 +64,7 @@ tests() {
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 90 s, none when time is short.
 speed() {
     say "$*"
-    if [ $(($(date +%s) - started)) -gt 400 ]; then
+    if [ $(($(date +%s) - started)) -gt 440 ]; then
         echo "(no time left)"
         return
     fi
@@ -93,12 +93,25 @@ rate() {
     tr ',{' '\n\n' <"$1" | sed -n 's/.*"tok_s": *\([0-9.]*\).*/\1/p' | head -1
 }
 
+# llama.cpp on the same model, when it came along (pack-for-gpu.sh).
+beside_llama() {
+    [ -x "$from/llama_worker" ] || return 0
+    for what in "tg -n 64" "pp -n 256"; do
+        say "llama.cpp $what"
+        # shellcheck disable=SC2086 # words
+        LD_LIBRARY_PATH=$from/llama:$LD_LIBRARY_PATH timeout 100 "$from/llama_worker" "$scratch/model.gguf" $what -r 3 \
+            -c 512 -t "$threads" >"$scratch/llama.json" || { echo "(stopped)"; continue; }
+        cat "$scratch/llama.json"
+        row "llama.cpp, the same, $what, $threads threads" "$(rate "$scratch/llama.json") tok/s"
+    done
+}
+
 model() {
     say "llama-3-8b, Q4_0, random weights"
     "$from/nibble" synth llama-3-8b --type q4_0 --layers "${LAYERS:-0}" --seed 1 -o "$scratch/model.gguf" || return
     ls -l "$scratch/model.gguf"
     for isa in $isas; do
-        case $isa in ref) continue ;; esac
+        case $isa in ref | avxvnni | avx512pop) continue ;; esac # a folder beside another: one of the two
         for what in "-n 64 -p 0" "-p 256 -n 0"; do
             say "bench $what, $isa"
             # shellcheck disable=SC2086 # words
@@ -108,6 +121,7 @@ model() {
             row "llama-3-8b Q4_0 $what, $isa, $threads threads" "$(rate "$scratch/bench.json") tok/s"
         done
     done
+    beside_llama
     say "where the time goes"
     for what in "-n 64 -p 0" "-p 256 -n 0"; do
         # shellcheck disable=SC2086

@@ -3,6 +3,7 @@
 # kernel benchmarks and the shared libraries that may be missing there (all but the C library's), stripped, in one
 # folder that is copied there.
 #   pack-for-gpu.sh [BUILD]     (default: build) -> BUILD/travel
+# LLAMA_PYTHON=$(sh bench/install-llama.sh amx): llama.cpp of that environment goes along, to run beside nibble.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -26,4 +27,16 @@ done | sort -u | while read -r library; do
     *) cp -L "$library" "$out/lib/" && strip --strip-unneeded "$out/lib/$(basename "$library")" 2>/dev/null || true ;;
     esac
 done
+if [ -n "${LLAMA_PYTHON:-}" ]; then
+    packages=$("$LLAMA_PYTHON" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+    mkdir "$out/llama"
+    for library in llama ggml ggml-base ggml-cpu; do
+        strip --strip-unneeded -o "$out/llama/lib$library.so.0" "$packages/llama_cpp/lib/lib$library.so"
+        ln -s "lib$library.so.0" "$out/llama/lib$library.so" # for the link below
+    done
+    cc -O2 -I "$packages/include" bench/llama_worker.c -o "$out/llama_worker" -L "$out/llama" \
+        -Wl,-rpath-link,"$out/llama" -lllama -lggml -lggml-base
+    find "$out/llama" -type l -delete
+    cp -L "$(cc -print-file-name=libgomp.so.1)" "$(cc -print-file-name=libstdc++.so.6)" "$out/llama/"
+fi
 du -sh "$out"

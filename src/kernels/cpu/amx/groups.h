@@ -1,55 +1,72 @@
 /* groups.h - tiles in groups of 16 to 128: 16 rows x one panel at a time over a block of K.
  *
- * A tile instruction takes 16 cycles whatever is in the tile, storing its 256 sums as long again, and then
- * each of them has to become a float and be scaled, three vector operations for 16 of them. What was measured
- * on a Xeon (bench_amx_parts): these times add up where one waits for the other, since the processor looks
- * ahead over two or three groups only. So everything is used a while after it was asked for: the sums of two
- * groups are stored while the next two are multiplied, and become floats while those are stored. The floats
- * stay in registers over the whole block. */
+ * Every group's sums leave the tile unit through memory and become floats, three vector operations for 16 of
+ * them. Everything is used a while after it was asked for: the sums of a group are stored when three more are
+ * being multiplied, and become floats a group after that, half of them behind the first tile instruction and
+ * half behind the last, so that a product, a store and floats of three different groups are under way. The
+ * floats stay in registers over the whole block. What that costs and what was tried instead (whole phases,
+ * more behind, asking for what comes next in the first-level cache) is in docs/optimisation-log.md. */
 #ifndef NIB_KERNELS_AMX_GROUPS_H
 #define NIB_KERNELS_AMX_GROUPS_H
 
 #include "kernels/cpu/amx/job.h"
 
-enum { PAIRS_BEHIND = 2 }; /* the ring has room for one that is stored and one that is read */
+/* How many groups later the sums of one are stored, and become floats. There are 4 registers of sums. */
+enum { STORED_BEHIND = 3, FLOATS_BEHIND = 4 };
+_Static_assert((int)RING >= (int)FLOATS_BEHIND, "a group's sums are read before they are overwritten");
 
-/* The sums of two groups to registers S0 and S1, beside each other: n[0] and n[1] tile instructions of the
- * n_whole that a group has; n[1] <= n[0]. a, b: rows of codes and lines of the first; the second's follow. */
-#define PAIR(DOT, S0, S1)                                                                                    \
+/* The first tile instruction of a group, to the register of sums S with the operands' A and B. */
+#define FIRST(DOT, S, A, B)                                                                                  \
     do {                                                                                                     \
-        TILES_ZERO(S0);                                                                                      \
-        TILES_ZERO(S1);                                                                                      \
-        for (int k = 0; k < n[0]; k++, a += a_step, b += b_step) {                                           \
-            TILES_LOAD(4, a, each);                                                                          \
-            TILES_LOAD(6, b, TILE_LINE);                                                                     \
-            DOT(S0, 4, 6);                                                                                   \
-            if (k < n[1]) {                                                                                  \
-                TILES_LOAD(5, a + n_whole * a_step, each);                                                   \
-                TILES_LOAD(7, b + n_whole * b_step, TILE_LINE);                                              \
-                DOT(S1, 5, 7);                                                                               \
-            }                                                                                                \
-        }                                                                                                    \
+        TILES_ZERO(S);                                                                                       \
+        TILES_LOAD(A, d->a, each);                                                                           \
+        TILES_LOAD(B, d->b, TILE_LINE);                                                                      \
+        DOT(S, A, B);                                                                                        \
     } while (0)
+#define MORE(DOT, S, A, B)                                                                                   \
+    do {                                                                                                     \
+        TILES_LOAD(A, d->a + k * a_step, each);                                                              \
+        TILES_LOAD(B, d->b + k * b_step, TILE_LINE);                                                         \
+        DOT(S, A, B);                                                                                        \
+    } while (0)
+#define BY_REGISTER(EACH, DOT)                                                                               \
+    switch (e % 4) {                                                                                         \
+    case 0: EACH(DOT, 0, 4, 6); break;                                                                       \
+    case 1: EACH(DOT, 1, 5, 7); break;                                                                       \
+    case 2: EACH(DOT, 2, 4, 6); break;                                                                       \
+    default: EACH(DOT, 3, 5, 7);                                                                             \
+    }
 
-LANES_INLINE void dot_pair(int asym, int pair, int each, int n_whole, const int n[2], const int8_t *a,
-                           const uint8_t *b) {
-    const int64_t a_step = TILE_ROWS * each, b_step = each / 4 * TILE_LINE;
-    if (asym && pair % 2)
-        PAIR(TILES_DOT_UNSIGNED, 2, 3);
-    else if (asym)
-        PAIR(TILES_DOT_UNSIGNED, 0, 1);
-    else if (pair % 2)
-        PAIR(TILES_DOT_SIGNED, 2, 3);
+/* Where the tile instructions are: row i of tiles, panel p, group g of the block. */
+typedef struct dots_at {
+    int64_t i;
+    int p, g;
+    const int8_t *a;  /* rows of codes */
+    const uint8_t *b; /* lines of weights */
+} dots_at;
+
+LANES_INLINE void first_dot(int asym, int each, int64_t e, const dots_at *d) {
+    if (asym)
+        BY_REGISTER(FIRST, TILES_DOT_UNSIGNED)
     else
-        PAIR(TILES_DOT_SIGNED, 0, 1);
+        BY_REGISTER(FIRST, TILES_DOT_SIGNED)
 }
-LANES_INLINE void store_pair(int pair, tile_sums *ring) {
-    if (pair % 2) {
-        TILES_STORE(2, ring[2], TILE_LINE);
-        TILES_STORE(3, ring[3], TILE_LINE);
-    } else {
-        TILES_STORE(0, ring[0], TILE_LINE);
-        TILES_STORE(1, ring[1], TILE_LINE);
+/* The others of a group of n. */
+LANES_INLINE void more_dots(int asym, int each, int64_t e, const dots_at *d, int n) {
+    const int64_t a_step = TILE_ROWS * each, b_step = each / 4 * TILE_LINE;
+    for (int k = 1; k < n; k++) {
+        if (asym)
+            BY_REGISTER(MORE, TILES_DOT_UNSIGNED)
+        else
+            BY_REGISTER(MORE, TILES_DOT_SIGNED)
+    }
+}
+LANES_INLINE void store_group(int64_t e, tile_sums *to) {
+    switch (e % 4) {
+    case 0: TILES_STORE(0, *to, TILE_LINE); break;
+    case 1: TILES_STORE(1, *to, TILE_LINE); break;
+    case 2: TILES_STORE(2, *to, TILE_LINE); break;
+    default: TILES_STORE(3, *to, TILE_LINE);
     }
 }
 
@@ -64,60 +81,82 @@ LANES_INLINE void store_floats(tile_floats *to, const __m512 *y) {
         _mm512_store_ps((*to)[t], y[t]);
 }
 
-/* Where a pair of groups is: tile of the part's rows, panel of the two, pair of the block. */
-typedef struct pair_at {
+/* Where the floats are; the pointers are those of the group. */
+typedef struct floats_at {
     int64_t i;
-    int p, pair;
-} pair_at;
-LANES_INLINE void pair_next(pair_at *at, int np, int n_pair) {
-    if (++at->pair < n_pair)
-        return;
-    at->pair = 0;
-    at->p = (at->p + 1) % np;
-    at->i += at->p == 0;
+    int p, g;
+    const float *w_scale, *w_min, *x_scale, *x_lift;
+} floats_at;
+
+/* Half of the rows of a group. half is a constant. */
+LANES_INLINE void scale_half(int asym, int half, const tile_sums *sums, const floats_at *f, __m512 *y) {
+    const int t = half * (TILE_ROWS / 2);
+    scale_group(asym, TILE_ROWS / 2, *sums + t, f->w_scale, f->w_min, f->x_scale + t, f->x_lift + t, y + t);
 }
 
-/* The block, all rows of the part: one stream of pairs, so that what is under way does not end with a tile of
- * outputs. each: codes of a row in one tile instruction, 16, 32, or 64 for all longer groups. asym and each
- * are constants. */
+LANES_INLINE void begin_dots(const block_job *j, int group, dots_at *d) {
+    d->a = copied_at(j, d->i, group).codes;
+    d->b = j->s->w.lines[d->p][0];
+}
+LANES_INLINE void begin_floats(const block_job *j, int group, floats_at *f, __m512 *y) {
+    const copied x = copied_at(j, f->i, group);
+    f->x_scale = x.scale;
+    f->x_lift = x.lift;
+    f->w_scale = j->s->w.scale[f->p][0];
+    f->w_min = j->s->w.min[f->p][0];
+    load_floats(j->is_first, &j->s->sums[f->i][f->p], y);
+}
+
+/* The block, all rows of the part: one stream of groups, so that what is under way does not end with a tile
+ * of outputs. each: codes of a row in one tile instruction, 16, 32, or 64 for all longer groups. asym and
+ * each are constants. */
 LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
     scratch *s = j->s;
     const int n_whole = each < TILE_K ? 1 : (int)j->job->group_tiles, group = n_whole * each;
     const int n_all = j->n_tile * (TILE_K / each), n_group = num_div_up(n_all, n_whole);
-    const int n_pair = (n_group + 1) / 2;
-    const int64_t n = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * n_pair;
-    pair_at dots = {0, 0, 0}, floats = {0, 0, 0};
+    const int n_last = n_all - (n_group - 1) * n_whole;
+    const int64_t n = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * n_group;
+    dots_at d = {0};
+    floats_at f = {0};
     __m512 y[TILE_ROWS];
-    for (int64_t e = 0; e < n + PAIRS_BEHIND; e++) {
-        const int odd = (int)(e % 2);
+    for (int64_t e = 0; e < n + FLOATS_BEHIND; e++) {
+        const tile_sums *sums = &s->ring[e % RING]; /* those of FLOATS_BEHIND groups ago */
         if (e < n) {
-            const int at = 2 * dots.pair * n_whole, left = n_all - at;
-            const int n_dot[2] = {NUM_MIN(left, n_whole), NUM_MAX(NUM_MIN(left - n_whole, n_whole), 0)};
-            dot_pair(asym, odd, each, n_whole, n_dot,
-                     copied_at(j, dots.i, group).codes + (int64_t)at * TILE_ROWS * each,
-                     s->w.lines[dots.p][0] + (int64_t)at * (each / 4) * TILE_LINE);
-            pair_next(&dots, j->np, n_pair);
+            if (d.g == 0)
+                begin_dots(j, group, &d);
+            first_dot(asym, each, e, &d);
         }
-        if (e > 0 && e <= n)
-            store_pair(1 - odd, s->ring);
+        if (e >= FLOATS_BEHIND) {
+            if (f.g == 0)
+                begin_floats(j, group, &f, y);
+            scale_half(asym, 0, sums, &f, y);
+        }
+        if (e < n) {
+            more_dots(asym, each, e, &d, d.g == n_group - 1 ? n_last : n_whole);
+            d.a += (int64_t)group * TILE_ROWS;
+            d.b += group / 4 * TILE_LINE;
+            if (++d.g == n_group) {
+                d.g = 0;
+                d.p = d.p + 1 == j->np ? 0 : d.p + 1;
+                d.i += d.p == 0;
+            }
+        }
+        if (e >= STORED_BEHIND && e < n + STORED_BEHIND)
+            store_group(e - STORED_BEHIND, &s->ring[(e - STORED_BEHIND) % RING]);
         fetch_next(j);
-        if (e < PAIRS_BEHIND)
+        if (e < FLOATS_BEHIND)
             continue;
-        const copied x = copied_at(j, floats.i, group);
-        const int p = floats.p;
-        if (floats.pair == 0)
-            load_floats(j->is_first, &s->sums[floats.i][p], y);
-        LANES_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const int g = 2 * floats.pair + half, of_act = each == 16 ? g / 2 : g;
-            if (g < n_group)
-                scale_group(asym, TILE_ROWS, (const int32_t(*)[PACK_PANEL])s->ring[2 * odd + half],
-                            s->w.scale[p][g], s->w.min[p][g], x.scale + of_act * TILE_ROWS,
-                            x.lift + g * TILE_ROWS, y);
+        scale_half(asym, 1, sums, &f, y);
+        f.w_scale += PACK_PANEL;
+        f.w_min += PACK_PANEL;
+        f.x_scale += each > 16 || f.g % 2 ? TILE_ROWS : 0;
+        f.x_lift += TILE_ROWS;
+        if (++f.g == n_group) {
+            store_floats(&s->sums[f.i][f.p], y);
+            f.g = 0;
+            f.p = f.p + 1 == j->np ? 0 : f.p + 1;
+            f.i += f.p == 0;
         }
-        if (floats.pair == n_pair - 1)
-            store_floats(&s->sums[floats.i][p], y);
-        pair_next(&floats, j->np, n_pair);
     }
 }
 
@@ -136,7 +175,7 @@ static const groups_fn by_groups[2][3] = {{EACH_GROUP(NAME, 0)}, {EACH_GROUP(NAM
 /* Steps of the loop over a block, at which what comes next is fetched. */
 static int64_t groups_steps(const block_job *j) {
     const int n_group = num_div_up(j->n_tile * TILE_K, (int)j->job->a->w->format.group);
-    return num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * ((n_group + 1) / 2) + PAIRS_BEHIND;
+    return num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * n_group + FLOATS_BEHIND;
 }
 
 static void block_groups(block_job *j) {

@@ -54,8 +54,9 @@ typedef struct part {
 typedef struct fetch {
     const char *at;
     int64_t step; /* bytes */
-    int left, n;  /* lines; of them at each step */
+    int left;     /* lines */
 } fetch;
+enum { FETCHES = 3 }; /* what is multiplied next of both panels; y */
 
 typedef struct block_job {
     const tile_job *job;
@@ -64,8 +65,10 @@ typedef struct block_job {
     int np;        /* panels: 1 or 2 */
     int64_t tile0; /* the block's first tile of K */
     int n_tile;
-    bool is_first; /* of all K: nothing stands in sums yet */
-    fetch next[3]; /* fetched meanwhile: what is multiplied next of both panels; y */
+    bool is_first;              /* of all K: nothing stands in sums yet */
+    fetch fetches[FETCHES + 1]; /* the last has nothing */
+    fetch *next;
+    int per_step; /* lines */
 } block_job;
 
 /* Where the groups of `group` elements stand among those of a span: that of element `at`, and behind the last
@@ -108,11 +111,12 @@ LANES_INLINE void scale_group(int asym, int nt, const int32_t (*sums)[PACK_PANEL
 }
 
 LANES_INLINE void fetch_next(block_job *j) {
-    for (int i = 0; i < 3; i++) {
-        fetch *f = &j->next[i];
-        for (int n = NUM_MIN(f->n, f->left); n > 0; n--, f->left--, f->at += f->step)
-            _mm_prefetch(f->at, _MM_HINT_T1);
-    }
+    fetch *f = j->next;
+    const int n = NUM_MIN(j->per_step, f->left);
+    for (int i = 0; i < n; i++, f->at += f->step)
+        _mm_prefetch(f->at, _MM_HINT_T1);
+    f->left -= n;
+    j->next += n > 0 && f->left == 0;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* tile_blocked.c - products on AMX tiles: rows of activations in parts, panels of weights by two, K in
- * blocks; the loops are in short.h (groups of 16 and 32) and long.h (longer ones), the memory they share in
+ * blocks; the loops are in groups.h and, for rows that are one group, whole.h; the memory they share is in
  * job.h.
  *
  * Codes of formats without a minimum are made signed when they are unpacked, which is exact and needs no
@@ -68,19 +68,6 @@ static void end_panels(const block_job *j, int64_t panel, bool is_last) {
 
 /* ---- blocks ---- */
 
-/* All rows of the part over the block that is unpacked; what comes next is asked for meanwhile. */
-static void multiply_block(block_job *j) {
-    const bool whole = j->job->a->w->format.group == PACK_GROUP_ROW;
-    const int64_t n_tile_row = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS);
-    const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : groups_steps(j);
-    for (int i = 0; i < 3; i++)
-        j->next[i].n = (int)num_div_up(j->next[i].left, n_step);
-    if (!whole)
-        block_groups(j);
-    for (int64_t i = 0; whole && i < n_tile_row;)
-        i += block_whole(j, i);
-}
-
 /* What to ask for while the block up to chunk `end` is multiplied: the weights after it, and behind the last
  * one y's rows, which lie far apart. */
 static void ask_ahead(block_job *j, int64_t panel, int64_t end) {
@@ -89,11 +76,32 @@ static void ask_ahead(block_job *j, int64_t panel, int64_t end) {
     const bool more = end < j->at->c1;
     const char *weights = (const char *)a->w->data + (panel + (more ? 0 : j->np)) * job->panel_bytes +
                           (more ? end : j->at->c0) * job->chunk_bytes;
+    j->next = j->fetches;
     for (int p = 0; p < j->np; p++)
-        j->next[p] = (fetch){weights + p * job->panel_bytes, TILE_LINE,
-                             (int)num_div_up(BLOCK_CHUNKS * job->chunk_bytes, TILE_LINE), 0};
-    j->next[2] = (fetch){(const char *)(a->y + j->at->m0 * a->ldy + panel * PACK_PANEL),
-                         a->ldy * (int64_t)sizeof *a->y, more ? 0 : (int)(j->at->m1 - j->at->m0), 0};
+        j->fetches[p] = (fetch){weights + p * job->panel_bytes, TILE_LINE,
+                                (int)num_div_up(BLOCK_CHUNKS * job->chunk_bytes, TILE_LINE)};
+    j->fetches[j->np] = (fetch){(const char *)(a->y + j->at->m0 * a->ldy + panel * PACK_PANEL),
+                                a->ldy * (int64_t)sizeof *a->y, more ? 0 : (int)(j->at->m1 - j->at->m0)};
+    j->fetches[j->np + 1] = (fetch){0};
+}
+/* So many lines at each of n_step steps that all have been asked for at the end. */
+static void spread_fetches(block_job *j, int64_t n_step) {
+    int64_t left = 0;
+    for (int i = 0; i < FETCHES; i++)
+        left += j->fetches[i].left;
+    j->per_step = (int)num_div_up(left, NUM_MAX(n_step - FETCHES, 1));
+}
+
+/* All rows of the part over the block that is unpacked; what comes next is asked for meanwhile. */
+static void multiply_block(block_job *j) {
+    const bool whole = j->job->a->w->format.group == PACK_GROUP_ROW;
+    const int64_t n_tile_row = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS);
+    const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : groups_steps(j);
+    spread_fetches(j, n_step);
+    if (!whole)
+        block_groups(j);
+    for (int64_t i = 0; whole && i < n_tile_row;)
+        i += block_whole(j, i);
 }
 
 /* Two panels (np 1: one) x all rows of the part. */
