@@ -98,6 +98,7 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
 typedef struct source {
     const pack_reader *reader; /* NULL: values are rounded to a uniform format */
     pack_chunk_fn chunk;       /* does it all; NULL: by codes */
+    const pack_rounder *round;
     const pack_from *from;
     int64_t k;
     int n_row;
@@ -115,10 +116,10 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
         const pack_sink sink = sink_at(f, scales, r);
         s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
     } else {
-        info->dequantize(raw, c->values, len);
+        pack_round_values(s->round, s->from->type, raw, c->values, len);
         if (s->from->over.bits)
-            pack_round_leave(&s->from->over, c->values, columns, len);
-        pack_round_chunk(f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
+            pack_round_leave(s->round, &s->from->over, c->values, columns, len);
+        pack_round_chunk(s->round, f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
     }
     if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
@@ -129,7 +130,7 @@ static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f
     const type_info *block = type_get(s->from->type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
     for (int r = 0; r < s->n_row && !s->reader; r++) {
-        s->whole[r] = pack_round_whole(f, s->from->type, s->rows[r], s->k, c->values);
+        s->whole[r] = pack_round_whole(s->round, f, s->from->type, s->rows[r], s->k, c->values);
         if (tile_panel_bytes(f, s->k) > tail)
             pack_round_tail(f, &s->whole[r], panel + tail, r);
     }
@@ -157,6 +158,7 @@ void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *f
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
         source s = {.reader = f->type == from->type ? pack_reader_for(from->type) : NULL,
+                    .round = isa->round,
                     .from = from,
                     .k = k,
                     .n_row = n_row,

@@ -18,6 +18,7 @@ static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
 static void inherit(pack_isa *to, const pack_isa *from) {
     to->fold = to->fold ? to->fold : from->fold;
+    to->round = to->round ? to->round : from->round;
     for (int i = 0; i < TYPE_COUNT; i++)
         to->chunk[i] = to->chunk[i] ? to->chunk[i] : from->chunk[i];
 }

@@ -8,6 +8,7 @@
 #define NIB_QUANT_PACK_ISA_H
 
 #include "quant/pack.h"
+#include "quant/pack_scale.h"
 
 #include <stddef.h>
 
@@ -19,6 +20,24 @@ enum { PACK_CHUNK = 256 };
 typedef void (*pack_chunk_fn)(const uint8_t *const rows[PACK_PANEL], size_t at, int n_block, uint8_t *tiles,
                               uint8_t *scales);
 
+typedef struct pack_range {
+    float low, high;
+    bool bad; /* something is not finite */
+} pack_range;
+
+/* The loops of rounding values to uniform formats. */
+typedef struct pack_rounder {
+    void (*f16_values)(const void *raw, float *out, int64_t n);
+    /* n values more into *r; it begins as {INFINITY, -INFINITY, false}. */
+    void (*ends)(const float *x, int n, pack_range *r);
+    /* pack_scale.h */
+    uint16_t (*search)(const pack_values *v, int zero, float peak, uint16_t plain);
+    void (*search_line)(const pack_values *v, int most, float low, float high, uint16_t *scale,
+                        uint16_t *min);
+    /* The nearest code to (x - min) / step, in 0...most; step 0 or NaN gives the zero point. */
+    void (*codes)(const float *x, int n, float min, float step, int zero, int most, uint8_t *codes);
+} pack_rounder;
+
 typedef struct pack_isa {
     const char *name;      /* as NIBBLE_ISA spells it */
     int rank;              /* poorest first; ref is 0 */
@@ -26,6 +45,7 @@ typedef struct pack_isa {
     const char *beyond[4]; /* what NIBBLE_ISA may also be that has less than this; NULL-terminated */
     /* One tile from codes, one a byte, 16 rows PACK_CHUNK apart; NULL: as poorer folders do it. */
     void (*fold)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
+    const pack_rounder *round;       /* NULL: as poorer folders do it */
     pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL likewise */
 } pack_isa;
 
@@ -37,6 +57,7 @@ const pack_isa *pack_isa_best(void);
 void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch);
 
-extern const pack_isa *const pack_isas[]; /* in any order, NULL after the last */
+extern const pack_rounder pack_rounder_plain; /* in plain C, what the others must equal */
+extern const pack_isa *const pack_isas[];     /* in any order, NULL after the last */
 
 #endif

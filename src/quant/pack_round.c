@@ -7,6 +7,7 @@
 #include "quant/pack_round.h"
 
 #include "base/num.h"
+#include "quant/dequant.h"
 #include "quant/pack_codes.h"
 #include "quant/pack_scale.h"
 #include "quant/tile.h"
@@ -71,19 +72,30 @@ void pack_name(const pack_format *f, char out[PACK_NAME]) {
 
 /* ---- rounding ---- */
 
-typedef struct range {
-    float low, high;
-    bool bad; /* something is not finite */
-} range;
+static const pack_range range_empty = {INFINITY, -INFINITY, false};
 
-static const range range_empty = {INFINITY, -INFINITY, false};
-
-static void range_add(range *r, const float *x, int n) {
+static void ends(const float *x, int n, pack_range *r) {
     for (int i = 0; i < n; i++) {
         r->bad = r->bad || !isfinite(x[i]);
         r->low = x[i] < r->low ? x[i] : r->low;
         r->high = x[i] > r->high ? x[i] : r->high;
     }
+}
+
+static void to_codes(const float *x, int n, float min, float step, int zero, int most, uint8_t *codes) {
+    for (int i = 0; i < n; i++) {
+        const float q = step == 0 || isnan(step) ? 0 : rintf((x[i] - min) / step);
+        codes[i] = (uint8_t)((int)NUM_MIN(NUM_MAX(q, (float)-zero), (float)(most - zero)) + zero);
+    }
+}
+
+const pack_rounder pack_rounder_plain = {dequantize_f16, ends, pack_scale_search, pack_scale_search_line,
+                                         to_codes};
+
+static pack_range ends_of(const pack_rounder *by, const float *x, int n) {
+    pack_range r = range_empty;
+    by->ends(x, n, &r);
+    return r;
 }
 
 /* The nearest half that is finite. */
@@ -98,17 +110,17 @@ static int two_most(const pack_format *f) {
 }
 
 /* The smallest step, not negative, with which codes of PACK_SCALE_TWO reach both ends. */
-static float two_step(const pack_format *f, const range *r) {
+static float two_step(const pack_format *f, const pack_range *r) {
     const int zero = tile_zero(f);
     return fmaxf(0, fmaxf(-r->low / (float)zero, r->high / (float)(zero - 1)));
 }
 
-static float peak_of(const range *r) {
+static float peak_of(const pack_range *r) {
     return -r->low > r->high ? r->low : r->high;
 }
 
 /* A group's scale and minimum as halves: what reaches its ends. */
-static pack_whole scales_of(const pack_format *f, const range *r) {
+static pack_whole scales_of(const pack_format *f, const pack_range *r) {
     if (r->bad)
         return (pack_whole){HALF_NAN, 0};
     if (!f->asym)
@@ -117,31 +129,32 @@ static pack_whole scales_of(const pack_format *f, const range *r) {
     return (pack_whole){finite_half((r->high - half_to_float(min)) / (float)((1 << f->bits) - 1)), min};
 }
 
-/* The nearest code to x; step 0 or NaN gives the zero point. */
-static uint8_t code_of(float x, float step, int zero, int most) {
-    const float q = step == 0 || isnan(step) ? 0 : rintf(x / step);
-    return (uint8_t)((int)NUM_MIN(NUM_MAX(q, (float)-zero), (float)(most - zero)) + zero);
-}
-
 static void put_half(uint8_t *at, uint16_t h) {
     memcpy(at, &h, sizeof h);
 }
 
-pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void *row, int64_t k,
-                            float *values) {
+void pack_round_values(const pack_rounder *by, type_id file_type, const void *raw, float *out, int64_t n) {
+    if (file_type == TYPE_F16)
+        by->f16_values(raw, out, n);
+    else
+        type_get(file_type)->dequantize(raw, out, n);
+}
+
+pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
+                            int64_t k, float *values) {
     const type_info *info = type_get(file_type);
     const bool two = f->scale == PACK_SCALE_TWO;
     const int step = two ? f->group : PACK_CHUNK;
-    range all = range_empty;
+    pack_range all = range_empty;
     float most = 0;
     if (!two && f->group != PACK_GROUP_ROW)
         return (pack_whole){0, 0};
     for (int64_t at = 0; at < k; at += PACK_CHUNK) {
         const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
-        info->dequantize((const uint8_t *)row + at / info->block_elems * info->block_bytes, values, len);
+        pack_round_values(by, file_type, (const uint8_t *)row + at / info->block_elems * info->block_bytes,
+                          values, len);
         for (int g = 0; g < len; g += step) {
-            range one = range_empty;
-            range_add(&one, values + g, NUM_MIN(step, len - g));
+            const pack_range one = ends_of(by, values + g, NUM_MIN(step, len - g));
             all.bad = all.bad || one.bad;
             all.low = fminf(all.low, one.low);
             all.high = fmaxf(all.high, one.high);
@@ -154,7 +167,7 @@ pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void 
     return (pack_whole){all.bad ? HALF_NAN : finite_half(most / (float)two_most(f)), 0};
 }
 
-static uint8_t two_byte(const pack_format *f, const range *r, float all) {
+static uint8_t two_byte(const pack_format *f, const pack_range *r, float all) {
     const float step = two_step(f, r);
     if (all == 0 || isnan(all) || step == 0)
         return 0;
@@ -162,41 +175,37 @@ static uint8_t two_byte(const pack_format *f, const range *r, float all) {
 }
 
 /* A group's own halves, the best that are found. */
-static pack_whole search(const pack_format *f, const pack_values *v, const range *r) {
+static pack_whole search(const pack_rounder *by, const pack_format *f, const pack_values *v,
+                         const pack_range *r) {
     pack_whole s = scales_of(f, r);
     if (r->bad)
         return s;
     if (f->asym)
-        pack_scale_search_line(v, (1 << f->bits) - 1, r->low, r->high, &s.scale, &s.min);
+        by->search_line(v, (1 << f->bits) - 1, r->low, r->high, &s.scale, &s.min);
     else
-        s.scale = pack_scale_search(v, tile_zero(f), peak_of(r), s.scale);
+        s.scale = by->search(v, tile_zero(f), peak_of(r), s.scale);
     return s;
 }
 
 /* One group: its codes, and its scale where that is not the whole row's. at: row r's place in the group. */
-static void round_group(const pack_format *f, const pack_values *v, const pack_whole *whole, uint8_t *codes,
-                        uint8_t *at, int r) {
-    const int most = (1 << f->bits) - 1;
-    const float *x = v->x;
-    range one = range_empty;
+static void round_group(const pack_rounder *by, const pack_format *f, const pack_values *v,
+                        const pack_whole *whole, uint8_t *codes, uint8_t *at, int r) {
+    const pack_range one = ends_of(by, v->x, v->n);
     pack_whole s = *whole;
     float step;
-    range_add(&one, x, v->n);
     if (f->group != PACK_GROUP_ROW && f->scale == PACK_SCALE_TWO) {
         at[r] = two_byte(f, &one, half_to_float(whole->scale));
         step = half_to_float(whole->scale) * (float)at[r];
     } else {
         if (f->group != PACK_GROUP_ROW) {
-            s = search(f, v, &one);
+            s = search(by, f, v, &one);
             put_half(at + 2 * r, s.scale);
             if (f->asym)
                 put_half(at + 2 * (PACK_PANEL + r), s.min);
         }
         step = half_to_float(s.scale);
     }
-    const float min = half_to_float(s.min);
-    for (int i = 0; i < v->n; i++)
-        codes[i] = code_of(f->asym ? x[i] - min : x[i], step, tile_zero(f), most);
+    by->codes(v->x, v->n, half_to_float(s.min), step, tile_zero(f), (1 << f->bits) - 1, codes);
 }
 
 /* The group at `at` of a chunk. */
@@ -204,29 +213,31 @@ static pack_values group_of(const float *values, const float *columns, int len, 
     return (pack_values){values + at, columns ? columns + at : NULL, NUM_MIN(group, len - at)};
 }
 
-void pack_round_chunk(const pack_format *f, const float *values, const float *columns, int len,
-                      const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r) {
+void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *columns,
+                      int len, const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r) {
     const int group = f->group;
     if (f->group == PACK_GROUP_ROW) {
-        round_group(f, &(pack_values){values, NULL, len}, whole, codes, NULL, r);
+        round_group(by, f, &(pack_values){values, NULL, len}, whole, codes, NULL, r);
         return;
     }
     for (int g = 0; g * group < len; g++) {
         const pack_values v = group_of(values, columns, len, g * group, group);
-        round_group(f, &v, whole, codes + g * group, scales + g * tile_scale_step(f), r);
+        round_group(by, f, &v, whole, codes + g * group, scales + g * tile_scale_step(f), r);
     }
 }
 
-void pack_round_leave(const pack_format *f, float *values, const float *columns, int len) {
-    const int zero = tile_zero(f), most = (1 << f->bits) - 1;
+void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *columns,
+                      int len) {
+    const int zero = tile_zero(f);
+    uint8_t codes[PACK_SCALE_MOST];
     for (int at = 0; at < len; at += f->group) {
         const pack_values v = group_of(values, columns, len, at, f->group);
-        range one = range_empty;
-        range_add(&one, v.x, v.n);
-        const pack_whole s = search(f, &v, &one);
+        const pack_range one = ends_of(by, v.x, v.n);
+        const pack_whole s = search(by, f, &v, &one);
         const float step = half_to_float(s.scale), min = half_to_float(s.min);
-        for (int i = at; i < at + v.n; i++)
-            values[i] -= step * (float)(code_of(values[i] - min, step, zero, most) - zero) + min;
+        by->codes(v.x, v.n, min, step, zero, (1 << f->bits) - 1, codes);
+        for (int i = 0; i < v.n; i++)
+            values[at + i] -= step * (float)(codes[i] - zero) + min;
     }
 }
 

@@ -3,7 +3,10 @@
 #ifndef NIB_QUANT_PACK_ROUND_H
 #define NIB_QUANT_PACK_ROUND_H
 
-#include "quant/pack.h"
+#include "quant/pack_isa.h"
+
+/* n values of a float type, by the folder's loops. */
+void pack_round_values(const pack_rounder *by, type_id file_type, const void *raw, float *out, int64_t n);
 
 /* What all groups of a row share: the one group's scale and minimum, or the first level of PACK_SCALE_TWO. */
 typedef struct pack_whole {
@@ -12,16 +15,17 @@ typedef struct pack_whole {
 
 /* Finds it from the whole row (raw, of file_type, k elements). values: room for 256 floats. Formats whose
  * groups share nothing give zeros. */
-pack_whole pack_round_whole(const pack_format *f, type_id file_type, const void *row, int64_t k,
-                            float *values);
+pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
+                            int64_t k, float *values);
 
 /* len values (one chunk of a row, at most 256) to one code a byte, and the scales of their groups for row r
  * of the panel into the chunk's scales. A group with a NaN or an infinity gets a NaN for its scale. columns:
  * pack_from's, from the chunk's first column on, or NULL. */
-void pack_round_chunk(const pack_format *f, const float *values, const float *columns, int len,
-                      const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r);
+void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *columns,
+                      int len, const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r);
 /* Takes away from the values what pack_round_chunk would make of them: what a second slice is to hold. */
-void pack_round_leave(const pack_format *f, float *values, const float *columns, int len);
+void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *columns,
+                      int len);
 /* What row r shares, into what stands behind the panel. */
 void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r);
 

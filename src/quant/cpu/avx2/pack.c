@@ -37,4 +37,7 @@ PACK_INLINE void put_bytes(uint8_t *at, vec v) {
 
 #include "quant/pack_lines.h"
 
-const pack_isa packers_avx2 = {.name = "avx2", .rank = 10, .needs = {"avx2"}, .beyond = {"ref"}, PACKERS};
+extern const pack_rounder avx2_rounder; /* round.c */
+
+const pack_isa packers_avx2 = {
+    .name = "avx2", .rank = 10, .needs = {"avx2"}, .beyond = {"ref"}, .round = &avx2_rounder, PACKERS};

@@ -34,8 +34,11 @@ PACK_INLINE void put_bytes(uint8_t *at, vec v) {
 
 #include "quant/pack_lines.h"
 
+extern const pack_rounder avx512_rounder; /* round.c */
+
 const pack_isa packers_avx512 = {.name = "avx512",
                                  .rank = 20,
                                  .needs = {"avx2", "avx512", "avx512_vnni"},
                                  .beyond = {"ref", "avx2", "avxvnni"},
+                                 .round = &avx512_rounder,
                                  PACKERS};

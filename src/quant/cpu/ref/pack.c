@@ -57,4 +57,5 @@ void tile_to_parts(const pack_format *f, const void *tile, void *out) {
     fold_lines(&parts, (const uint32_t(*)[PACK_PANEL])lines, out);
 }
 
-const pack_isa packers_ref = {.name = "ref", .rank = 0, .needs = {NULL}, .fold = fold};
+const pack_isa packers_ref = {
+    .name = "ref", .rank = 0, .needs = {NULL}, .fold = fold, .round = &pack_rounder_plain};
