@@ -12,13 +12,21 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "kernels/kernels.h"
+#include "quant/types.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { ROTATE_BYTES = 256 << 20, MOST_THREADS = 64, ROUNDS = 5, TURNS = 100000, MOST_ROWS = 512 };
+enum {
+    ROTATE_BYTES = 256 << 20,
+    MOST_THREADS = 64,
+    ROUNDS = 5,
+    TURNS = 100000,
+    MOST_ROWS = 512,
+    THREAD_BYTES = 65536
+};
 
 static double now(const pool *threads) {
     struct timespec t;
@@ -35,10 +43,13 @@ static void configure(void) {
     tiles_configure(&c);
 }
 static void in_registers(void *arg, int thread, int n_thread) {
-    (void)arg;
-    (void)thread;
+    const char *at = (const char *)arg + (int64_t)thread * THREAD_BYTES;
     (void)n_thread;
     configure();
+    TILES_LOAD(6, at, 64);
+    TILES_LOAD(7, at + 1024, 64);
+    TILES_LOAD(4, at + 2048, 64);
+    TILES_LOAD(5, at + 3072, 64);
     for (int i = 0; i < TURNS; i++) {
         TILES_DOT_BF16(0, 4, 6);
         TILES_DOT_BF16(1, 4, 7);
@@ -48,7 +59,7 @@ static void in_registers(void *arg, int thread, int n_thread) {
     tiles_release();
 }
 static void with_loads(void *arg, int thread, int n_thread) { /* 2 x 2, each operand loaded for two uses */
-    const char *bytes = (const char *)arg + (int64_t)thread * 65536;
+    const char *bytes = (const char *)arg + (int64_t)thread * THREAD_BYTES;
     (void)n_thread;
     configure();
     for (int i = 0; i < TURNS; i++) {
@@ -169,9 +180,12 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_bf16 [threads], on a processor with AMX\n");
         return 2;
     }
-    char *bytes = mem_alloc_aligned(64, (size_t)n_thread * 65536);
-    memset(bytes, 0, (size_t)n_thread * 65536);
-    const double peak = unit_rate(threads, "tdpbf16ps, registers", in_registers, NULL);
+    const size_t n_number = (size_t)n_thread * THREAD_BYTES / 2;
+    uint16_t *bytes = mem_alloc_aligned(64, 2 * n_number);
+    uint64_t seed = 9; /* numbers as they come: with zeros the clock is higher */
+    for (size_t i = 0; i < n_number; i++)
+        bytes[i] = bf16_from_float(random_float(&seed));
+    const double peak = unit_rate(threads, "tdpbf16ps, registers", in_registers, bytes);
     unit_rate(threads, "tdpbf16ps, 2 x 2 with loads", with_loads, bytes);
     mem_free(bytes);
     for (size_t i = 0; i < NUM_COUNT(types); i++) {
