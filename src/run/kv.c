@@ -41,6 +41,18 @@ nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t 
     return NIB_OK;
 }
 
+uint64_t kv_cache_touched(const model *m, type_id type, int64_t n_ctx, int64_t n) {
+    uint64_t touched = 0;
+    for (int i = 0; i < model_n_kv_layer(m); i++) {
+        const op *o = attention_of(m, i);
+        if (!o)
+            continue;
+        const kv_view one = {NULL, NULL, type, n_ctx, o->u.attn.n_kv_head, o->u.attn.d_head};
+        touched += 2 * kv_touched(&one, n, PAGE);
+    }
+    return touched;
+}
+
 nib_status kv_cache_one_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err) {
     uint64_t one, two;
     *bytes = 0;

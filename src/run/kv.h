@@ -22,6 +22,8 @@ typedef struct kv_cache {
 
 /* Bytes for n_ctx positions; NIB_E_NOFIT when they overflow. */
 nib_status kv_cache_bytes(const model *m, type_id type, int64_t n_ctx, uint64_t *bytes, nib_error *err);
+/* What of it the first n positions make resident, as kv_cache_reach reports it. */
+uint64_t kv_cache_touched(const model *m, type_id type, int64_t n_ctx, int64_t n);
 nib_status kv_cache_open(kv_cache *kv, const model *m, ledger *l, type_id type, int64_t n_ctx,
                          nib_error *err);
 /* One layer's memory for all of them: for passes that begin at position 0 and need nothing of a layer when

@@ -237,8 +237,8 @@ nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, i
     NIB_TRY(list_blocks(f, e->m, err));
     NIB_TRY(pager_needs(e->m, n_thread, &f->q.need, err));
     NIB_TRY(planning_caches(f, e, err));
-    planning_held(f, e);
     add_rates(f, e);
+    planning_held(f, e);
     learn_load(e, f);
     f->q.model = f->model;
     f->q.content = f->content;

@@ -7,29 +7,12 @@
 
 #include <string.h>
 
-enum { PAGE = 4096 };
-
 /* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
  * then. */
 #define SPARE (UINT64_C(1) << 20)
 /* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: measured. */
 #define RUNTIME_GROWTH (UINT64_C(768) << 10)
 #define RUNTIME_REST   (UINT64_C(384) << 10) /* of it, after the weights were opened */
-
-/* Of a cache, what n positions make resident: each head's positions lie together, in whole pages. */
-static uint64_t cache_touched(const model *m, uint64_t bytes, int64_t n_ctx, int64_t n) {
-    uint64_t n_run = 0;
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
-        for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_ATTENTION)
-                n_run += 2 * (uint64_t)p->ops[i].u.attn.n_kv_head;
-    }
-    if (!n_run || n >= n_ctx)
-        return bytes;
-    const uint64_t each = (uint64_t)((double)bytes / (double)n_run * (double)n / (double)n_ctx);
-    return NUM_MIN((each + PAGE - 1) / PAGE * PAGE * n_run, bytes);
-}
 
 static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_id type, nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
@@ -40,8 +23,9 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
     NIB_TRY(kv_cache_bytes(e->m, type, FEW, &few, err));
     NIB_TRY(kv_cache_bytes(e->m, type, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
-    c->touched = /* the last token is not computed with */
-        cache_touched(e->m, c->bytes, f->q.n_ctx, f->q.n_prompt + f->q.n_gen - 1);
+    /* the last token is not computed with */
+    c->touched =
+        kv_cache_touched(e->m, type, f->q.n_ctx, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx));
     f->q.n_cache++;
     return NIB_OK;
 }
@@ -62,21 +46,43 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
     return NIB_OK;
 }
 
-static void add_rows(planning *f, const nib_engine *e, int n_thread) {
-    const nib_engine_options *o = &e->options;
-    uint64_t touched, more_touched;
+/* Rows of a pass and of a cell: what an open engine has, or what one will have with everything resident
+ * (base) and where weights are streamed. */
+typedef struct rows {
     int64_t n_pass, n_cell;
+} rows;
+
+static void settle_rows(const planning *f, const nib_engine *e, rows *base, rows *streamed) {
+    const nib_engine_options *o = &e->options;
+    *base = (rows){o->n_batch, engine_cell_rows(o)};
+    if (e->pager) {
+        *base = *streamed = (rows){e->ws.n_pass, e->ws.n_cell};
+        return;
+    }
+    engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &streamed->n_pass, &streamed->n_cell);
+    if (o->ram != NIB_AUTO && o->stream)
+        engine_rows_fewer(e, &f->q.need, f->q.session + f->q.caches[0].bytes, &streamed->n_pass,
+                          &streamed->n_cell);
+    /* a cap that has no room for the usual ones holds no whole model either */
+    base->n_pass = NUM_MIN(base->n_pass, streamed->n_pass);
+    base->n_cell = NUM_MIN(base->n_cell, streamed->n_cell);
+}
+
+static void add_rows(planning *f, const nib_engine *e) {
+    const int n_thread = f->q.rates.n_thread;
+    const int64_t n_head = engine_logits_rows(&e->options), n = f->q.n_prompt;
+    uint64_t touched, more_touched;
+    rows few, many;
+    settle_rows(f, e, &few, &many);
     const uint64_t base =
-        workspace_bytes(e->m, n_thread, o->n_batch, engine_cell_rows(o), engine_logits_rows(o),
-                        NUM_MIN(f->q.n_prompt, o->n_batch), &touched);
-    engine_rows_streamed(e, n_thread, o->ram, &f->q.need, &n_pass, &n_cell);
-    const uint64_t more = workspace_bytes(e->m, n_thread, n_pass, n_cell, engine_logits_rows(o),
-                                          NUM_MIN(f->q.n_prompt, n_pass), &more_touched);
+        workspace_bytes(e->m, n_thread, few.n_pass, few.n_cell, n_head, NUM_MIN(n, few.n_pass), &touched);
+    const uint64_t more = workspace_bytes(e->m, n_thread, many.n_pass, many.n_cell, n_head,
+                                          NUM_MIN(n, many.n_pass), &more_touched);
     f->q.held[NIB_OWNER_ACTIVATIONS] += base;
     f->q.touched[NIB_OWNER_ACTIVATIONS] += touched;
     f->q.more_rows = more - base;
     f->q.more_touched = more_touched - touched;
-    f->q.n_batch_streamed = n_pass;
+    f->q.n_batch_streamed = many.n_pass;
     f->q.free_batch = e->free_batch;
     f->workspace_touched = touched;
 }
@@ -84,7 +90,6 @@ static void add_rows(planning *f, const nib_engine *e, int n_thread) {
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
 void planning_held(planning *f, const nib_engine *e) {
     const nib_engine_options *o = &e->options;
-    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
     nib_memory now;
     if (!e->pager)
         ledger_settle(e->ledger, true);
@@ -101,7 +106,7 @@ void planning_held(planning *f, const nib_engine *e) {
     f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
     f->q.held[NIB_OWNER_TABLES] += placement;
     f->q.touched[NIB_OWNER_TABLES] += placement;
-    add_rows(f, e, n_thread);
     f->q.session = engine_session_tables(e, f->q.n_ctx);
+    add_rows(f, e);
     f->q.spare = SPARE;
 }

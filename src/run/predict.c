@@ -69,8 +69,6 @@ static void fill(const nib_engine *e, planning *f, const plan_decision *d, nib_p
     const char *binds;
     plan_predict(&f->q, d, &p, &binds);
     plan_expect(&f->q, d, &p);
-    if (d->streamed)
-        f->workspace_touched += f->q.more_touched;
     *out = (nib_prediction){.ttft_s = p.ttft_s,
                             .tok_s = p.tok_s,
                             .ram_peak = expected_peak(e, f),

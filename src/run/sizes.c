@@ -72,8 +72,8 @@ static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t sess
 }
 
 /* A slow prompt rather than none. */
-static void fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
-                  int64_t *n_cell) {
+void engine_rows_fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
+                       int64_t *n_cell) {
     const uint64_t left = room(e);
     if (!e->free_batch)
         return;
@@ -94,7 +94,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     if (cap != NIB_AUTO && e->options.stream && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
         will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
-        fewer(e, &need, session, n_pass, n_cell);
+        engine_rows_fewer(e, &need, session, n_pass, n_cell);
     }
 }
 
