@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 3, INSTRUCTION_ROUNDS = 50 };
+enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUNDS = 50 };
 
 typedef struct product {
     const strategy *s;

@@ -61,22 +61,22 @@ tests() {
     row "test programs that failed" "$failed"
 }
 
-# speed PROGRAM ARGUMENTS...: a benchmark, at most 90 s, none when time is short.
+# speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
 speed() {
     say "$*"
-    if [ $(($(date +%s) - started)) -gt 440 ]; then
+    if [ $(($(date +%s) - started)) -gt 400 ]; then
         echo "(no time left)"
         return
     fi
     program=$1
     shift
-    timeout 90 "$from/$program" "$@" || echo "(stopped: $?)"
+    timeout 60 "$from/$program" "$@" || echo "(stopped: $?)"
 }
 
 kernels() {
     speed bench_amx_parts 1
     speed bench_amx_parts "$threads"
-    speed bench_amx 1
+    speed bench_amx 1 quick
     for variant in "$from"/bench_amx_try*; do # experiments, when somebody put some there
         [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
     done
