@@ -25,6 +25,7 @@ import json
 import os
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -49,6 +50,13 @@ def run(command):
         out.seek(0)
         err.seek(0)
         return child.returncode, out.read(), err.read(), usage.ru_maxrss * 1024, seconds
+
+
+def seen_peak(peak, doc):
+    """A child starts with the peak of this process (Linux hands it over at exec), so wait4 says nothing below that: there
+    the run's own VmHWM counts."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak if peak > 1.02 * own else doc["memory"]["rss_peak"]
 
 
 def info(model):
@@ -123,7 +131,7 @@ class Sweep:
         doc = self.find_cap(c)
         if not doc:
             return
-        self.look(c, doc, c["peak"])
+        self.look(c, doc, seen_peak(c["peak"], doc))
         room = c["ctx"] - c["prompt"] + 1
         per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
         c["n"] = min(max(self.args.n, int(1.2 * LONG / max(per_token, 1e-6)) + 1), room)
@@ -136,8 +144,8 @@ class Sweep:
                 return
             doc = json.loads(out)
             if repeats == 0:
-                c.update(peak=peak, seconds=took, predicted=doc["predicted"])
-            self.look(c, doc, peak)
+                c.update(peak=0, seconds=took, predicted=doc["predicted"])
+            self.look(c, doc, seen_peak(peak, doc))
             tokens += doc["timings"]["token_n"]
             seconds += doc["timings"]["token_s"]
             repeats += 1

@@ -8,9 +8,11 @@
 #include <string.h>
 
 /* Fitted to the runs of a sweep in their order (docs/budget.md); what comes out depends little on them. */
-#define WIDTH      0.2  /* of the bell of weights over learned_distance */
-#define FADE       0.98 /* of a kind's weight for each run since */
-#define MOST_TIMES 4.0
+#define WIDTH 0.2  /* of the bell of weights over learned_distance */
+#define FADE  0.98 /* of a kind's weight for each run since */
+/* How far the machine's profile may be wrong, and guesses. */
+#define MOST_TIMES   4.0
+#define MOST_GUESSED 32.0
 /* As much as the formula itself weighs: less than a run of another model with as many threads, more than one
  * with other threads as well. */
 #define OF_FORMULA 1e-6
@@ -51,7 +53,8 @@ double plan_correction(const learned *l, const plan_rates *rates, const learned_
         total += counts;
         *n_run += r->n_seconds;
     }
-    return NUM_MIN(NUM_MAX(exp(sum / total), 1 / MOST_TIMES), MOST_TIMES);
+    const double most = rates->guessed ? MOST_GUESSED : MOST_TIMES;
+    return NUM_MIN(NUM_MAX(exp(sum / total), 1 / most), most);
 }
 
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p) {

@@ -12,7 +12,7 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
 /* How many times longer than the formula says such a run takes, by what was learned: the mean of the ratios
  * of the kinds of runs (in logarithms), each weighted by how near it is and how new. 1, and *n_run 0, when
  * nothing near was learned; else *n_run is the number of runs that count. Within 1/4 and 4: beyond that the
- * hardware profile is believed. */
+ * hardware profile is believed (within 1/32 and 32 where there is none). */
 double plan_correction(const learned *l, const plan_rates *r, const learned_run *now, int *n_run);
 
 /* Of what plan_predict said, tok_s becomes what is expected, with what does not overlap and what was learned;

@@ -85,9 +85,9 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
 /* The same where weights are streamed. */
 void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,
                           int64_t *n_pass, int64_t *n_cell);
-/* Fewer of them, where the cap does not hold so many beside the least of the weights and such a session. */
-void engine_rows_fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
-                       int64_t *n_cell);
+/* Half as many of the one or the other, where memory does not hold so many; false: they are as few as can be.
+ */
+bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 /* Rows that go through a block together, and rows of logits, of the workspace. */
 int64_t engine_cell_rows(const nib_engine_options *o);

@@ -342,8 +342,10 @@ nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, ni
         status = settle_wishes(&f, e, how, err);
     if (status == NIB_OK)
         status = add_profiles(&f, e, err);
-    if (status == NIB_OK)
+    if (status == NIB_OK) {
+        planning_fewer_rows(&f, e);
         status = plan_make(&f.q, &p, err);
+    }
     if (status == NIB_OK && !keeps_formats(&p)) {
         status = settle_pages(&f, e, &p, err);
         nib_status back = reformat_all(e->m, "file", err);

@@ -5,12 +5,19 @@
 #include "plan/policy.h"
 #include "run/engine.h"
 
+/* Rows of a pass and of a cell. */
+typedef struct planning_rows {
+    int64_t n_pass, n_cell;
+} planning_rows;
+
 typedef struct planning {
     plan_question q; /* points into the rest */
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
-    uint64_t workspace_touched; /* by the workload */
+    planning_rows base, streamed; /* with everything resident, and where weights are streamed */
+    uint64_t workspace;           /* of base */
+    uint64_t workspace_touched;   /* of it, by the workload */
     char model[PLAN_NAME], content[CONTENT_KEY], prompts[40];
 } planning;
 
@@ -25,6 +32,9 @@ nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *ou
 /* ---- planning_memory.c, for planning_gather: f->q.need, the sizes and the workload are settled ---- */
 /* The caches that there could be, the engine's own first. */
 nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err);
+/* Fewer rows where the cap does not hold more (in which case it holds no whole model either), once what else
+ * is held is known. */
+void planning_fewer_rows(planning *f, const nib_engine *e);
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
 void planning_held(planning *f, const nib_engine *e);
 

@@ -46,45 +46,47 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
     return NIB_OK;
 }
 
-/* Rows of a pass and of a cell: what an open engine has, or what one will have with everything resident
- * (base) and where weights are streamed. */
-typedef struct rows {
-    int64_t n_pass, n_cell;
-} rows;
-
-static void settle_rows(const planning *f, const nib_engine *e, rows *base, rows *streamed) {
-    const nib_engine_options *o = &e->options;
-    *base = (rows){o->n_batch, engine_cell_rows(o)};
-    if (e->pager) {
-        *base = *streamed = (rows){e->ws.n_pass, e->ws.n_cell};
-        return;
-    }
-    engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &streamed->n_pass, &streamed->n_cell);
-    if (o->ram != NIB_AUTO && o->stream)
-        engine_rows_fewer(e, &f->q.need, f->q.session + f->q.caches[0].bytes, &streamed->n_pass,
-                          &streamed->n_cell);
-    /* a cap that has no room for the usual ones holds no whole model either */
-    base->n_pass = NUM_MIN(base->n_pass, streamed->n_pass);
-    base->n_cell = NUM_MIN(base->n_cell, streamed->n_cell);
+static void count_rows(planning *f, const nib_engine *e) {
+    const int64_t n_head = engine_logits_rows(&e->options), n = f->q.n_prompt;
+    const planning_rows *few = &f->base, *many = &f->streamed;
+    uint64_t touched, more_touched;
+    const uint64_t bytes = workspace_bytes(e->m, f->q.rates.n_thread, few->n_pass, few->n_cell, n_head,
+                                           NUM_MIN(n, few->n_pass), &touched);
+    const uint64_t more = workspace_bytes(e->m, f->q.rates.n_thread, many->n_pass, many->n_cell, n_head,
+                                          NUM_MIN(n, many->n_pass), &more_touched);
+    f->q.held[NIB_OWNER_ACTIVATIONS] += bytes - f->workspace;
+    f->q.touched[NIB_OWNER_ACTIVATIONS] += touched - f->workspace_touched;
+    f->q.more_rows = more - bytes;
+    f->q.more_touched = more_touched - touched;
+    f->q.n_batch_streamed = many->n_pass;
+    f->workspace = bytes;
+    f->workspace_touched = touched;
 }
 
+void planning_fewer_rows(planning *f, const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    planning_rows *few = &f->base, *many = &f->streamed;
+    if (e->pager || !e->free_batch || !o->stream || o->ram == NIB_AUTO)
+        return;
+    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) > o->ram &&
+           engine_rows_halve(&many->n_pass, &many->n_cell)) {
+        *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
+        count_rows(f, e);
+    }
+}
+
+/* What an open engine has; else what one will have. */
 static void add_rows(planning *f, const nib_engine *e) {
-    const int n_thread = f->q.rates.n_thread;
-    const int64_t n_head = engine_logits_rows(&e->options), n = f->q.n_prompt;
-    uint64_t touched, more_touched;
-    rows few, many;
-    settle_rows(f, e, &few, &many);
-    const uint64_t base =
-        workspace_bytes(e->m, n_thread, few.n_pass, few.n_cell, n_head, NUM_MIN(n, few.n_pass), &touched);
-    const uint64_t more = workspace_bytes(e->m, n_thread, many.n_pass, many.n_cell, n_head,
-                                          NUM_MIN(n, many.n_pass), &more_touched);
-    f->q.held[NIB_OWNER_ACTIVATIONS] += base;
-    f->q.touched[NIB_OWNER_ACTIVATIONS] += touched;
-    f->q.more_rows = more - base;
-    f->q.more_touched = more_touched - touched;
-    f->q.n_batch_streamed = many.n_pass;
+    const nib_engine_options *o = &e->options;
+    f->base = f->streamed = (planning_rows){o->n_batch, engine_cell_rows(o)};
     f->q.free_batch = e->free_batch;
-    f->workspace_touched = touched;
+    if (e->pager)
+        f->base = f->streamed = (planning_rows){e->ws.n_pass, e->ws.n_cell};
+    else
+        engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &f->streamed.n_pass,
+                             &f->streamed.n_cell);
+    count_rows(f, e);
+    planning_fewer_rows(f, e);
 }
 
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
@@ -107,6 +109,6 @@ void planning_held(planning *f, const nib_engine *e) {
     f->q.held[NIB_OWNER_TABLES] += placement;
     f->q.touched[NIB_OWNER_TABLES] += placement;
     f->q.session = engine_session_tables(e, f->q.n_ctx);
-    add_rows(f, e);
     f->q.spare = SPARE;
+    add_rows(f, e);
 }

@@ -20,7 +20,7 @@ enum {
     CONTEXT_SHARE = 4, /* of the cap */
     SHARE = 32,        /* of the cap, for more rows */
     STEP = 16,         /* rows are added by so many */
-    SLACK = 512 << 10, /* lists that are charged later, and what the heap grows by meanwhile */
+    SLACK = 1 << 20, /* lists that are charged later, and what becomes resident meanwhile; as a plan counts */
     LEAST_CELL = 8,
     LEAST_PASS = 32
 };
@@ -72,16 +72,15 @@ static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t sess
 }
 
 /* A slow prompt rather than none. */
-void engine_rows_fewer(const nib_engine *e, const pager_need *need, uint64_t session, int64_t *n_pass,
-                       int64_t *n_cell) {
-    const uint64_t left = room(e);
-    if (!e->free_batch)
-        return;
-    while (*n_cell > LEAST_CELL && least(e, need, session, *n_pass, *n_cell) > left)
+bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell) {
+    if (*n_cell > LEAST_CELL)
         *n_cell /= 2;
-    while (*n_pass > LEAST_PASS && least(e, need, session, *n_pass, *n_cell) > left)
+    else if (*n_pass > LEAST_PASS)
         *n_pass /= 2;
+    else
+        return false;
     *n_cell = NUM_MIN(*n_cell, *n_pass);
+    return true;
 }
 
 void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
@@ -94,7 +93,9 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     if (cap != NIB_AUTO && e->options.stream && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
         will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
-        engine_rows_fewer(e, &need, session, n_pass, n_cell);
+        while (e->free_batch && least(e, &need, session, *n_pass, *n_cell) > room(e) &&
+               engine_rows_halve(n_pass, n_cell))
+            ;
     }
 }
 
