@@ -10,17 +10,19 @@
  *
  *      page, in a slot:
  *
- *                  reader takes it               all its jobs are done
+ *                  reader takes it           read, from the packed file
  *          empty  ----------------->  reading  ---------------------->  ready  <-------------+
- *            ^     (take_page)           |       (settle)                 |                  | reader_unpin,
- *            |                           | error (settle)                 | reader_pin       | needed again
- *            |                           v                                v                  |
- *            |<---------------------  failed                            pinned --------------+
- *            |   reader_pin: told                                         |
- *            |<-----------------------------------------------------------+
- *            |                      reader_unpin
- *            +<--- reading, ready or failed, but not what is asked for: turn_to; a slot that has reads in
- * flight is discarded and becomes empty when the last one is in (settle)
+ *            ^     (ring_take)         | | |        (settle)             ^ |                  | reader_unpin,
+ *            |                         | | | from the model's files      | | reader_pin       | needed again
+ *            |                         | | +---> arrived ---> packing ---+ v                  |
+ *            |                         | |           (ring_pack)         pinned --------------+
+ *            |                         | +---------------^ read_in_turn    |
+ *            |                         v  error                            |
+ *            |<---------------------  failed                               |
+ *            |   reader_pin: told                                          | reader_unpin
+ *            |<------------------------------------------------------------+
+ *            +<--- reading to ready, or failed, but not what is asked for: turn_to; a slot that has reads in
+ * flight or is being packed is discarded and becomes empty when that has ended (settle)
  *
  * INVARIANTS
  *  1. A page's bytes are in exactly one of: its place in the mapping, slots, the disk.
@@ -28,9 +30,10 @@
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
  * them is allocated; nothing is allocated by fetch, release or read_row.
  *  4. At most one page is pinned at a time, and of a block at most READER_SLOTS - WINDOW pages wait for its
- * next cell unless all of them fit, so the reader always comes to the page that is waited for.
- *  5. A slot's state changes under the reader's lock only; its bytes are written only while it is reading and
- * read only while it is pinned.
+ * next cell unless all of them fit, so the reader always comes to the page that is waited for. There is a
+ * buffer that no slot has, or somebody packs and gives one back: so what arrived can be packed.
+ *  5. A slot's state changes under the reader's lock only; its buffer is written only while it is reading,
+ * read only while it is packing or pinned; who packs writes to a buffer that no slot has.
  *  6. An error belongs to the page in which it happened and comes out of the fetch that asks for that page;
  * the fetch after it starts anew. */
 #include "tiers/pager_parts.h"

@@ -141,50 +141,58 @@ static void leave_packed(reader *r) {
     r->lost = r->damaged = false;
 }
 
-/* Whether some page could be taken, or a read of one started. */
+/* Whether a read could be started. */
 static bool can_read(reader *r) {
     for (int i = 0; i < READER_SLOTS; i++) {
         const slot *s = &r->slots[i];
         if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK)
             return true;
     }
-    return !r->stalled && r->n_spare > 0 && r->n_spare + r->n_packing >= 2 &&
-           ring_find(r, -1, 1u << SLOT_EMPTY);
+    return ring_has_room(r);
 }
 
-/* With nothing to be reaped: packs a page, or waits until there is something to do; with the lock. True: a
- * read is to be waited for. */
-static bool pack_or_wait(reader *r) {
+typedef enum turn { TURN_FILL, TURN_LOOK, TURN_REAP, TURN_STOP } turn;
+
+/* With nothing to be reaped: packs a page, or else says what is to be done, for which it may wait. */
+static turn pack_or_wait(reader *r) {
+    turn next = TURN_LOOK;
     int n_arrived = 0;
+    pthread_mutex_lock(&r->lock);
     for (int i = 0; i < READER_SLOTS; i++)
         n_arrived += r->slots[i].state == SLOT_ARRIVED;
     if (n_arrived > 1)
         pthread_cond_broadcast(&r->changed); /* who waits may help */
-    if (ring_pack(r, 0))
-        return false;
-    if (r->n_idle < READER_DEPTH)
-        return true;
-    if (r->lost)
+    if (r->stop)
+        next = TURN_STOP;
+    else if (ring_pack(r, 0))
+        next = TURN_LOOK;
+    else if (r->n_idle < READER_DEPTH)
+        next = TURN_REAP;
+    else if (r->lost)
         leave_packed(r);
-    else if (!r->stop && !can_read(r))
+    else if (can_read(r))
+        next = TURN_FILL;
+    else
         pthread_cond_wait(&r->changed, &r->lock);
-    return false;
+    pthread_mutex_unlock(&r->lock);
+    return next;
 }
 
+/* Reads are started when others have come, or when none is in flight, and not whenever a slot becomes empty:
+ * many virtual disks work through all that they were asked for before they tell of any of it, so that a read
+ * which is added late holds up those that are done, until every slot is full and the disk has nothing to do.
+ * So half of the ring is read while the other half is used. */
 static void *reader_main(void *arg) {
     reader *r = arg;
-    bool stop = false;
-    while (!stop) {
-        fill(r);
-        bool come = read_queue_ready(r->queue);
-        if (!come) {
-            pthread_mutex_lock(&r->lock);
-            come = pack_or_wait(r);
-            stop = r->stop;
-            pthread_mutex_unlock(&r->lock);
-        }
-        if (come)
+    for (turn next = TURN_FILL; next != TURN_STOP;) {
+        if (next == TURN_FILL)
+            fill(r);
+        if (next == TURN_REAP || read_queue_ready(r->queue)) {
             reap(r);
+            next = TURN_FILL;
+        } else {
+            next = pack_or_wait(r);
+        }
     }
     return NULL;
 }

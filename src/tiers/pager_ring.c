@@ -111,10 +111,15 @@ void ring_plan(reader *r, slot *s) {
     s->n_read = s->in_turn ? 1 : s->reads.n;
 }
 
+bool ring_has_room(reader *r) {
+    return !r->stalled && r->n_spare > 0 && r->n_spare + r->n_packing >= 2 &&
+           ring_find(r, -1, 1u << SLOT_EMPTY);
+}
+
 slot *ring_take(reader *r) {
-    slot *s = ring_find(r, -1, 1u << SLOT_EMPTY);
-    if (!s || r->stalled || r->n_spare == 0 || r->n_spare + r->n_packing < 2)
+    if (!ring_has_room(r))
         return NULL;
+    slot *s = ring_find(r, -1, 1u << SLOT_EMPTY);
     *s = (slot){.state = SLOT_READING,
                 .page = r->p->streamed[r->next.visit],
                 .visit = r->next.visit,

@@ -75,6 +75,8 @@ void ring_settle(reader *r, slot *s);
 /* Packs the oldest page that arrived, without the lock meanwhile; false: there is none, or no buffer to pack
  * it to. who: 0 the reader, 1 another thread. */
 bool ring_pack(reader *r, int who);
+/* Some page could be taken. */
+bool ring_has_room(reader *r);
 /* How a slot's page is read now. */
 void ring_plan(reader *r, slot *s);
 
