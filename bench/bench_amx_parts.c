@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_THREADS = 64, SAMPLES = 9, MOST_PARTS = 64, KIB = 1024, TILE = 1024 };
+enum { MOST_THREADS = 64, SAMPLES = 31, MOST_PARTS = 64, KIB = 1024, TILE = 1024 };
 
 /* One thread's memory; each piece starts a page of its own, so that what is stored does not share the low 12
  * bits of an address with what is loaded, unless a part wants that. */
@@ -62,13 +62,6 @@ static void dots_of_zeros(const place *p, int n) {
     TILES_ZERO(7);
     dots(p, n);
 }
-static void dots_two_sums(const place *p, int n) {
-    (void)p;
-    for (int i = 0; i < 2 * n; i++) {
-        TILES_DOT_SIGNED(0, 4, 6);
-        TILES_DOT_SIGNED(1, 4, 7);
-    }
-}
 static void dots_one_sum(const place *p, int n) {
     (void)p;
     for (int i = 0; i < 4 * n; i++)
@@ -102,9 +95,6 @@ static void loads_unaligned(const place *p, int n) {
 static void loads_page_apart(const place *p, int n) { /* 16 lines of one set of the first-level cache */
     loads(p->a, n, 4096, 4096);
 }
-static void loads_odd_apart(const place *p, int n) { /* the same number of pages, lines of different sets */
-    loads(p->a, n, 4096 + 256, 4096);
-}
 static void lines_second(const place *p, int n) { /* the same bytes by vector loads */
     int64_t at = 0;
     __m512i sum = _mm512_setzero_si512();
@@ -116,66 +106,31 @@ static void lines_second(const place *p, int n) { /* the same bytes by vector lo
 
 /* ---- 2 x 2 with loads ---- */
 
-enum { IN_TURN, LOADS_FIRST, AFTER_LAST_USE };
-LANES_INLINE void two_by_two(const place *p, int n, int order, int64_t a_bytes, int64_t b_bytes, int ahead) {
+LANES_INLINE void two_by_two(const place *p, int n, int64_t a_bytes, int64_t b_bytes) {
     int64_t at_a = 0, at_b = 0;
-    if (order == AFTER_LAST_USE) {
-        TILES_LOAD(4, p->a, 64);
-        TILES_LOAD(6, p->b, 64);
-        TILES_LOAD(5, p->a + TILE, 64);
-        TILES_LOAD(7, p->b + TILE, 64);
-    }
     for (int i = 0; i < n; i++) {
         const char *a = p->a + at_a, *b = p->b + at_b;
         at_a = (at_a + 2 * TILE) & (a_bytes - 1);
         at_b = (at_b + 2 * TILE) & (b_bytes - 1);
-        if (ahead) {
-            const char *next = p->a + ((at_a + ahead) & (a_bytes - 1));
-            for (int l = 0; l < 32; l++)
-                _mm_prefetch(next + l * 64, _MM_HINT_T0);
-        }
-        if (order == IN_TURN) {
-            TILES_LOAD(4, a, 64);
-            TILES_LOAD(6, b, 64);
-            TILES_DOT_SIGNED(0, 4, 6);
-            TILES_LOAD(7, b + TILE, 64);
-            TILES_DOT_SIGNED(1, 4, 7);
-            TILES_LOAD(5, a + TILE, 64);
-            TILES_DOT_SIGNED(2, 5, 6);
-            TILES_DOT_SIGNED(3, 5, 7);
-        } else if (order == LOADS_FIRST) {
-            TILES_LOAD(4, a, 64);
-            TILES_LOAD(5, a + TILE, 64);
-            TILES_LOAD(6, b, 64);
-            TILES_LOAD(7, b + TILE, 64);
-            TILES_DOT_SIGNED(0, 4, 6);
-            TILES_DOT_SIGNED(1, 4, 7);
-            TILES_DOT_SIGNED(2, 5, 6);
-            TILES_DOT_SIGNED(3, 5, 7);
-        } else {
-            const char *na = p->a + at_a, *nb = p->b + at_b;
-            TILES_DOT_SIGNED(0, 4, 6);
-            TILES_DOT_SIGNED(1, 4, 7);
-            TILES_LOAD(4, na, 64);
-            TILES_DOT_SIGNED(2, 5, 6);
-            TILES_LOAD(6, nb, 64);
-            TILES_DOT_SIGNED(3, 5, 7);
-            TILES_LOAD(5, na + TILE, 64);
-            TILES_LOAD(7, nb + TILE, 64);
-        }
+        TILES_LOAD(4, a, 64);
+        TILES_LOAD(6, b, 64);
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_LOAD(7, b + TILE, 64);
+        TILES_DOT_SIGNED(1, 4, 7);
+        TILES_LOAD(5, a + TILE, 64);
+        TILES_DOT_SIGNED(2, 5, 6);
+        TILES_DOT_SIGNED(3, 5, 7);
     }
 }
-#define TWO_BY_TWO(name, order, a_kib, b_kib, ahead)                                                         \
-    static void name(const place *p, int n) {                                                                \
-        two_by_two(p, n, order, a_kib *KIB, b_kib *KIB, ahead);                                              \
-    }
-TWO_BY_TWO(near_in_turn, IN_TURN, 8, 8, 0)
-TWO_BY_TWO(near_loads_first, LOADS_FIRST, 8, 8, 0)
-TWO_BY_TWO(near_after_use, AFTER_LAST_USE, 8, 8, 0)
-TWO_BY_TWO(second_in_turn, IN_TURN, 256, 16, 0)
-TWO_BY_TWO(second_after_use, AFTER_LAST_USE, 256, 16, 0)
-TWO_BY_TWO(second_ahead, IN_TURN, 256, 16, 2048)
-TWO_BY_TWO(both_second, IN_TURN, 256, 256, 0)
+static void near_both(const place *p, int n) {
+    two_by_two(p, n, 8 * KIB, 8 * KIB);
+}
+static void second_rows(const place *p, int n) {
+    two_by_two(p, n, 256 * KIB, 16 * KIB);
+}
+static void second_both(const place *p, int n) {
+    two_by_two(p, n, 256 * KIB, 256 * KIB);
+}
 
 /* ---- sums: stored, and made floats ---- */
 
@@ -204,8 +159,19 @@ static void dots_stored(const place *p, int n) {
         TILES_STORE(3, p->ring + 3 * TILE, 64);
     }
 }
-/* Its operands loaded too; `apart`: where the stores go, counted from the loads. */
-LANES_INLINE void dots_alone(const char *from, char *to, int n) {
+/* The store is of another tile than the product's. */
+static void dots_stored_later(const place *p, int n) {
+    for (int i = 0; i < 2 * n; i++) {
+        TILES_DOT_SIGNED(0, 4, 6);
+        TILES_STORE(1, p->ring + TILE, 64);
+        TILES_DOT_SIGNED(2, 5, 7);
+        TILES_STORE(3, p->ring + 3 * TILE, 64);
+    }
+}
+/* Its operands loaded too. */
+static void dots_alone(const place *p, int n) {
+    const char *from = p->a;
+    char *to = p->ring;
     for (int i = 0; i < 2 * n; i++) {
         TILES_ZERO(0);
         TILES_LOAD(4, from, 64);
@@ -219,14 +185,6 @@ LANES_INLINE void dots_alone(const char *from, char *to, int n) {
         TILES_STORE(1, to + TILE, 64);
     }
 }
-static void dots_alone_apart(const place *p, int n) {
-    dots_alone(p->a, p->a + 2 * KIB + 16 * KIB, n);
-}
-static void dots_alone_same(const place *p,
-                            int n) { /* the same low 12 bits: 4 KiB aliasing, if it costs anything */
-    dots_alone(p->a, p->a + 16 * KIB, n);
-}
-
 LANES_INLINE void to_floats(const char *sums, const float *ws, const float *xs, __m512 *y) {
     const __m512 s = _mm512_load_ps(ws);
     LANES_UNROLL
@@ -245,32 +203,34 @@ LANES_INLINE void store_floats(float *to, const __m512 *y) {
         _mm512_store_ps(to + t * 16, y[t]);
 }
 
-static void floats_alone(const place *p, int n) {
-    __m512 y[16];
-    load_floats(p->y, y);
-    for (int i = 0; i < 4 * n; i++)
-        to_floats(p->ring + i % 16 * TILE, p->ws + i % 16 * 16, p->xs + i % 16 * 16, y);
-    store_floats(p->y, y);
-}
-/* Stored tiles become floats `behind` tiles later; nothing is multiplied. */
-LANES_INLINE void stored_floats(const place *p, int n, int behind) {
+/* What runs beside what: each of the 4 * n is a tile instruction or two and 16 vectors of floats, of
+ * different tiles; none waits for another. 48 vector operations take 24 cycles alone. */
+enum { BESIDE_DOT = 1, BESIDE_STORE = 2, BESIDE_LOADS = 4 };
+LANES_INLINE void beside(const place *p, int n, int what) {
     __m512 y[16];
     load_floats(p->y, y);
     for (int i = 0; i < 4 * n; i++) {
-        TILES_STORE(0, p->ring + i % 16 * TILE, 64);
-        to_floats(p->ring + (i + 16 - behind) % 16 * TILE, p->ws + i % 16 * 16, p->xs + i % 16 * 16, y);
+        if (what & BESIDE_LOADS) {
+            TILES_LOAD(4, p->a + i % 8 * TILE, 64);
+            TILES_LOAD(6, p->b + i % 8 * TILE, 64);
+        }
+        if (what & BESIDE_DOT)
+            TILES_DOT_SIGNED(0, 4, 6);
+        if (what & BESIDE_STORE)
+            TILES_STORE(1, p->ring + i % 4 * TILE, 64);
+        to_floats(p->ring + (i + 1) % 4 * TILE, p->ws + i % 16 * 16, p->xs + i % 16 * 16, y);
     }
     store_floats(p->y, y);
 }
-static void stored_floats_0(const place *p, int n) {
-    stored_floats(p, n, 0);
-}
-static void stored_floats_1(const place *p, int n) {
-    stored_floats(p, n, 1);
-}
-static void stored_floats_4(const place *p, int n) {
-    stored_floats(p, n, 4);
-}
+#define BESIDE(name, what)                                                                                   \
+    static void name(const place *p, int n) {                                                                \
+        beside(p, n, what);                                                                                  \
+    }
+BESIDE(floats_alone, 0)
+BESIDE(floats_loads, BESIDE_LOADS)
+BESIDE(floats_store, BESIDE_STORE)
+BESIDE(floats_dot, BESIDE_DOT)
+BESIDE(floats_all, BESIDE_DOT | BESIDE_STORE | BESIDE_LOADS)
 
 /* ---- products in groups of 128: 2 tile instructions for each tile of sums ---- */
 
@@ -395,30 +355,25 @@ static const struct part {
 } parts[] = {
     {"dots: 4 sums, codes in registers (the peak)", dots_of_codes},
     {"dots: 4 sums, zeros in registers", dots_of_zeros},
-    {"dots: 2 sums", dots_two_sums},
     {"dots: 1 sum (latency)", dots_one_sum},
     {"loads: from 8 KiB", loads_near},
     {"loads: from 256 KiB", loads_second},
     {"loads: from 4 MiB", loads_far},
     {"loads: from 8 KiB, half a line off", loads_unaligned},
     {"loads: rows 4096 bytes apart", loads_page_apart},
-    {"loads: rows 4352 bytes apart", loads_odd_apart},
     {"lines: the same by vectors, from 256 KiB", lines_second},
-    {"2 x 2: 8 KiB, in turn", near_in_turn},
-    {"2 x 2: 8 KiB, 4 loads then 4 dots", near_loads_first},
-    {"2 x 2: 8 KiB, loads after the last use", near_after_use},
-    {"2 x 2: rows' tiles from 256 KiB, in turn", second_in_turn},
-    {"2 x 2: 256 KiB, loads after the last use", second_after_use},
-    {"2 x 2: 256 KiB, prefetch 2 KiB ahead", second_ahead},
-    {"2 x 2: both from 256 KiB", both_second},
+    {"2 x 2: 8 KiB", near_both},
+    {"2 x 2: rows' tiles from 256 KiB", second_rows},
+    {"2 x 2: both from 256 KiB", second_both},
     {"sums: stores alone", stores},
     {"sums: zero, dot, store", dots_stored},
-    {"sums: zero, 2 loads, dot, store", dots_alone_apart},
-    {"sums: the same, 4 KiB aliasing", dots_alone_same},
-    {"sums: to floats alone", floats_alone},
-    {"sums: store, to floats at once", stored_floats_0},
-    {"sums: store, to floats 1 tile later", stored_floats_1},
-    {"sums: store, to floats 4 tiles later", stored_floats_4},
+    {"sums: dot, store of another", dots_stored_later},
+    {"sums: zero, 2 loads, dot, store", dots_alone},
+    {"floats: alone", floats_alone},
+    {"floats: beside 2 loads", floats_loads},
+    {"floats: beside a store", floats_store},
+    {"floats: beside a dot", floats_dot},
+    {"floats: beside 2 loads, dot, store", floats_all},
     {"product g128: 16 x 16, 1 group behind", one_by_one},
     {"product g128: 16 x 16, one stream", stream},
     {"product g128: 16 x 16, the same, dots only", stream_dots},
@@ -495,7 +450,7 @@ int main(int argc, char **argv) {
     if (memory) {
         for (size_t i = 0; i < (size_t)EACH * (size_t)n_thread; i++)
             memory[i] =
-                i % EACH < (4096 + 512) * KIB ? (char)(i * 7 % 251) : 0; /* codes; sums and floats of 0 */
+                i % EACH < (4096 + 512) * KIB ? (char)(i * 7 % 251) : 0x3a; /* codes; sums and small floats */
         for (int i = 0; i < n_thread; i++)
             j->places[i] = place_at(memory + (size_t)i * EACH);
         pool_run(threads, time_parts, j);
