@@ -160,6 +160,45 @@ static const struct {
     {"rates are guesses\"", "rates\", 5", "notes"},
 };
 
+/* Slices of one block, what is not a stack among them, and what the message must name. */
+static void kinds_of_slices(void **state) {
+    (void)state;
+    static const struct {
+        const char *slices[4], *says;
+    } cases[] = {
+        {{"u4g64", "+u4g64"}, NULL},
+        {{"u4g64w", "+u3g32w"}, NULL},
+        {{"u4g64", "+u4g64", "+u2g64"}, "found u4g64, +u4g64, +u2g64"},
+        {{"u4g64", "u3g64"}, "found u4g64, u3g64"},
+        {{"u4g64", "u3g64", "+u4g64", "+u2g64"}, "found u4g64, u3g64, +u4g64, +u2g64"},
+        {{"file", "+u4g64"}, "found file, +u4g64"},
+        {{"+u4g64"}, "found +u4g64"},
+        {{"u4g64w", "+u4g64"}, "found u4g64w, +u4g64"},
+        {{"u4g64+u4g64"}, "uniform format"},
+        {{"u4g64", "++u4g64"}, "uniform format"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        int n = sprintf(text, "{\"model\": \"m\", \"mode\": \"a\", \"blocks\": [");
+        for (int b = 0; b < 2; b++) {
+            n += sprintf(text + n, "{\"name\": \"%s\", \"activation\": \"a8\", \"slices\": [",
+                         b ? "head" : "embed");
+            for (int s = 0; s < 4 && cases[i].slices[s]; s++)
+                n += sprintf(text + n, "%s{\"format\": \"%s\", \"bytes\": 64, \"tier\": \"disk\"}",
+                             s ? ", " : "", cases[i].slices[s]);
+            n += sprintf(text + n, b ? "]}]}" : "]}, ");
+        }
+        plan p;
+        nib_error err = {NIB_OK, ""};
+        const nib_status status = plan_parse(text, (size_t)n, &p, &err);
+        if (status != (cases[i].says ? NIB_E_MODEL : NIB_OK) ||
+            (cases[i].says && !strstr(err.message, cases[i].says)))
+            fail_msg("%s: %d \"%s\"", text, status, err.message);
+        if (status == NIB_OK)
+            plan_clear(&p);
+    }
+}
+
 static char *edited(const char *text, const char *from, const char *to) {
     char *out = malloc(strlen(text) + strlen(to) + 1);
     size_t at = 0;
@@ -240,8 +279,9 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip), cmocka_unit_test(least),     cmocka_unit_test(hand_edits),
-        cmocka_unit_test(damage),     cmocka_unit_test(no_memory), cmocka_unit_test(numbers_without_json),
+        cmocka_unit_test(round_trip),           cmocka_unit_test(least),  cmocka_unit_test(hand_edits),
+        cmocka_unit_test(kinds_of_slices),      cmocka_unit_test(damage), cmocka_unit_test(no_memory),
+        cmocka_unit_test(numbers_without_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -384,6 +385,28 @@ static void from_json(void **state) {
     free(got.data);
 }
 
+/* What is rounded anew for each token is said to be slow, with what helps; not where a packed file will do.
+ */
+static void rounding_while_streaming(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &untied);
+    nib_engine_options o = usual();
+    held h;
+    make_plan(&h, path, (const char *const[]){"file", "u4g64"}, 2);
+    nib_engine_close(engine_must_open(path, &o, &h.p));
+    assert_null(strstr(said, "slow"));
+    for (int b = 0; b < h.p.n_block; b++)
+        h.blocks[b].slices[0].tier = NIB_TIER_DISK;
+    nib_engine_close(engine_must_open(path, &o, &h.p));
+    assert_non_null(strstr(said, "slow"));
+    assert_non_null(strstr(said, "--packed-cache on"));
+    o = usual();
+    o.packed = NIB_PACKED_ON;
+    o.scratch = temp_path("scratch");
+    nib_engine_close(engine_must_open(path, &o, &h.p));
+    assert_null(strstr(said, "slow"));
+}
+
 /* ---- what is refused ---- */
 
 typedef struct wrong {
@@ -504,6 +527,7 @@ int main(void) {
         cmocka_unit_test(left_out_is_not_there),
         cmocka_unit_test(same_for_every_cap),
         cmocka_unit_test(sizes_are_the_plans),
+        cmocka_unit_test(rounding_while_streaming),
         cmocka_unit_test(from_json),
         cmocka_unit_test(refused),
     };

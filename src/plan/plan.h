@@ -46,6 +46,8 @@ typedef struct plan_block {
 /* The recipe (quant/recipe.h) that the slices are together, without what is left out: "file" without any.
  * False: there is none. */
 bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]);
+/* The kinds of slices that the block has, each once, for messages: "u4g64, +u4g64". */
+void plan_block_formats(const plan_block *b, char *out, size_t size);
 /* Summed bytes of first or of second slices on a tier (-1: on all); false: they overflow. */
 bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *bytes);
 

@@ -137,16 +137,14 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
             if (out->slices[j].tier == s->tier && !strcmp(out->slices[j].format, s->format))
                 return nib_fail(err, NIB_E_MODEL, "\"slices\": %s in one tier is there twice", s->format);
     }
-    char all[PACK_NAME];
+    char all[PACK_NAME], found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
     recipe r;
     if (plan_block_recipe(out, all) && recipe_parse(all, 4096, &r))
         return NIB_OK;
-    const plan_slice *last = &out->slices[out->n_slice - 1];
-    return nib_fail(
-        err, NIB_E_MODEL,
-        "\"slices\": expected one format, and a second slice (+) of its kind at most, found \"%s\" "
-        "and \"%s\"",
-        out->slices[0].format, last->format);
+    plan_block_formats(out, found, sizeof found);
+    return nib_fail(err, NIB_E_MODEL,
+                    "\"slices\": expected one format, and a second slice (+) of its kind at most, found %s",
+                    found);
 }
 
 static nib_status read_activation(const json_t *from, plan_block *out, nib_error *err) {

@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "quant/recipe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The first of the block's slices that are second (or not); NULL: none. */
@@ -31,6 +32,19 @@ bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]) {
         return false;
     const bool there = second && second->tier != PLAN_LEFT_OUT;
     return recipe_join(first ? first->format : "file", there ? second->format : "", out);
+}
+
+void plan_block_formats(const plan_block *b, char *out, size_t size) {
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < b->n_slice; i++) {
+        int before = 0;
+        while (before < i && strncmp(b->slices[before].format, b->slices[i].format, PACK_NAME) != 0)
+            before++;
+        if (before == i && n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%.*s", n ? ", " : "", PACK_NAME - 1,
+                                  b->slices[i].format);
+    }
 }
 
 bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *bytes) {

@@ -197,11 +197,13 @@ static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err
     NIB_TRY(check_block(p, pb, b, err));
     if (pb->left_out)
         return model_leave_out(e->m, i, err);
-    char name[PACK_NAME];
+    char name[PACK_NAME], found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
+    plan_block_formats(pb, found, sizeof found);
     if (!plan_block_recipe(pb, name))
         return nib_fail(err, NIB_E_USAGE,
-                        "plan: %s: expected one format for all its slices, or a stack's two (u4g64, +u4g64)",
-                        b->name);
+                        "plan: %s: expected one format for all its slices, or a stack's two (u4g64, "
+                        "+u4g64), found %s",
+                        b->name, found);
     nib_status status = model_reformat(e->m, i, name, err);
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "plan");
@@ -241,6 +243,27 @@ static void tell(const nib_engine *e) {
                  model_n_block(e->m) - missing);
 }
 
+/* Rounding takes far longer than reading; a plan that was made by the policy does not do it for each token.
+ */
+static void warn_of_rounding(const nib_engine *e, const plan *p) {
+    int n = 0;
+    for (int i = 0; i < p->n_block; i++) {
+        const plan_block *pb = &p->blocks[i];
+        uint64_t first = 0, second = 0;
+        if (pb->left_out || !is_rounded(model_block(e->m, i)))
+            continue;
+        plan_block_bytes(pb, false, NIB_TIER_DISK, &first);
+        plan_block_bytes(pb, true, NIB_TIER_DISK, &second);
+        n += first || second;
+    }
+    if (n && !engine_packed_expected(e))
+        log_line(&e->log,
+                 "slow: %d blocks that the plan rounds are streamed without a packed file, so they are "
+                 "rounded anew for each token; --packed-cache on (or --scratch DIR) beside --plan rounds "
+                 "them once, into a file",
+                 n);
+}
+
 nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
     const int n = model_n_block(e->m);
     NIB_TRY(check_content(e, p, err));
@@ -260,7 +283,9 @@ nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
     if (status == NIB_OK)
         status = saliency_attach(e, &sites, p->prompts, err);
     saliency_sites_close(&sites);
-    if (status == NIB_OK)
+    if (status == NIB_OK) {
         tell(e);
+        warn_of_rounding(e, p);
+    }
     return status;
 }
