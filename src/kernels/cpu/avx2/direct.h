@@ -187,6 +187,25 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     X(iq4_xs, iq4g32, 4, IQ4NL, 32, 0, SUPER)                                                                \
     X(mxfp4, mxfp4g32, 4, MXFP4, 32, 0, E8M0)
 
+/* Other uniform formats in short groups, with one row only; name, bits, group, asym. */
+#define DIRECT_ALONE_BITS(X, group, asym)                                                                    \
+    X(u2g##group##asym, 2, group, asym)                                                                      \
+    X(u3g##group##asym, 3, group, asym)                                                                      \
+    X(u6g##group##asym, 6, group, asym)                                                                      \
+    X(u7g##group##asym, 7, group, asym)
+#define DIRECT_ALONE(X)                                                                                      \
+    DIRECT_ALONE_BITS(X, 16, 0)                                                                              \
+    DIRECT_ALONE_BITS(X, 16, 1)                                                                              \
+    DIRECT_ALONE_BITS(X, 32, 0)                                                                              \
+    DIRECT_ALONE_BITS(X, 32, 1)                                                                              \
+    X(u4g160, 4, 16, 0)                                                                                      \
+    X(u4g161, 4, 16, 1)                                                                                      \
+    X(u5g160, 5, 16, 0)                                                                                      \
+    X(u5g161, 5, 16, 1)                                                                                      \
+    X(u8g160, 8, 16, 0)                                                                                      \
+    X(u8g161, 8, 16, 1)                                                                                      \
+    X(u8g321, 8, 32, 1)
+
 #define DIRECT_DEFINE_ROWS(name, nt, bits, table, group, scaling_)                                           \
     static void name##_##nt(const tile_job *job, direct_panel *at, int64_t m) {                              \
         direct_panel_rows((kind){bits, PACK_TABLE_##table, group}, scaling_, nt, job, at, m);                \
@@ -198,7 +217,10 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     DIRECT_DEFINE_ROWS(name, 1, bits, table, group, direct_scaling(job))
 #define DIRECT_DEFINE_ONE(name, of, bits, table, group, asym, scale)                                         \
     DIRECT_DEFINE_ROWS(name, 1, bits, table, group, ((scaling){asym, PACK_SCALE_##scale}))
+#define DIRECT_DEFINE_ALONE(name, bits, group, asym)                                                         \
+    DIRECT_DEFINE_ROWS(name, 1, bits, NONE, group, ((scaling){asym, PACK_SCALE_F16}))
 DIRECT_KINDS(DIRECT_DEFINE)
+DIRECT_ALONE(DIRECT_DEFINE_ALONE)
 DIRECT_LONG(DIRECT_DEFINE_LONG)
 DIRECT_FORMATS(DIRECT_DEFINE_ONE)
 
@@ -206,11 +228,13 @@ DIRECT_FORMATS(DIRECT_DEFINE_ONE)
     {{bits, PACK_TABLE_##table, group}, {asym, PACK_SCALE_##scale}, {name##_1, of##_2, of##_4}},
 #define DIRECT_ROW_LONG(name, bits, table, group)                                                            \
     {{bits, PACK_TABLE_##table, group}, {0, PACK_SCALE_F16}, {name##_1, name##_2, name##_4}},
+#define DIRECT_ROW_ALONE(name, bits, group, asym)                                                            \
+    {{bits, PACK_TABLE_NONE, group}, {asym, PACK_SCALE_F16}, {name##_1, NULL, NULL}},
 static const struct {
     kind f;
     scaling c;
-    direct_fn fn[3]; /* 1, 2, 4 rows */
-} direct_kernels[] = {DIRECT_FORMATS(DIRECT_ROW) DIRECT_LONG(DIRECT_ROW_LONG)};
+    direct_fn fn[3]; /* 1, 2, 4 rows; NULL: one row only */
+} direct_kernels[] = {DIRECT_FORMATS(DIRECT_ROW) DIRECT_LONG(DIRECT_ROW_LONG) DIRECT_ALONE(DIRECT_ROW_ALONE)};
 
 static const direct_fn *direct_for(const pack_format *f) {
     const kind k = tile_kind(f);
@@ -223,8 +247,10 @@ static const direct_fn *direct_for(const pack_format *f) {
 }
 
 static bool direct_can(const pack_format *f, int64_t n_row) {
-    return n_row <= DIRECT_ROWS && f->layout == PACK_TILE && f->flavour == PACK_PARTS &&
-           f->scale != PACK_SCALE_TWO && direct_for(f);
+    if (f->layout != PACK_TILE || f->flavour != PACK_PARTS || f->scale == PACK_SCALE_TWO)
+        return false;
+    const direct_fn *fn = direct_for(f);
+    return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
 /* Panel after panel with all rows. */

@@ -172,6 +172,25 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     X(iq4_xs, 4, 0, 32, SUPER, IQ4NL)                                                                        \
     X(mxfp4, 4, 0, 32, E8M0, MXFP4)
 
+/* Other uniform formats in short groups, one row only: more rows are bound by multiplying, blocked or not. */
+#define ONE_ROW_BITS(X, group, asym)                                                                         \
+    X(u2g##group##asym, 2, asym, group, F16, NONE)                                                           \
+    X(u3g##group##asym, 3, asym, group, F16, NONE)                                                           \
+    X(u6g##group##asym, 6, asym, group, F16, NONE)                                                           \
+    X(u7g##group##asym, 7, asym, group, F16, NONE)
+#define ONE_ROW_FORMATS(X)                                                                                   \
+    ONE_ROW_BITS(X, 16, 0)                                                                                   \
+    ONE_ROW_BITS(X, 16, 1)                                                                                   \
+    ONE_ROW_BITS(X, 32, 0)                                                                                   \
+    ONE_ROW_BITS(X, 32, 1)                                                                                   \
+    X(u4g160, 4, 0, 16, F16, NONE)                                                                           \
+    X(u4g161, 4, 1, 16, F16, NONE)                                                                           \
+    X(u5g160, 5, 0, 16, F16, NONE)                                                                           \
+    X(u5g161, 5, 1, 16, F16, NONE)                                                                           \
+    X(u8g160, 8, 0, 16, F16, NONE)                                                                           \
+    X(u8g161, 8, 1, 16, F16, NONE)                                                                           \
+    X(u8g321, 8, 1, 32, F16, NONE)
+
 #define DEFINE_ROWS(name, nt, bits, asym, group, scale, table)                                               \
     static void name##_##nt(direct_state *s, int64_t c0, int64_t c1, int m) {                                \
         direct_chunks((format){bits, asym, group, PACK_SCALE_##scale, PACK_TABLE_##table}, nt, s, c0, c1,    \
@@ -182,14 +201,18 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     DEFINE_ROWS(name, 2, __VA_ARGS__)                                                                        \
     DEFINE_ROWS(name, 3, __VA_ARGS__)                                                                        \
     DEFINE_ROWS(name, 4, __VA_ARGS__)
+#define DEFINE_ONE(name, ...) DEFINE_ROWS(name, 1, __VA_ARGS__)
 DIRECT_FORMATS(DEFINE)
+ONE_ROW_FORMATS(DEFINE_ONE)
 
 #define ROW(name, bits, asym, group, scale, table)                                                           \
     {{bits, asym, group, PACK_SCALE_##scale, PACK_TABLE_##table}, {name##_1, name##_2, name##_3, name##_4}},
+#define ONE_ROW(name, bits, asym, group, scale, table)                                                       \
+    {{bits, asym, group, PACK_SCALE_##scale, PACK_TABLE_##table}, {name##_1}},
 static const struct {
     format f;
-    direct_fn fn[AT_ONCE];
-} kernels[] = {DIRECT_FORMATS(ROW)};
+    direct_fn fn[AT_ONCE]; /* for so many rows; NULL from the second on: one only */
+} kernels[] = {DIRECT_FORMATS(ROW) ONE_ROW_FORMATS(ONE_ROW)};
 
 static const direct_fn *direct_for(const pack_format *f) {
     for (size_t i = 0; i < NUM_COUNT(kernels) && f->flavour == PACK_PARTS; i++) {
@@ -228,7 +251,8 @@ static void direct_panels(const tile_job *job, const direct_fn *fn, int64_t firs
 }
 
 static bool can(const pack_format *f, int64_t n_row) {
-    return n_row <= DIRECT_ROWS && direct_for(f);
+    const direct_fn *fn = direct_for(f);
+    return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
 /* One row: panel after panel. */
