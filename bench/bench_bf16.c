@@ -92,7 +92,7 @@ static double unit_rate(pool *threads, const char *name, pool_fn fn, void *arg) 
 /* ---- products ---- */
 
 typedef struct product {
-    const kernel_table *t;
+    void (*run)(const linear_args *a, int64_t n0, int64_t n1);
     const view *copies;
     int n_copy, n_call;
     int64_t columns; /* of the weights' rows, for all threads */
@@ -109,15 +109,15 @@ static void run_product(void *arg, int thread, int n_thread) {
         a.scratch = p->scratch[thread];
         pool_split(p->columns, PACK_PANEL, thread, n_thread, &n0, &n1);
         if (n0 < n1)
-            p->t->linear_rows(&a, n0, n1);
+            p->run(&a, n0, n1);
     }
 }
 
-/* Seconds of a product with both tables, in turns. */
+/* Seconds of a product with both kernels, in turns. */
 static void time_both(product *p, pool *threads, double best[2]) {
     best[0] = best[1] = 1e30;
     for (int r = 0; r < 2 * ROUNDS; r++) {
-        p->t = kernels_table_for(r % 2 ? "avx512" : "amx");
+        p->run = r % 2 ? kernels_table_for("avx512")->linear_rows : kernels_table_for("amx")->linear_sliced;
         const double start = now(threads);
         pool_run(threads, run_product, p);
         best[r % 2] = NUM_MIN(best[r % 2], (now(threads) - start) / p->n_call);

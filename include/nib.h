@@ -113,7 +113,9 @@ typedef struct nib_engine_options {
     bool
         learn; /* what generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed,
                   and what was kept corrects predictions and what plans expect; never what is computed */
-    bool no_fuse;             /* every op of the model on its own: slower, the same bits; for comparing */
+    bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are sums of bf16
+                        products: faster, as exact, but other bits than with few rows (docs/kernels.md) */
+    bool no_fuse;    /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     void *user;               /* for the two above */

@@ -18,7 +18,7 @@ static const type_id TYPES[] = {TYPE_BF16, TYPE_F16, TYPE_F32};
 enum { N_TYPES = 3, BLOCK = 512 };
 
 static void emulated(const linear_args *a, int64_t n0, int64_t n1) {
-    emulated_linear_rows(a, n0, n1);
+    emulated_sliced(a, n0, n1);
 }
 static bool any(const pack_format *f, int64_t n_row) {
     (void)f;
@@ -26,10 +26,10 @@ static bool any(const pack_format *f, int64_t n_row) {
     return true;
 }
 static strategy emulation(void) {
-    return (strategy){.name = "emulated", .can = any, .run = emulated, .scratch = emulated_rows_scratch()};
+    return (strategy){.name = "emulated", .can = any, .run = emulated, .scratch = emulated_sliced_scratch()};
 }
 static void unit(const linear_args *a, int64_t n0, int64_t n1) {
-    kernels_table_for("amx")->linear_rows(a, n0, n1);
+    kernels_table_for("amx")->linear_sliced(a, n0, n1);
 }
 
 /* ---- the definition (kernels/cpu/amx/rows_job.h) ---- */
@@ -249,6 +249,39 @@ static void test_wild_rows(void **state) {
         }
 }
 
+/* Only where it is asked for, and rows are enough. */
+static void test_asked_for(void **state) {
+    (void)state;
+    kernel_table t = *kernels_table_for("avx512"), plain = t;
+    t.linear_sliced = emulated;
+    t.sliced_suits = emulated_sliced_suits;
+    plain.linear_sliced = NULL;
+    for (int order = 0; order < N_TYPES; order++)
+        for (int64_t n_row = 1; n_row <= 64; n_row *= 2)
+            for (int asked = 0; asked < 4; asked++) {
+                enum { N = 17, K = 96 };
+                float y[64 * N], sliced[64 * N], lanes[64 * N];
+                matrix w = matrix_open(TYPES[order], N, K, MATRIX_RANDOM, 5);
+                float *x = case_rows(n_row, K, 6);
+                guarded scratch = guard_open(emulated_sliced_scratch());
+                linear_args a = {
+                    .w = &w.view, .x = x, .ldx = K, .ldy = N, .n_row = n_row, .scratch = scratch.data};
+                a.y = sliced;
+                emulated(&a, 0, N);
+                a.y = lanes;
+                plain.linear_rows(&a, 0, N);
+                a.y = y;
+                a.sliced = asked & 1;
+                linear_run(asked & 2 ? &t : &plain, &a, 0, N);
+                const bool is = asked == 3 && n_row >= (TYPES[order] == TYPE_BF16 ? 16 : 64);
+                assert_memory_equal(y, is ? sliced : lanes, (size_t)(n_row * N) * sizeof *y);
+                assert_memory_not_equal(sliced, lanes, (size_t)(n_row * N) * sizeof *y);
+                guard_close(&scratch);
+                free(x);
+                matrix_close(&w);
+            }
+}
+
 static int need_avx512(void **state) {
     (void)state;
     if (!kernels_table_for("avx512"))
@@ -261,6 +294,7 @@ int main(void) {
                                        cmocka_unit_test_setup(test_blocks, need_avx512),
                                        cmocka_unit_test_setup(test_small, need_avx512),
                                        cmocka_unit_test_setup(test_as_exact_as_floats, need_avx512),
-                                       cmocka_unit_test_setup(test_wild_rows, need_avx512)};
+                                       cmocka_unit_test_setup(test_wild_rows, need_avx512),
+                                       cmocka_unit_test_setup(test_asked_for, need_avx512)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

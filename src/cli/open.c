@@ -24,6 +24,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
     options->no_fuse = args->no_fuse;
+    options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
     options->log = cli_log;
     options->user = (void *)args;

@@ -103,12 +103,15 @@ const strategy *strategy_find(const kernel_table *t, const char *isa, const char
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1) {
     if (n0 >= n1 || a->n_row <= 0)
         return;
-    if (a->w->format.layout != PACK_TILE)
-        t->linear_rows(a, n0, n1);
-    else if (a->route)
+    if (a->w->format.layout != PACK_TILE) {
+        const bool sliced =
+            a->sliced && t->linear_sliced && t->sliced_suits((type_id)a->w->format.type, a->n_row);
+        (sliced ? t->linear_sliced : t->linear_rows)(a, n0, n1);
+    } else if (a->route) {
         route_pick(a->route, a->n_row)->run(a, n0, n1);
-    else
+    } else {
         strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
+    }
 }
 
 act_format act_format_for(const pack_format *f, int bits) {
@@ -124,7 +127,7 @@ size_t act_row_bytes(act_format f, int64_t k) {
 size_t linear_scratch_bytes(void) {
     pthread_once(&known_once, find_tables);
     const kernel_table *richest = &known.tables[known.n - 1];
-    size_t most = NUM_MAX(STRATEGY_SCRATCH, richest->rows_scratch);
+    size_t most = NUM_MAX(STRATEGY_SCRATCH, richest->sliced_scratch);
     for (int i = 0; i < richest->n_strategy; i++)
         most = NUM_MAX(most, richest->strategies[i]->scratch);
     return most;

@@ -52,6 +52,7 @@ typedef struct linear_args {
     float *y;          /* [n_row, ldy] */
     int64_t ldy;
     int64_t n_row;
+    bool sliced;   /* PACK_ROWS: by the table's linear_sliced where that is faster */
     void *scratch; /* this thread's, 64-byte aligned; linear_scratch_bytes() */
 } linear_args;
 size_t linear_scratch_bytes(void); /* for one thread, whatever the shape and the instruction set */
@@ -116,10 +117,13 @@ typedef struct strategy strategy; /* strategy.h */
 enum { KERNELS_MAX_STRATEGY = 64 };
 
 typedef struct kernel_table {
-    const char *isa;     /* "ref", "avx2", "avx512", "amx": the richest folder that filled a row */
-    size_t rows_scratch; /* bytes of linear_args.scratch that linear_rows uses */
-    /* linear_rows has an order of sums of its own: as exact as the others', not the same bits. */
-    bool own_float_sums;
+    const char *isa; /* "ref", "avx2", "avx512", "amx": the richest folder that filled a row */
+    /* Products with PACK_ROWS weights by sums of bf16 products: as exact as linear_rows, but not its bits, so
+     * used only where linear_args asks for it. NULL: not in this table. */
+    void (*linear_sliced)(const linear_args *a, int64_t n0, int64_t n1);
+    /* Whether that is faster than linear_rows. */
+    bool (*sliced_suits)(type_id type, int64_t n_row);
+    size_t sliced_scratch; /* bytes of linear_args.scratch that it uses */
 
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);

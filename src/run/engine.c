@@ -185,8 +185,12 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){e->m,        e->pager,    e->threads, kernels_table(), &e->ws, &e->routes,
-                         e->act_bits, !o->no_fuse, NULL};
+    e->exec = (executor){e->m,       e->pager,    e->threads,  kernels_table(), &e->ws,
+                         &e->routes, e->act_bits, !o->no_fuse, o->bf16_tiles,   NULL};
+    if (o->bf16_tiles && !e->exec.kernels->linear_sliced)
+        log_line(&e->log,
+                 "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
+                 e->exec.kernels->isa);
     return NIB_OK;
 }
 

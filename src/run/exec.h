@@ -23,6 +23,7 @@ typedef struct executor {
     const routes *routes;    /* which strategy computes which product */
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
+    bool sliced;             /* float weights as linear_args.sliced says */
     op_trace *trace;         /* NULL: times are not taken */
 } executor;
 

@@ -139,6 +139,7 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
                      .y = worker_at(w, o->out, 0, o->n) + j->part_row,
                      .ldy = o->n,
                      .n_row = j->cell->n_row,
+                     .sliced = j->e->sliced,
                      .scratch = w->scratch};
     if (v->format.layout == PACK_TILE && w->acts.own && rows->has_rest[0]) {
         multiply_with_rest(w, &a, o->adds, n0, n1);

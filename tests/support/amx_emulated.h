@@ -1,6 +1,6 @@
 /* amx_emulated.h - AMX tiles in plain C. Included before the kernel's source it takes the place of
  * kernels/cpu/amx/tiles.h (whose names and include guard it has), so that the kernel's logic is tested on
- * processors without AMX; amx_emulated is then that kernel, emulated_linear_rows that with float weights.
+ * processors without AMX; amx_emulated is then that kernel, emulated_sliced that with float weights.
  * Shapes that the instructions would refuse are counted in amx_emulated_faults. */
 #ifndef NIB_KERNELS_AMX_TILES_H
 #define NIB_KERNELS_AMX_TILES_H
@@ -29,9 +29,10 @@ void emulated_dot_bf16(int sum, int a, int b);
 #define TILES_DOT_BF16(SUM, A, B)     emulated_dot_bf16(SUM, A, B)
 
 extern const strategy amx_emulated;
-/* amx_linear_rows and its scratch. */
-void emulated_linear_rows(const linear_args *a, int64_t n0, int64_t n1);
-size_t emulated_rows_scratch(void);
+/* The same of amx_linear_sliced, amx_sliced_suits and amx_sliced_scratch. */
+void emulated_sliced(const linear_args *a, int64_t n0, int64_t n1);
+bool emulated_sliced_suits(type_id type, int64_t n_row);
+size_t emulated_sliced_scratch(void);
 extern int amx_emulated_faults; /* since the start; 0 when all is well */
 
 #endif

@@ -3,9 +3,9 @@
 #include "kernels/registry.h"
 
 static void install(kernel_table *t) {
-    t->linear_rows = amx_linear_rows;
-    t->own_float_sums = true;
-    t->rows_scratch = amx_rows_scratch();
+    t->linear_sliced = amx_linear_sliced;
+    t->sliced_suits = amx_sliced_suits;
+    t->sliced_scratch = amx_sliced_scratch();
 }
 
 static const strategy *const strategies[] = {&amx_blocked, NULL};

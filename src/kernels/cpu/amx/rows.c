@@ -119,7 +119,7 @@ static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
         }
 }
 
-void amx_linear_rows(const linear_args *a, int64_t n0, int64_t n1) {
+void amx_linear_sliced(const linear_args *a, int64_t n0, int64_t n1) {
     rows_job j = {.a = a,
                   .s = a->scratch,
                   .type = a->w->format.type,
@@ -140,6 +140,11 @@ void amx_linear_rows(const linear_args *a, int64_t n0, int64_t n1) {
     tiles_release();
 }
 
-size_t amx_rows_scratch(void) {
+/* Measured on a Xeon with 16 threads (docs/kernels.md). */
+bool amx_sliced_suits(type_id type, int64_t n_row) {
+    return n_row >= (type == TYPE_BF16 ? 16 : 64);
+}
+
+size_t amx_sliced_scratch(void) {
     return sizeof(rows_scratch);
 }
