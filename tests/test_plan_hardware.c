@@ -27,9 +27,10 @@ static hardware sample(void) {
                   .n_disk = 4,
                   .folder = "/somewhere",
                   .ring = true,
-                  .kernels = {{8, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
-                              {4, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
-                  .n_kernel = 2,
+                  .kernels = {{8, false, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
+                              {4, false, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}},
+                              {4, true, {12.8e9, 12e9, 11e9}, {9e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
+                  .n_kernel = 3,
                   .n_thread = 2,
                   .pack = {3e9, 2e9, 1e9},
                   .meet_s = 2e-6,
@@ -95,6 +96,7 @@ static void rates(void **state) {
     assert_true(fabs(r.disk_wait - 4096 / 4e7) < 1e-12);
     assert_true(r.one_row[4] == 16e9 && r.one_row[5] == 16e9 && r.one_row[8] == 20e9);
     assert_true(r.two_slices == 1.6);
+    assert_true(fabs(r.asym - 1.25) < 1e-9);
     plan_rates_of(&h, &here, 1, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 10e9);
     plan_rates_of(NULL, &here, 2, 4096, 4096, &r);

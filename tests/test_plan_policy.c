@@ -318,6 +318,28 @@ static void assert_same_decision(const plan *a, const plan *b) {
     }
 }
 
+/* Second slices are products more, and minima take time, where that was measured. */
+static void stacks_and_minima_cost(void **state) {
+    (void)state;
+    facts f;
+    make(&f);
+    plan_choice *c = &f.blocks[1].choices[0];
+    const double plain = plan_block_seconds(&f.q, 1, 0, 8);
+    plan before = decided(&f.q);
+    c->more_op = 7;
+    assert_true(fabs(plan_block_seconds(&f.q, 1, 0, 8) - plain - 7 * f.q.rates.op_s) < 1e-12);
+    c->asym_bytes = 30 * MIB;
+    const double more = plan_block_seconds(&f.q, 1, 0, 8);
+    f.q.rates.asym = 1.5;
+    const double minima = 0.5 * 30.0 * MIB / f.q.rates.one_row[4];
+    assert_true(fabs(plan_block_seconds(&f.q, 1, 0, 8) - more - minima) < 1e-12);
+    plan after = decided(&f.q);
+    assert_true(fabs(after.predicted.compute_s - before.predicted.compute_s - 7 * f.q.rates.op_s - minima) <
+                1e-9);
+    plan_clear(&after);
+    plan_clear(&before);
+}
+
 /* What runs took changes what is expected, and no decision: the same command gives the same tokens. */
 static void runs_decide_nothing(void **state) {
     (void)state;
@@ -493,6 +515,7 @@ int main(void) {
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(formats_are_the_best),
+        cmocka_unit_test(stacks_and_minima_cost),
         cmocka_unit_test(runs_decide_nothing),
         cmocka_unit_test(quality_for_a_speed),
         cmocka_unit_test(refusals),

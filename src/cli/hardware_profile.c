@@ -55,7 +55,7 @@ void hardware_profile_print(const hardware *h) {
     }
     for (int i = 0; i < h->n_kernel; i++) {
         const hardware_kernel *k = &h->kernels[i];
-        snprintf(what, sizeof what, "%d bits", k->bits);
+        snprintf(what, sizeof what, "%d bits%s", k->bits, k->asym ? ", minima" : "");
         printf("%-14s %8.2f GB/s of weights with one row, %.2f with two; %.0f G multiply-adds/s with many\n",
                what, k->one_row.best / 1e9, k->two_rows.best / 1e9, k->many_rows.best / 1e9);
     }

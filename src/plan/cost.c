@@ -17,12 +17,18 @@ static double slices(const plan_question *q, int activation) {
     return activation == 16 ? q->rates.two_slices : 1;
 }
 
+/* Seconds more of products, for the minima of so many bytes: measured with 4 bits. */
+static double asym_seconds(const plan_rates *r, double bytes) {
+    return bytes * (NUM_MAX(r->asym, 1) - 1) / r->one_row[4];
+}
+
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation) {
     const plan_block_facts *f = &q->blocks[b];
     const plan_choice *c = &f->choices[choice];
     const double kernel =
         (double)c->bytes / q->rates.one_row[c->bits] * (c->bits ? slices(q, activation) : 1);
-    return NUM_MAX(kernel, (double)c->bytes / q->rates.ram_read) + f->n_op * q->rates.op_s;
+    return NUM_MAX(kernel, (double)c->bytes / q->rates.ram_read) +
+           asym_seconds(&q->rates, (double)c->asym_bytes) + (f->n_op + c->more_op) * q->rates.op_s;
 }
 
 static double attention_seconds(const plan_question *q, const plan_cache *cache, double n_position) {
@@ -142,7 +148,8 @@ void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *
         const plan_choice *c = &f->choices[d->choice[b]];
         const double part = d->streamed && c->bytes ? 1 - (double)d->kept[b] / (double)c->bytes : 0;
         out->bytes[d->activation[b] == 16][c->bits] += (double)c->bytes;
-        out->n_op += f->n_op;
+        out->n_op += f->n_op + c->more_op;
+        out->asym_bytes += (double)c->asym_bytes;
         out->pack_bytes += d->packed ? 0 : part * (double)c->bytes;
         out->disk_bytes += part * (double)(d->packed ? c->bytes : c->file_bytes);
     }
@@ -160,7 +167,8 @@ static double work_read(const learned_work *w) {
 }
 
 static double work_compute(const plan_rates *r, const learned_work *w, bool packed) {
-    double s = w->n_op * r->op_s + NUM_MAX(w->cache_bytes / r->ram_read, w->cache_macs / r->many_rows[0]);
+    double s = w->n_op * r->op_s + asym_seconds(r, w->asym_bytes) +
+               NUM_MAX(w->cache_bytes / r->ram_read, w->cache_macs / r->many_rows[0]);
     for (int sixteen = 0; sixteen < 2; sixteen++)
         for (int bits = 0; bits < LEARNED_BITS; bits++) {
             const double slices = sixteen && bits ? r->two_slices : 1;

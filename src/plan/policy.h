@@ -29,7 +29,8 @@ typedef struct plan_rates {
                                     with one row */
     double many_rows[PLAN_BITS]; /* multiply-adds a second in products with many rows */
     double two_slices; /* how much longer a product takes with 16-bit activations than with 8-bit ones */
-    double op_s;       /* seconds of an op besides its work: threads meet */
+    double asym; /* how much longer one takes with weights that have minima beside their scales; below 1: 1 */
+    double op_s; /* seconds of an op besides its work: threads meet */
 } plan_rates;
 
 /* One way to have a block's matrices. */
@@ -40,6 +41,8 @@ typedef struct plan_choice {
     uint64_t table_bytes;   /* of its pages that are only looked up by row */
     uint64_t second_bytes;  /* of both, of second slices, which stand behind the first ones */
     uint64_t file_bytes;    /* that are read instead of `bytes` when there is no packed file */
+    uint64_t asym_bytes;    /* of `bytes`, in formats with minima */
+    int more_op;            /* ops besides the block's n_op: products of second slices */
     double kl;              /* what it costs, in nats; negative: not measured, so it is not chosen */
 } plan_choice;
 

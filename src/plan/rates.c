@@ -33,6 +33,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
                         .disk_wait = GUESS_DISK_WAIT,
                         .pack = GUESS_PACK,
                         .two_slices = GUESS_TWO,
+                        .asym = 1,
                         .op_s = n_thread > 1 ? GUESS_OP : GUESS_OP / 8};
     for (int i = 0; i < PLAN_BITS; i++) {
         out->one_row[i] = GUESS_ROW * n;
@@ -93,7 +94,7 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
         const hardware_kernel *near = NULL;
         for (int i = 0; i < h->n_kernel; i++) {
             const hardware_kernel *k = &h->kernels[i];
-            if ((k->bits == 0) != (bits == 0))
+            if ((k->bits == 0) != (bits == 0) || k->asym)
                 continue;
             if (!near ||
                 NUM_MAX(k->bits - bits, bits - k->bits) < NUM_MAX(near->bits - bits, bits - near->bits))
@@ -107,6 +108,10 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
         out->ram_read = NUM_MAX(out->ram_read, out->one_row[bits]);
         two = NUM_MAX(two, near->one_row.best / near->two_rows.best);
     }
+    for (int i = 0; i < h->n_kernel; i++)
+        if (h->kernels[i].asym)
+            out->asym =
+                NUM_MAX(out->asym, out->one_row[h->kernels[i].bits] / (h->kernels[i].one_row.best * share));
     out->two_slices = two > 0 ? NUM_MAX(two, 1) : out->two_slices;
 }
 

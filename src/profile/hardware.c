@@ -206,14 +206,16 @@ static rate rate_from(const trial_result *r, double work) {
     return (rate){best, low, low};
 }
 
-static nib_status measure_width(trial *t, int bits, double seconds, hardware *out, nib_error *err) {
+static nib_status measure_width(trial *t, int bits, bool asym, double seconds, hardware *out,
+                                nib_error *err) {
     enum { ROWS = 3072, COLUMNS = 4096, MANY = 512 };
     trial_shape shape = {.n = ROWS, .k = COLUMNS, .act_bits = 8, .count = 1};
     hardware_kernel *to = &out->kernels[out->n_kernel];
     trial_result r;
-    if (!pack_uniform(bits, 64, false, false, COLUMNS, &shape.format))
+    if (!pack_uniform(bits, 64, asym, false, COLUMNS, &shape.format))
         return nib_fail(err, NIB_E_FAILED, "there is no format of %d bits", bits);
     to->bits = bits;
+    to->asym = asym;
     NIB_TRY(trial_set(t, &shape, err));
     NIB_TRY(trial_rows(t, 1, seconds / 4, &r, err));
     to->one_row = rate_from(&r, r.bytes);
@@ -227,7 +229,10 @@ static nib_status measure_width(trial *t, int bits, double seconds, hardware *ou
 
 static nib_status measure_kernels(const machine *m, pool *threads, double seconds, hardware *out,
                                   nib_error *err) {
-    static const int widths[] = {8, 6, 5, 4, 3};
+    static const struct {
+        int bits;
+        bool asym;
+    } widths[] = {{8, false}, {6, false}, {4, false}, {3, false}, {4, true}};
     const uint64_t n_byte = trial_bytes(m->l3, m->ram_free, (uint64_t)1 << 30);
     trial *t;
     out->n_thread = pool_size(threads);
@@ -237,7 +242,7 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
     nib_status status = NIB_OK;
     const int n_width = NUM_COUNT(widths);
     for (int i = 0; i < n_width && status == NIB_OK; i++)
-        status = measure_width(t, widths[i], seconds / n_width, out, err);
+        status = measure_width(t, widths[i].bits, widths[i].asym, seconds / n_width, out, err);
     trial_close(t);
     return status;
 }

@@ -26,6 +26,7 @@ typedef struct hardware_disk {
 /* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread a core. */
 typedef struct hardware_kernel {
     int bits;
+    bool asym;      /* with a minimum beside each group's scale */
     rate one_row;   /* bytes of weights a second, with one row of activations */
     rate two_rows;  /* the same with two: what 16-bit activations take */
     rate many_rows; /* multiply-adds a second, with 512 rows */

@@ -21,6 +21,7 @@ enum {
 typedef struct learned_work {
     double bytes[2][LEARNED_BITS]; /* of weights that products read, with activations of up to 8 bits and of
                                       16; by the weights' bits */
+    double asym_bytes;             /* of them all, in formats with minima */
     double n_op;
     double cache_bytes, cache_macs; /* of attention, in the middle of what is generated */
     double disk_bytes;              /* that are read */

@@ -31,13 +31,14 @@ static json_t *run_json(const learned_run *r) {
     const learned_work *w = &r->work;
     char device[24];
     snprintf(device, sizeof device, "%llx", (unsigned long long)r->device);
-    return json_pack("{s:s, s:s, s:i, s:s, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I}",
-                     "content", r->content, "device", device, "threads", r->n_thread, "kv", r->kv, "packed",
-                     r->packed, "a8", bytes_json(w->bytes[0]), "a16", bytes_json(w->bytes[1]), "ops", w->n_op,
-                     "cache_bytes", w->cache_bytes, "cache_macs", w->cache_macs, "disk_bytes", w->disk_bytes,
-                     "pack_bytes", w->pack_bytes, "waits", w->n_wait, "read_bytes", w->read_bytes,
-                     "formula_s", r->formula_s, "seconds",
-                     profile_numbers(r->seconds, (size_t)r->n_seconds, false), "at", (json_int_t)r->at);
+    return json_pack(
+        "{s:s, s:s, s:i, s:s, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I}",
+        "content", r->content, "device", device, "threads", r->n_thread, "kv", r->kv, "packed", r->packed,
+        "a8", bytes_json(w->bytes[0]), "a16", bytes_json(w->bytes[1]), "asym_bytes", w->asym_bytes, "ops",
+        w->n_op, "cache_bytes", w->cache_bytes, "cache_macs", w->cache_macs, "disk_bytes", w->disk_bytes,
+        "pack_bytes", w->pack_bytes, "waits", w->n_wait, "read_bytes", w->read_bytes, "formula_s",
+        r->formula_s, "seconds", profile_numbers(r->seconds, (size_t)r->n_seconds, false), "at",
+        (json_int_t)r->at);
 }
 
 /* Takes the value. */
@@ -88,7 +89,8 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
     const struct {
         const char *key;
         double *to;
-    } numbers[] = {{"ops", &out->n_op},
+    } numbers[] = {{"asym_bytes", &out->asym_bytes},
+                   {"ops", &out->n_op},
                    {"cache_bytes", &out->cache_bytes},
                    {"cache_macs", &out->cache_macs},
                    {"disk_bytes", &out->disk_bytes},

@@ -56,6 +56,19 @@ static void look_at_matrices(const block *b, int *bits, double *file_share) {
     *file_share = packed ? (double)in_file / (double)packed : 1;
 }
 
+/* Of a block's matrix bytes, those in formats with minima. */
+static double asym_share(const block *b) {
+    uint64_t all = 0, asym = 0;
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (w->vector || w->shared_block >= 0)
+            continue;
+        all += w->bytes;
+        asym += w->format.layout == PACK_TILE && w->format.asym ? w->bytes : 0;
+    }
+    return all ? (double)asym / (double)all : 0;
+}
+
 static void count_ops(const model *m, planning *f) {
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
@@ -90,6 +103,8 @@ static nib_status add_choices(planning *f, const model *m, int c, nib_error *err
         plan_choice *x = &f->blocks[b].choices[c];
         double share;
         look_at_matrices(model_block(m, b), &x->bits, &share);
+        x->more_op = model_block(m, b)->program.n_op - f->blocks[b].n_op;
+        x->asym_bytes = (uint64_t)(asym_share(model_block(m, b)) * (double)x->bytes);
         x->file_bytes = (uint64_t)(share * (double)x->bytes);
     }
     mem_free(pages);
