@@ -66,23 +66,33 @@ LANES_INLINE void rows_block(const linear_args *a, int type, int rn, int rm, int
     }
 }
 
+/* rn rows of weights with all rows of a block, so that weights come from memory once. rn and type are
+ * constants. */
+LANES_INLINE void rows_columns(const linear_args *a, int type, int rn, int64_t n, int64_t m0, int64_t m1) {
+    int64_t m = m0;
+    for (; m + ROWS_M <= m1; m += ROWS_M)
+        rows_block(a, type, rn, ROWS_M, n, m);
+    if (ROWS_M > 3 && m1 - m == 3)
+        rows_block(a, type, rn, 3, n, m);
+    else if (ROWS_M > 2 && m1 - m == 2)
+        rows_block(a, type, rn, 2, n, m);
+    else if (m1 - m == 1)
+        rows_block(a, type, rn, 1, n, m);
+}
+
 LANES_INLINE void rows_all(const linear_args *a, int type, int64_t n0, int64_t n1) {
     for (int64_t m0 = 0; m0 < a->n_row; m0 += ROWS_BLOCK) {
         const int64_t m1 = NUM_MIN(a->n_row, m0 + ROWS_BLOCK);
-        const int64_t whole = m0 + (m1 - m0) / ROWS_M * ROWS_M;
         int64_t n = n0;
-        for (; n + ROWS_N <= n1; n += ROWS_N)
-            for (int64_t m = m0; m < whole; m += ROWS_M)
-                rows_block(a, type, ROWS_N, ROWS_M, n, m);
-        for (; n < n1; n++)
-            for (int64_t m = m0; m < whole; m++)
-                rows_block(a, type, 1, 1, n, m);
-        for (int64_t m = whole; m < m1; m++) {
-            for (n = n0; n + ROWS_N1 <= n1; n += ROWS_N1)
+        for (; n + ROWS_N1 <= n1 && m1 - m0 <= 2; n += ROWS_N1) {
+            for (int64_t m = m0; m < m1; m++) /* the second finds the weights in the first-level cache */
                 rows_block(a, type, ROWS_N1, 1, n, m);
-            for (; n < n1; n++)
-                rows_block(a, type, 1, 1, n, m);
         }
+        for (; n + ROWS_N <= n1 && m1 - m0 > 1; n += ROWS_N)
+            rows_columns(a, type, ROWS_N, n, m0, m1);
+        for (; n < n1; n++)
+            for (int64_t m = m0; m < m1; m++)
+                rows_block(a, type, 1, 1, n, m);
     }
 }
 

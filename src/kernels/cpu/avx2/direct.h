@@ -187,24 +187,31 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     X(iq4_xs, iq4g32, 4, IQ4NL, 32, 0, SUPER)                                                                \
     X(mxfp4, mxfp4g32, 4, MXFP4, 32, 0, E8M0)
 
-/* Other uniform formats in short groups, with one row only; name, bits, group, asym. */
-#define DIRECT_ALONE_BITS(X, group, asym)                                                                    \
-    X(u2g##group##asym, 2, group, asym)                                                                      \
-    X(u3g##group##asym, 3, group, asym)                                                                      \
-    X(u6g##group##asym, 6, group, asym)                                                                      \
-    X(u7g##group##asym, 7, group, asym)
+/* Other uniform formats in short groups, with one row only; name, bits, group, asym. (3 bits with minima in
+ * groups of 16 are sooner done in blocks.) */
 #define DIRECT_ALONE(X)                                                                                      \
-    DIRECT_ALONE_BITS(X, 16, 0)                                                                              \
-    DIRECT_ALONE_BITS(X, 16, 1)                                                                              \
-    DIRECT_ALONE_BITS(X, 32, 0)                                                                              \
-    DIRECT_ALONE_BITS(X, 32, 1)                                                                              \
-    X(u4g160, 4, 16, 0)                                                                                      \
-    X(u4g161, 4, 16, 1)                                                                                      \
-    X(u5g160, 5, 16, 0)                                                                                      \
-    X(u5g161, 5, 16, 1)                                                                                      \
-    X(u8g160, 8, 16, 0)                                                                                      \
-    X(u8g161, 8, 16, 1)                                                                                      \
-    X(u8g321, 8, 32, 1)
+    X(u2g16_0, 2, 16, 0)                                                                                     \
+    X(u3g16_0, 3, 16, 0)                                                                                     \
+    X(u4g16_0, 4, 16, 0)                                                                                     \
+    X(u5g16_0, 5, 16, 0)                                                                                     \
+    X(u6g16_0, 6, 16, 0)                                                                                     \
+    X(u7g16_0, 7, 16, 0)                                                                                     \
+    X(u8g16_0, 8, 16, 0)                                                                                     \
+    X(u2g16_1, 2, 16, 1)                                                                                     \
+    X(u4g16_1, 4, 16, 1)                                                                                     \
+    X(u5g16_1, 5, 16, 1)                                                                                     \
+    X(u6g16_1, 6, 16, 1)                                                                                     \
+    X(u7g16_1, 7, 16, 1)                                                                                     \
+    X(u8g16_1, 8, 16, 1)                                                                                     \
+    X(u2g32_0, 2, 32, 0)                                                                                     \
+    X(u3g32_0, 3, 32, 0)                                                                                     \
+    X(u6g32_0, 6, 32, 0)                                                                                     \
+    X(u7g32_0, 7, 32, 0)                                                                                     \
+    X(u2g32_1, 2, 32, 1)                                                                                     \
+    X(u3g32_1, 3, 32, 1)                                                                                     \
+    X(u6g32_1, 6, 32, 1)                                                                                     \
+    X(u7g32_1, 7, 32, 1)                                                                                     \
+    X(u8g32_1, 8, 32, 1)
 
 #define DIRECT_DEFINE_ROWS(name, nt, bits, table, group, scaling_)                                           \
     static void name##_##nt(const tile_job *job, direct_panel *at, int64_t m) {                              \

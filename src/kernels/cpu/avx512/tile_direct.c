@@ -173,23 +173,30 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     X(mxfp4, 4, 0, 32, E8M0, MXFP4)
 
 /* Other uniform formats in short groups, one row only: more rows are bound by multiplying, blocked or not. */
-#define ONE_ROW_BITS(X, group, asym)                                                                         \
-    X(u2g##group##asym, 2, asym, group, F16, NONE)                                                           \
-    X(u3g##group##asym, 3, asym, group, F16, NONE)                                                           \
-    X(u6g##group##asym, 6, asym, group, F16, NONE)                                                           \
-    X(u7g##group##asym, 7, asym, group, F16, NONE)
 #define ONE_ROW_FORMATS(X)                                                                                   \
-    ONE_ROW_BITS(X, 16, 0)                                                                                   \
-    ONE_ROW_BITS(X, 16, 1)                                                                                   \
-    ONE_ROW_BITS(X, 32, 0)                                                                                   \
-    ONE_ROW_BITS(X, 32, 1)                                                                                   \
-    X(u4g160, 4, 0, 16, F16, NONE)                                                                           \
-    X(u4g161, 4, 1, 16, F16, NONE)                                                                           \
-    X(u5g160, 5, 0, 16, F16, NONE)                                                                           \
-    X(u5g161, 5, 1, 16, F16, NONE)                                                                           \
-    X(u8g160, 8, 0, 16, F16, NONE)                                                                           \
-    X(u8g161, 8, 1, 16, F16, NONE)                                                                           \
-    X(u8g321, 8, 1, 32, F16, NONE)
+    X(u2g16_0, 2, 0, 16, F16, NONE)                                                                          \
+    X(u3g16_0, 3, 0, 16, F16, NONE)                                                                          \
+    X(u4g16_0, 4, 0, 16, F16, NONE)                                                                          \
+    X(u5g16_0, 5, 0, 16, F16, NONE)                                                                          \
+    X(u6g16_0, 6, 0, 16, F16, NONE)                                                                          \
+    X(u7g16_0, 7, 0, 16, F16, NONE)                                                                          \
+    X(u8g16_0, 8, 0, 16, F16, NONE)                                                                          \
+    X(u2g16_1, 2, 1, 16, F16, NONE)                                                                          \
+    X(u3g16_1, 3, 1, 16, F16, NONE)                                                                          \
+    X(u4g16_1, 4, 1, 16, F16, NONE)                                                                          \
+    X(u5g16_1, 5, 1, 16, F16, NONE)                                                                          \
+    X(u6g16_1, 6, 1, 16, F16, NONE)                                                                          \
+    X(u7g16_1, 7, 1, 16, F16, NONE)                                                                          \
+    X(u8g16_1, 8, 1, 16, F16, NONE)                                                                          \
+    X(u2g32_0, 2, 0, 32, F16, NONE)                                                                          \
+    X(u3g32_0, 3, 0, 32, F16, NONE)                                                                          \
+    X(u6g32_0, 6, 0, 32, F16, NONE)                                                                          \
+    X(u7g32_0, 7, 0, 32, F16, NONE)                                                                          \
+    X(u2g32_1, 2, 1, 32, F16, NONE)                                                                          \
+    X(u3g32_1, 3, 1, 32, F16, NONE)                                                                          \
+    X(u6g32_1, 6, 1, 32, F16, NONE)                                                                          \
+    X(u7g32_1, 7, 1, 32, F16, NONE)                                                                          \
+    X(u8g32_1, 8, 1, 32, F16, NONE)
 
 #define DEFINE_ROWS(name, nt, bits, asym, group, scale, table)                                               \
     static void name##_##nt(direct_state *s, int64_t c0, int64_t c1, int m) {                                \
