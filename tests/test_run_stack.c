@@ -7,14 +7,17 @@
 #include "run/measure_rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -315,6 +318,63 @@ static void second_slices_stream(void **state) {
     nib_engine_close(e);
 }
 
+/* The one packed file of a folder. */
+static struct stat packed_in(const char *scratch) {
+    struct stat found = {0};
+    char folder[1024], path[1400];
+    int n = 0;
+    snprintf(folder, sizeof folder, "%s/packed", scratch);
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strstr(e->d_name, ".nibpack"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        assert_int_equal(stat(path, &found), 0);
+        n++;
+    }
+    closedir(d);
+    assert_int_equal(n, 1);
+    return found;
+}
+
+/* A run without second slices uses the file that has them, resident or streamed, and leaves it alone; one
+ * with them makes a larger file of one that has none. */
+static void one_packed_file_for_both(void **state) {
+    (void)state;
+    static const char *const stack[] = {"u4g64+u4g64", "file"}, *const alone[] = {"u4g64", "file"};
+    const tiny_shape *shapes[] = {&tied, &untied};
+    for (int i = 0; i < 4; i++) {
+        const char *path = tiny_model("m.gguf", shapes[i % 2]);
+        char scratch[800], name[16];
+        snprintf(name, sizeof name, "both-%d", i);
+        snprintf(scratch, sizeof scratch, "%s", temp_path(name));
+        nib_engine_options o = usual();
+        held with, without;
+        make_plan(&with, path, stack, 2, NIB_TIER_RAM, NIB_TIER_DISK);
+        make_plan(&without, path, alone, 2, NIB_TIER_RAM, NIB_TIER_RAM);
+        logits_rows both = forward(path, &o, &with.p), base = forward(path, &o, &without.p);
+        o.scratch = scratch;
+        o.packed = NIB_PACKED_ON; /* would be written again when it did not serve */
+        for (int tier = 0; tier < 2; tier++) {
+            struct stat small = {0};
+            make_plan(&without, path, stack, 2, tier ? NIB_TIER_DISK : NIB_TIER_RAM, PLAN_LEFT_OUT);
+            if (i >= 2 && !tier) {
+                check_same(&base, path, &o, &without.p, "without second slices, first");
+                small = packed_in(scratch);
+            }
+            check_same(&both, path, &o, &with.p, "second slices from the packed file");
+            const struct stat large = packed_in(scratch);
+            assert_true(large.st_size > small.st_size);
+            check_same(&base, path, &o, &without.p, "without second slices, from the same file");
+            const struct stat now = packed_in(scratch);
+            assert_true(now.st_ino == large.st_ino && now.st_size == large.st_size);
+        }
+        free(both.data);
+        free(base.data);
+    }
+}
+
 static void left_out_is_the_first_alone(void **state) {
     (void)state;
     static const char *const stack[] = {"u4g64+u4g64"}, *const alone[] = {"u4g64"};
@@ -468,6 +528,7 @@ int main(void) {
         cmocka_unit_test(however_it_is_computed),
         cmocka_unit_test(wherever_it_is),
         cmocka_unit_test(second_slices_stream),
+        cmocka_unit_test(one_packed_file_for_both),
         cmocka_unit_test(left_out_is_the_first_alone),
         cmocka_unit_test(comes_and_goes),
         cmocka_unit_test(refused),

@@ -17,45 +17,51 @@
 typedef struct packed_head {
     char magic[8];
     packed_what what;
-    uint64_t zero[504];
+    uint64_t zero[500];
     uint64_t hash; /* of everything before */
 } packed_head;
 _Static_assert(sizeof(packed_head) == FILE_ALIGN, "the image begins at a page");
 
+/* Sums: [n_unit + 1], then, with second slices, [second_unit + 1]. */
 struct packed {
     file *f;
-    uint64_t n_unit;
-    uint64_t *sums; /* [n_unit + 1] */
+    packed_what what; /* that is used of it */
+    uint64_t *sums;
 };
 
 struct packed_writer {
     file_writer *out;
     packed_what what;
     uint64_t n_put, n_byte;
-    uint64_t *sums; /* [n_unit + 1] */
+    uint64_t *sums;
 };
 
 static void fill_head(const packed_what *what, packed_head *head) {
     memset(head, 0, sizeof *head);
-    memcpy(head->magic, "NIBPACK1", sizeof head->magic);
+    memcpy(head->magic, "NIBPACK2", sizeof head->magic);
     head->what = *what;
     head->hash = XXH3_64bits(head, sizeof *head - sizeof head->hash);
 }
 
-/* The last entry covers the head and the others. */
+/* The last entry of each table covers the head and the others. */
 static uint64_t sum_of_sums(const packed_head *head, const uint64_t *sums, uint64_t n_unit) {
     return XXH3_64bits_withSeed(sums, (size_t)n_unit * sizeof *sums, head->hash);
 }
 
+static uint64_t *second_sums(const packed_what *what, uint64_t *sums) {
+    return sums + what->n_unit + 1;
+}
+
 static bool table_bytes(const packed_what *what, uint64_t *bytes) {
-    uint64_t n;
-    return num_add_u64(what->n_unit, 1, &n) && num_mul_u64(n, sizeof(uint64_t), bytes);
+    uint64_t n, second = what->second_unit;
+    return (second == 0 || num_add_u64(second, 1, &second)) && num_add_u64(what->n_unit, 1, &n) &&
+           num_add_u64(n, second, &n) && num_mul_u64(n, sizeof(uint64_t), bytes);
 }
 
 uint64_t packed_file_bytes(const packed_what *what) {
     uint64_t table, all;
     if (!table_bytes(what, &table) || !num_add_u64(table, what->image_bytes, &all) ||
-        !num_add_u64(all, sizeof(packed_head), &all))
+        !num_add_u64(all, what->second_bytes, &all) || !num_add_u64(all, sizeof(packed_head), &all))
         return UINT64_MAX;
     return all;
 }
@@ -67,27 +73,61 @@ char *packed_path(const char *folder, const packed_what *what) {
     return path_join(folder, name);
 }
 
-static nib_status check_file(packed *k, const packed_what *what, nib_error *err) {
-    const char *path = file_path(k->f);
-    uint64_t table, size = packed_file_bytes(what);
-    packed_head expected, *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
-    if (!found || !table_bytes(what, &table) || !(k->sums = mem_alloc(table))) {
-        mem_free(found);
-        return nib_fail_nomem(err, sizeof *found, "a packed file's checksums");
+/* Whether a head is whole and has what is wanted, and perhaps second slices besides. */
+static bool head_fits(const packed_head *found, const packed_what *what) {
+    packed_what has = what->second_unit ? *what : found->what;
+    packed_head expected;
+    memcpy(has.key, what->key, sizeof has.key);
+    memcpy(has.source, what->source, sizeof has.source);
+    has.image_bytes = what->image_bytes;
+    has.n_unit = what->n_unit;
+    fill_head(&has, &expected);
+    return !memcmp(found, &expected, sizeof expected);
+}
+
+bool packed_exists(const char *path, const packed_what *what) {
+    packed_head *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
+    packed_what wanted = *what;
+    file *f = NULL;
+    bool fits = found && file_open(path, 0, &f, NULL) == NIB_OK &&
+                file_read_at(f, found, 0, sizeof *found, NULL) == NIB_OK;
+    if (fits) {
+        memcpy(wanted.source, found->what.source, sizeof wanted.source);
+        fits = head_fits(found, &wanted);
     }
-    fill_head(what, &expected);
-    nib_status status = NIB_OK;
-    if (file_size(k->f) != size)
-        status = nib_fail(err, NIB_E_MODEL, "%s: expected %llu bytes, found %llu", path,
-                          (unsigned long long)size, (unsigned long long)file_size(k->f));
-    if (status == NIB_OK)
-        status = file_read_at(k->f, found, 0, sizeof *found, err);
-    if (status == NIB_OK && memcmp(found, &expected, sizeof expected))
+    file_close(f);
+    mem_free(found);
+    return fits;
+}
+
+static nib_status check_tables(packed *k, const packed_head *head, nib_error *err) {
+    uint64_t table;
+    const packed_what *what = &k->what;
+    if (!table_bytes(what, &table) || !(k->sums = mem_alloc(table)))
+        return nib_fail_nomem(err, sizeof *head, "a packed file's checksums");
+    const uint64_t at = sizeof *head + head->what.image_bytes + head->what.second_bytes;
+    NIB_TRY(file_read_at(k->f, k->sums, at, table, err));
+    if (k->sums[what->n_unit] == sum_of_sums(head, k->sums, what->n_unit) &&
+        (what->second_unit == 0 || second_sums(what, k->sums)[what->second_unit] ==
+                                       sum_of_sums(head, second_sums(what, k->sums), what->second_unit)))
+        return NIB_OK;
+    return nib_fail(err, NIB_E_MODEL, "%s: the table of checksums is damaged", file_path(k->f));
+}
+
+static nib_status check_file(packed *k, nib_error *err) {
+    const char *path = file_path(k->f);
+    packed_head *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
+    if (!found)
+        return nib_fail_nomem(err, sizeof *found, "a packed file's head");
+    nib_status status = file_read_at(k->f, found, 0, sizeof *found, err);
+    if (status == NIB_OK && !head_fits(found, &k->what))
         status = nib_fail(err, NIB_E_MODEL, "%s: made for other weights, or by another version", path);
+    if (status == NIB_OK && file_size(k->f) != packed_file_bytes(&found->what))
+        status = nib_fail(err, NIB_E_MODEL, "%s: expected %llu bytes, found %llu", path,
+                          (unsigned long long)packed_file_bytes(&found->what),
+                          (unsigned long long)file_size(k->f));
     if (status == NIB_OK)
-        status = file_read_at(k->f, k->sums, sizeof *found + what->image_bytes, table, err);
-    if (status == NIB_OK && k->sums[what->n_unit] != sum_of_sums(&expected, k->sums, what->n_unit))
-        status = nib_fail(err, NIB_E_MODEL, "%s: the table of checksums is damaged", path);
+        status = check_tables(k, found, err);
     mem_free(found);
     return status;
 }
@@ -102,7 +142,7 @@ nib_status packed_open(const char *path, const packed_what *what, bool streams, 
     packed *k = mem_calloc(1, sizeof *k);
     if (!k)
         return nib_fail_nomem(err, sizeof *k, "a packed file");
-    k->n_unit = what->n_unit;
+    k->what = *what;
     nib_status status = file_open(path, 0, &k->f, err);
     if (status == NIB_OK && (streams || file_cached(k->f) < NEARLY_ALL)) {
         file *round = NULL;
@@ -112,7 +152,7 @@ nib_status packed_open(const char *path, const packed_what *what, bool streams, 
         }
     }
     if (status == NIB_OK)
-        status = check_file(k, what, err);
+        status = check_file(k, err);
     if (status != NIB_OK) {
         packed_close(k);
         return status;
@@ -140,11 +180,20 @@ const char *packed_name(const packed *k) {
 }
 
 uint64_t packed_heap_bytes(const packed *k) {
-    return (k->n_unit + 1) * sizeof *k->sums;
+    uint64_t bytes = 0;
+    table_bytes(&k->what, &bytes);
+    return bytes;
+}
+
+uint64_t packed_disk_bytes(const packed *k) {
+    return file_size(k->f);
 }
 
 bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_byte) {
-    return unit < k->n_unit && XXH3_64bits(data, (size_t)n_byte) == k->sums[unit];
+    const packed_what *what = &k->what;
+    if (unit >= what->n_unit + what->second_unit)
+        return false;
+    return XXH3_64bits(data, (size_t)n_byte) == k->sums[unit + (unit >= what->n_unit)];
 }
 
 /* ---- writing ---- */
@@ -174,23 +223,32 @@ nib_status packed_writer_open(const char *path, const packed_what *what, packed_
 }
 
 nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte, nib_error *err) {
-    if (w->n_put == w->what.n_unit || n_byte > w->what.image_bytes - w->n_byte)
+    const uint64_t n_unit = w->what.n_unit + w->what.second_unit;
+    if (w->n_put == n_unit || n_byte > w->what.image_bytes + w->what.second_bytes - w->n_byte)
         return nib_fail(err, NIB_E_FAILED, "more units than the packed file has place for");
-    w->sums[w->n_put++] = XXH3_64bits(unit, (size_t)n_byte);
+    w->sums[w->n_put + (w->n_put >= w->what.n_unit)] = XXH3_64bits(unit, (size_t)n_byte);
+    w->n_put++;
     w->n_byte += n_byte;
     return file_writer_write(w->out, unit, (size_t)n_byte, err);
 }
 
 nib_status packed_writer_commit(packed_writer *w, nib_error *err) {
+    const packed_what *what = &w->what;
+    const uint64_t n_unit = what->n_unit + what->second_unit;
+    uint64_t table = 0;
     packed_head head;
     nib_status status = NIB_OK;
-    if (w->n_put != w->what.n_unit || w->n_byte != w->what.image_bytes)
+    if (w->n_put != n_unit || w->n_byte != what->image_bytes + what->second_bytes)
         status = nib_fail(err, NIB_E_FAILED, "expected %llu units for the packed file, found %llu",
-                          (unsigned long long)w->what.n_unit, (unsigned long long)w->n_put);
-    fill_head(&w->what, &head);
-    w->sums[w->what.n_unit] = sum_of_sums(&head, w->sums, w->what.n_unit);
+                          (unsigned long long)n_unit, (unsigned long long)w->n_put);
+    fill_head(what, &head);
+    w->sums[what->n_unit] = sum_of_sums(&head, w->sums, what->n_unit);
+    if (what->second_unit)
+        second_sums(what, w->sums)[what->second_unit] =
+            sum_of_sums(&head, second_sums(what, w->sums), what->second_unit);
+    table_bytes(what, &table); /* fitted when it was opened */
     if (status == NIB_OK)
-        status = file_writer_write(w->out, w->sums, (size_t)(w->what.n_unit + 1) * sizeof *w->sums, err);
+        status = file_writer_write(w->out, w->sums, (size_t)table, err);
     if (status == NIB_OK) {
         status = file_writer_commit(w->out, err);
         w->out = NULL;

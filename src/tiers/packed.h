@@ -2,7 +2,10 @@
  * packed once and later only read.
  *
  *     [head: 4 KiB][image: a multiple of 4 KiB][checksums: 8 bytes for each unit of the image, and one of
- * all]
+ * all][checksums of second slices, likewise]
+ *
+ * The image ends with second slices (page_layout.h), where there are some: a run without them uses the same
+ * file, and never looks at what it has of them.
  *
  * Nothing in such a file is believed: the head and the size must be exactly what this program would write for
  * this model now, the table of checksums has one of its own, and each unit is checked when it is read. A file
@@ -18,6 +21,8 @@ typedef struct packed_what {
     uint64_t key[2];    /* contents of the model, and how each weight is packed: the file's name */
     uint64_t source[2]; /* sizes and times of change of the model's files */
     uint64_t image_bytes, n_unit;
+    uint64_t second_key[2]; /* the same of second slices, which stand behind; all 0: without them */
+    uint64_t second_bytes, second_unit;
 } packed_what;
 
 typedef struct packed packed;
@@ -25,6 +30,8 @@ typedef struct packed packed;
 uint64_t packed_file_bytes(const packed_what *what);
 /* FOLDER/<key>.nibpack; caller frees. NULL: no memory. */
 char *packed_path(const char *folder, const packed_what *what);
+/* A file is there that seems to have this, whatever the model's files are now. */
+bool packed_exists(const char *path, const packed_what *what);
 
 /* NIB_E_NOTFOUND: not there. NIB_E_MODEL: it is not what it should be, and why. Reads go round the
  * page cache, but where it has the file already and not while weights are streamed: that would use memory
@@ -34,6 +41,7 @@ void packed_close(packed *k); /* NULL is fine */
 file *packed_image(const packed *k, uint64_t *begin);
 const char *packed_name(const packed *k);
 uint64_t packed_heap_bytes(const packed *k);
+uint64_t packed_disk_bytes(const packed *k); /* of the file, second slices that are not used included */
 /* Whether data, the n_byte of unit i, is what was written. Any thread. */
 bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_byte);
 

@@ -11,7 +11,7 @@ enum {
      * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
     TARGET_LEAST = 64 << 10,
     TARGET_MOST = 1 << 20,
-    TARGET_SHARE = 256 /* of the model */
+    TARGET_SHARE = 256 /* of the model, without second slices */
 };
 
 enum { USE_PRODUCT = 1, USE_LOOKUP = 2 };
@@ -138,15 +138,15 @@ static bool cut_matrix(page_layout *l, int b, int j, open_page *g) {
     return true;
 }
 
-/* The matrices of products of block b in the order of their first use, first slices and then second ones;
- * `head`: those of the last block, else those that are not among them. */
-static bool cut_products(page_layout *l, int b, bool head) {
+/* The matrices of products of block b in the order of their first use, those of first slices or of second
+ * ones; `head`: those of the last block, else those that are not among them. */
+static bool cut_products(page_layout *l, int b, bool head, bool second) {
     const program *p = &model_block(l->m, b)->program;
     open_page g = {0, b, false};
-    for (int i = 0; i < 2 * p->n_op; i++) {
-        const op *o = &p->ops[i % p->n_op];
+    for (int i = 0; i < p->n_op; i++) {
+        const op *o = &p->ops[i];
         int owner = b, w = o->w;
-        if (o->kind != OP_LINEAR || o->adds != (i >= p->n_op))
+        if (o->kind != OP_LINEAR || o->adds != second)
             continue;
         page_layout_own(l->m, &owner, &w);
         int at = l->first_weight[owner] + w;
@@ -158,13 +158,13 @@ static bool cut_products(page_layout *l, int b, bool head) {
     return close_page(l, &g);
 }
 
-static bool cut_tables(page_layout *l) {
+static bool cut_tables(page_layout *l, bool second) {
     for (int b = 0; b < l->n_block; b++) {
         const block *blk = model_block(l->m, b);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
-            if (!w->vector && w->shared_block < 0 && l->places[l->first_weight[b] + i].n_page == 0 &&
-                !cut_rows(l, b, i, true))
+            if (!w->vector && w->shared_block < 0 && weight_is_second(w) == second &&
+                l->places[l->first_weight[b] + i].n_page == 0 && !cut_rows(l, b, i, true))
                 return false;
         }
     }
@@ -184,15 +184,23 @@ static void cut_vectors(page_layout *l) {
     l->image_bytes = l->vector_bytes = round_page(l->vector_bytes);
 }
 
+static bool cut_slices(page_layout *l, bool second) {
+    bool ok = true;
+    for (int b = 0; b < l->n_block && ok; b++)
+        ok = cut_products(l, b, false, second);
+    return ok && cut_products(l, l->n_block - 1, true, second) && cut_tables(l, second);
+}
+
 static bool cut(page_layout *l) {
     l->vector_bytes = l->image_bytes = 0;
     l->n_page = 0;
     memset(l->places, 0, (size_t)l->first_weight[l->n_block] * sizeof *l->places);
     cut_vectors(l);
-    bool ok = true;
-    for (int b = 0; b < l->n_block && ok; b++)
-        ok = cut_products(l, b, false);
-    return ok && cut_products(l, l->n_block - 1, true) && cut_tables(l);
+    if (!cut_slices(l, false))
+        return false;
+    l->n_first_page = l->n_page;
+    l->first_bytes = l->image_bytes;
+    return cut_slices(l, true);
 }
 
 /* The order of use; only counted while l->visits is NULL. */
@@ -239,7 +247,8 @@ static bool settle_target(page_layout *l) {
     for (int b = 0; b < l->n_block; b++)
         for (int i = 0; i < model_block(l->m, b)->n_weight; i++) {
             const weight *w = &model_block(l->m, b)->weights[i];
-            if (w->shared_block < 0 && (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
+            if (w->shared_block < 0 && !weight_is_second(w) &&
+                (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
                 return false;
         }
     uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)TARGET_LEAST);

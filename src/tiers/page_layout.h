@@ -3,10 +3,11 @@
  * packed file serves every cap.
  *
  * The image is all packed weights in a row: vectors; then the matrices of each block in the order in which
- * its products use them, first slices before second ones; then those of the output head; then tables that are
- * only looked up by row. Every page begins at a multiple of FILE_ALIGN there, and is either several whole
- * matrices of one block or rows of one matrix. Rows of a matrix are cut where its bytes come to whole
- * FILE_ALIGNs, so in a map of neighbouring pages a matrix is one piece. */
+ * its products use them; then those of the output head; then tables that are only looked up by row; then, in
+ * the same order, second slices. So it begins like the image of the model without second slices. Every page
+ * begins at a multiple of FILE_ALIGN there, and is either several whole matrices of one block or rows of one
+ * matrix. Rows of a matrix are cut where its bytes come to whole FILE_ALIGNs, so in a map of neighbouring
+ * pages a matrix is one piece. */
 #ifndef NIB_TIERS_PAGE_LAYOUT_H
 #define NIB_TIERS_PAGE_LAYOUT_H
 
@@ -45,7 +46,9 @@ typedef struct page_layout {
     uint64_t target;    /* bytes that a page is cut to, about */
     uint64_t page_most; /* of the largest page that products visit */
     uint64_t vector_bytes, image_bytes;
-    uint64_t heap_bytes; /* of the arrays */
+    uint64_t first_bytes; /* of the image, before second slices */
+    int n_first_page;     /* and the pages there */
+    uint64_t heap_bytes;  /* of the arrays */
 } page_layout;
 
 /* NIB_E_MODEL: sizes overflow. before (may be NULL) is asked with the bytes of the arrays before they are

@@ -23,7 +23,7 @@ typedef struct pager_page {
     int block;      /* that owns it; a tied output head's pages belong to the embedding */
     uint64_t bytes; /* packed */
     bool table;     /* only looked up by row: not read for every token when it is not kept */
-    bool second; /* of second slices (model/reformat.h), which stand behind the first ones of their block */
+    bool second;    /* of second slices (model/reformat.h), which stand behind all first ones */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
 nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_error *err);
@@ -41,7 +41,7 @@ typedef struct pager_need {
     uint64_t tables;    /* tables: the list of pages and where each is */
     uint64_t sums;      /* tables: checksums, while a packed file is read */
     uint64_t page_most; /* the largest page that is streamed */
-    uint64_t part;      /* of it, what is read at a time from the model's files */
+    uint64_t part;      /* of it, what is read at a time from the model's files: all, or some rows */
     bool block_in_ring; /* the ring holds any block: it is read once for all cells of a pass */
 } pager_need;
 /* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,

@@ -1,4 +1,4 @@
-/* pager_packed.c - the packed file of a model: its key, finding it, writing it.
+/* pager_packed.c - the packed file of a model: its keys, finding it, writing it.
  *
  * The key is made of everything the packed bytes depend on: the model's contents, which rows of which tensors
  * make up each weight, each weight's format and place, and what the packer of this program makes of a small
@@ -20,7 +20,7 @@ static void add(XXH3_state_t *h, const void *data, size_t n) {
     XXH3_128bits_update(h, data, n);
 }
 
-/* ---- the key ---- */
+/* ---- the keys ---- */
 
 /* A small matrix of this weight's kind, packed: 16 rows of as many chunks as show every rule of the layout.
  */
@@ -72,43 +72,57 @@ static bool seen_before(const pager *p, int b, int i) {
     for (int c = 0; c <= b; c++)
         for (int j = 0; j < model_block(p->m, c)->n_weight && (c < b || j < i); j++) {
             const weight *other = &model_block(p->m, c)->weights[j];
-            if (!other->vector && other->shared_block < 0 && other->type == w->type && other->k == w->k &&
+            if (!other->vector && other->shared_block < 0 && weight_is_second(other) == weight_is_second(w) &&
+                other->type == w->type && other->k == w->k &&
                 !memcmp(&other->format, &w->format, sizeof w->format))
                 return true;
         }
     return false;
 }
 
-static bool make_key(pager *p, packed_what *out, nib_error *err) {
+/* Of the first slices (and vectors), or of the second ones. */
+static bool make_key(const pager *p, const uint64_t content[2], bool second, uint64_t out[2]) {
     XXH3_state_t h;
-    uint64_t content[2];
-    if (container_content_hash(model_container(p->m), content, err) != NIB_OK)
-        return false;
     XXH3_128bits_reset(&h);
-    add(&h, content, sizeof content);
+    add(&h, content, 2 * sizeof *content);
     for (int b = 0; b < p->layout.n_block; b++) {
         const block *blk = model_block(p->m, b);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
-            if (w->shared_block >= 0)
+            if (w->shared_block >= 0 || weight_is_second(w) != second)
                 continue;
             add_weight(&h, w);
-            if (!w->vector && !seen_before(p, b, i) && !add_packer(&h, w)) {
-                nib_fail_nomem(err, 0, "the packed file's key");
+            if (!w->vector && !seen_before(p, b, i) && !add_packer(&h, w))
                 return false;
-            }
         }
     }
     for (int i = 0; i < p->layout.n_page; i++) {
         const weight_page *at = &p->layout.pages[i];
         const int64_t numbers[] = {at->block, at->w, at->first_row, at->n_row, at->table, (int64_t)at->bytes};
-        add(&h, numbers, sizeof numbers);
+        if (at->second == second)
+            add(&h, numbers, sizeof numbers);
     }
     const XXH128_hash_t digest = XXH3_128bits_digest(&h);
-    out->key[0] = digest.high64;
-    out->key[1] = digest.low64;
-    out->image_bytes = p->layout.image_bytes;
-    out->n_unit = page_layout_n_unit(&p->layout);
+    out[0] = digest.high64;
+    out[1] = digest.low64;
+    return true;
+}
+
+static bool make_keys(const pager *p, packed_what *out, nib_error *err) {
+    const page_layout *l = &p->layout;
+    const uint64_t n_second = (uint64_t)(l->n_page - l->n_first_page);
+    uint64_t content[2];
+    if (container_content_hash(model_container(p->m), content, err) != NIB_OK)
+        return false;
+    if (!make_key(p, content, false, out->key) ||
+        (n_second && !make_key(p, content, true, out->second_key))) {
+        nib_fail_nomem(err, 0, "the packed file's key");
+        return false;
+    }
+    out->image_bytes = l->first_bytes;
+    out->n_unit = page_layout_n_unit(l) - n_second;
+    out->second_bytes = l->image_bytes - l->first_bytes;
+    out->second_unit = n_second;
     return true;
 }
 
@@ -119,7 +133,7 @@ static bool identify(pager *p, const pager_options *o) {
         return false;
     if (p->packed_path)
         return true;
-    if (!loader_identity(p->loader, p->packed_is.source) || !make_key(p, &p->packed_is, &err)) {
+    if (!loader_identity(p->loader, p->packed_is.source) || !make_keys(p, &p->packed_is, &err)) {
         log_line(o->log, "no packed file is used: %s", err.message);
         return false;
     }
@@ -134,8 +148,8 @@ bool pager_packed_exists(const model *m, const char *folder) {
     packed_what what = {0};
     char *path = NULL;
     if (path_is_dir(folder) && page_layout_open(&p.layout, m, NULL, NULL, NULL) == NIB_OK)
-        path = make_key(&p, &what, NULL) ? packed_path(folder, &what) : NULL;
-    const bool exists = path && path_exists(path);
+        path = make_keys(&p, &what, NULL) ? packed_path(folder, &what) : NULL;
+    const bool exists = path && packed_exists(path, &what);
     mem_free(path);
     page_layout_close(&p.layout);
     return exists;
@@ -143,7 +157,7 @@ bool pager_packed_exists(const model *m, const char *folder) {
 
 /* The disk tier has the file, RAM its checksums. */
 static bool charge(pager *p, const packed *k, nib_error *err) {
-    uint64_t bytes = packed_file_bytes(&p->packed_is), tables = packed_heap_bytes(k);
+    uint64_t bytes = packed_disk_bytes(k), tables = packed_heap_bytes(k);
     if (ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, err) != NIB_OK)
         return false;
     if (ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, tables, err) != NIB_OK) {
