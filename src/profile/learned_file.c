@@ -12,7 +12,8 @@
 
 enum { VERSION = 1, MOST_BYTES = 1 << 20 };
 #define MOST_NUMBER 1e18
-#define MOST_TOKEN  1e5 /* seconds */
+#define LEAST_TOKEN 1e-9 /* seconds */
+#define MOST_TOKEN  1e5
 
 char *learned_path(const machine *m) {
     return profile_machine_path(m, "learned", ".jsonl");
@@ -111,7 +112,7 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
 
 /* Seconds are divided by, and their logarithms are taken. */
 static nib_status check_seconds(const char *key, double seconds, nib_error *err) {
-    return seconds > 1e-9 && seconds <= MOST_TOKEN
+    return seconds >= LEAST_TOKEN && seconds <= MOST_TOKEN
                ? NIB_OK
                : nib_fail(err, NIB_E_MODEL, "\"%s\": expected seconds of a token, found %g", key, seconds);
 }
