@@ -50,7 +50,7 @@ static double turn_seconds(const plan_question *q, bool packed) {
 double plan_disk_seconds(const plan_question *q, bool packed) {
     const plan_rates *r = &q->rates;
     return packed ? 1 / r->disk_read + turn_seconds(q, true)
-                  : 1 / r->disk_file + turn_seconds(q, false) + 1 / r->pack;
+                  : NUM_MAX(1 / r->disk_file + turn_seconds(q, false), 1 / r->pack);
 }
 
 double plan_stolen_share(const plan_rates *r, bool packed) {
@@ -186,9 +186,9 @@ static double work_reading(const plan_rates *r, const learned_work *w, bool pack
     return w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
 }
 
-/* Packing comes after reading: one thread does both. */
+/* Reads fly while pages that have come are packed. */
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed) {
-    const double disk = work_reading(r, w, packed) + w->pack_bytes / r->pack,
+    const double disk = NUM_MAX(work_reading(r, w, packed), w->pack_bytes / r->pack),
                  compute = work_compute(r, w, packed);
     return NUM_MAX(disk, compute) + APART * NUM_MIN(disk, compute);
 }
@@ -213,7 +213,7 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     memset(out, 0, sizeof *out);
     plan_work_of(q, d, &w);
     const double reading = work_reading(r, &w, d->packed), packing = w.pack_bytes / r->pack;
-    out->disk_s = reading + packing;
+    out->disk_s = NUM_MAX(reading, packing);
     out->ram_s = work_read(&w) / r->ram_read;
     out->compute_s = work_compute(r, &w, d->packed);
     out->tok_s = 1 / NUM_MAX(NUM_MAX(out->disk_s, out->compute_s), 1e-12);
