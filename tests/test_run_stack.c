@@ -346,7 +346,7 @@ static void one_packed_file_for_both(void **state) {
     const tiny_shape *shapes[] = {&tied, &untied};
     for (int i = 0; i < 4; i++) {
         const char *path = tiny_model("m.gguf", shapes[i % 2]);
-        char scratch[800], name[16];
+        char scratch[800], name[24];
         snprintf(name, sizeof name, "both-%d", i);
         snprintf(scratch, sizeof scratch, "%s", temp_path(name));
         nib_engine_options o = usual();

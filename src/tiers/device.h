@@ -1,9 +1,9 @@
 /* device.h - a memory that the ledger counts, and how bytes come to it and leave it.
  *
  * There is one for each tier that kernels can read from: host memory (device_host.c), and a GPU's when nibble
- * is built for one. Caches, activations and what measurements keep are taken through it (region.h), so what
- * owns them does not know where they are; the pager still maps its pages itself. A kind of device is one
- * table of functions in one file, and one row of the list in device.c.
+ * is built for one. Weights that stay, the ring of those that are streamed, caches, activations and what
+ * measurements keep are taken through it (region.h), so what owns them does not know where they are. A kind
+ * of device is one table of functions in one file, and one row of the list in device.c.
  *
  * Copies go through lanes. Copies of one lane are done in the order in which they were queued; lanes are
  * independent of each other and of the host (FlexGen section 3: loading weights, cache and activations, and

@@ -45,10 +45,11 @@
 #include <string.h>
 
 static nib_status map_resident(pager *p, uint64_t bytes, nib_error *err) {
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, bytes, err));
+    NIB_TRY(tier_region_open(&p->resident, device_host(), p->ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                             "the weights", err));
+    p->map = p->resident.at;
     p->map_bytes = bytes;
-    p->map = bytes ? mem_map(bytes) : NULL;
-    return p->map || !bytes ? NIB_OK : nib_fail_nomem(err, bytes, "the weights");
+    return NIB_OK;
 }
 
 static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole, uint64_t least,
@@ -111,13 +112,12 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     pager_place(p);
     NIB_TRY(pager_load_resident(p, o, shape, err));
     const int n_streamed = p->first_streamed[p->layout.n_block];
-    const uint64_t staging = need.row + (n_streamed ? need.ring : 0); /* tables alone need no ring */
-    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
-    p->ring_bytes = staging;
+    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, need.row, err));
+    p->staging = need.row;
     NIB_TRY(open_row_buffer(p, err));
     p->pass_bytes = pager_pass_bytes(p);
     log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed, p->layout.n_page);
-    return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK;
+    return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables alone need no ring */
 }
 
 static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err) {
@@ -213,10 +213,8 @@ void pager_close(pager *p) {
     load_buffer_deinit(&p->row_buffer);
     if (p->row_packed)
         mem_unmap(p->row_packed, p->row_packed_bytes);
-    if (p->map)
-        mem_unmap(p->map, p->map_bytes);
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, p->map_bytes);
-    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, p->ring_bytes);
+    tier_region_close(&p->resident);
+    ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, p->staging);
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->tables);
     page_layout_close(&p->layout);
     mem_free(p->state);

@@ -7,6 +7,7 @@
 #include "tiers/packed.h"
 #include "tiers/page_layout.h"
 #include "tiers/pager.h"
+#include "tiers/region.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,11 +39,12 @@ struct pager {
     view *views;         /* [n_weight] */
     int *streamed;       /* those of layout.visits that are not resident */
     int *first_streamed; /* [n_block + 1] */
-    uint8_t *map;        /* vectors, then the pages that stay; when all do, the image */
+    tier_region resident;
+    uint8_t *map; /* it: vectors, then the pages that stay; when all do, the image */
     uint64_t map_bytes;
     uint64_t tables; /* heap bytes of the arrays, charged */
     reader *reader;
-    uint64_t ring_bytes;    /* charged for the ring, its staging and the row buffer */
+    uint64_t staging;       /* charged for the row buffer */
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
     uint64_t row_packed_bytes;

@@ -201,19 +201,20 @@ static void *reader_main(void *arg) {
 
 static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
+    const uint64_t scratch = 2 * load_buffer_bytes(p->m, 0, 0);
     r->each = ring_shape_of(&p->layout).each;
-    r->map_bytes = READER_BUFFERS * r->each;
-    r->map = mem_map(r->map_bytes);
-    if (!r->map)
-        return nib_fail_nomem(err, r->map_bytes, "the ring of streamed weights");
-    memset(r->map, 0, r->map_bytes); /* it is charged: let it be resident from here on */
+    NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING,
+                             READER_BUFFERS * r->each, false, "the ring of streamed weights", err));
+    NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
+    r->charged = scratch;
+    memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */
     for (int i = 0; i < READER_BUFFERS; i++)
-        r->spare[r->n_spare++] = r->map + (uint64_t)(READER_BUFFERS - 1 - i) * r->each;
+        r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)(READER_BUFFERS - 1 - i) * r->each;
     for (int i = 0; i < 2; i++) {
         NIB_TRY(load_buffer_init(&r->scratch[i], p->m, 0, 0, NULL, err));
         memset(r->scratch[i].map, 0, r->scratch[i].bytes);
     }
-    NIB_TRY(read_queue_open(READER_DEPTH, 0, r->map, r->map_bytes, &r->queue, err));
+    NIB_TRY(read_queue_open(READER_DEPTH, 0, r->buffers.at, r->buffers.bytes, &r->queue, err));
     while (r->n_idle < READER_DEPTH) {
         r->idle[r->n_idle] = r->n_idle;
         r->n_idle++;
@@ -254,8 +255,8 @@ void reader_close(reader *r) {
     read_queue_close(r->queue);
     for (int i = 0; i < 2; i++)
         load_buffer_deinit(&r->scratch[i]);
-    if (r->map)
-        mem_unmap(r->map, r->map_bytes);
+    ledger_release(r->p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, r->charged);
+    tier_region_close(&r->buffers);
     pthread_mutex_destroy(&r->lock);
     pthread_cond_destroy(&r->changed);
     mem_free(r);

@@ -44,8 +44,9 @@ struct reader {
     pager *p;
     pthread_t thread;
     bool started;
-    uint8_t *map; /* the buffers */
-    uint64_t map_bytes, each;
+    tier_region buffers; /* of `each` bytes */
+    uint64_t each;
+    uint64_t charged;       /* for scratch */
     load_buffer scratch[2]; /* for packing: the reader's, and that of who asks for pages */
     read_queue *queue;      /* the reader's, with what follows */
     int idle[READER_DEPTH], n_idle;
