@@ -22,9 +22,9 @@ static int64_t row_bytes(const rows_job *j) {
 
 /* Tiles of activations of a span: [tile][slice][step]. */
 static operand x_at(const rows_job *j, const rows_span *at, int64_t m, int64_t step) {
-    const int64_t bytes = (int64_t)j->columns * STEP_K * 2, slice = (at->s1 - at->s0) * bytes;
-    return (operand){j->s->x + (m - at->m0) / TILE_ROWS * MOST_SLICES * slice + (step - at->s0) * bytes,
-                     j->columns * 4, bytes, MOST_SLICES * slice, slice};
+    const int64_t slice = (at->s1 - at->s0) * TILE_BYTES;
+    return (operand){j->s->x + (m - at->m0) / TILE_ROWS * MOST_SLICES * slice + (step - at->s0) * TILE_BYTES,
+                     LANES * 4, TILE_BYTES, MOST_SLICES * slice, slice};
 }
 
 /* wild gets the rows that are to be computed otherwise, a bit each. */
@@ -35,10 +35,7 @@ static void slice_span(const rows_job *j, const rows_span *at, uint16_t *wild) {
         const operand x = x_at(j, at, m, at->s0);
         const float *rows = a->x + m * a->ldx + k0;
         char *to = j->s->x + (x.at - j->s->x);
-        if (j->columns == 1)
-            wild[i] |= slice_one_row(rows, k, to, x.slice);
-        else
-            wild[i] |= slice_rows(rows, a->ldx, (int)NUM_MIN(j->m_end - m, TILE_ROWS), k, to, x.slice);
+        wild[i] |= slice_rows(rows, a->ldx, (int)NUM_MIN(j->m_end - m, TILE_ROWS), k, to, x.slice);
     }
 }
 
@@ -94,7 +91,7 @@ static void weights_times_rows(rows_job *j, const rows_span *at, int64_t n, int6
 /* Rows [m0, m_end) of the activations. */
 static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
     const int64_t n_tile = num_div_up(j->m_end - m0, TILE_ROWS);
-    const int64_t of_step = n_tile * MOST_SLICES * j->columns * STEP_K * 2;
+    const int64_t of_step = n_tile * MOST_SLICES * TILE_BYTES;
     const int64_t most = X_BYTES / of_step / BLOCK_STEPS * BLOCK_STEPS;
     const int most_nn = n_tile > 1 ? MOST_TILES / 2 : MOST_TILES;
     uint16_t wild[MOST_ROWS / TILE_ROWS] = {0};
@@ -120,17 +117,13 @@ static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
 }
 
 void amx_linear_sliced(const linear_args *a, int64_t n0, int64_t n1) {
-    rows_job j = {.a = a,
-                  .s = a->scratch,
-                  .type = a->w->format.type,
-                  .columns = a->n_row == 1 ? 1 : LANES,
-                  .n_step = num_div_up(a->w->k, STEP_K)};
+    rows_job j = {.a = a, .s = a->scratch, .type = a->w->format.type, .n_step = num_div_up(a->w->k, STEP_K)};
     const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
     const int64_t even = num_round_up(rows, TILE_ROWS);
     tiles_config config = {.palette = 1};
-    for (int i = 0; i < 8; i++) { /* four of sums, two of weights, two of activations */
+    for (int i = 0; i < 8; i++) {
         config.rows[i] = TILE_ROWS;
-        config.bytes[i] = (uint16_t)(i == 4 || i == 5 ? STEP_K * 2 : j.columns * 4);
+        config.bytes[i] = STEP_K * 2; /* or 16 floats */
     }
     tiles_configure(&config);
     for (int64_t m = 0; m < a->n_row; m += even) {

@@ -21,6 +21,8 @@
 #include "kernels/kernels.h"
 #include "quant/tile.h"
 
+#include <assert.h>
+
 enum {
     BLOCK_STEPS = 16,
     BLOCK_K = BLOCK_STEPS * STEP_K,
@@ -62,9 +64,9 @@ typedef struct group {
 typedef struct rows_job {
     const linear_args *a;
     rows_scratch *s;
-    int type, columns; /* of a tile of sums: 16, or 1 when there is one row */
-    int64_t n_step;    /* of K */
-    int64_t m_end;     /* of the part */
+    int type;
+    int64_t n_step; /* of K */
+    int64_t m_end;  /* of the part */
     int parity;
     group before; /* is added to y while the next one is multiplied */
     ahead next;
@@ -100,10 +102,6 @@ static void finish(rows_job *j) {
         for (int k = 0; k < g->nm; k++) {
             const float *sums = g->sums[i * g->nm + k];
             const int64_t n = g->n + i * TILE_ROWS, m = g->m + k * TILE_ROWS;
-            if (j->columns == 1) {
-                add_to_y(j->a, g, n, m, v_load(sums));
-                continue;
-            }
             __m512 y[LANES];
             LANES_UNROLL
             for (int t = 0; t < LANES; t++)
@@ -171,14 +169,14 @@ LANES_INLINE void zero_sums(int n) {
     if (n > 3)
         TILES_ZERO(3);
 }
-LANES_INLINE void store_sums(int n, int64_t row, float (*to)[TILE_ROWS * LANES]) {
-    TILES_STORE(0, to[0], row);
+LANES_INLINE void store_sums(int n, float (*to)[TILE_ROWS * LANES]) {
+    TILES_STORE(0, to[0], LANES * 4);
     if (n > 1)
-        TILES_STORE(1, to[1], row);
+        TILES_STORE(1, to[1], LANES * 4);
     if (n > 2)
-        TILES_STORE(2, to[2], row);
+        TILES_STORE(2, to[2], LANES * 4);
     if (n > 3)
-        TILES_STORE(3, to[3], row);
+        TILES_STORE(3, to[3], LANES * 4);
 }
 
 /* Over n_step steps of a block. */
@@ -195,7 +193,7 @@ LANES_INLINE void multiply(int nn, int nm, rows_job *j, const operand *w, const 
         if (p == 0) /* while the unit still works on this pass */
             finish(j);
     }
-    store_sums(nn * nm, j->columns * (int64_t)sizeof(float), j->s->sums[j->parity]);
+    store_sums(nn * nm, j->s->sums[j->parity]);
 }
 
 typedef void (*multiply_fn)(rows_job *j, const operand *w, const operand *x, int n_step);
@@ -205,14 +203,16 @@ typedef void (*multiply_fn)(rows_job *j, const operand *w, const operand *x, int
         multiply(nn, nm, j, w, x, n_step);                                                                   \
     }
 EACH_GROUP(DEFINE_GROUP)
-#define NAME_GROUP(nn, nm) [nm - 1][nn - 1] = multiply_##nn##_##nm,
-static const multiply_fn groups[2][MOST_TILES] = {EACH_GROUP(NAME_GROUP)};
+#define NAME_GROUP(nn, nm) multiply_##nn##_##nm,
+static const multiply_fn groups[] = {EACH_GROUP(NAME_GROUP)};
 
 static void multiply_group(rows_job *j, group g, const operand *w, const operand *x, int n_step) {
     for (int64_t m = g.m; m < NUM_MIN(g.m + g.nm * TILE_ROWS, j->m_end) && !g.is_first; m++)
         for (int i = 0; i < g.nn; i++)
             _mm_prefetch((const char *)(j->a->y + m * j->a->ldy + g.n + i * TILE_ROWS), _MM_HINT_T0);
-    groups[g.nm - 1][g.nn - 1](j, w, x, n_step);
+    const size_t which = (size_t)(g.nn - 1 + (g.nm - 1) * MOST_TILES);
+    assert(which < NUM_COUNT(groups));
+    groups[which](j, w, x, n_step);
     g.sums = (const float(*)[TILE_ROWS * LANES]) j->s->sums[j->parity];
     j->parity = 1 - j->parity;
     j->before = g;

@@ -8,8 +8,7 @@
  * infinity; rows of activations that have one are found here (slice_wild) and computed otherwise.
  *
  * The unit's operands are tiles of 16 rows of 32 numbers. The weights' rows are rows of the matrix. The
- * activations' rows are pairs of neighbours in K, a column for each of 16 rows of activations; or one column
- * when there is one row only. */
+ * activations' rows are pairs of neighbours in K, a column for each of 16 rows of activations. */
 #ifndef NIB_KERNELS_AMX_SLICE_H
 #define NIB_KERNELS_AMX_SLICE_H
 
@@ -158,18 +157,4 @@ static inline __mmask16 slice_rows(const float *x, int64_t ldx, int n_row, int64
     }
     return slice_wild(most);
 }
-/* One row: a tile is one column, 64 bytes. */
-static inline bool slice_one_row(const float *x, int64_t k, char *to, int64_t step) {
-    __m512i most = _mm512_setzero_si512();
-    for (int64_t at = 0; at < k; at += STEP_K) {
-        const int n = (int)NUM_MIN(k - at, STEP_K);
-        const __m512 x0 = _mm512_maskz_loadu_ps(v_between(0, n), x + at);
-        const __m512 x1 =
-            n > LANES ? _mm512_maskz_loadu_ps(v_between(0, n - LANES), x + at + LANES) : v_zero();
-        most = slice_most(slice_most(most, x0), x1);
-        slice_row(x0, x1, MOST_SLICES, to + at * 2, step);
-    }
-    return slice_wild(most) != 0;
-}
-
 #endif
