@@ -127,8 +127,8 @@ typedef struct kernel_table {
 
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
-    /* Whether the largest value of a row is more than `limit` times its root mean square. */
-    bool (*spiky)(const float *x, int64_t k, float limit);
+    /* Whether one value of a row has more than `share` of the sum of their squares. */
+    bool (*spiky)(const float *x, int64_t k, float share);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
     void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
     /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);

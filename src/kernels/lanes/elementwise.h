@@ -135,7 +135,7 @@ static void op_norm(norm_kind kind, const float *x, const float *w, const float 
 /* Squares instead of roots. What is left of the row after whole vectors belongs to the first lane, and lanes
  * are added from the first to the last: the comparison falls the same way in every folder. A NaN is not
  * larger than anything, so that such a row is not spiky. */
-static bool op_spiky(const float *x, int64_t k, float limit) {
+static bool op_spiky(const float *x, int64_t k, float share) {
     vf most = v_zero(), sum = v_zero();
     int64_t i = 0;
     for (; i + LANES <= k; i += LANES) {
@@ -154,7 +154,7 @@ static bool op_spiky(const float *x, int64_t k, float limit) {
         mosts[0] = mosts[l] > mosts[0] ? mosts[l] : mosts[0];
         sums[0] += sums[l];
     }
-    return mosts[0] * (float)k > limit * limit * sums[0];
+    return mosts[0] > share * sums[0];
 }
 
 static void op_rope(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot,
