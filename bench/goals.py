@@ -140,9 +140,14 @@ def synthetic(table, shape, threads, n_layer=0):
         path = os.path.join(folder, shape + ".gguf")
         layers = ["--layers", str(n_layer)] if n_layer else []
         subprocess.run([NIBBLE, "synth", shape, "-o", path, "-q", *layers], check=True)
-        shares = [run_json([NIBBLE, "bench", path, "-p", "0", "-n", "32", "-r", "2", "-t", str(threads), "--json", "-q"])
-                  ["rows"][0]["peak_share"] for _ in range(3)]
-        table.row(f"{shape} Q4_0, generation, {threads} threads / memory reads", 0.85, 0.92, shares)
+        runs = [run_json([NIBBLE, "bench", path, "-p", "0", "-n", "32", "-r", "4", "-t", str(threads), "--json", "-q"])
+                for _ in range(5)]
+        # A pass of the reader is short, a token is not: where neighbours come and go, the best pass is of a moment
+        # that no token sees, and like is compared with like by means and medians, or by the best of both.
+        name = f"{shape} Q4_0, generation, {threads} threads / memory reads"
+        of = runs[0]["rows"][0]["gb_s"] / runs[0]["rows"][0]["tok_s"]  # GB a token
+        table.row(name + ", mean / median", 0.85, 0.92, [r["rows"][0]["gb_s"] / r["read_gb_s_median"] for r in runs])
+        table.row(name + ", best / best", 0.85, 0.92, [r["rows"][0]["max"] * of / r["read_gb_s"] for r in runs])
 
 
 def loading(table, model):

@@ -155,8 +155,10 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
         json_t *list = json_array();
         for (int i = 0; i < n_row; i++)
             json_array_append_new(list, row_json(&rows[i], job->args));
-        return cli_write_json(json_pack("{s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
+        return cli_write_json(json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
                                         job->read.best > 0 ? json_real(job->read.best / 1e9) : json_null(),
+                                        "read_gb_s_median",
+                                        job->read.best > 0 ? json_real(job->read.median / 1e9) : json_null(),
                                         "threads", job->n_thread, "memory", cli_memory_json(job->engine),
                                         "traffic", cli_traffic_json(job->engine)),
                               job->args);
