@@ -70,9 +70,40 @@ LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np,
     }
 }
 
+/* A tile of 4-bit codes in two groups of 32 for one row: a line's lower fields are of the first group, its
+ * upper ones of the second. It is loaded once, and nothing is shifted: the second group's sum is 16 times too
+ * large until it ends. */
+LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place *at, bool ahead, int64_t tile,
+                                     __m512 y[2][AT_ONCE]) {
+    const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+    const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
+    const char *minus = at->row[0] + job->minus + 8 * tile;
+    __m512i acc[2][2][AT_ONCE];
+    acc[0][0][0] = f.asym ? _mm512_setzero_si512() : _mm512_slli_epi32(tile_int(minus), 3);
+    acc[1][0][0] = f.asym ? _mm512_setzero_si512() : _mm512_slli_epi32(tile_int(minus + 4), 3 + 4);
+    LANES_UNROLL
+    for (int q = 0; q < 8; q++) {
+        const __m512i line = _mm512_loadu_si512(at->tile[0] + q * TILE_LINE);
+        if (ahead)
+            _mm_prefetch((const char *)at->tile[0] + TILE_AHEAD(1) + q * TILE_LINE, _MM_HINT_T0);
+        acc[0][0][0] =
+            _mm512_dpbusd_epi32(acc[0][0][0], _mm512_and_si512(line, low), tile_int(at->x[0] + 4 * q));
+        acc[1][0][0] =
+            _mm512_dpbusd_epi32(acc[1][0][0], _mm512_and_si512(line, high), tile_int(at->x[0] + 32 + 4 * q));
+    }
+    acc[1][0][0] = _mm512_srai_epi32(acc[1][0][0], 4);
+    LANES_UNROLL
+    for (int g = 0; g < 2; g++, at->scales[0] += step)
+        direct_scale(job, f.asym, f.scale, 1, 1, at, tile * 2 + g, tile * 2 + g, acc[g], y);
+}
+
 /* A tile. */
 LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, place *at, bool ahead,
                               __m512i table, int64_t tile, __m512 y[2][AT_ONCE]) {
+    if (nt == 1 && f.bits == 4 && f.group == 32 && !f.table) {
+        direct_tile_halves(f, job, at, ahead, tile, y);
+        return;
+    }
     const int per_tile = TILE_K / f.group, zero_shift = f.table ? 7 : f.bits - 1;
     const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
     LANES_UNROLL
@@ -109,6 +140,14 @@ LANES_INLINE void direct_scales(const format f, int np, int n, place *at) {
     }
 }
 
+/* The lines of a tile's scales, one or two. */
+LANES_INLINE void direct_scales_ahead(const format f, int np, const uint8_t *scales) {
+    const int each = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+    LANES_UNROLL
+    for (int line = 0; line < TILE_K / f.group * each; line += TILE_LINE)
+        _mm_prefetch((const char *)scales + TILE_AHEAD(np) + line, _MM_HINT_T0);
+}
+
 LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t c0, int64_t c1, int m) {
     const tile_job *job = s->job;
     const int64_t n_tile = tile_count(job->a->w->k), chunk_bytes = job->chunk_bytes;
@@ -138,7 +177,7 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
             if (m == 0) {
                 LANES_UNROLL
                 for (int p = 0; p < np; p++)
-                    _mm_prefetch((const char *)at.scales[p] + TILE_AHEAD(np), _MM_HINT_T0);
+                    direct_scales_ahead(f, np, at.scales[p]);
                 direct_tile(f, np, nt, job, &at, true, table, tile, y);
             } else {
                 direct_tile(f, np, nt, job, &at, false, table, tile, y);
