@@ -1,6 +1,5 @@
 /* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c and what earlier runs
- * took. Where everything is
- * already known it is taken as it is: what is kept, what is charged. */
+ * took. Where everything is already known it is taken as it is: what is kept, what is charged. */
 #include "run/planning.h"
 
 #include "base/mem.h"
