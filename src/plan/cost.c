@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Of the shorter one of reading and computing, what does not overlap: the ring is eight pages, and long
+/* Of the shorter one of reading and computing, what does not overlap: the ring is 8 to 12 pages, and long
  * stretches of resident pages or of streamed ones use it up; the reader needs a core too. Fitted to the runs
  * of a sweep (docs/budget.md). */
 #define APART 0.5

@@ -29,9 +29,9 @@
  *  2. Places and views of resident weights never change after pager_open.
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
  * them is allocated; nothing is allocated by fetch, release or read_row.
- *  4. At most one page is pinned at a time, and of a block at most READER_SLOTS - WINDOW pages wait for its
- * next cell unless all of them fit, so the reader always comes to the page that is waited for. There is a
- * buffer that no slot has, or somebody packs and gives one back: so what arrived can be packed.
+ *  4. At most one page is pinned at a time, and of a block at most as many as there are slots, less WINDOW,
+ * wait for its next cell unless all of them fit, so the reader always comes to the page that is waited for.
+ * There is a buffer that no slot has, or somebody packs and gives one back: so what arrived can be packed.
  *  5. A slot's state changes under the reader's lock only; its buffer is written only while it is reading,
  * read only while it is packing or pinned; who packs writes to a buffer that no slot has.
  *  6. An error belongs to the page in which it happened and comes out of the fetch that asks for that page;

@@ -28,7 +28,7 @@ uint64_t pager_state_bytes(const page_layout *l) {
            (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int);
 }
 
-enum { RAW_LEAST = 64 << 10 };
+enum { RAW_LEAST = 64 << 10, LEAST_SLOTS = 8, SLOT_PAGES = 50 /* pages of a model for one slot */ };
 
 /* What the model's files have of a page takes at most so much of a buffer; UINT64_MAX: it has to be read in
  * turn. Pages of a matrix that is one piece of a tensor all take about as much as its first one, and are not
@@ -46,9 +46,10 @@ static uint64_t raw_bytes(const page_layout *l, int i) {
 }
 
 ring_shape ring_shape_of(const page_layout *l) {
-    const uint64_t most = READER_SLOTS * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
-                          READER_BUFFERS / FILE_ALIGN * FILE_ALIGN;
-    ring_shape out = {l->page_most, l->page_most};
+    const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)READER_SLOTS), (int)LEAST_SLOTS);
+    const uint64_t most = (uint64_t)n_slot * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
+                          (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
+    ring_shape out = {l->page_most, l->page_most, n_slot};
     bool in_turn = false;
     for (int i = 0; i < l->first_visit[l->n_block]; i++) {
         const uint64_t raw = raw_bytes(l, l->visits[i]);
@@ -64,7 +65,8 @@ ring_shape ring_shape_of(const page_layout *l) {
 }
 
 uint64_t reader_bytes(const page_layout *l) {
-    return READER_BUFFERS * ring_shape_of(l).each + 2 * load_buffer_bytes(l->m, 0, 0);
+    const ring_shape shape = ring_shape_of(l);
+    return (uint64_t)(shape.n_slot + 1) * shape.each + 2 * load_buffer_bytes(l->m, 0, 0);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {
@@ -79,7 +81,8 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .part = ring_shape_of(l).part,
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
-        n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= READER_SLOTS;
+        n.block_in_ring =
+            n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= ring_shape_of(l).n_slot;
     n.staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, NIB_AUTO));
     n.stream_staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, n.ring + n.row));
     return n;

@@ -30,7 +30,7 @@ static slot *next_read(reader *r, int *read) {
         return NULL;
     for (;;) {
         slot *oldest = NULL;
-        for (int i = 0; i < READER_SLOTS; i++) {
+        for (int i = 0; i < r->n_slot; i++) {
             slot *s = &r->slots[i];
             if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK &&
                 (!oldest || s->order < oldest->order))
@@ -131,7 +131,7 @@ static void reap(reader *r) {
 static void leave_packed(reader *r) {
     pager_packed_drop(r->p, r->damaged);
     atomic_store(&r->p->packed_lost, true);
-    for (int i = 0; i < READER_SLOTS; i++) {
+    for (int i = 0; i < r->n_slot; i++) {
         slot *s = &r->slots[i];
         if (s->state != SLOT_READING)
             continue;
@@ -143,7 +143,7 @@ static void leave_packed(reader *r) {
 
 /* Whether a read could be started. */
 static bool can_read(reader *r) {
-    for (int i = 0; i < READER_SLOTS; i++) {
+    for (int i = 0; i < r->n_slot; i++) {
         const slot *s = &r->slots[i];
         if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK)
             return true;
@@ -158,7 +158,7 @@ static turn pack_or_wait(reader *r) {
     turn next = TURN_LOOK;
     int n_arrived = 0;
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < READER_SLOTS; i++)
+    for (int i = 0; i < r->n_slot; i++)
         n_arrived += r->slots[i].state == SLOT_ARRIVED;
     if (n_arrived > 1)
         pthread_cond_broadcast(&r->changed); /* who waits may help */
@@ -203,13 +203,15 @@ static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
     const uint64_t scratch = 2 * load_buffer_bytes(p->m, 0, 0);
     r->each = ring_shape_of(&p->layout).each;
+    r->n_slot = ring_shape_of(&p->layout).n_slot;
     NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING,
-                             READER_BUFFERS * r->each, false, "the ring of streamed weights", err));
+                             (uint64_t)(r->n_slot + 1) * r->each, false, "the ring of streamed weights",
+                             err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
     memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */
-    for (int i = 0; i < READER_BUFFERS; i++)
-        r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)(READER_BUFFERS - 1 - i) * r->each;
+    for (int i = r->n_slot; i >= 0; i--)
+        r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)i * r->each;
     for (int i = 0; i < 2; i++) {
         NIB_TRY(load_buffer_init(&r->scratch[i], p->m, 0, 0, NULL, err));
         memset(r->scratch[i].map, 0, r->scratch[i].bytes);

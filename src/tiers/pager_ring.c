@@ -21,7 +21,7 @@ static int n_visit(const reader *r, int b) {
 /* How many of a block's first pages stay in the ring between two cells. */
 static int n_staying(const reader *r, int b) {
     const int n = n_visit(r, b);
-    return n <= READER_SLOTS ? n : READER_SLOTS - WINDOW;
+    return n <= r->n_slot ? n : r->n_slot - WINDOW;
 }
 
 static int n_cell_of(const reader *r, int b) {
@@ -54,7 +54,7 @@ static void advance(reader *r) {
 
 slot *ring_find(reader *r, int page, unsigned mask) {
     slot *found = NULL;
-    for (int i = 0; i < READER_SLOTS; i++) {
+    for (int i = 0; i < r->n_slot; i++) {
         slot *s = &r->slots[i];
         if ((mask & (1u << s->state)) && (page < 0 || s->page == page) && !s->discard &&
             (!found || s->order < found->order))
@@ -154,7 +154,7 @@ bool ring_pack(reader *r, int who) {
 /* Something else is wanted than what was foreseen (a pass that was cancelled, or begins elsewhere; an error
  * before): what is there is dropped and the reader goes on from the page that is asked for. */
 static void turn_to(reader *r, position where) {
-    for (int i = 0; i < READER_SLOTS; i++) {
+    for (int i = 0; i < r->n_slot; i++) {
         slot *s = &r->slots[i];
         if (s->state == SLOT_READY || s->state == SLOT_FAILED || s->state == SLOT_ARRIVED) {
             put_back(r, s);
@@ -174,7 +174,7 @@ static void turn_to(reader *r, position where) {
  * to. */
 static bool is_not_foreseen(reader *r, int visit) {
     bool room = false;
-    for (int i = 0; i < READER_SLOTS; i++)
+    for (int i = 0; i < r->n_slot; i++)
         room = room || r->slots[i].state == SLOT_EMPTY || r->slots[i].discard;
     return !slot_of(r, r->p->streamed[visit]) && (r->stalled || r->next.visit != visit || !room);
 }

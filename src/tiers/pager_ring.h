@@ -46,6 +46,7 @@ struct reader {
     bool started;
     tier_region buffers; /* of `each` bytes */
     uint64_t each;
+    int n_slot;             /* of the slots, that are used */
     uint64_t charged;       /* for scratch */
     load_buffer scratch[2]; /* for packing: the reader's, and that of who asks for pages */
     read_queue *queue;      /* the reader's, with what follows */
