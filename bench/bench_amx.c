@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUNDS = 50 };
 
@@ -27,12 +26,6 @@ typedef struct product {
     linear_args args;
     void *scratch[MOST_THREADS];
 } product;
-
-static double processor_time(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- instructions ---- */
 
@@ -103,9 +96,9 @@ static void vnni_in_registers(void) {
 static double time_instruction(const char *name, void (*fn)(void), double macs) {
     double best = 1e30;
     for (int r = 0; r < INSTRUCTION_ROUNDS; r++) { /* many and short: a neighbour uses the same unit */
-        const double start = processor_time();
+        const double start = time_thread();
         fn();
-        best = NUM_MIN(best, processor_time() - start);
+        best = NUM_MIN(best, time_thread() - start);
     }
     printf("%-44s %8.1f GMAC/s, %6.2f ns each of %d\n", name, macs / best * 1e-9, best / (4.0 * TURNS) * 1e9,
            4 * TURNS);
@@ -158,9 +151,9 @@ static double time_strategy(product *p, pool *threads, const strategy *s) {
     double best = 1e30;
     p->s = s;
     for (int r = 0; r < ROUNDS; r++) {
-        const double start = pool_size(threads) > 1 ? time_now() : processor_time();
+        const double start = pool_size(threads) > 1 ? time_now() : time_thread();
         pool_run(threads, run_product, p);
-        const double end = pool_size(threads) > 1 ? time_now() : processor_time();
+        const double end = pool_size(threads) > 1 ? time_now() : time_thread();
         best = NUM_MIN(best, (end - start) / p->n_call);
     }
     return best;

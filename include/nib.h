@@ -110,9 +110,9 @@ typedef struct nib_engine_options {
                                          own formats, and as much stays in RAM as fits */
     bool vocab_only;                  /* tokenizer and metadata only: no weights are read */
     bool stream; /* allow weights beyond the RAM cap to be read block by block while running */
-    bool
-        learn; /* what generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed,
-                  and what was kept corrects predictions and what plans expect; never what is computed */
+    /* What generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed, and what
+     * was kept corrects predictions and what plans expect; never what is computed. */
+    bool learn;
     bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are sums of bf16
                         products: faster, as exact, but other bits than with few rows (docs/kernels.md) */
     bool no_fuse;    /* every op of the model on its own: slower, the same bits; for comparing */
@@ -359,9 +359,10 @@ typedef struct nib_result {
     double prompt_s;     /* seconds until the first logits */
     int64_t predicted_n; /* tokens decoded after the first logits */
     double predicted_s;
-    int64_t token_n; /* tokens after the first, */
-    double token_s; /* and what sampling and computing them took, without callbacks: token_n / token_s are the
-                       tokens a second that plans and predictions are about */
+    /* Tokens after the first, and what sampling and computing them took, without callbacks: token_n / token_s
+     * are the tokens a second that plans and predictions are about. */
+    int64_t token_n;
+    double token_s;
 } nib_result;
 
 NIB_API void nib_generate_options_init(nib_generate_options *options);

@@ -175,7 +175,7 @@ static void print_expected(const run_job *job) {
     nib_engine_memory(job->engine, &now);
     cli_note(job->args, "expected     %.1f tok/s", p->tok_s);
     cli_note(job->args, "  measured   %.1f tok/s", generation_rate(r));
-    cli_note(job->args, "  rates      %s", p->n_run ? "earlier runs" : p->guessed ? "guessed" : "profile");
+    cli_note(job->args, "  rates from %s", cli_prediction_source(p));
     cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));
     cli_note(job->args, "  measured   %s", num_format_size(now.rss_peak, measured));
     cli_note(job->args, "  limit      %s", p->binds);

@@ -8,7 +8,7 @@
 /* Of a product that is added to another, at a time. */
 static const int64_t MOST_COLUMNS = 2048;
 
-#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on that has 15 bits */
+#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on the row has 15 bits */
 
 /* A row with a massive activation (a value far beyond the others: the first token and some separators have
  * them, and every later token attends to those rows) loses too much in 8 bits: its neighbours in the group

@@ -64,25 +64,24 @@ ring_shape ring_shape_of(const page_layout *l) {
     return out;
 }
 
-uint64_t reader_bytes(const page_layout *l) {
-    const ring_shape shape = ring_shape_of(l);
+static uint64_t ring_bytes(const page_layout *l, ring_shape shape) {
     return (uint64_t)(shape.n_slot + 1) * shape.each + 2 * load_buffer_bytes(l->m, 0, 0);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {
     const model *m = l->m;
+    const ring_shape shape = ring_shape_of(l);
     pager_need n = {.image = l->image_bytes,
                     .vectors = l->vector_bytes,
-                    .ring = reader_bytes(l),
+                    .ring = ring_bytes(l, shape),
                     .row = pager_row_bytes(m) + load_buffer_bytes(m, 0, 1),
                     .tables = l->heap_bytes + pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
                     .page_most = l->page_most,
-                    .part = ring_shape_of(l).part,
+                    .part = shape.part,
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
-        n.block_in_ring =
-            n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= ring_shape_of(l).n_slot;
+        n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= shape.n_slot;
     n.staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, NIB_AUTO));
     n.stream_staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, n.ring + n.row));
     return n;

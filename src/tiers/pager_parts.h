@@ -163,7 +163,6 @@ typedef struct ring_shape {
     int n_slot;
 } ring_shape;
 ring_shape ring_shape_of(const page_layout *l);
-uint64_t reader_bytes(const page_layout *l);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
 /* Visit number `visit` of the pager's streamed ones, which belongs to block b: its page in a slot, pinned;

@@ -202,8 +202,9 @@ static void *reader_main(void *arg) {
 static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
     const uint64_t scratch = 2 * load_buffer_bytes(p->m, 0, 0);
-    r->each = ring_shape_of(&p->layout).each;
-    r->n_slot = ring_shape_of(&p->layout).n_slot;
+    const ring_shape shape = ring_shape_of(&p->layout);
+    r->each = shape.each;
+    r->n_slot = shape.n_slot;
     NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING,
                              (uint64_t)(r->n_slot + 1) * r->each, false, "the ring of streamed weights",
                              err));

@@ -15,19 +15,18 @@
 enum { STORED_BEHIND = 3, FLOATS_BEHIND = 4 };
 _Static_assert((int)RING >= (int)FLOATS_BEHIND, "a group's sums are read before they are overwritten");
 
-/* The first tile instruction of a group, to the register of sums S with the operands' A and B. */
-#define FIRST(DOT, S, A, B)                                                                                  \
-    do {                                                                                                     \
-        TILES_ZERO(S);                                                                                       \
-        TILES_LOAD(A, d->a, each);                                                                           \
-        TILES_LOAD(B, d->b, TILE_LINE);                                                                      \
-        DOT(S, A, B);                                                                                        \
-    } while (0)
+/* Tile instruction k of a group, to the register of sums S with the operands' A and B; before the first one
+ * the sums are zero. */
 #define MORE(DOT, S, A, B)                                                                                   \
     do {                                                                                                     \
         TILES_LOAD(A, d->a + k * a_step, each);                                                              \
         TILES_LOAD(B, d->b + k * b_step, TILE_LINE);                                                         \
         DOT(S, A, B);                                                                                        \
+    } while (0)
+#define FIRST(DOT, S, A, B)                                                                                  \
+    do {                                                                                                     \
+        TILES_ZERO(S);                                                                                       \
+        MORE(DOT, S, A, B);                                                                                  \
     } while (0)
 #define BY_REGISTER(EACH, DOT)                                                                               \
     switch (e % 4) {                                                                                         \
@@ -37,15 +36,30 @@ _Static_assert((int)RING >= (int)FLOATS_BEHIND, "a group's sums are read before 
     default: EACH(DOT, 3, 5, 7);                                                                             \
     }
 
-/* Where the tile instructions are: row i of tiles, panel p, group g of the block. */
-typedef struct dots_at {
+/* Row i of tiles, panel p, group g of the block. */
+typedef struct group_place {
     int64_t i;
     int p, g;
+} group_place;
+/* The next one; whether it begins a tile of outputs. */
+LANES_INLINE bool group_next(group_place *at, int np, int n_group) {
+    if (++at->g < n_group)
+        return false;
+    at->g = 0;
+    at->p = at->p + 1 == np ? 0 : at->p + 1;
+    at->i += at->p == 0;
+    return true;
+}
+
+/* Where the tile instructions are. */
+typedef struct dots_at {
+    group_place at;
     const int8_t *a;  /* rows of codes */
     const uint8_t *b; /* lines of weights */
 } dots_at;
 
 LANES_INLINE void first_dot(int asym, int each, int64_t e, const dots_at *d) {
+    const int64_t k = 0, a_step = 0, b_step = 0;
     if (asym)
         BY_REGISTER(FIRST, TILES_DOT_UNSIGNED)
     else
@@ -83,8 +97,7 @@ LANES_INLINE void store_floats(tile_floats *to, const __m512 *y) {
 
 /* Where the floats are; the pointers are those of the group. */
 typedef struct floats_at {
-    int64_t i;
-    int p, g;
+    group_place at;
     const float *w_scale, *w_min, *x_scale, *x_lift;
 } floats_at;
 
@@ -95,16 +108,16 @@ LANES_INLINE void scale_half(int asym, int half, const tile_sums *sums, const fl
 }
 
 LANES_INLINE void begin_dots(const block_job *j, int group, dots_at *d) {
-    d->a = copied_at(j, d->i, group).codes;
-    d->b = j->s->w.lines[d->p][0];
+    d->a = copied_at(j, d->at.i, group).codes;
+    d->b = j->s->w.lines[d->at.p][0];
 }
 LANES_INLINE void begin_floats(const block_job *j, int group, floats_at *f, __m512 *y) {
-    const copied x = copied_at(j, f->i, group);
+    const copied x = copied_at(j, f->at.i, group);
     f->x_scale = x.scale;
     f->x_lift = x.lift;
-    f->w_scale = j->s->w.scale[f->p][0];
-    f->w_min = j->s->w.min[f->p][0];
-    load_floats(j->is_first, &j->s->sums[f->i][f->p], y);
+    f->w_scale = j->s->w.scale[f->at.p][0];
+    f->w_min = j->s->w.min[f->at.p][0];
+    load_floats(j->is_first, &j->s->sums[f->at.i][f->at.p], y);
 }
 
 /* The block, all rows of the part: one stream of groups, so that what is under way does not end with a tile
@@ -122,24 +135,20 @@ LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
     for (int64_t e = 0; e < n + FLOATS_BEHIND; e++) {
         const tile_sums *sums = &s->ring[e % RING]; /* those of FLOATS_BEHIND groups ago */
         if (e < n) {
-            if (d.g == 0)
+            if (d.at.g == 0)
                 begin_dots(j, group, &d);
             first_dot(asym, each, e, &d);
         }
         if (e >= FLOATS_BEHIND) {
-            if (f.g == 0)
+            if (f.at.g == 0)
                 begin_floats(j, group, &f, y);
             scale_half(asym, 0, sums, &f, y);
         }
         if (e < n) {
-            more_dots(asym, each, e, &d, d.g == n_group - 1 ? n_last : n_whole);
+            more_dots(asym, each, e, &d, d.at.g == n_group - 1 ? n_last : n_whole);
             d.a += (int64_t)group * TILE_ROWS;
             d.b += group / 4 * TILE_LINE;
-            if (++d.g == n_group) {
-                d.g = 0;
-                d.p = d.p + 1 == j->np ? 0 : d.p + 1;
-                d.i += d.p == 0;
-            }
+            group_next(&d.at, j->np, n_group);
         }
         if (e >= STORED_BEHIND && e < n + STORED_BEHIND)
             store_group(e - STORED_BEHIND, &s->ring[(e - STORED_BEHIND) % RING]);
@@ -149,14 +158,11 @@ LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
         scale_half(asym, 1, sums, &f, y);
         f.w_scale += PACK_PANEL;
         f.w_min += PACK_PANEL;
-        f.x_scale += each > 16 || f.g % 2 ? TILE_ROWS : 0;
+        f.x_scale += each > 16 || f.at.g % 2 ? TILE_ROWS : 0;
         f.x_lift += TILE_ROWS;
-        if (++f.g == n_group) {
-            store_floats(&s->sums[f.i][f.p], y);
-            f.g = 0;
-            f.p = f.p + 1 == j->np ? 0 : f.p + 1;
-            f.i += f.p == 0;
-        }
+        tile_floats *tile = &s->sums[f.at.i][f.at.p];
+        if (group_next(&f.at, j->np, n_group))
+            store_floats(tile, y);
     }
 }
 

@@ -25,6 +25,11 @@ typedef struct format {
     int bits, asym, group, scale, table;
 } format;
 
+/* Of one group of a panel, scales and minima. */
+LANES_INLINE int scale_bytes(const format f) {
+    return (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+}
+
 /* Where the kernel is: the tiles of both panels, the scales of their groups, the rows at this tile. */
 typedef struct place {
     const uint8_t *tile[2], *scales[2];
@@ -75,7 +80,7 @@ LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np,
  * large until it ends. */
 LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place *at, bool ahead, int64_t tile,
                                      __m512 y[2][AT_ONCE]) {
-    const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+    const int64_t step = scale_bytes(f);
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     const char *minus = at->row[0] + job->minus + 8 * tile;
     __m512i acc[2][2][AT_ONCE];
@@ -105,7 +110,7 @@ LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *jo
         return;
     }
     const int per_tile = TILE_K / f.group, zero_shift = f.table ? 7 : f.bits - 1;
-    const int64_t step = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
+    const int64_t step = scale_bytes(f);
     LANES_UNROLL
     for (int g = 0; g < per_tile; g++) {
         const int64_t group = tile * per_tile + g;
@@ -142,9 +147,8 @@ LANES_INLINE void direct_scales(const format f, int np, int n, place *at) {
 
 /* The lines of a tile's scales, one or two. */
 LANES_INLINE void direct_scales_ahead(const format f, int np, const uint8_t *scales) {
-    const int each = (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
     LANES_UNROLL
-    for (int line = 0; line < TILE_K / f.group * each; line += TILE_LINE)
+    for (int line = 0; line < TILE_K / f.group * scale_bytes(f); line += TILE_LINE)
         _mm_prefetch((const char *)scales + TILE_AHEAD(np) + line, _MM_HINT_T0);
 }
 
