@@ -125,7 +125,7 @@ lint: ## formatting, static analysis, the order of the rooms, what the library m
 	@CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].
-$(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
+$(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 $(BUILD)/bench/%.o: CPPFLAGS += -Itests

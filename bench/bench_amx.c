@@ -5,12 +5,10 @@
  * activations, with the AMX strategy and the fastest AVX-512 one; weights rotate over more than the caches
  * hold. More threads: the products only, each thread with a share of the outputs, wall clock. */
 #include "kernels/cpu/amx/tiles.h"
-#include "support/matrix.h"
+#include "product.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/thread.h"
-#include "kernels/strategy.h"
 
 #include <immintrin.h>
 #include <stdio.h>
@@ -18,14 +16,6 @@
 #include <string.h>
 
 enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUNDS = 50 };
-
-typedef struct product {
-    const strategy *s;
-    const view *copies;
-    int n_copy, n_call;
-    linear_args args;
-    void *scratch[MOST_THREADS];
-} product;
 
 /* ---- instructions ---- */
 
@@ -134,28 +124,11 @@ static void time_instructions(void) {
 
 /* ---- products ---- */
 
-static void run_product(void *arg, int thread, int n_thread) {
-    const product *p = arg;
-    for (int i = 0; i < p->n_call; i++) {
-        linear_args a = p->args;
-        int64_t n0, n1;
-        a.w = &p->copies[i % p->n_copy];
-        a.scratch = p->scratch[thread];
-        pool_split(a.w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
-        if (n0 < n1)
-            p->s->run(&a, n0, n1);
-    }
-}
-
 static double time_strategy(product *p, pool *threads, const strategy *s) {
     double best = 1e30;
-    p->s = s;
-    for (int r = 0; r < ROUNDS; r++) {
-        const double start = pool_size(threads) > 1 ? time_now() : time_thread();
-        pool_run(threads, run_product, p);
-        const double end = pool_size(threads) > 1 ? time_now() : time_thread();
-        best = NUM_MIN(best, (end - start) / p->n_call);
-    }
+    product_use(p, s);
+    for (int r = 0; r < ROUNDS; r++)
+        best = NUM_MIN(best, product_time(p, threads));
     return best;
 }
 
@@ -176,50 +149,24 @@ static void time_products(pool *threads, const char *name, int64_t n, int64_t k)
     type_id type;
     matrix w = type_from_name(name, &type) ? matrix_open(type, n, k, MATRIX_RANDOM, 1)
                                            : matrix_open_uniform(name, n, k, MATRIX_RANDOM, 1);
-    uint64_t bytes = 0, seed = 5;
-    pack_bytes(&w.view.format, n, k, &bytes);
-    product p = {.n_copy = (int)num_div_up(ROTATE_BYTES, (int64_t)bytes)};
-    char *memory = mem_map((size_t)bytes * (size_t)p.n_copy);
-    view *copies = mem_array((size_t)p.n_copy, sizeof *copies);
-    for (int i = 0; i < p.n_copy; i++) {
-        copies[i] = w.view;
-        copies[i].data = memcpy(memory + (size_t)i * bytes, w.view.data, (size_t)bytes);
-    }
-    p.copies = copies;
-    const int64_t most = rows[NUM_COUNT(rows) - 1];
-    const act_format af = act_format_for(&w.view.format, 8);
-    float *x = mem_array((size_t)k, sizeof *x), *y = mem_array((size_t)(most * n), sizeof *y);
-    char *q = mem_alloc_aligned(64, act_row_bytes(af, k) * (size_t)most);
-    for (int64_t m = 0; m < most; m++) {
-        for (int64_t i = 0; i < k; i++)
-            x[i] = random_float(&seed);
-        t->act_quantize(af, x, k, q + (size_t)m * act_row_bytes(af, k));
-    }
-    for (int i = 0; i < pool_size(threads); i++)
-        p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes());
+    product p = product_open(&w, rows[NUM_COUNT(rows) - 1], ROTATE_BYTES, pool_size(threads));
     const strategy *tiles = strategy_find(t, "amx", "padding.tiles");
     for (size_t i = 0; i < NUM_COUNT(rows); i++) {
-        p.args = (linear_args){.q = {q, rows[i], k, af}, .y = y, .ldy = n, .n_row = rows[i]};
+        p.args.n_row = rows[i];
         p.n_call = rows[i] > 16 ? (int)NUM_MIN(p.n_copy, 3) : p.n_copy;
         const double amx = time_strategy(&p, threads, tiles);
         const double other = time_avx512(&p, threads, &w.view.format, rows[i]);
         const double macs = (double)(n * k * rows[i]);
         printf(
             "%-8s %5ld x %-5ld M %-4ld amx %9.1f us %7.1f GMAC/s %6.2f GB/s   avx512 %9.1f us %7.1f GMAC/s",
-            name, (long)n, (long)k, (long)rows[i], amx * 1e6, macs / amx * 1e-9, (double)bytes / amx * 1e-9,
+            name, (long)n, (long)k, (long)rows[i], amx * 1e6, macs / amx * 1e-9, (double)p.bytes / amx * 1e-9,
             other * 1e6, macs / other * 1e-9);
         if (tile_peak > 0)
             printf("   amx %.2f of the peak", macs / amx / tile_peak);
         printf("\n");
         fflush(stdout);
     }
-    for (int i = 0; i < pool_size(threads); i++)
-        mem_free(p.scratch[i]);
-    mem_free(q);
-    mem_free(x);
-    mem_free(y);
-    mem_free(copies);
-    mem_unmap(memory, (size_t)bytes * (size_t)p.n_copy);
+    product_close(&p);
     matrix_close(&w);
 }
 

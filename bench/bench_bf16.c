@@ -6,18 +6,14 @@
  * the share of its rate in registers that these keep it busy for. Weights rotate over more than the caches
  * hold. One thread: processor time. More: wall clock, each thread with a share of the outputs. */
 #include "kernels/cpu/amx/tiles.h"
-#include "support/matrix.h"
+#include "product.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/thread.h"
-#include "kernels/kernels.h"
 #include "quant/types.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum {
     ROTATE_BYTES = 256 << 20,
@@ -27,12 +23,6 @@ enum {
     MOST_ROWS = 512,
     THREAD_BYTES = 65536
 };
-
-static double now(const pool *threads) {
-    struct timespec t;
-    clock_gettime(pool_size(threads) > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the unit ---- */
 
@@ -81,9 +71,9 @@ static double unit_rate(pool *threads, const char *name, pool_fn fn, void *arg) 
     const double macs = 4.0 * TURNS * 16 * 16 * 32 * pool_size(threads);
     double best = 1e30;
     for (int r = 0; r < ROUNDS; r++) {
-        const double start = now(threads);
+        const double start = product_clock(threads);
         pool_run(threads, fn, arg);
-        best = NUM_MIN(best, now(threads) - start);
+        best = NUM_MIN(best, product_clock(threads) - start);
     }
     printf("%-28s %8.1f GMAC/s, %5.2f ns each\n", name, macs / best * 1e-9, best / (4.0 * TURNS) * 1e9);
     return macs / best;
@@ -91,36 +81,20 @@ static double unit_rate(pool *threads, const char *name, pool_fn fn, void *arg) 
 
 /* ---- products ---- */
 
-typedef struct product {
-    void (*run)(const linear_args *a, int64_t n0, int64_t n1);
-    const view *copies;
-    int n_copy, n_call;
-    int64_t columns; /* of the weights' rows, for all threads */
-    linear_args args;
-    void *scratch[MOST_THREADS];
-} product;
-
-static void run_product(void *arg, int thread, int n_thread) {
-    const product *p = arg;
-    for (int i = 0; i < p->n_call; i++) {
-        linear_args a = p->args;
-        int64_t n0, n1;
-        a.w = &p->copies[i % p->n_copy];
-        a.scratch = p->scratch[thread];
-        pool_split(p->columns, PACK_PANEL, thread, n_thread, &n0, &n1);
-        if (n0 < n1)
-            p->run(&a, n0, n1);
-    }
+static void by_slices(const void *table, const linear_args *a, int64_t n0, int64_t n1) {
+    ((const kernel_table *)table)->linear_sliced(a, n0, n1);
+}
+static void by_rows(const void *table, const linear_args *a, int64_t n0, int64_t n1) {
+    ((const kernel_table *)table)->linear_rows(a, n0, n1);
 }
 
 /* Seconds of a product with both kernels, in turns. */
 static void time_both(product *p, pool *threads, double best[2]) {
     best[0] = best[1] = 1e30;
     for (int r = 0; r < 2 * ROUNDS; r++) {
-        p->run = r % 2 ? kernels_table_for("avx512")->linear_rows : kernels_table_for("amx")->linear_sliced;
-        const double start = now(threads);
-        pool_run(threads, run_product, p);
-        best[r % 2] = NUM_MIN(best[r % 2], (now(threads) - start) / p->n_call);
+        p->run = r % 2 ? by_rows : by_slices;
+        p->by = kernels_table_for(r % 2 ? "avx512" : "amx");
+        best[r % 2] = NUM_MIN(best[r % 2], product_time(p, threads));
     }
 }
 
@@ -130,7 +104,7 @@ static void time_shape(product *p, pool *threads, type_id type, int64_t m, int64
     const int slices = type == TYPE_BF16 ? 3 : type == TYPE_F16 ? 5 : 6;
     double best[2];
     p->args.n_row = m;
-    p->columns = columns;
+    p->n_output = columns;
     p->n_call = m > 16 ? 2 : p->n_copy;
     time_both(p, threads, best);
     printf("%-5s %5ld x %-5ld M %-4ld", type_get(type)->name, (long)columns, (long)k, (long)m);
@@ -144,30 +118,12 @@ static void time_shape(product *p, pool *threads, type_id type, int64_t m, int64
 static void time_matrix(pool *threads, type_id type, int64_t n, int64_t k, double peak) {
     static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 256, 512};
     matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
-    uint64_t bytes = 0;
-    pack_bytes(&w.view.format, n, k, &bytes);
-    product p = {.n_copy = (int)num_div_up(ROTATE_BYTES, (int64_t)bytes)};
-    char *memory = mem_map((size_t)bytes * (size_t)p.n_copy);
-    view *copies = mem_array((size_t)p.n_copy, sizeof *copies);
-    for (int i = 0; i < p.n_copy; i++) {
-        copies[i] = w.view;
-        copies[i].data = memcpy(memory + (size_t)i * bytes, w.view.data, (size_t)bytes);
-    }
-    p.copies = copies;
-    float *x = random_rows(MOST_ROWS * k, 5, 1), *y = mem_array((size_t)(MOST_ROWS * n), sizeof *y);
-    for (int i = 0; i < pool_size(threads); i++)
-        p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes());
-    p.args = (linear_args){.x = x, .ldx = k, .y = y, .ldy = n};
+    product p = product_open(&w, MOST_ROWS, ROTATE_BYTES, pool_size(threads));
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         time_shape(&p, threads, type, rows[i], n, peak);
     /* what threads take from each other at the end of a product: how much preparing the rows costs */
     time_shape(&p, threads, type, 256, 64 * (int64_t)pool_size(threads), peak);
-    for (int i = 0; i < pool_size(threads); i++)
-        mem_free(p.scratch[i]);
-    mem_free(y);
-    free(x);
-    mem_free(copies);
-    mem_unmap(memory, (size_t)bytes * (size_t)p.n_copy);
+    product_close(&p);
     matrix_close(&w);
 }
 

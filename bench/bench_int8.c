@@ -3,24 +3,16 @@
  * the read bandwidth and the products are measured in turn, in one thread and by processor time, and the best
  * of all rounds counts: neighbours then disturb the ratios least. Weights with few rows are not in any cache.
  */
-#include "../tests/support/matrix.h"
-#include "base/mem.h"
+#include "product.h"
+
 #include "base/num.h"
-#include "kernels/strategy.h"
 
 #include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MOST_CASES = 256 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- what the processor could do ---- */
 
@@ -44,13 +36,13 @@ __attribute__((target("avx2"))) static double peak_maddubs(void) {
 #define KEEP(i)    OPAQUE(acc##i);
 #define QUADS_7(X) X X X X X X X
     EACH_6(START)
-    const double start = now();
+    const double start = time_thread();
     for (int r = 0; r < rounds; r++) {
         EACH_6(FIRST)
         QUADS_7(EACH_6(QUAD))
         EACH_6(FLUSH)
     }
-    const double s = now() - start;
+    const double s = time_thread() - start;
     EACH_6(KEEP)
     return (double)rounds * 6 * 8 * 32 / s;
 }
@@ -64,11 +56,11 @@ __attribute__((target("avx2,avxvnni"))) static double peak_vnni(void) {
                      : "+x"(a##i), "+x"(b##i)                                                                \
                      : "x"(w), "x"(x));
     EACH_6(START_2)
-    const double start = now();
+    const double start = time_thread();
     for (int r = 0; r < rounds; r++) {
         EACH_6(STEP_2)
     }
-    const double s = now() - start;
+    const double s = time_thread() - start;
     return (double)rounds * 12 * 32 / s;
 }
 
@@ -76,7 +68,7 @@ __attribute__((target("avx2,avxvnni"))) static double peak_vnni(void) {
 __attribute__((target("avx2"))) static double peak_read(const char *data, int64_t bytes) {
     const int64_t half = bytes / 2 / 256 * 256;
     __m256i sum = _mm256_setzero_si256();
-    const double start = now();
+    const double start = time_thread();
     for (int64_t i = 0; i < half; i += 256)
         for (const char *p = data + i; p <= data + i + half; p += half) {
 #pragma GCC unroll 8
@@ -86,112 +78,74 @@ __attribute__((target("avx2"))) static double peak_read(const char *data, int64_
                 sum = _mm256_add_epi64(sum, _mm256_load_si256((const void *)(p + j + 32)));
             }
         }
-    const double s = now() - start;
+    const double s = time_thread() - start;
     OPAQUE(sum);
     return (double)(2 * half) / s;
 }
 
 /* ---- products ---- */
 
-typedef struct product {
-    const strategy *s;
+typedef struct entry {
     const char *isa;
-    type_id type;
-    int n_copy, n_call;
-    uint64_t bytes;
-    view *copies;
-    void *memory, *q;
-    float *y;
-    linear_args args;
+    const strategy *s;
+    product p;
     double best;
-} product;
+} entry;
 
-static product product_open(const kernel_table *t, int at, type_id type, int64_t n, int64_t k, int64_t m) {
-    product p = {.s = t->strategies[at], .isa = t->strategy_isa[at], .type = type, .best = 1e30};
+static entry entry_open(const kernel_table *t, int at, type_id type, int64_t n, int64_t k, int64_t m) {
+    entry e = {.isa = t->strategy_isa[at], .s = t->strategies[at], .best = 1e30};
     matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
-    pack_bytes(&w.view.format, n, k, &p.bytes);
-    p.n_copy = m > 16 ? 1 : (int)num_div_up(ROTATE_BYTES, (int64_t)p.bytes);
-    p.n_call = NUM_MIN(p.n_copy, 1 + (int)num_div_up(24 << 20, (int64_t)p.bytes));
-    p.memory = mem_map((size_t)p.bytes * (size_t)p.n_copy);
-    p.copies = mem_array((size_t)p.n_copy, sizeof *p.copies);
-    for (int i = 0; i < p.n_copy; i++) {
-        p.copies[i] = w.view;
-        p.copies[i].data = memcpy((char *)p.memory + (size_t)i * p.bytes, w.view.data, (size_t)p.bytes);
-    }
-    const act_format f = act_format_for(&w.view.format, 8);
-    const size_t each = act_row_bytes(f, k);
-    uint64_t seed = 5;
-    float *x = mem_array((size_t)k, sizeof *x);
-    p.q = mem_alloc_aligned(64, each * (size_t)m);
-    p.y = mem_array((size_t)(m * n), sizeof *p.y);
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < k; j++)
-            x[j] = random_float(&seed);
-        t->act_quantize(f, x, k, (char *)p.q + (size_t)i * each);
-    }
-    p.args = (linear_args){.q = {p.q, m, k, f}, .y = p.y, .ldy = n, .n_row = m};
-    mem_free(x);
+    e.p = product_open(&w, m, m > 16 ? 0 : ROTATE_BYTES, 1);
+    e.p.n_call = NUM_MIN(e.p.n_copy, 1 + (int)num_div_up(24 << 20, (int64_t)e.p.bytes));
+    product_use(&e.p, e.s);
     matrix_close(&w);
-    return p;
-}
-
-static void product_close(product *p) {
-    mem_free(p->q);
-    mem_free(p->y);
-    mem_free(p->copies);
-    mem_unmap(p->memory, (size_t)p->bytes * (size_t)p->n_copy);
+    return e;
 }
 
 /* The next n_call copies in the rotation. */
-static void product_run(product *p, int round, void *scratch) {
-    linear_args a = p->args;
-    a.scratch = scratch;
-    const double start = now();
-    for (int i = 0; i < p->n_call; i++) {
-        a.w = &p->copies[(round * p->n_call + i) % p->n_copy];
-        p->s->run(&a, 0, a.w->n);
-    }
-    p->best = NUM_MIN(p->best, (now() - start) / p->n_call);
+static void entry_run(entry *e, int round, pool *alone) {
+    e->p.first = round * e->p.n_call;
+    e->best = NUM_MIN(e->best, product_time(&e->p, alone));
 }
 
-static void compare(const kernel_table *t, type_id type, int64_t n, int64_t k, int64_t m, void *scratch) {
-    product p[KERNELS_MAX_STRATEGY];
+static void compare(const kernel_table *t, type_id type, int64_t n, int64_t k, int64_t m, pool *alone) {
+    entry e[KERNELS_MAX_STRATEGY];
     double read = 0, mad = 0, vnni = 0;
-    int n_product = 0;
+    int n_entry = 0;
     pack_format f;
     pack_choose(type, k, &f);
     for (int i = 0; i < t->n_strategy; i++)
         if (strcmp(t->strategy_isa[i], "ref") && t->strategies[i]->can(&f, m))
-            p[n_product++] = product_open(t, i, type, n, k, m);
+            e[n_entry++] = entry_open(t, i, type, n, k, m);
     for (int round = 0; round < ROUNDS; round++) {
         mad = NUM_MAX(mad, peak_maddubs());
         vnni = NUM_MAX(vnni, cpu_get()->avx_vnni ? peak_vnni() : 0);
-        if (n_product && m <= 16)
-            read = NUM_MAX(read, peak_read(p[0].memory, (int64_t)p[0].bytes * p[0].n_copy));
-        for (int i = 0; i < n_product; i++)
-            product_run(&p[i], round, scratch);
+        if (n_entry && m <= 16)
+            read = NUM_MAX(read, peak_read(e[0].p.copies->data, (int64_t)e[0].p.bytes * e[0].p.n_copy));
+        for (int i = 0; i < n_entry; i++)
+            entry_run(&e[i], round, alone);
     }
-    for (int i = 0; i < n_product; i++) {
-        const double s = p[i].best, macs = (double)(n * k * m) / s;
+    for (int i = 0; i < n_entry; i++) {
+        const double s = e[i].best, macs = (double)(n * k * m) / s;
         printf("%-7s %6ld x %-5ld M %-3ld %-7s %-16s %9.1f us", type_get(type)->name, (long)n, (long)k,
-               (long)m, p[i].isa, p[i].s->name, s * 1e6);
+               (long)m, e[i].isa, e[i].s->name, s * 1e6);
         if (m <= 16)
-            printf(" %6.2f GB/s, %.2f of read %.1f;", (double)p[i].bytes / s * 1e-9,
-                   (double)p[i].bytes / s / read, read * 1e-9);
+            printf(" %6.2f GB/s, %.2f of read %.1f;", (double)e[i].p.bytes / s * 1e-9,
+                   (double)e[i].p.bytes / s / read, read * 1e-9);
         printf(" %6.1f GMAC/s, %.2f of maddubs %.0f, %.2f of vnni %.0f\n", macs * 1e-9, macs / mad,
                mad * 1e-9, vnni ? macs / vnni : 0, vnni * 1e-9);
         fflush(stdout);
-        product_close(&p[i]);
+        product_close(&e[i].p);
     }
 }
 
 int main(int argc, char **argv) {
     const kernel_table *t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table();
-    if (!t || !cpu_get()->avx2) {
+    pool *alone;
+    if (!t || !cpu_get()->avx2 || pool_open(1, &alone, NULL)) {
         fprintf(stderr, "usage: bench_int8 [avx2|avxvnni|avx512 [TYPE|all [rows...]]]\n");
         return 2;
     }
-    void *scratch = mem_alloc_aligned(64, linear_scratch_bytes());
     static const struct {
         type_id type;
         int64_t n, k;
@@ -204,7 +158,7 @@ int main(int argc, char **argv) {
         for (size_t j = 0; j < NUM_COUNT(shapes); j++)
             if (!only || !strcmp(only, type_get(shapes[j].type)->name))
                 compare(t, shapes[j].type, shapes[j].n, shapes[j].k, argc > 3 ? atol(argv[3 + i]) : usual[i],
-                        scratch);
-    mem_free(scratch);
+                        alone);
+    pool_close(alone);
     return 0;
 }

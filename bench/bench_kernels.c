@@ -1,18 +1,15 @@
 /* Times the kernels alone: bench_kernels [ISA] [threads]. Products with one row use weights that are not in
  * any cache (copies in rotation) and are shown beside the measured read bandwidth; the best of several rounds
  * counts. With one thread, processor time is measured, which neighbours disturb less. */
-#include "../tests/support/matrix.h"
+#include "product.h"
+
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/thread.h"
 #include "kernels/policy.h"
-#include "kernels/strategy.h"
 #include "profile/rate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64 };
 
@@ -21,34 +18,11 @@ typedef struct bench {
     pool *threads;
     int n_thread;
     rate read;
-    void *scratch[MOST_THREADS];
+    void *scratch[MOST_THREADS]; /* of attention */
 } bench;
 
-typedef struct product {
-    const bench *b;
-    const view *copies;
-    int n_copy, n_call;
-    linear_args args;
-} product;
-
-static void run_product(void *arg, int thread, int n_thread) {
-    const product *p = arg;
-    for (int i = 0; i < p->n_call; i++) {
-        linear_args a = p->args;
-        int64_t n0, n1;
-        a.w = &p->copies[i % p->n_copy];
-        a.scratch = p->b->scratch[thread];
-        pool_split(a.w->n, PACK_PANEL, thread, n_thread, &n0, &n1);
-        linear_run(p->b->t, &a, n0, n1);
-    }
-}
-
 static double now(const bench *b) {
-    struct timespec t;
-    if (b->n_thread > 1)
-        return time_now();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return product_clock(b->threads);
 }
 
 static double best_of(const bench *b, pool_fn fn, void *arg, int rounds) {
@@ -61,37 +35,22 @@ static double best_of(const bench *b, pool_fn fn, void *arg, int rounds) {
     return best;
 }
 
+static void by_rule(const void *table, const linear_args *a, int64_t n0, int64_t n1) {
+    linear_run(table, a, n0, n1);
+}
+
 static void time_product(const bench *b, type_id type, int64_t n, int64_t k, int64_t m) {
     matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
-    uint64_t bytes = 0;
-    pack_bytes(&w.view.format, n, k, &bytes);
-    const int n_copy = m > 16 ? 1 : (int)num_div_up(ROTATE_BYTES, (int64_t)bytes);
-    char *memory = mem_map((size_t)bytes * (size_t)n_copy);
-    view *copies = mem_array((size_t)n_copy, sizeof *copies);
-    for (int i = 0; i < n_copy; i++) {
-        copies[i] = w.view;
-        copies[i].data = memcpy(memory + (size_t)i * bytes, w.view.data, (size_t)bytes);
-    }
-    uint64_t seed = 5;
-    float *x = mem_array((size_t)(m * k), sizeof *x), *y = mem_array((size_t)(m * n), sizeof *y);
-    const act_format af = act_format_for(&w.view.format, 8);
-    char *q = mem_alloc_aligned(64, act_row_bytes(af, k) * (size_t)m);
-    for (int64_t i = 0; i < m * k; i++)
-        x[i] = random_float(&seed);
-    for (int64_t i = 0; i < m; i++)
-        b->t->act_quantize(af, x + i * k, k, q + (size_t)i * act_row_bytes(af, k));
-    product p = {.b = b, .copies = copies, .n_copy = n_copy, .n_call = m > 16 ? 4 : n_copy};
-    p.args = (linear_args){.x = x, .ldx = k, .q = {q, m, k, af}, .y = y, .ldy = n, .n_row = m};
-    const double s = best_of(b, run_product, &p, 5) / p.n_call;
+    product p = product_open(&w, m, m > 16 ? 0 : ROTATE_BYTES, b->n_thread);
+    p.run = by_rule;
+    p.by = b->t;
+    p.n_call = m > 16 ? 4 : p.n_copy;
+    const double s = best_of(b, product_run, &p, 5) / p.n_call;
     printf("%-7s %7ld x %-5ld M %-4ld %9.1f us %7.2f GB/s %5.2f of read %8.1f GMAC/s\n", type_get(type)->name,
-           (long)n, (long)k, (long)m, s * 1e6, (double)bytes / s * 1e-9, (double)bytes / s / b->read.best,
+           (long)n, (long)k, (long)m, s * 1e6, (double)p.bytes / s * 1e-9, (double)p.bytes / s / b->read.best,
            (double)(n * k * m) / s * 1e-9);
     fflush(stdout);
-    mem_free(q);
-    mem_free(x);
-    mem_free(y);
-    mem_free(copies);
-    mem_unmap(memory, (size_t)bytes * (size_t)n_copy);
+    product_close(&p);
     matrix_close(&w);
 }
 
@@ -279,7 +238,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     for (int i = 0; i < b.n_thread; i++)
-        b.scratch[i] = mem_alloc_aligned(64, NUM_MAX(linear_scratch_bytes(), attend_scratch_bytes(512)));
+        b.scratch[i] = mem_alloc_aligned(64, attend_scratch_bytes(512));
     printf("%s, %d threads, read %.1f GB/s\n", b.t->isa, b.n_thread, b.read.best * 1e-9);
     static const struct {
         type_id type;

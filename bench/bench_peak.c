@@ -2,22 +2,16 @@
  * are divided by. bench_peak prints one JSON line: {"maddubs_avx2": GMAC/s of one thread, ...}; what the
  * processor cannot do is left out. Processor time, the best of many short rounds. */
 #include "base/cpu.h"
+#include "base/thread.h"
 
 #include <immintrin.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
 enum { CHAINS = 10, TURNS = 20000, ROUNDS = 200 };
 
 /* Operands that the compiler cannot see through. */
 static volatile int sink;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* vpmaddubsw + vpmaddwd + vpaddd: 32 multiply-adds each time. */
 __attribute__((target("avx2"))) static double maddubs(void) {
@@ -60,7 +54,7 @@ __attribute__((target("avx512f,avx512bw,avx512vnni"))) static double dpbusd(void
 static double best_rate(double (*run)(void)) {
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        const double start = now(), work = run(), rate = work / (now() - start) * 1e-9;
+        const double start = time_thread(), work = run(), rate = work / (time_thread() - start) * 1e-9;
         best = rate > best ? rate : best;
     }
     return best;
