@@ -106,6 +106,13 @@ int64_t engine_logits_rows(const nib_engine_options *o) {
     return NUM_MIN(n, o->n_batch);
 }
 
+workspace_use engine_workspace_use(const nib_engine *e) {
+    workspace_use use = {.norms = e->options.no_fuse, .rests = e->options.activation == 16};
+    for (int b = 0; e->act_bits && b < model_n_block(e->m); b++)
+        use.rests = use.rests || e->act_bits[b] == 16;
+    return use;
+}
+
 int64_t engine_cell_rows(const nib_engine_options *o) {
     return NUM_MIN(o->n_batch, (int64_t)ENGINE_CELL_ROWS);
 }
@@ -178,7 +185,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
     }
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell,
-                           engine_logits_rows(o), err));
+                           engine_logits_rows(o), engine_workspace_use(e), err));
     NIB_TRY(engine_alloc_placement(e, err));
     NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);

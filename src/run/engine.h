@@ -92,6 +92,7 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 /* Rows that go through a block together, and rows of logits, of the workspace. */
 int64_t engine_cell_rows(const nib_engine_options *o);
 int64_t engine_logits_rows(const nib_engine_options *o);
+workspace_use engine_workspace_use(const nib_engine *e); /* without rows */
 /* Everything before the weights: container, tokenizer, model and sizes, in a ledger without a RAM cap. The
  * engine is to be closed. */
 nib_status engine_open_headers(const char *model, const nib_engine_options *options, nib_engine **out,

@@ -237,7 +237,8 @@ static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, 
     f->q.n_ctx = e->options.n_ctx;
     f->q.n_batch = e->options.n_batch;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
-    f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen);
+    /* the last token is not computed with */
+    f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);
     f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
 }
 

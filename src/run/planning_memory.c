@@ -49,11 +49,14 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
 static void count_rows(planning *f, const nib_engine *e) {
     const int64_t n_head = engine_logits_rows(&e->options), n = f->q.n_prompt;
     const planning_rows *few = &f->base, *many = &f->streamed;
+    workspace_use use = engine_workspace_use(e);
     uint64_t touched, more_touched;
-    const uint64_t bytes = workspace_bytes(e->m, f->q.rates.n_thread, few->n_pass, few->n_cell, n_head,
-                                           NUM_MIN(n, few->n_pass), &touched);
-    const uint64_t more = workspace_bytes(e->m, f->q.rates.n_thread, many->n_pass, many->n_cell, n_head,
-                                          NUM_MIN(n, many->n_pass), &more_touched);
+    use.n_row = NUM_MIN(n, few->n_pass);
+    const uint64_t bytes =
+        workspace_bytes(e->m, f->q.rates.n_thread, few->n_pass, few->n_cell, n_head, &use, &touched);
+    use.n_row = NUM_MIN(n, many->n_pass);
+    const uint64_t more =
+        workspace_bytes(e->m, f->q.rates.n_thread, many->n_pass, many->n_cell, n_head, &use, &more_touched);
     f->q.held[NIB_OWNER_ACTIVATIONS] += bytes - f->workspace;
     f->q.touched[NIB_OWNER_ACTIVATIONS] += touched - f->workspace_touched;
     f->q.more_rows = more - bytes;

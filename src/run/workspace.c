@@ -59,6 +59,24 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
     a->has_rest = take(base, at, rows, 1);
 }
 
+/* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
+static bool is_stored(const model *m, int r, workspace_use use) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const block *of = model_block(m, b);
+        for (int i = 0; i < of->program.n_op; i++) {
+            const op *o = &of->program.ops[i];
+            if (o->out != r)
+                continue;
+            if (use.norms || o->kind != OP_NORM || o->fuse.n_codes == 0)
+                return true;
+            for (int p = 1; p <= o->fuse.n_codes; p++)
+                if (of->weights[o[p].w].format.layout != PACK_TILE)
+                    return true;
+        }
+    }
+    return false;
+}
+
 /* base NULL: only counts. Returns the bytes. */
 static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *base) {
     uint64_t at = 0;
@@ -68,7 +86,8 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
         uint64_t each = (uint64_t)model_reg_width(m, r) * sizeof(float);
         int64_t rows = r == REG_X ? ws->n_pass : r == REG_LOGITS ? ws->n_head : ws->n_cell;
         ws->reg[r] = (float *)take(base, &at, rows, each);
-        *(r == REG_X ? &ws->pass_row : r == REG_LOGITS ? &ws->head_row : &ws->cell_row) += each;
+        if (is_stored(m, r, ws->use))
+            *(r == REG_X ? &ws->pass_row : r == REG_LOGITS ? &ws->head_row : &ws->cell_row) += each;
     }
     for (int t = 0; t < model_n_rope(m); t++) {
         uint64_t each = (uint64_t)model_rope_dim(m, t) * sizeof(float);
@@ -80,8 +99,8 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     widest_product(m, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     take_act_rows(&ws->act, base, &at, ws->n_cell, act);
-    ws->cell_row += 2 * act + 1;
-    uint64_t rows_end = at;
+    ws->cell_row += (ws->use.rests ? 2 : 1) * act + 1;
+    const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
         act_rows own = {.codes = take(base, &at, 2, act), .has_rest = take(base, &at, 1, 1)};
@@ -98,7 +117,7 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
 }
 
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
-                          int64_t n_cell, int64_t n_head, nib_error *err) {
+                          int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err) {
     memset(ws, 0, sizeof *ws);
     if (model_n_rope(m) > WORKSPACE_ROPE_MAX)
         return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_ROPE_MAX,
@@ -106,6 +125,7 @@ nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread
     ws->n_pass = n_pass;
     ws->n_cell = n_cell;
     ws->n_head = n_head;
+    ws->use = use;
     uint64_t bytes = lay_out(ws, m, n_thread, NULL);
     NIB_TRY(tier_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true, "activations",
                              err));
@@ -114,12 +134,14 @@ nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread
 }
 
 uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
-                         int64_t seen_pass, uint64_t *touched) {
+                         const workspace_use *use, uint64_t *touched) {
     workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head};
+    if (use)
+        ws.use = *use;
     const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
     if (touched)
-        *touched = NUM_MIN(ws.fixed + (uint64_t)seen_pass * ws.pass_row +
-                               (uint64_t)NUM_MIN(seen_pass, n_cell) * ws.cell_row,
+        *touched = NUM_MIN(ws.fixed + (uint64_t)use->n_row * ws.pass_row +
+                               (uint64_t)NUM_MIN(use->n_row, n_cell) * ws.cell_row,
                            bytes);
     return bytes;
 }

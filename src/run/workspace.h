@@ -19,6 +19,13 @@ typedef struct act_rows {
     uint8_t *has_rest; /* one byte a row: 0 or 1 */
 } act_rows;
 
+/* How passes use it: what of it becomes resident depends on that. */
+typedef struct workspace_use {
+    int64_t n_row; /* rows of the longest pass */
+    bool norms;    /* normed rows are stored as floats even where products read integers: nothing is fused */
+    bool rests;    /* every row has a second one: 16-bit activations. Else few have */
+} workspace_use;
+
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
@@ -33,19 +40,20 @@ typedef struct workspace {
     size_t scratch_each;
 
     tier_region memory;
-    uint64_t pass_row, cell_row, head_row, fixed; /* bytes: of one row of each kind; without rows */
+    workspace_use use;
+    uint64_t pass_row, cell_row, head_row, fixed; /* bytes that are used: of a row of each kind, and beside */
     int64_t seen_pass, seen_cell, seen_head;      /* the most rows used */
 } workspace;
 
-/* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. */
+/* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. n_row
+ * of `use` is not asked for. */
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
-                          int64_t n_cell, int64_t n_head, nib_error *err);
+                          int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
-/* What workspace_open would promise, and in *touched (NULL: not asked) what of it a pass of so many rows
- * makes resident.
- */
+/* What workspace_open would promise, and in *touched (use and touched NULL: not asked) what of it such use
+ * makes resident. */
 uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
-                         int64_t seen_pass, uint64_t *touched);
+                         const workspace_use *use, uint64_t *touched);
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);
 
