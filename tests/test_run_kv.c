@@ -128,7 +128,9 @@ static void cells_of_any_size(void **state) {
         for (size_t i = 0; i < NUM_COUNT(cells); i++) {
             nib_engine *e = open_with(path, kinds[k], 3, 256, false);
             workspace_close(&e->ws);
-            assert_int_equal(workspace_open(&e->ws, e->m, e->ledger, 3, 256, cells[i], 16, NULL), NIB_OK);
+            assert_int_equal(
+                workspace_open(&e->ws, e->m, e->ledger, 3, 256, cells[i], 16, (workspace_use){0}, NULL),
+                NIB_OK);
             logits_rows got = forward(e, tokens, N_TOKEN);
             if (i == 0) {
                 want = got;
