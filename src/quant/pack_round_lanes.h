@@ -7,7 +7,7 @@
  *   v_each(c, i)       c[i] in all lanes; WIDE: c[i] in the lower, c[i + 4] in the upper half
  *   v_set(f)           f in all lanes
  *   v_least(a, b), v_most(a, b)   b when one is NaN
- *   v_totals(v, out)   of 4 vectors, lanes in pairs, pairs of pairs, halves; WIDE: lower halves first
+ *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half
  *
  * and what comes out is ROUNDER, an initialiser of pack_rounder. */
 #ifndef NIB_QUANT_PACK_ROUND_LANES_H
@@ -42,6 +42,18 @@ ROUND_INLINE vec v_code(vec x, vec low, vec high) {
     return v_most(low, v_least(high, (x + big) - big));
 }
 
+/* Sums of lanes: in pairs, pairs of pairs, halves. */
+ROUND_INLINE __m128 totals8(__m256 a, __m256 b, __m256 c, __m256 d) {
+    const __m256 quads = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    return _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1));
+}
+/* Of 4 vectors, lower halves first. */
+ROUND_INLINE void v_totals(const vec v[4], float *out) {
+    for (int h = 0; h <= WIDE; h++)
+        _mm_storeu_ps(out + 4 * h,
+                      totals8(v_half(v[0], h), v_half(v[1], h), v_half(v[2], h), v_half(v[3], h)));
+}
+
 ROUND_INLINE __m256 half_floats(__m128i h) {
     return _mm256_cvtph_ps(h);
 }
@@ -58,8 +70,7 @@ ROUND_INLINE __m256 is_step(__m256 x) {
                          _mm256_cmp_ps(size, _mm256_set1_ps(INFINITY), _CMP_LT_OQ));
 }
 static float total(__m256 lanes) {
-    const __m256 pairs = _mm256_hadd_ps(lanes, lanes), quads = _mm256_hadd_ps(pairs, pairs);
-    return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1)));
+    return _mm_cvtss_f32(totals8(lanes, lanes, lanes, lanes));
 }
 
 static void fill(group *g, const pack_values *v, int zero, int most) {

@@ -20,15 +20,8 @@ ROUND_INLINE vec v_least(vec a, vec b) {
 ROUND_INLINE vec v_most(vec a, vec b) {
     return _mm512_max_ps(a, b);
 }
-ROUND_INLINE void totals_of(__m256 a, __m256 b, __m256 c, __m256 d, float *out) {
-    const __m256 quads = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1)));
-}
-ROUND_INLINE void v_totals(const vec v[4], float *out) {
-    totals_of(_mm512_castps512_ps256(v[0]), _mm512_castps512_ps256(v[1]), _mm512_castps512_ps256(v[2]),
-              _mm512_castps512_ps256(v[3]), out);
-    totals_of(_mm512_extractf32x8_ps(v[0], 1), _mm512_extractf32x8_ps(v[1], 1),
-              _mm512_extractf32x8_ps(v[2], 1), _mm512_extractf32x8_ps(v[3], 1), out + 4);
+ROUND_INLINE __m256 v_half(vec v, int i) {
+    return i ? _mm512_extractf32x8_ps(v, 1) : _mm512_castps512_ps256(v);
 }
 
 #include "quant/pack_round_lanes.h"
