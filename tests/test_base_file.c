@@ -201,6 +201,28 @@ static void a_writer_leaves_all_or_nothing(void **state) {
     mem_free(text);
 }
 
+static void a_writer_ends_as_its_status_says(void **state) {
+    (void)state;
+    nib_error err;
+    file_writer *w;
+    char *text;
+    size_t n;
+    const char *path = temp_path("ended");
+    assert_int_equal(file_write_all(path, "first", 5, &err), NIB_OK);
+    assert_int_equal(file_writer_open(path, &w, &err), NIB_OK);
+    assert_int_equal(file_writer_end(w, file_writer_write(w, "second", 6, &err), &err), NIB_OK);
+    assert_int_equal(file_writer_open(path, &w, &err), NIB_OK);
+    assert_int_equal(file_writer_write(w, "third", 5, &err), NIB_OK);
+    assert_int_equal(file_writer_end(w, NIB_E_MODEL, &err), NIB_E_MODEL);
+    assert_int_equal(file_write_all("/dev/full", "x", 1, &err), NIB_E_IO);
+    fault_arm(FAULT_WRITE, 1);
+    assert_int_equal(file_write_all(path, "fourth", 6, &err), NIB_E_IO);
+    fault_arm(FAULT_WRITE, 0);
+    assert_int_equal(file_read_all(path, 100, &text, &n, &err), NIB_OK);
+    assert_string_equal(text, "second");
+    mem_free(text);
+}
+
 static void a_writer_follows_links_and_keeps_devices(void **state) {
     (void)state;
     nib_error err;
@@ -265,6 +287,7 @@ int main(void) {
         cmocka_unit_test(every_fault_is_reported),
         cmocka_unit_test(whole_files_are_read_within_a_limit),
         cmocka_unit_test(a_writer_leaves_all_or_nothing),
+        cmocka_unit_test(a_writer_ends_as_its_status_says),
         cmocka_unit_test(a_writer_follows_links_and_keeps_devices),
         cmocka_unit_test(paths_are_joined),
     };

@@ -38,6 +38,10 @@ nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, ni
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
+/* Commits when `status`, of what was written, is NIB_OK, else aborts; gives the first that failed. */
+nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err);
+/* A whole file at once. */
+nib_status file_write_all(const char *path, const void *data, size_t n_byte, nib_error *err);
 
 bool path_is_dir(const char *path);
 bool path_exists(const char *path);

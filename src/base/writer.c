@@ -156,3 +156,16 @@ void file_writer_abort(file_writer *w) {
         unlink(w->temporary);
     writer_free(w);
 }
+
+nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err) {
+    if (status == NIB_OK)
+        return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}
+
+nib_status file_write_all(const char *path, const void *data, size_t n_byte, nib_error *err) {
+    file_writer *w;
+    NIB_TRY(file_writer_open(path, &w, err));
+    return file_writer_end(w, file_writer_write(w, data, n_byte, err), err);
+}

@@ -157,20 +157,10 @@ static void print_table(const cli_args *args, const plan *p) {
 
 /* ---- the command ---- */
 
-static nib_status write_file(const char *path, const char *text, nib_error *err) {
-    file_writer *w;
-    NIB_TRY(file_writer_open(path, &w, err));
-    const nib_status status = file_writer_write(w, text, strlen(text), err);
-    if (status == NIB_OK)
-        return file_writer_commit(w, err);
-    file_writer_abort(w);
-    return status;
-}
-
 static int answer(const cli_args *args, const char *text) {
     nib_error err;
     plan p;
-    if (args->output && write_file(args->output, text, &err))
+    if (args->output && file_write_all(args->output, text, strlen(text), &err))
         return cli_fail(&err);
     if (args->json)
         return cli_write(text, strlen(text)) ? 0 : 1;

@@ -166,9 +166,5 @@ nib_status columns_save(const char *path, const columns *c, nib_error *err) {
     file_writer *w;
     NIB_TRY(path_make_folders(path, err));
     NIB_TRY(file_writer_open(path, &w, err));
-    const nib_status status = write_all(w, c, err);
-    if (status == NIB_OK)
-        return file_writer_commit(w, err);
-    file_writer_abort(w);
-    return status;
+    return file_writer_end(w, write_all(w, c, err), err);
 }

@@ -66,10 +66,7 @@ static nib_status write_file(const char *path, uint8_t *buffer, nib_error *err) 
         fill_noise((uint64_t *)(void *)buffer, WRITE_ONCE, at + 1);
         status = file_writer_write(w, buffer, WRITE_ONCE, err);
     }
-    if (status == NIB_OK)
-        return file_writer_commit(w, err);
-    file_writer_abort(w);
-    return status;
+    return file_writer_end(w, status, err);
 }
 
 typedef struct disk_job {

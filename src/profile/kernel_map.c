@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
+#include "profile/profile_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,20 +41,9 @@ static json_t *key_json(const kernel_map_key *key) {
 }
 
 char *kernel_map_path(const kernel_map_key *key) {
-    json_t *all = key_json(key);
-    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    char *cache = path_cache_dir(), *folder = cache ? path_join(cache, "kernels") : NULL, *path = NULL;
-    if (text && folder) {
-        char name[96];
-        snprintf(name, sizeof name, "%s-%dt-%016llx.json", key->table->isa, key->n_thread,
-                 (unsigned long long)XXH64(text, strlen(text), 0));
-        path = path_join(folder, name);
-    }
-    free(text);
-    json_decref(all);
-    mem_free(cache);
-    mem_free(folder);
-    return path;
+    char set[64];
+    snprintf(set, sizeof set, "%s-%dt-", key->table->isa, key->n_thread);
+    return profile_keyed_path(key_json(key), "kernels", set, ".json");
 }
 
 /* "l3: 32 here, 16 there" for the first of the key's fields that the file has otherwise; false: none. */
@@ -237,9 +227,5 @@ nib_status kernel_map_save(const char *path, const kernel_map_key *key, const po
     file_writer *w;
     NIB_TRY(path_make_folders(path, err));
     NIB_TRY(file_writer_open(path, &w, err));
-    const nib_status status = write_map(w, key, p, err);
-    if (status == NIB_OK)
-        return file_writer_commit(w, err);
-    file_writer_abort(w);
-    return status;
+    return file_writer_end(w, write_map(w, key, p, err), err);
 }

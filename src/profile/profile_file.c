@@ -20,13 +20,13 @@ json_t *profile_machine_key(const machine *m) {
                      "isa", kernels_table()->isa, "l3", (json_int_t)m->l3);
 }
 
-char *profile_machine_path(const machine *m, const char *folder, const char *ending) {
-    json_t *key = profile_machine_key(m);
+char *profile_keyed_path(json_t *key, const char *folder, const char *beginning, const char *ending) {
     char *text = key ? json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
     char *cache = path_cache_dir(), *within = cache ? path_join(cache, folder) : NULL;
     if (text && within) {
-        char name[64];
-        snprintf(name, sizeof name, "%016llx%s", (unsigned long long)XXH64(text, strlen(text), 0), ending);
+        char name[96];
+        snprintf(name, sizeof name, "%s%016llx%s", beginning,
+                 (unsigned long long)XXH64(text, strlen(text), 0), ending);
         path = path_join(within, name);
     }
     free(text);
@@ -34,6 +34,10 @@ char *profile_machine_path(const machine *m, const char *folder, const char *end
     mem_free(cache);
     mem_free(within);
     return path;
+}
+
+char *profile_machine_path(const machine *m, const char *folder, const char *ending) {
+    return profile_keyed_path(profile_machine_key(m), folder, "", ending);
 }
 
 char *profile_path(const char *content, const char *prompts, const char *ending) {
@@ -173,14 +177,8 @@ nib_status profile_text(json_t *document, char **text, nib_error *err) {
 }
 
 nib_status profile_write(const char *path, const char *text, nib_error *err) {
-    file_writer *w;
     NIB_TRY(path_make_folders(path, err));
-    NIB_TRY(file_writer_open(path, &w, err));
-    const nib_status status = file_writer_write(w, text, strlen(text), err);
-    if (status == NIB_OK)
-        return file_writer_commit(w, err);
-    file_writer_abort(w);
-    return status;
+    return file_write_all(path, text, strlen(text), err);
 }
 
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err) {

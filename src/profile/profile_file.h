@@ -5,9 +5,11 @@
 #include "base/jsonx.h"
 #include "profile/machine.h"
 
+/* $XDG_CACHE_HOME/nibble/<folder>/<beginning><hash of the key><ending>, which the caller frees with mem_free;
+ * takes the key. NULL: no memory (or key is NULL), or no cache folder. */
+char *profile_keyed_path(json_t *key, const char *folder, const char *beginning, const char *ending);
 /* What files about this machine belong to: its processor, cores and the instruction set that is used; and
- * $XDG_CACHE_HOME/nibble/<folder>/<hash of that><ending>, which the caller frees with mem_free (NULL: no
- * memory, or no cache folder). */
+ * that path with this key. */
 json_t *profile_machine_key(const machine *m);
 char *profile_machine_path(const machine *m, const char *folder, const char *ending);
 
