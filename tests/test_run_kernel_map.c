@@ -143,6 +143,11 @@ static nib_status check_point(void *user, const trial_shape *shape, int bucket, 
     assert_true(r->times[r->fastest].best <= r->times[r->rule].best);
     assert_true(r->chosen == r->rule || trial_beats(r, r->chosen, r->rule));
     assert_true(r->read > 0 && r->bytes > 0);
+    for (int i = 0; i < r->n; i++) { /* every time has a share, and no other */
+        const rate_share *of = &r->times[i].share;
+        assert_int_equal(r->times[i].best > 0, of->median > 0);
+        assert_true(of->low <= of->median && of->median <= of->high);
+    }
     return kernel_profile_keep(&s->map, shape, bucket, r, err);
 }
 

@@ -2,6 +2,7 @@
  * gives, measured in the same run. */
 #include "cli/cli.h"
 #include "cli/kernel_bench.h"
+#include "cli/memory_reader.h"
 
 #include "base/num.h"
 #include "base/status.h"
@@ -10,19 +11,25 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+/* Generation is cut in pieces of about PIECE_SECONDS, with a pass of plain reading before and after each:
+ * what memory gives moves within seconds, and a share is of what it gave just then. */
+enum { MOST_PIECES = 4096, MOST_TRACE = 64 };
+#define PIECE_SECONDS 0.05
+#define READ_SECONDS  0.01
 
 typedef struct bench_job {
     cli_args *args;
     nib_engine *engine;
     nib_session *session;
     int32_t *tokens; /* [n_prompt + n_gen], the same at every repeat */
-    rate read;       /* what memory gives to as many threads; zero: not known */
+    memory_reader memory;
+    rate read; /* what memory gives to as many threads; zero: not known */
     int n_thread;
+    int n_piece;
+    double pieces[MOST_PIECES];    /* tokens a second */
+    double reads[MOST_PIECES + 1]; /* bytes a second, before and after each piece; zero: not known */
 } bench_job;
-
-enum { MOST_TRACE = 64 };
 
 typedef struct bench_row {
     char test[32];
@@ -31,32 +38,8 @@ typedef struct bench_row {
     double pass_s;
     double tok_s, min, max; /* mean and range over the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
-    double peak_share;      /* of the measured read rate; 0: not counted */
+    rate_share share;       /* of the read rate, paired; zero: not counted */
 } bench_row;
-
-/* What memory gives, measured in a process of its own, so that the buffer does not count in this one's peak.
- * Zero when that is not possible, and under a cap on RAM, which is a promise for everything that is started
- * here. Called before and after the tests: the better one counts. */
-static rate read_elsewhere(const bench_job *job, rate before) {
-    const int n_thread = job->n_thread;
-    int ends[2];
-    rate now = {0, 0, 0};
-    if (job->args->ram != NIB_AUTO || pipe(ends))
-        return before;
-    pid_t child = fork();
-    if (child == 0) {
-        if (rate_memory_read(n_thread, (uint64_t)1 << 29, 0.3, &now, NULL))
-            now = (rate){0, 0, 0};
-        _exit(write(ends[1], &now, sizeof now) != sizeof now);
-    }
-    close(ends[1]);
-    if (child < 0 || read(ends[0], &now, sizeof now) != sizeof now)
-        now = (rate){0, 0, 0};
-    close(ends[0]);
-    if (child > 0)
-        waitpid(child, NULL, 0);
-    return now.best > before.best ? now : before;
-}
 
 static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *err) {
     static const int32_t other = 1; /* what the session holds must not be reused */
@@ -67,22 +50,65 @@ static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *e
     return status;
 }
 
-static nib_status one_generation(const bench_job *job, double *seconds, nib_error *err) {
-    NIB_TRY(nib_session_sync(job->session, job->tokens, 1, err));
-    double start = time_now();
-    for (int64_t i = 1; i <= job->args->n_gen; i++)
-        NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)i + 1, err));
-    *seconds = time_now() - start;
+/* The tokens i.. that a piece takes. */
+static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_error *err) {
+    const int64_t first = *i;
+    const double start = time_now();
+    do {
+        NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)*i + 1, err));
+        ++*i;
+        *seconds = time_now() - start;
+    } while (*i <= job->args->n_gen && *seconds < PIECE_SECONDS);
+    if (job->n_piece < MOST_PIECES) {
+        job->pieces[job->n_piece++] = (double)(*i - first) / *seconds;
+        job->reads[job->n_piece] = memory_reader_pass(&job->memory, READ_SECONDS);
+    }
     return NIB_OK;
 }
 
-static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, nib_error *err) {
+static nib_status one_generation(bench_job *job, double *seconds, nib_error *err) {
+    NIB_TRY(nib_session_sync(job->session, job->tokens, 1, err));
+    *seconds = 0;
+    for (int64_t i = 1; i <= job->args->n_gen;) {
+        double took;
+        NIB_TRY(one_piece(job, &i, &took, err));
+        *seconds += took;
+    }
+    return NIB_OK;
+}
+
+/* What the pieces had of the reader's rate, if it was there all along. */
+static void pair_pieces(bench_job *job, double token_bytes, bench_row *row) {
+    const int n = job->n_piece;
+    row->gb_s = row->tok_s * token_bytes / 1e9;
+    if (n == 0 || job->reads[n] <= 0)
+        return;
+    for (int i = 0; i < n; i++)
+        job->pieces[i] *= token_bytes;
+    row->share = rate_share_of(job->pieces, job->reads, n);
+    job->read = rate_of(job->reads, n + 1);
+}
+
+/* Without generation: some passes alone. */
+static void read_alone(bench_job *job) {
+    enum { PASSES = 30 };
+    for (int i = 0; i < PASSES; i++)
+        job->reads[i] = memory_reader_pass(&job->memory, READ_SECONDS);
+    if (job->reads[PASSES - 1] > 0)
+        job->read = rate_of(job->reads, PASSES);
+}
+
+static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
     snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg", (long long)n);
     double sum = 0;
     row->min = 1e300;
     for (int64_t r = -1; r < job->args->repetitions; r++) { /* the first one warms up */
         double seconds;
+        if (r <= 0) {
+            job->n_piece = 0;
+            job->reads[0] = memory_reader_pass(&job->memory, READ_SECONDS);
+        }
         if (r == 0 && job->args->trace)
             NIB_TRY(nib_engine_trace_begin(job->engine, err));
         NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
@@ -98,7 +124,7 @@ static nib_status run_test(const bench_job *job, bool prompt, bench_row *row, ni
     row->n_trace =
         NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MOST_TRACE, &row->pass_s), MOST_TRACE);
     if (!prompt)
-        row->gb_s = row->tok_s * (double)nib_engine_info(job->engine)->token_bytes / 1e9;
+        pair_pieces(job, (double)nib_engine_info(job->engine)->token_bytes, row);
     return NIB_OK;
 }
 
@@ -117,8 +143,10 @@ static json_t *row_json(const bench_row *row, const cli_args *args) {
     json_t *o =
         json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
                   row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
-                  "peak_share", row->peak_share > 0 ? json_real(row->peak_share) : json_null(), "repeats",
+                  "peak_share", row->share.median > 0 ? json_real(row->share.median) : json_null(), "repeats",
                   (json_int_t)args->repetitions);
+    if (row->share.median > 0)
+        json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", row->share.low, row->share.high));
     if (args->trace)
         json_object_set_new(o, "trace", trace_json(row));
     return o;
@@ -163,13 +191,13 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
                                         "traffic", cli_traffic_json(job->engine)),
                               job->args);
     }
-    printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of peak");
+    printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of reads");
     for (int i = 0; i < n_row; i++) {
         printf("%-10s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
         if (rows[i].gb_s > 0)
             printf(" %10.2f", rows[i].gb_s);
-        if (rows[i].peak_share > 0)
-            printf(" %6.0f %%", rows[i].peak_share * 100);
+        if (rows[i].share.median > 0)
+            printf(" %6.0f %%", rows[i].share.median * 100);
         putchar('\n');
     }
     for (int i = 0; i < n_row && job->args->trace; i++)
@@ -194,46 +222,53 @@ static int measure(bench_job *job) {
         status = run_test(job, true, &rows[n_row++], &err);
     if (!status && job->args->n_gen > 0)
         status = run_test(job, false, &rows[n_row++], &err);
-    job->read = read_elsewhere(job, job->read);
-    for (int i = 0; i < n_row && job->read.best > 0; i++)
-        rows[i].peak_share = rows[i].gb_s * 1e9 / job->read.best;
+    if (!status && job->args->n_gen == 0)
+        read_alone(job);
     return status ? cli_fail(&err) : report(job, rows, n_row);
 }
 
+static int bench_engine(bench_job *job) {
+    nib_error err;
+    int code = 0;
+    const int64_t n = job->args->n_prompt + job->args->n_gen + 2;
+    job->tokens = malloc((size_t)n * sizeof *job->tokens);
+    for (int64_t i = 0; job->tokens && i < n; i++) /* fixed, spread over the vocabulary */
+        job->tokens[i] =
+            (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)nib_engine_info(job->engine)->n_vocab);
+    if (!job->tokens)
+        code = cli_usage_error("out of memory");
+    if (!code && nib_session_open(job->engine, NULL, &job->session, &err))
+        code = cli_fail(&err);
+    cli_interrupt_session(job->session);
+    if (!code)
+        code = measure(job);
+    cli_interrupt_session(NULL);
+    free(job->tokens);
+    nib_session_close(job->session);
+    return code;
+}
+
 static int run(cli_args *args) {
+    static bench_job job; /* large */
+    nib_engine_options options;
     if (args->kernels)
         return kernel_bench_run(args);
     if (!args->model)
         return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
     if (args->n_prompt == 0 && args->n_gen == 0)
         return cli_usage_error("nothing to time: -p and -n are both 0");
-    bench_job job = {.args = args};
-    nib_error err;
-    nib_engine_options options;
     cli_engine_options(args, &options);
-    int64_t n = args->n_prompt + args->n_gen + 2;
     if (!options.n_ctx)
         options.n_ctx = NUM_MAX(args->n_prompt, args->n_gen) + 2;
+    job.args = args;
     job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
-    job.read = read_elsewhere(&job, job.read);
+    if (args->ram == NIB_AUTO) /* a cap on RAM is a promise for everything that is started here */
+        memory_reader_open(&job.memory, job.n_thread);
     int code = cli_open_engine(args, &options, &job.engine);
-    if (code)
-        return code;
-    job.tokens = malloc((size_t)n * sizeof *job.tokens);
-    for (int64_t i = 0; job.tokens && i < n; i++) /* fixed, spread over the vocabulary */
-        job.tokens[i] =
-            (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)nib_engine_info(job.engine)->n_vocab);
-    if (!job.tokens)
-        code = cli_usage_error("out of memory");
-    if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
-        code = cli_fail(&err);
-    cli_interrupt_session(job.session);
     if (!code)
-        code = measure(&job);
-    cli_interrupt_session(NULL);
-    free(job.tokens);
-    nib_session_close(job.session);
+        code = bench_engine(&job);
     nib_engine_close(job.engine);
+    memory_reader_close(&job.memory);
     return code;
 }
 
@@ -244,7 +279,8 @@ const cli_command cmd_bench = {
     .details =
         "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
         "share of\n"
-        "the read rate measured in the same run. --trace says where the time of a pass goes: by kind "
+        "what plain reading gives in turns with it (the median over pieces of 50 ms). --trace says where the "
+        "time of a pass goes: by kind "
         "of op,\n"
         "the processor time of the work and the time that threads wait for each other (of all threads: with "
         "2 "

@@ -236,10 +236,12 @@ static void print_point(const point *p) {
         if (t->best <= 0)
             continue;
         full_name(t, name, sizeof name);
-        printf("  M %-4lld %-30s %10.1f us +%2.0f %% %7.2f GB/s %5.2f of read %8.1f GMAC/s%s%s%s\n",
-               (long long)trial_rows_of(p->bucket), name, t->best * 1e6, t->spread * 100,
-               r->bytes / t->best * 1e-9, r->bytes / t->best / r->read, macs_of(p) / t->best * 1e-9,
-               i == r->fastest ? "  fastest" : "", i == r->rule ? "  rule" : "", i == p->map ? "  map" : "");
+        printf(
+            "  M %-4lld %-30s %10.1f us +%2.0f %% %7.2f GB/s %5.2f (%.2f..%.2f) of read %8.1f GMAC/s%s%s%s\n",
+            (long long)trial_rows_of(p->bucket), name, t->best * 1e6, t->spread * 100,
+            r->bytes / t->best * 1e-9, t->share.median, t->share.low, t->share.high,
+            macs_of(p) / t->best * 1e-9, i == r->fastest ? "  fastest" : "", i == r->rule ? "  rule" : "",
+            i == p->map ? "  map" : "");
     }
 }
 
@@ -344,9 +346,10 @@ static json_t *point_json(const point *p) {
             continue;
         full_name(t, name, sizeof name);
         json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "name", name, "us", t->best * 1e6,
-                                        "spread", t->spread, "gb_s", r->bytes / t->best * 1e-9, "peak_share",
-                                        r->bytes / t->best / r->read, "gmac_s", macs_of(p) / t->best * 1e-9));
+                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:[ff], s:f}", "name", name, "us",
+                                        t->best * 1e6, "spread", t->spread, "gb_s", r->bytes / t->best * 1e-9,
+                                        "peak_share", t->share.median, "peak_share_quarters", t->share.low,
+                                        t->share.high, "gmac_s", macs_of(p) / t->best * 1e-9));
     }
     json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o}", "m", (json_int_t)trial_rows_of(p->bucket), "rows",
                             policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",

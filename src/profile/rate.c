@@ -12,7 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 64, STEP = 4 * LINE, PASS = 16 << 20, FEW_PASSES = 4, MOST_PASSES = 512 };
+enum {
+    LINE = 64,
+    STEP = 4 * LINE,
+    PASS = 16 << 20,
+    FEW_PASSES = 4,
+    MOST_PASSES = 512,
+    TRIES = 15 /* of each pattern, to find the fastest */
+};
 
 /* streams and ahead are constants: ahead 0 is no prefetch. */
 static inline uint64_t read_streams(const char *data, uint64_t n_byte, int streams, int ahead) {
@@ -51,67 +58,129 @@ rate rate_of(double *values, int n) {
     return (rate){.best = values[n - 1], .median = values[n / 2], .worst = values[0]};
 }
 
-typedef struct read_job {
-    char *data;
-    uint64_t n_byte; /* of the whole buffer */
-    uint64_t at;     /* where this pass begins in each thread's part */
-    uint64_t n_pass; /* bytes of this pass, for one thread */
-    int pattern;
-    uint64_t sums[1024];
-} read_job;
-
-static uint64_t part_bytes(const read_job *job, int n_thread) {
-    return job->n_byte / (uint64_t)n_thread / 4096 * 4096;
+rate_share rate_share_of(double *rates, const double *reads, int n) {
+    for (int i = 0; i < n; i++)
+        rates[i] /= (reads[i] + reads[i + 1]) / 2;
+    qsort(rates, (size_t)n, sizeof *rates, by_size);
+    return (rate_share){
+        .median = (rates[n / 2] + rates[(n - 1) / 2]) / 2, .low = rates[n / 4], .high = rates[n - 1 - n / 4]};
 }
 
+int rate_fastest(rate_pass_fn pass, void *arg) {
+    double values[RATE_PATTERNS][TRIES], best = 0;
+    int fastest = 0;
+    for (int i = 0; i < TRIES; i++)
+        for (int p = 0; p < RATE_PATTERNS; p++)
+            values[p][i] = pass(arg, p);
+    for (int p = 0; p < RATE_PATTERNS; p++) {
+        const double median = rate_of(values[p], TRIES).median;
+        if (median > best) {
+            best = median;
+            fastest = p;
+        }
+    }
+    return fastest;
+}
+
+struct rate_reader {
+    pool *threads;
+    char *data;
+    uint64_t n_byte; /* of the whole buffer */
+    uint64_t part;   /* of each thread */
+    uint64_t n_pass; /* bytes of one pass and thread */
+    uint64_t at;     /* where the next pass begins in each thread's part */
+    int n_round;     /* passes in one go, without a meeting of the threads */
+    double rate;     /* of the last ones */
+    int pattern;
+    uint64_t sums[1024];
+};
+
 static void read_part(void *arg, int thread, int n_thread) {
-    read_job *job = arg;
-    const char *part = job->data + (uint64_t)thread * part_bytes(job, n_thread);
-    job->sums[thread] += rate_read(part + job->at, job->n_pass, job->pattern);
+    rate_reader *r = arg;
+    const char *part = r->data + (uint64_t)thread * r->part;
+    const uint64_t all = r->part / r->n_pass * r->n_pass;
+    (void)n_thread;
+    for (uint64_t i = 0; i < (uint64_t)r->n_round; i++)
+        r->sums[thread] += rate_read(part + (r->at + i * r->n_pass) % all, r->n_pass, r->pattern);
 }
 
 static void touch_part(void *arg, int thread, int n_thread) {
-    read_job *job = arg;
-    memset(job->data + (uint64_t)thread * part_bytes(job, n_thread), thread + 1,
-           (size_t)part_bytes(job, n_thread));
+    rate_reader *r = arg;
+    (void)n_thread;
+    memset(r->data + (uint64_t)thread * r->part, thread + 1, (size_t)r->part);
 }
 
-static rate measure(pool *threads, read_job *job, double seconds) {
-    double values[RATE_PATTERNS][MOST_PASSES];
-    const int n_thread = pool_size(threads);
-    const uint64_t part = part_bytes(job, n_thread);
-    int n = 0, best = 0;
-    job->n_pass = NUM_MIN(part, (uint64_t)PASS);
-    const double start = time_now();
-    for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++)
-        for (job->pattern = 0; job->pattern < RATE_PATTERNS; job->pattern++) {
-            const double begin = time_now();
-            pool_run(threads, read_part, job);
-            values[job->pattern][n] = (double)job->n_pass * n_thread / (time_now() - begin);
-            job->at = job->at + 2 * job->n_pass <= part ? job->at + job->n_pass : 0;
-        }
-    rate all[RATE_PATTERNS];
-    for (int p = 0; p < RATE_PATTERNS; p++) {
-        all[p] = rate_of(values[p], n);
-        best = all[p].best > all[best].best ? p : best;
+/* Bytes a second. */
+static double read_rounds(rate_reader *r, int n_round) {
+    const double bytes = (double)r->n_pass * n_round * pool_size(r->threads), begin = time_now();
+    r->n_round = n_round;
+    pool_run(r->threads, read_part, r);
+    r->rate = bytes / NUM_MAX(time_now() - begin, 1e-9);
+    r->at = (r->at + (uint64_t)n_round * r->n_pass) % (r->part / r->n_pass * r->n_pass);
+    return r->rate;
+}
+
+static double one_pass(void *arg, int pattern) {
+    rate_reader *r = arg;
+    r->pattern = pattern;
+    return read_rounds(r, 1);
+}
+
+static nib_status open_reader(int n_thread, uint64_t n_byte, rate_reader **out, nib_error *err) {
+    if (n_thread < 1 || n_thread > 1024 || n_byte / (uint64_t)n_thread < 4096)
+        return nib_fail(err, NIB_E_USAGE, "expected 1 to 1024 threads and at least 4096 bytes for each");
+    rate_reader *r = mem_calloc(1, sizeof *r);
+    if (!r)
+        return nib_fail_nomem(err, sizeof *r, "measuring memory");
+    r->n_byte = n_byte;
+    r->part = n_byte / (uint64_t)n_thread / 4096 * 4096;
+    r->n_pass = NUM_MIN(r->part, (uint64_t)PASS);
+    nib_status status = pool_open(n_thread, &r->threads, err);
+    if (!status && !(r->data = mem_map(n_byte + RATE_SLACK)))
+        status = nib_fail_nomem(err, n_byte, "measuring memory");
+    if (status) {
+        rate_reader_close(r);
+        return status;
     }
-    return all[best];
+    pool_run(r->threads, touch_part, r);
+    *out = r;
+    return NIB_OK;
+}
+
+nib_status rate_reader_open(int n_thread, uint64_t n_byte, rate_reader **out, nib_error *err) {
+    NIB_TRY(open_reader(n_thread, n_byte, out, err));
+    (*out)->pattern = rate_fastest(one_pass, *out);
+    return NIB_OK;
+}
+
+double rate_reader_pass(rate_reader *r, double seconds) {
+    const double one = (double)r->n_pass * pool_size(r->threads);
+    return read_rounds(r, (int)NUM_MAX(r->rate * seconds / one + 0.5, 1));
+}
+
+void rate_reader_close(rate_reader *r) {
+    if (!r)
+        return;
+    if (r->data)
+        mem_unmap(r->data, r->n_byte + RATE_SLACK);
+    pool_close(r->threads);
+    mem_free(r);
 }
 
 nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, rate *out, nib_error *err) {
-    enum { SLACK = 1 << 16 }; /* for prefetches beyond the end */
-    if (n_thread < 1 || n_thread > 1024 || n_byte / (uint64_t)n_thread < 4096)
-        return nib_fail(err, NIB_E_USAGE, "expected 1 to 1024 threads and at least 4096 bytes for each");
-    pool *threads;
-    NIB_TRY(pool_open(n_thread, &threads, err));
-    read_job job = {.n_byte = n_byte, .data = mem_map(n_byte + SLACK)};
-    if (!job.data) {
-        pool_close(threads);
-        return nib_fail_nomem(err, n_byte, "measuring memory");
+    double values[RATE_PATTERNS][MOST_PASSES];
+    rate_reader *r = NULL;
+    int n = 0;
+    NIB_TRY(open_reader(n_thread, n_byte, &r, err));
+    const double start = time_now();
+    for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++)
+        for (int p = 0; p < RATE_PATTERNS; p++)
+            values[p][n] = one_pass(r, p);
+    rate_reader_close(r);
+    *out = rate_of(values[0], n);
+    for (int p = 1; p < RATE_PATTERNS; p++) {
+        const rate now = rate_of(values[p], n);
+        *out = now.best > out->best ? now : *out;
     }
-    pool_run(threads, touch_part, &job);
-    *out = measure(threads, &job, seconds);
-    mem_unmap(job.data, n_byte + SLACK);
-    pool_close(threads);
     return NIB_OK;
 }

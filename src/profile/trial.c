@@ -4,12 +4,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/act8.h"
-#include "profile/rate.h"
 #include "quant/tile.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     MOST_SAMPLES = 128,
@@ -18,9 +16,8 @@ enum {
     FAR = 12,              /* times the fastest: dropped after the quick look */
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
-    READ_BYTES = 8 << 20,  /* of one pass of plain reading and thread */
+    READ_BYTES = 8 << 20,  /* of one stretch of plain reading and thread */
     PANELS_PER_THREAD = 8, /* the least of a slice */
-    SLACK = 1 << 16,       /* prefetches pass the end of the weights */
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
 #define SLOW_CALL 0.01
@@ -38,21 +35,18 @@ struct trial {
     char *data; /* rotating weights */
     uint64_t n_byte;
     trial_shape shape;
-    void **scratch;    /* [n_thread] */
-    double *busy;      /* [n_thread] seconds of processor time */
-    uint64_t *sums;    /* [n_thread] keeps the plain reader honest */
-    int64_t next_copy; /* where the rotation stands */
-    uint64_t read_at;
+    void **scratch;   /* [n_thread] */
+    double *busy;     /* [n_thread] seconds of processor time */
+    uint64_t *sums;   /* [n_thread] keeps the plain reader honest */
+    uint64_t at;      /* where the rotation stands, of weights and reading alike: nothing is met again soon */
+    uint64_t stretch; /* bytes that a thread reads at one place */
+    int n_stretch;    /* of this pass */
+    int pattern;      /* of reading */
+    double read_rate; /* of the last pass, bytes a second */
     int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */
 };
 
 /* ---- what is timed ---- */
-
-static double thread_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 typedef struct sample {
     trial *t;
@@ -71,12 +65,12 @@ static void run_sample(void *arg, int thread, int n_thread) {
     a.w = &w;
     a.scratch = s->t->scratch[thread];
     pool_split(s->n, PACK_PANEL, thread, n_thread, &n0, &n1);
-    const double start = thread_seconds();
+    const double start = time_thread();
     for (int64_t i = 0; i < s->n_call && n0 < n1; i++) {
         w.data = s->t->data + (uint64_t)((s->first_copy + i) % s->n_copy) * s->copy_bytes;
         s->strategy->run(&a, n0, n1);
     }
-    s->t->busy[thread] = thread_seconds() - start;
+    s->t->busy[thread] = time_thread() - start;
 }
 
 static double slowest(const trial *t) {
@@ -91,27 +85,37 @@ static double time_sample(sample *s, const strategy *by, int64_t n_call) {
     trial *t = s->t;
     s->strategy = by;
     s->n_call = n_call;
-    s->first_copy = t->next_copy;
+    s->first_copy = (int64_t)num_div_up(t->at, s->copy_bytes) % s->n_copy;
     pool_run(t->threads, run_sample, s);
-    t->next_copy = (t->next_copy + n_call) % s->n_copy;
+    t->at = (uint64_t)((s->first_copy + n_call) % s->n_copy) * s->copy_bytes;
     return slowest(t) / (double)n_call * (double)t->shape.n / (double)s->n;
 }
 
 static void run_read(void *arg, int thread, int n_thread) {
     trial *t = arg;
-    const uint64_t part = t->n_byte / (uint64_t)n_thread / 4096 * 4096, pass = NUM_MIN(part, READ_BYTES);
-    const char *data = t->data + (uint64_t)thread * part + t->read_at % (part / pass) * pass;
-    const double start = thread_seconds();
-    t->sums[thread] += rate_read(data, pass, (int)(t->read_at % RATE_PATTERNS));
-    t->busy[thread] = thread_seconds() - start;
+    const uint64_t all = t->stretch * (uint64_t)n_thread, n_place = t->n_byte / all, first = t->at / all;
+    const double start = time_thread();
+    for (uint64_t i = 0; i < (uint64_t)t->n_stretch; i++) {
+        const char *data = t->data + (first + i) % n_place * all + (uint64_t)thread * t->stretch;
+        t->sums[thread] += rate_read(data, t->stretch, t->pattern);
+    }
+    t->busy[thread] = time_thread() - start;
 }
 
-/* Bytes a second of one pass; patterns and places take turns. */
-static double time_read(trial *t) {
-    const uint64_t part = t->n_byte / (uint64_t)t->n_thread / 4096 * 4096;
+/* Bytes a second of plain reading for about `seconds`, one stretch at least. */
+static double time_read(trial *t, double seconds) {
+    const uint64_t all = t->stretch * (uint64_t)t->n_thread, n_place = t->n_byte / all;
+    t->n_stretch = (int)NUM_MAX(t->read_rate * seconds / (double)all, 1);
+    t->at = num_div_up(t->at, all) % n_place * all;
     pool_run(t->threads, run_read, t);
-    t->read_at++;
-    return (double)NUM_MIN(part, READ_BYTES) * t->n_thread / slowest(t);
+    t->at = (t->at / all + (uint64_t)t->n_stretch) % n_place * all;
+    return t->read_rate = (double)all * t->n_stretch / slowest(t);
+}
+
+static double try_pattern(void *arg, int pattern) {
+    trial *t = arg;
+    t->pattern = pattern;
+    return time_read(t, SAMPLE_SECONDS / 2);
 }
 
 /* ---- weights ---- */
@@ -170,8 +174,9 @@ uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
 
 nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte, trial **out,
                       nib_error *err) {
-    if (n_byte < (uint64_t)1 << 20)
-        return nib_fail(err, NIB_E_USAGE, "expected at least 1 MiB of weights to rotate, found %llu bytes",
+    if (n_byte < (uint64_t)1 << 20 || n_byte / 4096 < (uint64_t)pool_size(threads))
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected at least 1 MiB of weights to rotate, and 4 KiB a thread, found %llu bytes",
                         (unsigned long long)n_byte);
     trial *t = mem_calloc(1, sizeof *t);
     if (!t)
@@ -180,10 +185,11 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
     t->threads = threads;
     t->n_thread = pool_size(threads);
     t->n_byte = n_byte / 4096 * 4096;
+    t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
     t->scratch = mem_calloc((size_t)t->n_thread, sizeof *t->scratch);
     t->busy = mem_calloc((size_t)t->n_thread, sizeof *t->busy);
     t->sums = mem_calloc((size_t)t->n_thread, sizeof *t->sums);
-    t->data = mem_map(t->n_byte + SLACK);
+    t->data = mem_map(t->n_byte + RATE_SLACK);
     bool whole = t->scratch && t->busy && t->sums && t->data;
     for (int i = 0; whole && i < t->n_thread; i++)
         whole = (t->scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes())) != NULL;
@@ -192,6 +198,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
         return nib_fail_nomem(err, n_byte, "timing kernels");
     }
     pool_run(threads, fill_codes, t);
+    t->pattern = rate_fastest(try_pattern, t);
     *out = t;
     return NIB_OK;
 }
@@ -202,7 +209,7 @@ void trial_close(trial *t) {
     for (int i = 0; t->scratch && i < t->n_thread; i++)
         mem_free(t->scratch[i]);
     if (t->data)
-        mem_unmap(t->data, t->n_byte + SLACK);
+        mem_unmap(t->data, t->n_byte + RATE_SLACK);
     mem_free(t->scratch);
     mem_free(t->busy);
     mem_free(t->sums);
@@ -216,7 +223,6 @@ nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "a row of %lld is too long to be timed in %llu bytes",
                         (long long)shape->k, (unsigned long long)t->n_byte);
     t->shape = *shape;
-    t->next_copy = 0;
     set_scales(t);
     return NIB_OK;
 }
@@ -365,31 +371,49 @@ static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, doub
         keep[i] = keep[i] && most[i] < behind * fastest;
 }
 
-/* Rounds of samples until the time is used up; every round has one of each candidate and a pass of reading.
- */
+/* samples: seconds of one product of so many bytes. reads: one more. */
+static void judge_times(double (*samples)[MOST_SAMPLES], const int *taken, double *reads, int n,
+                        trial_result *out) {
+    double rates[MOST_SAMPLES];
+    for (int i = 0; i < out->n; i++) {
+        trial_time *t = &out->times[i];
+        t->n_sample = taken[i];
+        if (!taken[i])
+            continue;
+        for (int k = 0; k < taken[i]; k++) /* a candidate that was dropped has the first rounds */
+            rates[k] = out->bytes / samples[i][k];
+        t->share = rate_share_of(rates, reads, taken[i]);
+        judge(samples[i], taken[i], &t->best, &t->spread);
+    }
+    for (int k = 0; k <= n; k++)
+        reads[k] = 1 / reads[k];
+    judge(reads, n + 1, &out->read, &out->read_spread);
+    out->read = 1 / out->read;
+}
+
+/* Rounds of samples until the time is used up: one of each candidate, in turning order so that each is as
+ * near to the passes of reading that stand between the rounds. */
 static void take_samples(sample *s, bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
                          trial_result *out) {
-    double samples[KERNELS_MAX_STRATEGY][MOST_SAMPLES], reads[MOST_SAMPLES];
+    double samples[KERNELS_MAX_STRATEGY][MOST_SAMPLES], reads[MOST_SAMPLES + 1];
     int taken[KERNELS_MAX_STRATEGY] = {0};
     const int64_t n_call = NUM_MAX((int64_t)(SAMPLE_SECONDS / call), 1);
+    const double read_for = s->args.n_row <= TRIAL_PAIRED_ROWS ? call * (double)n_call : 0;
     const double start = time_now();
     int n = 0;
+    reads[0] = time_read(s->t, read_for);
     for (; n < MOST_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
         for (size_t i = 0; i < NUM_COUNT(narrowing); i++)
             if (n == FEW_SAMPLES + narrowing[i].after)
                 narrow(samples, n, out->n, narrowing[i].behind, keep);
-        for (int i = 0; i < out->n; i++)
+        for (int turn = 0; turn < out->n; turn++) {
+            const int i = n % 2 ? out->n - 1 - turn : turn;
             if (keep[i])
                 samples[i][taken[i]++] = time_sample(s, out->times[i].strategy, n_call);
-        reads[n] = 1 / time_read(s->t);
-    }
-    for (int i = 0; i < out->n; i++)
-        if (taken[i]) {
-            judge(samples[i], taken[i], &out->times[i].best, &out->times[i].spread);
-            out->times[i].n_sample = taken[i];
         }
-    judge(reads, n, &out->read, &out->read_spread);
-    out->read = 1 / out->read;
+        reads[n + 1] = time_read(s->t, read_for);
+    }
+    judge_times(samples, taken, reads, n, out);
 }
 
 nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err) {
@@ -406,7 +430,6 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
     const view w = {.data = t->data, .format = t->shape.format, .n = n, .k = t->shape.k};
     sample s = {.t = t, .n = n, .copy_bytes = copy_bytes, .n_copy = (int64_t)(t->n_byte / copy_bytes)};
     s.args = (linear_args){.w = &w, .q = {r.q, n_row, t->shape.k, f}, .y = r.y, .ldy = n, .n_row = n_row};
-    t->next_copy %= s.n_copy;
     list_candidates(t, n_row, out);
     double call = first_look(&s, out, keep);
     while (call > SLOW_CALL && s.n >= 4 * PACK_PANEL * t->n_thread) { /* nothing fast can do it: fewer rows */

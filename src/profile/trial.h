@@ -4,13 +4,19 @@
  * they do when tokens are generated. Candidates take turns in short samples, so that a neighbour's load meets
  * all of them, and each thread's own processor time is what counts (the slowest thread's): a thread that was
  * put aside loses nothing. The best sample is the time; how far the lower quarter of the samples lies above
- * it is its spread. Passes of plain reading take turns with them, by the same clock. */
+ * it is its spread.
+ *
+ * What share of memory's read rate they reach is another question, which best samples of different moments do
+ * not answer: plain reading takes turns with them by the same clock, before and after every round, with up to
+ * TRIAL_PAIRED_ROWS rows for as long as a sample; the share is the median over the rounds of what both gave
+ * in the same round (rate_share_of). */
 #ifndef NIB_PROFILE_TRIAL_H
 #define NIB_PROFILE_TRIAL_H
 
 #include "base/thread.h"
 #include "kernels/policy.h"
 #include "model/model.h"
+#include "profile/rate.h"
 
 /* The products of a model that have the same shape and format. */
 typedef struct trial_shape {
@@ -29,7 +35,11 @@ typedef struct trial_time {
     double best;   /* seconds of one product; 0: dropped as hopeless */
     double spread; /* (lower quarter - best) / best */
     int n_sample;
+    rate_share share; /* of the read rate, paired; zero where best is */
 } trial_time;
+
+/* With more rows memory is not the bound, so the passes of reading between them are short. */
+enum { TRIAL_PAIRED_ROWS = 4 };
 
 /* What was measured for one shape and number of rows. */
 typedef struct trial_result {
@@ -45,7 +55,8 @@ typedef struct trial_result {
 
 typedef struct trial trial;
 
-/* n_byte: of rotating weights, at least 1 MiB. The pool is the caller's. */
+/* n_byte: of rotating weights, at least 1 MiB and 4 KiB for each thread. The pool is the caller's. Finds out
+ * which pattern reads fastest here (0.1 s). */
 nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, trial **out, nib_error *err);
 void trial_close(trial *t);
 /* How many bytes to rotate here: several times the last cache, at least 1 GiB, within what is free and

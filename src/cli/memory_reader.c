@@ -1,0 +1,62 @@
+/* memory_reader.c - see memory_reader.h. It asks with the seconds of a pass and is answered with its rate;
+ * the child ends when the socket does, however this process ended. */
+#include "cli/memory_reader.h"
+
+#include "profile/rate.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Memory is taken when the first pass is asked for: what was opened before that saw the machine without it.
+ */
+static void serve(int end, int n_thread) {
+    rate_reader *memory = NULL;
+    double value;
+    while (recv(end, &value, sizeof value, MSG_WAITALL) == (ssize_t)sizeof value) {
+        if (!memory && rate_reader_open(n_thread, (uint64_t)1 << 29, &memory, NULL))
+            return;
+        value = rate_reader_pass(memory, value);
+        if (send(end, &value, sizeof value, MSG_NOSIGNAL) != (ssize_t)sizeof value)
+            return;
+    }
+}
+
+bool memory_reader_open(memory_reader *r, int n_thread) {
+    int ends[2];
+    *r = (memory_reader){0, -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+        return false;
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        serve(ends[1], n_thread);
+        _exit(0);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return false;
+    }
+    *r = (memory_reader){child, ends[0]};
+    return true;
+}
+
+double memory_reader_pass(memory_reader *r, double seconds) {
+    if (!r->child)
+        return 0;
+    if (send(r->end, &seconds, sizeof seconds, MSG_NOSIGNAL) != (ssize_t)sizeof seconds ||
+        recv(r->end, &seconds, sizeof seconds, MSG_WAITALL) != (ssize_t)sizeof seconds) {
+        memory_reader_close(r);
+        return 0;
+    }
+    return seconds;
+}
+
+void memory_reader_close(memory_reader *r) {
+    if (!r->child)
+        return;
+    close(r->end);
+    waitpid(r->child, NULL, 0);
+    *r = (memory_reader){0, -1};
+}
