@@ -101,13 +101,6 @@ static void test_blocks(void **state) {
     assert_int_equal(amx_emulated_faults, 0);
 }
 
-static int need_avx512(void **state) {
-    (void)state;
-    if (!kernels_table_for("avx512"))
-        skip();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_formats, need_avx512),
                                        cmocka_unit_test_setup(test_uniform, need_avx512),

@@ -282,13 +282,6 @@ static void test_asked_for(void **state) {
             }
 }
 
-static int need_avx512(void **state) {
-    (void)state;
-    if (!kernels_table_for("avx512"))
-        skip();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_shapes, need_avx512),
                                        cmocka_unit_test_setup(test_blocks, need_avx512),

@@ -40,24 +40,6 @@ static nib_engine *open_with(const char *path, int kv, int n_thread, int64_t n_b
     return e;
 }
 
-static void make_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed) {
-    for (int i = 0; i < n; i++)
-        tokens[i] = (int32_t)((i * 7919 + 13 * seed) % n_vocab);
-}
-
-/* Logits of every position of a new session; caller frees. */
-static logits_rows forward(nib_engine *e, const int32_t *tokens, int n) {
-    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
-    nib_session *s = session_must_open(e);
-    nib_error err = {0};
-    r.data = calloc((size_t)(n * r.n_vocab), sizeof *r.data);
-    if (nib_session_forward(s, tokens, (size_t)n, 0, logits_keep, &r, &err))
-        fail_msg("%s", err.message);
-    assert_int_equal(r.next, n);
-    nib_session_close(s);
-    return r;
-}
-
 static void check_cuts(const char *path, int n) {
     static const struct {
         int n_thread, n_batch;
@@ -68,8 +50,8 @@ static void check_cuts(const char *path, int n) {
         logits_rows want = {0};
         for (size_t i = 0; i < NUM_COUNT(ways); i++) {
             nib_engine *e = open_with(path, kinds[k], ways[i].n_thread, ways[i].n_batch, ways[i].no_fuse);
-            make_tokens(tokens, n, nib_engine_info(e)->n_vocab, 1);
-            logits_rows got = forward(e, tokens, n);
+            logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 1);
+            logits_rows got = logits_of(e, tokens, n);
             if (i == 0) {
                 want = got;
             } else {
@@ -97,7 +79,7 @@ static void long_rows_by_any_threads(void **state) {
     static const int caches[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, threads[] = {1, 2, 3, 5};
     const char *path = tiny_model("long.gguf", &shape);
     int32_t tokens[N];
-    make_tokens(tokens, N, MOST, 3);
+    logits_tokens(tokens, N, MOST, 3);
     for (size_t k = 0; k < NUM_COUNT(caches); k++) {
         float want[SINGLE][MOST];
         for (size_t i = 0; i < NUM_COUNT(threads); i++) {
@@ -122,7 +104,7 @@ static void cells_of_any_size(void **state) {
     const char *path = tiny_model("small.gguf", &small);
     static const int64_t cells[] = {64, 65, 128, 200, 256};
     int32_t tokens[N_TOKEN];
-    make_tokens(tokens, N_TOKEN, 300, 1);
+    logits_tokens(tokens, N_TOKEN, 300, 1);
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
         logits_rows want = {0};
         for (size_t i = 0; i < NUM_COUNT(cells); i++) {
@@ -131,7 +113,7 @@ static void cells_of_any_size(void **state) {
             assert_int_equal(
                 workspace_open(&e->ws, e->m, e->ledger, 3, 256, cells[i], 16, (workspace_use){0}, NULL),
                 NIB_OK);
-            logits_rows got = forward(e, tokens, N_TOKEN);
+            logits_rows got = logits_of(e, tokens, N_TOKEN);
             if (i == 0) {
                 want = got;
             } else {
@@ -152,8 +134,8 @@ static void near_f16(void **state) {
     logits_rows plain = {0};
     for (int k = 0; k < 3; k++) {
         nib_engine *e = open_with(path, k == 0 ? NIB_KV_F16 : kinds[k - 1], 2, 0, false);
-        make_tokens(tokens, N_TOKEN, 300, 1);
-        logits_rows got = forward(e, tokens, N_TOKEN);
+        logits_tokens(tokens, N_TOKEN, 300, 1);
+        logits_rows got = logits_of(e, tokens, N_TOKEN);
         if (k == 0)
             plain = got;
         /* within the first block there are no codes yet */
@@ -187,7 +169,7 @@ static void grown_and_cut_back(void **state) {
         nib_engine *e = open_with(path, kinds[k], 2, 48, false);
         int32_t tokens[N_TOKEN], other[N_TOKEN];
         nib_error err = {0};
-        make_tokens(tokens, N_TOKEN, 300, 1);
+        logits_tokens(tokens, N_TOKEN, 300, 1);
         nib_session *s = session_must_open(e);
         for (int n = 1; n <= N_TOKEN; n += n < 60 ? 1 : 23) {
             nib_session *fresh = session_must_open(e);
@@ -195,7 +177,7 @@ static void grown_and_cut_back(void **state) {
             nib_session_close(fresh);
         }
         for (size_t i = 0; i < NUM_COUNT(back); i++) {
-            make_tokens(other, N_TOKEN, 300, 2);
+            logits_tokens(other, N_TOKEN, 300, 2);
             memcpy(other, tokens, (size_t)back[i] * sizeof *other);
             assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
             for (int more = 1; back[i] + more <= N_TOKEN && more < 120; more += 59) {
@@ -217,7 +199,7 @@ static void how_much_is_computed_again(void **state) {
     int32_t tokens[N_TOKEN];
     int64_t n_computed = 0;
     sync_options o = {.first_row = -1, .n_computed = &n_computed};
-    make_tokens(tokens, N_TOKEN, 300, 1);
+    logits_tokens(tokens, N_TOKEN, 300, 1);
     static const struct {
         int n, computed;
     } cases[] = {{210, 210}, {200, 1}, {129, 1}, {130, 1}, {128, 64}, {65, 1}, {64, 64}, {210, 146}};
@@ -244,7 +226,7 @@ static void after_a_cancelled_pass(void **state) {
         nib_engine *e = open_with(path, kinds[k], 2, 170, false);
         int32_t tokens[N_TOKEN];
         nib_error err = {0};
-        make_tokens(tokens, N_TOKEN, 300, 1);
+        logits_tokens(tokens, N_TOKEN, 300, 1);
         nib_session *s = session_must_open(e), *fresh = session_must_open(e);
         assert_int_equal(nib_session_sync(s, tokens, 30, &err), NIB_OK);
         assert_int_equal(nib_session_forward(s, tokens, N_TOKEN, 31, cancel, s, &err), NIB_E_CANCELLED);
@@ -276,7 +258,7 @@ static void touched_as_it_grows(void **state) {
     const char *path = tiny_model("long.gguf", &long_cache);
     static const int all[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
     int32_t tokens[700];
-    make_tokens(tokens, 700, 300, 1);
+    logits_tokens(tokens, 700, 300, 1);
     uint64_t full = 0;
     for (size_t k = 0; k < NUM_COUNT(all); k++) {
         nib_engine *e = open_with(path, all[k], 2, 512, false);

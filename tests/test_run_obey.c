@@ -3,13 +3,13 @@
  */
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/reformat.h"
 #include "run/saliency.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
+#include "support/tinyplan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,46 +20,23 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 40, MOST_BLOCK = 16 };
+enum { N_TOKEN = 40 };
 
 static const tiny_shape tied = {TYPE_F16, 4, 192, 320, 6, 2, 512, 128, true};
 static const tiny_shape untied = {TYPE_Q8_0, 6, 256, 768, 8, 2, 2048, 128, false};
 
 /* ---- plans ---- */
 
-typedef struct held {
-    plan p;
-    plan_block blocks[MOST_BLOCK];
-} held;
-
 /* All blocks in RAM in the formats of the list, in turn. */
-static void make_plan(held *h, const char *path, const char *const *formats, int n_format) {
-    const logger silent = {0};
-    nib_error err = {0};
-    model *m = NULL;
-    memset(h, 0, sizeof *h);
-    h->p = (plan){.model = "tiny", .cap = {NIB_AUTO, NIB_AUTO, NIB_AUTO}, .mode = 'a', .blocks = h->blocks};
-    if (model_open(path, &silent, &m, &err))
-        fail_msg("%s", err.message);
-    h->p.n_block = model_n_block(m);
-    assert_true(h->p.n_block <= MOST_BLOCK);
-    for (int b = 0; b < h->p.n_block; b++) {
-        plan_block *to = &h->blocks[b];
-        const char *format = formats[b % n_format];
-        assert_int_equal(model_reformat(m, b, format, NULL), NIB_OK);
-        *to = (plan_block){.activation = 8, .importance = -1, .n_slice = 1};
-        snprintf(to->name, sizeof to->name, "%s", model_block(m, b)->name);
-        snprintf(to->slices[0].format, sizeof to->slices[0].format, "%s", format);
-        to->slices[0].bytes = model_block(m, b)->bytes;
-    }
-    model_close(m);
+static void make_plan(tiny_plan *h, const char *path, const char *const *formats, int n_format) {
+    tiny_plan_make(h, path, formats, n_format, NIB_TIER_RAM, NIB_TIER_RAM);
 }
 
-static void as_file(held *h, const char *path) {
+static void as_file(tiny_plan *h, const char *path) {
     make_plan(h, path, (const char *const[]){"file"}, 1);
 }
 
-static void leave_out(held *h, int layer) {
+static void leave_out(tiny_plan *h, int layer) {
     h->p.mode = 'b';
     h->blocks[layer + 1].left_out = true;
     h->blocks[layer + 1].n_slice = 0;
@@ -90,19 +67,8 @@ static nib_engine_options usual(void) {
 
 static logits_rows forward_on(nib_engine *e) {
     int32_t tokens[N_TOKEN];
-    nib_session *s = NULL;
-    nib_error err = {0};
-    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
-    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
-    assert_non_null(r.data);
-    for (int i = 0; i < N_TOKEN; i++)
-        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
-    if (nib_session_open(e, NULL, &s, &err) ||
-        nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
-        fail_msg("%s", err.message);
-    assert_int_equal(r.next, N_TOKEN);
-    nib_session_close(s);
-    return r;
+    logits_tokens(tokens, N_TOKEN, nib_engine_info(e)->n_vocab, 1);
+    return logits_of(e, tokens, N_TOKEN);
 }
 
 static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
@@ -110,10 +76,6 @@ static logits_rows forward(const char *path, const nib_engine_options *o, const 
     logits_rows r = forward_on(e);
     nib_engine_close(e);
     return r;
-}
-
-static size_t bytes_of(const logits_rows *r) {
-    return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
 }
 
 /* ---- tests ---- */
@@ -127,7 +89,7 @@ static void formats_per_block(void **state) {
     for (int i = 0; i < 2; i++) {
         const char *path = tiny_model("m.gguf", shapes[i]);
         const nib_slice *s;
-        held h;
+        tiny_plan h;
         make_plan(&h, path, mixed, 5);
         const nib_engine_options o = usual();
         nib_engine *e = engine_must_open(path, &o, &h.p);
@@ -152,11 +114,11 @@ static void rounding_is_felt(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);
     const nib_engine_options o = usual();
-    held h;
+    tiny_plan h;
     logits_rows plain = forward(path, &o, NULL);
     as_file(&h, path);
     logits_rows same = forward(path, &o, &h.p);
-    assert_memory_equal(plain.data, same.data, bytes_of(&plain));
+    assert_memory_equal(plain.data, same.data, logits_bytes(&plain));
     assert_string_equal(said, "");
     make_plan(&h, path, (const char *const[]){"u8g32"}, 1);
     logits_rows near = forward(path, &o, &h.p);
@@ -205,7 +167,7 @@ static void rounded_by_channels(void **state) {
     nib_engine_options o = usual();
     nib_engine *e = NULL;
     nib_error err = {0};
-    held h;
+    tiny_plan h;
     *strrchr(folder, '/') = '\0';
     assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
     make_plan(&h, path, (const char *const[]){"u4g64"}, 1);
@@ -219,14 +181,14 @@ static void rounded_by_channels(void **state) {
     strcpy(h.p.prompts, "abc");
     o.packed = NIB_PACKED_ON;
     logits_rows alike = forward(path, &o, &h.p);
-    assert_memory_equal(plain.data, alike.data, bytes_of(&plain));
+    assert_memory_equal(plain.data, alike.data, logits_bytes(&plain));
     keep_columns(path, false);
     logits_rows kept = forward(path, &o, &h.p);
     o.packed = NIB_PACKED_OFF;
     h.p.prompts[0] = '\0'; /* the latest */
     logits_rows got = forward(path, &o, &h.p);
-    assert_memory_equal(got.data, kept.data, bytes_of(&got));
-    assert_memory_not_equal(plain.data, got.data, bytes_of(&plain));
+    assert_memory_equal(got.data, kept.data, logits_bytes(&got));
+    assert_memory_not_equal(plain.data, got.data, logits_bytes(&plain));
     unsetenv("XDG_CACHE_HOME");
     free(plain.data);
     free(alike.data);
@@ -240,7 +202,7 @@ static void activations_per_block(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &untied);
     nib_engine_options o = usual();
-    held h;
+    tiny_plan h;
     logits_rows by_option, by_plan;
     static const int bits[] = {4, 8, 16};
     for (int i = 0; i < 3; i++) {
@@ -251,11 +213,11 @@ static void activations_per_block(void **state) {
         for (int b = 0; b < h.p.n_block; b++)
             h.blocks[b].activation = bits[i];
         by_plan = forward(path, &o, &h.p);
-        assert_memory_equal(by_option.data, by_plan.data, bytes_of(&by_option));
+        assert_memory_equal(by_option.data, by_plan.data, logits_bytes(&by_option));
         free(by_plan.data);
         h.blocks[3].activation = bits[(i + 1) % 3];
         by_plan = forward(path, &o, &h.p);
-        assert_memory_not_equal(by_option.data, by_plan.data, bytes_of(&by_option));
+        assert_memory_not_equal(by_option.data, by_plan.data, logits_bytes(&by_option));
         free(by_plan.data);
         free(by_option.data);
     }
@@ -268,7 +230,7 @@ static void left_out_is_not_there(void **state) {
     for (size_t i = 0; i < NUM_COUNT(masks); i++) {
         const char *whole = tiny_model("m.gguf", &untied);
         const char *part = tiny_model_without("part.gguf", &untied, masks[i]);
-        held h;
+        tiny_plan h;
         as_file(&h, whole);
         for (int l = 0; l < untied.n_layer; l++)
             if (masks[i] >> l & 1)
@@ -277,14 +239,14 @@ static void left_out_is_not_there(void **state) {
         said[0] = '\0';
         logits_rows got = forward(whole, &o, &h.p);
         assert_non_null(strstr(said, "layers are missing"));
-        assert_memory_equal(want.data, got.data, bytes_of(&want));
+        assert_memory_equal(want.data, got.data, logits_bytes(&want));
         free(want.data);
         free(got.data);
     }
 }
 
 /* Where the blocks' matrices are is what the plan says; vectors (a few KB) are always in RAM. */
-static void check_residence(const nib_engine *e, const held *h) {
+static void check_residence(const nib_engine *e, const tiny_plan *h) {
     const nib_slice *s;
     size_t n = nib_engine_placement(e, &s);
     for (int b = 0; b < h->p.n_block; b++) {
@@ -307,14 +269,14 @@ static void same_for_every_cap(void **state) {
     const char *path = tiny_model("m.gguf", &untied);
     nib_engine_options o = usual();
     nib_memory m;
-    held h;
+    tiny_plan h;
     make_plan(&h, path, mixed, 5);
     leave_out(&h, 1);
     h.blocks[3].activation = 16;
     logits_rows want = forward(path, &o, &h.p);
     const uint64_t room = tiny_model_half_room(path);
     for (int i = 0; i < 5; i++) {
-        held part = h;
+        tiny_plan part = h;
         part.p.blocks = part.blocks;
         part.p.cap[NIB_TIER_RAM] = i < 4 ? ledger_look().now + room : NIB_AUTO;
         for (int b = 0; b < part.p.n_block; b++) /* all but every fourth, or all */
@@ -326,7 +288,7 @@ static void same_for_every_cap(void **state) {
         assert_true(m.tier[NIB_TIER_RAM].cap == part.p.cap[NIB_TIER_RAM]);
         assert_true(m.tier[NIB_TIER_RAM].peak <= m.tier[NIB_TIER_RAM].cap);
         check_residence(e, &part);
-        assert_memory_equal(want.data, got.data, bytes_of(&want));
+        assert_memory_equal(want.data, got.data, logits_bytes(&want));
         nib_engine_close(e);
         free(got.data);
     }
@@ -337,7 +299,7 @@ static void sizes_are_the_plans(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);
     nib_engine_options o = usual();
-    held h;
+    tiny_plan h;
     nib_error err = {0};
     nib_engine *e = NULL;
     as_file(&h, path);
@@ -369,14 +331,14 @@ static void from_json(void **state) {
     nib_error err = {0};
     nib_engine *e = NULL;
     char *text = NULL;
-    held h;
+    tiny_plan h;
     make_plan(&h, path, mixed, 5);
     assert_int_equal(plan_print(&h.p, &text, &err), NIB_OK);
     logits_rows want = forward(path, &o, &h.p);
     o.plan = text;
     assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
     logits_rows got = forward_on(e);
-    assert_memory_equal(want.data, got.data, bytes_of(&want));
+    assert_memory_equal(want.data, got.data, logits_bytes(&want));
     nib_engine_close(e);
     o.plan = "{";
     assert_int_not_equal(nib_engine_open(path, &o, &e, &err), NIB_OK);
@@ -391,7 +353,7 @@ static void rounding_while_streaming(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &untied);
     nib_engine_options o = usual();
-    held h;
+    tiny_plan h;
     make_plan(&h, path, (const char *const[]){"file", "u4g64"}, 2);
     nib_engine_close(engine_must_open(path, &o, &h.p));
     assert_null(strstr(said, "slow"));
@@ -410,81 +372,81 @@ static void rounding_while_streaming(void **state) {
 /* ---- what is refused ---- */
 
 typedef struct wrong {
-    void (*spoil)(held *h);
+    void (*spoil)(tiny_plan *h);
     const char *named;
     nib_status status;
 } wrong;
 
-static void other_name(held *h) {
+static void other_name(tiny_plan *h) {
     strcpy(h->blocks[2].name, "layer.2");
 }
-static void unended_name(held *h) {
+static void unended_name(tiny_plan *h) {
     memset(h->blocks[2].name, 'l', sizeof h->blocks[2].name);
 }
-static void unknown_format(held *h) {
+static void unknown_format(tiny_plan *h) {
     strcpy(h->blocks[2].slices[0].format, "u9g64");
 }
-static void unended_format(held *h) {
+static void unended_format(tiny_plan *h) {
     memset(h->blocks[2].slices[0].format, 'u', sizeof h->blocks[2].slices[0].format);
 }
-static void few_bytes(held *h) {
+static void few_bytes(tiny_plan *h) {
     h->blocks[2].slices[0].bytes /= 2;
 }
-static void other_format(held *h) {
+static void other_format(tiny_plan *h) {
     strcpy(h->blocks[2].slices[0].format, "u3g64"); /* the bytes stay */
 }
-static void many_bytes(held *h) {
+static void many_bytes(tiny_plan *h) {
     h->blocks[2].slices[1] = h->blocks[2].slices[0];
     h->blocks[2].slices[1].bytes = UINT64_MAX;
     h->blocks[2].n_slice = 2;
 }
-static void two_formats(held *h) {
+static void two_formats(tiny_plan *h) {
     h->blocks[2].slices[1] = h->blocks[2].slices[0];
     strcpy(h->blocks[2].slices[1].format, "u4g64");
     h->blocks[2].n_slice = 2;
 }
-static void no_slices(held *h) {
+static void no_slices(tiny_plan *h) {
     h->blocks[2].n_slice = 0;
 }
-static void many_slices(held *h) {
+static void many_slices(tiny_plan *h) {
     h->blocks[2].n_slice = PLAN_MAX_SLICE + 1;
 }
-static void on_a_gpu(held *h) {
+static void on_a_gpu(tiny_plan *h) {
     h->blocks[2].slices[0].tier = NIB_TIER_VRAM;
 }
-static void odd_activation(held *h) {
+static void odd_activation(tiny_plan *h) {
     h->blocks[2].activation = 5;
 }
-static void fewer_blocks(held *h) {
+static void fewer_blocks(tiny_plan *h) {
     h->p.n_block--;
 }
-static void no_blocks(held *h) {
+static void no_blocks(tiny_plan *h) {
     h->p.blocks = NULL;
 }
-static void left_out_in_a(held *h) {
+static void left_out_in_a(tiny_plan *h) {
     leave_out(h, 1);
     h->p.mode = 'a';
 }
-static void left_out_with_slices(held *h) {
+static void left_out_with_slices(tiny_plan *h) {
     leave_out(h, 1);
     h->blocks[2].n_slice = 1;
 }
-static void no_embedding(held *h) {
+static void no_embedding(tiny_plan *h) {
     leave_out(h, -1);
 }
-static void odd_mode(held *h) {
+static void odd_mode(tiny_plan *h) {
     h->p.mode = 'd';
 }
-static void odd_cache(held *h) {
+static void odd_cache(tiny_plan *h) {
     h->p.kv = (plan_kv)77;
 }
-static void negative_context(held *h) {
+static void negative_context(tiny_plan *h) {
     h->p.n_ctx = -1;
 }
-static void other_content(held *h) {
+static void other_content(tiny_plan *h) {
     strcpy(h->p.content, "00000000000000000000000000000000");
 }
-static void tiny_cap(held *h) {
+static void tiny_cap(tiny_plan *h) {
     h->p.cap[NIB_TIER_RAM] = 1 << 20;
 }
 
@@ -506,7 +468,7 @@ static void refused(void **state) {
     const char *path = tiny_model("m.gguf", &untied);
     const nib_engine_options o = usual();
     for (size_t i = 0; i < NUM_COUNT(list); i++) {
-        held h;
+        tiny_plan h;
         nib_error err = {0};
         nib_engine *e = NULL;
         as_file(&h, path);

@@ -50,8 +50,7 @@ static calibration four_prompts(int64_t n_vocab) {
     c.begin = mem_alloc(sizeof begin);
     assert_true(c.tokens && c.begin);
     memcpy(c.begin, begin, sizeof begin);
-    for (int i = 0; i < 116; i++)
-        c.tokens[i] = (int32_t)((i * 7919 + 13) % n_vocab);
+    logits_tokens(c.tokens, 116, n_vocab, 1);
     strcpy(c.content, "aa");
     strcpy(c.hash, "bb");
     return c;

@@ -25,11 +25,6 @@ static const tiny_shape small = {TYPE_Q4_1, 3, 96, 160, 6, 2, N_VOCAB, N_CTX, tr
 static const tiny_shape small_f16 = {TYPE_F16, 2, 64, 144, 4, 4, N_VOCAB, N_CTX, false};
 static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, N_CTX, true};
 
-static void make_tokens(int32_t *tokens, int64_t n_vocab) {
-    for (int i = 0; i < N_TOKEN; i++)
-        tokens[i] = (int32_t)((i * 7919 + 13) % n_vocab);
-}
-
 static bool no_fuse; /* of the engines that are opened */
 
 static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, uint64_t ram) {
@@ -51,14 +46,9 @@ static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, 
 static float *forward(nib_engine *e) {
     int32_t tokens[N_TOKEN];
     int64_t n_vocab = nib_engine_info(e)->n_vocab;
-    logits_rows r = {malloc((size_t)(N_TOKEN * n_vocab) * sizeof(float)), n_vocab, 0};
     nib_session *s = session_must_open(e);
-    nib_error err = {0};
-    make_tokens(tokens, n_vocab);
-    assert_non_null(r.data);
-    if (nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
-        fail_msg("%s", err.message);
-    assert_int_equal(r.next, N_TOKEN);
+    logits_tokens(tokens, N_TOKEN, n_vocab, 1);
+    const logits_rows r = logits_of_session(s, tokens, N_TOKEN, n_vocab);
     assert_memory_equal(nib_session_logits(s), r.data + (N_TOKEN - 1) * n_vocab,
                         (size_t)n_vocab * sizeof(float));
     nib_session_close(s);
@@ -131,7 +121,7 @@ static void a_prefix_is_reused(void **state) {
     float want[N_VOCAB];
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
     nib_session *s = session_must_open(e);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     memcpy(other, tokens, sizeof other);
     for (int i = 20; i < N_TOKEN; i++)
         other[i] = 5;
@@ -187,7 +177,7 @@ static void generates_what_the_logits_say(void **state) {
     nib_result r;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
     nib_session *s = session_must_open(e), *plain = session_must_open(e);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     nib_generate_options o = greedy(tokens, 16, 20);
     assert_int_equal(nib_generate(s, &o, &r, NULL), NIB_OK);
     assert_int_equal(r.n_token, 20);
@@ -221,7 +211,7 @@ static void decoding_allocates_nothing(void **state) {
     int32_t tokens[N_TOKEN];
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
     nib_session *s = session_must_open(e);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     fault_arm(FAULT_ALLOC, INT64_MAX);
     for (size_t n = 1; n <= N_TOKEN; n += n < 50 ? 1 : 5)
         assert_int_equal(nib_session_sync(s, tokens, n, NULL), NIB_OK);
@@ -252,7 +242,7 @@ static void cancelled_from_another_thread(void **state) {
     nib_error err = {0};
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 8, NIB_AUTO);
     nib_session *s = session_must_open(e);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
     memcpy(want, nib_session_logits(s), sizeof want);
     assert_int_equal(nib_session_sync(s, tokens, 1, NULL), NIB_OK);
@@ -267,7 +257,7 @@ static void cancelled_from_another_thread(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(status, NIB_E_CANCELLED);
     assert_true(nib_session_length(s) < N_TOKEN);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
     assert_memory_equal(want, nib_session_logits(s), sizeof want);
     nib_session_close(s);
@@ -369,7 +359,7 @@ static void the_trace_counts_every_op(void **state) {
     uint64_t calls = 0;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
     nib_session *s = session_must_open(e);
-    make_tokens(tokens, N_VOCAB);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, 5, NULL), NIB_OK);
     assert_int_equal(nib_engine_trace_read(e, trace, 64, &pass), 0);
     assert_true(pass == 0);

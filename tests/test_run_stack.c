@@ -3,12 +3,12 @@
  * stack is its first one; and plans that do not agree are refused with the block's name. */
 #include "base/num.h"
 #include "model/reformat.h"
-#include "quant/recipe.h"
 #include "run/measure_rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
+#include "support/tinyplan.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -21,57 +21,10 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 20, MOST_BLOCK = 16 };
+enum { N_TOKEN = 20 };
 
 static const tiny_shape tied = {TYPE_F16, 3, 192, 320, 6, 2, 512, 128, true};
 static const tiny_shape untied = {TYPE_Q8_0, 3, 256, 640, 8, 2, 512, 128, false};
-
-/* ---- plans ---- */
-
-typedef struct held {
-    plan p;
-    plan_block blocks[MOST_BLOCK];
-} held;
-
-static plan_slice slice_of(const block *b, bool second, int tier) {
-    plan_slice s = {.tier = tier};
-    for (int i = 0; i < b->n_weight; i++) {
-        const weight *w = &b->weights[i];
-        if (weight_is_second(w) != second)
-            continue;
-        s.bytes += (w->bytes + 63) / 64 * 64;
-        if (!w->vector && w->shared_block < 0)
-            recipe_slice_name(&w->format, w->by_column, second, s.format);
-    }
-    if (!s.format[0]) /* a block without matrices of its own */
-        snprintf(s.format, sizeof s.format, "file");
-    return s;
-}
-
-/* Blocks in these recipes in turn; the tiers of first and second slices. */
-static void make_plan(held *h, const char *path, const char *const *recipes, int n, int first, int second) {
-    const logger silent = {0};
-    nib_error err = {0};
-    model *m = NULL;
-    memset(h, 0, sizeof *h);
-    h->p = (plan){.model = "tiny", .cap = {NIB_AUTO, NIB_AUTO, NIB_AUTO}, .mode = 'a', .blocks = h->blocks};
-    assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
-    h->p.n_block = model_n_block(m);
-    for (int b = 0; b < h->p.n_block; b++) {
-        const block *blk = model_block(m, b);
-        plan_block *to = &h->blocks[b];
-        assert_int_equal(model_reformat(m, b, recipes[b % n], &err), NIB_OK);
-        *to = (plan_block){.activation = 8, .importance = -1, .n_slice = 1};
-        snprintf(to->name, sizeof to->name, "%s", blk->name);
-        to->slices[0] = slice_of(blk, false, first);
-        if (!strcmp(recipes[b % n], "file"))
-            snprintf(to->slices[0].format, sizeof to->slices[0].format, "file");
-        const plan_slice more = slice_of(blk, true, second);
-        if (more.format[0] == '+')
-            to->slices[to->n_slice++] = more;
-    }
-    model_close(m);
-}
 
 static nib_engine_options usual(void) {
     nib_engine_options o;
@@ -85,28 +38,16 @@ static nib_engine_options usual(void) {
 static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
     nib_engine *e = engine_must_open(path, o, p);
     int32_t tokens[N_TOKEN];
-    nib_session *s = NULL;
-    nib_error err = {0};
-    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
-    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
-    for (int i = 0; i < N_TOKEN; i++)
-        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
-    if (nib_session_open(e, NULL, &s, &err) ||
-        nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
-        fail_msg("%s", err.message);
-    nib_session_close(s);
+    logits_tokens(tokens, N_TOKEN, nib_engine_info(e)->n_vocab, 1);
+    const logits_rows r = logits_of(e, tokens, N_TOKEN);
     nib_engine_close(e);
     return r;
-}
-
-static size_t bytes_of(const logits_rows *r) {
-    return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
 }
 
 static void check_same(const logits_rows *want, const char *path, const nib_engine_options *o, const plan *p,
                        const char *how) {
     logits_rows got = forward(path, o, p);
-    if (memcmp(want->data, got.data, bytes_of(want)))
+    if (memcmp(want->data, got.data, logits_bytes(want)))
         fail_msg("%s: other bits", how);
     free(got.data);
 }
@@ -197,7 +138,7 @@ static void products_are_of_the_sum(void **state) {
         static int32_t tokens[N_TOKEN];
         int begin[] = {0, N_TOKEN};
         calibration c = {.n_prompt = 1};
-        held h;
+        tiny_plan h;
         nib_error err = {0};
         measure_rows rows;
         oracle o = {.tokens = tokens};
@@ -205,10 +146,9 @@ static void products_are_of_the_sum(void **state) {
         options.activation = 16;
         options.n_batch = N_TOKEN;
         options.n_thread = 1 + i % 3;
-        make_plan(&h, path, &recipes[i / 2], 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan_make(&h, path, &recipes[i / 2], 1, NIB_TIER_RAM, NIB_TIER_RAM);
         nib_engine *e = engine_must_open(path, &options, &h.p);
-        for (int t = 0; t < N_TOKEN; t++)
-            tokens[t] = (int32_t)((t * 7919 + 13) % 512);
+        logits_tokens(tokens, N_TOKEN, 512, 1);
         int64_t starts[] = {begin[0], begin[1]};
         c.tokens = tokens;
         c.begin = starts;
@@ -245,8 +185,8 @@ static void however_it_is_computed(void **state) {
     for (int i = 0; i < 4; i++) {
         const char *path = tiny_model("m.gguf", shapes[i % 2]);
         nib_engine_options o = usual();
-        held h;
-        make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan h;
+        tiny_plan_make(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
         for (int b = 0; b < h.p.n_block; b++)
             h.blocks[b].activation = i < 2 ? 8 : b % 2 ? 16 : 4;
         logits_rows want = forward(path, &o, &h.p);
@@ -273,17 +213,17 @@ static void wherever_it_is(void **state) {
         const char *path = tiny_model("m.gguf", shapes[i]);
         char *folder = strdup(path);
         nib_engine_options o = usual();
-        held h;
+        tiny_plan h;
         *strrchr(folder, '/') = '\0';
         o.scratch = folder;
-        make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan_make(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows want = forward(path, &o, &h.p);
         for (int how = 0; how < 3; how++) {
             o.packed = how ? NIB_PACKED_ON : NIB_PACKED_OFF;
             o.n_batch = how == 2 ? 1 : 16;
-            make_plan(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_DISK);
+            tiny_plan_make(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_DISK);
             check_same(&want, path, &o, &h.p, "second slices on disk");
-            make_plan(&h, path, mixed, 5, NIB_TIER_DISK, NIB_TIER_DISK);
+            tiny_plan_make(&h, path, mixed, 5, NIB_TIER_DISK, NIB_TIER_DISK);
             check_same(&want, path, &o, &h.p, "everything on disk");
             for (int b = 0; b < h.p.n_block; b++)
                 for (int s = 0; s < h.blocks[b].n_slice; s++)
@@ -302,8 +242,8 @@ static void second_slices_stream(void **state) {
     const char *path = tiny_model("m.gguf", &untied);
     nib_engine_options o = usual();
     const nib_slice *s;
-    held h;
-    make_plan(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_DISK);
+    tiny_plan h;
+    tiny_plan_make(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_DISK);
     nib_engine *e = engine_must_open(path, &o, &h.p);
     const size_t n = nib_engine_placement(e, &s);
     int n_second = 0;
@@ -350,15 +290,15 @@ static void one_packed_file_for_both(void **state) {
         snprintf(name, sizeof name, "both-%d", i);
         snprintf(scratch, sizeof scratch, "%s", temp_path(name));
         nib_engine_options o = usual();
-        held with, without;
-        make_plan(&with, path, stack, 2, NIB_TIER_RAM, NIB_TIER_DISK);
-        make_plan(&without, path, alone, 2, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan with, without;
+        tiny_plan_make(&with, path, stack, 2, NIB_TIER_RAM, NIB_TIER_DISK);
+        tiny_plan_make(&without, path, alone, 2, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows both = forward(path, &o, &with.p), base = forward(path, &o, &without.p);
         o.scratch = scratch;
         o.packed = NIB_PACKED_ON; /* would be written again when it did not serve */
         for (int tier = 0; tier < 2; tier++) {
             struct stat small = {0};
-            make_plan(&without, path, stack, 2, tier ? NIB_TIER_DISK : NIB_TIER_RAM, PLAN_LEFT_OUT);
+            tiny_plan_make(&without, path, stack, 2, tier ? NIB_TIER_DISK : NIB_TIER_RAM, PLAN_LEFT_OUT);
             if (i >= 2 && !tier) {
                 check_same(&base, path, &o, &without.p, "without second slices, first");
                 small = packed_in(scratch);
@@ -382,14 +322,14 @@ static void left_out_is_the_first_alone(void **state) {
     for (int i = 0; i < 2; i++) {
         const char *path = tiny_model("m.gguf", shapes[i]);
         const nib_engine_options o = usual();
-        held h;
-        make_plan(&h, path, alone, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan h;
+        tiny_plan_make(&h, path, alone, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows base = forward(path, &o, &h.p);
-        make_plan(&h, path, stack, 1, NIB_TIER_RAM, PLAN_LEFT_OUT);
+        tiny_plan_make(&h, path, stack, 1, NIB_TIER_RAM, PLAN_LEFT_OUT);
         check_same(&base, path, &o, &h.p, "second slices left out");
-        make_plan(&h, path, stack, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan_make(&h, path, stack, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows whole = forward(path, &o, &h.p);
-        make_plan(&h, path, (const char *const[]){"file"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan_make(&h, path, (const char *const[]){"file"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows plain = forward(path, &o, &h.p);
         double off_whole = 0, off_base = 0;
         for (int64_t j = 0; j < N_TOKEN * plain.n_vocab; j++) {
@@ -443,51 +383,51 @@ static void comes_and_goes(void **state) {
 
 /* ---- what is refused ---- */
 
-static void second_alone(held *h) {
+static void second_alone(tiny_plan *h) {
     h->blocks[2].slices[0] = h->blocks[2].slices[1];
     h->blocks[2].n_slice = 1;
 }
-static void two_seconds(held *h) {
+static void two_seconds(tiny_plan *h) {
     h->blocks[2].slices[2] = h->blocks[2].slices[1];
     strcpy(h->blocks[2].slices[2].format, "+u3g64");
     h->blocks[2].n_slice = 3;
 }
-static void few_bytes(held *h) {
+static void few_bytes(tiny_plan *h) {
     h->blocks[2].slices[1].bytes /= 2;
 }
-static void moved_bytes(held *h) {
+static void moved_bytes(tiny_plan *h) {
     h->blocks[2].slices[1].bytes /= 2;
     h->blocks[2].slices[0].bytes += h->blocks[2].slices[1].bytes;
 }
-static void first_on_disk(held *h) {
+static void first_on_disk(tiny_plan *h) {
     h->blocks[2].slices[0].tier = NIB_TIER_DISK;
 }
-static void first_left_out(held *h) {
+static void first_left_out(tiny_plan *h) {
     h->blocks[2].slices[0].tier = PLAN_LEFT_OUT;
 }
-static void one_by_column(held *h) {
+static void one_by_column(tiny_plan *h) {
     strcpy(h->blocks[2].slices[1].format, "+u4g64w");
 }
-static void of_two_levels(held *h) {
+static void of_two_levels(tiny_plan *h) {
     strcpy(h->blocks[2].slices[1].format, "+u4g64t");
 }
-static void of_the_file(held *h) {
+static void of_the_file(tiny_plan *h) {
     strcpy(h->blocks[2].slices[0].format, "file");
 }
 
 static void refused(void **state) {
     (void)state;
     static const char *const form[] = {"u4g64+u4g64"};
-    static void (*const spoil[])(held * h) = {second_alone,  two_seconds,   few_bytes,
-                                              moved_bytes,   first_on_disk, first_left_out,
-                                              one_by_column, of_two_levels, of_the_file};
+    static void (*const spoil[])(tiny_plan * h) = {second_alone,  two_seconds,   few_bytes,
+                                                   moved_bytes,   first_on_disk, first_left_out,
+                                                   one_by_column, of_two_levels, of_the_file};
     const char *path = tiny_model("m.gguf", &untied);
     const nib_engine_options o = usual();
     for (size_t i = 0; i < NUM_COUNT(spoil); i++) {
-        held h;
+        tiny_plan h;
         nib_engine *e = NULL;
         nib_error err = {0};
-        make_plan(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        tiny_plan_make(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         spoil[i](&h);
         if (engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err) != NIB_E_USAGE ||
             !strstr(err.message, "layer.1"))
@@ -503,11 +443,11 @@ static void as_text(void **state) {
     const char *path = tiny_model("m.gguf", &untied);
     static const int tiers[] = {NIB_TIER_RAM, NIB_TIER_DISK, PLAN_LEFT_OUT};
     for (int i = 0; i < 3; i++) {
-        held h;
+        tiny_plan h;
         nib_error err = {0};
         char *text = NULL, *again = NULL;
         plan back;
-        make_plan(&h, path, form, 1, NIB_TIER_RAM, tiers[i]);
+        tiny_plan_make(&h, path, form, 1, NIB_TIER_RAM, tiers[i]);
         assert_int_equal(plan_print(&h.p, &text, &err), NIB_OK);
         if (plan_parse(text, strlen(text), &back, &err))
             fail_msg("%s", err.message);

@@ -43,13 +43,8 @@ static logits_rows forward(const char *path, uint64_t cap) {
         fail_msg("%s: %s", path, err.message);
     nib_engine_memory(e, &m);
     assert_int_equal(m.owner[NIB_OWNER_STAGING] > 0, o.stream);
-    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
-    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
-    assert_non_null(r.data);
-    for (int i = 0; i < N_TOKEN; i++)
-        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
-    if (nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
-        fail_msg("%s: %s", path, err.message);
+    logits_tokens(tokens, N_TOKEN, nib_engine_info(e)->n_vocab, 1);
+    const logits_rows r = logits_of_session(s, tokens, N_TOKEN, nib_engine_info(e)->n_vocab);
     nib_engine_memory(e, &m);
     assert_true(!o.stream || m.tier[NIB_TIER_RAM].peak <= cap);
     nib_session_close(s);
@@ -57,15 +52,11 @@ static logits_rows forward(const char *path, uint64_t cap) {
     return r;
 }
 
-static size_t bytes_of(const logits_rows *r) {
-    return (size_t)(N_TOKEN * r->n_vocab) * sizeof *r->data;
-}
-
 /* The resident logits; the caller frees them. */
 static logits_rows check_same(const char *path) {
     uint64_t room = tiny_model_half_room(path);
     logits_rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_look().now + room);
-    assert_memory_equal(whole.data, part.data, bytes_of(&whole));
+    assert_memory_equal(whole.data, part.data, logits_bytes(&whole));
     free(part.data);
     return whole;
 }
@@ -93,7 +84,7 @@ static void split_files(void **state) {
     (void)state;
     logits_rows one = check_same(tiny_model("whole.gguf", &shape));
     logits_rows three = check_same(tiny_model_split("part", &shape, 3));
-    assert_memory_equal(one.data, three.data, bytes_of(&one));
+    assert_memory_equal(one.data, three.data, logits_bytes(&one));
     free(one.data);
     free(three.data);
 }
@@ -136,7 +127,7 @@ static void a_cold_file(void **state) {
         if (!make_cold(path))
             print_message("this file system keeps its pages: the file was not cold\n");
         logits_rows cold = forward(path, streamed ? ledger_look().now + room : NIB_AUTO);
-        assert_memory_equal(warm.data, cold.data, bytes_of(&warm));
+        assert_memory_equal(warm.data, cold.data, logits_bytes(&warm));
         free(cold.data);
     }
     free(warm.data);
@@ -180,8 +171,7 @@ static nib_traffic walk(const char *path, const way *how, float *logits) {
     nib_memory m;
     nib_traffic t;
     nib_error err = {0};
-    for (int i = 0; i < N_LONG + 3; i++)
-        tokens[i] = (i * 7919 + 13) % N_VOCAB;
+    logits_tokens(tokens, N_LONG + 3, N_VOCAB, 1);
     assert_int_equal(nib_session_open(e, NULL, &s, &err), NIB_OK);
     for (size_t n = N_LONG; n <= N_LONG + 3; n++)
         if (nib_session_sync(s, tokens, n, &err))

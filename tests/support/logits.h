@@ -2,7 +2,7 @@
 #ifndef NIB_TESTS_LOGITS_H
 #define NIB_TESTS_LOGITS_H
 
-#include <stdint.h>
+#include "nib.h"
 
 typedef struct logits_rows {
     float *data; /* [positions, n_vocab], the test's */
@@ -12,5 +12,13 @@ typedef struct logits_rows {
 } logits_rows;
 
 void logits_keep(void *rows, int64_t position, const float *row); /* for nib_session_forward */
+size_t logits_bytes(const logits_rows *r);                        /* of the positions that came */
+
+/* n arbitrary ids below n_vocab; others for another seed. */
+void logits_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed);
+/* Of all n positions of a session, or of a new one of the engine; free() the data. Fails the test when there
+ * are none. */
+logits_rows logits_of_session(nib_session *s, const int32_t *tokens, int n, int64_t n_vocab);
+logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n);
 
 #endif

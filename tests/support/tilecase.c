@@ -2,7 +2,12 @@
 #include "tilecase.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 float *case_rows(int64_t n_row, int64_t k, uint64_t seed) {
     uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
@@ -61,4 +66,11 @@ guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w
     guard_close(&rows);
     guard_close(&q);
     return y;
+}
+
+int need_avx512(void **state) {
+    (void)state;
+    if (!kernels_table_for("avx512"))
+        skip();
+    return 0;
 }

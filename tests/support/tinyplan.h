@@ -1,0 +1,20 @@
+/* tinyplan.h - plans for a model of the tests. */
+#ifndef NIB_TESTS_TINYPLAN_H
+#define NIB_TESTS_TINYPLAN_H
+
+#include "plan/plan.h"
+
+enum { TINY_PLAN_BLOCKS = 16 };
+
+/* Nothing of it is freed. p.blocks points into it: a copy has to be told its own. */
+typedef struct tiny_plan {
+    plan p;
+    plan_block blocks[TINY_PLAN_BLOCKS];
+} tiny_plan;
+
+/* A plan in mode a for the model in `path`: its blocks in these n recipes in turn, activations of 8 bits;
+ * first and second are the tiers of first and second slices. Fails the test when the model has more blocks.
+ */
+void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, int n, int first, int second);
+
+#endif
