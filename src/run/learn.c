@@ -50,34 +50,42 @@ static uint64_t device_of(const char *path) {
     return number;
 }
 
-void learn_load(const nib_engine *e, planning *f) {
-    machine here;
-    nib_error why;
+void learn_disks(const nib_engine *e, planning *f) {
     if (!e->options.learn)
         return;
     char *packed = engine_packed_folder(&e->options);
     f->q.device_packed = device_of(packed);
     f->q.device_file = device_of(e->path);
     mem_free(packed);
-    machine_look(&here);
-    char *path = learned_path(&here);
-    const nib_status status = path ? learned_load(path, &here, &f->learned, &why) : NIB_E_NOTFOUND;
+}
+
+/* The file's path, which the caller frees, and what can be read of it; NULL: there is no cache folder. */
+static char *read_file(const nib_engine *e, const machine *here, learned *out) {
+    nib_error why;
+    char *path = learned_path(here);
+    const nib_status status = path ? learned_load(path, here, out, &why) : NIB_OK;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
         log_line(&e->log, "what earlier runs took: %s", why.message);
-    if (status == NIB_OK)
-        f->q.learned = &f->learned;
-    mem_free(path);
+    return path;
+}
+
+void learn_load(const nib_engine *e, planning *f) {
+    machine here;
+    if (!e->options.learn)
+        return;
+    machine_look(&here);
+    mem_free(read_file(e, &here, &f->learned));
+    f->q.learned = f->learned.n > 0 ? &f->learned : NULL;
 }
 
 /* As much of the file as can be read stays. */
-static nib_status keep(const learned_run *now, nib_error *err) {
+static nib_status keep(const nib_engine *e, const learned_run *now, nib_error *err) {
     machine here;
     learned l = {0};
     machine_look(&here);
-    char *path = learned_path(&here);
+    char *path = read_file(e, &here, &l);
     if (!path)
-        return NIB_OK; /* there is no cache folder */
-    (void)learned_load(path, &here, &l, NULL);
+        return NIB_OK;
     nib_status status = learned_add(&l, now, err);
     if (status == NIB_OK)
         status = learned_save(path, &here, &l, err);
@@ -97,7 +105,7 @@ void learn_keep(nib_engine *e) {
     now.seconds[0] = l->seconds / (double)l->n_token;
     now.n_seconds = 1;
     if (status == NIB_OK)
-        status = keep(&now, &err);
+        status = keep(e, &now, &err);
     if (status != NIB_OK)
         log_line(&e->log, "what this run took is not kept: %s", err.message);
 }

@@ -15,7 +15,9 @@ void learn_generation(nib_engine *e, int64_t n_position, const nib_result *r);
 /* To the file, when there were enough tokens to say something. */
 void learn_keep(nib_engine *e);
 
-/* What the file has, into f->q.learned, with the disks that the engine reads from. */
+/* Which disks the engine reads from, into f->q: runs from others say nothing about it. */
+void learn_disks(const nib_engine *e, planning *f);
+/* What the file has, into f->q.learned. */
 void learn_load(const nib_engine *e, planning *f);
 
 #endif

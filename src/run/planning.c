@@ -255,7 +255,7 @@ nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, i
     NIB_TRY(planning_caches(f, e, err));
     add_rates(f, e);
     planning_held(f, e);
-    learn_load(e, f);
+    learn_disks(e, f);
     f->q.model = f->model;
     f->q.content = f->content;
     f->q.pages = f->pages;
@@ -360,6 +360,7 @@ nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, ni
         status = add_profiles(&f, e, err);
     if (status == NIB_OK) {
         planning_fewer_rows(&f, e);
+        learn_load(e, &f);
         status = plan_make(&f.q, &p, err);
     }
     if (status == NIB_OK && !keeps_formats(&p)) {

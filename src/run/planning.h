@@ -22,7 +22,7 @@ typedef struct planning {
 } planning;
 
 /* Of a model as it is now, without profiles of its weights: each block has one choice. 0 for n_prompt, n_gen:
- * the defaults. To be closed in any case. */
+ * the defaults. What earlier runs took is not in it (learn_load). To be closed in any case. */
 nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
 void planning_close(planning *f);
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/expect.h"
+#include "run/learn.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +91,10 @@ static nib_status look(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib
         status = open_decision(&d, f.q.n_block, err);
     if (status == NIB_OK) {
         decide(e, &f, &d);
-        if (out)
+        if (out) {
+            learn_load(e, &f);
             fill(e, &f, &d, out);
+        }
         if (run)
             plan_run_of(&f.q, &d, run);
     }
