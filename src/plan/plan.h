@@ -106,7 +106,7 @@ bool plan_kv_from_name(const char *name, plan_kv *out);
 /* Where a prediction's speed is from: "runs", "profile" or "guess". */
 const char *plan_prediction_source(const plan_prediction *p);
 
-/* The JSON of SURFACE.md (plan --json) to a plan and back; docs/budget.md lists its keys. plan_parse checks
+/* The JSON of plan --json to a plan and back; docs/budget.md lists its keys. plan_parse checks
  * every key, name, format, number and sum, and says where a mistake is (NIB_E_MODEL); unknown keys are
  * refused, so that a hand edit that is misspelt is noticed. Only "model" and "blocks" have to be there, and
  * of a block its name, its slices and its activation; what is missing or null counts as not said. *out is set

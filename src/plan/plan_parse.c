@@ -6,11 +6,10 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "quant/recipe.h"
 #include "plan/plan_names.h"
+#include "plan/plan_values.h"
+#include "quant/recipe.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,83 +20,6 @@ void plan_clear(plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* ---- one value ---- */
-
-/* `value` is an object and all its keys are in `known`, which ends with NULL. */
-static nib_status check_keys(const json_t *value, const char *where, const char *const *known,
-                             nib_error *err) {
-    const char *key;
-    json_t *of;
-    if (!json_is_object(value))
-        return nib_fail(err, NIB_E_MODEL, "%s: expected an object", where);
-    json_object_foreach((json_t *)value, key, of) {
-        const char *const *k = known;
-        while (*k && strcmp(*k, key))
-            k++;
-        if (*k)
-            continue;
-        char list[256] = "";
-        size_t n = 0;
-        for (k = known; *k && n < sizeof list; k++)
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", k == known ? "" : ", ", *k);
-        return nib_fail(err, NIB_E_MODEL, "%s: unknown key \"%.60s\"; known: %s", where, key, list);
-    }
-    return NIB_OK;
-}
-
-static nib_status get_name(const json_t *from, const char *key, bool required, char *out, size_t size,
-                           nib_error *err) {
-    const char *text = NULL;
-    NIB_TRY(jsonx_get_string(from, key, required, &text, err));
-    if (!text)
-        return NIB_OK;
-    if (strlen(text) >= size)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected at most %zu bytes, found %zu", key, size - 1,
-                        strlen(text));
-    memcpy(out, text, strlen(text) + 1);
-    return NIB_OK;
-}
-
-/* Whether `key` has a value. */
-static bool is_said(const json_t *from, const char *key) {
-    const json_t *there = json_object_get(from, key);
-    return there && !json_is_null(there);
-}
-
-/* An integer in least...most, as it was when it is not there. */
-static nib_status get_int(const json_t *from, const char *key, int64_t least, int64_t most, int64_t *out,
-                          nib_error *err) {
-    int64_t v = least;
-    NIB_TRY(jsonx_get_i64(from, key, false, &v, err));
-    if (v < least || v > most)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)least,
-                        (long long)most, (long long)v);
-    if (is_said(from, key))
-        *out = v;
-    return NIB_OK;
-}
-
-static nib_status get_bytes(const json_t *from, const char *key, bool required, uint64_t *out,
-                            nib_error *err) {
-    int64_t v = 0;
-    NIB_TRY(jsonx_get_i64(from, key, required, &v, err));
-    if (v < 0)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected bytes, found %lld", key, (long long)v);
-    if (is_said(from, key))
-        *out = (uint64_t)v;
-    return NIB_OK;
-}
-
-static nib_status get_number(const json_t *from, const char *key, double *out, nib_error *err) {
-    double v = 0;
-    NIB_TRY(jsonx_get_f64(from, key, false, &v, err));
-    if (!(v >= 0) || !isfinite(v))
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected 0 or more, found %g", key, v);
-    if (is_said(from, key))
-        *out = v;
-    return NIB_OK;
-}
-
 /* ---- blocks ---- */
 
 static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err) {
@@ -105,10 +27,10 @@ static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err
     char tier[16] = "";
     recipe f;
     const char *name = out->format;
-    NIB_TRY(check_keys(from, "slice", known, err));
-    NIB_TRY(get_name(from, "format", true, out->format, sizeof out->format, err));
-    NIB_TRY(get_name(from, "tier", true, tier, sizeof tier, err));
-    NIB_TRY(get_bytes(from, "bytes", true, &out->bytes, err));
+    NIB_TRY(plan_check_keys(from, "slice", known, err));
+    NIB_TRY(plan_get_name(from, "format", true, out->format, sizeof out->format, err));
+    NIB_TRY(plan_get_name(from, "tier", true, tier, sizeof tier, err));
+    NIB_TRY(plan_get_bytes(from, "bytes", true, &out->bytes, err));
     for (out->tier = 0; out->tier < NIB_N_TIER && strcmp(tier, plan_tier_names[out->tier]);)
         out->tier++;
     if (out->tier == NIB_N_TIER && strcmp(tier, "none") != 0)
@@ -149,7 +71,7 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
 
 static nib_status read_activation(const json_t *from, plan_block *out, nib_error *err) {
     char text[8] = "";
-    NIB_TRY(get_name(from, "activation", !out->left_out, text, sizeof text, err));
+    NIB_TRY(plan_get_name(from, "activation", !out->left_out, text, sizeof text, err));
     out->activation = !strcmp(text, "a16")                   ? 16
                       : !strcmp(text, "a8") || out->left_out ? 8
                       : !strcmp(text, "a4")                  ? 4
@@ -163,15 +85,15 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
     static const char *const known[] = {"name",     "slices",     "activation", "compute",
                                         "left_out", "importance", NULL};
     char compute[8] = "cpu";
-    NIB_TRY(check_keys(from, "block", known, err));
-    NIB_TRY(get_name(from, "name", true, out->name, sizeof out->name, err));
+    NIB_TRY(plan_check_keys(from, "block", known, err));
+    NIB_TRY(plan_get_name(from, "name", true, out->name, sizeof out->name, err));
     NIB_TRY(jsonx_get_bool(from, "left_out", false, &out->left_out, err));
-    NIB_TRY(get_name(from, "compute", false, compute, sizeof compute, err));
+    NIB_TRY(plan_get_name(from, "compute", false, compute, sizeof compute, err));
     if (strcmp(compute, "cpu") != 0)
         return nib_fail(err, NIB_E_MODEL, "\"compute\": expected cpu, found \"%s\"", compute);
     NIB_TRY(read_activation(from, out, err));
     out->importance = -1;
-    NIB_TRY(get_number(from, "importance", &out->importance, err));
+    NIB_TRY(plan_get_number(from, "importance", &out->importance, err));
     if (out->importance > 1)
         return nib_fail(err, NIB_E_MODEL, "\"importance\": expected 0 to 1, found %g", out->importance);
     const json_t *slices = json_object_get(from, "slices");
@@ -225,9 +147,9 @@ static nib_status read_blocks(const json_t *list, plan *out, nib_error *err) {
 static nib_status read_budget(const json_t *from, plan *out, nib_error *err) {
     if (!from || json_is_null(from))
         return NIB_OK;
-    NIB_TRY(check_keys(from, "\"budget\"", plan_tier_names, err));
+    NIB_TRY(plan_check_keys(from, "\"budget\"", plan_tier_names, err));
     for (int t = 0; t < NIB_N_TIER; t++)
-        NIB_TRY(get_bytes(from, plan_tier_names[t], false, &out->cap[t], err));
+        NIB_TRY(plan_get_bytes(from, plan_tier_names[t], false, &out->cap[t], err));
     return NIB_OK;
 }
 
@@ -239,23 +161,23 @@ static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
     int64_t threads = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
-    NIB_TRY(check_keys(from, "\"schedule\"", known, err));
-    NIB_TRY(get_name(from, "order", false, order, sizeof order, err));
+    NIB_TRY(plan_check_keys(from, "\"schedule\"", known, err));
+    NIB_TRY(plan_get_name(from, "order", false, order, sizeof order, err));
     if (strcmp(order, "rows") != 0)
         return nib_fail(err, NIB_E_MODEL, "\"order\": expected rows, found \"%s\"", order);
-    NIB_TRY(get_int(from, "n_ctx", 1, most, &out->n_ctx, err));
-    NIB_TRY(get_int(from, "n_batch", 1, most, &out->n_batch, err));
-    NIB_TRY(get_int(from, "n_prompt", 0, most, &out->n_prompt, err));
-    NIB_TRY(get_int(from, "n_gen", 0, most, &out->n_gen, err));
-    NIB_TRY(get_int(from, "threads", 0, 1024, &threads, err));
+    NIB_TRY(plan_get_int(from, "n_ctx", 1, most, &out->n_ctx, err));
+    NIB_TRY(plan_get_int(from, "n_batch", 1, most, &out->n_batch, err));
+    NIB_TRY(plan_get_int(from, "n_prompt", 0, most, &out->n_prompt, err));
+    NIB_TRY(plan_get_int(from, "n_gen", 0, most, &out->n_gen, err));
+    NIB_TRY(plan_get_int(from, "threads", 0, 1024, &threads, err));
     out->n_thread = (int)threads;
     return jsonx_get_bool(from, "packed", false, &out->packed, err);
 }
 
 static nib_status read_mode(const json_t *from, plan *out, nib_error *err) {
     char mode[8] = "a", kv[8] = "auto";
-    NIB_TRY(get_name(from, "mode", false, mode, sizeof mode, err));
-    NIB_TRY(get_name(from, "kv", false, kv, sizeof kv, err));
+    NIB_TRY(plan_get_name(from, "mode", false, mode, sizeof mode, err));
+    NIB_TRY(plan_get_name(from, "kv", false, kv, sizeof kv, err));
     if (mode[0] < 'a' || mode[0] > 'c' || mode[1])
         return nib_fail(err, NIB_E_MODEL, "\"mode\": expected a, b or c, found \"%s\"", mode);
     out->mode = mode[0];
@@ -264,106 +186,7 @@ static nib_status read_mode(const json_t *from, plan *out, nib_error *err) {
                : nib_fail(err, NIB_E_MODEL, "\"kv\": expected auto, f32, f16, kv8 or kv4, found \"%s\"", kv);
 }
 
-/* ---- what is expected ---- */
-
-static nib_status read_moved(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {"ram", "disk", "link", NULL};
-    uint64_t link = 0;
-    if (!from || json_is_null(from))
-        return NIB_OK;
-    NIB_TRY(check_keys(from, "\"bytes_per_token\"", known, err));
-    NIB_TRY(get_bytes(from, "ram", false, &out->ram_bytes, err));
-    NIB_TRY(get_bytes(from, "disk", false, &out->disk_bytes, err));
-    NIB_TRY(get_bytes(from, "link", false, &link, err));
-    return link ? nib_fail(err, NIB_E_MODEL, "\"link\": this version has no GPU, found %llu bytes",
-                           (unsigned long long)link)
-                : NIB_OK;
-}
-
-static nib_status read_seconds(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {"disk", "ram", "compute", NULL};
-    if (!from || json_is_null(from))
-        return NIB_OK;
-    NIB_TRY(check_keys(from, "\"seconds_per_token\"", known, err));
-    NIB_TRY(get_number(from, "disk", &out->disk_s, err));
-    NIB_TRY(get_number(from, "ram", &out->ram_s, err));
-    return get_number(from, "compute", &out->compute_s, err);
-}
-
-static nib_status read_owners(const json_t *from, plan_prediction *out, nib_error *err) {
-    uint64_t sum = 0;
-    if (!from || json_is_null(from))
-        return NIB_OK;
-    NIB_TRY(check_keys(from, "\"owners\"", plan_owner_names, err));
-    for (int i = 0; i < NIB_N_OWNER; i++) {
-        NIB_TRY(get_bytes(from, plan_owner_names[i], false, &out->owner[i], err));
-        if (!num_add_u64(sum, out->owner[i], &sum))
-            return nib_fail(err, NIB_E_MODEL, "\"owners\": their sum overflows");
-    }
-    return sum == out->ram_peak
-               ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"owners\": expected a sum of %llu (\"ram_peak\"), found %llu",
-                          (unsigned long long)out->ram_peak, (unsigned long long)sum);
-}
-
-static nib_status read_predicted(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {
-        "ttft_s",   "tok_s",     "from",   "runs", "bytes_per_token", "seconds_per_token", "quality",
-        "ram_peak", "disk_peak", "owners", NULL};
-    char source[16] = "";
-    int64_t n_run = 0;
-    out->quality = -1;
-    if (!from || json_is_null(from))
-        return NIB_OK;
-    NIB_TRY(check_keys(from, "\"predicted\"", known, err));
-    NIB_TRY(get_number(from, "ttft_s", &out->ttft_s, err));
-    NIB_TRY(get_number(from, "tok_s", &out->tok_s, err));
-    NIB_TRY(get_name(from, "from", false, source, sizeof source, err));
-    NIB_TRY(get_int(from, "runs", 0, INT_MAX, &n_run, err));
-    out->guessed = !strcmp(source, "guess");
-    out->n_run = (int)n_run;
-    if (*source && strcmp(source, plan_prediction_source(out)) != 0)
-        return nib_fail(err, NIB_E_MODEL,
-                        "\"from\": expected runs (with \"runs\" above 0), profile or guess, found \"%s\"",
-                        source);
-    NIB_TRY(get_number(from, "quality", &out->quality, err));
-    NIB_TRY(get_bytes(from, "ram_peak", false, &out->ram_peak, err));
-    NIB_TRY(get_bytes(from, "disk_peak", false, &out->disk_peak, err));
-    NIB_TRY(read_moved(json_object_get(from, "bytes_per_token"), out, err));
-    NIB_TRY(read_seconds(json_object_get(from, "seconds_per_token"), out, err));
-    return read_owners(json_object_get(from, "owners"), out, err);
-}
-
-static nib_status read_gains(const json_t *from, plan *out, nib_error *err) {
-    if (!from || json_is_null(from))
-        return NIB_OK;
-    NIB_TRY(check_keys(from, "\"one_more_gb\"", plan_tier_names, err));
-    for (int t = 0; t < NIB_N_TIER; t++)
-        NIB_TRY(get_number(from, plan_tier_names[t], &out->one_more_gb[t], err));
-    return NIB_OK;
-}
-
-static nib_status read_alternatives(const json_t *list, plan *out, nib_error *err) {
-    static const char *const known[] = {"what", "fits", "tok_s", "quality", "ram_peak", NULL};
-    const json_t *value;
-    size_t i;
-    if (!list || json_is_null(list))
-        return NIB_OK;
-    if (!json_is_array(list) || json_array_size(list) > PLAN_MAX_ALTERNATIVE)
-        return nib_fail(err, NIB_E_MODEL, "\"alternatives\": expected a list of at most %d",
-                        PLAN_MAX_ALTERNATIVE);
-    json_array_foreach(list, i, value) {
-        plan_alternative *a = &out->alternatives[out->n_alternative++];
-        a->quality = -1;
-        NIB_TRY(check_keys(value, "alternative", known, err));
-        NIB_TRY(get_name(value, "what", true, a->what, sizeof a->what, err));
-        NIB_TRY(jsonx_get_bool(value, "fits", true, &a->fits, err));
-        NIB_TRY(get_number(value, "tok_s", &a->tok_s, err));
-        NIB_TRY(get_number(value, "quality", &a->quality, err));
-        NIB_TRY(get_bytes(value, "ram_peak", false, &a->ram_peak, err));
-    }
-    return NIB_OK;
-}
+/* ---- the whole ---- */
 
 static nib_status read_notes(const json_t *list, plan *out, nib_error *err) {
     const json_t *value;
@@ -379,8 +202,6 @@ static nib_status read_notes(const json_t *list, plan *out, nib_error *err) {
     }
     return NIB_OK;
 }
-
-/* ---- the whole ---- */
 
 /* What the parts say together. */
 static nib_status check_sums(const plan *p, nib_error *err) {
@@ -411,20 +232,18 @@ static nib_status read_plan(const json_t *from, plan *out, nib_error *err) {
                                         "one_more_gb", "alternatives", "notes",    NULL};
     for (int t = 0; t < NIB_N_TIER; t++)
         out->cap[t] = NIB_AUTO;
-    NIB_TRY(check_keys(from, "the plan", known, err));
-    NIB_TRY(get_name(from, "model", true, out->model, sizeof out->model, err));
-    NIB_TRY(get_name(from, "content", false, out->content, sizeof out->content, err));
-    NIB_TRY(get_name(from, "prompts", false, out->prompts, sizeof out->prompts, err));
+    NIB_TRY(plan_check_keys(from, "the plan", known, err));
+    NIB_TRY(plan_get_name(from, "model", true, out->model, sizeof out->model, err));
+    NIB_TRY(plan_get_name(from, "content", false, out->content, sizeof out->content, err));
+    NIB_TRY(plan_get_name(from, "prompts", false, out->prompts, sizeof out->prompts, err));
     if (strspn(out->prompts, "0123456789abcdef") != strlen(out->prompts)) /* it becomes part of a path */
         return nib_fail(err, NIB_E_MODEL, "\"prompts\": expected hexadecimal digits, found \"%s\"",
                         out->prompts);
-    NIB_TRY(get_name(from, "binds", false, out->binds, sizeof out->binds, err));
+    NIB_TRY(plan_get_name(from, "binds", false, out->binds, sizeof out->binds, err));
     NIB_TRY(read_mode(from, out, err));
     NIB_TRY(read_budget(json_object_get(from, "budget"), out, err));
     NIB_TRY(read_schedule(json_object_get(from, "schedule"), out, err));
-    NIB_TRY(read_predicted(json_object_get(from, "predicted"), &out->predicted, err));
-    NIB_TRY(read_gains(json_object_get(from, "one_more_gb"), out, err));
-    NIB_TRY(read_alternatives(json_object_get(from, "alternatives"), out, err));
+    NIB_TRY(plan_read_expected(from, out, err));
     NIB_TRY(read_notes(json_object_get(from, "notes"), out, err));
     NIB_TRY(read_blocks(json_object_get(from, "blocks"), out, err));
     return check_sums(out, err);

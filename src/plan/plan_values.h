@@ -1,0 +1,25 @@
+/* plan_values.h - the values of a plan's JSON, which may come from a stranger: what all that parse it share.
+ * Every function gives NIB_E_MODEL with the key and what was expected; a key that is not there, or is null,
+ * leaves *out as it is unless it is required. */
+#ifndef NIB_PLAN_PLAN_VALUES_H
+#define NIB_PLAN_PLAN_VALUES_H
+
+#include "base/jsonx.h"
+#include "plan/plan.h"
+
+/* `value` is an object and all its keys are in `known`, which ends with NULL. */
+nib_status plan_check_keys(const json_t *value, const char *where, const char *const *known, nib_error *err);
+/* A text of fewer than `size` bytes, copied with its NUL. */
+nib_status plan_get_name(const json_t *from, const char *key, bool required, char *out, size_t size,
+                         nib_error *err);
+/* An integer in least...most. */
+nib_status plan_get_int(const json_t *from, const char *key, int64_t least, int64_t most, int64_t *out,
+                        nib_error *err);
+nib_status plan_get_bytes(const json_t *from, const char *key, bool required, uint64_t *out, nib_error *err);
+/* Finite, 0 or more. */
+nib_status plan_get_number(const json_t *from, const char *key, double *out, nib_error *err);
+
+/* plan_parse_expected.c: the plan's members "predicted", "one_more_gb" and "alternatives". */
+nib_status plan_read_expected(const json_t *from, plan *out, nib_error *err);
+
+#endif
