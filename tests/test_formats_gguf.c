@@ -412,77 +412,6 @@ static void test_vocabularies(void **state) {
     }
 }
 
-/* ---- split files ---- */
-
-static const char *write_part(const char *name, int no, int count, int n_tensor_all, const char *tensor) {
-    bytes b = {0};
-    bytes_put(&b, GGUF_MAGIC, 4);
-    bytes_u32(&b, 3);
-    bytes_u64(&b, 1);
-    bytes_u64(&b, 3);
-    put_key(&b, "split.no", GGUF_U16), bytes_put(&b, &(uint16_t){(uint16_t)no}, 2);
-    put_key(&b, "split.count", GGUF_U16), bytes_put(&b, &(uint16_t){(uint16_t)count}, 2);
-    put_key(&b, "split.tensors.count", GGUF_I32), bytes_u32(&b, (uint32_t)n_tensor_all);
-    bytes_text(&b, tensor);
-    bytes_u32(&b, 1), bytes_u64(&b, 4), bytes_u32(&b, 0), bytes_u64(&b, 0);
-    bytes_align(&b, 32);
-    for (int i = 0; i < 4; i++)
-        bytes_f32(&b, (float)no);
-    return temp_file(name, b.data, b.n);
-}
-
-static void refuse_split(const char *path, const char *words) {
-    container *c;
-    nib_error err = {0};
-    char copy[512];
-    snprintf(copy, sizeof copy, "%s", path);
-    assert_int_equal(container_open(copy, NULL, &c, &err), NIB_E_MODEL);
-    if (!strstr(err.message, words))
-        fail_msg("expected '%s' in: %s", words, err.message);
-}
-
-static void test_split(void **state) {
-    (void)state;
-    container *c;
-    nib_error err;
-    char first[512];
-    snprintf(first, sizeof first, "%s", write_part("m-00001-of-00003.gguf", 0, 3, 3, "a"));
-    write_part("m-00002-of-00003.gguf", 1, 3, 3, "b");
-    refuse_split(first, "m-00003-of-00003.gguf: not found");
-    const char *third = write_part("m-00003-of-00003.gguf", 2, 3, 3, "c");
-    refuse_split(third, "part 3 of 3");
-    if (container_open(first, NULL, &c, &err) != NIB_OK)
-        fail_msg("%s", err.message);
-    assert_int_equal(container_n_file(c), 3);
-    assert_int_equal(container_n_tensor(c), 3);
-    float value = 0;
-    const container_tensor *t = container_find(c, "c");
-    assert_int_equal(t->file, 2);
-    assert_int_equal(file_read_at(container_file(c, 2), &value, t->offset, sizeof value, &err), NIB_OK);
-    assert_true(value == 2);
-    assert_null(container_file(c, 3));
-    container_close(c);
-    assert_true(fault_sweep(FAULT_ALLOC, 1, open_and_close, first) > 10);
-    assert_true(fault_sweep(FAULT_READ, 1, open_and_close, first) >= 3);
-}
-
-static void test_split_lies(void **state) {
-    (void)state;
-    char first[512];
-    snprintf(first, sizeof first, "%s", write_part("s-00001-of-00002.gguf", 0, 2, 2, "a"));
-    write_part("s-00002-of-00002.gguf", 0, 2, 2, "b");
-    refuse_split(first, "expected part number 1 of 2");
-    write_part("s-00002-of-00002.gguf", 1, 3, 2, "b");
-    refuse_split(first, "found 1 of 3");
-    write_part("s-00002-of-00002.gguf", 1, 2, 2, "a");
-    refuse_split(first, "twice");
-    write_part("s-00001-of-00002.gguf", 0, 2, 5, "a");
-    write_part("s-00002-of-00002.gguf", 1, 2, 5, "b");
-    refuse_split(first, "expected 5 tensors");
-    refuse_split(write_part("other.gguf", 0, 2, 2, "a"), "expected a name");
-    refuse_split(write_part("s-00001-of-00007.gguf", 0, 65535, 2, "a"), "expected a name");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalars),      cmocka_unit_test(test_arrays),
@@ -491,7 +420,6 @@ int main(void) {
         cmocka_unit_test(test_truncated),    cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_faults),       cmocka_unit_test(test_missing),
         cmocka_unit_test(test_not_a_header), cmocka_unit_test(test_vocabularies),
-        cmocka_unit_test(test_split),        cmocka_unit_test(test_split_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

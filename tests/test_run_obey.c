@@ -1,6 +1,5 @@
 /* An engine does what a plan says: formats and activations of each block, layers left out, what is kept; the
- * same answers for every cap; and a plan that does not agree with the model is refused with the block's name.
- */
+ * same answers for every cap. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "run/saliency.h"
@@ -34,12 +33,6 @@ static void make_plan(tiny_plan *h, const char *path, const char *const *formats
 
 static void as_file(tiny_plan *h, const char *path) {
     make_plan(h, path, (const char *const[]){"file"}, 1);
-}
-
-static void leave_out(tiny_plan *h, int layer) {
-    h->p.mode = 'b';
-    h->blocks[layer + 1].left_out = true;
-    h->blocks[layer + 1].n_slice = 0;
 }
 
 /* ---- engines ---- */
@@ -234,7 +227,7 @@ static void left_out_is_not_there(void **state) {
         as_file(&h, whole);
         for (int l = 0; l < untied.n_layer; l++)
             if (masks[i] >> l & 1)
-                leave_out(&h, l);
+                tiny_plan_leave_out(&h, l);
         logits_rows want = forward(part, &o, NULL);
         said[0] = '\0';
         logits_rows got = forward(whole, &o, &h.p);
@@ -271,7 +264,7 @@ static void same_for_every_cap(void **state) {
     nib_memory m;
     tiny_plan h;
     make_plan(&h, path, mixed, 5);
-    leave_out(&h, 1);
+    tiny_plan_leave_out(&h, 1);
     h.blocks[3].activation = 16;
     logits_rows want = forward(path, &o, &h.p);
     const uint64_t room = tiny_model_half_room(path);
@@ -369,117 +362,6 @@ static void rounding_while_streaming(void **state) {
     assert_null(strstr(said, "slow"));
 }
 
-/* ---- what is refused ---- */
-
-typedef struct wrong {
-    void (*spoil)(tiny_plan *h);
-    const char *named;
-    nib_status status;
-} wrong;
-
-static void other_name(tiny_plan *h) {
-    strcpy(h->blocks[2].name, "layer.2");
-}
-static void unended_name(tiny_plan *h) {
-    memset(h->blocks[2].name, 'l', sizeof h->blocks[2].name);
-}
-static void unknown_format(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[0].format, "u9g64");
-}
-static void unended_format(tiny_plan *h) {
-    memset(h->blocks[2].slices[0].format, 'u', sizeof h->blocks[2].slices[0].format);
-}
-static void few_bytes(tiny_plan *h) {
-    h->blocks[2].slices[0].bytes /= 2;
-}
-static void other_format(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[0].format, "u3g64"); /* the bytes stay */
-}
-static void many_bytes(tiny_plan *h) {
-    h->blocks[2].slices[1] = h->blocks[2].slices[0];
-    h->blocks[2].slices[1].bytes = UINT64_MAX;
-    h->blocks[2].n_slice = 2;
-}
-static void two_formats(tiny_plan *h) {
-    h->blocks[2].slices[1] = h->blocks[2].slices[0];
-    strcpy(h->blocks[2].slices[1].format, "u4g64");
-    h->blocks[2].n_slice = 2;
-}
-static void no_slices(tiny_plan *h) {
-    h->blocks[2].n_slice = 0;
-}
-static void many_slices(tiny_plan *h) {
-    h->blocks[2].n_slice = PLAN_MAX_SLICE + 1;
-}
-static void on_a_gpu(tiny_plan *h) {
-    h->blocks[2].slices[0].tier = NIB_TIER_VRAM;
-}
-static void odd_activation(tiny_plan *h) {
-    h->blocks[2].activation = 5;
-}
-static void fewer_blocks(tiny_plan *h) {
-    h->p.n_block--;
-}
-static void no_blocks(tiny_plan *h) {
-    h->p.blocks = NULL;
-}
-static void left_out_in_a(tiny_plan *h) {
-    leave_out(h, 1);
-    h->p.mode = 'a';
-}
-static void left_out_with_slices(tiny_plan *h) {
-    leave_out(h, 1);
-    h->blocks[2].n_slice = 1;
-}
-static void no_embedding(tiny_plan *h) {
-    leave_out(h, -1);
-}
-static void odd_mode(tiny_plan *h) {
-    h->p.mode = 'd';
-}
-static void odd_cache(tiny_plan *h) {
-    h->p.kv = (plan_kv)77;
-}
-static void negative_context(tiny_plan *h) {
-    h->p.n_ctx = -1;
-}
-static void other_content(tiny_plan *h) {
-    strcpy(h->p.content, "00000000000000000000000000000000");
-}
-static void tiny_cap(tiny_plan *h) {
-    h->p.cap[NIB_TIER_RAM] = 1 << 20;
-}
-
-static void refused(void **state) {
-    (void)state;
-    static const wrong list[] = {
-        {other_name, "layer.1", NIB_E_USAGE},     {unended_name, "layer.1", NIB_E_USAGE},
-        {unknown_format, "layer.1", NIB_E_USAGE}, {unended_format, "layer.1", NIB_E_USAGE},
-        {few_bytes, "layer.1", NIB_E_USAGE},      {other_format, "layer.1", NIB_E_USAGE},
-        {many_bytes, "layer.1", NIB_E_USAGE},     {two_formats, "layer.1", NIB_E_USAGE},
-        {no_slices, "layer.1", NIB_E_USAGE},      {many_slices, "slices", NIB_E_USAGE},
-        {on_a_gpu, "layer.1", NIB_E_USAGE},       {odd_activation, "layer.1", NIB_E_USAGE},
-        {fewer_blocks, "blocks", NIB_E_USAGE},    {no_blocks, "blocks", NIB_E_USAGE},
-        {left_out_in_a, "layer.1", NIB_E_USAGE},  {left_out_with_slices, "layer.1", NIB_E_USAGE},
-        {no_embedding, "embed", NIB_E_USAGE},     {odd_mode, "mode", NIB_E_USAGE},
-        {odd_cache, "plan_kv", NIB_E_USAGE},      {negative_context, "context", NIB_E_USAGE},
-        {other_content, "weights", NIB_E_MODEL},  {tiny_cap, "cap", NIB_E_NOFIT},
-    };
-    const char *path = tiny_model("m.gguf", &untied);
-    const nib_engine_options o = usual();
-    for (size_t i = 0; i < NUM_COUNT(list); i++) {
-        tiny_plan h;
-        nib_error err = {0};
-        nib_engine *e = NULL;
-        as_file(&h, path);
-        list[i].spoil(&h);
-        nib_status status = engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err);
-        if (status != list[i].status || !strstr(err.message, list[i].named))
-            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.message);
-        assert_null(e);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_per_block),
@@ -491,7 +373,6 @@ int main(void) {
         cmocka_unit_test(sizes_are_the_plans),
         cmocka_unit_test(rounding_while_streaming),
         cmocka_unit_test(from_json),
-        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

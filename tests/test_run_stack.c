@@ -1,6 +1,6 @@
 /* Weights as stacks of two slices: products, looked-up rows and tied heads are those of the slices' sum, told
  * by a float64 oracle; the same bits whatever is resident, however it is computed; without its second slice a
- * stack is its first one; and plans that do not agree are refused with the block's name. */
+ * stack is its first one. */
 #include "base/num.h"
 #include "model/reformat.h"
 #include "run/measure_rows.h"
@@ -381,60 +381,7 @@ static void comes_and_goes(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
-
-static void second_alone(tiny_plan *h) {
-    h->blocks[2].slices[0] = h->blocks[2].slices[1];
-    h->blocks[2].n_slice = 1;
-}
-static void two_seconds(tiny_plan *h) {
-    h->blocks[2].slices[2] = h->blocks[2].slices[1];
-    strcpy(h->blocks[2].slices[2].format, "+u3g64");
-    h->blocks[2].n_slice = 3;
-}
-static void few_bytes(tiny_plan *h) {
-    h->blocks[2].slices[1].bytes /= 2;
-}
-static void moved_bytes(tiny_plan *h) {
-    h->blocks[2].slices[1].bytes /= 2;
-    h->blocks[2].slices[0].bytes += h->blocks[2].slices[1].bytes;
-}
-static void first_on_disk(tiny_plan *h) {
-    h->blocks[2].slices[0].tier = NIB_TIER_DISK;
-}
-static void first_left_out(tiny_plan *h) {
-    h->blocks[2].slices[0].tier = PLAN_LEFT_OUT;
-}
-static void one_by_column(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[1].format, "+u4g64w");
-}
-static void of_two_levels(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[1].format, "+u4g64t");
-}
-static void of_the_file(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[0].format, "file");
-}
-
-static void refused(void **state) {
-    (void)state;
-    static const char *const form[] = {"u4g64+u4g64"};
-    static void (*const spoil[])(tiny_plan * h) = {second_alone,  two_seconds,   few_bytes,
-                                                   moved_bytes,   first_on_disk, first_left_out,
-                                                   one_by_column, of_two_levels, of_the_file};
-    const char *path = tiny_model("m.gguf", &untied);
-    const nib_engine_options o = usual();
-    for (size_t i = 0; i < NUM_COUNT(spoil); i++) {
-        tiny_plan h;
-        nib_engine *e = NULL;
-        nib_error err = {0};
-        tiny_plan_make(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_RAM);
-        spoil[i](&h);
-        if (engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err) != NIB_E_USAGE ||
-            !strstr(err.message, "layer.1"))
-            fail_msg("%d: %s", (int)i, err.message);
-        assert_null(e);
-    }
-}
+/* ---- as text ---- */
 
 /* By its text, and back. */
 static void as_text(void **state) {
@@ -464,15 +411,10 @@ static void as_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_of_the_sum),
-        cmocka_unit_test(however_it_is_computed),
-        cmocka_unit_test(wherever_it_is),
-        cmocka_unit_test(second_slices_stream),
-        cmocka_unit_test(one_packed_file_for_both),
-        cmocka_unit_test(left_out_is_the_first_alone),
-        cmocka_unit_test(comes_and_goes),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(as_text),
+        cmocka_unit_test(products_are_of_the_sum),  cmocka_unit_test(however_it_is_computed),
+        cmocka_unit_test(wherever_it_is),           cmocka_unit_test(second_slices_stream),
+        cmocka_unit_test(one_packed_file_for_both), cmocka_unit_test(left_out_is_the_first_alone),
+        cmocka_unit_test(comes_and_goes),           cmocka_unit_test(as_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,3 +53,9 @@ void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, 
     }
     model_close(m);
 }
+
+void tiny_plan_leave_out(tiny_plan *h, int layer) {
+    h->p.mode = 'b';
+    h->blocks[layer + 1].left_out = true;
+    h->blocks[layer + 1].n_slice = 0;
+}

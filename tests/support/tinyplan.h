@@ -17,4 +17,7 @@ typedef struct tiny_plan {
  */
 void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, int n, int first, int second);
 
+/* In mode b, without a layer (-1: the embedding, which no plan may leave out). */
+void tiny_plan_leave_out(tiny_plan *h, int layer);
+
 #endif
