@@ -99,8 +99,12 @@ typedef struct nib_engine_options {
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits;    /* rows of logits that nib_session_forward computes together; 0: 16, and 1 under a
                             RAM cap (generation needs none of them) */
-    int kv_type;         /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
-    int activation;      /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
+    int32_t n_best; /* sampling looks at so many of the largest logits at most (greedy: 1, else top_k): the
+                       others may be -INFINITY, and the output head computed for those alone where
+                       `shortlist` says so; 0: all logits are wanted */
+    int shortlist;  /* a nib_shortlist */
+    int kv_type;    /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
+    int activation; /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
     const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
@@ -128,6 +132,12 @@ typedef struct nib_engine_options {
  * NIB_PACKED_AUTO: one that is there is used; one is written only when `scratch` or `disk` is set, because
  * gigabytes on somebody's disk are asked for, not taken. */
 typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_packed;
+
+/* With n_best, the head may be computed in two steps: all logits from a rounded copy that says how far off it
+ * may be, then those that can be among the n_best from the matrix itself, to the bits that all would have
+ * (docs/shortlist.md). The copy takes half the head's memory beside it, or lets the head stay on disk.
+ * NIB_SHORTLIST_AUTO: under a RAM cap where it helps. */
+typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST_OFF } nib_shortlist;
 
 /* NIB_KV_8, NIB_KV_4: older positions in 8 or 4 bits (docs/budget.md), never chosen without being asked. */
 typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4 } nib_kv_type;
@@ -215,6 +225,8 @@ typedef struct nib_traffic {
                         to   read when nothing comes twice: what streamed / n_pass is compared with */
     uint64_t n_pass; /* passes so far */
     double wait_s;   /* computing waited for reads */
+    double head_share; /* of the output head's rows, those that were computed, in the mean; below 1 where it
+                          is computed for the best tokens only (n_best) */
 } nib_traffic;
 
 /* Waits for a pass that is being computed. */
@@ -297,7 +309,8 @@ NIB_API void nib_session_close(nib_session *session);
 NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens, size_t n_token,
                                     nib_error *err);
 
-/* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. */
+/* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. With the
+ * engine's n_best some of those that are not among the n_best largest are -INFINITY. */
 NIB_API const float *nib_session_logits(const nib_session *session);
 
 /* As nib_session_sync, and the logits of every position from first_row on: row_fn is called once for each of
@@ -325,6 +338,8 @@ typedef struct nib_sampling {
     uint64_t seed;
 } nib_sampling;
 
+/* How many of the largest logits sampling looks at, at most (nib_engine_options.n_best); 0: all of them. */
+NIB_API int32_t nib_sampling_n_best(const nib_sampling *sampling);
 NIB_API void
 nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
 

@@ -116,6 +116,8 @@ int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
+/* How many of the largest logits that sampling looks at; 0: all. */
+int32_t cli_n_best(const cli_args *args);
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF-8 become U+FFFD */
 

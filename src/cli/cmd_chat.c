@@ -329,6 +329,7 @@ static int chat(cli_args *args) {
     c.terminal = isatty(STDIN_FILENO) && !args->json;
     cli_engine_options(args, &options);
     cli_sampling(args, &c.sampling);
+    options.n_best = nib_sampling_n_best(&c.sampling);
     int code = cli_open_engine(args, &options, &c.engine);
     if (!code)
         code = hold(&c);

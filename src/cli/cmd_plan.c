@@ -176,7 +176,10 @@ static int make(const cli_args *args, const char *name) {
     nib_plan_options how;
     nib_error err;
     char *text;
+    nib_sampling usual;
+    nib_sampling_init(&usual);
     cli_engine_options(args, &options);
+    options.n_best = nib_sampling_n_best(&usual); /* as 'run' draws */
     int code = cli_named_options(args, &options);
     if (!code)
         code = cli_plan_options(args, &how);

@@ -37,6 +37,12 @@ void cli_sampling(const cli_args *args, nib_sampling *sampling) {
         args->seed >= 0 ? (uint64_t)args->seed : (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
 }
 
+int32_t cli_n_best(const cli_args *args) {
+    nib_sampling sampling;
+    cli_sampling(args, &sampling);
+    return nib_sampling_n_best(&sampling);
+}
+
 static int read_prompt(run_job *job) {
     if (job->args->tokens && (job->args->prompt || job->args->file || job->args->rest.n))
         return cli_usage_error("give a text or --tokens, not both");
@@ -228,6 +234,7 @@ static int run(cli_args *args) {
     nib_engine_options options;
     cli_engine_options(args, &options);
     options.n_ctx_most = most_positions(args);
+    options.n_best = cli_n_best(args);
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)
         return code;

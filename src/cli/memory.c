@@ -85,9 +85,9 @@ void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out)
 json_t *cli_traffic_json(nib_engine *engine) {
     nib_traffic t;
     nib_engine_traffic(engine, &t);
-    return json_pack("{s:I, s:I, s:I, s:I, s:f}", "loaded", (json_int_t)t.loaded, "streamed",
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f}", "loaded", (json_int_t)t.loaded, "streamed",
                      (json_int_t)t.streamed, "pass", (json_int_t)t.pass, "passes", (json_int_t)t.n_pass,
-                     "wait_s", t.wait_s);
+                     "wait_s", t.wait_s, "head_share", t.head_share);
 }
 
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
@@ -96,6 +96,9 @@ void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
     sheet s = sheet_open(args, out);
     nib_engine_traffic(engine, &t);
     sheet_line(&s, "disk         read to open %s", num_format_size(t.loaded, loaded));
+    if (t.head_share < 1)
+        sheet_line(&s, "  output head    %8.1f %%  of it computed for a token, the rest estimated",
+                   t.head_share * 100);
     if (t.streamed == 0 || t.n_pass == 0)
         return;
     sheet_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",

@@ -48,6 +48,12 @@ int cli_named_options(const cli_args *args, nib_engine_options *options) {
         return cli_usage_error("--activation: expected a16, a8 or a4, found '%s'", args->activation);
     if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
         return cli_usage_error("--kv: expected f16, f32, kv8 or kv4, found '%s'", args->kv);
+    static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */
+    for (size_t i = 0; args->shortlist && i < sizeof when / sizeof *when; i++)
+        if (!strcmp(args->shortlist, when[i]))
+            options->shortlist = (int)i;
+    if (args->shortlist && strcmp(args->shortlist, when[options->shortlist]))
+        return cli_usage_error("--shortlist: expected on, off or auto, found '%s'", args->shortlist);
     if (args->packed_cache && !strcmp(args->packed_cache, "on"))
         options->packed = NIB_PACKED_ON;
     else if (args->packed_cache && !strcmp(args->packed_cache, "off"))

@@ -232,9 +232,13 @@ int build_program(const model *m, block_part part, int layer, const bound *b, op
 
 const char *op_name(op_kind kind) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed", [OP_EMBED_POS] = "embed_pos", [OP_NORM] = "norm",   [OP_LINEAR] = "linear",
-        [OP_ROPE] = "rope",   [OP_ATTENTION] = "attention", [OP_ACT] = "act",     [OP_GATE] = "gate",
-        [OP_ADD] = "add",     [OP_SCALE] = "scale",         [OP_CLAMP] = "clamp", [OP_SOFTCAP] = "softcap",
+        [OP_EMBED] = "embed",         [OP_EMBED_POS] = "embed_pos",
+        [OP_NORM] = "norm",           [OP_LINEAR] = "linear",
+        [OP_SHORTLIST] = "shortlist", [OP_ROPE] = "rope",
+        [OP_ATTENTION] = "attention", [OP_ACT] = "act",
+        [OP_GATE] = "gate",           [OP_ADD] = "add",
+        [OP_SCALE] = "scale",         [OP_CLAMP] = "clamp",
+        [OP_SOFTCAP] = "softcap",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

@@ -12,7 +12,7 @@ void cost_program(const model *m, const weight *weights, op *ops, int n) {
     for (int i = 0; i < n; i++) {
         op *o = &ops[i];
         o->cost.weight_bytes = 0;
-        if (o->kind == OP_EMBED_POS)
+        if (o->kind == OP_EMBED_POS || o->kind == OP_SHORTLIST) /* a few rows are read */
             continue;
         if (o->kind == OP_EMBED) { /* one row is read, not the table */
             const weight *w = &weights[o->w];

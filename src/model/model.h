@@ -43,6 +43,7 @@ typedef struct weight {
     int first_slice;
     bool by_column;       /* its rounding takes weights of its columns: */
     const float *columns; /* [k], the engine's; NULL: none (yet) */
+    bool plain;           /* its rounding searches for no scales (pack_from.plain) */
     bool vector;          /* norms, biases: resident as f32 */
     bool transposed;      /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
     float add;            /* added to every element of a vector (Gemma's 1 + w in safetensors) */

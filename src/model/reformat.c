@@ -93,6 +93,36 @@ nib_status model_leave_out(model *m, int which, nib_error *err) {
     return NIB_OK;
 }
 
+const op *model_head(const model *m, const weight **matrix) {
+    const block *b = &m->blocks[m->n_block - 1];
+    const op *head = NULL;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        if (o->out != REG_LOGITS || (o->kind != OP_LINEAR && o->kind != OP_SHORTLIST))
+            continue;
+        if (head || b->weights[o->w].format.layout != PACK_TILE)
+            return NULL;
+        head = o;
+    }
+    if (!head)
+        return NULL;
+    *matrix = &b->weights[head->w];
+    if ((*matrix)->shared_block >= 0)
+        *matrix = &m->blocks[(*matrix)->shared_block].weights[(*matrix)->shared_index];
+    return head;
+}
+
+void model_set_shortlist(model *m, bool on) {
+    const weight *matrix;
+    op *head = (op *)model_head(m, &matrix);
+    const block *b = &m->blocks[m->n_block - 1];
+    head->kind = on ? OP_SHORTLIST : OP_LINEAR;
+    for (int i = 0; i < b->program.n_op; i++)
+        memset(&((op *)b->program.ops)[i].fuse, 0, sizeof b->program.ops[i].fuse);
+    fuse_program((op *)b->program.ops, b->program.n_op);
+    cost_program(m, b->weights, (op *)b->program.ops, b->program.n_op);
+}
+
 bool model_is_left_out(const model *m, int which) {
     return m->blocks[which].program.n_op == 0;
 }

@@ -26,6 +26,13 @@ void model_set_flavour(model *m, int block, int w, pack_flavour flavour);
 nib_status model_leave_out(model *m, int block, nib_error *err);
 bool model_is_left_out(const model *m, int block);
 
+/* The op of the last block that makes logits of a packed matrix (OP_LINEAR or OP_SHORTLIST), with its matrix;
+ * NULL: there is none, or its matrix is a stack's. */
+const op *model_head(const model *m, const weight **matrix);
+/* Logits that cannot be among the largest are not computed (OP_SHORTLIST), or all are again. The matrix is
+ * then looked up by row, as an embedding is. Only where model_head finds one. */
+void model_set_shortlist(model *m, bool on);
+
 /* For a matrix whose format takes weights of its columns (w): k of them, which the caller keeps. */
 void model_set_columns(model *m, int block, int w, const float *columns);
 

@@ -87,6 +87,7 @@ typedef struct plan {
     plan_kv kv;
     int64_t n_ctx, n_batch, n_prompt, n_gen; /* 0: not said */
     int n_thread;                            /* 0: not said */
+    int n_best;                              /* of the logits, that the output head gives; 0: all */
     bool packed;                             /* what is streamed comes from a packed file */
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */

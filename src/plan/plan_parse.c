@@ -154,11 +154,11 @@ static nib_status read_budget(const json_t *from, plan *out, nib_error *err) {
 }
 
 static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
-    static const char *const known[] = {"order", "n_ctx",   "n_batch", "n_prompt",
-                                        "n_gen", "threads", "packed",  NULL};
+    static const char *const known[] = {"order",   "n_ctx",  "n_batch", "n_prompt", "n_gen",
+                                        "threads", "packed", "n_best",  NULL};
     const int64_t most = 1 << 24;
     char order[32] = "rows";
-    int64_t threads = 0;
+    int64_t threads = 0, n_best = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"schedule\"", known, err));
@@ -170,7 +170,9 @@ static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
     NIB_TRY(plan_get_int(from, "n_prompt", 0, most, &out->n_prompt, err));
     NIB_TRY(plan_get_int(from, "n_gen", 0, most, &out->n_gen, err));
     NIB_TRY(plan_get_int(from, "threads", 0, 1024, &threads, err));
+    NIB_TRY(plan_get_int(from, "n_best", 0, 1 << 24, &n_best, err));
     out->n_thread = (int)threads;
+    out->n_best = (int)n_best;
     return jsonx_get_bool(from, "packed", false, &out->packed, err);
 }
 

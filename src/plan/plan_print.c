@@ -89,6 +89,8 @@ static json_t *schedule_json(const plan *p) {
     bool ok = put(of, "order", json_string("rows"));
     if (p->n_ctx > 0)
         ok = put(of, "n_ctx", json_integer(p->n_ctx)) && ok;
+    if (p->n_best > 0)
+        ok = put(of, "n_best", json_integer(p->n_best)) && ok;
     if (p->n_batch > 0)
         ok = put(of, "n_batch", json_integer(p->n_batch)) && ok;
     ok = put(of, "n_prompt", json_integer(p->n_prompt)) && put(of, "n_gen", json_integer(p->n_gen)) && ok;

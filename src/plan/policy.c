@@ -237,6 +237,7 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     out->n_prompt = q->n_prompt;
     out->n_gen = q->n_gen;
     out->n_thread = q->rates.n_thread;
+    out->n_best = q->n_best;
     out->packed = d->packed && d->streamed;
     out->predicted = o->predicted;
     plan_expect(q, d, &out->predicted);
@@ -252,6 +253,12 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
     }
     if (q->rates.guessed)
         note(out, "this machine's rates are guesses: 'nibble profile --hardware' measures them");
+    if (q->n_best)
+        note(out,
+             "the output head is computed for the best %d tokens only, by a sketch of %.1f MiB in RAM; %s "
+             "(--shortlist off: as a whole)",
+             q->n_best, (double)q->sketch_bytes / (1 << 20),
+             d->streamed ? "its rows are looked up on disk" : "the head itself is in RAM too");
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
     if (!costs && q->may_round)

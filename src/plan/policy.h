@@ -97,7 +97,11 @@ typedef struct plan_question {
         device_file; /* numbers of the disks of the packed file and of the model's; 0: unknown */
     int64_t n_ctx, n_batch, n_prompt, n_gen;
     int64_t n_batch_streamed; /* rows of a pass where weights are streamed; 0: as many as n_batch */
-    bool free_batch;          /* nobody said how many: the plan does not either */
+    int n_best;               /* of the logits, that the output head gives by its sketch; 0: all */
+    uint64_t sketch_bytes;    /* read for each token beside the blocks' weights; held has them */
+    int sketch_bits;
+    double best_waits; /* how often rows of the head are then waited for, where they are on disk */
+    bool free_batch;   /* nobody said how many: the plan does not either */
 
     /* what is asked */
     uint64_t cap[NIB_N_TIER];

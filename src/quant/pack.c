@@ -157,8 +157,9 @@ void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *f
                    int n_row, const void *const *rows, void *dst, void *scratch) {
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
+        const pack_rounder plain = pack_round_plainly(isa->round);
         source s = {.reader = f->type == from->type ? pack_reader_for(from->type) : NULL,
-                    .round = isa->round,
+                    .round = from->plain ? &plain : isa->round,
                     .from = from,
                     .k = k,
                     .n_row = n_row,

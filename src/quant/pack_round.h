@@ -5,6 +5,9 @@
 
 #include "quant/pack_isa.h"
 
+/* The same loops, with which a group's scale reaches its largest value. */
+pack_rounder pack_round_plainly(const pack_rounder *by);
+
 /* n values of a float type, by the folder's loops. */
 void pack_round_values(const pack_rounder *by, type_id file_type, const void *raw, float *out, int64_t n);
 

@@ -50,6 +50,10 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
                         o->kv_type);
     if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16)
         return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits, found %d", o->activation);
+    if (o->n_best < 0)
+        return nib_fail(err, NIB_E_USAGE, "best logits: expected 0 or more, found %ld", (long)o->n_best);
+    if (o->shortlist < NIB_SHORTLIST_AUTO || o->shortlist > NIB_SHORTLIST_OFF)
+        return nib_fail(err, NIB_E_USAGE, "expected a nib_shortlist, found %d", o->shortlist);
     if (o->packed < NIB_PACKED_AUTO || o->packed > NIB_PACKED_OFF)
         return nib_fail(err, NIB_E_USAGE, "expected a nib_packed, found %d", o->packed);
     return NIB_OK;
@@ -101,7 +105,10 @@ static bool small_cache(const model *m) {
 
 /* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
  * nothing is set aside for evaluation unless it was asked for. */
-int64_t engine_logits_rows(const nib_engine_options *o) {
+int64_t engine_logits_rows(const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    if (e->n_best) /* a shortlist is made row by row */
+        return 1;
     int64_t n = o->n_logits > 0 ? o->n_logits : o->ram == NIB_AUTO ? HEAD_ROWS : 1;
     return NUM_MIN(n, o->n_batch);
 }
@@ -179,21 +186,26 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     else
         NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
     ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
+    if (e->n_best) {
+        NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->sketch_read, err));
+        log_line(&e->log, "the output head is computed for the best %ld tokens only, by a sketch in %d bits",
+                 (long)e->n_best, e->best.sketch.format.bits);
+    }
     engine_rows(e, session, &n_row, &n_cell);
     if (want->n_row) {
         n_row = want->n_row;
         n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
     }
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell,
-                           engine_logits_rows(o), engine_workspace_use(e), err));
+                           engine_logits_rows(e), engine_workspace_use(e), err));
     NIB_TRY(engine_alloc_placement(e, err));
     NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){e->m,       e->pager,    e->threads,  kernels_table(), &e->ws,
-                         &e->routes, e->act_bits, !o->no_fuse, o->bf16_tiles,   NULL};
+    e->exec = (executor){e->m,        e->pager,    e->threads,    kernels_table(), &e->ws, &e->routes,
+                         e->act_bits, !o->no_fuse, o->bf16_tiles, &e->best,        NULL};
     if (o->bf16_tiles && !e->exec.kernels->linear_sliced)
         log_line(&e->log,
                  "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
@@ -224,6 +236,7 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
     nib_status status = NIB_OK;
     if (!want->plan && e->options.planning) {
         settle_sizes(e);
+        NIB_TRY(engine_settle_shortlist(e, NULL, err));
         status = engine_plan(e, e->options.planning, &own, err);
         with.plan = &own;
     }
@@ -234,9 +247,10 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
         e->kept = NULL;
     }
     plan_clear(&own);
-    if (status == NIB_OK)
-        settle_sizes(e);
-    return status;
+    if (status != NIB_OK)
+        return status;
+    settle_sizes(e);
+    return engine_settle_shortlist(e, want->plan, err);
 }
 
 static nib_status open_headers(nib_engine *e, const char *name, const uint64_t caps[NIB_N_TIER],
@@ -326,7 +340,7 @@ static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *
     NIB_TRY(engine_open_text(e, err));
     NIB_TRY(open_threads(e, err));
     settle_sizes(e);
-    return NIB_OK;
+    return engine_settle_shortlist(e, NULL, err);
 }
 
 nib_status engine_open_headers(const char *name, const nib_engine_options *options, nib_engine **out,
@@ -341,6 +355,7 @@ void nib_engine_close(nib_engine *e) {
     learn_keep(e);
     trace_close(e->exec.trace);
     pager_close(e->pager);
+    shortlist_close(&e->best);
     workspace_close(&e->ws);
     routes_close(&e->routes);
     mem_free(e->act_bits);
@@ -369,7 +384,12 @@ void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
     pthread_mutex_lock(&e->lock);
     if (e->pager)
         pager_get_stats(e->pager, &s);
-    *out = (nib_traffic){s.bytes_loaded, s.bytes_streamed, s.pass_bytes, e->n_pass, s.wait_s};
+    *out = (nib_traffic){s.bytes_loaded + e->sketch_read,
+                         s.bytes_streamed,
+                         s.pass_bytes,
+                         e->n_pass,
+                         s.wait_s,
+                         e->best.n_best ? shortlist_share(&e->best) : 1};
     pthread_mutex_unlock(&e->lock);
 }
 

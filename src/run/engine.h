@@ -33,11 +33,14 @@ struct nib_engine {
     workspace ws;
     executor exec;
     routes routes;
-    uint8_t *act_bits; /* [n_block], of the activations: the options', or the plan's */
-    uint64_t *kept;    /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NIB_AUTO: all;
-                          NULL: no plan */
-    columns columns;   /* of the weights whose rounding asks for them */
-    char *kernels;     /* what decides among the strategies, for people */
+    shortlist best;
+    uint64_t sketch_read; /* bytes of the files that were read for it */
+    int32_t n_best;       /* that the output head gives, in two steps; 0: it gives all */
+    uint8_t *act_bits;    /* [n_block], of the activations: the options', or the plan's */
+    uint64_t *kept;  /* [n_block], bytes of each block's matrices that a plan keeps in RAM; NIB_AUTO: all;
+                        NULL: no plan */
+    columns columns; /* of the weights whose rounding asks for them */
+    char *kernels;   /* what decides among the strategies, for people */
     pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t n_pass;      /* passes so far */
@@ -88,10 +91,16 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
 /* Half as many of the one or the other, where memory does not hold so many; false: they are as few as can be.
  */
 bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell);
+/* Whether the output head goes in two steps, and for how many (e->n_best); the model's program follows. Once,
+ * when sizes are settled; p: the plan that says it, NULL: the options and the cap do. NIB_E_USAGE: what the
+ * options ask for and the plan disagree. */
+nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err);
+/* What the engine will charge for it, and has not yet. */
+uint64_t engine_shortlist_bytes(const nib_engine *e);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 /* Rows that go through a block together, and rows of logits, of the workspace. */
 int64_t engine_cell_rows(const nib_engine_options *o);
-int64_t engine_logits_rows(const nib_engine_options *o);
+int64_t engine_logits_rows(const nib_engine *e);
 workspace_use engine_workspace_use(const nib_engine *e); /* without rows */
 /* Everything before the weights: container, tokenizer, model and sizes, in a ledger without a RAM cap. The
  * engine is to be closed. */

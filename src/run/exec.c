@@ -76,6 +76,7 @@ static int run_op(worker *w, const op *o) {
     case OP_SCALE:
     case OP_CLAMP:
     case OP_SOFTCAP: run_elements(w, o); break;
+    case OP_SHORTLIST: /* run_shortlist */
     case OP_COUNT: break;
     }
     return 1;
@@ -87,13 +88,8 @@ static bool is_last_piece(const job *j, const op *o) {
 
 static void run_ops(void *arg, int thread, int n_thread) {
     job *j = arg;
-    const workspace *ws = j->e->ws;
     const program *p = &model_block(j->e->m, j->cell->block)->program;
-    worker w = {.j = j,
-                .thread = thread,
-                .n_thread = n_thread,
-                .acts = j->acts,
-                .scratch = ws->scratch + (size_t)thread * ws->scratch_each};
+    worker w = worker_of(j, thread, n_thread);
     op_trace *trace = j->e->trace;
     w.since = trace ? time_thread() : 0;
     for (int i = j->first_op, n = 1; i < j->end_op; i += n) {
@@ -159,8 +155,10 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     return NIB_OK;
 }
 
-/* Something of this block is not resident as a whole. */
+/* Something of this block is not resident as a whole, or nobody knows yet what will be needed of it. */
 static bool is_fetched(const exec_cell *cell, const op *o) {
+    if (o->kind == OP_SHORTLIST)
+        return true;
     bool wants = o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
     return wants && !cell->views[o->w].data;
 }
@@ -169,6 +167,8 @@ static bool is_fetched(const exec_cell *cell, const op *o) {
 static nib_status bring(job *j, int *i, nib_error *err) {
     const exec_cell *c = j->cell;
     const op *o = &model_block(j->e->m, c->block)->program.ops[*i];
+    if (o->kind == OP_SHORTLIST)
+        return run_shortlist(j, (*i)++, err);
     if (o->kind != OP_LINEAR) {
         NIB_TRY(look_up_rows(j->e, c, o, err));
         ++*i;

@@ -10,6 +10,7 @@
 #include "run/kv.h"
 #include "run/probe.h"
 #include "run/routes.h"
+#include "run/shortlist.h"
 #include "run/trace.h"
 #include "run/workspace.h"
 #include "tiers/pager.h"
@@ -24,6 +25,7 @@ typedef struct executor {
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says */
+    shortlist *best;         /* for OP_SHORTLIST; NULL: the model has none */
     op_trace *trace;         /* NULL: times are not taken */
 } executor;
 

@@ -122,21 +122,20 @@ static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
 
-/* Columns [n0, n1) of one product, whose input is ready. */
-static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
+void product_columns(worker *w, const op *o, const view *v, const route *by, int64_t first_row, int64_t n0,
+                     int64_t n1) {
     const job *j = w->j;
-    const view *v = matrix_of(w, o);
     const act_rows *rows = w->acts.own ? &j->e->ws->own[w->thread] : &j->e->ws->act;
     const float *bias = worker_vector(w, o->b);
     if (n0 >= n1)
         return;
     linear_args a = {.w = v,
-                     .route = j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, o->w),
+                     .route = by,
                      .x = worker_at(w, o->in, 0, o->k),
                      .ldx = o->k,
                      .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
-                     .bias = bias ? bias + j->part_row : NULL,
-                     .y = worker_at(w, o->out, 0, o->n) + j->part_row,
+                     .bias = bias ? bias + first_row : NULL,
+                     .y = worker_at(w, o->out, 0, o->n) + first_row,
                      .ldy = o->n,
                      .n_row = j->cell->n_row,
                      .sliced = j->e->sliced,
@@ -151,6 +150,13 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
         linear_run(j->e->kernels, &a, n0, n1);
     if (v->format.layout == PACK_TILE)
         add_product(w, rows, true, &a, n0, n1);
+}
+
+/* Columns [n0, n1) of one product, whose input is ready. */
+static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
+    const job *j = w->j;
+    const route *by = j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, o->w);
+    product_columns(w, o, matrix_of(w, o), by, j->part_row, n0, n1);
 }
 
 /* ---- regions: products of one input, and what goes on with their columns ---- */

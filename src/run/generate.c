@@ -40,14 +40,26 @@ void nib_result_clear(nib_result *result) {
     memset(result, 0, sizeof *result);
 }
 
-static nib_status check(const nib_generate_options *o, nib_error *err) {
+/* Every logit that sampling looks at is there. */
+static nib_status check_best(const nib_engine *e, const nib_sampling *s, nib_error *err) {
+    const int32_t n = nib_sampling_n_best(s);
+    if (e->n_best == 0 || (n > 0 && n <= e->n_best))
+        return NIB_OK;
+    return nib_fail(
+        err, NIB_E_USAGE,
+        "the engine was opened for the best %ld tokens of each step, and this sampling looks at %s",
+        (long)e->n_best, n ? "more" : "all");
+}
+
+static nib_status check(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
     if (o->n_predict < -1)
         return nib_fail(err, NIB_E_USAGE, "tokens to generate: expected -1 or more, found %lld",
                         (long long)o->n_predict);
     for (size_t i = 0; i < o->n_stop; i++)
         if (!o->stop[i] || !*o->stop[i])
             return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
-    return sampler_check(&o->sampling, err);
+    NIB_TRY(sampler_check(&o->sampling, err));
+    return check_best(e, &o->sampling, err);
 }
 
 /* Everything that generating needs is allocated here. */
@@ -181,7 +193,7 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
                         nib_error *err) {
     generation g = {.s = s, .o = options, .result = result};
     memset(result, 0, sizeof *result);
-    NIB_TRY(check(options, err));
+    NIB_TRY(check(s->engine, options, err));
     atomic_store(&s->cancelled, false);
     learn_begin(s->engine);
     nib_status status = generate(&g, err);

@@ -47,7 +47,7 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
 }
 
 static void count_rows(planning *f, const nib_engine *e) {
-    const int64_t n_head = engine_logits_rows(&e->options), n = f->q.n_prompt;
+    const int64_t n_head = engine_logits_rows(e), n = f->q.n_prompt;
     const planning_rows *few = &f->base, *many = &f->streamed;
     workspace_use use = engine_workspace_use(e);
     uint64_t touched, more_touched;
@@ -109,6 +109,9 @@ void planning_held(planning *f, const nib_engine *e) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
+    const uint64_t sketch = engine_shortlist_bytes(e);
+    f->q.held[NIB_OWNER_WEIGHTS] += sketch;
+    f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
     f->q.held[NIB_OWNER_TABLES] += placement;
     f->q.touched[NIB_OWNER_TABLES] += placement;
     f->q.session = engine_session_tables(e, f->q.n_ctx);

@@ -46,6 +46,17 @@ static bool penalises(const nib_sampling *s) {
            (s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
 }
 
+/* Penalties that take away let as many others move up as tokens are looked back at. */
+int32_t nib_sampling_n_best(const nib_sampling *s) {
+    const int64_t k = s->temperature > 0 ? s->top_k : 1;
+    if (k == 0 || !penalises(s))
+        return (int32_t)k;
+    const bool gives = s->repeat_penalty < 1 || s->frequency_penalty < 0 || s->presence_penalty < 0;
+    if (gives || s->penalty_window < 0 || k + s->penalty_window > INT32_MAX)
+        return 0;
+    return (int32_t)(k + s->penalty_window);
+}
+
 static bool needs_list(const nib_sampling *s) {
     return s->temperature > 0;
 }

@@ -12,6 +12,7 @@
 #include "run/engine.h"
 
 #include "base/num.h"
+#include "model/reformat.h"
 
 enum {
     USUAL_CONTEXT = 4096,
@@ -138,4 +139,76 @@ int64_t engine_context(const nib_engine *e) {
         log_line(&e->log, "the context has %lld positions, for which the cap has room; -c N asks for more",
                  (long long)fits);
     return fits;
+}
+
+/* ---- the output head ---- */
+
+uint64_t engine_shortlist_bytes(const nib_engine *e) {
+    uint64_t bytes = 0, staging;
+    if (e->n_best && !e->best.n_best)
+        shortlist_bytes(e->m, e->options.n_thread ? e->options.n_thread : thread_physical_cores(), e->n_best,
+                        &bytes, &staging);
+    return bytes;
+}
+
+/* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
+ * does, so that the head need not be streamed. */
+static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = pool_size(e->threads);
+    const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    pager_need need;
+    uint64_t session;
+    if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
+        engine_session_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+        return false;
+    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, 0, NULL);
+    const uint64_t others = session + rows;
+    if (!will_stream(e, &need, others + sketch))
+        return true;
+    const uint64_t running = least(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
+    return will_stream(e, &need, others) && o->stream && running < UINT64_MAX / 2 &&
+           NUM_MAX(running, loading) + sketch <= room(e);
+}
+
+/* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */
+static bool is_plain(const nib_engine *e) {
+    const nib_plan_options *how = e->options.planning;
+    return e->options.activation != 4 &&
+           (!how || (!how->quality && how->speed <= 0 && (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
+}
+
+static nib_status settle_by_plan(nib_engine *e, const plan *p, nib_error *err) {
+    if (p->n_best == 0)
+        return NIB_OK;
+    if (e->options.n_best == 0 || e->options.n_best > p->n_best)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "the plan is for the best %d tokens of each step (top-k), and %s asked for: make a plan "
+            "for those",
+            p->n_best, e->options.n_best ? "more were" : "all were");
+    e->n_best = p->n_best;
+    return NIB_OK;
+}
+
+nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    uint64_t bytes, staging;
+    if (e->n_best)
+        return NIB_OK;
+    if (p)
+        NIB_TRY(settle_by_plan(e, p, err));
+    else if (o->shortlist != NIB_SHORTLIST_OFF && is_plain(e))
+        e->n_best = o->n_best;
+    if (!e->n_best)
+        return NIB_OK;
+    const bool can = shortlist_bytes(e->m, pool_size(e->threads), e->n_best, &bytes, &staging);
+    if (p && !can)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has the output head in two steps, which this one cannot have");
+    if (!can || (!p && o->shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
+        e->n_best = 0;
+    else
+        model_set_shortlist(e->m, true);
+    return NIB_OK;
 }

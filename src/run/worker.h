@@ -77,6 +77,15 @@ static inline float *worker_at(const worker *w, reg r, int64_t row, int64_t widt
     return w->j->e->ws->reg[r] + row * width;
 }
 
+static inline worker worker_of(const job *j, int thread, int n_thread) {
+    const workspace *ws = j->e->ws;
+    return (worker){.j = j,
+                    .thread = thread,
+                    .n_thread = n_thread,
+                    .acts = j->acts,
+                    .scratch = ws->scratch + (size_t)thread * ws->scratch_each};
+}
+
 static inline const float *worker_vector(const worker *w, int index) {
     return index < 0 ? NULL : w->j->cell->views[index].data;
 }
@@ -104,8 +113,16 @@ static inline act_format product_format(const worker *w, const pack_format *f) {
 }
 /* Row r of the cell, k floats, becomes integers; r is ignored when `own`. */
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);
+/* Columns [n0, n1) of v, rows first_row... of op o's matrix, times the cell's rows, whose integers w->acts
+ * says are there; to o's output from column first_row on. by NULL: by the rule. */
+void product_columns(worker *w, const op *o, const view *v, const route *by, int64_t first_row, int64_t n0,
+                     int64_t n1);
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
+
+/* ---- exec_shortlist.c ---- */
+/* Op i of the cell's program, which is OP_SHORTLIST, by all threads, and by this one what has to be read. */
+nib_status run_shortlist(job *j, int i, nib_error *err);
 
 /* ---- exec_attend.c ---- */
 void run_attention(worker *w, const op *o);

@@ -21,7 +21,7 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_LINEAR) {
+            if (p->ops[i].kind == OP_LINEAR || p->ops[i].kind == OP_SHORTLIST) {
                 *k = NUM_MAX(*k, p->ops[i].k);
                 *n = NUM_MAX(*n, p->ops[i].n);
             }

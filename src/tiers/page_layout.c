@@ -120,13 +120,13 @@ static bool close_page(page_layout *l, open_page *g) {
     return bytes == 0 || add_page(l, several);
 }
 
-static bool cut_matrix(page_layout *l, int b, int j, open_page *g) {
+static bool cut_matrix(page_layout *l, int b, int j, bool table, open_page *g) {
     const weight *w = &model_block(l->m, b)->weights[j];
     uint64_t bytes;
     if (!bytes_of(w, w->n, &bytes))
         return false;
-    if (bytes > l->target)
-        return close_page(l, g) && cut_rows(l, b, j, false);
+    if (bytes > l->target || table)
+        return close_page(l, g) && cut_rows(l, b, j, table);
     const bool second = weight_is_second(w);
     if ((g->bytes + bytes > l->target || g->b != b || g->second != second) && !close_page(l, g))
         return false;
@@ -146,13 +146,13 @@ static bool cut_products(page_layout *l, int b, bool head, bool second) {
     for (int i = 0; i < p->n_op; i++) {
         const op *o = &p->ops[i];
         int owner = b, w = o->w;
-        if (o->kind != OP_LINEAR || o->adds != second)
+        if ((o->kind != OP_LINEAR && o->kind != OP_SHORTLIST) || o->adds != second)
             continue;
         page_layout_own(l->m, &owner, &w);
         int at = l->first_weight[owner] + w;
         if (l->places[at].n_page > 0 || l->head_use[at] != head || (!head && owner != b))
             continue;
-        if (!cut_matrix(l, owner, w, &g))
+        if (!cut_matrix(l, owner, w, o->kind == OP_SHORTLIST, &g)) /* at the same place as a product's */
             return false;
     }
     return close_page(l, &g);

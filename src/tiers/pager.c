@@ -74,6 +74,7 @@ static nib_status open_row_buffer(pager *p, nib_error *err) {
     p->row_packed_bytes = pager_row_bytes(p->m);
     NIB_TRY(load_buffer_init(&p->row_buffer, p->m, 0, 1, NULL, err));
     p->row_packed = p->row_packed_bytes ? mem_map(p->row_packed_bytes) : NULL;
+    NIB_TRY(panel_reader_open(&p->panels, p->m, err));
     return p->row_packed || !p->row_packed_bytes
                ? NIB_OK
                : nib_fail_nomem(err, p->row_packed_bytes, "a row of the embedding");
@@ -210,6 +211,7 @@ void pager_close(pager *p) {
     reader_close(p->reader);
     pager_packed_close(p);
     loader_close(p->loader);
+    panel_reader_close(&p->panels);
     load_buffer_deinit(&p->row_buffer);
     if (p->row_packed)
         mem_unmap(p->row_packed, p->row_packed_bytes);

@@ -74,7 +74,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
     pager_need n = {.image = l->image_bytes,
                     .vectors = l->vector_bytes,
                     .ring = ring_bytes(l, shape),
-                    .row = pager_row_bytes(m) + load_buffer_bytes(m, 0, 1),
+                    .row = pager_row_bytes(m) + load_buffer_bytes(m, 0, 1) + panel_reader_bytes(m),
                     .tables = l->heap_bytes + pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
                     .page_most = l->page_most,

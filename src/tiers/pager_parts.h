@@ -20,6 +20,13 @@ typedef struct page_state {
 
 typedef struct reader reader;
 
+/* For panels that are looked up on disk (pager_panels.c). */
+typedef struct panel_reader {
+    read_queue *queue;
+    uint8_t *raw, *packed; /* [PAGER_PANELS] of each */
+    uint64_t raw_each, packed_each;
+} panel_reader;
+
 /* What is fetched now, one thing at a time, and where in the pass that is. */
 typedef struct fetched {
     int block; /* pinned; -1: none */
@@ -48,6 +55,7 @@ struct pager {
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
     uint64_t row_packed_bytes;
+    panel_reader panels;               /* zeroed: the model looks none up */
     packed *packed;                    /* the packed file in use; NULL: none. While streaming the reader's */
     packed_what packed_is;             /* what it has to be */
     char *packed_path;                 /* NULL: no folder for it */
@@ -77,6 +85,11 @@ void pager_place(pager *p);
 uint64_t pager_row_bytes(const model *m);         /* of the longest row that is looked up, packed */
 uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's own arrays */
 pager_need pager_need_of(const page_layout *l, int n_thread);
+
+/* ---- pager_panels.c ---- */
+uint64_t panel_reader_bytes(const model *m); /* to be charged before it is opened; 0: none are looked up */
+nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err);
+void panel_reader_close(panel_reader *r); /* zeroed is fine */
 
 /* ---- pager_load.c ---- */
 /* How reads are cut: bytes of one, and how many a thread has in flight (0: in turn, through the page cache).

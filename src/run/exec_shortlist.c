@@ -1,0 +1,228 @@
+/* exec_shortlist.c - the output head in two steps (shortlist.h). One row at a time; who computes which
+ * columns changes no bit. */
+#include "run/worker.h"
+
+#include "base/num.h"
+
+#include <math.h>
+
+enum {
+    STEP = 32,  /* panels that are estimated, and looked at, at a time */
+    LANES = 16, /* of the loops below */
+    BLOCK = 256 /* columns that are dismissed by one comparison */
+};
+
+typedef struct search {
+    const job *j;
+    const op *o;
+    int at; /* the op's number */
+    shortlist *s;
+    float reach;     /* times a row's step: how far off its estimate may be */
+    float threshold; /* the n_best-th largest of the lower bounds */
+    act_format rough, exact;
+} search;
+
+static worker begin(const search *k, int thread, int n_thread) {
+    worker w = worker_of(k->j, thread, n_thread);
+    op_trace *trace = k->j->e->trace;
+    if (trace) {
+        w.trace = trace_at(trace, thread, k->j->cell->block, k->at);
+        w.since = time_thread();
+    }
+    return w;
+}
+
+static void end(worker *w) {
+    if (w->trace)
+        worker_charge(w);
+}
+
+static void quantize(worker *w, const op *o, act_format f) {
+    w->acts = (act_state){o->in, f, true};
+    product_quantize_row(w, worker_at(w, o->in, 0, o->k), o->k, 0, w->acts);
+}
+
+/* ---- the n largest of many, the smallest of them on top of a heap ---- */
+
+static void sink(float *heap, int n, int at) {
+    for (;;) {
+        int least = at;
+        for (int child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++)
+            if (heap[child] < heap[least])
+                least = child;
+        if (least == at)
+            return;
+        const float x = heap[at];
+        heap[at] = heap[least];
+        heap[least] = x;
+        at = least;
+    }
+}
+
+static void keep(float *heap, int *n, int most, float x) {
+    if (*n == most) {
+        if (x > heap[0]) {
+            heap[0] = x;
+            sink(heap, most, 0);
+        }
+        return;
+    }
+    heap[(*n)++] = x;
+    for (int i = *n - 1; i > 0 && heap[i] < heap[(i - 1) / 2]; i = (i - 1) / 2) {
+        const float up = heap[(i - 1) / 2];
+        heap[(i - 1) / 2] = heap[i];
+        heap[i] = up;
+    }
+}
+
+/* Whether some y - reach * step is above `least`. n is a multiple of LANES. */
+static bool any_above(const float *y, const float *step, float reach, float least, int64_t n) {
+    int above[LANES] = {0}, any = 0;
+    for (int64_t i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            above[l] |= y[i + l] - reach * step[i + l] > least;
+    for (int l = 0; l < LANES; l++)
+        any |= above[l];
+    return any;
+}
+
+static void keep_lower_bounds(const search *k, const float *y, int64_t n0, int64_t n1, float *heap, int *n) {
+    const int most = k->s->n_best;
+    const float *step = k->s->step;
+    for (int64_t at = n0; at < n1; at += BLOCK) {
+        const int64_t end = NUM_MIN(at + BLOCK, n1), whole = (end - at) / LANES * LANES;
+        if (*n == most && end < at + BLOCK + 1 && whole == end - at &&
+            !any_above(y + at, step + at, k->reach, heap[0], whole))
+            continue;
+        for (int64_t c = at; c < end; c++) {
+            const float low = y[c] - k->reach * step[c];
+            if (low > -INFINITY) /* and no NaN */
+                keep(heap, n, most, low);
+        }
+    }
+}
+
+/* ---- the two steps ---- */
+
+static void estimate(void *arg, int thread, int n_thread) {
+    const search *k = arg;
+    shortlist *s = k->s;
+    worker w = begin(k, thread, n_thread);
+    float *y = worker_at(&w, k->o->out, 0, k->o->n), *heap = s->best + (int64_t)thread * s->n_best;
+    int64_t p0, p1;
+    int n = 0;
+    quantize(&w, k->o, k->rough);
+    pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
+    for (int64_t p = p0; p < p1; p += STEP) {
+        const int64_t n0 = p * PACK_PANEL, n1 = NUM_MIN(NUM_MIN(p + STEP, p1) * PACK_PANEL, k->o->n);
+        product_columns(&w, k->o, &s->sketch, NULL, 0, n0, n1);
+        keep_lower_bounds(k, y, n0, n1, heap, &n);
+    }
+    s->n_seen[thread] = n;
+    end(&w);
+}
+
+/* Fewer than n_best bounds: everything is wanted. */
+static float threshold_of(shortlist *s, int n_thread) {
+    for (int t = 1; t < n_thread; t++)
+        for (int i = 0; i < s->n_seen[t]; i++)
+            keep(s->best, &s->n_seen[0], s->n_best, s->best[t * s->n_best + i]);
+    return s->n_seen[0] == s->n_best ? s->best[0] : -INFINITY;
+}
+
+/* A NaN is wanted: what it stands for is to come out. */
+static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n) {
+    int any = 0;
+    for (int64_t l = first; l < first + n; l++)
+        any |= !(y[l] + k->reach * k->s->step[l] < k->threshold);
+    return any;
+}
+
+static const route *route_of(const search *k) {
+    const job *j = k->j;
+    return j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, k->o->w);
+}
+
+static void compute(const search *k, worker *w, const view *panel, int64_t first) {
+    if (!act_format_equal(w->acts.format, k->exact))
+        quantize(w, k->o, k->exact);
+    product_columns(w, k->o, panel, route_of(k), first, 0, panel->n);
+}
+
+static void settle(void *arg, int thread, int n_thread) {
+    const search *k = arg;
+    shortlist *s = k->s;
+    worker w = begin(k, thread, n_thread);
+    float *y = worker_at(&w, k->o->out, 0, k->o->n);
+    int64_t p0, p1;
+    int n = 0, n_exact = 0;
+    w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has made them */
+    pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
+    for (int64_t p = p0; p < p1; p++) {
+        const int64_t first = p * PACK_PANEL, n_col = NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL);
+        view panel;
+        if (!is_wanted(k, y, first, n_col)) {
+            for (int64_t c = first; c < first + n_col; c++)
+                y[c] = -INFINITY;
+            continue;
+        }
+        n_exact++;
+        if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, (int32_t)p, &panel))
+            compute(k, &w, &panel, first);
+        else
+            s->missing[p0 + n++] = (int32_t)p;
+    }
+    s->n_missing[thread] = n;
+    s->n_seen[thread] = n_exact;
+    end(&w);
+}
+
+/* Those of one thread, by the calling one. */
+static nib_status read_missing(const search *k, int thread, int n_thread, nib_error *err) {
+    const job *j = k->j;
+    const shortlist *s = k->s;
+    view panels[PAGER_PANELS];
+    int64_t p0, p1;
+    worker w = begin(k, 0, n_thread);
+    w.acts = (act_state){k->o->in, k->rough, true};
+    pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
+    for (int at = 0; at < s->n_missing[thread]; at += PAGER_PANELS) {
+        const int n = NUM_MIN(s->n_missing[thread] - at, (int)PAGER_PANELS);
+        const int32_t *list = s->missing + p0 + at;
+        NIB_TRY(pager_read_panels(j->e->pager, j->cell->block, k->o->w, list, n, panels, err));
+        for (int i = 0; i < n; i++)
+            compute(k, &w, &panels[i], (int64_t)list[i] * PACK_PANEL);
+    }
+    end(&w);
+    return NIB_OK;
+}
+
+static float norm_of(const float *x, int64_t n) {
+    double squares = 0;
+    for (int64_t i = 0; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
+    return (float)sqrt(squares);
+}
+
+nib_status run_shortlist(job *j, int i, nib_error *err) {
+    const op *o = &model_block(j->e->m, j->cell->block)->program.ops[i];
+    const int n_thread = pool_size(j->e->threads);
+    worker w = worker_of(j, 0, n_thread);
+    search k = {.j = j, .o = o, .at = i, .s = j->e->best};
+    k.rough = product_format(&w, &k.s->sketch.format);
+    k.exact = product_format(&w, &j->cell->views[o->w].format);
+    /* a little more for the rounding of x to integers and of the sums */
+    k.reach = 1.02f * SHORTLIST_REACH * norm_of(worker_at(&w, o->in, 0, o->k), o->k);
+    pool_run(j->e->threads, estimate, &k);
+    k.threshold = threshold_of(k.s, n_thread);
+    pool_run(j->e->threads, settle, &k);
+    k.s->n_row++;
+    for (int t = 0; t < n_thread; t++)
+        k.s->n_exact += (uint64_t)k.s->n_seen[t];
+    for (int t = 0; t < n_thread; t++)
+        NIB_TRY(read_missing(&k, t, n_thread, err));
+    j->acts.of = REG_NONE;
+    if (j->e->trace)
+        trace_count(j->e->trace, j->cell->block, i, 1, 1);
+    return NIB_OK;
+}

@@ -1,0 +1,108 @@
+/* load_matrix.c - see load_matrix.h. Every thread has a pipe, and takes the next rows when it has a place for
+ * them. */
+#include "tiers/load_matrix.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "tiers/load_pipe.h"
+
+#include <pthread.h>
+
+enum { RAW = 256 << 10, DEPTH = 3 };
+
+typedef struct work {
+    load_list list;
+    const weight *w;
+    void *dst;
+    load_pipe *pipes;
+    int n_pipe;
+    pthread_mutex_t lock; /* everything below */
+    int64_t next;         /* row */
+    bool stop;
+    nib_status status;
+    nib_error error;
+} work;
+
+static bool next_rows(load_list *l, load_job *out) {
+    work *k = l->user;
+    pthread_mutex_lock(&k->lock);
+    const int64_t first = k->next, left = k->w->n - first;
+    const int64_t n = NUM_MIN(left, loader_rows_at_once(k->w, &k->pipes[0].buffer));
+    const bool some = !k->stop && left > 0;
+    k->next += some ? n : 0;
+    pthread_mutex_unlock(&k->lock);
+    if (some)
+        *out = (load_job){.w = k->w, .first = first, .n_row = n, .to = {k->dst, k->w->n, first}};
+    return some;
+}
+
+static nib_status finished(load_list *l, const load_job *job, nib_error *err) {
+    (void)l;
+    (void)job;
+    (void)err;
+    return NIB_OK;
+}
+
+static void run(void *arg, int thread, int n_thread) {
+    work *k = arg;
+    nib_error error;
+    (void)n_thread;
+    const nib_status status = load_pipe_run(&k->pipes[thread], &k->list, &error);
+    if (status == NIB_OK)
+        return;
+    pthread_mutex_lock(&k->lock);
+    if (k->status == NIB_OK) {
+        k->status = status;
+        k->error = error;
+    }
+    k->stop = true;
+    pthread_mutex_unlock(&k->lock);
+}
+
+uint64_t load_matrix_bytes(const model *m, int n_thread) {
+    return load_pipe_bytes(m, RAW, DEPTH) * (uint64_t)n_thread;
+}
+
+static nib_status open_pipes(work *k, const model *m, const loader *ld, int n_thread, int depth,
+                             nib_error *err) {
+    k->pipes = mem_calloc((size_t)n_thread, sizeof *k->pipes);
+    if (!k->pipes)
+        return nib_fail_nomem(err, (size_t)n_thread * sizeof *k->pipes, "staging");
+    for (; k->n_pipe < n_thread; k->n_pipe++)
+        NIB_TRY(load_pipe_open(&k->pipes[k->n_pipe], ld, m, RAW, depth, NULL, NULL, 0, err));
+    return NIB_OK;
+}
+
+static nib_status load(work *k, const model *m, pool *threads, nib_error *err) {
+    loader *ld;
+    const bool direct = !loader_is_cached(m);
+    NIB_TRY(loader_open(m, direct, &ld, err));
+    nib_status status = open_pipes(k, m, ld, pool_size(threads), direct ? DEPTH : 0, err);
+    if (status == NIB_OK) {
+        pool_run(threads, run, k);
+        status = k->status;
+        if (status != NIB_OK && err)
+            *err = k->error;
+    }
+    for (int i = 0; i < k->n_pipe; i++)
+        load_pipe_close(&k->pipes[i]);
+    mem_free(k->pipes);
+    loader_close(ld);
+    return status;
+}
+
+nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l, uint64_t *n_read,
+                       nib_error *err) {
+    const uint64_t staging = load_matrix_bytes(m, pool_size(threads));
+    uint64_t row = 0;
+    work k = {.w = w, .dst = dst};
+    k.list = (load_list){next_rows, finished, NULL, &k};
+    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
+    pthread_mutex_init(&k.lock, NULL);
+    const nib_status status = load(&k, m, threads, err);
+    pthread_mutex_destroy(&k.lock);
+    ledger_release(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging);
+    type_row_bytes(w->type, w->k, &row);
+    *n_read = row * (uint64_t)w->n;
+    return status;
+}

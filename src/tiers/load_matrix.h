@@ -1,0 +1,18 @@
+/* load_matrix.h - one matrix of a model's files, in any format, on all threads of a pool: for what is kept
+ * beside the model's own weights. */
+#ifndef NIB_TIERS_LOAD_MATRIX_H
+#define NIB_TIERS_LOAD_MATRIX_H
+
+#include "base/thread.h"
+#include "tiers/ledger.h"
+#include "tiers/loader.h"
+
+/* Bytes of staging that load_matrix charges while it works. */
+uint64_t load_matrix_bytes(const model *m, int n_thread);
+
+/* All rows of w (a matrix with pieces of m's files; its format need not be the model's) packed to dst, of
+ * pack_bytes. Reads round the page cache unless it has the files. *n_read: bytes that were read. */
+nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l, uint64_t *n_read,
+                       nib_error *err);
+
+#endif
