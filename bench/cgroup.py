@@ -4,6 +4,10 @@ that much memory would do. The page cache counts against a cgroup, so nobody can
 
   python3 bench/cgroup.py MODEL.gguf LIMIT_MIB [LIMIT_MIB ...] [--python PY] [-n 32] [-p 64] [--packed] [--kernel 2]
 
+Prompts are timed by 'nibble bench'. Generation is what a user sees: 'nibble run' goes on from a text, drawing the
+likeliest token ("greedy") and as it does by itself ("usual": among the 40 likeliest), tokens after the first in the
+time after it. llama.cpp computes as many tokens.
+
 Needs root and a memory controller (v1 or v2). The file's pages are dropped from the page cache before each run;
 inside the cgroup both begin cold. nibble gets --ram of the limit less --kernel MiB, which the kernel charges for page tables and
 the like. --python: one that has llama_cpp (bench/install-llama.sh); without it nibble runs alone."""
@@ -18,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from llama import Llama  # noqa: E402
 
+TEXT = "The history of the Roman Empire begins with the founding of the city"
 NIBBLE = os.path.join(HERE, "..", "build", "nibble")
 
 
@@ -82,6 +87,16 @@ def in_group(limit, path, command, timeout):
         group.close()
 
 
+def nibble_command(args, test, n, ram):
+    """The command, and how its tokens a second are read."""
+    common = ["-t", str(args.t), "-c", str(args.c), "--ram", ram, "--json", "-q", "--packed-cache", "auto" if args.packed else "off"]
+    if test == "pp":
+        return [NIBBLE, "bench", args.model, "-p", str(n), "-n", "0", "-r", "1", *common], lambda r: r["rows"][0]["tok_s"]
+    draw = ["--temp", "0"] if test == "greedy" else ["--seed", "1"]
+    return [NIBBLE, "run", args.model, "-p", TEXT, "-n", str(n + 1), "--ignore-eos", *draw, *common], (
+        lambda r: r["timings"]["token_n"] / r["timings"]["token_s"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -102,24 +117,24 @@ def main():
         subprocess.run([NIBBLE, "bench", args.model, "-p", "0", "-n", "1", "-r", "1", "--packed-cache", "on", "-q", "--ram",
                         f"{int(min(args.limits) - args.kernel)}M", "-c", str(args.c)], check=True, capture_output=True)
     for limit in args.limits:
-        for test, n in (("pp", args.p), ("tg", args.n)):
+        theirs, their_why = {}, {}
+        for test, n in (("pp", args.p), ("greedy", args.n), ("usual", args.n)):
             if not n:
                 continue
             ram = f"{int((limit - args.kernel) * 1024)}K"
-            flags = ["-p", str(n), "-n", "0"] if test == "pp" else ["-p", "0", "-n", str(n)]
-            ours, why, peak = in_group(int(limit * 2**20), args.model, [
-                NIBBLE, "bench", args.model, *flags, "-r", "1", "-t", str(args.t), "-c", str(args.c), "--ram", ram, "--json", "-q",
-                "--packed-cache", "auto" if args.packed else "off"], args.timeout)
-            row = {"limit_mib": limit, "test": f"{test}{n}", "nibble": ours and ours["rows"][0]["tok_s"], "peak_mib": peak / 2**20,
-                   "why": why}
+            command, rate = nibble_command(args, test, n, ram)
+            ours, why, peak = in_group(int(limit * 2**20), args.model, command, args.timeout)
+            row = {"limit_mib": limit, "test": f"{test} {n}", "nibble": ours and rate(ours), "peak_mib": peak / 2**20, "why": why}
+            kind = "pp" if test == "pp" else "tg"
+            if llama and kind not in their_why:
+                theirs[kind], their_why[kind], _ = in_group(int(limit * 2**20), args.model,
+                                                            llama.command(args.model, kind, n, args.t, 1, args.c), args.timeout)
             if llama:
-                theirs, why, _ = in_group(int(limit * 2**20), args.model,
-                                          llama.command(args.model, test, n, args.t, 1, args.c), args.timeout)
-                row["llama"], row["llama_why"] = theirs and theirs["tok_s"], why
+                row["llama"], row["llama_why"] = theirs[kind] and theirs[kind]["tok_s"], their_why[kind]
             rows.append(row)
             if not args.json:
                 show = lambda v, w: f"{v:8.1f}" if v else f"  ({w})"
-                line = f"{os.path.basename(args.model):<24} {limit:6.0f} MiB  {row['test']:<6} nibble {show(row['nibble'], row['why'])} t/s"
+                line = f"{os.path.basename(args.model):<24} {limit:6.0f} MiB  {row['test']:<9} nibble {show(row['nibble'], row['why'])} t/s"
                 if llama:
                     line += f"  llama.cpp {show(row['llama'], row['llama_why'])} t/s"
                     if row["nibble"] and row["llama"]:
