@@ -4,9 +4,7 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id, nib_error *err) {
@@ -17,34 +15,17 @@ nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id, 
     char *copy = mem_strndup(text, n_byte);
     if (!copy)
         return nib_fail_nomem(err, n_byte, "an added token");
-    s->item[s->n++] = (added_item){copy, (uint32_t)n_byte, id};
+    s->item[s->n++] = (text_key){copy, (uint32_t)n_byte, id};
     return NIB_OK;
 }
 
-static int compare(const void *left, const void *right) {
-    const added_item *a = left, *b = right;
-    int order = memcmp(a->text, b->text, NUM_MIN(a->n_byte, b->n_byte));
-    if (order)
-        return order;
-    if (a->n_byte != b->n_byte)
-        return a->n_byte < b->n_byte ? -1 : 1;
-    return (a->id > b->id) - (a->id < b->id);
-}
-
 void added_sort(added_set *s) {
-    if (s->n)
-        qsort(s->item, s->n, sizeof *s->item, compare);
-    size_t i = 0;
-    for (int b = 0; b <= 256; b++) {
-        while (i < s->n && (unsigned char)s->item[i].text[0] < b)
-            i++;
-        s->first[b] = (uint32_t)i;
-    }
+    text_key_sort(s->item, s->n, s->first);
 }
 
 void added_deinit(added_set *s) {
     for (size_t i = 0; i < s->n; i++)
-        mem_free(s->item[i].text);
+        mem_free((char *)(uintptr_t)s->item[i].text);
     mem_free(s->item);
 }
 

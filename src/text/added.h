@@ -3,16 +3,11 @@
 #ifndef NIB_TEXT_ADDED_H
 #define NIB_TEXT_ADDED_H
 
+#include "text/text_key.h"
 #include "text/vocab.h"
 
-typedef struct added_item {
-    char *text; /* what is looked for: the token's text, normalised where it says so */
-    uint32_t n_byte;
-    int32_t id;
-} added_item;
-
 typedef struct added_set {
-    added_item *item; /* [n] ascending by text; the texts are owned */
+    text_key *item; /* [n] what is looked for: the tokens' texts, normalised where they say so; owned */
     size_t n, cap;
     uint32_t first[257]; /* items that begin with byte b: first[b] .. first[b + 1] */
 } added_set;

@@ -49,10 +49,8 @@ void tokenizer_close(tokenizer *t) {
     mem_free(t);
 }
 
-nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err) {
-    tokenizer *t = tokenizer_new();
-    nib_status status =
-        t ? tokenizer_read_container(t, c, log, err) : nib_fail_nomem(err, sizeof *t, "the tokenizer");
+/* After reading t, which may be NULL. */
+static nib_status hand_out(tokenizer *t, nib_status status, tokenizer **out, nib_error *err) {
     if (status == NIB_OK)
         status = tokenizer_finish(t, err);
     if (status != NIB_OK)
@@ -62,18 +60,19 @@ nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out
     return status;
 }
 
+nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err) {
+    tokenizer *t = tokenizer_new();
+    const nib_status status =
+        t ? tokenizer_read_container(t, c, log, err) : nib_fail_nomem(err, sizeof *t, "the tokenizer");
+    return hand_out(t, status, out, err);
+}
+
 nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
                                tokenizer **out, nib_error *err) {
     tokenizer *t = tokenizer_new();
-    nib_status status = t ? tokenizer_read_json(t, json, n_byte, config, n_config, err)
-                          : nib_fail_nomem(err, sizeof *t, "the tokenizer");
-    if (status == NIB_OK)
-        status = tokenizer_finish(t, err);
-    if (status != NIB_OK)
-        tokenizer_close(t);
-    else
-        *out = t;
-    return status;
+    const nib_status status = t ? tokenizer_read_json(t, json, n_byte, config, n_config, err)
+                                : nib_fail_nomem(err, sizeof *t, "the tokenizer");
+    return hand_out(t, status, out, err);
 }
 
 /* ---- the last part of opening ---- */

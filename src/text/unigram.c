@@ -4,10 +4,8 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What an unknown character costs more than the least likely token (sentencepiece, kUnkPenalty). */
@@ -20,39 +18,22 @@ struct unigram_node {
     int32_t id;
 };
 
-typedef struct sort_key {
-    const char *text;
-    size_t n_byte;
-    int32_t id;
-} sort_key;
-
-static int compare(const void *left, const void *right) {
-    const sort_key *a = left, *b = right;
-    int order = memcmp(a->text, b->text, NUM_MIN(a->n_byte, b->n_byte));
-    if (order)
-        return order;
-    if (a->n_byte != b->n_byte)
-        return a->n_byte < b->n_byte ? -1 : 1;
-    return (a->id > b->id) - (a->id < b->id);
-}
-
 nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
-    sort_key *key = mem_array((size_t)v->n, sizeof *key);
+    text_key *key = mem_array((size_t)v->n, sizeof *key);
     double least = INFINITY;
     size_t n = 0;
     if (!key)
         return nib_fail_nomem(err, (size_t)v->n * sizeof *key, "the vocabulary");
     for (int32_t id = 0; id < v->n_model; id++) {
-        sort_key k = {.id = id};
-        k.text = vocab_text(v, id, &k.n_byte);
-        if (!k.text || !k.n_byte || id == u->unk ||
-            v->flags[id] & (VOCAB_CONTROL | VOCAB_UNKNOWN | VOCAB_BYTE))
+        size_t n_byte;
+        const char *text = vocab_text(v, id, &n_byte);
+        if (!text || !n_byte || id == u->unk || v->flags[id] & (VOCAB_CONTROL | VOCAB_UNKNOWN | VOCAB_BYTE))
             continue;
         if (u->score[id] < least)
             least = u->score[id];
-        key[n++] = k;
+        key[n++] = (text_key){text, (uint32_t)n_byte, id};
     }
-    qsort(key, n, sizeof *key, compare);
+    text_key_sort(key, n, u->first);
     u->unk_score = (n ? least : 0) - UNK_PENALTY;
     u->sorted = mem_array(n, sizeof *u->sorted);
     if (!u->sorted) {
@@ -62,12 +43,6 @@ nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
     u->n_sorted = n;
     for (size_t i = 0; i < n; i++)
         u->sorted[i] = key[i].id;
-    size_t i = 0;
-    for (int b = 0; b <= 256; b++) {
-        while (i < n && (unsigned char)key[i].text[0] < b)
-            i++;
-        u->first[b] = (uint32_t)i;
-    }
     mem_free(key);
     return NIB_OK;
 }
