@@ -12,28 +12,11 @@
 const cli_option cli_options[] = {
 #define OPT_FLAG(field, letter, groups, help)                                                                \
     {#field, letter, groups, OPTION_FLAG, NULL, help, offsetof(cli_args, field), 0, 0, 0},
-#define OPT_INT(field, letter, groups, arg, fallback, min, max, help)                                        \
-    {#field,                                                                                                 \
-     letter,                                                                                                 \
-     groups,                                                                                                 \
-     OPTION_INT,                                                                                             \
-     arg,                                                                                                    \
-     help,                                                                                                   \
-     offsetof(cli_args, field),                                                                              \
-     (double)(fallback),                                                                                     \
-     (double)(min),                                                                                          \
-     (double)(max)},
-#define OPT_FLOAT(field, letter, groups, arg, fallback, min, max, help)                                      \
-    {#field,                                                                                                 \
-     letter,                                                                                                 \
-     groups,                                                                                                 \
-     OPTION_FLOAT,                                                                                           \
-     arg,                                                                                                    \
-     help,                                                                                                   \
-     offsetof(cli_args, field),                                                                              \
-     (double)(fallback),                                                                                     \
-     (double)(min),                                                                                          \
-     (double)(max)},
+#define OPT_NUMBER(kind, field, letter, groups, arg, fallback, min, max, help)                               \
+    {#field,        letter,       groups, kind, arg, help, offsetof(cli_args, field), (double)(fallback),    \
+     (double)(min), (double)(max)},
+#define OPT_INT(...)   OPT_NUMBER(OPTION_INT, __VA_ARGS__)
+#define OPT_FLOAT(...) OPT_NUMBER(OPTION_FLOAT, __VA_ARGS__)
 #define OPT_SIZE(field, letter, groups, arg, help)                                                           \
     {#field, letter, groups, OPTION_SIZE, arg, help, offsetof(cli_args, field), 0, 0, 0},
 #define OPT_TEXT(field, letter, groups, arg, help)                                                           \
@@ -42,6 +25,7 @@ const cli_option cli_options[] = {
     {#field, letter, groups, OPTION_LIST, arg, help, offsetof(cli_args, field), 0, 0, 0},
 #include "cli/options.def"
 #undef OPT_FLAG
+#undef OPT_NUMBER
 #undef OPT_INT
 #undef OPT_FLOAT
 #undef OPT_SIZE
