@@ -48,11 +48,7 @@ static void keep_log(void *user, const char *line) {
 }
 
 static nib_engine_options usual(void) {
-    nib_engine_options o;
-    nib_engine_options_init(&o);
-    o.n_thread = 2;
-    o.n_batch = 16;
-    o.packed = NIB_PACKED_OFF;
+    nib_engine_options o = engine_usual();
     o.log = keep_log;
     said[0] = '\0';
     return o;

@@ -1,10 +1,9 @@
 /* Plans that do not agree with the model, with themselves or with this program are refused, with the block's
  * name or what else is wrong. */
 #include "base/num.h"
+#include "support/engine.h"
 #include "support/tinymodel.h"
 #include "support/tinyplan.h"
-
-#include "run/engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,11 +22,7 @@ typedef struct wrong {
 /* Each of them, of a plan with all blocks in this recipe, in RAM. */
 static void check(const char *recipe, const wrong *list, size_t n) {
     const char *path = tiny_model("m.gguf", &shape);
-    nib_engine_options o;
-    nib_engine_options_init(&o);
-    o.n_thread = 2;
-    o.n_batch = 16;
-    o.packed = NIB_PACKED_OFF;
+    const nib_engine_options o = engine_usual();
     for (size_t i = 0; i < n; i++) {
         tiny_plan h;
         nib_error err = {0};

@@ -26,15 +26,6 @@ enum { N_TOKEN = 20 };
 static const tiny_shape tied = {TYPE_F16, 3, 192, 320, 6, 2, 512, 128, true};
 static const tiny_shape untied = {TYPE_Q8_0, 3, 256, 640, 8, 2, 512, 128, false};
 
-static nib_engine_options usual(void) {
-    nib_engine_options o;
-    nib_engine_options_init(&o);
-    o.n_thread = 2;
-    o.n_batch = 16;
-    o.packed = NIB_PACKED_OFF;
-    return o;
-}
-
 static logits_rows forward(const char *path, const nib_engine_options *o, const plan *p) {
     nib_engine *e = engine_must_open(path, o, p);
     int32_t tokens[N_TOKEN];
@@ -142,7 +133,7 @@ static void products_are_of_the_sum(void **state) {
         nib_error err = {0};
         measure_rows rows;
         oracle o = {.tokens = tokens};
-        nib_engine_options options = usual();
+        nib_engine_options options = engine_usual();
         options.activation = 16;
         options.n_batch = N_TOKEN;
         options.n_thread = 1 + i % 3;
@@ -184,7 +175,7 @@ static void however_it_is_computed(void **state) {
     const tiny_shape *shapes[] = {&tied, &untied};
     for (int i = 0; i < 4; i++) {
         const char *path = tiny_model("m.gguf", shapes[i % 2]);
-        nib_engine_options o = usual();
+        nib_engine_options o = engine_usual();
         tiny_plan h;
         tiny_plan_make(&h, path, mixed, 5, NIB_TIER_RAM, NIB_TIER_RAM);
         for (int b = 0; b < h.p.n_block; b++)
@@ -212,7 +203,7 @@ static void wherever_it_is(void **state) {
     for (int i = 0; i < 2; i++) {
         const char *path = tiny_model("m.gguf", shapes[i]);
         char *folder = strdup(path);
-        nib_engine_options o = usual();
+        nib_engine_options o = engine_usual();
         tiny_plan h;
         *strrchr(folder, '/') = '\0';
         o.scratch = folder;
@@ -240,7 +231,7 @@ static void second_slices_stream(void **state) {
     (void)state;
     static const char *const form[] = {"u4g64+u4g64"};
     const char *path = tiny_model("m.gguf", &untied);
-    nib_engine_options o = usual();
+    nib_engine_options o = engine_usual();
     const nib_slice *s;
     tiny_plan h;
     tiny_plan_make(&h, path, form, 1, NIB_TIER_RAM, NIB_TIER_DISK);
@@ -289,7 +280,7 @@ static void one_packed_file_for_both(void **state) {
         char scratch[800], name[24];
         snprintf(name, sizeof name, "both-%d", i);
         snprintf(scratch, sizeof scratch, "%s", temp_path(name));
-        nib_engine_options o = usual();
+        nib_engine_options o = engine_usual();
         tiny_plan with, without;
         tiny_plan_make(&with, path, stack, 2, NIB_TIER_RAM, NIB_TIER_DISK);
         tiny_plan_make(&without, path, alone, 2, NIB_TIER_RAM, NIB_TIER_RAM);
@@ -321,7 +312,7 @@ static void left_out_is_the_first_alone(void **state) {
     const tiny_shape *shapes[] = {&tied, &untied};
     for (int i = 0; i < 2; i++) {
         const char *path = tiny_model("m.gguf", shapes[i]);
-        const nib_engine_options o = usual();
+        const nib_engine_options o = engine_usual();
         tiny_plan h;
         tiny_plan_make(&h, path, alone, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows base = forward(path, &o, &h.p);

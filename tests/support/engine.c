@@ -7,6 +7,15 @@
 
 #include <cmocka.h>
 
+nib_engine_options engine_usual(void) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.n_batch = 16;
+    o.packed = NIB_PACKED_OFF;
+    return o;
+}
+
 nib_engine *engine_must_open(const char *path, const nib_engine_options *o, const plan *p) {
     nib_engine *e = NULL;
     nib_error err = {0};

@@ -4,6 +4,8 @@
 
 #include "run/engine.h"
 
+/* Two threads, passes of 16 rows, no packed file. */
+nib_engine_options engine_usual(void);
 /* p NULL: no plan. */
 nib_engine *engine_must_open(const char *path, const nib_engine_options *o, const plan *p);
 nib_session *session_must_open(nib_engine *e);
