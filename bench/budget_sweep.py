@@ -12,7 +12,7 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
   plan     predicted against measured: tokens a second and peak bytes, median and worst. Both are about the tokens after
            the first. A short run (-n, --no-learn) finds out how many tokens take LONG seconds; the run that counts
            generates those, or as many as its context holds, and is repeated (--no-learn, the prediction is the first
-           one's) until it was measured for so long
+           one's) until it was measured for ENOUGH seconds
 
 --measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
 memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
@@ -34,7 +34,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NIBBLE = os.path.join(HERE, "..", "build", "nibble")
-LONG = 0.3  # seconds of generation
+LONG = 1.0  # seconds of generation, where the context holds so much
+ENOUGH = 0.5  # seconds, for which runs in a small context are repeated
 MOST_REPEATS = 24
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -134,9 +135,9 @@ class Sweep:
         self.look(c, doc, seen_peak(c["peak"], doc))
         room = c["ctx"] - c["prompt"] + 1
         per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
-        c["n"] = min(max(self.args.n, int(1.2 * LONG / max(per_token, 1e-6)) + 1), room)
+        c["n"] = min(max(self.args.n, int(LONG / max(per_token, 1e-6)) + 2), room)
         tokens, seconds, repeats = 0, 0.0, 0
-        while seconds < LONG and repeats < MOST_REPEATS:
+        while seconds < ENOUGH and repeats < MOST_REPEATS:
             code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], repeats == 0))
             if code:
                 self.faults.append(f"{c}: exit {code} where it worked before: {err.strip()}")
@@ -144,7 +145,7 @@ class Sweep:
                 return
             doc = json.loads(out)
             if repeats == 0:
-                c.update(peak=0, seconds=took, predicted=doc["predicted"])
+                c.update(peak=0, seconds=took, predicted=doc["predicted"], traffic=doc["traffic"], memory=doc["memory"])
             self.look(c, doc, seen_peak(peak, doc))
             tokens += doc["timings"]["token_n"]
             seconds += doc["timings"]["token_s"]

@@ -27,9 +27,19 @@ static hardware sample(void) {
                   .n_disk = 4,
                   .folder = "/somewhere",
                   .ring = true,
-                  .kernels = {{8, false, {20e9, 19e9, 19e9}, {15e9, 14e9, 14e9}, {1e11, 9e10, 9e10}},
-                              {4, false, {16e9, 15e9, 15e9}, {10e9, 9e9, 9e9}, {2e11, 1e11, 1e11}},
-                              {4, true, {12.8e9, 12e9, 11e9}, {9e9, 9e9, 9e9}, {2e11, 1e11, 1e11}}},
+                  .kernels = {{.bits = 8,
+                               .one_row = {20e9, 19e9, 19e9},
+                               .two_rows = {15e9, 14e9, 14e9},
+                               .many_rows = {1e11, 9e10, 9e10}},
+                              {.bits = 4,
+                               .one_row = {16e9, 15e9, 15e9},
+                               .two_rows = {10e9, 9e9, 9e9},
+                               .many_rows = {2e11, 1e11, 1e11}},
+                              {.bits = 4,
+                               .asym = true,
+                               .one_row = {12.8e9, 12e9, 11e9},
+                               .two_rows = {9e9, 9e9, 9e9},
+                               .many_rows = {2e11, 1e11, 1e11}}},
                   .n_kernel = 3,
                   .n_thread = 2,
                   .pack = {3e9, 2e9, 1e9},
@@ -41,9 +51,10 @@ static hardware sample(void) {
 static void kept_and_read(void **state) {
     (void)state;
     const char *path = temp_path("hardware.json");
-    const hardware h = sample();
+    hardware h = sample();
     hardware back;
     nib_error err = {NIB_OK, ""};
+    h.kernels[0].one_thread = (rate){15e9, 14e9, 13e9}; /* the others have none: an older profile */
     assert_int_equal(hardware_load(path, &here, &back, &err), NIB_E_NOTFOUND);
     if (hardware_save(path, &here, &h, &err) || hardware_load(path, &here, &back, &err))
         fail_msg("%s", err.message);
@@ -99,6 +110,12 @@ static void rates(void **state) {
     assert_true(fabs(r.asym - 1.25) < 1e-9);
     plan_rates_of(&h, &here, 1, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 10e9);
+    hardware own = h; /* one thread has more than half of what two have, where memory is their limit */
+    own.kernels[0].one_thread = (rate){16e9, 15e9, 15e9};
+    plan_rates_of(&own, &here, 1, 1 << 20, 1 << 20, &r);
+    assert_true(r.one_row[8] == 16e9);
+    plan_rates_of(&own, &here, 2, 1 << 20, 1 << 20, &r);
+    assert_true(r.one_row[8] == 20e9);
     plan_rates_of(NULL, &here, 2, 4096, 4096, &r);
     assert_true(r.guessed && r.ram_read > 0 && r.disk_read > 0 && r.pack > 0 && r.op_s > 0);
 }

@@ -11,7 +11,7 @@
 #define GUESS_RAM       10e9 /* of one thread; three of them fill two channels */
 #define GUESS_DISK      1e9
 #define GUESS_DISK_WAIT 1e-4
-#define DISK_TURN       7e-6 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
+#define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
 #define GUESS_ROW       6e9  /* bytes of weights a second and thread */
 #define GUESS_MACS      4e10 /* a second and thread */
@@ -86,6 +86,13 @@ static double disk_wait(const hardware *h) {
     return small ? (double)small->block / small->read.median : 0;
 }
 
+/* With one row and so many threads: as much for each as for one alone, until memory is the limit. */
+static double one_row(const hardware *h, const hardware_kernel *k, int n_thread) {
+    const int n = NUM_MIN(n_thread, h->n_thread);
+    return k->one_thread.best > 0 ? NUM_MIN(n * k->one_thread.best, k->one_row.best)
+                                  : k->one_row.best * n / h->n_thread;
+}
+
 /* Widths that were not measured are taken from the next one that was. */
 static void kernel_rates(const hardware *h, plan_rates *out) {
     const double share = (double)NUM_MIN(out->n_thread, h->n_thread) / h->n_thread;
@@ -102,7 +109,7 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
         }
         if (!near)
             continue;
-        out->one_row[bits] = near->one_row.best * share;
+        out->one_row[bits] = one_row(h, near, out->n_thread);
         out->many_rows[bits] = near->many_rows.best * share;
         /* products read from memory too: plain reading that was slower was disturbed */
         out->ram_read = NUM_MAX(out->ram_read, out->one_row[bits]);
@@ -110,8 +117,8 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
     }
     for (int i = 0; i < h->n_kernel; i++)
         if (h->kernels[i].asym)
-            out->asym =
-                NUM_MAX(out->asym, out->one_row[h->kernels[i].bits] / (h->kernels[i].one_row.best * share));
+            out->asym = NUM_MAX(out->asym,
+                                out->one_row[h->kernels[i].bits] / one_row(h, &h->kernels[i], out->n_thread));
     out->two_slices = two > 0 ? NUM_MAX(two, 1) : out->two_slices;
 }
 

@@ -203,8 +203,8 @@ static rate rate_from(const trial_result *r, double work) {
     return (rate){best, low, low};
 }
 
-static nib_status measure_width(trial *t, int bits, bool asym, double seconds, hardware *out,
-                                nib_error *err) {
+static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bool asym, double seconds,
+                                hardware *out, nib_error *err) {
     enum { ROWS = 3072, COLUMNS = 4096, MANY = 512 };
     trial_shape shape = {.n = ROWS, .k = COLUMNS, .act_bits = 8, .count = 1};
     hardware_kernel *to = &out->kernels[out->n_kernel];
@@ -218,8 +218,14 @@ static nib_status measure_width(trial *t, int bits, bool asym, double seconds, h
     to->one_row = rate_from(&r, r.bytes);
     NIB_TRY(trial_rows(t, 2, seconds / 4, &r, err));
     to->two_rows = rate_from(&r, r.bytes);
-    NIB_TRY(trial_rows(t, MANY, seconds / 2, &r, err));
+    NIB_TRY(trial_rows(t, MANY, seconds / 4, &r, err));
     to->many_rows = rate_from(&r, (double)ROWS * COLUMNS * MANY);
+    trial_use(t, one);
+    nib_status status = trial_rows(t, 1, seconds / 4, &r, err);
+    trial_use(t, threads);
+    if (status != NIB_OK)
+        return status;
+    to->one_thread = rate_from(&r, r.bytes);
     out->n_kernel++;
     return NIB_OK;
 }
@@ -231,16 +237,18 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
         bool asym;
     } widths[] = {{8, false}, {6, false}, {4, false}, {3, false}, {4, true}};
     const uint64_t n_byte = trial_bytes(m->l3, m->ram_free, (uint64_t)1 << 30);
-    trial *t;
+    pool *one;
+    trial *t = NULL;
     out->n_thread = pool_size(threads);
     if (n_byte == 0)
         return NIB_OK; /* no room: they stay guesses */
-    NIB_TRY(trial_open(kernels_table(), threads, n_byte, &t, err));
-    nib_status status = NIB_OK;
+    NIB_TRY(pool_open(1, &one, err));
+    nib_status status = trial_open(kernels_table(), threads, n_byte, &t, err);
     const int n_width = NUM_COUNT(widths);
     for (int i = 0; i < n_width && status == NIB_OK; i++)
-        status = measure_width(t, widths[i].bits, widths[i].asym, seconds / n_width, out, err);
+        status = measure_width(t, threads, one, widths[i].bits, widths[i].asym, seconds / n_width, out, err);
     trial_close(t);
+    pool_close(one);
     return status;
 }
 

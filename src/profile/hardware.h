@@ -23,13 +23,14 @@ typedef struct hardware_disk {
     rate read; /* bytes a second */
 } hardware_disk;
 
-/* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread a core. */
+/* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread a core but for one_thread. */
 typedef struct hardware_kernel {
     int bits;
-    bool asym;      /* with a minimum beside each group's scale */
-    rate one_row;   /* bytes of weights a second, with one row of activations */
-    rate two_rows;  /* the same with two: what 16-bit activations take */
-    rate many_rows; /* multiply-adds a second, with 512 rows */
+    bool asym;       /* with a minimum beside each group's scale */
+    rate one_row;    /* bytes of weights a second, with one row of activations */
+    rate one_thread; /* the same by one thread: more than its share where memory is the limit; 0: unknown */
+    rate two_rows;   /* the same with two rows: what 16-bit activations take */
+    rate many_rows;  /* multiply-adds a second, with 512 rows */
 } hardware_kernel;
 
 typedef struct hardware {

@@ -42,10 +42,12 @@ static json_t *kernels_json(const hardware *h) {
     json_t *list = json_array();
     for (int i = 0; i < h->n_kernel; i++) {
         const hardware_kernel *k = &h->kernels[i];
-        json_array_append_new(list,
-                              json_pack("{s:i, s:b, s:o, s:o, s:o}", "bits", k->bits, "asym", k->asym,
-                                        "one_row", rate_json(&k->one_row), "two_rows",
-                                        rate_json(&k->two_rows), "many_rows", rate_json(&k->many_rows)));
+        json_t *one = json_pack("{s:i, s:b, s:o, s:o, s:o}", "bits", k->bits, "asym", k->asym, "one_row",
+                                rate_json(&k->one_row), "two_rows", rate_json(&k->two_rows), "many_rows",
+                                rate_json(&k->many_rows));
+        if (k->one_thread.best > 0)
+            json_object_set_new(one, "one_thread", rate_json(&k->one_thread));
+        json_array_append_new(list, one);
     }
     return list;
 }
@@ -138,6 +140,8 @@ static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err)
         NIB_TRY(read_int(one, "bits", 0, 8, &k->bits, err));
         NIB_TRY(jsonx_get_bool(one, "asym", false, &k->asym, err));
         NIB_TRY(read_rate(one, "one_row", &k->one_row, err));
+        if (json_object_get(one, "one_thread")) /* older profiles have none */
+            NIB_TRY(read_rate(one, "one_thread", &k->one_thread, err));
         NIB_TRY(read_rate(one, "two_rows", &k->two_rows, err));
         NIB_TRY(read_rate(one, "many_rows", &k->many_rows, err));
     }

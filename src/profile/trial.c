@@ -21,12 +21,19 @@ enum {
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
 #define SLOW_CALL 0.01
+#define TOGETHER  0.8 /* of a sample's time, what threads that ran side by side were busy */
 /* Candidates further behind the fastest get no more samples, after FEW_SAMPLES and so many. */
 static const struct {
     int after;
     double behind;
 } narrowing[] = {{0, 1.25}, {10, 1.12}, {30, 1.06}};
 #define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
+
+/* What one thread did of a sample. */
+typedef struct span {
+    double busy;       /* seconds of processor time */
+    double begin, end; /* by the clock */
+} span;
 
 struct trial {
     const kernel_table *table;
@@ -36,7 +43,7 @@ struct trial {
     uint64_t n_byte;
     trial_shape shape;
     void **scratch;   /* [n_thread] */
-    double *busy;     /* [n_thread] seconds of processor time */
+    span *spans;      /* [n_thread] */
     uint64_t *sums;   /* [n_thread] keeps the plain reader honest */
     uint64_t at;      /* where the rotation stands, of weights and reading alike: nothing is met again soon */
     uint64_t stretch; /* bytes that a thread reads at one place */
@@ -57,6 +64,16 @@ typedef struct sample {
     uint64_t copy_bytes;
 } sample;
 
+static span begin_span(void) {
+    const double now = time_now();
+    return (span){time_thread(), now, now};
+}
+
+static void end_span(span *s) {
+    s->busy = time_thread() - s->busy;
+    s->end = time_now();
+}
+
 static void run_sample(void *arg, int thread, int n_thread) {
     const sample *s = arg;
     linear_args a = s->args;
@@ -65,19 +82,24 @@ static void run_sample(void *arg, int thread, int n_thread) {
     a.w = &w;
     a.scratch = s->t->scratch[thread];
     pool_split(s->n, PACK_PANEL, thread, n_thread, &n0, &n1);
-    const double start = time_thread();
+    s->t->spans[thread] = begin_span();
     for (int64_t i = 0; i < s->n_call && n0 < n1; i++) {
         w.data = s->t->data + (uint64_t)((s->first_copy + i) % s->n_copy) * s->copy_bytes;
         s->strategy->run(&a, n0, n1);
     }
-    s->t->busy[thread] = time_thread() - start;
+    end_span(&s->t->spans[thread]);
 }
 
+/* The slowest thread's processor time, and not much less than the clock's: threads that took turns, because
+ * others had a core, had the memory to themselves, and together are not as fast as that. */
 static double slowest(const trial *t) {
-    double most = 1e-9;
-    for (int i = 0; i < t->n_thread; i++)
-        most = NUM_MAX(most, t->busy[i]);
-    return most;
+    double most = 1e-9, begin = t->spans[0].begin, end = t->spans[0].end;
+    for (int i = 0; i < t->n_thread; i++) {
+        most = NUM_MAX(most, t->spans[i].busy);
+        begin = NUM_MIN(begin, t->spans[i].begin);
+        end = NUM_MAX(end, t->spans[i].end);
+    }
+    return t->n_thread == 1 ? most : NUM_MAX(most, TOGETHER * (end - begin));
 }
 
 /* Seconds of one product (of the slice, scaled to the whole). */
@@ -94,12 +116,12 @@ static double time_sample(sample *s, const strategy *by, int64_t n_call) {
 static void run_read(void *arg, int thread, int n_thread) {
     trial *t = arg;
     const uint64_t all = t->stretch * (uint64_t)n_thread, n_place = t->n_byte / all, first = t->at / all;
-    const double start = time_thread();
+    t->spans[thread] = begin_span();
     for (uint64_t i = 0; i < (uint64_t)t->n_stretch; i++) {
         const char *data = t->data + (first + i) % n_place * all + (uint64_t)thread * t->stretch;
         t->sums[thread] += rate_read(data, t->stretch, t->pattern);
     }
-    t->busy[thread] = time_thread() - start;
+    end_span(&t->spans[thread]);
 }
 
 /* Bytes a second of plain reading for about `seconds`, one stretch at least. */
@@ -187,10 +209,10 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
     t->n_byte = n_byte / 4096 * 4096;
     t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
     t->scratch = mem_calloc((size_t)t->n_thread, sizeof *t->scratch);
-    t->busy = mem_calloc((size_t)t->n_thread, sizeof *t->busy);
+    t->spans = mem_calloc((size_t)t->n_thread, sizeof *t->spans);
     t->sums = mem_calloc((size_t)t->n_thread, sizeof *t->sums);
     t->data = mem_map(t->n_byte + RATE_SLACK);
-    bool whole = t->scratch && t->busy && t->sums && t->data;
+    bool whole = t->scratch && t->spans && t->sums && t->data;
     for (int i = 0; whole && i < t->n_thread; i++)
         whole = (t->scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes())) != NULL;
     if (!whole) {
@@ -203,6 +225,14 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
     return NIB_OK;
 }
 
+void trial_use(trial *t, pool *threads) {
+    t->threads = threads;
+    t->n_thread = pool_size(threads);
+    t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
+    t->at = 0;
+    t->read_rate = 0;
+}
+
 void trial_close(trial *t) {
     if (!t)
         return;
@@ -211,7 +241,7 @@ void trial_close(trial *t) {
     if (t->data)
         mem_unmap(t->data, t->n_byte + RATE_SLACK);
     mem_free(t->scratch);
-    mem_free(t->busy);
+    mem_free(t->spans);
     mem_free(t->sums);
     mem_free(t);
 }

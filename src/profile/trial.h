@@ -3,8 +3,9 @@
  * Cold: weights with random codes rotate through a buffer that should be several times the last cache, as
  * they do when tokens are generated. Candidates take turns in short samples, so that a neighbour's load meets
  * all of them, and each thread's own processor time is what counts (the slowest thread's): a thread that was
- * put aside loses nothing. The best sample is the time; how far the lower quarter of the samples lies above
- * it is its spread.
+ * put aside loses nothing, unless the others ran without it meanwhile and had the memory to themselves: then
+ * the clock counts. The best sample is the time; how far the lower quarter of the samples lies above it is
+ * its spread.
  *
  * What share of memory's read rate they reach is another question, which best samples of different moments do
  * not answer: plain reading takes turns with them by the same clock, before and after every round, with up to
@@ -59,6 +60,8 @@ typedef struct trial trial;
  * which pattern reads fastest here (0.1 s). */
 nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, trial **out, nib_error *err);
 void trial_close(trial *t);
+/* From now on with this pool, of no more threads than the one it was opened with. */
+void trial_use(trial *t, pool *threads);
 /* How many bytes to rotate here: several times the last cache, at least 1 GiB, within what is free and
  * within cap (NIB_AUTO: none). 0: there is no room. */
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap);
