@@ -233,7 +233,8 @@ typedef struct nib_traffic {
 NIB_API void nib_engine_traffic(nib_engine *engine, nib_traffic *out);
 
 /* Where the weights are: for each block, in the order in which a token passes them, one slice for each pair
- * of format and tier that it has. A matrix that two blocks use (a tied head) is listed with the first. */
+ * of format and tier that it has. A matrix that two blocks use (a tied head) is listed with the first. The
+ * sketch of an output head that is computed for the best tokens only is a slice of the head. */
 typedef struct nib_slice {
     const char *block; /* "embed", "layer.0", ..., "head" */
     const char *also;  /* the block that uses a matrix of it as well; NULL: none */

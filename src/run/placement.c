@@ -34,16 +34,17 @@ static size_t most_slices(const model *m) {
     size_t most = 0;
     for (int b = 0; b < model_n_block(m); b++)
         most += 2 * count_formats(model_block(m, b)); /* in RAM and on disk */
-    return most;
+    return most + 1;                                  /* the output head's sketch */
 }
 
 uint64_t engine_placement_bytes(const model *m) {
-    return most_slices(m) * sizeof(nib_slice) + 2 * (size_t)model_n_block(m) * PACK_NAME;
+    return most_slices(m) * sizeof(nib_slice) + (2 * (size_t)model_n_block(m) + 1) * PACK_NAME;
 }
 
 nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
     const size_t most = most_slices(e->m);
-    const size_t n_format = 2 * (size_t)model_n_block(e->m); /* each is rounded to one stack at most */
+    const size_t n_format =
+        2 * (size_t)model_n_block(e->m) + 1; /* each is rounded to one stack at most; the sketch */
     const uint64_t bytes = engine_placement_bytes(e->m);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
@@ -63,18 +64,22 @@ static const char *other_user(const model *m, int b, int w) {
     return NULL;
 }
 
-/* The name that it has among e->formats, or as a file type. */
-static const char *format_name(nib_engine *e, const weight *w) {
-    char name[PACK_NAME];
+/* The one among e->formats. */
+static const char *kept_name(nib_engine *e, const char name[PACK_NAME]) {
     size_t i = 0;
-    if (!weight_is_rounded(w))
-        return type_get(w->type)->name;
-    recipe_slice_name(&w->format, w->by_column, weight_is_second(w), name);
     while (i < e->n_format && strcmp(e->formats[i], name))
         i++;
     if (i == e->n_format)
-        memcpy(e->formats[e->n_format++], name, sizeof name);
+        memcpy(e->formats[e->n_format++], name, PACK_NAME);
     return e->formats[i];
+}
+
+static const char *format_name(nib_engine *e, const weight *w) {
+    char name[PACK_NAME];
+    if (!weight_is_rounded(w))
+        return type_get(w->type)->name;
+    recipe_slice_name(&w->format, w->by_column, weight_is_second(w), name);
+    return kept_name(e, name);
 }
 
 /* To the slice of the same format and tier among slices[first..n), or as a new one. */
@@ -93,6 +98,18 @@ static void add(nib_engine *e, size_t first, nib_slice what) {
         e->slices[i].also = what.also;
 }
 
+static void add_sketch(nib_engine *e) {
+    char name[PACK_NAME];
+    uint64_t bytes = 0;
+    const view *v = &e->best.sketch;
+    if (!e->best.n_best || !pack_bytes(&v->format, v->n, v->k, &bytes))
+        return;
+    pack_name(&v->format, name);
+    add(e, e->n_slice,
+        (nib_slice){model_block(e->m, model_n_block(e->m) - 1)->name, NULL, -1, kept_name(e, name), bytes,
+                    NIB_TIER_RAM});
+}
+
 void engine_fill_placement(nib_engine *e) {
     for (int b = 0; b < model_n_block(e->m); b++) {
         const block *blk = model_block(e->m, b);
@@ -108,6 +125,7 @@ void engine_fill_placement(nib_engine *e) {
             add(e, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
         }
     }
+    add_sketch(e);
 }
 
 size_t nib_engine_placement(const nib_engine *e, const nib_slice **slices) {

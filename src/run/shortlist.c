@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    FEW = 8,              /* n_best up to which 4 bits serve */
+    FEW = 2,              /* n_best up to which 4 bits serve (docs/shortlist.md) */
     LEAST_HEAD = 1 << 20, /* bytes: below, a pass over it is no longer than starting one */
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */

@@ -7,7 +7,7 @@
  * The others become -infinity. That is maximum inner product search with a bound, in which the second step is
  * exact.
  *
- * The sketch is 4 bits in groups of 64 (5 bits where more than a few are wanted: its errors are half as
+ * The sketch is 4 bits in groups of 64 (5 bits where more than two are wanted: its errors are half as
  * large, and so are the lists). A rounding error of step d is uniform in [-d/2, d/2], its variance d*d/12, so
  * the error of a logit has about the standard deviation |x| * sqrt(mean of d*d over the row's groups / 12),
  * and SHORTLIST_REACH of these are allowed for: a uniform variable is strictly sub-Gaussian, so a token among
