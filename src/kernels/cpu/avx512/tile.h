@@ -37,9 +37,9 @@ LANES_INLINE __m512i tile_line(const uint8_t *tile, int bits, __m512i table, boo
     return has_table ? _mm512_shuffle_epi8(table, sum) : sum;
 }
 
-/* Bytes that prefetches run ahead of each of np streams, and those of them that go with quad q of a tile: one
- * burst for each tile cost a tenth. Measured, docs/optimisation-log.md. */
-#define TILE_AHEAD(np) ((np) == 1 ? 8192 : 4096)
+/* Bytes that prefetches run ahead of each of np streams (measured, docs/optimisation-log.md), and those of
+ * them that go with quad q of a tile. */
+#define TILE_AHEAD(np) ((np) == 1 ? 7168 : 4096)
 LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int np, int q) {
     LANES_UNROLL
     for (int line = q * bits / 8; line < (q + 1) * bits / 8; line++)

@@ -1,8 +1,12 @@
 /* tile_direct.c - up to 16 activation rows: weights are unpacked in registers and used at once, so that the
- * time is the time to read them. One row reads panel after panel, a single stream with its prefetches among
- * the products; more rows read two panels far apart beside each other, which halves the loads of activations.
- * More than 4 rows take turns, 256 of K at a time: the later ones find the weights in the nearest cache while
- * the prefetches of the first go on. */
+ * time is the time to read them. One row reads panel after panel, a single stream; more rows read two panels
+ * far apart beside each other, which halves the loads of activations. More than 4 rows take turns, 256 of K
+ * at a time: the later ones find the weights in the nearest cache while the prefetches of the first go on.
+ *
+ * A chunk's scales stand behind its codes, and loads go from codes to scales and back. With one row
+ * prefetches don't: they ask for line after line in the order of addresses, as many with each tile as a
+ * quarter of a chunk has. Memory gives 5 to 30 % more then (docs/optimisation-log.md); with two streams it
+ * does not. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -37,8 +41,8 @@ typedef struct place {
     const char *row[AT_ONCE], *x[AT_ONCE];
 } place;
 
-/* `quads` quads of a tile from q0 on for np panels and nt rows. ahead: these rows are the first, so the
- * prefetches are theirs. */
+/* `quads` quads of a tile from q0 on for np panels and nt rows. ahead: these rows are the first of several,
+ * so the prefetches are theirs. */
 LANES_INLINE void direct_dot(const format f, int np, int nt, const place *at, bool ahead, __m512i table,
                              int q0, int quads, __m512i acc[2][AT_ONCE]) {
     LANES_UNROLL
@@ -78,7 +82,7 @@ LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np,
 /* A tile of 4-bit codes in two groups of 32 for one row: a line's lower fields are of the first group, its
  * upper ones of the second. It is loaded once, and nothing is shifted: the second group's sum is 16 times too
  * large until it ends. */
-LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place *at, bool ahead, int64_t tile,
+LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place *at, int64_t tile,
                                      __m512 y[2][AT_ONCE]) {
     const int64_t step = scale_bytes(f);
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
@@ -89,8 +93,6 @@ LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place 
     LANES_UNROLL
     for (int q = 0; q < 8; q++) {
         const __m512i line = _mm512_loadu_si512(at->tile[0] + q * TILE_LINE);
-        if (ahead)
-            _mm_prefetch((const char *)at->tile[0] + TILE_AHEAD(1) + q * TILE_LINE, _MM_HINT_T0);
         acc[0][0][0] =
             _mm512_dpbusd_epi32(acc[0][0][0], _mm512_and_si512(line, low), tile_int(at->x[0] + 4 * q));
         acc[1][0][0] =
@@ -106,7 +108,7 @@ LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place 
 LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, place *at, bool ahead,
                               __m512i table, int64_t tile, __m512 y[2][AT_ONCE]) {
     if (nt == 1 && f.bits == 4 && f.group == 32 && !f.table) {
-        direct_tile_halves(f, job, at, ahead, tile, y);
+        direct_tile_halves(f, job, at, tile, y);
         return;
     }
     const int per_tile = TILE_K / f.group, zero_shift = f.table ? 7 : f.bits - 1;
@@ -145,11 +147,21 @@ LANES_INLINE void direct_scales(const format f, int np, int n, place *at) {
     }
 }
 
-/* The lines of a tile's scales, one or two. */
-LANES_INLINE void direct_scales_ahead(const format f, int np, const uint8_t *scales) {
+LANES_INLINE void lines_ahead(const uint8_t *at, int n) {
     LANES_UNROLL
-    for (int line = 0; line < TILE_K / f.group * scale_bytes(f); line += TILE_LINE)
-        _mm_prefetch((const char *)scales + TILE_AHEAD(np) + line, _MM_HINT_T0);
+    for (int l = 0; l < n; l++)
+        _mm_prefetch((const char *)at + l * TILE_LINE, _MM_HINT_T0);
+}
+
+/* Lines of a tile's scales, and of a quarter of a chunk, rounded up. */
+LANES_INLINE int scale_lines(const format f) {
+    return (TILE_K / f.group * scale_bytes(f) + TILE_LINE - 1) / TILE_LINE;
+}
+LANES_INLINE int quarter_lines(const format f) {
+    const int start = f.scale == PACK_SCALE_SUPER ? (f.asym ? 4 : 2) * PACK_PANEL : 0;
+    const int scales = start + TILE_CHUNK_K / f.group * scale_bytes(f);
+    const int lines = TILE_CHUNK * 2 * f.bits + (scales + TILE_LINE - 1) / TILE_LINE;
+    return (lines + TILE_CHUNK - 1) / TILE_CHUNK;
 }
 
 LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t c0, int64_t c1, int m) {
@@ -173,15 +185,20 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
         LANES_UNROLL
         for (int p = 0; p < np; p++)
             at.tile[p] = panel[p] + c * chunk_bytes;
+        const uint8_t *next = at.tile[0] + TILE_AHEAD(1);
         direct_scales(f, np, (int)(end - c * TILE_CHUNK), &at);
         for (int64_t tile = c * TILE_CHUNK; tile < end; tile++) {
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
                 at.x[t] = at.row[t] + tile * TILE_K;
-            if (m == 0) {
+            if (nt == 1) {
+                lines_ahead(next, quarter_lines(f));
+                next += chunk_bytes / TILE_CHUNK;
+                direct_tile(f, np, nt, job, &at, false, table, tile, y);
+            } else if (m == 0) {
                 LANES_UNROLL
                 for (int p = 0; p < np; p++)
-                    direct_scales_ahead(f, np, at.scales[p]);
+                    lines_ahead(at.scales[p] + TILE_AHEAD(np), scale_lines(f));
                 direct_tile(f, np, nt, job, &at, true, table, tile, y);
             } else {
                 direct_tile(f, np, nt, job, &at, false, table, tile, y);
