@@ -162,7 +162,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
         engine_session_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
-    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, 0, NULL);
+    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
     const uint64_t others = session + rows;
     if (!will_stream(e, &need, others + sketch))
         return true;

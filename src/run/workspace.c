@@ -139,7 +139,7 @@ uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n
     if (use)
         ws.use = *use;
     const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
-    if (touched)
+    if (use && touched)
         *touched = NUM_MIN(ws.fixed + (uint64_t)use->n_row * ws.pass_row +
                                (uint64_t)NUM_MIN(use->n_row, n_cell) * ws.cell_row,
                            bytes);
