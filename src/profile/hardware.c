@@ -214,10 +214,12 @@ static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bo
     to->bits = bits;
     to->asym = asym;
     NIB_TRY(trial_set(t, &shape, err));
+    trial_by_clock(t, true);
     NIB_TRY(trial_rows(t, 1, seconds / 4, &r, err));
     to->one_row = rate_from(&r, r.bytes);
     NIB_TRY(trial_rows(t, 2, seconds / 4, &r, err));
     to->two_rows = rate_from(&r, r.bytes);
+    trial_by_clock(t, false); /* memory is no limit */
     NIB_TRY(trial_rows(t, MANY, seconds / 4, &r, err));
     to->many_rows = rate_from(&r, (double)ROWS * COLUMNS * MANY);
     trial_use(t, one);

@@ -44,6 +44,7 @@ struct trial {
     trial_shape shape;
     void **scratch;   /* [n_thread] */
     span *spans;      /* [n_thread] */
+    bool by_clock;    /* trial_by_clock */
     uint64_t *sums;   /* [n_thread] keeps the plain reader honest */
     uint64_t at;      /* where the rotation stands, of weights and reading alike: nothing is met again soon */
     uint64_t stretch; /* bytes that a thread reads at one place */
@@ -90,8 +91,7 @@ static void run_sample(void *arg, int thread, int n_thread) {
     end_span(&s->t->spans[thread]);
 }
 
-/* The slowest thread's processor time, and not much less than the clock's: threads that took turns, because
- * others had a core, had the memory to themselves, and together are not as fast as that. */
+/* The slowest thread's processor time; with a clock, not much less than what that says. */
 static double slowest(const trial *t) {
     double most = 1e-9, begin = t->spans[0].begin, end = t->spans[0].end;
     for (int i = 0; i < t->n_thread; i++) {
@@ -99,7 +99,7 @@ static double slowest(const trial *t) {
         begin = NUM_MIN(begin, t->spans[i].begin);
         end = NUM_MAX(end, t->spans[i].end);
     }
-    return t->n_thread == 1 ? most : NUM_MAX(most, TOGETHER * (end - begin));
+    return t->by_clock && t->n_thread > 1 ? NUM_MAX(most, TOGETHER * (end - begin)) : most;
 }
 
 /* Seconds of one product (of the slice, scaled to the whole). */
@@ -231,6 +231,10 @@ void trial_use(trial *t, pool *threads) {
     t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
     t->at = 0;
     t->read_rate = 0;
+}
+
+void trial_by_clock(trial *t, bool on) {
+    t->by_clock = on;
 }
 
 void trial_close(trial *t) {

@@ -3,9 +3,8 @@
  * Cold: weights with random codes rotate through a buffer that should be several times the last cache, as
  * they do when tokens are generated. Candidates take turns in short samples, so that a neighbour's load meets
  * all of them, and each thread's own processor time is what counts (the slowest thread's): a thread that was
- * put aside loses nothing, unless the others ran without it meanwhile and had the memory to themselves: then
- * the clock counts. The best sample is the time; how far the lower quarter of the samples lies above it is
- * its spread.
+ * put aside loses nothing. The best sample is the time; how far the lower quarter of the samples lies above
+ * it is its spread.
  *
  * What share of memory's read rate they reach is another question, which best samples of different moments do
  * not answer: plain reading takes turns with them by the same clock, before and after every round, with up to
@@ -62,6 +61,10 @@ nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, tri
 void trial_close(trial *t);
 /* From now on with this pool, of no more threads than the one it was opened with. */
 void trial_use(trial *t, pool *threads);
+/* Whether a sample takes at least about what the clock says: threads that took turns on one core had the
+ * memory to themselves, and by their processor times together get twice what it gives. For rates that are to
+ * be true by themselves, at the price of noise where others are busy. At first not. */
+void trial_by_clock(trial *t, bool on);
 /* How many bytes to rotate here: several times the last cache, at least 1 GiB, within what is free and
  * within cap (NIB_AUTO: none). 0: there is no room. */
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap);
