@@ -1,15 +1,17 @@
 /* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
  * that with one row the time is the time to read them, where the processor can unpack as fast. Panel after
- * panel is read, one stream with a prefetch ahead. Included after a dot.h, which says how integers are
- * multiplied. */
+ * panel is read, one stream with a prefetch ahead: with one row and short groups line after line in the order
+ * of addresses, although scales are used before the codes that they stand behind. Included after a dot.h,
+ * which says how integers are multiplied. */
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
 #define NIB_KERNELS_AVX2_DIRECT_H
 
 enum { DIRECT_ROWS = 8 };
 
-/* A panel that is being read: the next tile, the next group's scales, what the rows have so far. */
+/* A panel that is being read: the next tile, the next group's scales, what the rows have so far. next: the
+ * next quarter of a chunk, whose like ahead is asked for. */
 typedef struct direct_panel {
-    const uint8_t *codes, *scales;
+    const uint8_t *codes, *scales, *next;
     vf d, d_min, y[DOT_ROWS];
     __m256i open[DOT_ROWS][2]; /* of a long group that did not end yet */
 } direct_panel;
@@ -50,6 +52,14 @@ LANES_INLINE void direct_scale(const kind f, const scaling c, int nt, const tile
     }
 }
 
+/* Lines of a quarter of a chunk of groups of 16 or 32, rounded up. */
+LANES_INLINE int quarter_lines(const kind f, const scaling c, int64_t step) {
+    const int start = c.scale == PACK_SCALE_SUPER ? (c.asym ? 4 : 2) * PACK_PANEL : 0;
+    const int scales = start + TILE_CHUNK_K / f.group * (int)step;
+    const int lines = TILE_CHUNK * 2 * f.bits + (scales + TILE_LINE - 1) / TILE_LINE;
+    return (lines + TILE_CHUNK - 1) / TILE_CHUNK;
+}
+
 /* A tile of groups of 16 or 32 with one row: two groups at a time. */
 LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job, direct_panel *at,
                              __m256i look, const char *x, int64_t tile) {
@@ -60,7 +70,8 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     LANES_UNROLL
     for (int g = 0; g < per_tile / 2; g++) {
         __m256i pair[2][2];
-        dot_pair(f, at->codes, look, g * quads, quads, x + tile * TILE_K, pair);
+        dot_pair(f, at->codes, look, g * quads, quads, at->next, quarter_lines(f, c, step), x + tile * TILE_K,
+                 pair);
         LANES_UNROLL
         for (int i = 0; i < 4; i++)
             acc[g + i / 2 * (per_tile / 2)][i % 2] = pair[i / 2][i % 2];
@@ -69,6 +80,7 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     for (int g = 0; g < per_tile; g++)
         direct_scale(f, c, 1, job, at, at->scales + g * step, x, tile * per_tile + g, acc + g, &y);
     at->scales += per_tile * step;
+    at->next += job->chunk_bytes / TILE_CHUNK;
     at->y[0] = y;
 }
 
@@ -106,6 +118,7 @@ LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_
 /* Where the scales of a chunk of n tiles stand; a whole row's come behind the panel. */
 static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
     const pack_format *f = &job->a->w->format;
+    at->next = at->codes;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
         _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
@@ -138,8 +151,9 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
                 for (int q = 0; q < TILE_K / 4; q++)
                     tile_ahead(at->codes, f.bits, q);
             }
-            _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
-            if (two_lines)
+            if (nt > 1 || f.group == TILE_K) /* as do these in short groups */
+                _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
+            if (nt > 1 && two_lines)
                 _mm_prefetch((const char *)at->scales + TILE_AHEAD + TILE_LINE, _MM_HINT_T0);
             if (f.group == TILE_K)
                 direct_long(f, c, nt, job, at, x, tile, tile + 1 == n_tile);

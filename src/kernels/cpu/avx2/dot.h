@@ -99,9 +99,10 @@ LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int n
     }
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
- * lines, which are loaded once. acc[group][half]. */
-LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, const char *x,
-                           __m256i acc[2][2]) {
+ * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
+ * acc[group][half]. */
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads,
+                           const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = NUM_MIN(dot_run(f), quads);
     LANES_UNROLL
@@ -109,7 +110,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         __m256i sum[2][2];
         LANES_UNROLL
         for (int i = 0; i < run; i++) {
-            tile_ahead(tile, 2 * f.bits, q0 + r + i);
+            tile_ahead(next, n_next, q0 + r + i);
             LANES_UNROLL
             for (int h = 0; h < 2; h++) {
                 LANES_UNROLL

@@ -47,13 +47,14 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
     return bits & 1 ? tile_part(sum, tile, 1, 0, q, half) : sum;
 }
 
-/* Bytes that prefetches run ahead, and those of them that go with quad q of a tile. Measured,
- * docs/optimisation-log.md. */
+/* Bytes that prefetches run ahead (measured, docs/optimisation-log.md), and those of n lines from `at` on
+ * that go with step i of 8: with quad i of a tile n is its bits, since it has 16 quads and two lines a bit.
+ */
 enum { TILE_AHEAD = 8192 };
-LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int q) {
+LANES_INLINE void tile_ahead(const uint8_t *at, int n, int i) {
     LANES_UNROLL
-    for (int line = q * bits / 8; line < (q + 1) * bits / 8; line++)
-        _mm_prefetch((const char *)tile + TILE_AHEAD + line * TILE_LINE, _MM_HINT_T0);
+    for (int line = i * n / 8; line < (i + 1) * n / 8; line++)
+        _mm_prefetch((const char *)at + TILE_AHEAD + line * TILE_LINE, _MM_HINT_T0);
 }
 
 LANES_INLINE vf tile_signed_bytes(const uint8_t *p) {

@@ -61,15 +61,16 @@ LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, in
     dot_quads(f, false, tile, look, q0, quads, nt, x, x_bytes, acc);
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
- * lines, which are loaded once. acc[group][half]. */
-LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, const char *x,
-                           __m256i acc[2][2]) {
+ * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
+ * acc[group][half]. */
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads,
+                           const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
     LANES_UNROLL
     for (int i = 0; i < 4; i++)
         acc[i / 2][i % 2] = _mm256_setzero_si256();
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
-        tile_ahead(tile, 2 * f.bits, q);
+        tile_ahead(next, n_next, q);
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             LANES_UNROLL
