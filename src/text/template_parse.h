@@ -1,5 +1,5 @@
-/* template_parse.h - what the two halves of the parser share: expressions (template_expr.c) and statements
- * (template_parse.c). */
+/* template_parse.h - what the parts of the parser share: operands (template_primary.c), expressions
+ * (template_expr.c) and statements (template_parse.c). */
 #ifndef NIB_TEXT_TEMPLATE_PARSE_H
 #define NIB_TEXT_TEMPLATE_PARSE_H
 
