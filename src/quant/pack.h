@@ -85,9 +85,9 @@ typedef struct pack_from {
     type_id type;         /* of the raw rows */
     const float *columns; /* [k]: how much an error in each column matters, 0 or more; for groups with scales
                              of their own; NULL: all the same */
-    bool plain;           /* rounded to a uniform format: scales reach the largest value, none is searched for */
-    pack_format over;     /* bits > 0: not the values, but what they leave over when they are rounded to this
-                             uniform format, whose groups have scales of their own */
+    bool plain;       /* rounded to a uniform format: scales reach the largest value, none is searched for */
+    pack_format over; /* bits > 0: not the values, but what they leave over when they are rounded to this
+                         uniform format, whose groups have scales of their own */
 } pack_from;
 
 /* Packs rows [first, first + n_row) of the matrix, n_row <= 16 and first a multiple of 16, from `rows`: n_row
