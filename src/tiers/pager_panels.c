@@ -1,5 +1,6 @@
 /* pager_panels.c - panels of a matrix that is looked up by row (a head whose best rows alone are computed):
- * from memory, or from the model's files, as many reads in flight as there are panels. */
+ * from memory, or from the model's files, all that are asked for in flight at once: neighbours as one read.
+ */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -74,19 +75,29 @@ bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
     return true;
 }
 
-static load_target place(const pager *p, const weight *w, int i, int32_t panel) {
-    return (load_target){p->panels.packed + (uint64_t)i * p->panels.packed_each, rows_of(w, panel), 0};
+/* Where panels [i, i + n) of the list, which are neighbours in the matrix, are packed. */
+static load_target place(const pager *p, const weight *w, const int32_t *panels, int i, int n) {
+    return (load_target){p->panels.packed + (uint64_t)i * p->panels.packed_each,
+                         NUM_MIN(w->n - (int64_t)panels[i] * PACK_PANEL, (int64_t)n * PACK_PANEL), 0};
+}
+
+/* How many panels from i on are neighbours. */
+static int run_length(const int32_t *panels, int i, int n) {
+    int length = 1;
+    while (i + length < n && panels[i + length] == panels[i] + length)
+        length++;
+    return length;
 }
 
 /* Rows that no single read brings, packed at once. */
-static nib_status in_turn(pager *p, const weight *w, int i, int32_t panel, nib_error *err) {
-    const load_target to = place(p, w, i, panel);
-    return loader_matrix(p->loader, w, (int64_t)panel * PACK_PANEL, to.dst_n, &to, &p->row_buffer, err);
+static nib_status in_turn(pager *p, const weight *w, const int32_t *panels, int i, int n, nib_error *err) {
+    const load_target to = place(p, w, panels, i, n);
+    return loader_matrix(p->loader, w, (int64_t)panels[i] * PACK_PANEL, to.dst_n, &to, &p->row_buffer, err);
 }
 
 /* All that were submitted; the first error, after everything has ended. */
-static nib_status collect(pager *p, const weight *w, const int32_t *panels, const load_extent *extents,
-                          int n_flying, nib_error *err) {
+static nib_status collect(pager *p, const weight *w, const int32_t *panels, int n_panel,
+                          const load_extent *extents, int n_flying, nib_error *err) {
     nib_status status = NIB_OK;
     for (int tag; n_flying > 0; n_flying--) {
         nib_error why;
@@ -97,7 +108,7 @@ static nib_status collect(pager *p, const weight *w, const int32_t *panels, cons
         }
         if (one != NIB_OK)
             continue;
-        const load_target to = place(p, w, tag, panels[tag]);
+        const load_target to = place(p, w, panels, tag, run_length(panels, tag, n_panel));
         loader_pack(w, (int64_t)panels[tag] * PACK_PANEL, to.dst_n, &to, &extents[tag],
                     p->panels.raw + (uint64_t)tag * p->panels.raw_each, &p->row_buffer);
     }
@@ -112,13 +123,16 @@ nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int 
     page_layout_own(p->m, &b, &w);
     const weight *whole = pager_weight(p, b, w);
     NIB_TRY(loader_check_unchanged(p->loader, err));
-    for (int i = 0; i < n; i++) {
-        const int64_t rows = rows_of(whole, panels[i]);
-        const load_job job = {.w = whole, .n_row = rows};
+    for (int i = 0, length; i < n; i += length) {
+        length = run_length(panels, i, n);
+        const load_target to = place(p, whole, panels, i, length);
+        const load_job job = {.w = whole, .n_row = to.dst_n};
         atomic_fetch_add(&p->bytes_streamed, pager_job_bytes(&job));
-        out[i] = (view){place(p, whole, i, panels[i]).dst, whole->format, rows, whole->k};
-        if (loader_extent(p->loader, whole, (int64_t)panels[i] * PACK_PANEL, rows, p->panels.raw_each,
-                          &extents[i])) {
+        for (int k = i; k < i + length; k++)
+            out[k] =
+                (view){place(p, whole, panels, k, 1).dst, whole->format, rows_of(whole, panels[k]), whole->k};
+        if (loader_extent(p->loader, whole, (int64_t)panels[i] * PACK_PANEL, to.dst_n,
+                          p->panels.raw_each * (uint64_t)length, &extents[i])) {
             read_request what = {extents[i].f, p->panels.raw + (uint64_t)i * p->panels.raw_each,
                                  extents[i].offset, extents[i].n_byte, extents[i].least};
             if (!file_is_direct(extents[i].f))
@@ -126,11 +140,11 @@ nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int 
             read_queue_submit(p->panels.queue, i, &what);
             n_flying++;
         } else if (status == NIB_OK) {
-            status = in_turn(p, whole, i, panels[i], err);
+            status = in_turn(p, whole, panels, i, length, err);
         }
     }
     nib_error why;
-    const nib_status flown = collect(p, whole, panels, extents, n_flying, &why);
+    const nib_status flown = collect(p, whole, panels, n, extents, n_flying, &why);
     if (status == NIB_OK && flown != NIB_OK && err)
         *err = why;
     return status == NIB_OK ? flown : status;
