@@ -165,7 +165,8 @@ static void time_rows(const bench *b) {
         printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                    \
     } while (0)
     TIME("act_quantize", b->t->act_quantize(af, x, N, q));
-    TIME("spiky", b->t->spiky(x, N, 0.3f));
+    spike found[ACT_SPIKES];
+    TIME("spikes", b->t->spikes(x, N, 0.3f, found));
     TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
     TIME("gate silu", b->t->gate(ACT_SILU, x, x, y, N));
     TIME("gate gelu", b->t->gate(ACT_GELU_TANH, x, x, y, N));

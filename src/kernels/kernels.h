@@ -40,6 +40,14 @@ typedef struct act8 {
 } act8;
 size_t act_row_bytes(act_format f, int64_t k); /* at most as many as in groups of 32 */
 
+/* A value of a row that is far beyond the others: it is kept as a float, and counts as zero among the
+ * integers. */
+typedef struct spike {
+    int32_t at;
+    float value;
+} spike;
+enum { ACT_SPIKES = 8 };
+
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
 typedef struct route route; /* policy.h */
 typedef struct linear_args {
@@ -127,8 +135,13 @@ typedef struct kernel_table {
 
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
-    /* Whether one value of a row has more than `share` of the sum of their squares. */
-    bool (*spiky)(const float *x, int64_t k, float share);
+    /* The values of a row that have more than `share` of the sum of their squares each, in their order;
+     * returns how many, at most ACT_SPIKES. share: at least 1 / ACT_SPIKES. */
+    int (*spikes)(const float *x, int64_t k, float share, spike *out);
+    /* Rows [n0, n1) of column k of a PACK_TILE matrix as floats, the bits of pack_read_row; n0 is a multiple
+     * of 16.
+     */
+    void (*column)(const view *w, int64_t k, int64_t n0, int64_t n1, float *out);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
     void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
     /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);

@@ -5,32 +5,67 @@
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
 
+#include <string.h>
+
 /* Of a product that is added to another, at a time. */
 static const int64_t MOST_COLUMNS = 2048;
 
-#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on the row has 15 bits */
+#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on it is kept as a float */
 
-/* A row with a massive activation (a value far beyond the others: the first token and some separators have
- * them, and every later token attends to those rows) loses too much in 8 bits: its neighbours in the group
- * vanish, and its own error is as large as they are. Such a spiky row gets a second row for what the first
- * left over: 15 bits where they matter. The row alone decides, so that the answer does not depend on the
- * batch. */
+/* A massive activation (a value far beyond the others of its row: the first token and some separators have
+ * them, and every later token attends to those rows) costs too much in 8 bits: its neighbours in the group
+ * vanish, and its own error is as large as they are. Such a spike counts as zero among the row's integers,
+ * and its product, a column of the weights times a float, is added to what they give. The row alone decides,
+ * so that the answer does not depend on the batch. */
+
+/* The second slice of a row with 16 bits. */
 static uint8_t *rest_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
     return rows->rest ? rows->rest + (size_t)r * act_row_bytes(f, k) : rows->codes + act_row_bytes(f, k);
+}
+
+static void put_in_order(spike *list, int n) {
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && list[j].at < list[j - 1].at; j--) {
+            const spike s = list[j];
+            list[j] = list[j - 1];
+            list[j - 1] = s;
+        }
+}
+
+/* x without its spikes, at `to`; or x itself, which has none. What one spike hid may be another one. */
+static const float *take_spikes(const kernel_table *table, const float *x, int64_t k, float *to, uint8_t *n,
+                                spike *out) {
+    spike found[ACT_SPIKES];
+    int n_found = table->spikes(x, k, SPIKE, found), all = 0;
+    *n = 0;
+    if (n_found == 0)
+        return x;
+    memcpy(to, x, (size_t)k * sizeof *x);
+    for (; n_found > 0 && all < ACT_SPIKES; n_found = table->spikes(to, k, SPIKE, found))
+        for (int i = 0; i < n_found && all < ACT_SPIKES; i++) {
+            to[found[i].at] = 0;
+            out[all++] = found[i];
+        }
+    put_in_order(out, all);
+    *n = (uint8_t)all;
+    return to;
 }
 
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to) {
     const kernel_table *table = w->j->e->kernels;
     const act_rows *rows = to.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
-    const size_t at = to.own ? 0 : (size_t)r * act_row_bytes(to.format, k);
-    uint8_t *has_rest = &rows->has_rest[to.own ? 0 : r];
+    const int64_t row = to.own ? 0 : r;
+    const size_t at = (size_t)row * act_row_bytes(to.format, k);
+    float *beside = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
+    rows->has_rest[row] = w->j->act_bits == 16;
+    rows->n_spike[row] = 0;
+    if (!rows->has_rest[row])
+        x = take_spikes(table, x, k, beside, &rows->n_spike[row], rows->spikes + row * ACT_SPIKES);
     table->act_quantize(to.format, x, k, rows->codes + at);
-    *has_rest = w->j->act_bits == 16 || table->spiky(x, k, SPIKE);
-    if (!*has_rest)
+    if (!rows->has_rest[row])
         return;
-    float *rest = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
-    act_rest(to.format, (const char *)rows->codes + at, x, k, rest);
-    table->act_quantize(to.format, rest, k, rest_of(rows, to.format, k, r));
+    act_rest(to.format, (const char *)rows->codes + at, x, k, beside);
+    table->act_quantize(to.format, beside, k, rest_of(rows, to.format, k, r));
 }
 
 /* With one row every thread brings it to integers for itself: that is sooner done than waited for. */
@@ -118,6 +153,39 @@ static void add_product(worker *w, const act_rows *rows, bool rests, const linea
     }
 }
 
+/* The first column after `after` that some row has a spike in; INT32_MAX: there is none. */
+static int32_t next_spike(const act_rows *rows, int64_t n_row, int32_t after) {
+    int32_t next = INT32_MAX;
+    for (int64_t r = 0; r < n_row; r++)
+        for (int i = 0; i < rows->n_spike[r]; i++) {
+            const int32_t at = rows->spikes[r * ACT_SPIKES + i].at;
+            next = at > after && at < next ? at : next;
+        }
+    return next;
+}
+
+/* Adds the spikes' products for columns [n0, n1), one after the other in each row. A column of the weights
+ * serves all rows that have a spike there: massive activations like a few channels. */
+static void add_spikes(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+    const workspace *ws = w->j->e->ws;
+    const kernel_table *table = w->j->e->kernels;
+    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / PACK_PANEL * PACK_PANEL);
+    float *column = ws->rest_product + w->thread * ws->rest_width;
+    for (int32_t at = next_spike(rows, done->n_row, -1); at != INT32_MAX;
+         at = next_spike(rows, done->n_row, at))
+        for (int64_t n = n0, len; n < n1; n += len) {
+            len = NUM_MIN(some, n1 - n);
+            table->column(done->w, at, n, n + len, column);
+            for (int64_t r = 0; r < done->n_row; r++)
+                for (int i = 0; i < rows->n_spike[r]; i++) {
+                    const spike *s = &rows->spikes[r * ACT_SPIKES + i];
+                    float *y = done->y + r * done->ldy + n;
+                    if (s->at == at)
+                        table->add(y, column, s->value, y, len);
+                }
+        }
+}
+
 static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
@@ -148,8 +216,12 @@ void product_columns(worker *w, const op *o, const view *v, const route *by, int
         add_product(w, rows, false, &a, n0, n1);
     else
         linear_run(j->e->kernels, &a, n0, n1);
-    if (v->format.layout == PACK_TILE)
+    if (v->format.layout != PACK_TILE)
+        return;
+    if (j->act_bits == 16)
         add_product(w, rows, true, &a, n0, n1);
+    else
+        add_spikes(w, rows, &a, n0, n1);
 }
 
 /* Columns [n0, n1) of one product, whose input is ready. */

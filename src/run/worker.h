@@ -106,8 +106,7 @@ void run_elements(worker *w, const op *o);
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 
 /* ---- exec_product.c ---- */
-/* Rows have one slice of 4 or 8 bits; with 16 bits, and where a row is spiky, a second one for what the first
- * left over. */
+/* Rows have one slice of 4 or 8 bits; with 16 bits a second one for what the first left over. */
 static inline act_format product_format(const worker *w, const pack_format *f) {
     return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
 }

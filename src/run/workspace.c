@@ -57,6 +57,8 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
     a->codes = take(base, at, rows, each);
     a->rest = take(base, at, rows, each);
     a->has_rest = take(base, at, rows, 1);
+    a->n_spike = take(base, at, rows, 1);
+    a->spikes = (spike *)(void *)take(base, at, rows, ACT_SPIKES * sizeof(spike));
 }
 
 /* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
@@ -99,11 +101,13 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     widest_product(m, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     take_act_rows(&ws->act, base, &at, ws->n_cell, act);
-    ws->cell_row += (ws->use.rests ? 2 : 1) * act + 1;
+    ws->cell_row += (ws->use.rests ? 2 : 1) * act + 2 + ACT_SPIKES * sizeof(spike);
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
         act_rows own = {.codes = take(base, &at, 2, act), .has_rest = take(base, &at, 1, 1)};
+        own.n_spike = take(base, &at, 1, 1);
+        own.spikes = (spike *)(void *)take(base, &at, 1, ACT_SPIKES * sizeof(spike));
         if (base)
             ws->own[t] = own;
     }

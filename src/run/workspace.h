@@ -12,18 +12,20 @@
 
 enum { WORKSPACE_ROPE_MAX = 8 };
 
-/* Rows as integers. A spiky row (exec_product.c) has a second one for what the first left over: in `rest`, or
- * behind the only row in `codes` where rest is NULL. */
+/* Rows as integers. With 16 bits a row has a second one for what the first left over: in `rest`, or behind
+ * the only row in `codes` where rest is NULL; with fewer it may have spikes (exec_product.c). */
 typedef struct act_rows {
     uint8_t *codes, *rest;
     uint8_t *has_rest; /* one byte a row: 0 or 1 */
+    uint8_t *n_spike;  /* likewise */
+    spike *spikes;     /* ACT_SPIKES for each row */
 } act_rows;
 
 /* How passes use it: what of it becomes resident depends on that. */
 typedef struct workspace_use {
     int64_t n_row; /* rows of the longest pass */
     bool norms;    /* normed rows are stored as floats even where products read integers: nothing is fused */
-    bool rests;    /* every row has a second one: 16-bit activations. Else few have */
+    bool rests;    /* every row has a second one: 16-bit activations. Else none has */
 } workspace_use;
 
 typedef struct workspace {

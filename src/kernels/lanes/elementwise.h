@@ -134,8 +134,8 @@ static void op_norm(norm_kind kind, const float *x, const float *w, const float 
 
 /* Squares instead of roots. What is left of the row after whole vectors belongs to the first lane, and lanes
  * are added from the first to the last: the comparison falls the same way in every folder. A NaN is not
- * larger than anything, so that such a row is not spiky. */
-static bool op_spiky(const float *x, int64_t k, float share) {
+ * larger than anything, so that such a row has no spikes. */
+static int op_spikes(const float *x, int64_t k, float share, spike *out) {
     vf most = v_zero(), sum = v_zero();
     int64_t i = 0;
     for (; i + LANES <= k; i += LANES) {
@@ -154,7 +154,20 @@ static bool op_spiky(const float *x, int64_t k, float share) {
         mosts[0] = mosts[l] > mosts[0] ? mosts[l] : mosts[0];
         sums[0] += sums[l];
     }
-    return mosts[0] > share * sums[0];
+    const float least = share * sums[0];
+    int n = 0;
+    if (!(mosts[0] > least))
+        return 0;
+    for (i = 0; i < k && n < ACT_SPIKES; i += LANES) {
+        const int64_t end = i + LANES < k ? i + LANES : k;
+        int above = 0;
+        for (int64_t j = i; j < end; j++)
+            above |= x[j] * x[j] > least;
+        for (int64_t j = i; j < end && above && n < ACT_SPIKES; j++)
+            if (x[j] * x[j] > least)
+                out[n++] = (spike){(int32_t)j, x[j]};
+    }
+    return n;
 }
 
 static void op_rope(rope_style style, float *x, int64_t n_head, int64_t d_head, int64_t n_rot,

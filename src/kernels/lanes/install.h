@@ -3,6 +3,7 @@
 #define NIB_KERNELS_LANES_INSTALL_H
 
 #include "kernels/lanes/attend.h"
+#include "kernels/lanes/column.h"
 #include "kernels/lanes/elementwise.h"
 #include "kernels/lanes/kv.h"
 #include "kernels/lanes/kv_pack.h"
@@ -10,7 +11,8 @@
 
 static void lanes_install(kernel_table *t) {
     t->linear_rows = op_linear_rows;
-    t->spiky = op_spiky;
+    t->spikes = op_spikes;
+    t->column = op_column;
     t->norm = op_norm;
     t->rope = op_rope;
     t->kv_store = op_kv_store;

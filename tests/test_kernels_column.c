@@ -1,0 +1,92 @@
+/* Columns of packed matrices, and spikes of rows, on every instruction set: the bits of pack_read_row for
+ * every format, and the same spikes as by their definition. */
+#include "support/guard.h"
+#include "support/matrix.h"
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define EACH_ISA(t)                                                                                          \
+    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
+        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
+
+static void check_columns(const matrix *m, const char *name) {
+    const int64_t n = m->view.n, k = m->view.k, from = 16;
+    float *rows = malloc((size_t)(n * k) * sizeof *rows);
+    assert_non_null(rows);
+    for (int64_t r = 0; r < n; r++)
+        pack_read_row(&m->view, r, rows + r * k);
+    EACH_ISA(t)
+    for (int64_t c = 0; c < k; c++) {
+        guarded out = guard_open((size_t)(n - from) * sizeof(float));
+        t->column(&m->view, c, from, n, out.data);
+        for (int64_t r = from; r < n; r++)
+            if (memcmp((float *)out.data + r - from, &rows[r * k + c], sizeof(float)))
+                fail_msg("%s, %s: row %d, column %d: expected %a, found %a", name, t->isa, (int)r, (int)c,
+                         (double)rows[r * k + c], (double)((float *)out.data)[r - from]);
+        guard_close(&out);
+    }
+    free(rows);
+}
+
+static void columns(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_Q4_0,   TYPE_Q4_1,   TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
+                                    TYPE_Q2_K,   TYPE_Q3_K,   TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K,
+                                    TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+    static const char *const uniform[] = {"u2g16", "u3g32a", "u4g64",  "u5g128a", "u6g64",
+                                          "u7g32", "u8grow", "u4g64t", "u3g32p"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        matrix m = matrix_open(types[i], 37, 512, MATRIX_RANDOM, 5 + i);
+        check_columns(&m, type_get(types[i])->name);
+        matrix_close(&m);
+    }
+    for (size_t i = 0; i < sizeof uniform / sizeof *uniform; i++) {
+        matrix m = matrix_open_uniform(uniform[i], 37, 352, MATRIX_RANDOM, 50 + i);
+        check_columns(&m, uniform[i]);
+        matrix_close(&m);
+    }
+}
+
+static void check_spikes(const float *x, int64_t k, float share, int n_expected, const int32_t *at) {
+    EACH_ISA(t) {
+        spike found[ACT_SPIKES];
+        assert_int_equal(t->spikes(x, k, share, found), n_expected);
+        for (int i = 0; i < n_expected; i++) {
+            assert_int_equal(found[i].at, at[i]);
+            assert_memory_equal(&found[i].value, &x[at[i]], sizeof *x);
+        }
+    }
+}
+
+static void spikes(void **state) {
+    (void)state;
+    enum { K = 133 };
+    float x[K];
+    for (int i = 0; i < K; i++)
+        x[i] = (float)(i % 7 - 3);
+    check_spikes(x, K, 0.3f, 0, NULL);
+    x[130] = -300; /* behind the last whole vector */
+    x[17] = 260;
+    check_spikes(x, K, 0.3f, 2, (int32_t[]){17, 130});
+    check_spikes(x, K, 0.5f, 1, (int32_t[]){130});
+    check_spikes(x, 128, 0.5f, 1, (int32_t[]){17});
+    x[40] = NAN;
+    check_spikes(x, K, 0.3f, 0, NULL);
+    memset(x, 0, sizeof x);
+    check_spikes(x, K, 0.3f, 0, NULL);
+    x[3] = 1e-3f;
+    check_spikes(x, K, 0.3f, 1, (int32_t[]){3});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(columns), cmocka_unit_test(spikes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
