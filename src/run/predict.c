@@ -13,9 +13,9 @@
 /* What the pager did, as a decision. */
 static void decide(const nib_engine *e, planning *f, plan_decision *d) {
     pager_stats stats;
+    uint64_t looked_up = 0; /* on disk, and in no pass */
     pager_get_stats(e->pager, &stats);
     d->packed = stats.packed;
-    d->streamed = stats.pass_bytes > 0;
     d->cache = &f->q.caches[0];
     for (int b = 0; b < f->q.n_block; b++) {
         const block *of = model_block(e->m, b);
@@ -26,6 +26,7 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
             pager_where(e->pager, b, i, &here, &on_disk);
             kept += here;
             all += here + on_disk;
+            looked_up += on_disk;
         }
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;
@@ -33,6 +34,7 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
         d->activation[b] = e->act_bits[b];
         d->kept[b] = (uint64_t)(share * (double)c->bytes);
     }
+    d->streamed = stats.pass_bytes > 0 || looked_up > 0;
 }
 
 /* Weights, the pager's tables and its ring are charged by now; sessions and their cache may be or not. */

@@ -28,7 +28,7 @@ const char *shortlist_format(const weight *head, int n_best) {
 
 double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
     /* measured: docs/shortlist.md */
-    const double rounds = n_best <= FEW ? 6 : 16;
+    const double rounds = n_best <= FEW ? 24 : 48;
     const weight *head;
     const char *name = n_best && model_head(m, &head) ? shortlist_format(head, n_best) : NULL;
     pack_format f;
