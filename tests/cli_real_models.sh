@@ -28,7 +28,7 @@ perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
 if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     perplexity smollm2 "$model" 1 16.3630
     perplexity smollm2 "$model" 4 14.6360
-    # Real activations have massive values, whose rows take a path of their own (exec.c, add_rests).
+    # Real activations have massive values, which take a path of their own (exec_product.c, add_spikes).
     one=$("$nibble" run "$model" -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
     for _ in 1 2 3 4; do
