@@ -177,24 +177,29 @@ static void settle(void *arg, int thread, int n_thread) {
     end(&w);
 }
 
+typedef struct arrival {
+    const search *k;
+    worker *w;
+} arrival;
+
+static void arrive(void *user, int32_t panel, const view *rows) {
+    const arrival *a = user;
+    compute(a->k, a->w, rows, (int64_t)panel * PACK_PANEL);
+}
+
 /* Those of one thread, by the calling one. */
 static nib_status read_missing(const search *k, int thread, int n_thread, nib_error *err) {
     const job *j = k->j;
     const shortlist *s = k->s;
-    view panels[PAGER_PANELS];
     int64_t p0, p1;
     worker w = begin(k, 0, n_thread);
+    arrival a = {k, &w};
     w.acts = (act_state){k->o->in, k->rough, true};
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
-    for (int at = 0; at < s->n_missing[thread]; at += PAGER_PANELS) {
-        const int n = NUM_MIN(s->n_missing[thread] - at, (int)PAGER_PANELS);
-        const int32_t *list = s->missing + p0 + at;
-        NIB_TRY(pager_read_panels(j->e->pager, j->cell->block, k->o->w, list, n, panels, err));
-        for (int i = 0; i < n; i++)
-            compute(k, &w, &panels[i], (int64_t)list[i] * PACK_PANEL);
-    }
+    const nib_status status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->missing + p0,
+                                                s->n_missing[thread], arrive, &a, err);
     end(&w);
-    return NIB_OK;
+    return status;
 }
 
 static float norm_of(const float *x, int64_t n) {

@@ -43,8 +43,8 @@ const char *shortlist_format(const weight *head, int n_best);
 /* What shortlist_open charges (to weights), and what else it charges while it works. False: the model's head
  * cannot have one. */
 bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
-/* The sketch that is read for each token, and as a return how many rounds of PAGER_PANELS panels a token
- * looks up, about, where the matrix is on disk. n_best 0: nothing. */
+/* The sketch that is read for each token; returns about how many times a small read's time a token waits for
+ * rows of the matrix where that is on disk. n_best 0: nothing. */
 double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits);
 /* Charges, and reads the head's rows into the sketch, which takes the threads of a pool. The model's head is
  * OP_SHORTLIST by then (model_set_shortlist). *n_read: bytes of the model's files. */

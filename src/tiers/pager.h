@@ -106,11 +106,11 @@ nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib
 /* Panels (16 rows that are packed together) of a matrix that is looked up by row: where it is in memory, or
  * false when it is not. */
 bool pager_panel(const pager *p, int block, int w, int32_t panel, view *out);
-/* Reads n <= PAGER_PANELS of them, as they are in the model's files, several at a time. out[0..n) are valid
- * until the next call. */
-enum { PAGER_PANELS = 16 };
-nib_status pager_read_panels(pager *p, int block, int w, const int32_t *panels, int n, view *out,
-                             nib_error *err);
+/* Reads n of them, in the order of the matrix, from the model's files, several at a time, and gives each to
+ * `each` on this thread as soon as it is there, in any order; the view is valid during that call. */
+typedef void (*pager_panel_fn)(void *user, int32_t panel, const view *rows);
+nib_status pager_read_panels(pager *p, int block, int w, const int32_t *panels, int n, pager_panel_fn each,
+                             void *user, nib_error *err);
 
 /* A pass begins: how often each block's matrices will be fetched, and the last block's (the head's). What the
  * reader reads ahead, and what stays in the ring between two cells of a block, follows from it. */

@@ -1,5 +1,6 @@
 /* pager_panels.c - panels of a matrix that is looked up by row (a head whose best rows alone are computed):
- * from memory, or from the model's files, all that are asked for in flight at once: neighbours as one read.
+ * from memory, or from the model's files. Panels that lie near each other come by one read, what is between
+ * them with them, so that few panels cost little and many no more than reading all of them in their order.
  */
 #include "tiers/pager_parts.h"
 
@@ -21,38 +22,46 @@ static const weight *looked_up(const model *m) {
     return NULL;
 }
 
-/* What one read and one packed panel take; false: nothing is looked up. */
-static bool sizes(const model *m, uint64_t *raw, uint64_t *panel) {
+enum {
+    DEPTH = READ_QUEUE_MOST,
+    READ = 64 << 10, /* bytes of one read, at least a panel's */
+    GAP = 16 << 10   /* that are read rather than left out: as long as another read takes */
+};
+
+/* What one read, one panel of it and one packed panel take; false: nothing is looked up. */
+static bool sizes(const model *m, panel_reader *out) {
     const weight *w = looked_up(m);
     uint64_t row = 0;
-    if (!w || !type_row_bytes(w->type, w->k, &row) || !pack_bytes(&w->format, PACK_PANEL, w->k, panel))
+    if (!w || !type_row_bytes(w->type, w->k, &row) ||
+        !pack_bytes(&w->format, PACK_PANEL, w->k, &out->packed_each))
         return false;
-    *raw = (uint64_t)num_round_up((int64_t)(row * PACK_PANEL), FILE_ALIGN) + FILE_ALIGN;
+    out->file_each = row * PACK_PANEL;
+    out->raw_each = (uint64_t)num_round_up((int64_t)out->file_each, FILE_ALIGN) + FILE_ALIGN;
+    out->raw_each = NUM_MAX(out->raw_each, (uint64_t)READ);
     return true;
 }
 
 uint64_t panel_reader_bytes(const model *m) {
-    uint64_t raw, panel;
-    return sizes(m, &raw, &panel) ? (raw + panel) * PAGER_PANELS : 0;
+    panel_reader r;
+    return sizes(m, &r) ? r.raw_each * DEPTH + r.packed_each : 0;
 }
 
 nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err) {
-    if (!sizes(m, &r->raw_each, &r->packed_each))
+    if (!sizes(m, r))
         return NIB_OK;
-    const uint64_t n_raw = r->raw_each * PAGER_PANELS, n_packed = r->packed_each * PAGER_PANELS;
-    r->raw = mem_map(n_raw);
-    r->packed = mem_map(n_packed);
+    r->raw = mem_map(r->raw_each * DEPTH);
+    r->packed = mem_map(r->packed_each);
     if (!r->raw || !r->packed)
-        return nib_fail_nomem(err, n_raw + n_packed, "panels of the output head");
-    return read_queue_open(PAGER_PANELS, 0, r->raw, n_raw, &r->queue, err);
+        return nib_fail_nomem(err, r->raw_each * DEPTH + r->packed_each, "panels of the output head");
+    return read_queue_open(DEPTH, 0, r->raw, r->raw_each * DEPTH, &r->queue, err);
 }
 
 void panel_reader_close(panel_reader *r) {
     read_queue_close(r->queue);
     if (r->raw)
-        mem_unmap(r->raw, r->raw_each * PAGER_PANELS);
+        mem_unmap(r->raw, r->raw_each * DEPTH);
     if (r->packed)
-        mem_unmap(r->packed, r->packed_each * PAGER_PANELS);
+        mem_unmap(r->packed, r->packed_each);
     memset(r, 0, sizeof *r);
 }
 
@@ -75,77 +84,114 @@ bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
     return true;
 }
 
-/* Where panels [i, i + n) of the list, which are neighbours in the matrix, are packed. */
-static load_target place(const pager *p, const weight *w, const int32_t *panels, int i, int n) {
-    return (load_target){p->panels.packed + (uint64_t)i * p->panels.packed_each,
-                         NUM_MIN(w->n - (int64_t)panels[i] * PACK_PANEL, (int64_t)n * PACK_PANEL), 0};
+/* A read of panels list[first, first + n), and what lies between them. */
+typedef struct flight {
+    int first, n;
+    load_extent extent;
+} flight;
+
+typedef struct trip {
+    pager *p;
+    const weight *w;
+    const int32_t *list;
+    int n, next; /* of the list; the next that is to be read */
+    pager_panel_fn each;
+    void *user;
+    flight flights[DEPTH];
+    int idle[DEPTH], n_idle;
+} trip;
+
+static int64_t row_of(int32_t panel) {
+    return (int64_t)panel * PACK_PANEL;
 }
 
-/* How many panels from i on are neighbours. */
-static int run_length(const int32_t *panels, int i, int n) {
-    int length = 1;
-    while (i + length < n && panels[i + length] == panels[i] + length)
-        length++;
-    return length;
+/* How many panels of the list from `first` on come by one read. */
+static int group(const trip *t, int first) {
+    const panel_reader *r = &t->p->panels;
+    int n = 1;
+    while (first + n < t->n) {
+        const uint64_t whole = (uint64_t)(t->list[first + n] + 1 - t->list[first]) * r->file_each;
+        const uint64_t gap = (uint64_t)(t->list[first + n] - t->list[first + n - 1] - 1) * r->file_each;
+        if (whole + FILE_ALIGN > r->raw_each || gap > GAP)
+            break;
+        n++;
+    }
+    return n;
 }
 
-/* Rows that no single read brings, packed at once. */
-static nib_status in_turn(pager *p, const weight *w, const int32_t *panels, int i, int n, nib_error *err) {
-    const load_target to = place(p, w, panels, i, n);
-    return loader_matrix(p->loader, w, (int64_t)panels[i] * PACK_PANEL, to.dst_n, &to, &p->row_buffer, err);
+/* Rows from the first panel's to the last one's. */
+static int64_t span(const trip *t, int first, int n) {
+    const int32_t last = t->list[first + n - 1];
+    return row_of(last) + rows_of(t->w, last) - row_of(t->list[first]);
 }
 
-/* All that were submitted; the first error, after everything has ended. */
-static nib_status collect(pager *p, const weight *w, const int32_t *panels, int n_panel,
-                          const load_extent *extents, int n_flying, nib_error *err) {
-    nib_status status = NIB_OK;
-    for (int tag; n_flying > 0; n_flying--) {
-        nib_error why;
-        const nib_status one = read_queue_wait(p->panels.queue, &tag, &why);
-        if (one != NIB_OK && status == NIB_OK) {
-            status = one;
-            *err = why;
-        }
-        if (one != NIB_OK)
-            continue;
-        const load_target to = place(p, w, panels, tag, run_length(panels, tag, n_panel));
-        loader_pack(w, (int64_t)panels[tag] * PACK_PANEL, to.dst_n, &to, &extents[tag],
-                    p->panels.raw + (uint64_t)tag * p->panels.raw_each, &p->row_buffer);
+static void hand_on(const trip *t, int i) {
+    const view v = {t->p->panels.packed, t->w->format, rows_of(t->w, t->list[i]), t->w->k};
+    t->each(t->user, t->list[i], &v);
+}
+
+/* Rows that no single read brings. */
+static nib_status in_turn(const trip *t, int i, nib_error *err) {
+    const int64_t n = rows_of(t->w, t->list[i]);
+    const load_target to = {t->p->panels.packed, n, 0};
+    NIB_TRY(loader_matrix(t->p->loader, t->w, row_of(t->list[i]), n, &to, &t->p->row_buffer, err));
+    hand_on(t, i);
+    return NIB_OK;
+}
+
+/* Starts the next read, or does without. */
+static nib_status start(trip *t, nib_error *err) {
+    const panel_reader *r = &t->p->panels;
+    const int tag = t->idle[t->n_idle - 1], n = group(t, t->next);
+    flight *f = &t->flights[tag];
+    const load_job rows = {.w = t->w, .n_row = span(t, t->next, n)};
+    *f = (flight){.first = t->next, .n = n};
+    atomic_fetch_add(&t->p->bytes_streamed, pager_job_bytes(&rows));
+    if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, &f->extent))
+        return in_turn(t, t->next++, err); /* alone: its neighbours may be elsewhere */
+    read_request what = {f->extent.f, r->raw + (uint64_t)tag * r->raw_each, f->extent.offset,
+                         f->extent.n_byte, f->extent.least};
+    if (!file_is_direct(f->extent.f))
+        what.n_byte = f->extent.least;
+    read_queue_submit(r->queue, tag, &what);
+    t->n_idle--;
+    t->next += n;
+    return NIB_OK;
+}
+
+/* Waits for a read and hands on what it brought; dead: somebody failed, nothing is handed on. */
+static nib_status land(trip *t, bool dead, nib_error *err) {
+    const panel_reader *r = &t->p->panels;
+    int tag;
+    const nib_status status = read_queue_wait(r->queue, &tag, err);
+    const flight *f = &t->flights[tag];
+    t->idle[t->n_idle++] = tag;
+    for (int i = f->first; i < f->first + f->n && status == NIB_OK && !dead; i++) {
+        const int64_t n = rows_of(t->w, t->list[i]);
+        const load_target to = {r->packed, n, 0};
+        loader_pack(t->w, row_of(t->list[i]), n, &to, &f->extent, r->raw + (uint64_t)tag * r->raw_each,
+                    &t->p->row_buffer);
+        hand_on(t, i);
     }
     return status;
 }
 
-nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int n, view *out,
-                             nib_error *err) {
-    load_extent extents[PAGER_PANELS];
-    int n_flying = 0;
-    nib_status status = NIB_OK;
+nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int n, pager_panel_fn each,
+                             void *user, nib_error *err) {
     page_layout_own(p->m, &b, &w);
-    const weight *whole = pager_weight(p, b, w);
-    NIB_TRY(loader_check_unchanged(p->loader, err));
-    for (int i = 0, length; i < n; i += length) {
-        length = run_length(panels, i, n);
-        const load_target to = place(p, whole, panels, i, length);
-        const load_job job = {.w = whole, .n_row = to.dst_n};
-        atomic_fetch_add(&p->bytes_streamed, pager_job_bytes(&job));
-        for (int k = i; k < i + length; k++)
-            out[k] =
-                (view){place(p, whole, panels, k, 1).dst, whole->format, rows_of(whole, panels[k]), whole->k};
-        if (loader_extent(p->loader, whole, (int64_t)panels[i] * PACK_PANEL, to.dst_n,
-                          p->panels.raw_each * (uint64_t)length, &extents[i])) {
-            read_request what = {extents[i].f, p->panels.raw + (uint64_t)i * p->panels.raw_each,
-                                 extents[i].offset, extents[i].n_byte, extents[i].least};
-            if (!file_is_direct(extents[i].f))
-                what.n_byte = extents[i].least;
-            read_queue_submit(p->panels.queue, i, &what);
-            n_flying++;
-        } else if (status == NIB_OK) {
-            status = in_turn(p, whole, panels, i, length, err);
+    trip t = {.p = p, .w = pager_weight(p, b, w), .list = panels, .n = n, .each = each, .user = user};
+    nib_status status = n ? loader_check_unchanged(p->loader, err) : NIB_OK;
+    for (int i = 0; i < DEPTH; i++)
+        t.idle[t.n_idle++] = i;
+    while ((status == NIB_OK && t.next < n) || t.n_idle < DEPTH) {
+        nib_error why;
+        const bool starts = status == NIB_OK && t.next < n && t.n_idle > 0;
+        const nib_status one = starts ? start(&t, &why) : land(&t, status != NIB_OK, &why);
+        if (one != NIB_OK && status == NIB_OK) {
+            status = one;
+            if (err)
+                *err = why;
         }
     }
-    nib_error why;
-    const nib_status flown = collect(p, whole, panels, n, extents, n_flying, &why);
-    if (status == NIB_OK && flown != NIB_OK && err)
-        *err = why;
-    return status == NIB_OK ? flown : status;
+    return status;
 }

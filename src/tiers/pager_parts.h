@@ -23,8 +23,10 @@ typedef struct reader reader;
 /* For panels that are looked up on disk (pager_panels.c). */
 typedef struct panel_reader {
     read_queue *queue;
-    uint8_t *raw, *packed; /* [PAGER_PANELS] of each */
+    uint8_t *raw;    /* for as many reads as fly */
+    uint8_t *packed; /* one panel */
     uint64_t raw_each, packed_each;
+    uint64_t file_each; /* bytes of a panel in the file */
 } panel_reader;
 
 /* What is fetched now, one thing at a time, and where in the pass that is. */
