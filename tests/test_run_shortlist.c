@@ -159,7 +159,8 @@ static void on_disk(void **state) {
         assert_int_equal(streamed, 0);
         o.shortlist = NIB_SHORTLIST_AUTO;
         o.stream = true;
-        o.ram = ledger_look().now + streaming_cap(path, 1);
+        const uint64_t room = streaming_cap(path, 1);
+        o.ram = ledger_look().now + room;
         logits_rows there = forward(path, &o, &share, &streamed);
         assert_true(share < 1);
         assert_true(streamed > 0);
