@@ -18,6 +18,8 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
 memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
 predicted by it ("by runs"); --cache DIR keeps profiles and runs in a folder of its own, to begin with nothing.
 
+Prompts are the beginning of a text, or arbitrary tokens where the model has no tokenizer.
+
 Models: default smollm2, gemma3-270m and a synthetic llama-3.2-1b of 4 layers. Combinations are drawn with the seed, so a
 run can be repeated. Exit 1 when a cap was broken or tokens differ."""
 import argparse
@@ -37,6 +39,9 @@ NIBBLE = os.path.join(HERE, "..", "build", "nibble")
 LONG = 1.0  # seconds of generation, where the context holds so much
 ENOUGH = 0.5  # seconds, for which runs in a small context are repeated
 MOST_REPEATS = 24
+TEXT = """A river that rises in the mountains carries stones, then gravel, then sand, and in the end only the finest mud, because it
+flows more and more slowly. Where it meets the sea the mud sinks, year after year, and the land grows. People have always lived there: the
+soil is rich, the boats come in, and the floods are forgotten between one and the next."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -67,6 +72,13 @@ def info(model):
     return json.loads(done.stdout)
 
 
+def prompt_of(model, n_vocab):
+    done = subprocess.run([NIBBLE, "tokenize", model, "-p", TEXT, "--json"], capture_output=True, text=True)
+    if done.returncode == 0:
+        return json.loads(done.stdout)["tokens"]
+    return [(i + 1) * 2654435761 % n_vocab for i in range(48)]
+
+
 def named_cap(text, cap):
     """The smallest cap above this one that a refusal names, in bytes."""
     sizes = [float(n) * UNITS[u] for n, u in re.findall(r"([\d.]+) (B|KiB|MiB|GiB)", text)]
@@ -85,7 +97,7 @@ class Sweep:
                 "threads": self.rng.choice([1, 2]), "kv": self.rng.choice(self.args.kv), "prompt": self.rng.choice([1, 16, 48])}
 
     def command(self, c, cap, n, learn=True):
-        ids = ",".join(str((i + 1) * 2654435761 % c["n_vocab"]) for i in range(c["prompt"]))
+        ids = ",".join(map(str, self.prompts[c["model"]][:c["prompt"]]))
         return [NIBBLE, "run", c["model"], "--tokens", ids, "-n", str(n), "--temp", "0", "--ignore-eos", "--json", "-c",
                 str(c["ctx"]), "-t", str(c["threads"]), "--kv", c["kv"], "--ram", str(cap), "-q"] + ([] if learn else ["--no-learn"])
 
@@ -154,12 +166,12 @@ class Sweep:
 
     def go(self, models):
         known = {m: info(m) for m in models}
+        self.prompts = {m: prompt_of(m, known[m]["n_vocab"]) for m in models}
         for i in range(self.args.runs):
             if self.args.measure and i % self.args.measure == 0:
                 subprocess.run([NIBBLE, "profile", "--hardware", "-q"], check=True, capture_output=True)
             model = models[i % len(models)]
             c = self.draw(model, known[model]["bytes"])
-            c["n_vocab"] = known[model]["n_vocab"]
             self.one(c)
             self.rows.append(c)
             if sys.stderr.isatty():
