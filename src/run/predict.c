@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "model/reformat.h"
 #include "plan/expect.h"
 #include "run/learn.h"
 
@@ -15,6 +16,9 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
     pager_stats stats;
     uint64_t looked_up = 0; /* on disk, and in no pass */
     pager_get_stats(e->pager, &stats);
+    const weight *head = NULL;
+    if (e->n_best)
+        model_head(e->m, &head);
     d->packed = stats.packed;
     d->cache = &f->q.caches[0];
     for (int b = 0; b < f->q.n_block; b++) {
@@ -27,6 +31,8 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
             kept += here;
             all += here + on_disk;
             looked_up += on_disk;
+            if (&of->weights[i] == head) /* the more of it is kept, the less is waited for */
+                f->q.best_waits *= (double)on_disk / (double)NUM_MAX(here + on_disk, UINT64_C(1));
         }
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;

@@ -163,12 +163,11 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
         engine_session_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
     const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
-    const uint64_t others = session + rows;
-    if (!will_stream(e, &need, others + sketch))
+    if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
         return true;
     const uint64_t running = least(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
-    return will_stream(e, &need, others) && o->stream && running < UINT64_MAX / 2 &&
-           NUM_MAX(running, loading) + sketch <= room(e);
+    return will_stream(e, &need, rows + NUM_MAX(session, need.staging)) && o->stream &&
+           running < UINT64_MAX / 2 && NUM_MAX(running, loading) + sketch <= room(e);
 }
 
 /* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */

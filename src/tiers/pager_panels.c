@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-/* The matrix that a shortlist looks up; NULL: the model has none. */
-static const weight *looked_up(const model *m) {
+const weight *pager_looked_up(const model *m) {
     const block *head = model_block(m, model_n_block(m) - 1);
     for (int i = 0; i < head->program.n_op; i++) {
         int b = model_n_block(m) - 1, w = head->program.ops[i].w;
@@ -30,7 +29,7 @@ enum {
 
 /* What one read, one panel of it and one packed panel take; false: nothing is looked up. */
 static bool sizes(const model *m, panel_reader *out) {
-    const weight *w = looked_up(m);
+    const weight *w = pager_looked_up(m);
     uint64_t row = 0;
     if (!w || !type_row_bytes(w->type, w->k, &row) ||
         !pack_bytes(&w->format, PACK_PANEL, w->k, &out->packed_each))

@@ -89,7 +89,8 @@ uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's o
 pager_need pager_need_of(const page_layout *l, int n_thread);
 
 /* ---- pager_panels.c ---- */
-uint64_t panel_reader_bytes(const model *m); /* to be charged before it is opened; 0: none are looked up */
+const weight *pager_looked_up(const model *m); /* by a shortlist; NULL: nothing */
+uint64_t panel_reader_bytes(const model *m);   /* to be charged before it is opened; 0: none are looked up */
 nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
 

@@ -55,6 +55,11 @@ uint64_t pager_choose(pager *p, uint64_t budget) {
         if (!l->pages[i].table)
             kept += keep_some(p, i, end, budget - kept);
     }
+    const weight *head =
+        pager_looked_up(p->m); /* its rows are wanted by every token, one never knows which */
+    for (int i = 0; i < l->n_page; i++)
+        if (l->pages[i].table && head && pager_weight(p, l->pages[i].block, l->pages[i].w) == head)
+            kept += keep_some(p, i, i + 1, budget - kept);
     return kept;
 }
 
