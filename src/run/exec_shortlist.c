@@ -90,9 +90,9 @@ static void keep_lower_bounds(const search *k, const float *y, int64_t n0, int64
     const int most = k->s->n_best;
     const float *step = k->s->step;
     for (int64_t at = n0; at < n1; at += BLOCK) {
-        const int64_t end = NUM_MIN(at + BLOCK, n1), whole = (end - at) / LANES * LANES;
-        if (*n == most && end < at + BLOCK + 1 && whole == end - at &&
-            !any_above(y + at, step + at, k->reach, heap[0], whole))
+        const int64_t end = NUM_MIN(at + BLOCK, n1);
+        if (*n == most && (end - at) % LANES == 0 &&
+            !any_above(y + at, step + at, k->reach, heap[0], end - at))
             continue;
         for (int64_t c = at; c < end; c++) {
             const float low = y[c] - k->reach * step[c];

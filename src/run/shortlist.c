@@ -10,13 +10,13 @@
 #include <string.h>
 
 enum {
-    FEW = 2,              /* n_best up to which 4 bits serve (docs/shortlist.md) */
+    FEW = 8,              /* n_best up to which few rows are left */
     LEAST_HEAD = 1 << 20, /* bytes: below, a pass over it is no longer than starting one */
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
 
 const char *shortlist_format(const weight *head, int n_best) {
-    const char *name = n_best <= FEW ? "u4g64" : "u5g64";
+    const char *name = "u5g64";
     pack_format f;
     uint64_t bytes;
     if (n_best < 1 || n_best > SHORTLIST_MOST || head->bytes < LEAST_HEAD ||
@@ -28,7 +28,7 @@ const char *shortlist_format(const weight *head, int n_best) {
 
 double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
     /* measured: docs/shortlist.md */
-    const double rounds = n_best <= FEW ? 24 : 48;
+    const double rounds = n_best <= FEW ? 3 : 48;
     const weight *head;
     const char *name = n_best && model_head(m, &head) ? shortlist_format(head, n_best) : NULL;
     pack_format f;

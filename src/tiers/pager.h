@@ -6,8 +6,9 @@
  * is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay valid, and
  * a slot that is fetched is never reused. One thread fetches; a reader thread fills.
  *
- * Vectors (norms, biases) are always resident. A table that is only looked up by row (an embedding) is not
- * streamed at all: its rows are read when they are asked for. */
+ * Vectors (norms, biases) are always resident. A table that is only looked up by row (an embedding, or a head
+ * of which only the best rows are computed) is not streamed at all: its rows are read when they are asked
+ * for. */
 #ifndef NIB_TIERS_PAGER_H
 #define NIB_TIERS_PAGER_H
 
