@@ -277,11 +277,12 @@ static void enter_codes(attend_group *g, int64_t block) {
     widen_scales(g->value_scales, g->value_codes + codes, n);
 }
 
-/* Pairs by 8, 4, 3, 2, 1: constants for the loops above. */
+/* Pairs by 8, 4, 3, 2, 1: constants for the loops above. With two registers for a vector 8 would be all the
+ * registers there are, and what is loaded would have none. */
 #define ATTEND_BY_COUNT(n, call)                                                                             \
     do {                                                                                                     \
         int first = 0;                                                                                       \
-        for (; first + 8 <= (n); first += 8)                                                                 \
+        for (; ATTEND_VEC > 1 && first + 8 <= (n); first += 8)                                               \
             call(8);                                                                                         \
         for (; first + 4 <= (n); first += 4)                                                                 \
             call(4);                                                                                         \
