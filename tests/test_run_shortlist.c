@@ -119,6 +119,11 @@ static void resident(void **state) {
 
 /* A cap, above what the process has, with which a shortlist is taken and weights are streamed: a little more
  * than the smallest, since what a process has differs from time to time (with sanitizers by more). */
+#ifdef __SANITIZE_THREAD__ /* whose shadow memory grows with what is touched: no cap is tight and holds */
+enum { TIGHT_CAPS = 0 };
+#else
+enum { TIGHT_CAPS = 1 };
+#endif
 static uint64_t streaming_cap(const char *path, int n_best) {
     for (uint64_t room = 4 << 20; room < (uint64_t)64 << 20; room += 512 << 10) {
         nib_engine_options o = options(2, n_best);
@@ -149,6 +154,8 @@ static uint64_t streaming_cap(const char *path, int n_best) {
 
 static void on_disk(void **state) {
     (void)state;
+    if (!TIGHT_CAPS)
+        skip();
     const tiny_shape *const shapes[] = {&tied, &untied};
     for (int i = 0; i < 2; i++) {
         const char *path = tiny_model(i ? "untied.gguf" : "tied.gguf", shapes[i]);
@@ -321,6 +328,8 @@ static nib_status live(void *user, nib_error *err) {
 
 static void faults(void **state) {
     (void)state;
+    if (!TIGHT_CAPS)
+        skip();
     life l = {.path = tiny_model("tied.gguf", &tied)};
     l.room = streaming_cap(l.path, 1);
     fault_sweep(FAULT_ALLOC, 7, live, &l);
