@@ -10,7 +10,6 @@
 #include <string.h>
 
 enum {
-    FEW = 8,              /* n_best up to which few rows are left */
     LEAST_HEAD = 1 << 20, /* bytes: below, a pass over it is no longer than starting one */
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
@@ -28,7 +27,7 @@ const char *shortlist_format(const weight *head, int n_best) {
 
 double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
     /* measured: docs/shortlist.md */
-    const double rounds = n_best <= FEW ? 3 : 48;
+    const double rounds = n_best <= SHORTLIST_FEW ? 3 : 48;
     const weight *head;
     const char *name = n_best && model_head(m, &head) ? shortlist_format(head, n_best) : NULL;
     pack_format f;

@@ -24,6 +24,7 @@
 #include "tiers/region.h"
 
 #define SHORTLIST_REACH 6 /* standard deviations */
+enum { SHORTLIST_FEW = 8 /* n_best up to which few rows are left */ };
 enum { SHORTLIST_MOST = 128 /* n_best beyond which the lists are too long to be worth it */ };
 
 typedef struct shortlist {

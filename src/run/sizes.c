@@ -165,6 +165,11 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
     if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
         return true;
+    const weight *head =
+        NULL; /* where more than a few are wanted its rows on disk cost more than a small head */
+    model_head(e->m, &head);
+    if (e->n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
+        return false;
     const uint64_t running = least(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
     return will_stream(e, &need, rows + NUM_MAX(session, need.staging)) && o->stream &&
            running < UINT64_MAX / 2 && NUM_MAX(running, loading) + sketch <= room(e);
