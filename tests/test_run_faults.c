@@ -3,6 +3,7 @@
  * streamed. */
 #include "base/mem.h"
 #include "nib.h"
+#include "support/engine.h"
 #include "support/faults.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
@@ -31,28 +32,13 @@ typedef struct life {
 static nib_status live(void *user, nib_error *err) {
     const life *l = user;
     nib_engine_options o;
-    nib_engine *e = NULL;
-    nib_session *s = NULL;
-    nib_result result = {0};
-    static const int32_t prompt[] = {1, 2, 3, 4, 5};
+    nib_result result;
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.stream = l->room != NIB_AUTO;
     o.ram = o.stream ? ledger_look().now + l->room : NIB_AUTO;
-    nib_status status = nib_engine_open(l->path, &o, &e, err);
-    if (status == NIB_OK)
-        status = nib_session_open(e, NULL, &s, err);
-    if (status == NIB_OK) {
-        nib_generate_options g;
-        nib_generate_options_init(&g);
-        g.prompt = prompt;
-        g.n_prompt = 5;
-        g.n_predict = 2;
-        status = nib_generate(s, &g, &result, err);
-    }
+    const nib_status status = engine_life(l->path, &o, NULL, 2, &result, err);
     nib_result_clear(&result);
-    nib_session_close(s);
-    nib_engine_close(e);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "nib.h"
 #include "run/shortlist.h"
+#include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/tinymodel.h"
@@ -181,26 +182,7 @@ static void on_disk(void **state) {
 
 static nib_status generate(const char *path, const nib_engine_options *o, const nib_sampling *how,
                            nib_result *result, nib_error *err) {
-    static const int32_t prompt[] = {1, 2, 3, 4, 5};
-    nib_engine *e = NULL;
-    nib_session *s = NULL;
-    nib_status status = nib_engine_open(path, o, &e, err);
-    memset(result, 0, sizeof *result);
-    if (status == NIB_OK)
-        status = nib_session_open(e, NULL, &s, err);
-    if (status == NIB_OK) {
-        nib_generate_options g;
-        nib_generate_options_init(&g);
-        g.prompt = prompt;
-        g.n_prompt = 5;
-        g.n_predict = 20;
-        g.ignore_eos = true;
-        g.sampling = *how;
-        status = nib_generate(s, &g, result, err);
-    }
-    nib_session_close(s);
-    nib_engine_close(e);
-    return status;
+    return engine_life(path, o, how, 20, result, err);
 }
 
 static void same_tokens(void **state) {

@@ -59,6 +59,8 @@ void stack_set(model *m, int owner, const pack_format *second);
 
 /* Notes in the ops which of them may be done as one (fuse.c). */
 void fuse_program(op *ops, int n);
+/* The same for a block whose program has changed (stack.c). */
+void fuse_again(block *b);
 
 const char *slot_name(slot_id id);
 

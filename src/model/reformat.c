@@ -115,11 +115,9 @@ const op *model_head(const model *m, const weight **matrix) {
 void model_set_shortlist(model *m, bool on) {
     const weight *matrix;
     op *head = (op *)model_head(m, &matrix);
-    const block *b = &m->blocks[m->n_block - 1];
+    block *b = &m->blocks[m->n_block - 1];
     head->kind = on ? OP_SHORTLIST : OP_LINEAR;
-    for (int i = 0; i < b->program.n_op; i++)
-        memset(&((op *)b->program.ops)[i].fuse, 0, sizeof b->program.ops[i].fuse);
-    fuse_program((op *)b->program.ops, b->program.n_op);
+    fuse_again(b);
     cost_program(m, b->weights, (op *)b->program.ops, b->program.n_op);
 }
 

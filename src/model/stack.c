@@ -123,7 +123,7 @@ static void stack_block(model *m, int which, int owner, const pack_format *forma
     add_ops(b, fresh);
 }
 
-static void fuse_again(block *b) {
+void fuse_again(block *b) {
     for (int i = 0; i < b->program.n_op; i++)
         memset(&ops_of(b)[i].fuse, 0, sizeof ops_of(b)[i].fuse);
     fuse_program(ops_of(b), b->program.n_op);

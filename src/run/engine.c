@@ -196,6 +196,10 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         n_row = want->n_row;
         n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
     }
+    if (o->shortlist == NIB_SHORTLIST_ON && o->n_best && !e->n_best)
+        log_line(&e->log,
+                 "the output head is computed as a whole: a sketch was asked for, but would not help "
+                 "this head, these activations or this sampling");
     NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell,
                            engine_logits_rows(e), engine_workspace_use(e), err));
     NIB_TRY(engine_alloc_placement(e, err));

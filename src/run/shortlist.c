@@ -14,29 +14,23 @@ enum {
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
 
-const char *shortlist_format(const weight *head, int n_best) {
-    const char *name = "u5g64";
-    pack_format f;
-    uint64_t bytes;
-    if (n_best < 1 || n_best > SHORTLIST_MOST || head->bytes < LEAST_HEAD ||
-        !pack_from_name(name, head->k, &f) || !pack_bytes(&f, head->n, head->k, &bytes) ||
-        (double)bytes > WORTH * (double)head->bytes)
-        return NULL;
-    return name;
+/* The head's matrix, the format of its sketch and the bytes of that; false: it cannot have one that helps. */
+static bool sketch_of(const model *m, int n_best, const weight **head, pack_format *format, uint64_t *bytes) {
+    return n_best >= 1 && n_best <= SHORTLIST_MOST && model_head(m, head) && (*head)->bytes >= LEAST_HEAD &&
+           pack_from_name("u5g64", (*head)->k, format) && pack_bytes(format, (*head)->n, (*head)->k, bytes) &&
+           (double)*bytes <= WORTH * (double)(*head)->bytes;
 }
 
 double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
-    /* measured: docs/shortlist.md */
-    const double rounds = n_best <= SHORTLIST_FEW ? 3 : 48;
     const weight *head;
-    const char *name = n_best && model_head(m, &head) ? shortlist_format(head, n_best) : NULL;
     pack_format f;
-    *bytes = 0;
-    *bits = 0;
-    if (!name || !pack_from_name(name, head->k, &f) || !pack_bytes(&f, head->n, head->k, bytes))
+    if (!sketch_of(m, n_best, &head, &f, bytes)) {
+        *bytes = 0;
+        *bits = 0;
         return 0;
+    }
     *bits = f.bits;
-    return rounds;
+    return n_best <= SHORTLIST_FEW ? 3 : 48; /* measured: docs/shortlist.md */
 }
 
 typedef struct sizes {
@@ -50,9 +44,7 @@ static uint64_t round64(uint64_t n) {
 
 static bool sizes_of(const model *m, int n_thread, int n_best, sizes *out, pack_format *format,
                      const weight **head) {
-    const char *name = model_head(m, head) ? shortlist_format(*head, n_best) : NULL;
-    if (!name || !pack_from_name(name, (*head)->k, format) ||
-        !pack_bytes(format, (*head)->n, (*head)->k, &out->sketch))
+    if (!sketch_of(m, n_best, head, format, &out->sketch))
         return false;
     out->n_panel = num_div_up((*head)->n, PACK_PANEL);
     out->sketch = round64(out->sketch);

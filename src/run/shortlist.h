@@ -15,7 +15,7 @@
  * do with each other (measured: docs/shortlist.md). The bound does not depend on what is resident, on threads
  * or on batches, and neither do the tokens.
  *
- * The matrix itself may then stay on disk: some ten rows of it are read for a token. */
+ * The matrix itself may then stay on disk: few of its rows are read for a token. */
 #ifndef NIB_RUN_SHORTLIST_H
 #define NIB_RUN_SHORTLIST_H
 
@@ -39,8 +39,6 @@ typedef struct shortlist {
     tier_region memory;
 } shortlist;
 
-/* The format of the sketch for so many; NULL: none would help a matrix of this format. */
-const char *shortlist_format(const weight *head, int n_best);
 /* What shortlist_open charges (to weights), and what else it charges while it works. False: the model's head
  * cannot have one. */
 bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <string.h>
+
 #include <cmocka.h>
 
 nib_engine_options engine_usual(void) {
@@ -30,4 +32,29 @@ nib_session *session_must_open(nib_engine *e) {
     if (nib_session_open(e, NULL, &s, &err))
         fail_msg("%s", err.message);
     return s;
+}
+
+nib_status engine_life(const char *path, const nib_engine_options *o, const nib_sampling *how, int64_t n,
+                       nib_result *result, nib_error *err) {
+    static const int32_t prompt[] = {1, 2, 3, 4, 5};
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    memset(result, 0, sizeof *result);
+    nib_status status = nib_engine_open(path, o, &e, err);
+    if (status == NIB_OK)
+        status = nib_session_open(e, NULL, &s, err);
+    if (status == NIB_OK) {
+        nib_generate_options g;
+        nib_generate_options_init(&g);
+        g.prompt = prompt;
+        g.n_prompt = 5;
+        g.n_predict = n;
+        g.ignore_eos = true;
+        if (how)
+            g.sampling = *how;
+        status = nib_generate(s, &g, result, err);
+    }
+    nib_session_close(s);
+    nib_engine_close(e);
+    return status;
 }
