@@ -21,7 +21,7 @@
 
 enum { N_TOKEN = 24 };
 
-static const tiny_shape tied = {TYPE_Q8_0, 3, 256, 512, 8, 2, 8200, 64, true};
+static const tiny_shape tied = {TYPE_Q8_0, 6, 256, 512, 8, 2, 8200, 64, true};
 static const tiny_shape untied = {TYPE_Q8_0, 3, 320, 512, 8, 2, 8192, 64, false};
 
 static nib_engine_options options(int n_thread, int n_best) {
@@ -118,39 +118,45 @@ static void resident(void **state) {
     check_resident(tiny_model("untied.gguf", &untied));
 }
 
-/* A cap, above what the process has, with which a shortlist is taken and weights are streamed: a little more
- * than the smallest, since what a process has differs from time to time (with sanitizers by more). */
 #ifdef __SANITIZE_THREAD__ /* whose shadow memory grows with what is touched: no cap is tight and holds */
 enum { TIGHT_CAPS = 0 };
 #else
 enum { TIGHT_CAPS = 1 };
 #endif
+/* Whether, with `room` above what the process has, a shortlist is taken and weights are streamed. */
+static bool streams_with(const char *path, int n_best, uint64_t room) {
+    nib_engine_options o = options(2, n_best);
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_traffic t = {0};
+    nib_error err;
+    const int32_t token = 5;
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = ledger_look().now + room;
+    if (nib_engine_open(path, &o, &e, &err))
+        return false;
+    const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
+    nib_engine_traffic(e, &t);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return works && t.streamed > 0 && t.head_share < 1;
+}
+
+/* The middle of the caps that stream with a shortlist: what a process has differs from time to time. */
 static uint64_t streaming_cap(const char *path, int n_best) {
-    for (uint64_t room = 4 << 20; room < (uint64_t)64 << 20; room += 512 << 10) {
-        nib_engine_options o = options(2, n_best);
-        nib_engine *e = NULL;
-        nib_traffic t;
-        nib_memory m;
-        nib_error err;
-        o.shortlist = NIB_SHORTLIST_AUTO;
-        o.stream = true;
-        o.ram = ledger_look().now + room;
-        if (nib_engine_open(path, &o, &e, &err))
-            continue;
-        nib_engine_memory(e, &m);
-        nib_engine_traffic(e, &t);
-        const bool streams = m.owner[NIB_OWNER_STAGING] > 0;
-        nib_session *s = NULL;
-        const int32_t token = 5;
-        const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
-        nib_engine_traffic(e, &t);
-        nib_session_close(s);
-        nib_engine_close(e);
-        if (works && streams && t.head_share < 1)
-            return room + ((uint64_t)2 << 20);
+    const uint64_t step = 256 << 10;
+    uint64_t first = 0, room = 4 << 20;
+    for (; room < (uint64_t)64 << 20; room += step) {
+        const bool works = streams_with(path, n_best, room);
+        if (works && !first)
+            first = room;
+        if (!works && first)
+            break;
     }
-    fail_msg("no cap has a shortlist with the head on disk");
-    return 0;
+    if (!first)
+        fail_msg("no cap has a shortlist with the head on disk");
+    return (first + room) / 2;
 }
 
 static void on_disk(void **state) {
