@@ -1,6 +1,6 @@
 /* What the builder writes: the programs of the families' layers word by word, registers that are written
- * before they are read and as wide as they are read, pieces that cover every row of a fused tensor once, and
- * costs that add up. */
+ * before they are read and as wide as they are read, the ops that the cache needs, pieces that cover every
+ * row of a fused tensor once, and costs that add up. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/model.h"
@@ -106,6 +106,30 @@ static void read_reg(const model *m, const int64_t *width, reg r, int64_t n) {
     assert_true(model_reg_width(m, r) >= n);
 }
 
+/* The ops that the cache needs read nothing that others write, and are not all there are. */
+static void walk_to_cache(const model *m, const block *b) {
+    int64_t width[REG_COUNT] = {[REG_X] = model_hparams(m)->d_model};
+    int n_fed = 0, n_product = 0;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        if (!o->fuse.feeds_cache)
+            continue;
+        n_product += o->kind == OP_LINEAR;
+        if (o->kind == OP_ATTENTION) {
+            read_reg(m, width, o->in2, o->u.attn.n_kv_head * o->u.attn.d_head);
+            read_reg(m, width, o->in3, o->u.attn.n_kv_head * o->u.attn.d_head);
+            n_fed++;
+            continue;
+        }
+        assert_int_equal(n_fed, 0); /* nothing behind attention */
+        read_reg(m, width, o->in, o->k);
+        read_reg(m, width, o->in2, o->n);
+        width[o->out] = o->n;
+    }
+    assert_int_equal(n_fed, b->layer >= 0);
+    assert_int_equal(n_product, b->layer >= 0 ? 2 : 0); /* keys and values */
+}
+
 /* Walks one block as the interpreter would, with widths in place of values. */
 static void walk(const model *m, const block *b) {
     int64_t width[REG_COUNT] = {0};
@@ -162,6 +186,7 @@ static void check_model(const char *path) {
         const block *b = model_block(m, i);
         assert_int_equal(b->layer, i == 0 || i == model_n_block(m) - 1 ? -1 : i - 1);
         walk(m, b);
+        walk_to_cache(m, b);
         check_weights(m, b, &params);
     }
     assert_int_equal(params, model_n_param(m));

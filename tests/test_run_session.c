@@ -142,6 +142,37 @@ static void a_prefix_is_reused(void **state) {
     nib_engine_close(e);
 }
 
+/* Where only the last row's logits are wanted, the other rows of the last layer give their keys and values
+ * alone: the bits are those of a pass that computes all of them, now and for what is appended. */
+static void only_the_last_row_is_wanted(void **state) {
+    (void)state;
+    static const int kv_types[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
+    const tiny_shape *shapes[] = {&small, &small_f16};
+    enum { MORE = 5 };
+    int32_t tokens[N_TOKEN];
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
+    for (int c = 0; c < 16; c++) {
+        const nib_session_options so = {.kv_type = kv_types[c % 4]};
+        no_fuse = c >= 8;
+        nib_engine *e =
+            open_engine(tiny_model("small.gguf", shapes[c / 4 % 2]), 1 + c % 3, c % 2 ? 0 : 32, NIB_AUTO);
+        nib_session *all = NULL, *last = NULL;
+        assert_int_equal(nib_session_open(e, &so, &all, NULL), NIB_OK);
+        assert_int_equal(nib_session_open(e, &so, &last, NULL), NIB_OK);
+        const logits_rows want = logits_of_session(all, tokens, N_TOKEN, N_VOCAB);
+        for (int n = N_TOKEN - MORE; n <= N_TOKEN; n++) {
+            assert_int_equal(nib_session_sync(last, tokens, (size_t)n, NULL), NIB_OK);
+            assert_memory_equal(nib_session_logits(last), want.data + (n - 1) * N_VOCAB,
+                                N_VOCAB * sizeof(float));
+        }
+        free(want.data);
+        nib_session_close(last);
+        nib_session_close(all);
+        nib_engine_close(e);
+    }
+    no_fuse = false;
+}
+
 static void wrong_use_changes_nothing(void **state) {
     (void)state;
     int32_t tokens[N_CTX + 1] = {0}, bad[2] = {1, N_VOCAB};
@@ -392,6 +423,7 @@ int main(void) {
         cmocka_unit_test(same_bits_for_any_cut),
         cmocka_unit_test(streamed_is_resident),
         cmocka_unit_test(a_prefix_is_reused),
+        cmocka_unit_test(only_the_last_row_is_wanted),
         cmocka_unit_test(wrong_use_changes_nothing),
         cmocka_unit_test(generates_what_the_logits_say),
         cmocka_unit_test(decoding_allocates_nothing),

@@ -1,6 +1,6 @@
 /* fuse.c - rewrites of a block's program: which ops the interpreter may do as one. Each is a row of the table
  * below; what it finds is written into op.fuse, and the program stays what it was, so that it can always be
- * executed op by op as well, with the same bits. */
+ * executed op by op as well, with the same bits. And which ops the cache needs, where it alone is wanted. */
 #include "model/internal.h"
 
 typedef struct fuser {
@@ -80,7 +80,26 @@ static void join_products(fuser *f, int at) {
 
 static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_products};
 
+/* Backwards from attention: who makes what it stores, and what that is made of. */
+static void find_cache_feeders(op *ops, int n) {
+    bool wanted[REG_COUNT] = {false};
+    for (int i = n - 1; i >= 0; i--) {
+        op *o = &ops[i];
+        const bool stores = o->kind == OP_ATTENTION;
+        o->fuse.feeds_cache = stores || wanted[o->out];
+        if (!o->fuse.feeds_cache)
+            continue;
+        if (!stores && !o->adds)
+            wanted[o->out] = false;
+        const reg read[] = {stores ? REG_NONE : o->in, o->in2, o->in3};
+        for (int r = 0; r < 3; r++)
+            if (read[r] != REG_NONE)
+                wanted[read[r]] = true;
+    }
+}
+
 void fuse_program(op *ops, int n) {
+    find_cache_feeders(ops, n);
     fuser f = {ops, n};
     for (size_t r = 0; r < sizeof rewrites / sizeof *rewrites; r++)
         for (int i = 0; i < n; i++)

@@ -101,6 +101,8 @@ typedef struct op {
         int n_join;  /* OP_LINEAR: so many products from here on read the same input; 0: just this one */
         int n_tail; /* OP_LINEAR: so many ops behind those products go element by element over columns as wide
                        as each product's: whoever computes some columns does all of it for them */
+        bool feeds_cache; /* what OP_ATTENTION stores depends on it, or it is OP_ATTENTION: the ops of rows of
+                             which nothing else is wanted */
     } fuse;
     struct {
         uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */

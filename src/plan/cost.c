@@ -67,19 +67,23 @@ double plan_stolen_seconds(const plan_question *q, bool packed) {
     return plan_stolen_share(&q->rates, packed);
 }
 
-/* Rows of a prompt that go through the blocks together. */
+/* Rows of a prompt that go through the blocks together. The last layer computes keys and values for all of
+ * them, and the rest for one; unless weights are streamed (run/step.c). */
 static double pass_seconds(const plan_question *q, const plan_decision *d, double rows, double done) {
-    double total = 0;
+    const int n_layer = q->n_block - 2;
+    const double attention = (double)q->attention_macs * (done + rows / 2) / q->rates.many_rows[0];
+    double total = rows * (d->streamed || n_layer < 1 ? attention : attention * (n_layer - 1) / n_layer);
     for (int b = 0; b < q->n_block; b++) {
         const plan_block_facts *f = &q->blocks[b];
         if (d->choice[b] < 0)
             continue;
         const double one = plan_block_seconds(q, b, d->choice[b], d->activation[b]);
         const double macs_s = q->rates.many_rows[f->choices[d->choice[b]].bits];
-        const double many = rows * (double)f->macs / macs_s * slices(q, d->activation[b]);
+        const uint64_t macs = b == n_layer && !d->streamed ? f->cache_macs : f->macs;
+        const double many = rows * (double)macs / macs_s * slices(q, d->activation[b]);
         total += f->is_layer ? NUM_MAX(one, many) : one; /* logits of the last row only */
     }
-    return total + rows * NUM_MAX((double)q->attention_macs * (done + rows / 2) / q->rates.many_rows[0], 0);
+    return total;
 }
 
 static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {

@@ -56,6 +56,7 @@ typedef struct plan_block_facts {
     int activation;            /* bits; 0: the question's, or the policy decides */
     bool gone;                 /* this layer is left out, whatever the mode */
     uint64_t macs;             /* of its matrices for one row (a tied head's belong to the embedding) */
+    uint64_t cache_macs;       /* of them, what keys and values alone take (op.fuse.feeds_cache) */
     int n_op;
 } plan_block_facts;
 

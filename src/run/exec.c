@@ -93,6 +93,10 @@ static void run_ops(void *arg, int thread, int n_thread) {
     op_trace *trace = j->e->trace;
     w.since = trace ? time_thread() : 0;
     for (int i = j->first_op, n = 1; i < j->end_op; i += n) {
+        if (j->cell->cache_only && !p->ops[i].fuse.feeds_cache) {
+            n = 1;
+            continue;
+        }
         if (trace)
             w.trace = trace_at(trace, thread, j->cell->block, i);
         n = run_op(&w, &p->ops[i]);

@@ -41,6 +41,7 @@ typedef struct exec_cell {
     float *logits;       /* [n_row, n_vocab] for the head; NULL: the workspace's */
     const probe *probe;  /* NULL: none; told about these rows: */
     bool again;          /* more rows of the pass will go through this block */
+    bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
     int segment;         /* of the pass */
     int64_t segment_row; /* the cell's first row in it */
 } exec_cell;

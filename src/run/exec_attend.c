@@ -142,6 +142,7 @@ void run_attention(worker *w, const op *o) {
         const int64_t n = NUM_MIN(step, c->n_row - first);
         store_kv(w, o, kv, first, n);
         pack_kv(w, kv, c->position + first, n);
-        attend_rows(w, o, kv, first, n);
+        if (!c->cache_only)
+            attend_rows(w, o, kv, first, n);
     }
 }

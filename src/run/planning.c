@@ -82,6 +82,7 @@ static void count_ops(const model *m, planning *f) {
                 continue;
             page_layout_own(m, &owner, &w);
             f->blocks[owner].macs += o->cost.macs;
+            f->blocks[owner].cache_macs += o->fuse.feeds_cache ? o->cost.macs : 0;
         }
     }
 }

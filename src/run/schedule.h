@@ -5,7 +5,8 @@
  * A pass is made of segments: rows of one sequence, with its own cache and positions. This schedule walks the
  * blocks, inside a block the segments, inside a segment its rows in groups of n_cell, so that a block is
  * visited once a pass however many sequences and rows there are. The last block, the head, sees only the rows
- * whose logits are wanted. */
+ * whose logits are wanted; and of all others the last layer is asked for keys and values alone, since nothing
+ * else of it is ever read (cache_only). */
 #ifndef NIB_RUN_SCHEDULE_H
 #define NIB_RUN_SCHEDULE_H
 
@@ -25,6 +26,7 @@ typedef struct segment {
 typedef struct cell {
     int block, segment;
     int64_t row, n_row; /* rows of the segment */
+    bool cache_only;    /* of a layer: nothing but their keys and values is wanted */
 } cell;
 
 typedef struct schedule {
@@ -32,19 +34,26 @@ typedef struct schedule {
     const segment *segments; /* [n_segment] */
     int n_segment;
     int64_t n_cell, n_head; /* rows of one cell; of one of the head's */
+    bool whole;             /* every row goes through every op of all layers: somebody looks at it */
     int block, segment;
     int64_t row; /* of the segment: where the next cell begins */
 } schedule;
 
 /* first_block: the pass begins there, with what the residual stream holds. */
 static inline schedule schedule_begin(int n_block, int first_block, const segment *segments, int n_segment,
-                                      int64_t n_cell, int64_t n_head) {
+                                      int64_t n_cell, int64_t n_head, bool whole) {
     bool head = first_block == n_block - 1 && n_segment > 0;
-    return (schedule){n_block, segments,    n_segment, n_cell,
-                      n_head,  first_block, 0,         head ? segments[0].head_row : 0};
+    return (schedule){.n_block = n_block,
+                      .segments = segments,
+                      .n_segment = n_segment,
+                      .n_cell = n_cell,
+                      .n_head = n_head,
+                      .whole = whole,
+                      .block = first_block,
+                      .row = head ? segments[0].head_row : 0};
 }
 
-/* Times a block that is not the head is visited. */
+/* Times a block that is not the head is visited by whole cells. */
 static inline int schedule_n_cell(const schedule *s) {
     int64_t n = 0;
     for (int i = 0; i < s->n_segment; i++)
@@ -62,15 +71,17 @@ static inline int schedule_n_head(const schedule *s) {
 
 static inline bool schedule_next(schedule *s, cell *out) {
     while (s->block < s->n_block) {
-        bool head = s->block == s->n_block - 1;
+        bool head = s->block == s->n_block - 1, last_layer = s->block == s->n_block - 2 && s->block > 0;
         for (; s->segment < s->n_segment; s->segment++, s->row = -1) {
             const segment *of = &s->segments[s->segment];
             if (s->row < 0)
                 s->row = head ? of->head_row : 0;
             if (s->row >= of->n_row)
                 continue;
-            *out = (cell){s->block, s->segment, s->row,
-                          NUM_MIN(head ? s->n_head : s->n_cell, of->n_row - s->row)};
+            const bool cache_only = last_layer && !s->whole && s->row < of->head_row;
+            const int64_t end = cache_only ? of->head_row : of->n_row;
+            *out = (cell){s->block, s->segment, s->row, NUM_MIN(head ? s->n_head : s->n_cell, end - s->row),
+                          cache_only};
             s->row += out->n_row;
             return true;
         }

@@ -37,6 +37,7 @@ static nib_status do_cell(loop *l, const cell *c, bool again, nib_error *err) {
                      .other_views = other != NULL,
                      .act_bits = p->change && p->change->act_bits ? p->change->act_bits[c->block] : 0,
                      .again = again,
+                     .cache_only = c->cache_only,
                      .segment = c->segment,
                      .segment_row = c->row,
                      .row = s->row + c->row,
@@ -93,8 +94,10 @@ static void prepare(nib_engine *e, const pass *p, int64_t n_head) {
 
 nib_status step_pass(nib_engine *e, const pass *p, nib_error *err) {
     const int64_t n_head = p->logits ? 1 : p->n_head;
-    schedule order =
-        schedule_begin(model_n_block(e->m), p->first_block, p->segments, p->n_segment, e->ws.n_cell, n_head);
+    /* streamed pages come for whole cells, as often for each block */
+    const bool whole = p->probe || p->change || p->enter || pager_streams(e->pager);
+    schedule order = schedule_begin(model_n_block(e->m), p->first_block, p->segments, p->n_segment,
+                                    e->ws.n_cell, n_head, whole);
     pthread_mutex_lock(&e->lock);
     const double start = e->exec.trace ? time_now() : 0;
     e->n_pass++;

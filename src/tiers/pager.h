@@ -113,6 +113,9 @@ typedef void (*pager_panel_fn)(void *user, int32_t panel, const view *rows);
 nib_status pager_read_panels(pager *p, int block, int w, const int32_t *panels, int n, pager_panel_fn each,
                              void *user, nib_error *err);
 
+/* Whether some matrices are not resident as a whole, so that passes fetch them. */
+bool pager_streams(const pager *p);
+
 /* A pass begins: how often each block's matrices will be fetched, and the last block's (the head's). What the
  * reader reads ahead, and what stays in the ring between two cells of a block, follows from it. */
 void pager_expect(pager *p, int n_cell, int n_head);

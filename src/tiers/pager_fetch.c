@@ -120,6 +120,10 @@ nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_err
     return NIB_OK;
 }
 
+bool pager_streams(const pager *p) {
+    return p->reader != NULL;
+}
+
 void pager_expect(pager *p, int n_cell, int n_head) {
     if (p->reader)
         reader_expect(p->reader, n_cell, n_head);

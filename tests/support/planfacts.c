@@ -18,6 +18,7 @@ void facts_make(facts *f) {
         x->is_layer = b > 0 && b < FACTS_N - 1;
         x->importance = x->kl_a8 = x->kl_left_out = -1;
         x->macs = 50000000;
+        x->cache_macs = 10000000;
         x->n_op = 10;
         x->choices[0] = (plan_choice){.format = "file", .bits = 8, .bytes = 60 * MIB, .file_bytes = 60 * MIB};
         x->n_choice = 1;
