@@ -2,8 +2,9 @@
  *
  * All waiting goes through a gate: a word that only changes when somebody may go on. A waiter spins for some
  * microseconds, because the next piece of work usually comes at once, then sleeps on a condition variable.
- * How long it spins is learnt: a wait that ended in sleep halves it (somebody else has the processor, and
- * spinning takes it from the thread that is waited for), a wait that did not lengthens it again. */
+ * How long it spins is learnt, for each gate: a wait that ended in sleep halves it (somebody else has the
+ * processor, and spinning takes it from the thread that is waited for; or the caller waits for the disk
+ * before it has work again), a wait that did not lengthens it again. */
 #include "base/thread.h"
 #include "base/mem.h"
 
@@ -24,6 +25,7 @@ enum { SPIN_MOST = 4000, SPIN_LEAST = 60 };
 typedef struct gate {
     alignas(CACHE_LINE) atomic_uint word;
     atomic_int sleepers;
+    atomic_int patience; /* turns of the next wait; 0: sleep at once, always */
     pthread_mutex_t mutex;
     pthread_cond_t opened;
 } gate;
@@ -40,7 +42,6 @@ struct pool {
     alignas(CACHE_LINE) atomic_int arrived; /* at the barrier */
     alignas(CACHE_LINE) pool_fn fn;         /* NULL: the threads are to end */
     void *arg;
-    atomic_int patience; /* turns of the next wait; 0: sleep at once, always */
     int n_thread, n_started;
     worker *workers; /* [n_thread - 1] */
 };
@@ -56,6 +57,7 @@ static inline void relax(void) {
 static int gate_init(gate *g) {
     atomic_init(&g->word, 0);
     atomic_init(&g->sleepers, 0);
+    atomic_init(&g->patience, 0);
     if (pthread_mutex_init(&g->mutex, NULL))
         return -1;
     if (pthread_cond_init(&g->opened, NULL)) {
@@ -70,8 +72,8 @@ static void gate_deinit(gate *g) {
     pthread_mutex_destroy(&g->mutex);
 }
 
-static void learn(atomic_int *patience, int now) {
-    atomic_store_explicit(patience,
+static void learn(gate *g, int now) {
+    atomic_store_explicit(&g->patience,
                           now < SPIN_LEAST  ? SPIN_LEAST
                           : now > SPIN_MOST ? SPIN_MOST
                                             : now,
@@ -79,18 +81,18 @@ static void learn(atomic_int *patience, int now) {
 }
 
 /* Waits until the word is no longer `old`. */
-static void gate_wait(gate *g, unsigned old, atomic_int *patience) {
-    const int spin = atomic_load_explicit(patience, memory_order_relaxed);
+static void gate_wait(gate *g, unsigned old) {
+    const int spin = atomic_load_explicit(&g->patience, memory_order_relaxed);
     for (int i = 0; i < spin; i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
             if (spin < SPIN_MOST)
-                learn(patience, spin + SPIN_MOST / 16);
+                learn(g, spin + SPIN_MOST / 16);
             return;
         }
         relax();
     }
     if (spin > 0)
-        learn(patience, spin / 2);
+        learn(g, spin / 2);
     pthread_mutex_lock(&g->mutex);
     /* Sequentially consistent on both sides: either we see the new word, or gate_open sees a sleeper. */
     atomic_fetch_add(&g->sleepers, 1);
@@ -113,7 +115,7 @@ static void *work(void *arg) {
     worker *w = arg;
     pool *p = w->owner;
     for (unsigned turn = 0;; turn++) {
-        gate_wait(&p->start, turn, &p->patience);
+        gate_wait(&p->start, turn);
         if (!p->fn)
             return NULL;
         p->fn(p->arg, w->index, p->n_thread);
@@ -204,7 +206,9 @@ static nib_status start_threads(pool *p, nib_error *err) {
     /* With more threads than CPUs, spinning takes time from the one that is waited for. */
     bool enough = p->n_thread <= n_cpu && (share == 0 || p->n_thread <= share);
     bool pinned = may_pin(p, n_cpu, n_core);
-    atomic_init(&p->patience, enough ? SPIN_MOST : 0);
+    gate *gates[] = {&p->start, &p->done, &p->barrier};
+    for (int i = 0; i < 3; i++)
+        atomic_store(&gates[i]->patience, enough ? SPIN_MOST : 0);
     for (int i = 1; i < p->n_thread; i++) {
         worker *w = &p->workers[i - 1];
         w->owner = p;
@@ -280,7 +284,7 @@ void pool_run(pool *p, pool_fn fn, void *arg) {
     atomic_store_explicit(&p->working, p->n_thread - 1, memory_order_relaxed);
     gate_open(&p->start);
     fn(arg, 0, p->n_thread);
-    gate_wait(&p->done, done, &p->patience);
+    gate_wait(&p->done, done);
 }
 
 void pool_barrier(pool *p) {
@@ -291,7 +295,7 @@ void pool_barrier(pool *p) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
         gate_open(&p->barrier);
     } else {
-        gate_wait(&p->barrier, phase, &p->patience);
+        gate_wait(&p->barrier, phase);
     }
 }
 
