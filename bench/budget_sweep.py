@@ -12,7 +12,9 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
   plan     predicted against measured: tokens a second and peak bytes, median and worst. Both are about the tokens after
            the first. A short run (-n, --no-learn) finds out how many tokens take LONG seconds; the run that counts
            generates those, or as many as its context holds, and is repeated (--no-learn, the prediction is the first
-           one's) until it was measured for ENOUGH seconds
+           one's) until it was measured for ENOUGH seconds. --again N measures every combination N times more when all
+           others were (--no-learn too): what counts then is the median, and how far the times of one combination lie
+           apart says what no prediction could have known
 
 --measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
 memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
@@ -148,21 +150,28 @@ class Sweep:
         room = c["ctx"] - c["prompt"] + 1
         per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
         c["n"] = min(max(self.args.n, int(LONG / max(per_token, 1e-6)) + 2), room)
+        self.time(c)
+
+    def time(self, c):
+        """How fast the combination is now; the first time it is predicted and its peak counts."""
         tokens, seconds, repeats = 0, 0.0, 0
         while seconds < ENOUGH and repeats < MOST_REPEATS:
-            code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], repeats == 0))
+            first = repeats == 0 and "times" not in c
+            code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], first))
             if code:
                 self.faults.append(f"{c}: exit {code} where it worked before: {err.strip()}")
                 c["code"] = code
                 return
             doc = json.loads(out)
-            if repeats == 0:
+            if first:
                 c.update(peak=0, seconds=took, predicted=doc["predicted"], traffic=doc["traffic"], memory=doc["memory"])
             self.look(c, doc, seen_peak(peak, doc))
             tokens += doc["timings"]["token_n"]
             seconds += doc["timings"]["token_s"]
             repeats += 1
-        c.update(tok_s=tokens / seconds, token_s=seconds, repeats=repeats)
+        c.setdefault("times", []).append(tokens / seconds)
+        c["token_s"] = min(seconds, c.get("token_s", seconds))
+        c["tok_s"] = statistics.median(c["times"])
 
     def go(self, models):
         known = {m: info(m) for m in models}
@@ -176,6 +185,10 @@ class Sweep:
             self.rows.append(c)
             if sys.stderr.isatty():
                 print(f"\r{i + 1} of {self.args.runs}, {len(self.faults)} faults ", end="", file=sys.stderr)
+        for _ in range(self.args.again):
+            for c in self.rows:
+                if c["code"] == 0:
+                    self.time(c)
         if sys.stderr.isatty():
             print(file=sys.stderr)
 
@@ -194,6 +207,9 @@ class Sweep:
         if rates:
             print(f"measured for {min(c['token_s'] for c in ran):.2f} s at least; within 10 %: {sum(r <= 0.1 for r in rates)}, within 25 %: {sum(r <= 0.25 for r in rates)} of {len(rates)}")
             print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")
+        if self.args.again and ran:
+            apart = [max(c["times"]) / min(c["times"]) - 1 for c in ran]
+            print(f"one combination's own times: the fastest above the slowest by {statistics.median(apart):.1%} in the median, {max(apart):.1%} at most ({self.args.again + 1} times each)")
         for binds in sorted({c["predicted"]["binds"] for c in ran}):
             ratios = [c["predicted"]["tok_s"] / c["tok_s"] for c in ran if c["predicted"]["binds"] == binds]
             nine = sorted(abs(r - 1) for r in ratios)[int(0.9 * (len(ratios) - 1))]
@@ -210,6 +226,7 @@ def main():
     parser.add_argument("-n", type=int, default=12)
     parser.add_argument("--kv", nargs="+", default=["f16", "f32"])
     parser.add_argument("--measure", type=int, default=0, metavar="N", help="measure the machine before every N runs")
+    parser.add_argument("--again", type=int, default=0, metavar="N", help="measure every combination N times more, later")
     parser.add_argument("--cache", metavar="DIR", help="keep profiles and what runs took there, not in the user's cache")
     parser.add_argument("--json", help="keep every run in this file")
     args = parser.parse_args()
