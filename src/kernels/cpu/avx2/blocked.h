@@ -1,9 +1,9 @@
-/* blocked.h - many activation rows. One panel x 512 of K is unpacked to one byte a code and floats of scales
- * (the first-level cache holds them), then all rows of a block pass over it, a few at a time. Groups of 16
- * and 32 keep their floats in registers; longer groups keep integers and floats in memory, where they are
- * touched once for many products, and have the registers for more rows. Meanwhile the next block of weights
- * is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such a block
- * of rows stays in the second-level cache.
+/* blocked.h - many activation rows. One panel x up to 768 of K is unpacked to one byte a code and floats of
+ * scales (the first-level cache holds them), then all rows of a block pass over it, a few at a time. Groups
+ * of 16 and 32 keep their floats in registers; longer groups keep integers and floats in memory, where they
+ * are touched once for many products, and have the registers for more rows. Meanwhile the next block of
+ * weights is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such
+ * a block of rows stays in the second-level cache.
  *
  * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked: what is left is one
  * group a row of 8-bit integers. Included after a dot.h, which says how integers are multiplied. */
@@ -12,11 +12,11 @@
 
 #include "kernels/bitwise.h"
 
-enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MOST_ROWS = 132 };
+enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MOST_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
-/* What is unpacked of one panel: 8 + 2 + 2 KiB; of the rows that are being multiplied the integers of the
- * open group and the sums so far. */
+/* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32; of the rows that are
+ * being multiplied the integers of the open group and the sums so far. */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16][TILE_LINE];
     float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
@@ -299,9 +299,9 @@ static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int6
     }
 }
 
-/* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
+/* A part of the work: rows [m0, m1), blocks [b0, b1) of the n_block even ones that K is cut into. */
 typedef struct part {
-    int64_t m0, m1, c0, c1;
+    int64_t m0, m1, b0, b1, n_block;
 } part;
 
 static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, int64_t panel,
@@ -310,23 +310,26 @@ static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, 
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(&w->format, TILE_CHUNK);
     block_job j = {.job = job, .b = job->a->scratch, .panel = panel};
-    for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
-        const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
-        const uint8_t *weights = (const uint8_t *)w->data + panel * job->panel_bytes;
-        const uint8_t *next =
-            weights + (end < at->c1 ? end * chunk_bytes : job->panel_bytes + at->c0 * chunk_bytes);
+    int64_t c = n_chunk * at->b0 / at->n_block;
+    for (int64_t b = at->b0, end; b < at->b1; b++, c = end) {
+        const int64_t next = b + 1 < at->b1 ? panel : panel + 1, first = b + 1 < at->b1 ? b + 1 : at->b0;
+        end = n_chunk * (b + 1) / at->n_block;
         unpack(&j, c, end);
         j.tile0 = c * TILE_CHUNK;
-        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
-        j.is_first = c == 0;
-        j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, kernel, at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
+        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, (end - c) * TILE_CHUNK);
+        j.is_first = b == 0;
+        j.is_last = b + 1 == at->n_block;
+        multiply_rows(&j, kernel, at->m0, at->m1,
+                      (const uint8_t *)w->data + next * job->panel_bytes +
+                          n_chunk * first / at->n_block * chunk_bytes,
+                      num_div_up(n_chunk, at->n_block) * chunk_bytes);
     }
 }
 
 static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format f = block_format(&a->w->format);
     const int64_t n_tile = tile_count(a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
+    const int64_t n_block = num_div_up(n_chunk, BLOCK_CHUNKS);
     tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&f), f.asym));
     if (f.group == PACK_GROUP_ROW)
         job.group_tiles = n_tile;
@@ -334,13 +337,12 @@ static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
     const int64_t p1 = num_div_up(n1, PACK_PANEL);
     const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
     const int64_t rows = num_round_up(even, 12);
-    const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
-    const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
-    part at;
+    const int64_t near = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / num_div_up(n_chunk, n_block);
+    part at = {.n_block = n_block};
     for (at.m0 = 0; at.m0 < a->n_row; at.m0 = at.m1) {
         at.m1 = NUM_MIN(a->n_row, at.m0 + rows);
-        for (at.c0 = 0; at.c0 < n_chunk; at.c0 = at.c1) {
-            at.c1 = NUM_MIN(n_chunk, at.c0 + chunks);
+        for (at.b0 = 0; at.b0 < n_block; at.b0 = at.b1) {
+            at.b1 = NUM_MIN(n_block, at.b0 + NUM_MAX(near, 1));
             for (int64_t p = n0 / PACK_PANEL; p < p1; p++)
                 panel_times_rows(&job, kernel, p, &at);
         }
