@@ -1,4 +1,5 @@
-/* act8.c - activations to integers, a group of 32 in four registers, longer ones in two passes. Rounding and
+/* act8.c - activations to integers: groups of 32 four at a time, so that one vector has what belongs to the
+ * groups and its divisions and sums are not waited for one by one; longer groups in two passes. Rounding and
  * order as in cpu/ref. */
 #include "kernels/cpu/avx2/avx2.h"
 
@@ -16,7 +17,7 @@ static inline int32_t sum_8(__m256i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* top: the largest code. */
+/* One group; any numbers. top: the largest code. */
 static void quantize_group(const float *x, float top, char *row, const act8_layout *l, int64_t group) {
     const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
     __m256 v[4], most = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
@@ -41,6 +42,76 @@ static void quantize_group(const float *x, float top, char *row, const act8_layo
                         _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
     act8_put(row, l, group, finite ? (used ? largest / top : 0.0f) : NAN,
              sum_8(_mm256_add_epi32(code[0], code[1])), sum_8(_mm256_add_epi32(code[2], code[3])));
+}
+
+enum { GROUPS = 4 };
+
+/* The bits of the largest size in each of four groups; those of NaN are above those of infinity, and these
+ * above all numbers. */
+static inline __m128i largest_of(const float *x) {
+    const __m256i size = _mm256_set1_epi32(INT32_MAX);
+    __m128i most[GROUPS];
+    for (int g = 0; g < GROUPS; g++) {
+        const __m256i *from = (const void *)(x + g * ACT8_GROUP);
+        __m256i m = _mm256_and_si256(_mm256_loadu_si256(from), size);
+        for (int i = 1; i < 4; i++)
+            m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_loadu_si256(from + i), size));
+        most[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    }
+    const __m128i a =
+        _mm_max_epi32(_mm_unpacklo_epi32(most[0], most[1]), _mm_unpackhi_epi32(most[0], most[1]));
+    const __m128i b =
+        _mm_max_epi32(_mm_unpacklo_epi32(most[2], most[3]), _mm_unpackhi_epi32(most[2], most[3]));
+    return _mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b));
+}
+
+/* The codes of a group, stored; the sums of neighbouring fours of them. */
+static inline __m256i put_codes(const float *x, __m256 inverse, char *codes) {
+    __m256i code[4];
+    for (int i = 0; i < 4; i++)
+        code[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+    const __m256i packed =
+        _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
+    const __m256i bytes = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((void *)codes, bytes);
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+}
+
+/* What act8_put derives from four groups' scales and the sums of their halves. */
+static inline void put_sums(char *row, const act8_layout *l, int64_t group, __m128 scale, __m128i sum0,
+                            __m128i sum1) {
+    const __m128i all = _mm_add_epi32(sum0, sum1), none = _mm_setzero_si128();
+    const __m128i first = _mm_unpacklo_epi32(sum0, sum1), last = _mm_unpackhi_epi32(sum0, sum1);
+    float *lift16 = (float *)(void *)(row + l->lift16) + 2 * group;
+    char *minus16 = row + l->minus16 + 8 * group;
+    _mm_storeu_ps((float *)(void *)(row + l->scale) + group, scale);
+    _mm_storeu_ps((float *)(void *)(row + l->lift) + group, _mm_mul_ps(scale, _mm_cvtepi32_ps(all)));
+    _mm_storeu_si128((void *)(row + l->minus + 4 * group), _mm_sub_epi32(none, all));
+    _mm_storeu_ps(lift16, _mm_mul_ps(_mm_unpacklo_ps(scale, scale), _mm_cvtepi32_ps(first)));
+    _mm_storeu_ps(lift16 + 4, _mm_mul_ps(_mm_unpackhi_ps(scale, scale), _mm_cvtepi32_ps(last)));
+    _mm_storeu_si128((void *)minus16, _mm_sub_epi32(none, first));
+    _mm_storeu_si128((void *)(minus16 + 16), _mm_sub_epi32(none, last));
+}
+
+/* Four groups; false, and nothing done: not all numbers are finite. */
+static bool quantize_groups(const float *x, float top, char *row, const act8_layout *l, int64_t group) {
+    const __m128i bits = largest_of(x);
+    const __m128i wild = _mm_cmpgt_epi32(bits, _mm_castps_si128(_mm_set1_ps(FLT_MAX)));
+    if (!_mm_testz_si128(wild, wild))
+        return false;
+    const __m128 largest = _mm_castsi128_ps(bits), most = _mm_set1_ps(top);
+    const __m128 used = _mm_cmp_ps(largest, _mm_set1_ps(ACT8_TINY), _CMP_GE_OQ);
+    float inverse[GROUPS];
+    __m256i sums[GROUPS];
+    _mm_storeu_ps(inverse, _mm_and_ps(used, _mm_div_ps(most, largest)));
+    for (int g = 0; g < GROUPS; g++)
+        sums[g] =
+            put_codes(x + g * ACT8_GROUP, _mm256_broadcast_ss(inverse + g), row + (group + g) * ACT8_GROUP);
+    const __m256i halves =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+    put_sums(row, l, group, _mm_and_ps(used, _mm_div_ps(largest, most)), _mm256_castsi256_si128(halves),
+             _mm256_extracti128_si256(halves, 1));
+    return true;
 }
 
 static __m256 load_part(const float *x, int64_t n) {
@@ -76,17 +147,23 @@ static void quantize_long(const float *x, int64_t n, int64_t size, float top, ch
     act_put(row, l, group, finite ? (used ? largest / top : 0.0f) : NAN, sum_8(sum));
 }
 
+/* Four groups that exist at a time, the last of them again where they are no multiple of four. */
 static void quantize_32(const float *x, int64_t k, float top, const act8_layout *l, void *out) {
-    for (int64_t g = 0; g < l->scale / ACT8_GROUP; g++) {
+    const int64_t n_whole = k / ACT8_GROUP, n = l->scale / ACT8_GROUP;
+    int64_t g = 0;
+    while (n_whole >= GROUPS && g < n_whole) {
+        const int64_t at = NUM_MIN(g, n_whole - GROUPS);
+        if (!quantize_groups(x + at * ACT8_GROUP, top, out, l, at))
+            for (; g < at + GROUPS; g++)
+                quantize_group(x + g * ACT8_GROUP, top, out, l, g);
+        g = at + GROUPS;
+    }
+    for (; g < n; g++) {
         const int64_t left = k - g * ACT8_GROUP;
         float rest[ACT8_GROUP] = {0};
-        const float *from = x + g * ACT8_GROUP;
-        if (left < ACT8_GROUP) {
-            if (left > 0)
-                memcpy(rest, from, (size_t)left * sizeof *x);
-            from = rest;
-        }
-        quantize_group(from, top, out, l, g);
+        if (left > 0)
+            memcpy(rest, x + g * ACT8_GROUP, (size_t)NUM_MIN(left, ACT8_GROUP) * sizeof *x);
+        quantize_group(rest, top, out, l, g);
     }
 }
 
