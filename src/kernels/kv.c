@@ -7,9 +7,11 @@
 #include <string.h>
 
 size_t attend_scratch_bytes(int64_t d_head) {
-    const int64_t each = ATTEND_KV + 2 * num_round_up(d_head, KV_LANES) + d_head;
+    const int64_t each = ATTEND_KV + 2 * num_round_up(d_head, KV_LANES);
     const int64_t scales = 4 * kv_scale_count(d_head); /* of a block's keys and values */
-    return (size_t)num_round_up((each * ATTEND_PAIRS + scales) * (int64_t)sizeof(float), 64);
+    const int64_t wide = ATTEND_KV * d_head + KV_LANES;
+    const int64_t floats = each * ATTEND_PAIRS + d_head * ATTEND_QUERIES + scales + wide;
+    return (size_t)num_round_up(floats * (int64_t)sizeof(float), 64);
 }
 
 int64_t attend_part_floats(int64_t d_head) {

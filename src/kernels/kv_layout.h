@@ -32,9 +32,10 @@ static inline int64_t kv_value_at(const kv_view *kv, int64_t head, int64_t posit
     return (head * kv_blocks(kv->n_ctx) * KV_LANES + position) * kv->d_head + d;
 }
 
-/* Attention walks KV in blocks of 64 positions, at multiples of 64, for groups of up to 8 (row, head) pairs.
- */
-enum { ATTEND_KV = KV_BLOCK, ATTEND_PAIRS = 8 };
+/* Attention walks KV in blocks of 64 positions, at multiples of 64, for groups of up to 32 (row, head) pairs.
+ * Tiles of 6 or 8 of them are computed together; ATTEND_QUERIES is room for their queries with a stride of 8.
+ * From 8 pairs on a block is widened to floats once for all of them. */
+enum { ATTEND_KV = KV_BLOCK, ATTEND_PAIRS = 32, ATTEND_MANY = 8, ATTEND_STRIDE = 8, ATTEND_QUERIES = 48 };
 
 /* ---- kv8 and kv4 ---- */
 

@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 
-enum { ROW_BLOCK = 32 }; /* rows of attention that one thread takes at a time */
+enum { MOST_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
 /* Rows [first, first + n) of the cell. */
 static void store_kv(worker *w, const op *o, const kv_view *kv, int64_t first, int64_t n) {
@@ -125,11 +125,14 @@ static void attend_rows(worker *w, const op *o, const kv_view *kv, int64_t first
             w->j->e->kernels->attend(&a, h0, h1, first, end);
         return;
     }
-    int64_t n_block = num_div_up(n, ROW_BLOCK);
-    int64_t unit = n_block * (n_head / group) < 4 * w->n_thread ? 1 : group, n_unit = n_head / unit;
+    int64_t rows = MOST_PAIRS;
+    while (rows > 2 && rows * group > MOST_PAIRS)
+        rows /= 2;
+    const int64_t n_block = num_div_up(n, rows);
+    const int64_t unit = n_block * (n_head / group) < 4 * w->n_thread ? 1 : group, n_unit = n_head / unit;
     for (int64_t i = w->thread; i < n_block * n_unit; i += w->n_thread) {
-        int64_t r0 = first + i / n_unit * ROW_BLOCK, h0 = i % n_unit * unit;
-        w->j->e->kernels->attend(&a, h0, h0 + unit, r0, NUM_MIN(r0 + ROW_BLOCK, end));
+        int64_t r0 = first + i / n_unit * rows, h0 = i % n_unit * unit;
+        w->j->e->kernels->attend(&a, h0, h0 + unit, r0, NUM_MIN(r0 + rows, end));
     }
 }
 

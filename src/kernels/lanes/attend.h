@@ -1,6 +1,6 @@
 /* attend.h - causal attention with a running softmax. Included after a folder's lanes.h.
  *
- * Work is grouped in up to 8 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a
+ * Work is grouped in up to 32 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a
  * group when there is one row. The positions that a pair sees are cut into spans of 256, and each span goes
  * through its KV blocks in order (attend_block.h), with the steps
  *     s = q . k * scale (softcap, alibi)    lanes are positions, d in order
@@ -97,8 +97,9 @@ static void begin_group(attend_group *g, int64_t *lo, int64_t *hi) {
     *hi = 0;
     for (int i = 0; i < g->n_pair; i++) {
         const float *q = a->q + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head;
+        float *to = query_at(g, i);
         for (int64_t d = 0; d < d_head; d++)
-            g->q[d * ATTEND_PAIRS + i] = q[d];
+            to[d * ATTEND_STRIDE] = q[d];
         const int64_t position = a->first_position + g->pair[i].row;
         g->pair[i].hi = position + 1;
         g->pair[i].lo = a->window > 0 ? NUM_MAX(0, position + 1 - a->window) : 0;
@@ -136,8 +137,9 @@ static attend_group group_of(const attend_args *a) {
     g.out = g.scores + ATTEND_PAIRS * ATTEND_KV;
     g.total = g.out + ATTEND_PAIRS * g.d_pad;
     g.q = g.total + ATTEND_PAIRS * g.d_pad;
-    g.key_scales = g.q + ATTEND_PAIRS * a->kv.d_head;
+    g.key_scales = g.q + ATTEND_QUERIES * a->kv.d_head;
     g.value_scales = g.key_scales + 2 * kv_scale_count(a->kv.d_head);
+    g.wide = g.value_scales + 2 * kv_scale_count(a->kv.d_head);
     return g;
 }
 

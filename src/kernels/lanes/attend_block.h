@@ -1,7 +1,9 @@
 /* attend_block.h - one block of 64 positions of attention: scores, weights, values. Included by attend.h.
  *
- * Of a cache in codes the blocks before a pair's own are widened in the registers, x = scale * code + min;
- * its own block is read from the recent positions, in f16. */
+ * Of a cache in codes the blocks before a pair's own are widened, x = scale * code + min; its own block is
+ * read from the recent positions, in f16. Few pairs widen in the registers what they load; many pairs have
+ * the block's keys, and then its values, brought to floats once (widening takes the ports of the
+ * multiplications), and pass over them in tiles whose accumulators fill the registers. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H
 
@@ -31,10 +33,11 @@ typedef struct attend_group {
         float total_most, total_sum; /* of the spans before it */
         bool is_first;               /* there were none */
     } pair[ATTEND_PAIRS];
-    float *q;      /* [d_head][8]: broadcast operands beside each other */
-    float *scores; /* [8][64] */
-    float *out;    /* [8][d_pad], of the span */
-    float *total;  /* [8][d_pad], of the spans before it */
+    float *q;      /* [tiles][d_head][8]: a tile's broadcast operands beside each other */
+    float *scores; /* [pairs][64] */
+    float *out;    /* [pairs][d_pad], of the span */
+    float *total;  /* [pairs][d_pad], of the spans before it */
+    float *wide;   /* the block's keys or values as floats, where there are ATTEND_MANY pairs */
 
     /* of the current block, when it is in codes */
     const uint8_t *key_codes, *value_codes;
@@ -47,7 +50,13 @@ typedef struct attend_group {
 LANES_INLINE int attend_width(int np) {
     if (ATTEND_VEC == 1)
         return np == 1 ? 4 : np == 2 ? 2 : 1;
-    return np == ATTEND_PAIRS ? ATTEND_VEC : 4;
+    return np == ATTEND_TILE ? ATTEND_VEC : 4;
+}
+
+/* Where the query of pair i begins; its next component stands ATTEND_STRIDE floats on. Pairs of one tile only
+ * are computed together. */
+LANES_INLINE float *query_at(const attend_group *g, int i) {
+    return g->q + i / ATTEND_TILE * g->a->kv.d_head * ATTEND_STRIDE + i % ATTEND_TILE;
 }
 
 LANES_INLINE vf kv_load(kv_kind kind, const void *base, int64_t at) {
@@ -90,15 +99,15 @@ LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, in
                               int nv) {
     const kv_view *kv = &g->kv;
     const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 - g->shift + LANES * v0, 0);
-    const float *q = g->q + first;
-    vf sum[ATTEND_PAIRS][4];
+    const float *q = query_at(g, first);
+    vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
             sum[i][v] = v_zero();
     }
-    for (int64_t d = 0; d < d_head; d++, q += ATTEND_PAIRS) {
+    for (int64_t d = 0; d < d_head; d++, q += ATTEND_STRIDE) {
         vf k[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
@@ -119,9 +128,12 @@ LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, in
     }
 }
 
-LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, int np, int64_t p0,
-                                int n_vec) {
+LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, int np, int64_t p0) {
     const int wide = attend_width(np);
+    int64_t hi = p0;
+    for (int i = first; i < first + np; i++)
+        hi = NUM_MAX(hi, g->pair[i].hi);
+    const int n_vec = (int)NUM_MIN(num_div_up(hi - p0, LANES), ATTEND_VECTORS);
     int v = 0;
     for (; v + wide <= n_vec; v += wide)
         score_block(g, kind, first, np, p0, v, wide);
@@ -136,7 +148,7 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
     const kv_view *kv = &g->kv;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
-    vf sum[ATTEND_PAIRS][4];
+    vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
         LANES_UNROLL
@@ -192,7 +204,7 @@ VALUE_ONE(value_one_4, KV_IN_4)
 
 /* np pairs over one block: what all of them see together, before and after that each on its own. */
 LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, int np, int64_t p0) {
-    int64_t lo = 0, hi = ATTEND_KV, lows[ATTEND_PAIRS], highs[ATTEND_PAIRS];
+    int64_t lo = 0, hi = ATTEND_KV, lows[ATTEND_TILE], highs[ATTEND_TILE];
     for (int i = 0; i < np; i++) {
         lows[i] = NUM_MAX(g->pair[first + i].lo - p0, 0);
         highs[i] = NUM_MIN(g->pair[first + i].hi - p0, ATTEND_KV);
@@ -214,54 +226,96 @@ LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, in
             one(g, first + i, p0, hi, highs[i]);
 }
 
-/* Scores to weights for one pair, and what the new maximum does to its sums. */
-static void soften(attend_group *g, int i, int64_t p0, int n_vec) {
+/* Positions of the block that pair i sees: [*lo, *hi) from its first one; false: none. */
+static inline bool seen_by(const attend_group *g, int i, int64_t p0, int *lo, int *hi) {
+    *lo = (int)NUM_MAX(g->pair[i].lo - p0, 0);
+    *hi = (int)NUM_MIN(g->pair[i].hi - p0, ATTEND_KV);
+    return *lo < *hi;
+}
+
+/* Scores of a pair that sees all of the block, scaled; the largest of them. */
+static float scale_all(float *row, float by) {
+    const vf scale = v_set(by);
+    vf most = v_set(-INFINITY);
+    LANES_UNROLL
+    for (int v = 0; v < ATTEND_VECTORS; v++) {
+        const vf x = v_mul(v_load(row + v * LANES), scale);
+        most = v_max(most, x);
+        v_store(row + v * LANES, x);
+    }
+    return v_most(most);
+}
+
+/* The same for any pair; scores are -inf where it does not see. */
+static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int hi) {
+    static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const attend_args *a = g->a;
     const float slope = g->pair[i].slope;
-    const int64_t lo = NUM_MAX(g->pair[i].lo - p0, 0), hi = NUM_MIN(g->pair[i].hi - p0, ATTEND_KV);
-    if (lo >= hi)
-        return;
     float *row = g->scores + i * ATTEND_KV;
+    if (hi - lo == ATTEND_KV && a->softcap <= 0 && slope == 0)
+        return scale_all(row, a->scale);
     const vf low = v_set(-INFINITY), scale = v_set(a->scale);
-    static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    vf s[ATTEND_VECTORS], most = low;
-    for (int v = 0; v < ATTEND_VECTORS; v++) {
-        const int from = (int)(lo - v * LANES), to = (int)(hi - v * LANES);
-        if (v >= n_vec || from >= LANES || to <= 0) {
-            s[v] = low;
+    vf most = low;
+    for (int v = 0; v < ATTEND_VECTORS; v++, row += LANES) {
+        const int from = lo - v * LANES, to = hi - v * LANES;
+        if (from >= LANES || to <= 0) {
+            v_store(row, low);
             continue;
         }
-        vf x = v_mul(v_load(row + v * LANES), scale);
+        vf x = v_mul(v_load(row), scale);
         if (a->softcap > 0)
             x = v_mul(v_tanh(v_div(x, v_set(a->softcap))), v_set(a->softcap));
         if (slope != 0) {
             const float distance = (float)(p0 + v * LANES - (g->pair[i].hi - 1));
             x = v_fma(v_add(v_set(distance), v_load(ramp)), v_set(slope), x);
         }
-        s[v] = v_select(v_between(from, to), x, low);
-        most = v_max(most, s[v]);
+        x = v_select(v_between(from, to), x, low);
+        most = v_max(most, x);
+        v_store(row, x);
     }
-    const float before = g->pair[i].most, tallest = v_most(most);
-    const float now = tallest > before ? tallest : before;
-    const vf top = v_set(now);
-    vf sums[ATTEND_VECTORS];
+    return v_most(most);
+}
+
+/* Scores to weights for one pair; the sum of them. */
+static float weigh(float *row, float most) {
+    const vf top = v_set(most);
+    vf p[ATTEND_VECTORS];
+    LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++) {
-        sums[v] = v_exp(v_sub(s[v], top));
-        v_store(row + v * LANES, sums[v]);
+        p[v] = v_exp(v_sub(v_load(row + v * LANES), top));
+        v_store(row + v * LANES, p[v]);
     }
-    const float total = v_sum(v_add(v_add(sums[0], sums[1]), v_add(sums[2], sums[3])));
-    g->pair[i].most = now;
-    if (now == before) {
-        g->pair[i].sum += total;
-        return;
+    return v_sum(v_add(v_add(p[0], p[1]), v_add(p[2], p[3])));
+}
+
+/* Scores to weights, and what new maxima do to the sums: first all maxima, then all weights, so that the
+ * chain of one pair's operations waits beside the next one's. */
+static void soften(attend_group *g, int64_t p0) {
+    float shrink[ATTEND_PAIRS]; /* e^(what the maximum was - what it is now) */
+    int lo, hi;
+    for (int i = 0; i < g->n_pair; i++) {
+        shrink[i] = 0;
+        if (!seen_by(g, i, p0, &lo, &hi))
+            continue;
+        const float before = g->pair[i].most, tallest = scale_scores(g, i, p0, lo, hi);
+        if (tallest > before) {
+            shrink[i] = before - tallest;
+            g->pair[i].most = tallest;
+        }
     }
-    const vf shrink = v_exp(v_set(before - now));
-    float first[LANES];
-    v_store(first, shrink);
-    g->pair[i].sum = g->pair[i].sum * first[0] + total;
-    float *out = g->out + i * g->d_pad;
-    for (int64_t d = 0; d < g->d_pad; d += LANES)
-        v_store(out + d, v_mul(v_load(out + d), shrink));
+    for (int i = g->n_pair; i % LANES; i++)
+        shrink[i] = 0;
+    for (int i = 0; i < g->n_pair; i += LANES)
+        v_store(shrink + i, v_exp(v_load(shrink + i)));
+    for (int i = 0; i < g->n_pair; i++) {
+        if (!seen_by(g, i, p0, &lo, &hi))
+            continue;
+        const float total = weigh(g->scores + i * ATTEND_KV, g->pair[i].most);
+        g->pair[i].sum = g->pair[i].sum * shrink[i] + total;
+        float *out = g->out + i * g->d_pad;
+        for (int64_t d = 0; d < g->d_pad && shrink[i] != 1; d += LANES)
+            v_store(out + d, v_mul(v_load(out + d), v_set(shrink[i])));
+    }
 }
 
 static void widen_scales(float *to, const uint8_t *from, int64_t n) {
@@ -277,13 +331,12 @@ static void enter_codes(attend_group *g, int64_t block) {
     widen_scales(g->value_scales, g->value_codes + codes, n);
 }
 
-/* Pairs by 8, 4, 3, 2, 1: constants for the loops above. With two registers for a vector 8 would be all the
- * registers there are, and what is loaded would have none. */
+/* Pairs by tiles and by 4, 3, 2, 1: constants for the loops above. */
 #define ATTEND_BY_COUNT(n, call)                                                                             \
     do {                                                                                                     \
         int first = 0;                                                                                       \
-        for (; ATTEND_VEC > 1 && first + 8 <= (n); first += 8)                                               \
-            call(8);                                                                                         \
+        for (; first + ATTEND_TILE <= (n); first += ATTEND_TILE)                                             \
+            call(ATTEND_TILE);                                                                               \
         for (; first + 4 <= (n); first += 4)                                                                 \
             call(4);                                                                                         \
         for (; first + 3 <= (n); first += 3)                                                                 \
@@ -294,19 +347,71 @@ static void enter_codes(attend_group *g, int64_t block) {
             call(1);                                                                                         \
     } while (0)
 
+LANES_INLINE void score_pairs(const attend_group *g, kv_kind kind, int64_t p0) {
+#define SCORE(np) score_vectors(g, kind, first, np, p0)
+    ATTEND_BY_COUNT(g->n_pair, SCORE);
+#undef SCORE
+}
+LANES_INLINE void add_values(const attend_group *g, kv_kind kind, int64_t p0) {
+#define VALUE(np) value_pairs(g, kind, first, np, p0)
+    ATTEND_BY_COUNT(g->n_pair, VALUE);
+#undef VALUE
+}
+
+/* ---- many pairs ---- */
+
+static void score_wide(const attend_group *g, int64_t p0) {
+    score_pairs(g, KV_IN_F32, p0);
+}
+static void values_wide(const attend_group *g, int64_t p0) {
+    add_values(g, KV_IN_F32, p0);
+}
+
+/* The first n positions of the block that begins at p0, as an f32 cache of that block alone has them. A value
+ * is written beyond its end where the next one comes; there is room behind the last one. */
+LANES_INLINE void widen_keys(const attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
+    const int64_t d_head = g->kv.d_head, base = kv_key_at(&g->kv, g->kv_head, p0 - g->shift, 0);
+    float *to = g->wide;
+    for (int v = 0; v * LANES < n; v++)
+        for (int64_t d = 0; d < d_head; d++, to += LANES)
+            v_store(to, key_load(g, kind, base + v * d_head * LANES, d, v, 0));
+}
+LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
+    const int64_t d_head = g->kv.d_head;
+    int64_t at = kv_value_at(&g->kv, g->kv_head, p0 - g->shift, 0);
+    float *to = g->wide;
+    for (int64_t j = 0; j < n; j++, at += d_head, to += d_head) {
+        int64_t d = 0;
+        for (; d + LANES <= d_head; d += LANES)
+            v_store(to + d, value_load(g, kind, at + d, j, d, 0, LANES));
+        if (d < d_head)
+            v_store(to + d, value_load(g, kind, at + d, j, d, 0, (int)(d_head - d)));
+    }
+}
+
+LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
+    attend_group wide = *g;
+    wide.kv = (kv_view){g->wide, g->wide, TYPE_F32, ATTEND_KV, 1, g->kv.d_head};
+    wide.shift = p0;
+    wide.kv_head = 0;
+    widen_keys(g, kind, p0, n);
+    score_wide(&wide, p0);
+    soften(g, p0);
+    widen_values(g, kind, p0, n);
+    values_wide(&wide, p0);
+}
+
 LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
     for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
-        const int n_vec = (int)NUM_MIN(num_div_up(hi - p0, LANES), ATTEND_VECTORS);
         if (kind == KV_IN_8 || kind == KV_IN_4)
             enter_codes(g, p0 / KV_BLOCK);
-#define SCORE(np) score_vectors(g, kind, first, np, p0, n_vec)
-        ATTEND_BY_COUNT(g->n_pair, SCORE);
-#undef SCORE
-        for (int i = 0; i < g->n_pair; i++)
-            soften(g, i, p0, n_vec);
-#define VALUE(np) value_pairs(g, kind, first, np, p0)
-        ATTEND_BY_COUNT(g->n_pair, VALUE);
-#undef VALUE
+        if (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY) {
+            attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
+            continue;
+        }
+        score_pairs(g, kind, p0);
+        soften(g, p0);
+        add_values(g, kind, p0);
     }
 }
 

@@ -11,7 +11,8 @@
  * c - a * b   rounded once v_min(a, b) = a < b ? a : b, v_max(a, b) = a > b ? a : b    so b when one is NaN
  *   v_round(a)                                       to the nearest integer, ties to even
  *   v_abs(a) v_copysign(magnitude, sign)
- *   v_pow2(n)                                        2^n for whole n in -126..127; anything for NaN
+ *   v_times_pow2(p, n)                               p * 2^n rounded once, p in 0.5..2, whole n in -152..130;
+ *                                                    NaN when both are
  *   v_less(a, b)                                     mask, false for NaN
  *   v_between(lo, hi)                                mask of the lanes lo <= i < hi (any ints)
  *   v_select(m, a, b)                                a where m, else b
@@ -22,8 +23,8 @@
  *   v_most(a)                                        v_max over the same tree
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
- * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row), ATTEND_VEC
- * (vectors of accumulators beside each other in attend: 8 rows times this many). */
+ * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row),
+ * ATTEND_TILE, ATTEND_VEC (pairs and vectors of accumulators beside each other in attend). */
 #ifndef NIB_KERNELS_LANES_H
 #define NIB_KERNELS_LANES_H
 

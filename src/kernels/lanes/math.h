@@ -7,8 +7,8 @@
 
 #include "kernels/lanes/lanes.h"
 
-/* e^x = 2^n * e^r with |r| <= ln2 / 2. 2^n is applied in two halves so that results go to infinity and
- * through the subnormal numbers to zero by themselves. Beyond the limits nothing changes any more. */
+/* e^x = 2^n * e^r with |r| <= ln2 / 2. Results go to infinity and through the subnormal numbers to zero by
+ * themselves. Beyond the limits nothing changes any more. */
 LANES_INLINE vf v_exp(vf x) {
     x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN passes: it stands second */
     const vf n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
@@ -20,8 +20,7 @@ LANES_INLINE vf v_exp(vf x) {
     p = v_fma(p, r, v_set(0.4999999403953552f));
     p = v_fma(v_mul(r, r), p, r);
     p = v_add(p, v_set(1.0f));
-    const vf half = v_round(v_mul(n, v_set(0.5f)));
-    return v_mul(v_mul(p, v_pow2(half)), v_pow2(v_sub(n, half)));
+    return v_times_pow2(p, n);
 }
 
 LANES_INLINE vf v_sigmoid(vf x) {

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { ROWS_N = 2, ROWS_M = 3, ROWS_N1 = 4, ATTEND_VEC = 1 };
+enum { ROWS_N = 2, ROWS_M = 3, ROWS_N1 = 4, ATTEND_TILE = 6, ATTEND_VEC = 1 };
 
 typedef struct vf {
     __m256 a, b;
@@ -90,12 +90,16 @@ static inline vf v_copysign(vf x, vf y) {
     return BOTH(_mm256_or_ps(_mm256_andnot_ps(sign, x.a), _mm256_and_ps(sign, y.a)),
                 _mm256_or_ps(_mm256_andnot_ps(sign, x.b), _mm256_and_ps(sign, y.b)));
 }
-static inline __m256 pow2_8(__m256 n) {
-    const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+/* Half of n goes straight to the exponent, since p times that is a normal number; the other half is
+ * multiplied, which rounds. Both are multiples of 512, so nothing, for NaN. */
+static inline __m256 times_pow2_8(__m256 p, __m256 n) {
+    const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    const __m256i rest = _mm256_add_epi32(_mm256_sub_epi32(whole, half), _mm256_set1_epi32(127));
+    const __m256i first = _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(half, 23));
+    return _mm256_mul_ps(_mm256_castsi256_ps(first), _mm256_castsi256_ps(_mm256_slli_epi32(rest, 23)));
 }
-static inline vf v_pow2(vf n) {
-    return BOTH(pow2_8(n.a), pow2_8(n.b));
+static inline vf v_times_pow2(vf p, vf n) {
+    return BOTH(times_pow2_8(p.a, n.a), times_pow2_8(p.b, n.b));
 }
 static inline vm v_less(vf x, vf y) {
     return BOTH(_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ));

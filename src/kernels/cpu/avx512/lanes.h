@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { ROWS_N = 4, ROWS_M = 4, ROWS_N1 = 8, ATTEND_VEC = 2 };
+enum { ROWS_N = 4, ROWS_M = 4, ROWS_N1 = 8, ATTEND_TILE = 8, ATTEND_VEC = 2 };
 
 typedef __m512 vf;
 typedef __mmask16 vm;
@@ -68,9 +68,8 @@ static inline vf v_copysign(vf a, vf sign) {
     const __m512 bit = _mm512_set1_ps(-0.0f);
     return _mm512_or_ps(_mm512_andnot_ps(bit, a), _mm512_and_ps(bit, sign));
 }
-static inline vf v_pow2(vf n) {
-    const __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+static inline vf v_times_pow2(vf p, vf n) {
+    return _mm512_scalef_ps(p, n);
 }
 static inline vm v_less(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS_N = 1, ROWS_M = 1, ROWS_N1 = 1, ATTEND_VEC = 1 };
+enum { ROWS_N = 1, ROWS_M = 1, ROWS_N1 = 1, ATTEND_TILE = 8, ATTEND_VEC = 1 };
 
 /* A call for each operation: inlined, these loops take sanitizer builds minutes to compile. */
 #define LANE_FN static __attribute__((noinline, unused))
@@ -84,8 +84,13 @@ LANE_FN float ref_pow2(float n) {
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-LANE_FN vf v_pow2(vf n) {
-    LANE_WISE(ref_pow2(n.f[i]));
+/* In two steps, the first of which is exact: 2^n itself may be too large or too small for a float. */
+LANE_FN float ref_times_pow2(float p, float n) {
+    const float half = truncf(n * 0.5f);
+    return p * ref_pow2(half) * ref_pow2(n - half);
+}
+LANE_FN vf v_times_pow2(vf p, vf n) {
+    LANE_WISE(ref_times_pow2(p.f[i], n.f[i]));
 }
 LANE_FN vm v_less(vf a, vf b) {
     vm m;
