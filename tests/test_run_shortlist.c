@@ -284,6 +284,10 @@ static void by_plan(void **state) {
         fail_msg("%s", err.message);
     assert_memory_equal(best.tokens, all.tokens, all.n_token * sizeof *all.tokens);
     nib_result_clear(&best);
+    o.shortlist = NIB_SHORTLIST_OFF; /* what the plan does not */
+    assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "the shortlist is off"));
+    o.shortlist = NIB_SHORTLIST_AUTO;
     how.temperature = 0.8f; /* more than the plan gives */
     o.n_best = 40;
     assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);

@@ -165,8 +165,8 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
     if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
         return true;
-    const weight *head =
-        NULL; /* where more than a few are wanted its rows on disk cost more than a small head */
+    /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
+    const weight *head = NULL;
     model_head(e->m, &head);
     if (e->n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
         return false;
@@ -185,6 +185,10 @@ static bool is_plain(const nib_engine *e) {
 static nib_status settle_by_plan(nib_engine *e, const plan *p, nib_error *err) {
     if (p->n_best == 0)
         return NIB_OK;
+    if (e->options.shortlist == NIB_SHORTLIST_OFF)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has the output head in two steps, and the shortlist is off: make a plan "
+                        "without it");
     if (e->options.n_best == 0 || e->options.n_best > p->n_best)
         return nib_fail(
             err, NIB_E_USAGE,
