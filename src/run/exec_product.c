@@ -237,7 +237,7 @@ enum {
     MOST_PRODUCTS = 8,
     MOST_TAIL = 4,
     LEAST_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
-    LEAST_PANELS = 4        /* the same where there are many rows, which are prepared anew */
+    LEAST_PANELS = 2        /* the same where there are many rows, which are prepared anew */
 };
 
 /* Products one after the other, each split into its own panels, which those that add to what it makes are
@@ -293,7 +293,7 @@ static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_
     share *from = j->shares ? &j->shares[r->ops - model_block(j->e->m, j->cell->block)->program.ops] : NULL;
     int64_t least = 1, n;
     if (j->cell->n_row > 8)
-        least = NUM_MAX((int64_t)LEAST_PANELS, r->n_panel / (6 * w->n_thread));
+        least = NUM_MAX((int64_t)LEAST_PANELS, r->n_panel / (12 * w->n_thread));
     else if (r->bytes > 0)
         least = NUM_MAX(1, (int64_t)((uint64_t)LEAST_BYTES * (uint64_t)r->n_panel / r->bytes));
     if (!from || w->n_thread == 1 || r->n_panel < 2 * least * w->n_thread) {
