@@ -18,6 +18,11 @@ static const tiny_shape tied = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 128, true};
 static const tiny_shape untied = {TYPE_Q4_1, 6, 320, 1024, 4, 4, 8192, 128, false};
 static const tiny_shape wide = {TYPE_Q4_0, 2, 1024, 4096, 8, 8, 2048, 64, true};
 
+enum { ROOM = 64 << 20, THREADS = 2 };
+
+static const tiny_shape coarse = {TYPE_Q4_1, 2, 576, 1536, 9, 3, 2048, 64, true};
+static const tiny_shape large = {TYPE_Q4_0, 2, 1056, 1056, 8, 8, 4096, 64, true};
+
 static model *open_model(const char *path) {
     nib_error err = {0};
     model *m = NULL;
@@ -69,9 +74,42 @@ static void every_byte_in_one_page(void **state) {
     check(tiny_folder_gpt2());
 }
 
-/* ---- what is charged ---- */
+static model *open_shape(const tiny_shape *shape, pager_need *need) {
+    model *m = open_model(tiny_model("slots.gguf", shape));
+    assert_int_equal(pager_needs(m, THREADS, need, NULL), NIB_OK);
+    return m;
+}
 
-enum { ROOM = 64 << 20, THREADS = 2 };
+/* A slot is as large as the largest page: pages that are much smaller would leave the ring half empty. Some
+ * matrices of this shape can only be cut in 180 KiB, where 64 would do for the others. */
+static void pages_fill_their_slots(void **state) {
+    (void)state;
+    pager_page *pages;
+    pager_need need;
+    uint64_t all = 0, n = 0;
+    int n_page;
+    model *m = open_shape(&coarse, &need);
+    assert_int_equal(pager_pages(m, &pages, &n_page, NULL), NIB_OK);
+    for (int i = 0; i < n_page; i++) {
+        all += pages[i].table ? 0 : pages[i].bytes;
+        n += !pages[i].table;
+    }
+    assert_true(10 * all > 8 * n * need.page_most);
+    mem_free(pages);
+    model_close(m);
+}
+
+/* A ring of several huge pages is so many whole ones; what else is charged with it is little. */
+static void large_rings_are_huge_pages(void **state) {
+    (void)state;
+    pager_need need;
+    model *m = open_shape(&large, &need);
+    assert_true(need.ring > 4 << 20);
+    assert_in_range(need.ring % (2 << 20), 0, 64 << 10);
+    model_close(m);
+}
+
+/* ---- what is charged ---- */
 
 typedef struct opened {
     model *m;
@@ -180,6 +218,8 @@ int main(void) {
     process_counted();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_in_one_page),
+        cmocka_unit_test(pages_fill_their_slots),
+        cmocka_unit_test(large_rings_are_huge_pages),
         cmocka_unit_test(as_it_was_predicted),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
     };

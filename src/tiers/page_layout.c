@@ -11,7 +11,8 @@ enum {
      * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
     TARGET_LEAST = 64 << 10,
     TARGET_MOST = 1 << 20,
-    TARGET_SHARE = 256 /* of the model, without second slices */
+    TARGET_SHARE = 256, /* of the model, without second slices */
+    TARGET_STEPS = 32   /* of it: how finely sizes are tried */
 };
 
 enum { USE_PRODUCT = 1, USE_LOOKUP = 2 };
@@ -68,6 +69,11 @@ static bool add_page(page_layout *l, weight_page what) {
     if (l->pages)
         l->pages[l->n_page] = what;
     l->n_page++;
+    if (!what.table) {
+        l->page_most = NUM_MAX(l->page_most, what.bytes);
+        l->n_product_page++;
+        l->product_bytes += what.bytes;
+    }
     return true;
 }
 
@@ -88,7 +94,7 @@ static bool cut_rows(page_layout *l, int b, int j, bool table) {
         return false;
     uint64_t n_panel = ((uint64_t)w->n + PACK_PANEL - 1) / PACK_PANEL, step = panels_a_page(panel);
     uint64_t n_page = (whole + l->target - 1) / l->target;
-    uint64_t each = (NUM_MAX(n_panel / NUM_MAX(n_page, 1), 1) + step - 1) / step * step;
+    uint64_t each = (NUM_MAX(num_div_up(n_panel, NUM_MAX(n_page, 1)), 1) + step - 1) / step * step;
     if (each > 1 && each * panel > l->target + l->target / 4 && each > step)
         each -= step;
     const int64_t rows = (int64_t)NUM_MIN(each * PACK_PANEL, (uint64_t)INT32_MAX & ~UINT64_C(15));
@@ -192,8 +198,8 @@ static bool cut_slices(page_layout *l, bool second) {
 }
 
 static bool cut(page_layout *l) {
-    l->vector_bytes = l->image_bytes = 0;
-    l->n_page = 0;
+    l->vector_bytes = l->image_bytes = l->page_most = l->product_bytes = 0;
+    l->n_page = l->n_product_page = 0;
     memset(l->places, 0, (size_t)l->first_weight[l->n_block] * sizeof *l->places);
     cut_vectors(l);
     if (!cut_slices(l, false))
@@ -242,6 +248,28 @@ static void note_head(page_layout *l) {
     }
 }
 
+/* The ring's slots are as large as the largest page, so of targets about as large as `share` it is the one
+ * with which pages fill them best. Where a matrix cannot be cut as small, the others may be as large as its
+ * pages. */
+static bool fill_slots(page_layout *l, uint64_t share) {
+    const uint64_t step = round_page(share / TARGET_STEPS);
+    uint64_t most = share + share / 4, chosen = share;
+    double best = 0;
+    for (uint64_t t = NUM_MAX(share - share / 4, (uint64_t)TARGET_LEAST); t <= most; t += step) {
+        l->target = t / FILE_ALIGN * FILE_ALIGN;
+        if (!cut(l))
+            return false;
+        most = NUM_MAX(most, NUM_MIN(l->page_most, (uint64_t)TARGET_MOST));
+        const double fill = (double)l->product_bytes / ((double)l->page_most * l->n_product_page);
+        if (fill > best + 0.01) { /* what is no better for the slots is smaller */
+            best = fill;
+            chosen = l->target;
+        }
+    }
+    l->target = chosen;
+    return true;
+}
+
 static bool settle_target(page_layout *l) {
     uint64_t all = 0, bytes;
     for (int b = 0; b < l->n_block; b++)
@@ -251,9 +279,8 @@ static bool settle_target(page_layout *l) {
                 (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
                 return false;
         }
-    uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)TARGET_LEAST);
-    l->target = NUM_MIN(share, (uint64_t)TARGET_MOST) / FILE_ALIGN * FILE_ALIGN;
-    return true;
+    const uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)TARGET_LEAST);
+    return fill_slots(l, NUM_MIN(share, (uint64_t)TARGET_MOST) / FILE_ALIGN * FILE_ALIGN);
 }
 
 static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_error *err) {

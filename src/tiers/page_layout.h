@@ -48,7 +48,9 @@ typedef struct page_layout {
     uint64_t vector_bytes, image_bytes;
     uint64_t first_bytes; /* of the image, before second slices */
     int n_first_page;     /* and the pages there */
-    uint64_t heap_bytes;  /* of the arrays */
+    int n_product_page;   /* pages that are no table's */
+    uint64_t product_bytes;
+    uint64_t heap_bytes; /* of the arrays */
 } page_layout;
 
 /* NIB_E_MODEL: sizes overflow. before (may be NULL) is asked with the bytes of the arrays before they are

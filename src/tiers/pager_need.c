@@ -28,7 +28,17 @@ uint64_t pager_state_bytes(const page_layout *l) {
            (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int);
 }
 
-enum { RAW_LEAST = 64 << 10, LEAST_SLOTS = 8, SLOT_PAGES = 50 /* pages of a model for one slot */ };
+enum {
+    RAW_LEAST = 64 << 10,
+    LEAST_SLOTS = 8,
+    SLOT_PAGES = 40,     /* pages of a model for one slot */
+    HUGE_PAGE = 2 << 20, /* the system's; a virtual disk takes far longer to read to small ones */
+};
+
+/* Nearly `bytes`, in whole huge pages where that is several. */
+static uint64_t whole_huge_pages(uint64_t bytes) {
+    return bytes < HUGE_PAGE ? bytes : (bytes + HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE;
+}
 
 /* What the model's files have of a page takes at most so much of a buffer; UINT64_MAX: it has to be read in
  * turn. Pages of a matrix that is one piece of a tensor all take about as much as its first one, and are not
@@ -49,7 +59,7 @@ ring_shape ring_shape_of(const page_layout *l) {
     const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)READER_SLOTS), (int)LEAST_SLOTS);
     const uint64_t most = (uint64_t)n_slot * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
                           (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
-    ring_shape out = {l->page_most, l->page_most, n_slot};
+    ring_shape out = {.each = l->page_most, .part = l->page_most};
     bool in_turn = false;
     for (int i = 0; i < l->first_visit[l->n_block]; i++) {
         const uint64_t raw = raw_bytes(l, l->visits[i]);
@@ -61,11 +71,13 @@ ring_shape ring_shape_of(const page_layout *l) {
         out.part = load_raw_bytes(l->m, 0);
         out.each = NUM_MAX(out.each, out.part);
     }
+    out.bytes = whole_huge_pages((uint64_t)(n_slot + 1) * out.each);
+    out.n_slot = (int)NUM_MIN(out.bytes / out.each - 1, (uint64_t)READER_SLOTS);
     return out;
 }
 
 static uint64_t ring_bytes(const page_layout *l, ring_shape shape) {
-    return (uint64_t)(shape.n_slot + 1) * shape.each + 2 * load_buffer_bytes(l->m, 0, 0);
+    return shape.bytes + 2 * load_buffer_bytes(l->m, 0, 0);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {

@@ -168,14 +168,15 @@ void pager_packed_shut(pager *p);              /* everything in it is resident; 
 void pager_packed_close(pager *p);
 
 /* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
-enum { READER_SLOTS = 12, READER_BUFFERS = READER_SLOTS + 1, READER_DEPTH = READ_QUEUE_MOST }; /* at most */
-/* Pure. More slots keep the disk busier, but their pages are no longer resident: 12 where that is a fiftieth
- * of the model, 8 where the model is small. There is one buffer more than slots. A buffer holds any page that
- * is streamed as the model's files have it, and packed; where the files have much more of it than the packed
- * bytes are, only a panel of rows, and such pages are read in turn. */
+enum { READER_SLOTS = 15, READER_BUFFERS = READER_SLOTS + 1, READER_DEPTH = READ_QUEUE_MOST }; /* at most */
+/* Pure. More slots keep the disk busier, but their pages are no longer resident: a fortieth of the model, or
+ * about 8 pages where it is small, in whole huge pages. There is one buffer more than slots. A buffer holds
+ * any page that is streamed as the model's files have it, and packed; where the files have much more of it
+ * than the packed bytes are, only a panel of rows, and such pages are read in turn. */
 typedef struct ring_shape {
-    uint64_t each; /* bytes of a buffer */
-    uint64_t part; /* of a page, that is read at a time from the model's files */
+    uint64_t each;  /* bytes of a buffer */
+    uint64_t bytes; /* of all buffers, and what is left over of the last huge page */
+    uint64_t part;  /* of a page, that is read at a time from the model's files */
     int n_slot;
 } ring_shape;
 ring_shape ring_shape_of(const page_layout *l);

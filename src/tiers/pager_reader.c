@@ -77,15 +77,18 @@ static void read_in_turn(reader *r, slot *s) {
     s->status = status;
     s->error = error;
     ring_settle(r, s);
+    ring_tell(r);
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Starts what there is a place for. */
+/* Starts what there is a place for, then tells of what has come. */
 static void fill(reader *r) {
     int read = 0;
-    while (r->n_idle > 0) {
+    for (;;) {
         pthread_mutex_lock(&r->lock);
-        slot *s = next_read(r, &read);
+        slot *s = r->n_idle > 0 ? next_read(r, &read) : NULL;
+        if (!s)
+            ring_tell(r);
         pthread_mutex_unlock(&r->lock);
         if (!s)
             return;
@@ -139,6 +142,7 @@ static void leave_packed(reader *r) {
         ring_settle(r, s); /* what is discarded is not read again */
     }
     r->lost = r->damaged = false;
+    ring_tell(r);
 }
 
 /* Whether a read could be started. */
@@ -205,9 +209,8 @@ static nib_status start(reader *r, nib_error *err) {
     const ring_shape shape = ring_shape_of(&p->layout);
     r->each = shape.each;
     r->n_slot = shape.n_slot;
-    NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING,
-                             (uint64_t)(r->n_slot + 1) * r->each, false, "the ring of streamed weights",
-                             err));
+    NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING, shape.bytes, false,
+                             "the ring of streamed weights", err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
     memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */

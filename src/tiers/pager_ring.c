@@ -94,8 +94,14 @@ void ring_settle(reader *r, slot *s) {
     } else {
         return;
     }
-    if (s->state != SLOT_ARRIVED) /* the reader is about to pack it, and says so when it needs help */
+    /* what arrived the reader is about to pack, and says so when it needs help */
+    r->news = r->news || s->state != SLOT_ARRIVED;
+}
+
+void ring_tell(reader *r) {
+    if (r->news)
         pthread_cond_broadcast(&r->changed);
+    r->news = false;
 }
 
 void ring_plan(reader *r, slot *s) {
@@ -146,6 +152,7 @@ bool ring_pack(reader *r, int who) {
     r->spare[r->n_spare++] = s->buffer;
     s->buffer = to;
     ring_settle(r, s);
+    ring_tell(r);
     return true;
 }
 

@@ -55,6 +55,7 @@ struct reader {
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t changed;
+    bool news;          /* a page came or failed, and nobody was told yet */
     bool stop, stalled; /* stalled: an error waits to be told; no page is taken until it was */
     bool lost, damaged; /* the packed file failed: nothing more is read from it */
     slot slots[READER_SLOTS];
@@ -72,8 +73,10 @@ slot *ring_find(reader *r, int page, unsigned mask);
 position ring_next_block(const reader *r, int b); /* the first visit behind block b */
 /* The next page of the cycle to an empty slot; NULL: there is none, or no buffer. */
 slot *ring_take(reader *r);
-/* Nothing of a slot is read or packed any more, perhaps: what becomes of it. */
+/* Nothing of a slot is read or packed any more, perhaps: what becomes of it. ring_tell tells those who wait:
+ * they may take the processor at once, so the next reads are started before. */
 void ring_settle(reader *r, slot *s);
+void ring_tell(reader *r);
 /* Packs the oldest page that arrived, without the lock meanwhile; false: there is none, or no buffer to pack
  * it to. who: 0 the reader, 1 another thread. */
 bool ring_pack(reader *r, int who);
