@@ -233,59 +233,63 @@ static inline bool seen_by(const attend_group *g, int i, int64_t p0, int *lo, in
     return *lo < *hi;
 }
 
-/* Scores of a pair that sees all of the block, scaled; the largest of them. */
-static float scale_all(float *row, float by) {
-    const vf scale = v_set(by);
-    vf most = v_set(-INFINITY);
-    LANES_UNROLL
-    for (int v = 0; v < ATTEND_VECTORS; v++) {
-        const vf x = v_mul(v_load(row + v * LANES), scale);
-        most = v_max(most, x);
-        v_store(row + v * LANES, x);
-    }
-    return v_most(most);
-}
-
-/* The same for any pair; scores are -inf where it does not see. */
-static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int hi) {
+/* A pair's scores, scaled and with -inf where it does not see, which is outside [lo, hi); the largest of
+ * them. plain: no soft cap and no slope; plain and whole are constants. */
+LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool plain, bool whole, int lo,
+                                 int hi) {
     static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const attend_args *a = g->a;
     const float slope = g->pair[i].slope;
     float *row = g->scores + i * ATTEND_KV;
-    if (hi - lo == ATTEND_KV && a->softcap <= 0 && slope == 0)
-        return scale_all(row, a->scale);
     const vf low = v_set(-INFINITY), scale = v_set(a->scale);
     vf most = low;
+    LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++, row += LANES) {
-        const int from = lo - v * LANES, to = hi - v * LANES;
-        if (from >= LANES || to <= 0) {
-            v_store(row, low);
-            continue;
-        }
         vf x = v_mul(v_load(row), scale);
-        if (a->softcap > 0)
+        if (!plain && a->softcap > 0)
             x = v_mul(v_tanh(v_div(x, v_set(a->softcap))), v_set(a->softcap));
-        if (slope != 0) {
+        if (!plain && slope != 0) {
             const float distance = (float)(p0 + v * LANES - (g->pair[i].hi - 1));
             x = v_fma(v_add(v_set(distance), v_load(ramp)), v_set(slope), x);
         }
-        x = v_select(v_between(from, to), x, low);
+        if (!whole)
+            x = v_select(v_between(lo - v * LANES, hi - v * LANES), x, low);
         most = v_max(most, x);
         v_store(row, x);
     }
     return v_most(most);
 }
 
-/* Scores to weights for one pair; the sum of them. */
-static float weigh(float *row, float most) {
+static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int hi) {
+    if (g->a->softcap > 0 || g->pair[i].slope != 0)
+        return scale_vectors(g, i, p0, false, false, lo, hi);
+    return hi - lo == ATTEND_KV ? scale_vectors(g, i, p0, true, true, lo, hi)
+                                : scale_vectors(g, i, p0, true, false, lo, hi);
+}
+
+/* Scores to weights for one pair, 0 where it does not see; the sum of them. whole is a constant: such a pair
+ * sees all of the block. What is not seen is kept from v_exp, where e^-inf would underflow, which takes a
+ * processor several times as long. */
+LANES_INLINE float weigh_vectors(float *row, float most, bool whole, int lo, int hi) {
     const vf top = v_set(most);
     vf p[ATTEND_VECTORS];
     LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++) {
-        p[v] = v_exp(v_sub(v_load(row + v * LANES), top));
+        const vf x = v_sub(v_load(row + v * LANES), top);
+        if (whole) {
+            p[v] = v_exp(x);
+        } else {
+            const vm seen = v_between(lo - v * LANES, hi - v * LANES);
+            p[v] = v_select(seen, v_exp(v_select(seen, x, v_zero())), v_zero());
+        }
         v_store(row + v * LANES, p[v]);
     }
     return v_sum(v_add(v_add(p[0], p[1]), v_add(p[2], p[3])));
+}
+
+static float weigh(float *row, float most, int lo, int hi) {
+    return hi - lo == ATTEND_KV ? weigh_vectors(row, most, true, lo, hi)
+                                : weigh_vectors(row, most, false, lo, hi);
 }
 
 /* Scores to weights, and what new maxima do to the sums: first all maxima, then all weights, so that the
@@ -298,10 +302,9 @@ static void soften(attend_group *g, int64_t p0) {
         if (!seen_by(g, i, p0, &lo, &hi))
             continue;
         const float before = g->pair[i].most, tallest = scale_scores(g, i, p0, lo, hi);
-        if (tallest > before) {
-            shrink[i] = before - tallest;
-            g->pair[i].most = tallest;
-        }
+        const float now = tallest > before ? tallest : before;
+        shrink[i] = tallest > before ? before - now : 0;
+        g->pair[i].most = now;
     }
     for (int i = g->n_pair; i % LANES; i++)
         shrink[i] = 0;
@@ -310,7 +313,7 @@ static void soften(attend_group *g, int64_t p0) {
     for (int i = 0; i < g->n_pair; i++) {
         if (!seen_by(g, i, p0, &lo, &hi))
             continue;
-        const float total = weigh(g->scores + i * ATTEND_KV, g->pair[i].most);
+        const float total = weigh(g->scores + i * ATTEND_KV, g->pair[i].most, lo, hi);
         g->pair[i].sum = g->pair[i].sum * shrink[i] + total;
         float *out = g->out + i * g->d_pad;
         for (int64_t d = 0; d < g->d_pad && shrink[i] != 1; d += LANES)
