@@ -1,8 +1,9 @@
-/* Times loading: bench_load MODEL [repeats] [RAM cap, e.g. 400M]. Each opening is a process of its own, so
- * that peaks are its own; what is compared alternates, the best of the repeats counts. "cold": the files are
- * dropped from the page cache first; "read once": the same file read with O_DIRECT and no work on it. With a
- * cap, generation with streamed blocks is timed as well. The packed file goes to a folder of its own, which
- * is removed. */
+/* Times loading: bench_load MODEL [rounds] [RAM cap, e.g. 400M]. Each opening is a process of its own, so
+ * that peaks are its own. "cold": the files are dropped from the page cache first; "read once": the model's
+ * file read with O_DIRECT and no work on it, before and after each opening: the disk of a virtual machine
+ * changes its rate from one second to the next, so an opening is divided by the mean of its two neighbours,
+ * and the median of these ratios counts, with its quarters beside it. With a cap, generation with streamed
+ * blocks is timed as well. The packed file goes to a folder of its own, which is removed. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, DEPTH = 4, MOST_REPEATS = 100, N_GEN = 8 };
+enum { CHUNK = 1 << 20, DEPTH = 4, MOST_ROUNDS = 200, N_GEN = 8 };
 
 typedef struct result {
     double open_s, cpu_s, first_s, tok_s;
@@ -28,12 +29,35 @@ typedef struct result {
     int failed;
 } result;
 
+/* One figure of all rounds. */
+typedef struct series {
+    int n;
+    double values[MOST_ROUNDS];
+} series;
+
 typedef struct trial {
     const char *name;
     bool cold, packed;
     uint64_t ram;
-    result best;
+    series open_s, ratio, cpu_s, first_s, tok_s; /* ratio: to reading once, in the same seconds */
+    uint64_t above;                              /* the worst */
 } trial;
+
+static void add(series *s, double value) {
+    if (s->n < MOST_ROUNDS)
+        s->values[s->n++] = value;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* share: 0.5 is the median. */
+static double quantile(series *s, double share) {
+    qsort(s->values, (size_t)s->n, sizeof *s->values, ascending);
+    return s->n ? s->values[(int)(share * (s->n - 1) + 0.5)] : 0;
+}
 
 /* A "Vm...: n kB" line of /proc/self/status in bytes. */
 static uint64_t status_field(const char *field) {
@@ -155,34 +179,36 @@ static void wake_memory(void) {
     mem_unmap(p, n);
 }
 
-static void run(trial *t) {
+/* False: it failed, and said why. */
+static bool run(const trial *t, result *r) {
     int ends[2];
-    result r = {.failed = 1};
+    *r = (result){.failed = 1};
+    if (pipe(ends))
+        return false;
+    wake_memory();
     drop(t->cold ? model : NULL);
     drop(t->cold ? packed_file : NULL);
-    if (pipe(ends))
-        return;
-    wake_memory();
     pid_t child = fork();
     if (child == 0) {
-        one_life(t, &r);
-        _exit(write(ends[1], &r, sizeof r) != sizeof r);
+        one_life(t, r);
+        _exit(write(ends[1], r, sizeof *r) != sizeof *r);
     }
     close(ends[1]);
-    if (child < 0 || read(ends[0], &r, sizeof r) != sizeof r)
-        r.failed = 1;
+    if (child < 0 || read(ends[0], r, sizeof *r) != sizeof *r)
+        r->failed = 1;
     close(ends[0]);
     if (child > 0)
         waitpid(child, NULL, 0);
-    if (r.failed)
-        return;
-    bool first = t->best.open_s <= 0;
-    if (first || r.open_s < t->best.open_s)
-        t->best.cpu_s = r.cpu_s;
-    t->best.open_s = first ? r.open_s : NUM_MIN(t->best.open_s, r.open_s);
-    t->best.first_s = first ? r.first_s : NUM_MIN(t->best.first_s, r.first_s);
-    t->best.tok_s = NUM_MAX(t->best.tok_s, r.tok_s);
-    t->best.above = NUM_MAX(t->best.above, r.above); /* the worst */
+    return !r->failed;
+}
+
+static void note(trial *t, const result *r, double once) {
+    add(&t->open_s, r->open_s);
+    add(&t->ratio, r->open_s / once);
+    add(&t->cpu_s, r->cpu_s);
+    add(&t->first_s, r->first_s);
+    add(&t->tok_s, r->tok_s);
+    t->above = NUM_MAX(t->above, r->above);
 }
 
 static void find_packed(void) {
@@ -198,63 +224,100 @@ static void find_packed(void) {
         pclose(list);
 }
 
-static void tell(const trial *t, double once) {
-    const result *b = &t->best;
-    printf("%-26s %9.3f %8.2f %8.3f %9.3f %10.1f", t->name, b->open_s, b->open_s / once, b->cpu_s, b->first_s,
-           (double)b->above / (1 << 20));
-    if (t->ram != NIB_AUTO)
-        printf(" %10.2f", b->tok_s);
-    printf(b->open_s > 0 ? "\n" : "  failed\n");
+static void warm(const char *path) {
+    static char sink[CHUNK];
+    int fd = open(path, O_RDONLY);
+    while (fd >= 0 && read(fd, sink, sizeof sink) > 0)
+        continue;
+    if (fd >= 0)
+        close(fd);
+}
+
+static void tell(trial *t, bool with_rate) {
+    if (t->ratio.n == 0) {
+        printf("%-26s  failed\n", t->name);
+        return;
+    }
+    printf("%-26s %8.3f %7.2f %6.2f..%.2f %8.3f %8.3f %10.1f", t->name, quantile(&t->open_s, 0.5),
+           quantile(&t->ratio, 0.5), quantile(&t->ratio, 0.25), quantile(&t->ratio, 0.75),
+           quantile(&t->cpu_s, 0.5), quantile(&t->first_s, 0.5), (double)t->above / (1 << 20));
+    if (with_rate && t->ram != NIB_AUTO)
+        printf(" %10.2f", quantile(&t->tok_s, 0.5));
+    printf("\n");
+}
+
+/* The model's file read once, into memory that is touched (`once`) or fresh (`into`). */
+typedef struct plain_reads {
+    series once, into, into_ratio;
+} plain_reads;
+
+static double read_cold(plain_reads *p) {
+    drop(model);
+    const double s = read_once(model, false);
+    add(&p->once, s);
+    return s;
+}
+
+static void one_round(plain_reads *plain, trial *trials, int n_trial) {
+    double before = read_cold(plain), after;
+    wake_memory();
+    drop(model);
+    const double into = read_once(model, true);
+    after = read_cold(plain);
+    add(&plain->into, into);
+    add(&plain->into_ratio, into / ((before + after) / 2));
+    for (int i = 0; i < n_trial; i++) {
+        trial *t = &trials[i];
+        result r;
+        before = after;
+        if (!t->cold)
+            warm(t->packed ? packed_file : model);
+        const bool good = run(t, &r);
+        after = read_cold(plain);
+        if (good)
+            note(t, &r, (before + after) / 2);
+    }
+}
+
+static void tell_all(plain_reads *plain, trial *trials, int n_trial, bool with_rate) {
+    struct stat info;
+    stat(model, &info);
+    const double once = quantile(&plain->once, 0.5);
+    printf("read once with O_DIRECT: %.3f s (%.3f..%.3f), %.2f GB/s\n", once, quantile(&plain->once, 0),
+           quantile(&plain->once, 1), (double)info.st_size / once * 1e-9);
+    printf("the same into fresh memory: %.3f s, %.2f of it\n", quantile(&plain->into, 0.5),
+           quantile(&plain->into_ratio, 0.5));
+    printf("%-26s %8s %7s %12s %8s %8s %10s%s\n", "", "open, s", "/ once", "quarters", "cpu, s", "token, s",
+           "above, MiB", with_rate ? "      tok/s" : "");
+    for (int i = 0; i < n_trial; i++)
+        tell(&trials[i], with_rate);
 }
 
 int main(int argc, char **argv) {
-    int repeats = argc > 2 ? atoi(argv[2]) : 5;
+    int rounds = argc > 2 ? atoi(argv[2]) : 7;
     uint64_t cap = NIB_AUTO;
     char *path = NULL, command[64];
-    if (argc < 2 || repeats < 1 || repeats > MOST_REPEATS || (argc > 3 && !num_parse_size(argv[3], &cap)) ||
+    if (argc < 2 || rounds < 1 || rounds > MOST_ROUNDS || (argc > 3 && !num_parse_size(argv[3], &cap)) ||
         model_find(argv[1], &path, NULL) || path_is_dir(path) || !mkdtemp(folder)) {
-        fprintf(stderr, "usage: bench_load MODEL.gguf [repeats] [RAM cap]\n");
+        fprintf(stderr, "usage: bench_load MODEL.gguf [rounds] [RAM cap]\n");
         return 2;
     }
     model = path;
-    trial trials[] = {{.name = "cold", .cold = true, .packed = false, .ram = NIB_AUTO},
-                      {.name = "warm", .cold = false, .packed = false, .ram = NIB_AUTO},
-                      {.name = "packed file, cold", .cold = true, .packed = true, .ram = NIB_AUTO},
-                      {.name = "packed file, warm", .cold = false, .packed = true, .ram = NIB_AUTO},
-                      {.name = "streamed", .cold = true, .packed = false, .ram = cap},
-                      {.name = "streamed from packed file", .cold = true, .packed = true, .ram = cap}};
+    static trial trials[] = {{.name = "cold", .cold = true, .packed = false, .ram = NIB_AUTO},
+                             {.name = "warm", .cold = false, .packed = false, .ram = NIB_AUTO},
+                             {.name = "packed file, cold", .cold = true, .packed = true, .ram = NIB_AUTO},
+                             {.name = "packed file, warm", .cold = false, .packed = true, .ram = NIB_AUTO},
+                             {.name = "streamed", .cold = true, .packed = false},
+                             {.name = "streamed from packed file", .cold = true, .packed = true}};
+    static plain_reads plain;
     const int n_trial = cap == NIB_AUTO ? 4 : 6;
-    double once = 0, into = 0;
-    trial first = trials[2];
-    run(&first); /* writes it */
+    trials[4].ram = trials[5].ram = cap;
+    result first;
+    run(&trials[2], &first); /* writes it */
     find_packed();
-    for (int r = 0; r < repeats; r++) {
-        drop(model);
-        double s = read_once(model, false);
-        once = once > 0 ? NUM_MIN(once, s) : s;
-        wake_memory();
-        drop(model);
-        s = read_once(model, true);
-        into = into > 0 ? NUM_MIN(into, s) : s;
-        for (int i = 0; i < n_trial; i++) {
-            if (!trials[i].cold)
-                for (int fd = open(trials[i].packed ? packed_file : model, O_RDONLY); fd >= 0;
-                     close(fd), fd = -1) {
-                    static char sink[CHUNK];
-                    while (read(fd, sink, sizeof sink) > 0)
-                        continue;
-                }
-            run(&trials[i]);
-        }
-    }
-    struct stat info;
-    stat(model, &info);
-    printf("read once with O_DIRECT: %.3f s, %.2f GB/s\n", once, (double)info.st_size / once * 1e-9);
-    printf("the same into fresh memory: %.3f s, %.2f of it\n", into, into / once);
-    printf("%-26s %9s %8s %8s %9s %10s%s\n", "", "open, s", "/ once", "cpu, s", "token, s", "above, MiB",
-           cap == NIB_AUTO ? "" : "      tok/s");
-    for (int i = 0; i < n_trial; i++)
-        tell(&trials[i], once);
+    for (int r = 0; r < rounds; r++)
+        one_round(&plain, trials, n_trial);
+    tell_all(&plain, trials, n_trial, cap != NIB_AUTO);
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command) != 0;
 }

@@ -96,7 +96,7 @@ nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads
     const uint64_t staging = load_matrix_bytes(m, pool_size(threads));
     uint64_t row = 0;
     work k = {.w = w, .dst = dst};
-    k.list = (load_list){next_rows, finished, NULL, &k};
+    k.list = (load_list){.next = next_rows, .finished = finished, .user = &k};
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
     pthread_mutex_init(&k.lock, NULL);
     const nib_status status = load(&k, m, threads, err);

@@ -19,6 +19,7 @@ nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64
                                  into ? n_into : p->buffer.raw_bytes * (uint64_t)depth, &p->queue, err);
     for (int i = depth - 1; i >= 0; i--)
         p->idle[p->n_idle++] = i;
+    p->most_flying = NUM_MAX(depth / 2, 1);
     if (status != NIB_OK)
         load_pipe_close(p);
     return status;
@@ -34,26 +35,28 @@ static uint8_t *raw_at(const load_pipe *p, int tag) {
     return p->buffer.raw + (uint64_t)tag * p->buffer.raw_bytes;
 }
 
-/* Bytes of a file without a queue. */
-static nib_status copy_in_turn(const load_job *j, nib_error *err) {
-    return file_read_at(j->bytes.f, j->to.dst, j->bytes.offset, j->bytes.least, err);
-}
-
-static nib_status in_turn(const load_pipe *p, const load_job *j, load_buffer *b, nib_error *err) {
-    if (!j->w)
-        return copy_in_turn(j, err);
-    return j->w->vector ? loader_vector(p->ld, j->w, j->to.dst, b, err)
-                        : loader_matrix(p->ld, j->w, j->first, j->n_row, &j->to, b, err);
+/* Without a queue, or when it takes more than one read. */
+static nib_status in_turn(const load_pipe *p, load_list *l, const load_job *j, load_buffer *b,
+                          nib_error *err) {
+    const load_extent *e = j->in_runs ? &j->span.from : &j->bytes;
+    if (j->w)
+        return j->w->vector ? loader_vector(p->ld, j->w, j->to.dst, b, err)
+                            : loader_matrix(p->ld, j->w, j->first, j->n_row, &j->to, b, err);
+    NIB_TRY(file_read_at(e->f, j->in_runs ? b->raw : j->to.dst, e->offset, e->least, err));
+    if (j->in_runs)
+        l->pack(l, j, b->raw, b);
+    return NIB_OK;
 }
 
 /* Starts the job under a tag whose part of the buffer is free; false: it takes more than one read. */
 static bool submit(load_pipe *p, int tag, const load_job *j) {
     load_extent *e = &p->extents[tag];
-    *e = j->bytes;
+    *e = j->in_runs ? j->span.from : j->bytes;
     if (j->w && !loader_extent(p->ld, j->w, j->first, j->n_row, p->buffer.raw_bytes, e))
         return false;
     p->jobs[tag] = *j;
-    read_request what = {e->f, j->w ? raw_at(p, tag) : j->to.dst, e->offset, e->n_byte, e->least};
+    read_request what = {e->f, j->w || j->in_runs ? raw_at(p, tag) : j->to.dst, e->offset, e->n_byte,
+                         e->least};
     if (!file_is_direct(e->f))
         what.n_byte = e->least;
     read_queue_submit(p->queue, tag, &what);
@@ -61,39 +64,40 @@ static bool submit(load_pipe *p, int tag, const load_job *j) {
 }
 
 /* *done: it took more than one read and was done in turn, while the disk works on the others. */
-static nib_status start(load_pipe *p, const load_job *j, bool *done, nib_error *err) {
+static nib_status start(load_pipe *p, load_list *l, const load_job *j, bool *done, nib_error *err) {
     const int tag = p->idle[p->n_idle - 1];
     *done = false;
     if (j->w && j->w->vector)
         NIB_TRY(loader_check_vector(j->w, err));
     if (submit(p, tag, j)) {
         p->n_idle--;
+        p->n_flying++;
         return NIB_OK;
     }
     *done = true;
     load_buffer one = p->buffer; /* its tag's part of the buffer is the first of a buffer of one */
     one.raw = raw_at(p, tag);
-    return in_turn(p, j, &one, err);
+    return in_turn(p, l, j, &one, err);
 }
 
-/* Waits for one of those in flight, packs it, and says which it was and, in *status, whether it failed (it is
- * then finished all the same); false: nothing is in flight. */
-static bool finish(load_pipe *p, load_job *j, nib_status *status, nib_error *err) {
-    int tag;
-    *status = read_queue_wait(p->queue, &tag, err);
-    if (tag < 0)
-        return false;
-    *j = p->jobs[tag];
-    if (*status == NIB_OK && j->w)
-        loader_pack(j->w, j->first, j->n_row, &j->to, &p->extents[tag], raw_at(p, tag), &p->buffer);
-    p->idle[p->n_idle++] = tag;
-    return true;
+/* Waits for a read and takes those that came with it; returns how many. *status: whether they failed, of
+ * which the last is then one. */
+static int arrived(load_pipe *p, int tags[READ_QUEUE_MOST], nib_status *status, nib_error *err) {
+    int n = 0;
+    do {
+        *status = read_queue_wait(p->queue, &tags[n], err);
+        if (tags[n] < 0)
+            break;
+        n++;
+        p->n_flying--;
+    } while (*status == NIB_OK && read_queue_ready(p->queue));
+    return n;
 }
 
 static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     while (l->next(l, &j)) {
-        NIB_TRY(in_turn(p, &j, &p->buffer, err));
+        NIB_TRY(in_turn(p, l, &j, &p->buffer, err));
         NIB_TRY(l->finished(l, &j, err));
     }
     return NIB_OK;
@@ -103,30 +107,53 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
 static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     bool done;
-    while (p->n_idle > 0 && l->next(l, &j)) {
-        NIB_TRY(start(p, &j, &done, err));
+    while (p->n_idle > 0 && p->n_flying < p->most_flying && l->next(l, &j)) {
+        NIB_TRY(start(p, l, &j, &done, err));
         if (done)
             NIB_TRY(l->finished(l, &j, err));
     }
     return NIB_OK;
 }
 
+static nib_status use(load_pipe *p, load_list *l, int tag, nib_error *err) {
+    const load_job *j = &p->jobs[tag];
+    if (j->in_runs)
+        l->pack(l, j, raw_at(p, tag), &p->buffer);
+    else if (j->w)
+        loader_pack(j->w, j->first, j->n_row, &j->to, &p->extents[tag], raw_at(p, tag), &p->buffer);
+    return l->finished(l, j, err);
+}
+
+/* *some: there was something in flight. */
+static nib_status turn(load_pipe *p, load_list *l, bool *some, nib_error *err) {
+    int tags[READ_QUEUE_MOST];
+    nib_status status;
+    const int n = arrived(p, tags, &status, err);
+    *some = n > 0;
+    if (status == NIB_OK)
+        status = fill(p, l, err); /* the disk goes on while these are packed */
+    for (int i = 0; i < n; i++) {
+        if (status == NIB_OK)
+            status = use(p, l, tags[i], err);
+        p->idle[p->n_idle++] = tags[i];
+    }
+    return status;
+}
+
 nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err) {
     if (!p->queue)
         return run_in_turn(p, l, err);
-    load_job j;
-    nib_status status = fill(p, l, err), ignored;
-    while (status == NIB_OK) {
-        while (l->idle && !read_queue_ready(p->queue) && l->idle(l))
+    bool some = true;
+    nib_status status = NIB_OK, ignored;
+    while (status == NIB_OK && some) {
+        status = fill(p, l, err);
+        while (status == NIB_OK && l->idle && !read_queue_ready(p->queue) && l->idle(l))
             continue;
-        if (!finish(p, &j, &status, err))
-            break;
         if (status == NIB_OK)
-            status = l->finished(l, &j, err);
-        if (status == NIB_OK)
-            status = fill(p, l, err);
+            status = turn(p, l, &some, err);
     }
-    while (status != NIB_OK && finish(p, &j, &ignored, NULL))
-        continue;
+    for (int tags[READ_QUEUE_MOST], n; status != NIB_OK && (n = arrived(p, tags, &ignored, NULL)) > 0;)
+        while (n > 0)
+            p->idle[p->n_idle++] = tags[--n];
     return status;
 }

@@ -7,16 +7,19 @@
 #define NIB_TIERS_LOAD_PIPE_H
 
 #include "base/read_queue.h"
-#include "tiers/loader.h"
+#include "tiers/load_runs.h"
 
-/* Either rows [first, first + n_row) of w to be packed, or (w NULL) bytes of a file as they are. */
+/* Rows [first, first + n_row) of w to be packed; or (w NULL, in_runs) rows of several weights that the list
+ * packs; or (w NULL) bytes of a file as they are. */
 typedef struct load_job {
     const weight *w;
     int64_t first, n_row;
     load_target to;
-    load_extent bytes; /* w NULL: to.dst, page-aligned, takes bytes.n_byte; see check */
-    uint64_t unit;     /* w NULL: the list's own number for them */
-    int owner;         /* the list's own */
+    bool in_runs;
+    load_span span;
+    load_extent bytes; /* as they are: to.dst, page-aligned, takes bytes.n_byte */
+    uint64_t unit;     /* and the list's own number for them, and of how many units they are */
+    uint64_t n_unit;
 } load_job;
 
 /* Where jobs come from. Called by several threads at a time. */
@@ -24,6 +27,8 @@ typedef struct load_list {
     bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
     /* The job is finished and in its place; an error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
+    /* Rows in runs, from what a read brought to raw, with b's scratch. NULL: the list has no such jobs. */
+    void (*pack)(struct load_list *l, const load_job *job, const uint8_t *raw, const load_buffer *b);
     /* Reads are in flight and none has come: a little else that is useful; false: there is nothing. NULL
      * likewise. */
     bool (*idle)(struct load_list *l);
@@ -34,7 +39,8 @@ typedef struct load_pipe {
     const loader *ld;
     load_buffer buffer;
     read_queue *queue;                 /* NULL: reads and packing take turns, through the page cache */
-    int idle[READ_QUEUE_MOST], n_idle; /* tags that are not in flight */
+    int idle[READ_QUEUE_MOST], n_idle; /* tags that are neither in flight nor waiting to be packed */
+    int n_flying, most_flying;         /* reads in flight */
     load_job jobs[READ_QUEUE_MOST];
     load_extent extents[READ_QUEUE_MOST];
 } load_pipe;

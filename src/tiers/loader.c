@@ -114,8 +114,7 @@ nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
     return NIB_OK;
 }
 
-/* Bytes of one row as the file has it (a transposed matrix: of one turned row). */
-static uint64_t row_bytes(const weight *w) {
+uint64_t loader_row_bytes(const weight *w) {
     uint64_t bytes = 0;
     type_row_bytes(w->type, w->vector ? 1 : w->k, &bytes);
     return bytes;
@@ -146,7 +145,7 @@ static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
             const weight *w = &blk->weights[j];
             if (w->shared_block >= 0)
                 continue;
-            uint64_t panel = (w->vector ? (uint64_t)w->k : PACK_PANEL) * row_bytes(w);
+            uint64_t panel = (w->vector ? (uint64_t)w->k : PACK_PANEL) * loader_row_bytes(w);
             p.raw = NUM_MAX(p.raw, panel);
             if (w->vector)
                 continue;
@@ -216,14 +215,14 @@ static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
 }
 
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b) {
-    uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(row_bytes(w), 1);
+    uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(loader_row_bytes(w), 1);
     int64_t n = (int64_t)NUM_MIN(rows, (uint64_t)NUM_MAX(w->n, PACK_PANEL)) / PACK_PANEL * PACK_PANEL;
     return NUM_MIN(NUM_MAX(n, PACK_PANEL), LOADER_MOST_ROWS);
 }
 
 bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
                    load_extent *out) {
-    uint64_t each = row_bytes(w), lo = UINT64_MAX, hi = 0;
+    uint64_t each = loader_row_bytes(w), lo = UINT64_MAX, hi = 0;
     int64_t row, left;
     int which = -1;
     if (w->transposed)
@@ -259,7 +258,7 @@ void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int6
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b) {
     const void *rows[LOADER_MOST_ROWS];
-    const uint64_t each = row_bytes(w);
+    const uint64_t each = loader_row_bytes(w);
     int64_t row, left;
     float *out = to->dst;
     for (int64_t i = 0; i < n_row; i += left) {
@@ -280,7 +279,7 @@ void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_targe
 /* Rows that lie in several files, or too far from each other for one read. */
 static nib_status read_scattered(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                  load_buffer *b, const void **rows, nib_error *err) {
-    uint64_t each = row_bytes(w), at = 0;
+    uint64_t each = loader_row_bytes(w), at = 0;
     int64_t row, left;
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
@@ -301,7 +300,7 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
  * waits for the next columns. */
 static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                load_buffer *b, nib_error *err) {
-    uint64_t elem = row_bytes(w) / (uint64_t)w->k;
+    uint64_t elem = loader_row_bytes(w) / (uint64_t)w->k;
     int64_t col, left;
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &col, &left);
@@ -319,7 +318,7 @@ static nib_status read_columns(const loader *ld, const weight *w, int64_t first,
 
 static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_t n, int64_t n_row,
                        const void **rows) {
-    uint64_t elem = row_bytes(w) / (uint64_t)w->k;
+    uint64_t elem = loader_row_bytes(w) / (uint64_t)w->k;
     for (int64_t i = 0; i < n; i++) {
         uint8_t *out = b->turned + (uint64_t)(i * w->k) * elem;
         for (int64_t r = 0; r < w->k; r++)

@@ -58,6 +58,9 @@ nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);
 nib_status loader_check_vector(const weight *w, nib_error *err); /* NIB_E_MODEL: cannot be made floats */
 
+/* Bytes of one row as the file has it (a transposed matrix: of one turned row; a vector: of an element). */
+uint64_t loader_row_bytes(const weight *w);
+
 /* Where row r of w is: its piece (NULL: nowhere), which row of the piece's tensor it is, and how many rows of
  * that piece follow, r included. */
 const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left);

@@ -66,7 +66,7 @@ typedef struct pager_options {
     nib_progress_fn progress; /* may be NULL */
     const logger *log;
     void *user;
-    /* Done once while the weights are read, by a thread of the pool: what needs a processor meanwhile. An
+    /* Done once while the weights are read, by a thread of its own: what needs a processor meanwhile. An
      * error ends the opening. NULL: nothing */
     nib_status (*beside)(void *user, nib_error *err);
     void *beside_user;

@@ -1,9 +1,10 @@
 /* pager_load.c - the jobs of loading, and the resident weights, by all threads of the pool.
  *
- * The work is cut into jobs of one read, in the order of the image; each thread takes the next job when it
- * has a place for it in its pipe, and packs what has arrived. So as many reads are in flight as the disk
- * needs and the threads pack meanwhile. The jobs are the same whether the bytes come from the model's files
- * (to be packed) or from the packed file (to their place as they are). */
+ * The work is cut into jobs of one read: rows in the order of the model's files (load_runs.h), to be packed,
+ * or units of the packed file in its order, to their place as they are. Each thread takes the next job when
+ * it has a place for it in its pipe, and packs or checks what has arrived. So as many reads are in flight as
+ * the disk needs and the threads work meanwhile. Weights that are not in the list of runs follow one by one.
+ */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -16,7 +17,8 @@ enum {
     RAW_CACHED = 256 << 10, /* stays in a second-level cache between the copy and packing */
     RAW_MOST = 1 << 20,     /* larger reads gain nothing (docs/optimisation-log.md) */
     RAW_LEAST = 64 << 10,
-    DEPTH = 3,             /* a thread packs one while two are read */
+    UNITS_MOST = 4 << 20,  /* of the packed file: no staging has to hold it */
+    DEPTH = 4,             /* a thread packs two while two are read */
     SLACK = 4 << 20,       /* jobs that were given when the next one has to wait */
     STAGING_MOST = 6 << 20 /* of all threads: whole huge pages, into which reads are twice as fast */
 };
@@ -29,18 +31,17 @@ load_shape pager_load_shape(int n_thread, bool direct, uint64_t most) {
 }
 
 uint64_t pager_job_bytes(const load_job *j) {
-    uint64_t each = 0;
     if (!j->w)
-        return j->bytes.n_byte;
-    type_row_bytes(j->w->type, j->w->vector ? 1 : j->w->k, &each);
-    return each * (uint64_t)j->n_row;
+        return j->in_runs ? j->span.useful : j->bytes.n_byte;
+    return loader_row_bytes(j->w) * (uint64_t)j->n_row;
 }
 
 /* n_byte at `image`, which have checksum `unit`, to dst. */
 static load_job unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst) {
     uint64_t begin;
     file *f = packed_image(p->packed, &begin);
-    return (load_job){.to = {.dst = dst}, .bytes = {f, begin + image, n_byte, n_byte}, .unit = unit};
+    return (load_job){
+        .to = {.dst = dst}, .bytes = {f, begin + image, n_byte, n_byte}, .unit = unit, .n_unit = 1};
 }
 
 /* Rows of w from `row` on that fit one read, at most to `end`. */
@@ -150,15 +151,18 @@ typedef struct load {
     load_crew *crew;
     const load_wish *wish;
     pthread_t caller;     /* progress is told by this thread only */
-    uint64_t held_from;   /* in the map: not before what is done beside has ended */
+    uint64_t held_from;   /* of wish->total: not given before what is done beside has ended */
+    load_runs runs;       /* empty: the packed file is read, or pages for it */
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t went;  /* what is done beside */
     bool beside;          /* it is being done */
+    load_spot spot;       /* in runs */
     int block, weight;    /* the next vector */
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
     int page;             /* the page that gives jobs */
     page_jobs in_page;    /* its jobs, when in_page.dst */
-    uint64_t reached;     /* in the map, by the jobs that were given */
+    uint64_t given;       /* of wish->total */
+    uint64_t reached;     /* in the map, by the units that were given */
     uint64_t touched;     /* in the map: resident from here on down, or somebody is about to make it so */
     uint64_t done;
     bool stop, damaged;
@@ -183,7 +187,7 @@ static bool next_vector(load *l, load_job *out) {
         while (l->weight < blk->n_weight) {
             const weight *w = &blk->weights[l->weight];
             uint64_t offset = p->layout.places[p->layout.first_weight[l->block] + l->weight++].offset;
-            if (!w->vector || w->shared_block >= 0)
+            if (!w->vector || w->shared_block >= 0 || (l->runs.n && load_runs_has(w)))
                 continue;
             *out = (load_job){.w = w, .n_row = w->k, .to = {base + offset, 1, 0}};
             return true;
@@ -199,44 +203,106 @@ static uint8_t *wanted_at(const pager *p, const load_wish *wish, int i) {
     return wish->pages + (p->layout.pages[i].image - p->layout.pages[wish->first].image);
 }
 
+/* Pages that follow each other in the packed file and in the map, in one read. */
+static bool next_units(load *l, load_job *out) {
+    const page_layout *lay = &l->p->layout;
+    const page_state *state = l->p->state;
+    while (l->page < lay->n_page && !state[l->page].resident)
+        l->page++;
+    if (l->page == lay->n_page)
+        return false;
+    const uint64_t unit = page_layout_vector_units(lay) + (uint64_t)l->page;
+    uint64_t n_byte = lay->pages[l->page].bytes, n = 1;
+    uint8_t *dst = state[l->page].resident;
+    for (int i = l->page + 1; i < lay->n_page && state[i].resident == dst + n_byte; i++, n++) {
+        if (n_byte + lay->pages[i].bytes > UNITS_MOST)
+            break;
+        n_byte += lay->pages[i].bytes;
+    }
+    *out = unit_job(l->p, lay->pages[l->page].image, n_byte, unit, dst);
+    out->n_unit = n;
+    l->page += (int)n;
+    return true;
+}
+
+/* Rows of one matrix at a time, of those that are not in runs. */
 static bool next_in_pages(load *l, load_job *out) {
     const pager *p = l->p;
     const int end = l->wish->pages ? l->wish->first + l->wish->n : p->layout.n_page;
     for (; l->page < end; l->page++, l->in_page.dst = NULL) {
         if (!l->in_page.dst)
             l->in_page = (page_jobs){.page = l->page, .dst = wanted_at(p, l->wish, l->page)};
-        if (l->in_page.dst && pager_page_next(p, &l->in_page, &l->crew->pipes[0].buffer, out))
-            return true;
+        while (l->in_page.dst && pager_page_next(p, &l->in_page, &l->crew->pipes[0].buffer, out))
+            if (!l->runs.n || !load_runs_has(out->w))
+                return true;
     }
     return false;
 }
 
-/* Where a job's place in the map is; what goes elsewhere is nowhere. */
-static uint64_t place_in_map(const pager *p, const load_job *j) {
-    const uint8_t *at = j->to.dst;
-    return at >= p->map && at < p->map + p->map_bytes ? (uint64_t)(at - p->map) : 0;
+/* A load_place_fn. */
+static bool place_rows(void *user, const load_run *run, int64_t row, load_target *to, int64_t *n_row) {
+    const load *l = user;
+    const page_layout *lay = &l->p->layout;
+    const weight_place *at = &lay->places[lay->first_weight[run->block] + run->index];
+    if (run->w->vector) {
+        *n_row = run->n_row;
+        *to = (load_target){l->wish->vectors ? l->wish->vectors + at->offset : NULL, 1, 0};
+        return to->dst != NULL;
+    }
+    const int i = at->first_page + (int)(row / at->page_rows);
+    const weight_page *page = &lay->pages[i];
+    uint8_t *dst = l->p->state[i].resident;
+    if (page->w < 0) {
+        *n_row = run->w->n - row;
+        *to = (load_target){dst ? dst + at->offset : NULL, run->w->n, row};
+    } else {
+        *n_row = page->first_row + page->n_row - row;
+        *to = (load_target){dst, page->n_row, row - page->first_row};
+    }
+    return dst != NULL;
+}
+
+static bool next_in_runs(load *l, load_job *out) {
+    load_span span;
+    if (!l->runs.n || !load_runs_next(&l->runs, l->p->loader, place_rows, l,
+                                      l->crew->pipes[0].buffer.raw_bytes, &l->spot, &span))
+        return false;
+    *out = (load_job){.in_runs = true, .span = span};
+    return true;
+}
+
+static void pack_runs(load_list *list, const load_job *j, const uint8_t *raw, const load_buffer *b) {
+    load *l = list->user;
+    load_runs_pack(&l->runs, place_rows, l, &j->span, raw, b);
+}
+
+static bool next_of_all(load *l, load_job *out) {
+    return next_in_runs(l, out) || next_vector(l, out) ||
+           (l->p->packed ? next_units(l, out) : next_in_pages(l, out));
 }
 
 static bool next_job(load_list *list, load_job *out) {
     load *l = list->user;
     pthread_mutex_lock(&l->lock);
-    while (l->beside && !l->stop && l->reached >= l->held_from)
+    while (l->beside && !l->stop && l->given >= l->held_from)
         pthread_cond_wait(&l->went, &l->lock);
-    bool found = !l->stop && (next_vector(l, out) || next_in_pages(l, out));
-    if (found)
-        l->reached = NUM_MAX(l->reached, place_in_map(l->p, out));
+    bool found = !l->stop && next_of_all(l, out);
+    l->given += found ? pager_job_bytes(out) : 0;
+    if (found && l->p->packed)
+        l->reached = (uint64_t)((uint8_t *)out->to.dst - l->p->map);
     pthread_mutex_unlock(&l->lock);
     return found;
 }
 
-/* The system zeroes a page when it is first touched, which takes as long as packing does: done while the disk
- * is waited for, and only a little ahead of what is read. The map is charged whole. */
+/* The system zeroes a page when it is first touched: for reads straight into the map that is done while the
+ * disk is waited for, and only a little ahead of them. (Packing touches it best itself: what was zeroed is
+ * then still in the cache.) The map is charged whole. */
 static bool touch_ahead(load_list *list) {
-    enum { STEP = 2 << 20, AHEAD = 8 * STEP };
+    enum { STEP = 2 << 20, AHEAD = 16 * STEP };
     load *l = list->user;
     pager *p = l->p;
     pthread_mutex_lock(&l->lock);
-    const uint64_t most = l->beside ? l->held_from : p->map_bytes;
+    const uint64_t most = l->beside ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
     const uint64_t at = l->touched, end = NUM_MIN(most, l->reached + AHEAD);
     const bool some = !l->stop && at < end;
     l->touched = some ? at + STEP : at;
@@ -251,9 +317,23 @@ static bool touch_ahead(load_list *list) {
     return false;
 }
 
+static bool check_units(const pager *p, const load_job *j) {
+    const uint64_t first_page = page_layout_vector_units(&p->layout);
+    const uint8_t *at = j->to.dst;
+    uint64_t left = j->bytes.n_byte;
+    for (uint64_t unit = j->unit; unit < j->unit + j->n_unit; unit++) {
+        const uint64_t n = j->n_unit == 1 ? left : p->layout.pages[unit - first_page].bytes;
+        if (!packed_check(p->packed, unit, at, n))
+            return false;
+        at += n;
+        left -= n;
+    }
+    return true;
+}
+
 static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
     load *l = list->user;
-    bool good = j->w || packed_check(l->p->packed, j->unit, j->to.dst, j->bytes.n_byte);
+    const bool good = j->w || j->in_runs || check_units(l->p, j);
     pthread_mutex_lock(&l->lock);
     uint64_t done = l->done += pager_job_bytes(j);
     l->damaged = l->damaged || !good;
@@ -280,37 +360,61 @@ static nib_status do_beside(load *l, nib_error *err) {
     return status;
 }
 
-static void work(void *arg, int thread, int n_thread) {
-    load *l = arg;
-    nib_error error = {NIB_OK, ""};
-    nib_status status = NIB_OK;
-    if (thread == n_thread - 1)
-        status = do_beside(l, &error);
-    if (status == NIB_OK)
-        status = load_pipe_run(&l->crew->pipes[thread], &l->list, &error);
+static void note_failure(load *l, nib_status status, const nib_error *error) {
     if (status == NIB_OK)
         return;
     pthread_mutex_lock(&l->lock);
     if (l->status == NIB_OK) {
         l->status = status;
-        l->error = error;
+        l->error = *error;
     }
     l->stop = true;
     pthread_mutex_unlock(&l->lock);
+}
+
+static void work(void *arg, int thread, int n_thread) {
+    load *l = arg;
+    nib_error error = {NIB_OK, ""};
+    (void)n_thread;
+    note_failure(l, load_pipe_run(&l->crew->pipes[thread], &l->list, &error), &error);
+}
+
+static void *work_beside(void *arg) {
+    load *l = arg;
+    nib_error error = {NIB_OK, ""};
+    note_failure(l, do_beside(l, &error), &error);
+    return NULL;
+}
+
+/* What is done beside has a thread of its own, as loading leaves much of the processor free: a thread of the
+ * pool would leave its share of the reads undone. Where the system gives no thread, it is done first. */
+static void work_with_all(load *l) {
+    pthread_t helper;
+    const bool wanted = l->beside, helped = wanted && pthread_create(&helper, NULL, work_beside, l) == 0;
+    if (wanted && !helped)
+        work_beside(l);
+    pool_run(l->crew->threads, work, l);
+    if (helped)
+        pthread_join(helper, NULL);
 }
 
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
     l.page = wish->pages ? wish->first : 0;
     l.beside = wish->beside != NULL;
-    if (l.beside && p->map_bytes > wish->beside->beside_bytes + SLACK)
-        l.held_from = p->map_bytes - wish->beside->beside_bytes - SLACK;
-    l.list = (load_list){next_job, finished, wish->pages ? NULL : touch_ahead, &l};
+    if (l.beside && p->map_bytes > wish->beside->beside_bytes + SLACK) {
+        const uint64_t held = p->map_bytes - wish->beside->beside_bytes - SLACK;
+        l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)wish->total);
+    }
+    if (!p->packed && !wish->pages) /* pages for the packed file are too few to be worth an order */
+        NIB_TRY(load_runs_open(&l.runs, p->m, err));
+    l.list = (load_list){next_job, finished, pack_runs, p->packed ? touch_ahead : NULL, &l};
     pthread_mutex_init(&l.lock, NULL);
     pthread_cond_init(&l.went, NULL);
-    pool_run(crew->threads, work, &l);
+    work_with_all(&l);
     pthread_cond_destroy(&l.went);
     pthread_mutex_destroy(&l.lock);
+    load_runs_close(&l.runs);
     p->bytes_loaded += l.done;
     *damaged = l.damaged;
     if (l.status != NIB_OK && err)
@@ -319,13 +423,23 @@ nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *da
 }
 
 uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape) {
-    return load_pipe_bytes(m, shape.raw, shape.depth) * (uint64_t)n_thread;
+    return load_pipe_bytes(m, shape.raw, shape.depth) * (uint64_t)n_thread + load_runs_bytes(m);
+}
+
+/* The same memory for more reads: nothing is staged, unless the file turns out to be damaged. */
+static load_shape shape_of_units(const model *m, load_shape shape) {
+    const uint64_t all = load_raw_bytes(m, shape.raw) * (uint64_t)shape.depth;
+    const uint64_t n = all / load_raw_bytes(m, RAW_LEAST);
+    return (load_shape){RAW_LEAST,
+                        (int)NUM_MAX(NUM_MIN(n, (uint64_t)READ_QUEUE_MOST), (uint64_t)shape.depth)};
 }
 
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err) {
     int n_thread = pool_size(threads);
     uint64_t bytes = load_crew_bytes(p->m, n_thread, shape);
     memset(crew, 0, sizeof *crew);
+    if (p->packed && shape.depth > 0)
+        shape = shape_of_units(p->m, shape);
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     crew->ledger = p->ledger;
     crew->threads = threads;

@@ -125,7 +125,7 @@ typedef struct load_wish {
     nib_progress_fn progress;
     void *user;
     uint64_t total;              /* for progress */
-    const pager_options *beside; /* the last thread does what it asks for first; NULL: nothing */
+    const pager_options *beside; /* what it asks for is done meanwhile; NULL: nothing */
     nib_status *beside_status;
 } load_wish;
 /* *damaged: the packed file is what is wrong. */

@@ -1,0 +1,60 @@
+/* load_runs.h - the rows of a model's weights in the order in which its files have them, cut into few large
+ * reads.
+ *
+ * What computes wants q, k, v, ... beside each other and small matrices by the dozen; a disk wants a file
+ * from its beginning to its end in pieces of a megabyte. A run is rows of one weight that lie behind each
+ * other in a file; one read brings parts of as many runs as it holds, and each part is packed to its own
+ * place.
+ *
+ * Weights that have no such runs (transposed, several pieces that share a panel of rows, vectors in several
+ * pieces, vectors that are no floats) are not in the list: they are read by weight (load_pipe.h). A list is
+ * read-only once it is open; any thread may ask it. */
+#ifndef NIB_TIERS_LOAD_RUNS_H
+#define NIB_TIERS_LOAD_RUNS_H
+
+#include "tiers/loader.h"
+
+typedef struct load_run {
+    const weight *w;
+    int block, index;     /* of the weight */
+    int file;             /* of the container */
+    uint64_t begin;       /* in the file: of the first row */
+    int64_t first, n_row; /* rows of w; of a vector 0 and its elements */
+} load_run;
+
+typedef struct load_runs {
+    load_run *all; /* by file and place in it */
+    int n;
+} load_runs;
+
+bool load_runs_has(const weight *w);      /* its rows come in runs */
+uint64_t load_runs_bytes(const model *m); /* of heap, to be charged before */
+nib_status load_runs_open(load_runs *r, const model *m, nib_error *err);
+void load_runs_close(load_runs *r); /* zeroed is fine */
+
+/* Row `row`, counted in run `run`. */
+typedef struct load_spot {
+    int run;
+    int64_t row;
+} load_spot;
+
+/* Where row `row` of run->w, and *n_row more behind it (at most), go; false: nowhere, they are not wanted. A
+ * multiple of 16 rows, or the last ones of the weight; a vector: all. Must not depend on when it is asked. */
+typedef bool (*load_place_fn)(void *user, const load_run *run, int64_t row, load_target *to, int64_t *n_row);
+
+/* One read and the wanted rows that it brings: from `at` on, before `end`. */
+typedef struct load_span {
+    load_extent from;
+    load_spot at, end;
+    uint64_t useful; /* bytes of those rows */
+} load_span;
+
+/* The next read of at most `most` bytes (as much as a load_buffer's raw_bytes) for wanted rows from *at on,
+ * which moves behind them. False: there are none. */
+bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t most,
+                    load_spot *at, load_span *out);
+/* Packs what it brought to raw. Uses b's scratch only. */
+void load_runs_pack(const load_runs *r, load_place_fn place, void *user, const load_span *span,
+                    const uint8_t *raw, const load_buffer *b);
+
+#endif
