@@ -7,7 +7,11 @@
  *     bound = min(disk rate / bytes streamed for a token, tokens a second with everything resident)
  *
  * Printed are medians, and the median over the rounds of measured / bound of the same round: a disk that
- * others use changes between rounds, less within one. */
+ * others use changes between rounds, less within one.
+ *
+ * Beside it, what can be reached where the disk and the processor share memory, caches and the host: as many
+ * bytes read by halves of a ring of 16 MiB, while as many threads as there are cores read from memory, once,
+ * what came before ("read too"), and the tokens' share of that. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -15,6 +19,7 @@
 #include "base/thread.h"
 #include "model/find.h"
 #include "nib.h"
+#include "profile/rate.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -69,6 +74,51 @@ static double read_rate(const char *path, uint8_t *buffer, uint64_t n_byte) {
     read_queue_close(q);
     file_close(f);
     return (double)n_byte / seconds;
+}
+
+typedef struct half {
+    const uint8_t *at;
+    uint64_t sum[64]; /* of each thread */
+} half;
+
+static void read_half(void *arg, int thread, int n_thread) {
+    half *h = arg;
+    int64_t begin, end;
+    pool_split(DEPTH * CHUNK, 4096, thread, n_thread, &begin, &end);
+    h->sum[thread % 64] += rate_read(h->at + begin, (uint64_t)(end - begin), 3 /* prefetches nothing */);
+}
+
+/* The same by halves of a buffer of 2 * DEPTH * CHUNK, with the pool's threads reading each half that came
+ * while the other one is on its way. */
+static double read_too_rate(const char *path, uint8_t *buffer, uint64_t n_byte, pool *threads) {
+    static uint64_t at;
+    file *f;
+    read_queue *q;
+    half came = {0};
+    int tag = 0;
+    if (file_open(path, FILE_DIRECT, &f, NULL))
+        return 0;
+    const uint64_t n_chunk = file_size(f) / CHUNK, n_turn = n_byte / ((uint64_t)DEPTH * CHUNK) + 1;
+    if (n_chunk == 0 || read_queue_open(DEPTH, 0, buffer, (size_t)2 * DEPTH * CHUNK, &q, NULL))
+        return 0;
+    const double start = time_now();
+    for (uint64_t turn = 0; turn < n_turn; turn++) {
+        uint8_t *to = buffer + (size_t)(turn % 2) * DEPTH * CHUNK;
+        for (int i = 0; i < DEPTH; i++) {
+            const read_request what = {f, to + (size_t)i * CHUNK, at++ % n_chunk * CHUNK, CHUNK, CHUNK};
+            read_queue_submit(q, i, &what);
+        }
+        if (came.at)
+            pool_run(threads, read_half, &came);
+        for (int i = 0; i < DEPTH; i++)
+            if (read_queue_wait(q, &tag, NULL) || tag < 0)
+                return 0;
+        came.at = to;
+    }
+    const double seconds = time_now() - start;
+    read_queue_close(q);
+    file_close(f);
+    return (double)(n_turn * DEPTH * CHUNK) / seconds;
 }
 
 static nib_engine *open_engine(uint64_t cap, bool packed, nib_session **session) {
@@ -138,27 +188,35 @@ static int one_cap(const char *name, uint64_t cap, bool packed, const char *path
                    double resident) {
     nib_session *s;
     nib_traffic t;
-    double disk[MOST_ROUNDS], speed[MOST_ROUNDS], share[MOST_ROUNDS];
+    pool *threads = NULL;
+    double disk[MOST_ROUNDS], too[MOST_ROUNDS], speed[MOST_ROUNDS], share[MOST_ROUNDS], of_too[MOST_ROUNDS];
     nib_engine *e = open_engine(cap, packed, &s);
     if (!e)
         return 1;
     nib_engine_traffic(e, &t);
-    uint8_t *buffer = mem_map((size_t)DEPTH * CHUNK);
+    uint8_t *buffer = mem_map((size_t)2 * DEPTH * CHUNK);
+    const bool ready = buffer && pool_open(thread_physical_cores(), &threads, NULL) == NIB_OK;
     const uint64_t each = NUM_MAX(t.pass, UINT64_C(1));
     const int n = (int)NUM_MIN(NUM_MAX(ROUND_BYTES / each, UINT64_C(2)), (uint64_t)N_CTX - 2);
-    for (int r = 0; buffer && r < rounds; r++) {
-        disk[r] = read_rate(path, buffer, NUM_MAX(each * (uint64_t)n / CHUNK, UINT64_C(64)) * CHUNK);
+    const uint64_t bytes = NUM_MAX(each * (uint64_t)n / CHUNK, UINT64_C(64)) * CHUNK;
+    for (int r = 0; ready && r < rounds; r++) {
+        disk[r] = read_rate(path, buffer, bytes);
+        too[r] = read_too_rate(path, buffer, bytes, threads);
         speed[r] = token_rate(s, n);
         share[r] = speed[r] / NUM_MIN(disk[r] / (double)each, resident);
+        of_too[r] = speed[r] / NUM_MIN(too[r] / (double)each, resident);
     }
-    printf("%-8s %-8s %9.1f %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, packed ? "packed" : "file",
-           (double)t.pass / (1 << 20), median(disk, rounds) * 1e-9, resident, median(speed, rounds),
-           median(share, rounds), share[0]);
+    if (ready)
+        printf("%-8s %-8s %9.1f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, packed ? "packed" : "file",
+               (double)t.pass / (1 << 20), median(disk, rounds) * 1e-9, resident, median(speed, rounds),
+               median(share, rounds), median(too, rounds) * 1e-9, median(of_too, rounds));
     fflush(stdout);
-    mem_unmap(buffer, (size_t)DEPTH * CHUNK);
+    pool_close(threads);
+    if (buffer)
+        mem_unmap(buffer, (size_t)2 * DEPTH * CHUNK);
     nib_session_close(s);
     nib_engine_close(e);
-    return 0;
+    return !ready;
 }
 
 static bool parse_cap(const char *text, uint64_t size, uint64_t *cap) {
@@ -187,8 +245,8 @@ int main(int argc, char **argv) {
     const double resident = resident_rate(); /* writes the packed file */
     char *packed = packed_path();
     int failed = !packed || resident <= 0;
-    printf("%-8s %-8s %9s %9s %9s %9s %9s %9s\n", "cap", "from", "MiB/token", "disk GB/s", "resident",
-           "tok/s", "of bound", "1st round");
+    printf("%-8s %-8s %9s %9s %9s %9s %9s %9s %9s\n", "cap", "from", "MiB/token", "disk GB/s", "resident",
+           "tok/s", "of bound", "read too", "of that");
     for (int i = 0; i < n_cap && !failed; i++) {
         uint64_t cap;
         failed = !parse_cap(caps[i], size, &cap) || one_cap(caps[i], cap, false, path, rounds, resident) ||

@@ -6,12 +6,13 @@
 
 #include <string.h>
 
-/* Of the shorter one of reading and computing, what does not overlap: the ring is 8 to 12 pages, and long
+/* Of the shorter one of reading and computing, what does not overlap: the ring is 5 to 15 pages, and long
  * stretches of resident pages or of streamed ones use it up; the reader needs a core too. Fitted to the runs
  * of a sweep (docs/budget.md). */
 #define APART 0.5
 /* How much longer reading takes than with a new read for each that has come, as the profile measures it: the
- * pager reads by halves of its ring (pager_reader.c). Fitted to the same runs. */
+ * pager reads by halves of its ring (pager_reader.c), while products read from memory. Fitted to runs of
+ * three models under seven caps. */
 #define BY_HALVES 1.1
 
 /* ---- time ---- */

@@ -31,13 +31,17 @@ uint64_t pager_state_bytes(const page_layout *l) {
 enum {
     RAW_LEAST = 64 << 10,
     LEAST_SLOTS = 8,
+    FEW_BUFFERS = 6,     /* with fewer the disk has too little to do at a time */
     SLOT_PAGES = 40,     /* pages of a model for one slot */
     HUGE_PAGE = 2 << 20, /* the system's; a virtual disk takes far longer to read to small ones */
 };
 
-/* Nearly `bytes`, in whole huge pages where that is several. */
-static uint64_t whole_huge_pages(uint64_t bytes) {
-    return bytes < HUGE_PAGE ? bytes : (bytes + HUGE_PAGE / 2) / HUGE_PAGE * HUGE_PAGE;
+/* At most `bytes`, in whole huge pages where that is several; one more where they hold few buffers. */
+static uint64_t whole_huge_pages(uint64_t bytes, uint64_t each) {
+    const uint64_t whole = bytes / HUGE_PAGE * HUGE_PAGE;
+    if (whole == 0)
+        return bytes;
+    return whole / each < FEW_BUFFERS ? whole + HUGE_PAGE : whole;
 }
 
 /* What the model's files have of a page takes at most so much of a buffer; UINT64_MAX: it has to be read in
@@ -71,7 +75,7 @@ ring_shape ring_shape_of(const page_layout *l) {
         out.part = load_raw_bytes(l->m, 0);
         out.each = NUM_MAX(out.each, out.part);
     }
-    out.bytes = whole_huge_pages((uint64_t)(n_slot + 1) * out.each);
+    out.bytes = whole_huge_pages((uint64_t)(n_slot + 1) * out.each, out.each);
     out.n_slot = (int)NUM_MIN(out.bytes / out.each - 1, (uint64_t)READER_SLOTS);
     return out;
 }
