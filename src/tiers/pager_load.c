@@ -1,4 +1,4 @@
-/* pager_load.c - the jobs of loading, and the resident weights, by all threads of the pool.
+/* pager_load.c - the resident weights, by all threads of the pool.
  *
  * The work is cut into jobs of one read: rows in the order of the model's files (load_runs.h), to be packed,
  * or units of the packed file in its order, to their place as they are. Each thread takes the next job when
@@ -28,119 +28,6 @@ load_shape pager_load_shape(int n_thread, bool direct, uint64_t most) {
         return (load_shape){RAW_CACHED, 0};
     uint64_t each = NUM_MIN(most, (uint64_t)STAGING_MOST) / ((uint64_t)n_thread * DEPTH);
     return (load_shape){NUM_MAX(NUM_MIN(each, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST), DEPTH};
-}
-
-uint64_t pager_job_bytes(const load_job *j) {
-    if (!j->w)
-        return j->in_runs ? j->span.useful : j->bytes.n_byte;
-    return loader_row_bytes(j->w) * (uint64_t)j->n_row;
-}
-
-/* n_byte at `image`, which have checksum `unit`, to dst. */
-static load_job unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst) {
-    uint64_t begin;
-    file *f = packed_image(p->packed, &begin);
-    return (load_job){
-        .to = {.dst = dst}, .bytes = {f, begin + image, n_byte, n_byte}, .unit = unit, .n_unit = 1};
-}
-
-/* Rows of w from `row` on that fit one read, at most to `end`. */
-static load_job rows_job(const weight *w, int64_t row, int64_t end, const load_buffer *buffer) {
-    return (load_job){.w = w, .first = row, .n_row = NUM_MIN(end - row, loader_rows_at_once(w, buffer))};
-}
-
-/* Somewhere in the page; nowhere, when only the jobs are asked for. */
-static uint8_t *in_page(const page_jobs *l, uint64_t offset) {
-    return l->dst ? l->dst + offset : NULL;
-}
-
-bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out) {
-    const page_layout *lay = &p->layout;
-    const weight_page *page = &lay->pages[l->page];
-    if (p->packed) {
-        if (l->given)
-            return false;
-        l->given = true;
-        *out =
-            unit_job(p, page->image, page->bytes, page_layout_vector_units(lay) + (uint64_t)l->page, l->dst);
-        return true;
-    }
-    if (page->w >= 0) {
-        if (l->row == page->n_row)
-            return false;
-        const weight *w = pager_weight(p, page->block, page->w);
-        *out = rows_job(w, page->first_row + l->row, page->first_row + page->n_row, buffer);
-        out->to = (load_target){l->dst, page->n_row, l->row};
-        l->row += out->n_row;
-        return true;
-    }
-    const block *blk = model_block(p->m, page->block);
-    const weight_place *places = lay->places + lay->first_weight[page->block];
-    while (l->i < blk->n_weight && (places[l->i].n_page == 0 || places[l->i].first_page != l->page ||
-                                    l->row == blk->weights[l->i].n)) {
-        l->i++;
-        l->row = 0;
-    }
-    if (l->i == blk->n_weight)
-        return false;
-    *out = rows_job(&blk->weights[l->i], l->row, blk->weights[l->i].n, buffer);
-    out->to = (load_target){in_page(l, places[l->i].offset), blk->weights[l->i].n, l->row};
-    l->row += out->n_row;
-    return true;
-}
-
-uint64_t pager_page_file_bytes(const pager *p, int i) {
-    const weight_page *page = &p->layout.pages[i];
-    const weight_place *places = p->layout.places + p->layout.first_weight[page->block];
-    uint64_t all = 0;
-    if (p->packed)
-        return page->bytes;
-    for (int w = 0; w < model_block(p->m, page->block)->n_weight; w++) {
-        const bool here = page->w < 0 ? places[w].n_page == 1 && places[w].first_page == i : page->w == w;
-        const weight *of = pager_weight(p, page->block, w);
-        const load_job rows = {.w = of, .n_row = page->w < 0 ? of->n : page->n_row};
-        all += here ? pager_job_bytes(&rows) : 0;
-    }
-    return all;
-}
-
-uint64_t pager_pass_bytes(const pager *p) {
-    uint64_t all = 0;
-    for (int i = 0; i < p->first_streamed[p->layout.n_block]; i++)
-        all += pager_page_file_bytes(p, p->streamed[i]);
-    return all;
-}
-
-/* ---- a page that is streamed from the model's files ---- */
-
-static const load_buffer unlimited = {.raw_bytes = INT64_MAX};
-
-bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes) {
-    const pager as_files = {.m = p->m, .layout = p->layout};
-    page_jobs jobs = {.page = i};
-    load_job j;
-    out->n = 0;
-    while (pager_page_next(&as_files, &jobs, &unlimited, &j))
-        if (!load_reads_add(out, j.w, j.first, j.n_row))
-            return false;
-    *bytes = load_reads_place(out);
-    return true;
-}
-
-void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
-                     const load_buffer *scratch) {
-    page_jobs jobs = {.page = i, .dst = to};
-    load_job j;
-    while (pager_page_next(p, &jobs, &unlimited, &j))
-        load_reads_pack(reads, j.w, j.first, j.n_row, &j.to, from, scratch);
-}
-
-nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err) {
-    page_jobs jobs = {.page = i, .dst = to};
-    load_job j;
-    while (pager_page_next(p, &jobs, buffer, &j))
-        NIB_TRY(loader_matrix(p->loader, j.w, j.first, j.n_row, &j.to, buffer, err));
-    return NIB_OK;
 }
 
 /* ---- by all threads ---- */
@@ -179,7 +66,7 @@ static bool next_vector(load *l, load_job *out) {
         const uint64_t at = l->vector_unit * PAGE_UNIT, all = p->layout.vector_bytes;
         if (at >= all)
             return false;
-        *out = unit_job(p, at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), l->vector_unit++, base + at);
+        *out = pager_unit_job(p, at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), l->vector_unit++, base + at);
         return true;
     }
     for (; l->block < p->layout.n_block; l->block++, l->weight = 0) {
@@ -219,7 +106,7 @@ static bool next_units(load *l, load_job *out) {
             break;
         n_byte += lay->pages[i].bytes;
     }
-    *out = unit_job(l->p, lay->pages[l->page].image, n_byte, unit, dst);
+    *out = pager_unit_job(l->p, lay->pages[l->page].image, n_byte, unit, dst);
     out->n_unit = n;
     l->page += (int)n;
     return true;
@@ -400,6 +287,7 @@ static void work_with_all(load *l) {
 
 nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
+    *damaged = false;
     l.page = wish->pages ? wish->first : 0;
     l.beside = wish->beside != NULL;
     if (l.beside && p->map_bytes > wish->beside->beside_bytes + SLACK) {

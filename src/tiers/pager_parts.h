@@ -134,6 +134,7 @@ nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *da
 /* Reads and packs everything that has a resident place, on all threads. */
 nib_status pager_load_resident(pager *p, const pager_options *options, load_shape shape, nib_error *err);
 
+/* ---- pager_page.c ---- */
 /* The jobs of one page into dst, from the packed file when there is one, else from the model. */
 typedef struct page_jobs {
     int page;
@@ -145,6 +146,8 @@ typedef struct page_jobs {
 /* buffer: tells the reads' size. */
 bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out);
 uint64_t pager_job_bytes(const load_job *j); /* of the file */
+/* n_byte of the packed file at `image`, which have checksum `unit`, to dst. */
+load_job pager_unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst);
 /* The reads that bring page i from the model's files, and the bytes of a buffer for them. False: it takes too
  * many, or the files have it transposed. Looks at nothing of p but the model and the layout. */
 bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes);
