@@ -63,7 +63,8 @@ ring_shape ring_shape_of(const page_layout *l) {
     const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)READER_SLOTS), (int)LEAST_SLOTS);
     const uint64_t most = (uint64_t)n_slot * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
                           (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
-    ring_shape out = {.each = l->page_most, .part = l->page_most};
+    const uint64_t least = NUM_MAX(l->page_most, (uint64_t)FILE_ALIGN); /* also where there is no page */
+    ring_shape out = {.each = least, .part = least};
     bool in_turn = false;
     for (int i = 0; i < l->first_visit[l->n_block]; i++) {
         const uint64_t raw = raw_bytes(l, l->visits[i]);
