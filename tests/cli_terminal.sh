@@ -7,8 +7,8 @@ nibble=${NIBBLE:-build/nibble}
 case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-if ! PYTHONPATH=$here/support python3 -c 'import terminal' 2>/dev/null; then
-    echo "skip terminal: no python3 with its pty module"
+if ! PYTHONPATH=$here/support python3 -c 'import os, terminal; os.openpty()' 2>/dev/null; then
+    echo "skip terminal: no python3 with its pty module, or no pseudo-terminal here"
     exit 0
 fi
 mkdir "$tmp/model"
