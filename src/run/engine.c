@@ -121,7 +121,7 @@ workspace_use engine_workspace_use(const nib_engine *e) {
 }
 
 int64_t engine_cell_rows(const nib_engine_options *o) {
-    return NUM_MIN(o->n_batch, (int64_t)ENGINE_CELL_ROWS);
+    return NUM_MIN(o->n_batch, (int64_t)(o->ram == NIB_AUTO ? ENGINE_CELL_ROWS_FREE : ENGINE_CELL_ROWS));
 }
 
 static void settle_sizes(nib_engine *e) {

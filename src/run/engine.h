@@ -80,9 +80,9 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
 int64_t engine_usual_context(const model *m);
 /* The context when nobody said: the usual one, or what the cap has room for. */
 int64_t engine_context(const nib_engine *e);
-enum {
-    ENGINE_CELL_ROWS = 64
-}; /* that go through a block together: their registers stay in the second-level cache */
+/* Rows that go through a block together. More meet less often, and their registers take more memory: where
+ * there is a cap, weights are worth more. */
+enum { ENGINE_CELL_ROWS = 64, ENGINE_CELL_ROWS_FREE = 128 /* without a cap */ };
 /* Rows of a pass, and of one cell, for a session that takes that many bytes. */
 void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);
 /* The same where weights are streamed. */
