@@ -4,8 +4,8 @@
  * beside it, keys and values take at most a quarter of the cap: the rest keeps weights from being read again
  * for each token.
  *
- * While everything is resident a pass has the default number of rows, in cells whose registers stay in the
- * second-level cache. What is streamed is read anew for every pass, and, when a block is larger than the
+ * While everything is resident a pass has the default number of rows, in cells of 64, without a cap of 128.
+ * What is streamed is read anew for every pass, and, when a block is larger than the
  * pager's ring, for every cell: so there a longer prompt is given more rows at a time, for a small share of
  * the cap. A block that the ring holds needs only the residual stream and the rotary tables of more rows; a
  * larger one needs all registers of more rows in a cell. */
