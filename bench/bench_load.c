@@ -4,6 +4,7 @@
  * changes its rate from one second to the next, so an opening is divided by the mean of its two neighbours,
  * and the median of these ratios counts, with its quarters beside it. With a cap, generation with streamed
  * blocks is timed as well. The packed file goes to a folder of its own, which is removed. */
+#include "quantile.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -48,15 +49,9 @@ static void add(series *s, double value) {
         s->values[s->n++] = value;
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* share: 0.5 is the median. */
-static double quantile(series *s, double share) {
-    qsort(s->values, (size_t)s->n, sizeof *s->values, ascending);
-    return s->n ? s->values[(int)(share * (s->n - 1) + 0.5)] : 0;
+static double of(series *s, double share) {
+    return quantile(s->values, s->n, share);
 }
 
 /* A "Vm...: n kB" line of /proc/self/status in bytes. */
@@ -238,11 +233,11 @@ static void tell(trial *t, bool with_rate) {
         printf("%-26s  failed\n", t->name);
         return;
     }
-    printf("%-26s %8.3f %7.2f %6.2f..%.2f %8.3f %8.3f %10.1f", t->name, quantile(&t->open_s, 0.5),
-           quantile(&t->ratio, 0.5), quantile(&t->ratio, 0.25), quantile(&t->ratio, 0.75),
-           quantile(&t->cpu_s, 0.5), quantile(&t->first_s, 0.5), (double)t->above / (1 << 20));
+    printf("%-26s %8.3f %7.2f %6.2f..%.2f %8.3f %8.3f %10.1f", t->name, of(&t->open_s, 0.5),
+           of(&t->ratio, 0.5), of(&t->ratio, 0.25), of(&t->ratio, 0.75), of(&t->cpu_s, 0.5),
+           of(&t->first_s, 0.5), (double)t->above / (1 << 20));
     if (with_rate && t->ram != NIB_AUTO)
-        printf(" %10.2f", quantile(&t->tok_s, 0.5));
+        printf(" %10.2f", of(&t->tok_s, 0.5));
     printf("\n");
 }
 
@@ -282,11 +277,11 @@ static void one_round(plain_reads *plain, trial *trials, int n_trial) {
 static void tell_all(plain_reads *plain, trial *trials, int n_trial, bool with_rate) {
     struct stat info;
     stat(model, &info);
-    const double once = quantile(&plain->once, 0.5);
-    printf("read once with O_DIRECT: %.3f s (%.3f..%.3f), %.2f GB/s\n", once, quantile(&plain->once, 0),
-           quantile(&plain->once, 1), (double)info.st_size / once * 1e-9);
-    printf("the same into fresh memory: %.3f s, %.2f of it\n", quantile(&plain->into, 0.5),
-           quantile(&plain->into_ratio, 0.5));
+    const double once = of(&plain->once, 0.5);
+    printf("read once with O_DIRECT: %.3f s (%.3f..%.3f), %.2f GB/s\n", once, of(&plain->once, 0),
+           of(&plain->once, 1), (double)info.st_size / once * 1e-9);
+    printf("the same into fresh memory: %.3f s, %.2f of it\n", of(&plain->into, 0.5),
+           of(&plain->into_ratio, 0.5));
     printf("%-26s %8s %7s %12s %8s %8s %10s%s\n", "", "open, s", "/ once", "quarters", "cpu, s", "token, s",
            "above, MiB", with_rate ? "      tok/s" : "");
     for (int i = 0; i < n_trial; i++)

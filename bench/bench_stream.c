@@ -12,6 +12,7 @@
  * Beside it, what can be reached where the disk and the processor share memory, caches and the host: as many
  * bytes read by halves of a ring of 16 MiB, while as many threads as there are cores read from memory, once,
  * what came before ("read too"), and the tokens' share of that. */
+#include "quantile.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -32,16 +33,6 @@ enum { CHUNK = 1 << 20, DEPTH = 8, MOST_ROUNDS = 50, N_RESIDENT = 32, N_CTX = 25
 
 static const char *model;
 static char folder[] = "/tmp/bench-stream-XXXXXX"; /* scratch */
-
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 /* Bytes a second of n_byte bytes of the file, from where the last call ended and round again; 0: an error. */
 static double read_rate(const char *path, uint8_t *buffer, uint64_t n_byte) {
@@ -169,7 +160,7 @@ static double resident_rate(void) {
         values[i] = token_rate(s, N_RESIDENT);
     nib_session_close(s);
     nib_engine_close(e);
-    return median(values, 5);
+    return quantile(values, 5, 0.5);
 }
 
 static char *packed_path(void) {
@@ -208,8 +199,9 @@ static int one_cap(const char *name, uint64_t cap, bool packed, const char *path
     }
     if (ready)
         printf("%-8s %-8s %9.1f %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, packed ? "packed" : "file",
-               (double)t.pass / (1 << 20), median(disk, rounds) * 1e-9, resident, median(speed, rounds),
-               median(share, rounds), median(too, rounds) * 1e-9, median(of_too, rounds));
+               (double)t.pass / (1 << 20), quantile(disk, rounds, 0.5) * 1e-9, resident,
+               quantile(speed, rounds, 0.5), quantile(share, rounds, 0.5), quantile(too, rounds, 0.5) * 1e-9,
+               quantile(of_too, rounds, 0.5));
     fflush(stdout);
     pool_close(threads);
     if (buffer)

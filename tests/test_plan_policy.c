@@ -54,6 +54,32 @@ static void everything_stays(void **state) {
     plan_clear(&p);
 }
 
+/* A prompt's last layer takes what keys and values take, but not where weights are streamed. */
+static void the_last_layer_is_short(void **state) {
+    (void)state;
+    for (int streamed = 0; streamed < 2; streamed++) {
+        facts f;
+        facts_make(&f);
+        f.q.n_prompt = 512;
+        f.q.n_batch = 512;
+        if (streamed)
+            f.q.cap[NIB_TIER_RAM] = 150 * MIB;
+        f.q.rates.many_rows[8] = 1e9; /* computing binds */
+        plan whole, less;
+        f.blocks[FACTS_N - 2].cache_macs = f.blocks[FACTS_N - 2].macs;
+        whole = facts_plan(&f.q);
+        f.blocks[FACTS_N - 2].cache_macs = 0;
+        less = facts_plan(&f.q);
+        const double saved = whole.predicted.ttft_s - less.predicted.ttft_s;
+        if (streamed)
+            assert_true(saved == 0 && facts_kept(&whole, NIB_TIER_DISK) > 0);
+        else
+            assert_true(saved > 20 && saved < 26); /* 512 rows of 5e7 */
+        plan_clear(&whole);
+        plan_clear(&less);
+    }
+}
+
 /* More RAM is never slower, and every byte of it is used while something is streamed. */
 static void more_is_never_slower(void **state) {
     (void)state;
@@ -242,6 +268,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_are_written_by_slice),
         cmocka_unit_test(everything_stays),
+        cmocka_unit_test(the_last_layer_is_short),
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(stacks_and_minima_cost),
