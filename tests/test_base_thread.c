@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "support/faults.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { MOST = 5 };
@@ -125,6 +127,56 @@ static void splits_cover_everything_once(void **state) {
             }
 }
 
+static void count_one(void *arg, int thread, int n_thread) {
+    int *cpus = arg;
+    (void)n_thread;
+    cpus[thread] = sched_getcpu();
+}
+
+/* With a thread for each core nobody has a core that another has; afterwards the caller may go where it could
+ * before, and a caller that somebody keeps to some cores is left there. */
+static void the_caller_stays_on_its_core_for_a_while(void **state) {
+    (void)state;
+    const int n = thread_physical_cores();
+    cpu_set_t before, within, after, one;
+    int *cpus = calloc((size_t)n, sizeof *cpus);
+    pool *p = NULL;
+    assert_int_equal(pool_open(n, &p, NULL), NIB_OK);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    pool_stay(p);
+    assert_int_equal(sched_getaffinity(0, sizeof within, &within), 0);
+    for (int turn = 0; turn < 20; turn++)
+        pool_run(p, count_one, cpus);
+    for (int i = 0; i < n && CPU_COUNT(&within) == 1; i++)
+        for (int j = 0; j < i; j++)
+            assert_int_not_equal(cpus[i], cpus[j]);
+    pool_leave(p);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+
+    int last = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        last = CPU_ISSET(cpu, &before) ? cpu : last;
+    CPU_ZERO(&one);
+    CPU_SET(last, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    pool_stay(p);
+    assert_int_equal(sched_getaffinity(0, sizeof within, &within), 0);
+    assert_true(CPU_EQUAL(&one, &within));
+    pool_leave(p);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    pool_close(p);
+    free(cpus);
+}
+
+static void short_turns_keep_the_thread_as_it_was(void **state) {
+    (void)state;
+    const int policy = sched_getscheduler(0), nice = getpriority(PRIO_PROCESS, 0);
+    thread_short_turns();
+    assert_int_equal(sched_getscheduler(0), policy);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
+}
+
 static void the_machine_is_described(void **state) {
     (void)state;
     const cpu_features *f = cpu_get();
@@ -150,6 +202,8 @@ int main(void) {
         cmocka_unit_test(results_are_there_when_run_returns),
         cmocka_unit_test(opening_fails_cleanly),
         cmocka_unit_test(splits_cover_everything_once),
+        cmocka_unit_test(the_caller_stays_on_its_core_for_a_while),
+        cmocka_unit_test(short_turns_keep_the_thread_as_it_was),
         cmocka_unit_test(the_machine_is_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,12 +5,13 @@
 
 #include <errno.h>
 
-typedef enum read_state { READ_FREE, READ_STARTED, READ_AT_ONCE, READ_FAULT } read_state;
+typedef enum read_state { READ_FREE, READ_TAKEN, READ_STARTED, READ_AT_ONCE, READ_FAULT } read_state;
 
 struct read_queue {
     const read_carrier *carrier;
     void *self;
-    int depth, n_started;
+    int depth, n_taken, n_started;
+    int taken[READ_QUEUE_MOST]; /* tags, in their order */
     read_state state[READ_QUEUE_MOST];
     read_request what[READ_QUEUE_MOST];
 };
@@ -44,6 +45,7 @@ void read_queue_close(read_queue *q) {
     if (!q)
         return;
     int64_t got;
+    read_queue_send(q);
     for (; q->n_started > 0; q->n_started--)
         q->carrier->finish(q->self, &got);
     q->carrier->close(q->self);
@@ -56,13 +58,17 @@ bool read_queue_is_ring(const read_queue *q) {
 
 void read_queue_submit(read_queue *q, int tag, const read_request *what) {
     q->what[tag] = *what;
-    if (fault_hit(FAULT_READ)) {
-        q->state[tag] = READ_FAULT;
-        return;
-    }
-    bool started = q->carrier->start(q->self, tag, what);
-    q->state[tag] = started ? READ_STARTED : READ_AT_ONCE;
-    q->n_started += started;
+    q->state[tag] = fault_hit(FAULT_READ) ? READ_FAULT : READ_TAKEN;
+    if (q->state[tag] == READ_TAKEN)
+        q->taken[q->n_taken++] = tag;
+}
+
+void read_queue_send(read_queue *q) {
+    const int n = q->n_taken ? q->carrier->start(q->self, q->taken, q->n_taken, q->what) : 0;
+    for (int i = 0; i < q->n_taken; i++)
+        q->state[q->taken[i]] = i < n ? READ_STARTED : READ_AT_ONCE;
+    q->n_started += n;
+    q->n_taken = 0;
 }
 
 /* The file's end, a signal, a file system without direct reads: file_read_at knows what to do. */
@@ -80,11 +86,13 @@ static int not_started(const read_queue *q) {
 }
 
 bool read_queue_ready(read_queue *q) {
+    read_queue_send(q);
     return not_started(q) >= 0 || (q->n_started > 0 && q->carrier->ready(q->self));
 }
 
 nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
     int64_t got = -EIO;
+    read_queue_send(q);
     *tag = not_started(q);
     if (*tag < 0 && q->n_started == 0)
         return NIB_OK;

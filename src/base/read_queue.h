@@ -27,8 +27,12 @@ typedef struct read_request {
     uint64_t least;          /* of n_byte: fewer is an error, more may be missing at a file's end */
 } read_request;
 
-/* Starts a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. */
+/* Takes a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. Reads
+ * that were taken are started together, by the next _send, _ready or _wait: a virtual disk takes as long to
+ * be told of something as to read 100 KiB (docs/optimisation-log.md), and has to be told only once of many.
+ */
 void read_queue_submit(read_queue *q, int tag, const read_request *what);
+void read_queue_send(read_queue *q);
 
 /* Whether read_queue_wait would give a read at once: as far as is known without asking the disk. */
 bool read_queue_ready(read_queue *q);

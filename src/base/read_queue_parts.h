@@ -6,8 +6,8 @@
 
 typedef struct read_carrier {
     void (*close)(void *self); /* nothing is in flight */
-    /* False: not started. */
-    bool (*start)(void *self, int tag, const read_request *what);
+    /* Starts the reads what[tags[0]], what[tags[1]] and so on; returns how many, of the first ones. */
+    int (*start)(void *self, const int *tags, int n, const read_request *what);
     /* One of those that were started: its tag; *got: bytes, or an errno as a negative number. */
     int (*finish)(void *self, int64_t *got);
     bool (*ready)(void *self); /* finish would not wait */

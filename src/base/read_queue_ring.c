@@ -1,5 +1,6 @@
 /* read_queue_ring.c - reads by io_uring. */
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/read_queue_parts.h"
 
 #include <errno.h>
@@ -39,30 +40,36 @@ static bool inside(const ring *r, const char *out, uint64_t n_byte) {
            n_byte <= (uint64_t)(r->registered + r->n_registered - out);
 }
 
-static bool ring_start(void *self, int tag, const read_request *what) {
-    ring *r = self;
-    if (what->n_byte > UINT32_MAX / 2)
-        return false;
-    struct io_uring_sqe *e = io_uring_get_sqe(&r->io);
+static struct io_uring_sqe *prepare(ring *r, int tag, const read_request *what) {
+    struct io_uring_sqe *e = what->n_byte > UINT32_MAX / 2 ? NULL : io_uring_get_sqe(&r->io);
     if (!e)
-        return false;
-    int fd = file_handle(what->f);
-    unsigned n = (unsigned)what->n_byte;
+        return NULL;
+    const int fd = file_handle(what->f);
+    const unsigned n = (unsigned)what->n_byte;
     if (inside(r, what->out, what->n_byte))
         io_uring_prep_read_fixed(e, fd, what->out, n, what->offset, 0);
     else
         io_uring_prep_read(e, fd, what->out, n, what->offset);
     io_uring_sqe_set_data64(e, (uint64_t)tag);
-    int sent;
+    return e;
+}
+
+static int ring_start(void *self, const int *tags, int n, const read_request *what) {
+    ring *r = self;
+    struct io_uring_sqe *entries[READ_QUEUE_MOST];
+    int n_entry = 0, sent;
+    while (n_entry < n && (entries[n_entry] = prepare(r, tags[n_entry], &what[tags[n_entry]])))
+        n_entry++;
     do
         sent = io_uring_submit(&r->io);
-    while (sent == -EINTR);
-    if (sent >= 1)
-        return true;
-    /* The entry stays in the ring and would be sent with the next one: make it harmless. */
-    io_uring_prep_nop(e);
-    io_uring_sqe_set_data64(e, UINT64_MAX);
-    return false;
+    while (sent == -EINTR || (sent > 0 && io_uring_sq_ready(&r->io) > 0));
+    const int left = (int)NUM_MIN(io_uring_sq_ready(&r->io), (unsigned)n_entry);
+    /* These stay in the ring and would be sent with the next ones: make them harmless. */
+    for (int i = n_entry - left; i < n_entry; i++) {
+        io_uring_prep_nop(entries[i]);
+        io_uring_sqe_set_data64(entries[i], UINT64_MAX);
+    }
+    return n_entry - left;
 }
 
 static int ring_finish(void *self, int64_t *got) {

@@ -94,13 +94,14 @@ nib_status read_threads_open(int depth, void **out, nib_error *err) {
     return NIB_OK;
 }
 
-static bool helpers_start(void *self, int tag, const read_request *what) {
+static int helpers_start(void *self, const int *tags, int n, const read_request *what) {
     helpers *h = self;
     pthread_mutex_lock(&h->lock);
-    h->turns[tag] = (turn){TURN_WAITING, h->next_order++, *what, false};
-    pthread_cond_signal(&h->asked);
+    for (int i = 0; i < n; i++)
+        h->turns[tags[i]] = (turn){TURN_WAITING, h->next_order++, what[tags[i]], false};
+    pthread_cond_broadcast(&h->asked);
     pthread_mutex_unlock(&h->lock);
-    return true;
+    return n;
 }
 
 static int helpers_finish(void *self, int64_t *got) {

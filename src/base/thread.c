@@ -8,12 +8,15 @@
 #include "base/thread.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,7 +46,10 @@ struct pool {
     alignas(CACHE_LINE) pool_fn fn;         /* NULL: the threads are to end */
     void *arg;
     int n_thread, n_started;
-    worker *workers; /* [n_thread - 1] */
+    worker *workers;  /* [n_thread - 1] */
+    int home;         /* the caller's core; -1: nobody is pinned */
+    bool stays;       /* it is there */
+    cpu_set_t before; /* where it may run otherwise */
 };
 
 static inline void relax(void) {
@@ -124,8 +130,6 @@ static void *work(void *arg) {
     }
 }
 
-/* Thread 0 is the caller's and stays free to move: pinning it would outlive the call, and be inherited by
- * every thread that the program makes later. */
 static void pin(pthread_t thread, int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -221,6 +225,7 @@ static nib_status start_threads(pool *p, nib_error *err) {
         if (pinned)
             pin(w->thread, cpus[i]);
     }
+    p->home = pinned ? cpus[0] : -1;
     return NIB_OK;
 }
 
@@ -287,6 +292,20 @@ void pool_run(pool *p, pool_fn fn, void *arg) {
     gate_wait(&p->done, done);
 }
 
+/* Thread 0 is the caller's: it is free to move again afterwards. */
+void pool_stay(pool *p) {
+    p->stays = p->home >= 0 && p->n_thread > 1 && sched_getaffinity(0, sizeof p->before, &p->before) == 0 &&
+               CPU_COUNT(&p->before) == (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (p->stays)
+        pin(pthread_self(), p->home);
+}
+
+void pool_leave(pool *p) {
+    if (p->stays)
+        pthread_setaffinity_np(pthread_self(), sizeof p->before, &p->before);
+    p->stays = false;
+}
+
 void pool_barrier(pool *p) {
     if (p->n_thread == 1)
         return;
@@ -306,6 +325,24 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
     int64_t last = first + each + (thread < extra);
     *begin = first * unit < n ? first * unit : n;
     *end = last * unit < n ? last * unit : n;
+}
+
+/* The shortest slice there is: by it the scheduler knows who is to be let in first. */
+void thread_short_turns(void) {
+#ifdef SYS_sched_setattr
+    enum { SLICE_NS = 100000 };
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } of = {.size = sizeof of, .policy = SCHED_OTHER, .runtime = SLICE_NS}; /* struct sched_attr */
+    errno = 0;
+    const int nice = getpriority(PRIO_PROCESS, 0); /* of this thread: it is kept */
+    of.nice = errno ? 0 : nice;
+    syscall(SYS_sched_setattr, 0, &of, 0); /* only a matter of speed */
+#endif
 }
 
 static double read_clock(clockid_t clock) {

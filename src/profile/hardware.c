@@ -256,34 +256,41 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
 
 /* ---- packing, and meetings ---- */
 
+/* As the pager's reader packs: from what has just come into memory to the slots of a ring. */
 static nib_status measure_pack(double seconds, hardware *out, nib_error *err) {
-    enum { K = 4096 };
+    enum { K = 4096, FROM = 16 << 20, TO = 2 << 20 };
     double values[MOST_PASSES];
     pack_format f;
     uint64_t row, bytes;
     if (!pack_choose(TYPE_Q4_0, K, &f) || !type_row_bytes(TYPE_Q4_0, K, &row) ||
         !pack_bytes(&f, PACK_PANEL, K, &bytes))
         return nib_fail(err, NIB_E_FAILED, "there is no format to pack");
-    uint8_t *raw = mem_calloc(PACK_PANEL, row), *dst = mem_alloc_aligned(64, bytes);
+    const uint64_t each = PACK_PANEL * row, n_from = FROM / each, n_to = NUM_MAX(TO / bytes, UINT64_C(1));
+    uint8_t *raw = mem_map(n_from * each), *dst = mem_map(n_to * bytes);
     void *scratch = mem_alloc_aligned(64, pack_scratch_bytes(&f, K));
     const void *rows[PACK_PANEL];
     const double start = time_now();
     int n = 0;
-    nib_status status = raw && dst && scratch ? NIB_OK : nib_fail_nomem(err, bytes, "packing");
+    nib_status status = raw && dst && scratch ? NIB_OK : nib_fail_nomem(err, FROM + TO, "packing");
     if (status == NIB_OK) {
-        fill_noise((uint64_t *)(void *)raw, PACK_PANEL * row / 8 * 8, 7);
-        for (int r = 0; r < PACK_PANEL; r++)
-            rows[r] = raw + (uint64_t)r * row;
+        fill_noise((uint64_t *)(void *)raw, n_from * each / 8 * 8, 7);
+        uint64_t at = 0;
         for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
             const double begin = time_thread();
-            for (int i = 0; i < 64; i++)
-                pack_panel(&f, TYPE_Q4_0, PACK_PANEL, K, 0, PACK_PANEL, rows, dst, scratch);
+            for (int i = 0; i < 64; i++, at++) {
+                for (uint64_t r = 0; r < PACK_PANEL; r++)
+                    rows[r] = raw + at % n_from * each + r * row;
+                pack_panel(&f, TYPE_Q4_0, PACK_PANEL, K, 0, PACK_PANEL, rows, dst + at % n_to * bytes,
+                           scratch);
+            }
             values[n] = 64 * (double)bytes / NUM_MAX(time_thread() - begin, 1e-9);
         }
         out->pack = rate_of(values, n);
     }
-    mem_free(raw);
-    mem_free(dst);
+    if (raw)
+        mem_unmap(raw, n_from * each);
+    if (dst)
+        mem_unmap(dst, n_to * bytes);
     mem_free(scratch);
     return status;
 }

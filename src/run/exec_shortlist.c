@@ -5,6 +5,7 @@
 #include "base/num.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     STEP = 32,  /* panels that are estimated, and looked at, at a time */
@@ -187,17 +188,22 @@ static void arrive(void *user, int32_t panel, const view *rows) {
     compute(a->k, a->w, rows, (int64_t)panel * PACK_PANEL);
 }
 
-/* Those of one thread, by the calling one. */
-static nib_status read_missing(const search *k, int thread, int n_thread, nib_error *err) {
+/* By the calling thread: the disk is waited for once for all of them. */
+static nib_status read_missing(const search *k, int n_thread, nib_error *err) {
     const job *j = k->j;
     const shortlist *s = k->s;
-    int64_t p0, p1;
     worker w = begin(k, 0, n_thread);
     arrival a = {k, &w};
+    int n = 0;
     w.acts = (act_state){k->o->in, k->rough, true};
-    pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
-    const nib_status status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->missing + p0,
-                                                s->n_missing[thread], arrive, &a, err);
+    for (int t = 0; t < n_thread; t++) {
+        int64_t p0, p1;
+        pool_split(num_div_up(k->o->n, PACK_PANEL), 1, t, n_thread, &p0, &p1);
+        memmove(s->missing + n, s->missing + p0, (size_t)s->n_missing[t] * sizeof *s->missing);
+        n += s->n_missing[t];
+    }
+    const nib_status status =
+        pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->missing, n, arrive, &a, err);
     end(&w);
     return status;
 }
@@ -224,8 +230,7 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     k.s->n_row++;
     for (int t = 0; t < n_thread; t++)
         k.s->n_exact += (uint64_t)k.s->n_seen[t];
-    for (int t = 0; t < n_thread; t++)
-        NIB_TRY(read_missing(&k, t, n_thread, err));
+    NIB_TRY(read_missing(&k, n_thread, err));
     j->acts.of = REG_NONE;
     if (j->e->trace)
         trace_count(j->e->trace, j->cell->block, i, 1, 1);

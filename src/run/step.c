@@ -104,7 +104,9 @@ nib_status step_pass(nib_engine *e, const pass *p, nib_error *err) {
     prepare(e, p, n_head);
     pager_expect(e->pager, schedule_n_cell(&order), schedule_n_head(&order));
     loop l = {.e = e, .p = p, .pinned = -1};
+    pool_stay(e->threads);
     const nib_status status = steps(&l, &order, err);
+    pool_leave(e->threads);
     if (e->exec.trace)
         e->pass_s += time_now() - start;
     pthread_mutex_unlock(&e->lock);

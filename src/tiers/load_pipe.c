@@ -75,6 +75,7 @@ static nib_status start(load_pipe *p, load_list *l, const load_job *j, bool *don
         return NIB_OK;
     }
     *done = true;
+    read_queue_send(p->queue);
     load_buffer one = p->buffer; /* its tag's part of the buffer is the first of a buffer of one */
     one.raw = raw_at(p, tag);
     return in_turn(p, l, j, &one, err);
@@ -112,6 +113,7 @@ static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
         if (done)
             NIB_TRY(l->finished(l, &j, err));
     }
+    read_queue_send(p->queue);
     return NIB_OK;
 }
 

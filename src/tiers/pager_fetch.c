@@ -96,6 +96,16 @@ void pager_release(pager *p, bool again) {
     p->now.visit = -1;
 }
 
+/* To p->row_packed. */
+static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err) {
+    const load_target to = {p->row_packed, 1, 0};
+    const load_job job = {.w = w, .n_row = 1};
+    NIB_TRY(loader_check_unchanged(p->loader, err));
+    NIB_TRY(loader_matrix(p->loader, w, r, 1, &to, &p->row_buffer, err));
+    atomic_fetch_add(&p->bytes_streamed, pager_job_bytes(&job));
+    return NIB_OK;
+}
+
 nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
     page_layout_own(p->m, &b, &w);
     const weight *whole = pager_weight(p, b, w);
@@ -108,11 +118,8 @@ nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_err
         v.n = whole->n - first;
     r -= first;
     if (!v.data) {
-        const load_target to = {p->row_packed, 1, 0};
-        NIB_TRY(loader_check_unchanged(p->loader, err));
-        NIB_TRY(loader_matrix(p->loader, whole, first + r, 1, &to, &p->row_buffer, err));
-        const load_job job = {.w = whole, .n_row = 1};
-        atomic_fetch_add(&p->bytes_streamed, pager_job_bytes(&job));
+        if (!panel_reader_row(p, whole, first + r, p->row_packed))
+            NIB_TRY(read_row(p, whole, first + r, err));
         v = (view){p->row_packed, whole->format, 1, whole->k};
         r = 0;
     }

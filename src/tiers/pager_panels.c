@@ -34,6 +34,7 @@ static bool sizes(const model *m, panel_reader *out) {
     if (!w || !type_row_bytes(w->type, w->k, &row) ||
         !pack_bytes(&w->format, PACK_PANEL, w->k, &out->packed_each))
         return false;
+    out->w = w;
     out->file_each = row * PACK_PANEL;
     out->raw_each = (uint64_t)num_round_up((int64_t)out->file_each, FILE_ALIGN) + FILE_ALIGN;
     out->raw_each = NUM_MAX(out->raw_each, (uint64_t)READ);
@@ -83,10 +84,9 @@ bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
     return true;
 }
 
-/* A read of panels list[first, first + n), and what lies between them. */
+/* A read of panels list[first, first + n), and what lies between them: its rows are panel_reader.came's. */
 typedef struct flight {
     int first, n;
-    load_extent extent;
 } flight;
 
 typedef struct trip {
@@ -140,18 +140,18 @@ static nib_status in_turn(const trip *t, int i, nib_error *err) {
 
 /* Starts the next read, or does without. */
 static nib_status start(trip *t, nib_error *err) {
-    const panel_reader *r = &t->p->panels;
+    panel_reader *r = &t->p->panels;
     const int tag = t->idle[t->n_idle - 1], n = group(t, t->next);
-    flight *f = &t->flights[tag];
+    load_extent *e = &r->came[tag].extent;
     const load_job rows = {.w = t->w, .n_row = span(t, t->next, n)};
-    *f = (flight){.first = t->next, .n = n};
+    t->flights[tag] = (flight){.first = t->next, .n = n};
+    r->came[tag].n = 0;
     atomic_fetch_add(&t->p->bytes_streamed, pager_job_bytes(&rows));
-    if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, &f->extent))
+    if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, e))
         return in_turn(t, t->next++, err); /* alone: its neighbours may be elsewhere */
-    read_request what = {f->extent.f, r->raw + (uint64_t)tag * r->raw_each, f->extent.offset,
-                         f->extent.n_byte, f->extent.least};
-    if (!file_is_direct(f->extent.f))
-        what.n_byte = f->extent.least;
+    read_request what = {e->f, r->raw + (uint64_t)tag * r->raw_each, e->offset, e->n_byte, e->least};
+    if (!file_is_direct(e->f))
+        what.n_byte = e->least;
     read_queue_submit(r->queue, tag, &what);
     t->n_idle--;
     t->next += n;
@@ -160,15 +160,20 @@ static nib_status start(trip *t, nib_error *err) {
 
 /* Waits for a read and hands on what it brought; dead: somebody failed, nothing is handed on. */
 static nib_status land(trip *t, bool dead, nib_error *err) {
-    const panel_reader *r = &t->p->panels;
+    panel_reader *r = &t->p->panels;
     int tag;
     const nib_status status = read_queue_wait(r->queue, &tag, err);
     const flight *f = &t->flights[tag];
+    panel_rows *came = &r->came[tag];
     t->idle[t->n_idle++] = tag;
+    if (status == NIB_OK) {
+        came->first = row_of(t->list[f->first]);
+        came->n = span(t, f->first, f->n);
+    }
     for (int i = f->first; i < f->first + f->n && status == NIB_OK && !dead; i++) {
         const int64_t n = rows_of(t->w, t->list[i]);
         const load_target to = {r->packed, n, 0};
-        loader_pack(t->w, row_of(t->list[i]), n, &to, &f->extent, r->raw + (uint64_t)tag * r->raw_each,
+        loader_pack(t->w, row_of(t->list[i]), n, &to, &came->extent, r->raw + (uint64_t)tag * r->raw_each,
                     &t->p->row_buffer);
         hand_on(t, i);
     }
@@ -193,4 +198,17 @@ nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int 
         }
     }
     return status;
+}
+
+bool panel_reader_row(const pager *p, const weight *w, int64_t r, uint8_t *out) {
+    const panel_reader *from = &p->panels;
+    for (int tag = 0; tag < DEPTH && w == from->w; tag++) {
+        const panel_rows *came = &from->came[tag];
+        const load_target to = {out, 1, 0};
+        if (r < came->first || r >= came->first + came->n)
+            continue;
+        loader_pack(w, r, 1, &to, &came->extent, from->raw + (uint64_t)tag * from->raw_each, &p->row_buffer);
+        return true;
+    }
+    return false;
 }

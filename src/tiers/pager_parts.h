@@ -20,11 +20,19 @@ typedef struct page_state {
 
 typedef struct reader reader;
 
+/* Rows that a read of panels brought, and that lie in its part of `raw` still. */
+typedef struct panel_rows {
+    load_extent extent;
+    int64_t first, n; /* n 0: none */
+} panel_rows;
+
 /* For panels that are looked up on disk (pager_panels.c). */
 typedef struct panel_reader {
+    const weight *w; /* theirs */
     read_queue *queue;
-    uint8_t *raw;    /* for as many reads as fly */
-    uint8_t *packed; /* one panel */
+    panel_rows came[READ_QUEUE_MOST]; /* by tag */
+    uint8_t *raw;                     /* for as many reads as fly */
+    uint8_t *packed;                  /* one panel */
     uint64_t raw_each, packed_each;
     uint64_t file_each; /* bytes of a panel in the file */
 } panel_reader;
@@ -93,6 +101,9 @@ const weight *pager_looked_up(const model *m); /* by a shortlist; NULL: nothing 
 uint64_t panel_reader_bytes(const model *m);   /* to be charged before it is opened; 0: none are looked up */
 nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
+/* Packs row r of a matrix to `out` if one of the latest reads of panels brought it: the token that is drawn
+ * is among those whose logits were computed, and is the next one to be embedded, often by the same matrix. */
+bool panel_reader_row(const pager *p, const weight *w, int64_t r, uint8_t *out);
 
 /* ---- pager_load.c ---- */
 /* How reads are cut: bytes of one, and how many a thread has in flight (0: in turn, through the page cache).

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -87,16 +88,19 @@ static void fill(reader *r) {
     for (;;) {
         pthread_mutex_lock(&r->lock);
         slot *s = r->n_idle > 0 ? next_read(r, &read) : NULL;
-        if (!s)
-            ring_tell(r);
         pthread_mutex_unlock(&r->lock);
-        if (!s)
-            return;
-        if (s->in_turn)
-            read_in_turn(r, s);
-        else
+        if (s && !s->in_turn) {
             submit(r, s, read);
+            continue;
+        }
+        read_queue_send(r->queue);
+        if (!s)
+            break;
+        read_in_turn(r, s);
     }
+    pthread_mutex_lock(&r->lock);
+    ring_tell(r);
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* Waits for a read. Without the lock: checking takes time. */
@@ -188,6 +192,7 @@ static turn pack_or_wait(reader *r) {
  * So half of the ring is read while the other half is used. */
 static void *reader_main(void *arg) {
     reader *r = arg;
+    thread_short_turns();
     for (turn next = TURN_FILL; next != TURN_STOP;) {
         if (next == TURN_FILL)
             fill(r);
