@@ -3,6 +3,7 @@
  * what cannot be answered so is refused. */
 #include "base/mem.h"
 #include "nib.h"
+#include "run/engine.h"
 #include "run/shortlist.h"
 #include "support/engine.h"
 #include "support/faults.h"
@@ -184,6 +185,73 @@ static void on_disk(void **state) {
     }
 }
 
+/* ---- rows that came with panels ---- */
+
+static int weight_of(const nib_engine *e, int b, op_kind kind) {
+    const program *p = &model_block(e->m, b)->program;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == kind)
+            return p->ops[i].w;
+    fail_msg("block %d has no such op", b);
+    return -1;
+}
+
+static void count_panel(void *user, int32_t panel, const view *rows) {
+    (void)panel;
+    (void)rows;
+    ++*(int *)user;
+}
+
+/* A token whose logit was computed is embedded without another read, by the same bits; others are read, and
+ * so is everything when the read of panels failed. */
+static void rows_that_came_are_not_read_again(void **state) {
+    (void)state;
+    if (!TIGHT_CAPS)
+        skip();
+    enum { K = 256 };
+    const char *path = tiny_model("tied.gguf", &tied);
+    nib_engine_options o = options(2, 1);
+    nib_engine *all = NULL, *e = NULL;
+    float expected[K], found[K];
+    int n = 0;
+    assert_int_equal(nib_engine_open(path, &o, &all, NULL), NIB_OK);
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = streaming_cap(path, 1);
+    o.ram += ledger_look().now;
+    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    const int head = model_n_block(e->m) - 1, w = weight_of(e, head, OP_SHORTLIST),
+              embed = weight_of(e, 0, OP_EMBED);
+    int32_t missing[8200 / PACK_PANEL + 1];
+    view unused;
+    int n_missing = 0;
+    for (int32_t i = 0; i < (int32_t)(sizeof missing / sizeof *missing); i++)
+        if (!pager_panel(e->pager, head, w, i, &unused))
+            missing[n_missing++] = i;
+    assert_true(n_missing > 64); /* neighbours come by one read, what is far from them does not */
+    const int32_t panels[] = {missing[0], missing[1], missing[n_missing - 1]};
+    const int64_t rows[] = {(int64_t)panels[0] * PACK_PANEL, (int64_t)panels[1] * PACK_PANEL + 7,
+                            (int64_t)panels[2] * PACK_PANEL + 3,
+                            (int64_t)missing[n_missing / 2] * PACK_PANEL};
+    for (int failing = 0; failing < 2; failing++) {
+        if (failing)
+            fault_arm(FAULT_READ, 1);
+        assert_int_equal(pager_read_panels(e->pager, head, w, panels, 3, count_panel, &n, NULL),
+                         failing ? NIB_E_IO : NIB_OK);
+        fault_arm(FAULT_READ, 0);
+        assert_int_equal(n, 3); /* nothing is handed on once a read has failed */
+        for (int i = 0; i < 4; i++) {
+            const int64_t before = fault_count(FAULT_READ);
+            assert_int_equal(pager_read_row(e->pager, 0, embed, rows[i], found, NULL), NIB_OK);
+            assert_int_equal(pager_read_row(all->pager, 0, embed, rows[i], expected, NULL), NIB_OK);
+            assert_memory_equal(found, expected, sizeof found);
+            assert_int_equal(fault_count(FAULT_READ) - before, i == 3 || (failing && i < 2));
+        }
+    }
+    nib_engine_close(e);
+    nib_engine_close(all);
+}
+
 /* ---- generation ---- */
 
 static nib_status generate(const char *path, const nib_engine_options *o, const nib_sampling *how,
@@ -333,6 +401,7 @@ int main(void) {
         cmocka_unit_test(how_many_are_looked_at),
         cmocka_unit_test(resident),
         cmocka_unit_test(on_disk),
+        cmocka_unit_test(rows_that_came_are_not_read_again),
         cmocka_unit_test(same_tokens),
         cmocka_unit_test(refusals),
         cmocka_unit_test(by_plan),
