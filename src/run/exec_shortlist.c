@@ -5,12 +5,15 @@
 #include "base/num.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-    STEP = 32,  /* panels that are estimated, and looked at, at a time */
-    LANES = 16, /* of the loops below */
-    BLOCK = 256 /* columns that are dismissed by one comparison */
+    STEP = 32,      /* panels that are estimated, and looked at, at a time */
+    LANES = 16,     /* of the loops below */
+    BLOCK = 256,    /* columns that are dismissed by one comparison */
+    FIRST_TRIP = 2, /* panels of the first trip to the disk, or n_best: most have one of the best */
+    TRIP = 16       /* of another one */
 };
 
 typedef struct search {
@@ -19,7 +22,7 @@ typedef struct search {
     int at; /* the op's number */
     shortlist *s;
     float reach;     /* times a row's step: how far off its estimate may be */
-    float threshold; /* the n_best-th largest of the lower bounds */
+    float threshold; /* the n_best-th largest logit is not below it */
     act_format rough, exact;
 } search;
 
@@ -123,7 +126,8 @@ static void estimate(void *arg, int thread, int n_thread) {
     end(&w);
 }
 
-/* Fewer than n_best bounds: everything is wanted. */
+/* The n_best-th largest of what all threads have seen, which becomes the first one's; -INFINITY: there are
+ * fewer. */
 static float threshold_of(shortlist *s, int n_thread) {
     for (int t = 1; t < n_thread; t++)
         for (int i = 0; i < s->n_seen[t]; i++)
@@ -132,11 +136,27 @@ static float threshold_of(shortlist *s, int n_thread) {
 }
 
 /* A NaN is wanted: what it stands for is to come out. */
-static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n) {
+static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float least) {
     int any = 0;
     for (int64_t l = first; l < first + n; l++)
-        any |= !(y[l] + k->reach * k->s->step[l] < k->threshold);
+        any |= !(y[l] + k->reach * k->s->step[l] < least);
     return any;
+}
+
+/* What the largest logit of a panel may be. After a NaN anything. */
+static float upper_of(const search *k, const float *y, int64_t first, int64_t n) {
+    float most = -INFINITY;
+    for (int64_t l = first; l < first + n; l++) {
+        const float upper = y[l] + k->reach * k->s->step[l];
+        if (!(upper <= most))
+            most = isnan(upper) ? INFINITY : upper;
+    }
+    return most;
+}
+
+static void dismiss(float *y, int64_t first, int64_t n) {
+    for (int64_t c = first; c < first + n; c++)
+        y[c] = -INFINITY;
 }
 
 static const route *route_of(const search *k) {
@@ -144,66 +164,110 @@ static const route *route_of(const search *k) {
     return j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, k->o->w);
 }
 
-static void compute(const search *k, worker *w, const view *panel, int64_t first) {
+/* A panel's logits; the best of them join the `n` in the heap. Returns the n_best-th largest logit so far. */
+static float compute(const search *k, worker *w, const view *panel, int64_t first, float *heap, int *n) {
+    const float *y = worker_at(w, k->o->out, 0, k->o->n);
     if (!act_format_equal(w->acts.format, k->exact))
         quantize(w, k->o, k->exact);
     product_columns(w, k->o, panel, route_of(k), first, 0, panel->n);
+    for (int64_t c = first; c < first + panel->n; c++)
+        if (y[c] > -INFINITY)
+            keep(heap, n, k->s->n_best, y[c]);
+    return *n == k->s->n_best ? heap[0] : -INFINITY;
 }
 
+/* What is in memory. Each logit that is known may dismiss panels that come later. */
 static void settle(void *arg, int thread, int n_thread) {
     const search *k = arg;
     shortlist *s = k->s;
     worker w = begin(k, thread, n_thread);
-    float *y = worker_at(&w, k->o->out, 0, k->o->n);
+    float *y = worker_at(&w, k->o->out, 0, k->o->n), *heap = s->best + (int64_t)thread * s->n_best;
+    float least = k->threshold;
     int64_t p0, p1;
-    int n = 0, n_exact = 0;
+    int n = 0, n_missing = 0, n_computed = 0;
     w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has made them */
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
     for (int64_t p = p0; p < p1; p++) {
         const int64_t first = p * PACK_PANEL, n_col = NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL);
         view panel;
-        if (!is_wanted(k, y, first, n_col)) {
-            for (int64_t c = first; c < first + n_col; c++)
-                y[c] = -INFINITY;
-            continue;
+        if (!is_wanted(k, y, first, n_col, least)) {
+            dismiss(y, first, n_col);
+        } else if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, (int32_t)p, &panel)) {
+            least = NUM_MAX(least, compute(k, &w, &panel, first, heap, &n));
+            n_computed++;
+        } else {
+            s->missing[p0 + n_missing++] = (shortlist_panel){(int32_t)p, upper_of(k, y, first, n_col)};
         }
-        n_exact++;
-        if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, (int32_t)p, &panel))
-            compute(k, &w, &panel, first);
-        else
-            s->missing[p0 + n++] = (int32_t)p;
     }
-    s->n_missing[thread] = n;
-    s->n_seen[thread] = n_exact;
+    s->n_seen[thread] = n;
+    s->n_missing[thread] = n_missing;
+    s->n_computed[thread] = n_computed;
     end(&w);
 }
 
+/* ---- what is on disk ---- */
+
 typedef struct arrival {
-    const search *k;
+    search *k;
     worker *w;
 } arrival;
 
 static void arrive(void *user, int32_t panel, const view *rows) {
     const arrival *a = user;
-    compute(a->k, a->w, rows, (int64_t)panel * PACK_PANEL);
+    search *k = a->k;
+    const float least = compute(k, a->w, rows, (int64_t)panel * PACK_PANEL, k->s->best, &k->s->n_seen[0]);
+    k->threshold = NUM_MAX(k->threshold, least);
 }
 
-/* By the calling thread: the disk is waited for once for all of them. */
-static nib_status read_missing(const search *k, int n_thread, nib_error *err) {
-    const job *j = k->j;
+static int by_upper(const void *a, const void *b) {
+    const shortlist_panel *x = a, *y = b;
+    return x->upper < y->upper ? 1 : x->upper > y->upper ? -1 : x->panel - y->panel;
+}
+
+static int by_panel(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* All threads' lists to the first one's, the largest first; how many. */
+static int gather_missing(const search *k, int n_thread) {
     const shortlist *s = k->s;
-    worker w = begin(k, 0, n_thread);
-    arrival a = {k, &w};
     int n = 0;
-    w.acts = (act_state){k->o->in, k->rough, true};
     for (int t = 0; t < n_thread; t++) {
         int64_t p0, p1;
         pool_split(num_div_up(k->o->n, PACK_PANEL), 1, t, n_thread, &p0, &p1);
         memmove(s->missing + n, s->missing + p0, (size_t)s->n_missing[t] * sizeof *s->missing);
         n += s->n_missing[t];
     }
-    const nib_status status =
-        pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->missing, n, arrive, &a, err);
+    qsort(s->missing, (size_t)n, sizeof *s->missing, by_upper);
+    return n;
+}
+
+/* By the calling thread, in trips to the disk: the likeliest ones first, since what they are dismisses most
+ * of the others. */
+static nib_status read_missing(search *k, int n_thread, nib_error *err) {
+    const job *j = k->j;
+    shortlist *s = k->s;
+    worker w = begin(k, 0, n_thread);
+    arrival a = {k, &w};
+    float *y = worker_at(&w, k->o->out, 0, k->o->n);
+    const int n = gather_missing(k, n_thread);
+    nib_status status = NIB_OK;
+    int at = 0;
+    w.acts = (act_state){k->o->in, k->rough, true};
+    while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK) {
+        const int most = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
+        int n_panel = 0;
+        for (; at < n && n_panel < most && s->missing[at].upper >= k->threshold; at++)
+            s->panels[n_panel++] = s->missing[at].panel;
+        qsort(s->panels, (size_t)n_panel, sizeof *s->panels, by_panel);
+        status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->panels, n_panel, arrive, &a, err);
+    }
+    s->n_exact += (uint64_t)at;
+    for (; at < n; at++) {
+        const int64_t first = (int64_t)s->missing[at].panel * PACK_PANEL;
+        dismiss(y, first, NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL));
+    }
     end(&w);
     return status;
 }
@@ -227,9 +291,10 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     pool_run(j->e->threads, estimate, &k);
     k.threshold = threshold_of(k.s, n_thread);
     pool_run(j->e->threads, settle, &k);
+    k.threshold = NUM_MAX(k.threshold, threshold_of(k.s, n_thread));
     k.s->n_row++;
     for (int t = 0; t < n_thread; t++)
-        k.s->n_exact += (uint64_t)k.s->n_seen[t];
+        k.s->n_exact += (uint64_t)k.s->n_computed[t];
     NIB_TRY(read_missing(&k, n_thread, err));
     j->acts.of = REG_NONE;
     if (j->e->trace)

@@ -27,14 +27,20 @@
 enum { SHORTLIST_FEW = 8 /* n_best up to which few rows are left */ };
 enum { SHORTLIST_MOST = 128 /* n_best beyond which the lists are too long to be worth it */ };
 
+/* A panel on disk, and what the largest of its logits may be at the most. */
+typedef struct shortlist_panel {
+    int32_t panel;
+    float upper;
+} shortlist_panel;
+
 typedef struct shortlist {
     int n_best; /* 0: none; every logit is computed */
     view sketch;
-    float *step;      /* [n_vocab, rounded up to panels]: standard deviation of a row's error for |x| = 1 */
-    float *best;      /* [n_thread, n_best]: the largest lower bounds that a thread has seen */
-    int *n_seen;      /* [n_thread]: of them */
-    int32_t *missing; /* [panels]: to be read; thread t's from its first panel on */
-    int *n_missing;   /* [n_thread] */
+    float *step; /* [n_vocab, rounded up to panels]: standard deviation of a row's error for |x| = 1 */
+    float *best; /* [n_thread, n_best]: the largest bounds, then logits, that a thread has seen */
+    shortlist_panel *missing;             /* [panels]: to be read; thread t's from its first panel on */
+    int32_t *panels;                      /* [panels]: those of one trip to the disk */
+    int *n_seen, *n_missing, *n_computed; /* [n_thread]: of best; of missing; panels that are in memory */
     uint64_t n_row, n_exact; /* rows of logits so far; panels that were computed exactly for them */
     tier_region memory;
 } shortlist;
