@@ -93,8 +93,8 @@ static void check_resident(const char *path) {
     static const struct {
         int n_thread, n_best, activation;
         bool no_fuse;
-    } cases[] = {{2, 1, 8, false},  {1, 1, 8, false}, {3, 8, 8, false},
-                 {2, 40, 8, false}, {2, 1, 8, true},  {2, 1, 16, false}};
+    } cases[] = {{2, 1, 8, false}, {1, 1, 8, false},  {1, 2, 8, false},  {1, 3, 8, false}, {2, 5, 8, false},
+                 {3, 8, 8, false}, {1, 16, 8, false}, {2, 40, 8, false}, {2, 1, 8, true},  {2, 1, 16, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         nib_engine_options o = options(cases[i].n_thread, 0);
         double share;

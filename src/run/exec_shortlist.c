@@ -193,7 +193,8 @@ static void settle(void *arg, int thread, int n_thread) {
         if (!is_wanted(k, y, first, n_col, least)) {
             dismiss(y, first, n_col);
         } else if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, (int32_t)p, &panel)) {
-            least = NUM_MAX(least, compute(k, &w, &panel, first, heap, &n));
+            const float nth = compute(k, &w, &panel, first, heap, &n);
+            least = NUM_MAX(least, nth);
             n_computed++;
         } else {
             s->missing[p0 + n_missing++] = (shortlist_panel){(int32_t)p, upper_of(k, y, first, n_col)};
@@ -291,7 +292,8 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     pool_run(j->e->threads, estimate, &k);
     k.threshold = threshold_of(k.s, n_thread);
     pool_run(j->e->threads, settle, &k);
-    k.threshold = NUM_MAX(k.threshold, threshold_of(k.s, n_thread));
+    const float nth = threshold_of(k.s, n_thread);
+    k.threshold = NUM_MAX(k.threshold, nth);
     k.s->n_row++;
     for (int t = 0; t < n_thread; t++)
         k.s->n_exact += (uint64_t)k.s->n_computed[t];
