@@ -8,8 +8,15 @@
 #include "plan/expect.h"
 #include "run/learn.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* How often one of a vocabulary's rows is wanted that is not among the first ones, of which so many are kept:
+ * tokenizers number tokens by how often they occur, about as Zipf's law has it (docs/shortlist.md). */
+static double asked_share(int64_t n_row, double kept) {
+    return 1 - log1p(kept * (double)n_row) / log1p((double)n_row);
+}
 
 /* What the pager did, as a decision. */
 static void decide(const nib_engine *e, planning *f, plan_decision *d) {
@@ -31,8 +38,9 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
             kept += here;
             all += here + on_disk;
             looked_up += on_disk;
-            if (&of->weights[i] == head) /* the more of it is kept, the less is waited for */
-                f->q.best_waits *= (double)on_disk / (double)NUM_MAX(here + on_disk, UINT64_C(1));
+            if (&of->weights[i] == head)
+                f->q.row_waits *=
+                    asked_share(head->n, (double)here / (double)NUM_MAX(here + on_disk, UINT64_C(1)));
         }
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;

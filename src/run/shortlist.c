@@ -30,7 +30,7 @@ double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
         return 0;
     }
     *bits = f.bits;
-    return n_best <= SHORTLIST_FEW ? 3 : 48; /* measured: docs/shortlist.md */
+    return n_best <= SHORTLIST_FEW ? 4 : 48; /* measured: docs/shortlist.md */
 }
 
 typedef struct sizes {
