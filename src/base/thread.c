@@ -340,8 +340,9 @@ void thread_short_turns(void) {
     } of = {.size = sizeof of, .policy = SCHED_OTHER, .runtime = SLICE_NS}; /* struct sched_attr */
     errno = 0;
     const int nice = getpriority(PRIO_PROCESS, 0); /* of this thread: it is kept */
-    of.nice = errno ? 0 : nice;
-    syscall(SYS_sched_setattr, 0, &of, 0); /* only a matter of speed */
+    of.nice = nice;
+    if (!errno && sched_getscheduler(0) == SCHED_OTHER)
+        syscall(SYS_sched_setattr, 0, &of, 0); /* only a matter of speed */
 #endif
 }
 
