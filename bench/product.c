@@ -34,7 +34,7 @@ product product_open(const matrix *w, int64_t n_row, int64_t rotate_bytes, int n
         .x = p.x, .ldx = w->k, .q = {p.q, n_row, w->k, f}, .y = p.y, .ldy = w->n, .n_row = n_row};
     p.scratch = mem_array((size_t)n_thread, sizeof *p.scratch);
     for (int i = 0; i < n_thread; i++)
-        p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes());
+        p.scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes(true));
     return p;
 }
 

@@ -124,10 +124,10 @@ size_t act_row_bytes(act_format f, int64_t k) {
     return (size_t)act_layout_of(f, k).bytes;
 }
 
-size_t linear_scratch_bytes(void) {
+size_t linear_scratch_bytes(bool sliced) {
     pthread_once(&known_once, find_tables);
     const kernel_table *richest = &known.tables[known.n - 1];
-    size_t most = NUM_MAX(STRATEGY_SCRATCH, richest->sliced_scratch);
+    size_t most = NUM_MAX(STRATEGY_SCRATCH, sliced ? richest->sliced_scratch : 0);
     for (int i = 0; i < richest->n_strategy; i++)
         most = NUM_MAX(most, richest->strategies[i]->scratch);
     return most;

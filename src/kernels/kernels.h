@@ -63,7 +63,8 @@ typedef struct linear_args {
     bool sliced;   /* PACK_ROWS: by the table's linear_sliced where that is faster */
     void *scratch; /* this thread's, 64-byte aligned; linear_scratch_bytes() */
 } linear_args;
-size_t linear_scratch_bytes(void); /* for one thread, whatever the shape and the instruction set */
+/* For one thread, whatever the shape and the instruction set. sliced: linear_args.sliced may be set. */
+size_t linear_scratch_bytes(bool sliced);
 
 /* Cached keys and values of one layer. How positions lie in them is the kernels' business (kv_layout.h; keys
  * are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for each,

@@ -214,7 +214,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
     t->data = mem_map(t->n_byte + RATE_SLACK);
     bool whole = t->scratch && t->spans && t->sums && t->data;
     for (int i = 0; whole && i < t->n_thread; i++)
-        whole = (t->scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes())) != NULL;
+        whole = (t->scratch[i] = mem_alloc_aligned(64, linear_scratch_bytes(false))) != NULL;
     if (!whole) {
         trial_close(t);
         return nib_fail_nomem(err, n_byte, "timing kernels");

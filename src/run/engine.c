@@ -114,7 +114,8 @@ int64_t engine_logits_rows(const nib_engine *e) {
 }
 
 workspace_use engine_workspace_use(const nib_engine *e) {
-    workspace_use use = {.norms = e->options.no_fuse, .rests = e->options.activation == 16};
+    workspace_use use = {
+        .norms = e->options.no_fuse, .rests = e->options.activation == 16, .sliced = e->options.bf16_tiles};
     for (int b = 0; e->act_bits && b < model_n_block(e->m); b++)
         use.rests = use.rests || e->act_bits[b] == 16;
     return use;

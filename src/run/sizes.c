@@ -34,6 +34,12 @@ static uint64_t room(const nib_engine *e) {
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
+/* What the activations of such passes are promised, with one row of logits. */
+static uint64_t pass_bytes(const nib_engine *e, int n_thread, int64_t n_pass, int64_t n_cell) {
+    const workspace_use use = engine_workspace_use(e);
+    return workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, &use, NULL);
+}
+
 static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
     const uint64_t left = room(e);
     uint64_t whole;
@@ -50,12 +56,12 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
     *n_cell = engine_cell_rows(&e->options);
     if (!e->free_batch || cap == NIB_AUTO)
         return;
-    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, NULL, NULL);
+    const uint64_t base = pass_bytes(e, n_thread, *n_pass, *n_cell);
     if (need->block_in_ring) {
-        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass + STEP, *n_cell, 1, NULL, NULL) - base;
+        const uint64_t row = pass_bytes(e, n_thread, *n_pass + STEP, *n_cell) - base;
         *n_pass = NUM_MIN(n_ctx, n_batch + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
     } else {
-        const uint64_t row = workspace_bytes(e->m, n_thread, *n_pass, *n_cell + STEP, 1, NULL, NULL) - base;
+        const uint64_t row = pass_bytes(e, n_thread, *n_pass, *n_cell + STEP) - base;
         *n_cell = NUM_MIN(n_batch, *n_cell + (int64_t)(cap / SHARE / NUM_MAX(row, 1)) * STEP);
     }
 }
@@ -63,7 +69,7 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
 /* What is charged when nothing but the least of the weights stays; UINT64_MAX: it overflows. */
 static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
                       int64_t n_cell) {
-    const uint64_t rows = workspace_bytes(e->m, pool_size(e->threads), n_pass, n_cell, 1, NULL, NULL);
+    const uint64_t rows = pass_bytes(e, pool_size(e->threads), n_pass, n_cell);
     const uint64_t parts[] = {need->tables, need->vectors, need->ring, need->row, session, rows};
     uint64_t all = SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -90,7 +96,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     pager_need need;
     *n_pass = e->options.n_batch;
     *n_cell = engine_cell_rows(&e->options);
-    const uint64_t base = workspace_bytes(e->m, n_thread, *n_pass, *n_cell, 1, NULL, NULL);
+    const uint64_t base = pass_bytes(e, n_thread, *n_pass, *n_cell);
     if (cap != NIB_AUTO && e->options.stream && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
         will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
@@ -127,7 +133,7 @@ int64_t engine_context(const nib_engine *e) {
         engine_session_bytes(e, e->kv_type, n, &session, NULL) != NIB_OK)
         return n;
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
-    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
+    const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     if (!will_stream(e, &need, session + rows))
         return n;
     const uint64_t others =
@@ -162,7 +168,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
         engine_session_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
-    const uint64_t rows = workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, NULL, NULL);
+    const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
         return true;
     /* where more than a few are wanted, the rows on disk of a small head cost more than the head */

@@ -28,11 +28,11 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
     }
 }
 
-static size_t thread_scratch(const model *m) {
+static size_t thread_scratch(const model *m, bool sliced) {
     int64_t k, n;
     widest_product(m, &k, &n);
     /* a normed row and what its integers leave over */
-    size_t most = NUM_MAX(linear_scratch_bytes(), 2 * (size_t)num_round_up(k, 16) * sizeof(float));
+    size_t most = NUM_MAX(linear_scratch_bytes(sliced), 2 * (size_t)num_round_up(k, 16) * sizeof(float));
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -114,7 +114,7 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     ws->rest_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MOST_REST);
     ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
-    ws->scratch_each = thread_scratch(m);
+    ws->scratch_each = thread_scratch(m, ws->use.sliced);
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);
     ws->fixed = at - rows_end;
     return at;
@@ -139,11 +139,9 @@ nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread
 
 uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
                          const workspace_use *use, uint64_t *touched) {
-    workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head};
-    if (use)
-        ws.use = *use;
+    workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head, .use = *use};
     const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
-    if (use && touched)
+    if (touched)
         *touched = NUM_MIN(ws.fixed + (uint64_t)use->n_row * ws.pass_row +
                                (uint64_t)NUM_MIN(use->n_row, n_cell) * ws.cell_row,
                            bytes);

@@ -26,6 +26,7 @@ typedef struct workspace_use {
     int64_t n_row; /* rows of the longest pass */
     bool norms;    /* normed rows are stored as floats even where products read integers: nothing is fused */
     bool rests;    /* every row has a second one: 16-bit activations. Else none has */
+    bool sliced;   /* float weights may be computed with bf16 tiles, which takes scratch */
 } workspace_use;
 
 typedef struct workspace {
@@ -52,8 +53,7 @@ typedef struct workspace {
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
-/* What workspace_open would promise, and in *touched (use and touched NULL: not asked) what of it such use
- * makes resident. */
+/* What workspace_open would promise, and in *touched (NULL: not asked) what of it such use makes resident. */
 uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
                          const workspace_use *use, uint64_t *touched);
 /* Rows are about to be used: tells the ledger what becomes resident. */
