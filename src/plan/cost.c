@@ -44,7 +44,8 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
     const plan_rates *r = &q->rates;
     const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
     const double sketch = (double)q->sketch_bytes / NUM_MIN(r->one_row[q->sketch_bits], r->ram_read);
-    return attention_seconds(q, cache, middle) + sketch + (streamed ? q->row_waits * r->disk_wait : 0);
+    return attention_seconds(q, cache, middle) + sketch +
+           (streamed ? (q->row_waits + q->best_waits) * r->disk_wait : 0);
 }
 
 /* Of one byte, the reader's share of a read: it is told, packs or hands on, and asks for the next. */
@@ -166,7 +167,7 @@ void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *
     out->cache_bytes = (double)d->cache->position * middle;
     out->cache_macs = (double)q->attention_macs * middle;
     out->bytes[0][q->sketch_bits] += (double)q->sketch_bytes;
-    out->n_wait = d->streamed ? q->row_waits : 0;
+    out->n_wait = d->streamed ? q->row_waits + q->best_waits : 0;
     out->read_bytes = d->streamed ? (double)(d->packed ? q->need.page_most : q->need.part) : 0;
 }
 

@@ -101,9 +101,9 @@ typedef struct plan_question {
     int n_best;               /* of the logits, that the output head gives by its sketch; 0: all */
     uint64_t sketch_bytes;    /* read for each token beside the blocks' weights; held has them */
     int sketch_bits;
-    double row_waits; /* how often a token waits for rows that are looked up, where they are on disk: its own,
-                         and those of the head for the n_best */
-    bool free_batch;  /* nobody said how many: the plan does not either */
+    double row_waits;  /* how often a token waits for its own row, where that is on disk */
+    double best_waits; /* and for rows of the head, where they are */
+    bool free_batch;   /* nobody said how many: the plan does not either */
 
     /* what is asked */
     uint64_t cap[NIB_N_TIER];

@@ -258,11 +258,12 @@ static nib_status read_missing(search *k, int n_thread, nib_error *err) {
     w.acts = (act_state){k->o->in, k->rough, true};
     while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK) {
         const int most = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
+        int32_t panels[SHORTLIST_MOST];
         int n_panel = 0;
         for (; at < n && n_panel < most && s->missing[at].upper >= k->threshold; at++)
-            s->panels[n_panel++] = s->missing[at].panel;
-        qsort(s->panels, (size_t)n_panel, sizeof *s->panels, by_panel);
-        status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, s->panels, n_panel, arrive, &a, err);
+            panels[n_panel++] = s->missing[at].panel;
+        qsort(panels, (size_t)n_panel, sizeof *panels, by_panel);
+        status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, panels, n_panel, arrive, &a, err);
     }
     s->n_exact += (uint64_t)at;
     for (; at < n; at++) {

@@ -238,9 +238,9 @@ static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, 
     f->q.n_ctx = e->options.n_ctx;
     f->q.n_batch = e->options.n_batch;
     f->q.n_best = e->n_best;
-    f->q.row_waits = shortlist_of(e->m, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
+    f->q.best_waits = shortlist_of(e->m, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
     /* of a tied head a token's own row came when its logit was computed */
-    f->q.row_waits += e->n_best && model_hparams(e->m)->tied_head ? 0 : 1;
+    f->q.row_waits = e->n_best && model_hparams(e->m)->tied_head ? 0 : 1;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
     /* the last token is not computed with */
     f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);

@@ -39,7 +39,7 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
             all += here + on_disk;
             looked_up += on_disk;
             if (&of->weights[i] == head)
-                f->q.row_waits *=
+                f->q.best_waits *=
                     asked_share(head->n, (double)here / (double)NUM_MAX(here + on_disk, UINT64_C(1)));
         }
         const plan_choice *c = &f->blocks[b].choices[0];

@@ -35,7 +35,7 @@ double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
 
 typedef struct sizes {
     int64_t n_panel;
-    uint64_t sketch, step, best, missing, panels, counts;
+    uint64_t sketch, step, best, missing, counts;
 } sizes;
 
 static uint64_t round64(uint64_t n) {
@@ -51,13 +51,12 @@ static bool sizes_of(const model *m, int n_thread, int n_best, sizes *out, pack_
     out->step = round64((uint64_t)out->n_panel * PACK_PANEL * sizeof(float));
     out->best = round64((uint64_t)n_thread * (uint64_t)n_best * sizeof(float));
     out->missing = round64((uint64_t)out->n_panel * sizeof(shortlist_panel));
-    out->panels = round64((uint64_t)out->n_panel * sizeof(int32_t));
     out->counts = round64((uint64_t)n_thread * 3 * sizeof(int));
     return true;
 }
 
 static uint64_t sum(const sizes *z) {
-    return z->sketch + z->step + z->best + z->missing + z->panels + z->counts;
+    return z->sketch + z->step + z->best + z->missing + z->counts;
 }
 
 bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging) {
@@ -77,8 +76,7 @@ static void place(shortlist *s, const sizes *z, int n_thread) {
     s->step = (float *)(void *)(at += z->sketch);
     s->best = (float *)(void *)(at += z->step);
     s->missing = (shortlist_panel *)(void *)(at += z->best);
-    s->panels = (int32_t *)(void *)(at += z->missing);
-    s->n_seen = (int *)(void *)(at + z->panels);
+    s->n_seen = (int *)(void *)(at + z->missing);
     s->n_missing = s->n_seen + n_thread;
     s->n_computed = s->n_missing + n_thread;
 }

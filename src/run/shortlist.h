@@ -39,7 +39,6 @@ typedef struct shortlist {
     float *step; /* [n_vocab, rounded up to panels]: standard deviation of a row's error for |x| = 1 */
     float *best; /* [n_thread, n_best]: the largest bounds, then logits, that a thread has seen */
     shortlist_panel *missing;             /* [panels]: to be read; thread t's from its first panel on */
-    int32_t *panels;                      /* [panels]: those of one trip to the disk */
     int *n_seen, *n_missing, *n_computed; /* [n_thread]: of best; of missing; panels that are in memory */
     uint64_t n_row, n_exact; /* rows of logits so far; panels that were computed exactly for them */
     tier_region memory;
