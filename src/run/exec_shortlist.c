@@ -260,8 +260,9 @@ static nib_status read_missing(search *k, int n_thread, nib_error *err) {
         const int most = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
         int32_t panels[SHORTLIST_MOST];
         int n_panel = 0;
-        for (; at < n && n_panel < most && s->missing[at].upper >= k->threshold; at++)
-            panels[n_panel++] = s->missing[at].panel;
+        do
+            panels[n_panel++] = s->missing[at++].panel;
+        while (at < n && n_panel < most && s->missing[at].upper >= k->threshold);
         qsort(panels, (size_t)n_panel, sizeof *panels, by_panel);
         status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, panels, n_panel, arrive, &a, err);
     }
