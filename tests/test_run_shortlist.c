@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -204,6 +205,17 @@ static void count_panel(void *user, int32_t panel, const view *rows) {
     ++*(int *)user;
 }
 
+/* Until the reader has filled its ring, so that the reads that are counted afterwards are this thread's. */
+static void wait_for_reader(void) {
+    int64_t n = -1;
+    for (int same = 0; same < 20; same++) {
+        const int64_t now = fault_count(FAULT_READ);
+        same = now == n ? same : 0;
+        n = now;
+        usleep(10000);
+    }
+}
+
 /* A token whose logit was computed is embedded without another read, by the same bits; others are read, and
  * so is everything when the read of panels failed. */
 static void rows_that_came_are_not_read_again(void **state) {
@@ -222,6 +234,7 @@ static void rows_that_came_are_not_read_again(void **state) {
     o.ram = streaming_cap(path, 1);
     o.ram += ledger_look().now;
     assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    wait_for_reader();
     const int head = model_n_block(e->m) - 1, w = weight_of(e, head, OP_SHORTLIST),
               embed = weight_of(e, 0, OP_EMBED);
     int32_t missing[8200 / PACK_PANEL + 1];

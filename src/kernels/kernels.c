@@ -132,3 +132,14 @@ size_t linear_scratch_bytes(bool sliced) {
         most = NUM_MAX(most, richest->strategies[i]->scratch);
     return most;
 }
+
+size_t linear_scratch_touched(int64_t n_row, int64_t k, bool sliced) {
+    const kernel_table *t = kernels_table();
+    size_t most = NUM_MAX(STRATEGY_SCRATCH, sliced ? t->sliced_scratch : 0);
+    for (int i = 0; i < t->n_strategy; i++) {
+        const strategy *s = t->strategies[i];
+        if (s->rule_from <= n_row && s->scratch)
+            most = NUM_MAX(most, s->scratch_of ? s->scratch_of(n_row, k) : s->scratch);
+    }
+    return most;
+}

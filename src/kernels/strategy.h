@@ -21,6 +21,8 @@ struct strategy {
     /* NULL, or for which of these products it does: what is better for one format need not be for another. */
     bool (*suits)(const pack_format *f, int64_t n_row);
     size_t scratch; /* bytes of linear_args.scratch that run uses; 0: no more than STRATEGY_SCRATCH */
+    /* Of these, what a product of so many rows over k writes to; NULL: all. */
+    size_t (*scratch_of)(int64_t n_row, int64_t k);
 };
 
 enum { STRATEGY_ANY_ROWS = INT32_MAX, STRATEGY_SCRATCH = 64 * 1024 };

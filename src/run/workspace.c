@@ -28,11 +28,9 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
     }
 }
 
-static size_t thread_scratch(const model *m, bool sliced) {
-    int64_t k, n;
-    widest_product(m, &k, &n);
-    /* a normed row and what its integers leave over */
-    size_t most = NUM_MAX(linear_scratch_bytes(sliced), 2 * (size_t)num_round_up(k, 16) * sizeof(float));
+/* A thread's, for all but products; k: the most inputs of one. */
+static size_t scratch_beside_products(const model *m, int64_t k) {
+    size_t most = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -43,7 +41,7 @@ static size_t thread_scratch(const model *m, bool sliced) {
                 most = NUM_MAX(most, (size_t)o->n * sizeof(float));
         }
     }
-    return round64(most);
+    return most;
 }
 
 /* Gives out `rows` rows of `each` bytes at *at; both passes of the layout (count, then place) come here. */
@@ -114,10 +112,22 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     ws->rest_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MOST_REST);
     ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
-    ws->scratch_each = thread_scratch(m, ws->use.sliced);
-    ws->scratch = take(base, &at, n_thread, ws->scratch_each);
     ws->fixed = at - rows_end;
+    ws->n_thread = n_thread;
+    ws->widest_k = widest_k;
+    ws->scratch_beside = scratch_beside_products(m, widest_k);
+    ws->scratch_each = round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), ws->scratch_beside));
+    ws->scratch = take(base, &at, n_thread, ws->scratch_each);
     return at;
+}
+
+/* What becomes resident of it with so many rows of each kind. */
+static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
+    const size_t products = linear_scratch_touched(n_cell, ws->widest_k, ws->use.sliced);
+    const size_t scratch = NUM_MAX(products, ws->scratch_beside);
+    return ws->fixed + (uint64_t)ws->n_thread * NUM_MIN(scratch, ws->scratch_each) +
+           (uint64_t)n_pass * ws->pass_row + (uint64_t)n_cell * ws->cell_row +
+           (uint64_t)n_head * ws->head_row;
 }
 
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
@@ -142,9 +152,7 @@ uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n
     workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head, .use = *use};
     const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
     if (touched)
-        *touched = NUM_MIN(ws.fixed + (uint64_t)use->n_row * ws.pass_row +
-                               (uint64_t)NUM_MIN(use->n_row, n_cell) * ws.cell_row,
-                           bytes);
+        *touched = NUM_MIN(used(&ws, use->n_row, NUM_MIN(use->n_row, n_cell), 0), bytes);
     return bytes;
 }
 
@@ -157,9 +165,7 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
     ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
     ws->seen_head = NUM_MAX(ws->seen_head, n_head);
-    const uint64_t now = ws->fixed + (uint64_t)ws->seen_pass * ws->pass_row +
-                         (uint64_t)ws->seen_cell * ws->cell_row + (uint64_t)ws->seen_head * ws->head_row;
-    tier_region_touch(&ws->memory, now);
+    tier_region_touch(&ws->memory, used(ws, ws->seen_pass, ws->seen_cell, ws->seen_head));
 }
 
 /* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin.

@@ -41,6 +41,9 @@ typedef struct workspace {
     float *inv_freq;
     uint8_t *scratch; /* n_thread times scratch_each */
     size_t scratch_each;
+    size_t scratch_beside; /* of that, what others than products use */
+    int n_thread;
+    int64_t widest_k; /* the most inputs of a product */
 
     tier_region memory;
     workspace_use use;

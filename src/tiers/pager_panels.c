@@ -147,8 +147,10 @@ static nib_status start(trip *t, nib_error *err) {
     t->flights[tag] = (flight){.first = t->next, .n = n};
     r->came[tag].n = 0;
     atomic_fetch_add(&t->p->bytes_streamed, pager_job_bytes(&rows));
-    if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, e))
+    if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, e)) {
+        read_queue_send(r->queue);         /* the disk has something to do meanwhile */
         return in_turn(t, t->next++, err); /* alone: its neighbours may be elsewhere */
+    }
     read_request what = {e->f, r->raw + (uint64_t)tag * r->raw_each, e->offset, e->n_byte, e->least};
     if (!file_is_direct(e->f))
         what.n_byte = e->least;

@@ -85,6 +85,7 @@ static void read_in_turn(reader *r, slot *s) {
 /* Starts what there is a place for, then tells of what has come. */
 static void fill(reader *r) {
     int read = 0;
+    r->looked = false;
     for (;;) {
         pthread_mutex_lock(&r->lock);
         slot *s = r->n_idle > 0 ? next_read(r, &read) : NULL;

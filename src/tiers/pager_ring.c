@@ -133,7 +133,9 @@ slot *ring_take(reader *r) {
                 .buffer = r->spare[--r->n_spare]};
     advance(r);
     ring_plan(r, s);
-    s->status = loader_check_unchanged(r->p->loader, &s->error);
+    if (!r->looked)
+        s->status = loader_check_unchanged(r->p->loader, &s->error);
+    r->looked = s->status == NIB_OK;
     ring_settle(r, s);
     return s;
 }

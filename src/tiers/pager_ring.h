@@ -52,6 +52,7 @@ struct reader {
     read_queue *queue;      /* the reader's, with what follows */
     int idle[READER_DEPTH], n_idle;
     in_flight sent[READER_DEPTH];
+    bool looked; /* the files were found unchanged since it began to fill the ring */
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t changed;

@@ -14,7 +14,7 @@ guarded guard_open(size_t n_byte) {
     if (g.map == MAP_FAILED || mprotect((char *)g.map + page, used, PROT_READ | PROT_WRITE))
         abort();
     g.data = (char *)g.map + page + used - n_byte;
-    memset(g.data, 0xa5, n_byte);
+    memset(g.data, GUARD_FILL, n_byte);
     return g;
 }
 

@@ -4,9 +4,10 @@
 
 #include <stddef.h>
 
+enum { GUARD_FILL = 0xa5 };
+
 typedef struct guarded {
-    void *
-        data; /* n bytes, filled with 0xa5; the byte after the last is forbidden, and so is the page before */
+    void *data; /* n bytes of GUARD_FILL; the byte after the last is forbidden, and so is the page before */
     void *map;
     size_t n_map;
 } guarded;

@@ -33,6 +33,18 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
     return case_linear_by(t, NULL, w, x, n_row, bias, split);
 }
 
+/* No more of the scratch is written to than the strategy says. */
+static void check_scratch(const strategy *s, const guarded *scratch, int64_t n_row, int64_t k) {
+    size_t written = 0;
+    if (!s || !s->scratch_of)
+        return;
+    for (size_t i = 0; i < s->scratch; i++)
+        written += ((const uint8_t *)scratch->data)[i] != GUARD_FILL;
+    if (written > s->scratch_of(n_row, k))
+        fail_msg("%d rows of %d: %zu bytes of scratch are written, expected %zu at most", (int)n_row, (int)k,
+                 written, s->scratch_of(n_row, k));
+}
+
 guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
                        int64_t n_row, const float *bias, int64_t split) {
     const bool tile = w->view.format.layout == PACK_TILE;
@@ -62,6 +74,7 @@ guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w
     if (split)
         product(t, s, &a, split, w->n);
     product(t, s, &a, 0, split ? split : w->n);
+    check_scratch(s, &scratch, n_row, w->k);
     guard_close(&scratch);
     guard_close(&rows);
     guard_close(&q);

@@ -170,10 +170,20 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     tiles_release();
 }
 
+/* The codes of its rows, as much as a part has, with their scales and lifts; the sums of as many. */
+static size_t scratch_of(int64_t n_row, int64_t k) {
+    const size_t rows = (size_t)NUM_MIN(num_round_up(n_row, TILE_ROWS), (int64_t)MOST_ROWS);
+    const size_t codes = NUM_MIN(rows * (size_t)num_round_up(k, TILE_CHUNK_K), (size_t)CODE_BYTES);
+    const size_t beside = codes / ACT8_GROUP * sizeof(float) + codes / ACT8_SUM * sizeof(float);
+    return sizeof(weights_block) + RING * sizeof(tile_sums) + rows / TILE_ROWS * 2 * sizeof(tile_floats) +
+           codes + beside;
+}
+
 const strategy amx_blocked = {.name = "padding.tiles",
                               .can = can,
                               .run = run,
                               .rule_from = 13,
                               .rule_rows = STRATEGY_ANY_ROWS,
                               .suits = suits,
-                              .scratch = sizeof(scratch)};
+                              .scratch = sizeof(scratch),
+                              .scratch_of = scratch_of};
