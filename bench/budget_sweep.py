@@ -12,9 +12,9 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
   plan     predicted against measured: tokens a second and peak bytes, median and worst. Both are about the tokens after
            the first. A short run (-n, --no-learn) finds out how many tokens take LONG seconds; the run that counts
            generates those, or as many as its context holds, and is repeated (--no-learn, the prediction is the first
-           one's) until it was measured for ENOUGH seconds. --again N measures every combination N times more when all
-           others were (--no-learn too): what counts then is the median, and how far the times of one combination lie
-           apart says what no prediction could have known
+           one's) until it was measured for ENOUGH seconds. --again N predicts and measures every combination N times
+           more when all others were. Of a combination's predictions, each against what was measured right behind it,
+           the median counts; how far the times of one combination lie apart says what no prediction could have known
 
 --measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
 memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
@@ -87,6 +87,13 @@ def named_cap(text, cap):
     return min((s for s in sizes if s > cap + 2**16), default=None)
 
 
+def tell(what, ratios):
+    """Of predicted / measured: how far from 1."""
+    off = sorted(abs(r - 1) for r in ratios)
+    print(f"  {what}: off by {statistics.median(off):.1%} in the median, {off[int(0.9 * (len(off) - 1))]:.0%} at nine tenths, {off[-1]:.0%} at worst; "
+          f"{sum(o <= 0.25 for o in off)} of {len(off)} within 25 %; the middle is {statistics.median(ratios):.2f}")
+
+
 class Sweep:
     def __init__(self, args):
         self.args, self.rng = args, random.Random(args.seed)
@@ -153,32 +160,35 @@ class Sweep:
         self.time(c)
 
     def time(self, c):
-        """How fast the combination is now; the first time it is predicted and its peak counts."""
-        tokens, seconds, repeats = 0, 0.0, 0
+        """How fast the combination is predicted to be, and is, now; the first time its peak counts."""
+        tokens, seconds, repeats, said = 0, 0.0, 0, 0.0
         while seconds < ENOUGH and repeats < MOST_REPEATS:
-            first = repeats == 0 and "times" not in c
-            code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], first))
+            code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], repeats == 0))
             if code:
                 self.faults.append(f"{c}: exit {code} where it worked before: {err.strip()}")
                 c["code"] = code
                 return
             doc = json.loads(out)
-            if first:
+            said = said or doc["predicted"]["tok_s"]
+            if repeats == 0 and "times" not in c:
                 c.update(own_peak=seen_peak(peak, doc), seconds=took, predicted=doc["predicted"], traffic=doc["traffic"], memory=doc["memory"])
             self.look(c, doc, seen_peak(peak, doc))
             tokens += doc["timings"]["token_n"]
             seconds += doc["timings"]["token_s"]
             repeats += 1
         c.setdefault("times", []).append(tokens / seconds)
+        c.setdefault("ratios", []).append(said / c["times"][-1])
         c["token_s"] = min(seconds, c.get("token_s", seconds))
-        c["tok_s"] = statistics.median(c["times"])
+
+    def measure(self, i):
+        if self.args.measure and i % self.args.measure == 0:
+            subprocess.run([NIBBLE, "profile", "--hardware", "-q"], check=True, capture_output=True)
 
     def go(self, models):
         known = {m: info(m) for m in models}
         self.prompts = {m: prompt_of(m, known[m]["n_vocab"]) for m in models}
         for i in range(self.args.runs):
-            if self.args.measure and i % self.args.measure == 0:
-                subprocess.run([NIBBLE, "profile", "--hardware", "-q"], check=True, capture_output=True)
+            self.measure(i)
             model = models[i % len(models)]
             c = self.draw(model, known[model]["bytes"])
             self.one(c)
@@ -186,7 +196,8 @@ class Sweep:
             if sys.stderr.isatty():
                 print(f"\r{i + 1} of {self.args.runs}, {len(self.faults)} faults ", end="", file=sys.stderr)
         for _ in range(self.args.again):
-            for c in self.rows:
+            for i, c in enumerate(self.rows):
+                self.measure(i)
                 if c["code"] == 0:
                     self.time(c)
         if sys.stderr.isatty():
@@ -200,20 +211,18 @@ class Sweep:
         print(f"same tokens: {len(self.tokens)} groups of model, cache format and prompt")
         errors = [abs(c["predicted"]["ram_peak"] - c["own_peak"]) / c["own_peak"] for c in ran]
         print(f"predicted against that run's own peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
-        rates = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran]
+        print(f"tok/s, each measured for {min(c['token_s'] for c in ran):.2f} s at least; predicted against measured:")
         for source in sorted({c["predicted"]["from"] for c in ran}):
-            own = [abs(c["predicted"]["tok_s"] - c["tok_s"]) / c["tok_s"] for c in ran if c["predicted"]["from"] == source]
-            print(f"  predicted by {source}: median {statistics.median(own):.1%}, worst {max(own):.1%} ({len(own)} runs)")
-        if rates:
-            print(f"measured for {min(c['token_s'] for c in ran):.2f} s at least; within 10 %: {sum(r <= 0.1 for r in rates)}, within 25 %: {sum(r <= 0.25 for r in rates)} of {len(rates)}")
-            print(f"predicted against measured tok/s: median {statistics.median(rates):.1%}, worst {max(rates):.1%} ({len(rates)} runs)")
-        if self.args.again and ran:
+            tell(f"the first time, by {source}", [c["ratios"][0] for c in ran if c["predicted"]["from"] == source])
+        for i in range(1, self.args.again + 1):
+            tell(f"time {i + 1}, when it ran before", [c["ratios"][i] for c in ran])
+        if self.args.again:
+            tell("a combination's median", [statistics.median(c["ratios"]) for c in ran])
+        for binds in sorted({c["predicted"]["binds"] for c in ran}):
+            tell(f"where {binds} binds", [statistics.median(c["ratios"]) for c in ran if c["predicted"]["binds"] == binds])
+        if self.args.again:
             apart = [max(c["times"]) / min(c["times"]) - 1 for c in ran]
             print(f"one combination's own times: the fastest above the slowest by {statistics.median(apart):.1%} in the median, {max(apart):.1%} at most ({self.args.again + 1} times each)")
-        for binds in sorted({c["predicted"]["binds"] for c in ran}):
-            ratios = [c["predicted"]["tok_s"] / c["tok_s"] for c in ran if c["predicted"]["binds"] == binds]
-            nine = sorted(abs(r - 1) for r in ratios)[int(0.9 * (len(ratios) - 1))]
-            print(f"  {binds} binds: predicted / measured {statistics.median(ratios):.2f} in the median, nine tenths within {nine:.0%} ({len(ratios)} runs)")
         for fault in self.faults:
             print("FAULT " + fault)
 
