@@ -133,13 +133,10 @@ size_t linear_scratch_bytes(bool sliced) {
     return most;
 }
 
-size_t linear_scratch_touched(int64_t n_row, int64_t k, bool sliced) {
+size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bool sliced) {
     const kernel_table *t = kernels_table();
-    size_t most = NUM_MAX(STRATEGY_SCRATCH, sliced ? t->sliced_scratch : 0);
-    for (int i = 0; i < t->n_strategy; i++) {
-        const strategy *s = t->strategies[i];
-        if (s->rule_from <= n_row && s->scratch)
-            most = NUM_MAX(most, s->scratch_of ? s->scratch_of(n_row, k) : s->scratch);
-    }
-    return most;
+    if (f->layout != PACK_TILE)
+        return sliced ? t->sliced_scratch : 0;
+    const strategy *s = strategy_by_rule(t, f, n_row);
+    return s->scratch_of ? s->scratch_of(n_row, k) : NUM_MAX(s->scratch, (size_t)STRATEGY_SCRATCH);
 }

@@ -65,8 +65,8 @@ typedef struct linear_args {
 } linear_args;
 /* For one thread, whatever the shape and the instruction set. sliced: linear_args.sliced may be set. */
 size_t linear_scratch_bytes(bool sliced);
-/* What of it products of so many rows over at most k write to, as the rule chooses their strategies. */
-size_t linear_scratch_touched(int64_t n_row, int64_t k, bool sliced);
+/* What of it a product of so many rows over k writes to, by the strategy that the rule chooses. */
+size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bool sliced);
 
 /* Cached keys and values of one layer. How positions lie in them is the kernels' business (kv_layout.h; keys
  * are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for each,

@@ -28,6 +28,20 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
     }
 }
 
+/* What the model's products of so many rows write to of a thread's scratch. */
+static size_t scratch_of_products(const model *m, int64_t n_row, bool sliced) {
+    size_t most = 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const block *of = model_block(m, b);
+        for (int i = 0; i < of->program.n_op; i++) {
+            const op *o = &of->program.ops[i];
+            if (o->kind == OP_LINEAR || o->kind == OP_SHORTLIST)
+                most = NUM_MAX(most, linear_scratch_touched(&of->weights[o->w].format, n_row, o->k, sliced));
+        }
+    }
+    return most;
+}
+
 /* A thread's, for all but products; k: the most inputs of one. */
 static size_t scratch_beside_products(const model *m, int64_t k) {
     size_t most = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
@@ -114,7 +128,7 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
     ws->n_thread = n_thread;
-    ws->widest_k = widest_k;
+    ws->m = m;
     ws->scratch_beside = scratch_beside_products(m, widest_k);
     ws->scratch_each = round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), ws->scratch_beside));
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);
@@ -123,11 +137,10 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
 
 /* What becomes resident of it with so many rows of each kind. */
 static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
-    const size_t products = linear_scratch_touched(n_cell, ws->widest_k, ws->use.sliced);
-    const size_t scratch = NUM_MAX(products, ws->scratch_beside);
-    return ws->fixed + (uint64_t)ws->n_thread * NUM_MIN(scratch, ws->scratch_each) +
-           (uint64_t)n_pass * ws->pass_row + (uint64_t)n_cell * ws->cell_row +
-           (uint64_t)n_head * ws->head_row;
+    const size_t products = scratch_of_products(ws->m, n_cell, ws->use.sliced);
+    const size_t scratch = NUM_MIN(NUM_MAX(products, ws->scratch_beside), ws->scratch_each);
+    return ws->fixed + (uint64_t)ws->n_thread * scratch + (uint64_t)n_pass * ws->pass_row +
+           (uint64_t)n_cell * ws->cell_row + (uint64_t)n_head * ws->head_row;
 }
 
 nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
@@ -162,6 +175,8 @@ void workspace_close(workspace *ws) {
 }
 
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
+    if (n_pass <= ws->seen_pass && n_cell <= ws->seen_cell && n_head <= ws->seen_head)
+        return;
     ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
     ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
     ws->seen_head = NUM_MAX(ws->seen_head, n_head);

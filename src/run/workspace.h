@@ -43,7 +43,7 @@ typedef struct workspace {
     size_t scratch_each;
     size_t scratch_beside; /* of that, what others than products use */
     int n_thread;
-    int64_t widest_k; /* the most inputs of a product */
+    const model *m; /* borrowed */
 
     tier_region memory;
     workspace_use use;
