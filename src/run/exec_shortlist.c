@@ -176,7 +176,28 @@ static float compute(const search *k, worker *w, const view *panel, int64_t firs
     return *n == k->s->n_best ? heap[0] : -INFINITY;
 }
 
-/* What is in memory. Each logit that is known may dismiss panels that come later. */
+static int by_upper(const void *a, const void *b) {
+    const shortlist_panel *x = a, *y = b;
+    return x->upper < y->upper ? 1 : x->upper > y->upper ? -1 : x->panel - y->panel;
+}
+
+/* The panels of [p0, p1) that can hold one of the best, the likeliest ones first; the others are dismissed.
+ * How many. */
+static int list_wanted(const search *k, float *y, int64_t p0, int64_t p1, shortlist_panel *list) {
+    int n = 0;
+    for (int64_t p = p0; p < p1; p++) {
+        const int64_t first = p * PACK_PANEL, n_col = NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL);
+        if (is_wanted(k, y, first, n_col, k->threshold))
+            list[n++] = (shortlist_panel){(int32_t)p, upper_of(k, y, first, n_col)};
+        else
+            dismiss(y, first, n_col);
+    }
+    qsort(list, (size_t)n, sizeof *list, by_upper);
+    return n;
+}
+
+/* What is in memory: each logit that is known may dismiss panels that come later. What is not stays in the
+ * list. */
 static void settle(void *arg, int thread, int n_thread) {
     const search *k = arg;
     shortlist *s = k->s;
@@ -187,17 +208,19 @@ static void settle(void *arg, int thread, int n_thread) {
     int n = 0, n_missing = 0, n_computed = 0;
     w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has made them */
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
-    for (int64_t p = p0; p < p1; p++) {
-        const int64_t first = p * PACK_PANEL, n_col = NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL);
+    shortlist_panel *list = s->missing + p0;
+    const int n_wanted = list_wanted(k, y, p0, p1, list);
+    for (int i = 0; i < n_wanted; i++) {
+        const int64_t first = (int64_t)list[i].panel * PACK_PANEL;
         view panel;
-        if (!is_wanted(k, y, first, n_col, least)) {
-            dismiss(y, first, n_col);
-        } else if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, (int32_t)p, &panel)) {
+        if (list[i].upper < least) {
+            dismiss(y, first, NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL));
+        } else if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, list[i].panel, &panel)) {
             const float nth = compute(k, &w, &panel, first, heap, &n);
             least = NUM_MAX(least, nth);
             n_computed++;
         } else {
-            s->missing[p0 + n_missing++] = (shortlist_panel){(int32_t)p, upper_of(k, y, first, n_col)};
+            list[n_missing++] = list[i];
         }
     }
     s->n_seen[thread] = n;
@@ -218,11 +241,6 @@ static void arrive(void *user, int32_t panel, const view *rows) {
     search *k = a->k;
     const float least = compute(k, a->w, rows, (int64_t)panel * PACK_PANEL, k->s->best, &k->s->n_seen[0]);
     k->threshold = NUM_MAX(k->threshold, least);
-}
-
-static int by_upper(const void *a, const void *b) {
-    const shortlist_panel *x = a, *y = b;
-    return x->upper < y->upper ? 1 : x->upper > y->upper ? -1 : x->panel - y->panel;
 }
 
 static int by_panel(const void *a, const void *b) {

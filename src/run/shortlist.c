@@ -10,14 +10,29 @@
 #include <string.h>
 
 enum {
-    LEAST_HEAD = 1 << 20, /* bytes: below, a pass over it is no longer than starting one */
+    LEAST_HEAD = 1 << 20,  /* bytes: below, a pass over it is no longer than starting one */
+    COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
+
+/* A sketch, and how many times a small read's time a token waits for rows of the matrix where that is on
+ * disk: for few, for more. Measured: docs/shortlist.md. */
+typedef struct grade {
+    const char *format;
+    double waits;
+} grade;
+static const grade fine[] = {{"u5g64", 4}, {"u5g64", 48}}, coarse[] = {{"u4g64", 12}, {"u4g32", 92}};
+
+static grade grade_of(const weight *head, int n_best) {
+    const grade *of = head->n >= COARSE_FROM / head->k ? coarse : fine;
+    return of[n_best > SHORTLIST_FEW];
+}
 
 /* The head's matrix, the format of its sketch and the bytes of that; false: it cannot have one that helps. */
 static bool sketch_of(const model *m, int n_best, const weight **head, pack_format *format, uint64_t *bytes) {
     return n_best >= 1 && n_best <= SHORTLIST_MOST && model_head(m, head) && (*head)->bytes >= LEAST_HEAD &&
-           pack_from_name("u5g64", (*head)->k, format) && pack_bytes(format, (*head)->n, (*head)->k, bytes) &&
+           pack_from_name(grade_of(*head, n_best).format, (*head)->k, format) &&
+           pack_bytes(format, (*head)->n, (*head)->k, bytes) &&
            (double)*bytes <= WORTH * (double)(*head)->bytes;
 }
 
@@ -30,7 +45,7 @@ double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
         return 0;
     }
     *bits = f.bits;
-    return n_best <= SHORTLIST_FEW ? 4 : 48; /* measured: docs/shortlist.md */
+    return grade_of(head, n_best).waits;
 }
 
 typedef struct sizes {
