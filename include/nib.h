@@ -135,8 +135,8 @@ typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_p
 
 /* With n_best, the head may be computed in two steps: all logits from a rounded copy that says how far off it
  * may be, then those that can be among the n_best from the matrix itself, to the bits that all would have
- * (docs/shortlist.md). The copy takes three fifths of the head's memory beside it, or lets the head stay on
- * disk. NIB_SHORTLIST_AUTO: under a RAM cap where it helps. */
+ * (docs/shortlist.md). The copy takes half to three fifths of the head's memory beside it, or lets the head
+ * stay on disk. NIB_SHORTLIST_AUTO: under a RAM cap where it helps. */
 typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST_OFF } nib_shortlist;
 
 /* NIB_KV_8, NIB_KV_4: older positions in 8 or 4 bits (docs/budget.md), never chosen without being asked. */

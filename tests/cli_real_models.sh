@@ -53,6 +53,17 @@ fi
 if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
     perplexity gemma3-270m "$model" 1 12.3666
     perplexity gemma3-270m "$model" 4 13.1477
+    # Its head of 262,144 rows has a coarse sketch (run/shortlist.h): the likeliest token, then 40 to draw from.
+    for how in "--temp 0" "-s 7 --temp 1.2"; do
+        # shellcheck disable=SC2086 # words
+        want=$("$nibble" run "$model" -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)
+        # shellcheck disable=SC2086
+        "$nibble" run "$model" -p "The sea is" -n 40 -c 256 $how --ignore-eos --ram 150M --json >"$tmp/out" 2>"$tmp/err"
+        result "gemma3-270m under 150 MiB says the same, $how" \
+            "$(WANT=$want python3 -c 'import json,os,sys; print(json.load(open(sys.argv[1]))["text"].strip() == os.environ["WANT"].strip())' "$tmp/out")" \
+            "$want $(cat "$tmp/out" "$tmp/err")"
+        result "and looks at little of its head" "$(value "0 < d['traffic']['head_share'] < 0.2")" "$(cat "$tmp/out")"
+    done
 else
     echo "skip gemma3-270m: $(tail -1 "$tmp/err")"
 fi
