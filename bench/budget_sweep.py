@@ -153,7 +153,8 @@ class Sweep:
         doc = self.find_cap(c)
         if not doc:
             return
-        self.look(c, doc, seen_peak(c["peak"], doc))
+        c["peak"] = seen_peak(c["peak"], doc)
+        self.look(c, doc, c["peak"])
         room = c["ctx"] - c["prompt"] + 1
         per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
         c["n"] = min(max(self.args.n, int(LONG / max(per_token, 1e-6)) + 2), room)
