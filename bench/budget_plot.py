@@ -5,9 +5,10 @@
 
 For caps from the smallest that works to one that holds the whole model: `nibble plan` predicts, `nibble run` measures
 (median of --rounds). The bound is min(disk rate / bytes not resident, memory's read rate / bytes of a token), with the
-rates of this machine's hardware profile (`nibble profile --hardware`). Wants a quiet machine. One panel a model."""
+best rates of this machine, measured before each model (`nibble profile --hardware`). Wants a quiet machine. One panel a model."""
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -50,6 +51,14 @@ def measure(model, cap, args, flags, disk, ram):
             "predicted": plan["tok_s"], "bound": bound, "disk_bytes": moved["disk"]}
 
 
+def ticks(most):
+    """Four to eight round numbers from 0 to `most`."""
+    step = 10 ** math.floor(math.log10(most))
+    while most / step < 4:
+        step /= 2 if round(step / 10 ** math.floor(math.log10(step))) != 5 else 2.5
+    return [i * step for i in range(int(most / step) + 1)]
+
+
 def panel(out, y, name, rows):
     x_most, v_most = max(r["cap"] for r in rows), max(max(r["tok_s"], r["predicted"]) for r in rows) * 1.15
     px = lambda cap: LEFT + (W - LEFT - 20) * cap / x_most
@@ -57,11 +66,11 @@ def panel(out, y, name, rows):
     line = lambda key, style: out.append('<polyline fill="none" %s points="%s"/>' % (
         style, " ".join(f"{px(r['cap']):.1f},{py(r[key]):.1f}" for r in rows)))
     out.append(f'<text x="{LEFT}" y="{y + 14}" class="title">{name}</text>')
-    for i in range(5):
-        v, cap = v_most * i / 4, x_most * i / 4
+    for v in ticks(v_most):
         out.append(f'<line x1="{LEFT}" x2="{W - 20}" y1="{py(v):.1f}" y2="{py(v):.1f}" class="grid"/>'
-                   f'<text x="{LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
-                   f'<text x="{px(cap):.1f}" y="{y + H + 16}" text-anchor="middle">{cap / 2**20:.0f}</text>')
+                   f'<text x="{LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{v:.4g}</text>')
+    for mib in ticks(x_most / 2**20):
+        out.append(f'<text x="{px(mib * 2**20):.1f}" y="{y + H + 16}" text-anchor="middle">{mib:.0f}</text>')
     line("bound", 'stroke="#999" stroke-dasharray="2 4" stroke-width="2"')
     line("predicted", 'stroke="#0072b2" stroke-width="2"')
     for r in rows:
@@ -81,15 +90,15 @@ def main():
     parser.add_argument("--scratch", help="keep packed files there, so that what is streamed is only read")
     args = parser.parse_args()
     flags = ["-c", str(args.c), "-t", str(args.t)] + (["--scratch", args.scratch] if args.scratch else [])
-    hw = nibble("profile", "--hardware", "--json")
-    disk = max(r["read"]["best"] for r in hw["disk"]["rates"])
-    ram = max(r["read"]["best"] for r in hw["memory"])
     height = TOP + len(args.models) * (H + GAP)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {height}" font-family="sans-serif" font-size="12">',
            '<style>.grid{stroke:#ddd}.title{font-size:14px;font-weight:bold}</style>'
            f'<rect width="{W}" height="{height}" fill="white"/>',
            f'<text x="{LEFT}" y="20">points: measured; line: predicted by the plan; dots: what disk and memory allow</text>']
     for i, model in enumerate(args.models):
+        hw = nibble("profile", "--hardware", "--json")
+        disk = max(r["read"]["best"] for r in hw["disk"]["rates"])
+        ram = max(r["read"]["best"] for r in hw["memory"])
         name = os.path.basename(model).removesuffix(".gguf")
         rows = [measure(model, cap, args, flags, disk, ram) for cap in caps_of(model, flags, args.points)]
         print(f"{name}: disk {disk / 1e9:.2f} GB/s, memory {ram / 1e9:.1f} GB/s")

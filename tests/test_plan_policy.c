@@ -217,6 +217,31 @@ static void runs_decide_nothing(void **state) {
     assert_true(n_corrected > 10);
 }
 
+/* What 8 bits cost is a reason of its own: a plan without a wish has them anyway. */
+static void eight_bits_may_cost_too_much(void **state) {
+    (void)state;
+    facts f;
+    plan p;
+    nib_error err;
+    facts_make(&f);
+    for (int b = 0; b < FACTS_N; b++)
+        f.blocks[b].kl_a8 = 0.001;
+    f.q.cap[NIB_TIER_RAM] = 100 * MIB;
+    f.q.activation = 8;
+    f.q.loss_most = 0.001;
+    assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
+    assert_non_null(strstr(err.message, "8 bits"));
+    f.q.loss_most = PLAN_ANY_LOSS;
+    assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
+    assert_float_equal(p.predicted.quality, 0.006, 1e-9);
+    plan_clear(&p);
+    f.q.activation = 0;
+    f.q.loss_most = 0.001;
+    assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
+    assert_true(p.predicted.quality <= 0.001);
+    plan_clear(&p);
+}
+
 static void refusals(void **state) {
     (void)state;
     facts f;
@@ -273,6 +298,7 @@ int main(void) {
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(stacks_and_minima_cost),
         cmocka_unit_test(runs_decide_nothing),
+        cmocka_unit_test(eight_bits_may_cost_too_much),
         cmocka_unit_test(refusals),
         cmocka_unit_test(disk_cap),
     };

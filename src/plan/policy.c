@@ -102,7 +102,20 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
                             "as costs are measured",
                             q->speed, fastest.predicted.tok_s);
     }
-    return q->mode == 'a' ? refuse_caps(q, o, err) : refuse_modes(q, o, err);
+    if (q->mode != 'a')
+        return refuse_modes(q, o, err);
+    plan_question dear = *q;
+    plan_outcome any;
+    dear.speed = 0;
+    dear.loss_most = PLAN_ANY_LOSS;
+    NIB_TRY(plan_decide(&dear, d, &any, err));
+    if (any.found && q->activation)
+        return nib_fail(
+            err, NIB_E_NOFIT,
+            "activations of %d bits cost this model %.3g nats a token (perplexity times %.5g), and "
+            "%.3g are allowed (--quality)",
+            q->activation, any.predicted.quality, exp(any.predicted.quality), q->loss_most);
+    return refuse_caps(q, o, err);
 }
 
 /* ---- more memory, and other answers ---- */
@@ -130,6 +143,8 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
     if (out->n_alternative == PLAN_MAX_ALTERNATIVE)
         return NIB_OK;
     NIB_TRY(plan_decide(q, d, &o, err));
+    if (!o.found && q->cap[NIB_TIER_RAM] >= o.least_ram)
+        return NIB_OK; /* it is not memory that is missing */
     if (o.found)
         plan_expect(q, d, &o.predicted);
     plan_alternative *a = &out->alternatives[out->n_alternative++];
@@ -167,6 +182,8 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
             continue;
         other.loss_most = qualities[i].loss;
         other.may_round = qualities[i].round;
+        if (q->usual_activation)
+            other.activation = 0;
         snprintf(what, sizeof what, "--quality %s", qualities[i].name);
         NIB_TRY(look_at(&other, what, d, out, err));
     }

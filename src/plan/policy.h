@@ -8,6 +8,7 @@
 #include "profile/learned.h"
 #include "tiers/pager.h"
 
+#define PLAN_ANY_LOSS 1e9
 enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4, PLAN_DISK = 8 };
 
 /* What the machine moves and computes with the plan's threads. All are above 0. */
@@ -110,10 +111,11 @@ typedef struct plan_question {
     char mode;        /* 'a', 'b', 'c' */
     bool stream;      /* weights may be streamed */
     bool packed;      /* what is streamed may come from a packed file, within the disk tier's cap */
-    double loss_most; /* nats */
+    double loss_most; /* nats; PLAN_ANY_LOSS: no bound */
     bool may_round;   /* formats besides the file's may be chosen */
     double speed;     /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
     int activation;   /* bits; 0: the policy decides */
+    bool usual_activation; /* nobody asked for it: with a wish for quality the policy would decide */
 } plan_question;
 
 /* --quality: lossless, high, balanced, small -> the most that may be lost. False: no such name. */

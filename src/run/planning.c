@@ -291,9 +291,12 @@ static nib_status settle_wishes(planning *f, const nib_engine *e, const nib_plan
         f->q.may_round = true;
     }
     f->q.mode = how->mode ? how->mode : 'a';
-    /* nothing is wished for: what an engine does by itself */
-    if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a' && !f->q.activation)
-        f->q.activation = 8;
+    /* nothing is wished for: what an engine does by itself, whatever that costs */
+    if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
+        f->q.loss_most = PLAN_ANY_LOSS;
+        f->q.usual_activation = !f->q.activation;
+        f->q.activation = f->q.activation ? f->q.activation : 8;
+    }
     f->q.packed = engine_packed_expected(e);
     return NIB_OK;
 }
@@ -342,7 +345,7 @@ static nib_status settle_pages(planning *f, nib_engine *e, plan *p, nib_error *e
     NIB_TRY(fix_formats(f, e, p, err));
     f->q.mode = 'a';
     f->q.speed = 0;
-    f->q.loss_most = 1e9;
+    f->q.loss_most = PLAN_ANY_LOSS;
     NIB_TRY(plan_make(&f->q, &exact, err));
     for (int b = 0; b < p->n_block; b++) {
         memcpy(p->blocks[b].slices, exact.blocks[b].slices, sizeof p->blocks[b].slices);
