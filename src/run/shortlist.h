@@ -9,13 +9,12 @@
  *
  * The sketch is 5 bits in groups of 64; of a large head 4 bits, in groups of 64 for few and of 32 for more.
  * Its errors are twice as large then and the lists two to five times as long, but a large head's bit is worth
- * more than these (docs/shortlist.md). A rounding
- * error of step d is uniform in [-d/2, d/2], its variance d*d/12, so the error of a logit has about the
- * standard deviation |x| * sqrt(mean of d*d over the row's groups / 12), and SHORTLIST_REACH of these are
- * allowed for: a uniform variable is strictly sub-Gaussian, so a token among the n_best is missed with a
- * probability of at most exp(-18) = 1.5e-8 if errors and activations have nothing to do with each other
- * (measured: docs/shortlist.md). The bound does not depend on what is resident, on threads or on batches, and
- * neither do the tokens.
+ * more than these (docs/shortlist.md). A rounding error of step d is uniform in [-d/2, d/2], its variance
+ * d*d/12, so the error of a logit has about the standard deviation |x| * sqrt(mean of d*d over the row's
+ * groups / 12), and SHORTLIST_REACH of these are allowed for: a uniform variable is strictly sub-Gaussian, so
+ * a token among the n_best is missed with a probability of at most exp(-18) = 1.5e-8 if errors and
+ * activations have nothing to do with each other (measured: docs/shortlist.md). The bound does not depend on
+ * what is resident, on threads or on batches, and neither do the tokens.
  *
  * The matrix itself may then stay on disk: few of its rows are read for a token. */
 #ifndef NIB_RUN_SHORTLIST_H
