@@ -108,8 +108,10 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
     plan_outcome any;
     dear.speed = 0;
     dear.loss_most = PLAN_ANY_LOSS;
+    if (!q->activation)
+        return refuse_caps(q, o, err);
     NIB_TRY(plan_decide(&dear, d, &any, err));
-    if (any.found && q->activation)
+    if (any.found)
         return nib_fail(
             err, NIB_E_NOFIT,
             "activations of %d bits cost this model %.3g nats a token (perplexity times %.5g), and "

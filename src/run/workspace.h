@@ -47,8 +47,9 @@ typedef struct workspace {
 
     tier_region memory;
     workspace_use use;
-    uint64_t pass_row, cell_row, head_row, fixed; /* bytes that are used: of a row of each kind, and beside */
-    int64_t seen_pass, seen_cell, seen_head;      /* the most rows used */
+    uint64_t pass_row, cell_row, head_row;   /* bytes that are used of a row of each kind */
+    uint64_t fixed;                          /* and beside rows and scratch */
+    int64_t seen_pass, seen_cell, seen_head; /* the most rows used */
 } workspace;
 
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. n_row
