@@ -33,7 +33,11 @@ check "in no time" grep -q "^0 s, from $tmp/cache" "$tmp/said"
 check "or measured anew" code 0 "$nibble" profile "$model" --again --json
 check "as JSON" grep -q '"found":false' "$tmp/said"
 for isa in ref avx2 avx512; do
-    check "the same bytes with $isa" same_on $isa 1
+    if has_kernels $isa; then
+        check "the same bytes with $isa" same_on $isa 1
+    else
+        echo "skip the same bytes with $isa: this processor cannot run the $isa kernels"
+    fi
 done
 check "and with more threads" same_on ref 3
 sed 's/"content": "./"content": "0f/; s/\("content": ".\{32\}\)./\1/' "$(kept)" >"$tmp/foreign.json"

@@ -4,6 +4,7 @@
 #include "formats/gguf_write.h"
 #include "formats/safetensors_write.h"
 #include "support/faults.h"
+#include "support/skip.h"
 #include "support/tempdir.h"
 
 #include <setjmp.h>
@@ -177,7 +178,7 @@ static void test_full_disk(void **state) {
     nib_error err = {0};
     char path[] = "/dev/full";
     if (!path_exists(path))
-        skip();
+        skip_because("no /dev/full here");
     assert_int_equal(write_gguf(path, &err), NIB_E_IO);
     assert_non_null(strstr(err.message, "/dev/full"));
     assert_int_equal(write_safetensors(path, &err), NIB_E_IO);

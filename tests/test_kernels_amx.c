@@ -2,6 +2,7 @@
  * its logic, on processors without AMX. The instructions themselves are tested by test_kernels_linear where
  * there are any. */
 #include "support/amx_emulated.h"
+#include "support/skip.h"
 #include "support/tilecase.h"
 
 #include <math.h>
@@ -46,6 +47,7 @@ static void check_uniform(const char *name, int64_t n, int64_t k, int64_t n_row,
 
 static void test_formats(void **state) {
     (void)state;
+    need_kernels("avx512");
     static const int64_t ns[] = {1, 16, 33, 48, 80}, rows[] = {1, 4, 5, 8, 15, 16, 17, 33};
     int turn = 0;
     for (int id = 0; id < TYPE_COUNT; id++) {
@@ -66,6 +68,7 @@ static void test_formats(void **state) {
 /* Groups of one tile, of two, of the row; short last groups, all that a part and a block can be cut into. */
 static void test_uniform(void **state) {
     (void)state;
+    need_kernels("avx512");
     static const int64_t ns[] = {1, 16, 33, 48, 80}, rows[] = {1, 4, 15, 17, 33, 48};
     static const char *const groups[] = {"32", "64", "128", "row"};
     int turn = 0;
@@ -86,6 +89,7 @@ static void test_uniform(void **state) {
 /* More rows than one block of rows has, more of K than one span of the copied activations. */
 static void test_blocks(void **state) {
     (void)state;
+    need_kernels("avx512");
     check(TYPE_Q4_1, 17, 1088, 259, MATRIX_RANDOM);
     check(TYPE_Q6_K, 33, 1536, 130, MATRIX_RANDOM);
     check(TYPE_Q4_0, 16, 2112, 256, MATRIX_RANDOM);
@@ -102,8 +106,7 @@ static void test_blocks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_formats, need_avx512),
-                                       cmocka_unit_test_setup(test_uniform, need_avx512),
-                                       cmocka_unit_test_setup(test_blocks, need_avx512)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_uniform),
+                                       cmocka_unit_test(test_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * of its sums, and what that definition is worth beside the reference and double precision. On a processor
  * with AMX the unit itself has to give the same bits. */
 #include "support/amx_emulated.h"
+#include "support/skip.h"
 #include "support/tilecase.h"
 
 #include <float.h>
@@ -133,6 +134,7 @@ static void check(int order, int64_t n, int64_t k, int64_t n_row) {
 
 static void test_shapes(void **state) {
     (void)state;
+    need_kernels("avx512");
     static const int64_t ns[] = {1, 16, 33, 48, 80, 15, 64}, rows[] = {1, 2, 5, 15, 16, 17, 32, 33, 49};
     static const int64_t ks[] = {1, 16, 31, 32, 40, 64, 200, 512, 528};
     int turn = 0;
@@ -145,6 +147,7 @@ static void test_shapes(void **state) {
 /* Several blocks of K and spans of blocks, more rows than a part has. */
 static void test_blocks(void **state) {
     (void)state;
+    need_kernels("avx512");
     check(0, 16, 1100, 259);
     check(1, 17, 1040, 130);
     check(2, 33, 1536, 20);
@@ -157,6 +160,7 @@ static void test_blocks(void **state) {
 /* Where slices, products and sums fall below the smallest normal float, and where sums cancel. */
 static void test_small(void **state) {
     (void)state;
+    need_kernels("avx512");
     for (int order = 0; order < N_TYPES; order++)
         for (int e = -149; e < -80; e += 9) {
             float *x = case_rows(5, 576, (uint64_t)(e + 200));
@@ -195,6 +199,7 @@ static double error_of(const matrix *w, const float *x, int64_t n_row, const flo
  * where a row has many blocks. */
 static void test_as_exact_as_floats(void **state) {
     (void)state;
+    need_kernels("avx512");
     const kernel_table *ref = kernels_table_for("ref");
     const strategy s = emulation();
     static const int64_t ks[] = {64, 576, 2048, 8192};
@@ -224,6 +229,7 @@ static void test_as_exact_as_floats(void **state) {
  * neighbours do not notice. */
 static void test_wild_rows(void **state) {
     (void)state;
+    need_kernels("avx512");
     enum { K = 576, N = 33, M = 20 };
     static const float bad[] = {NAN, INFINITY, -INFINITY, 0x1p127f, -FLT_MAX};
     const kernel_table *ref = kernels_table_for("ref");
@@ -252,6 +258,7 @@ static void test_wild_rows(void **state) {
 /* Only where it is asked for, and rows are enough. */
 static void test_asked_for(void **state) {
     (void)state;
+    need_kernels("avx512");
     kernel_table t = *kernels_table_for("avx512"), plain = t;
     t.linear_sliced = emulated;
     t.sliced_suits = emulated_sliced_suits;
@@ -283,11 +290,9 @@ static void test_asked_for(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(test_shapes, need_avx512),
-                                       cmocka_unit_test_setup(test_blocks, need_avx512),
-                                       cmocka_unit_test_setup(test_small, need_avx512),
-                                       cmocka_unit_test_setup(test_as_exact_as_floats, need_avx512),
-                                       cmocka_unit_test_setup(test_wild_rows, need_avx512),
-                                       cmocka_unit_test_setup(test_asked_for, need_avx512)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_small),     cmocka_unit_test(test_as_exact_as_floats),
+        cmocka_unit_test(test_wild_rows), cmocka_unit_test(test_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
+#include "support/skip.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
 
@@ -164,7 +165,7 @@ static uint64_t streaming_cap(const char *path, int n_best) {
 static void on_disk(void **state) {
     (void)state;
     if (!TIGHT_CAPS)
-        skip();
+        skip_because("a sanitizer's own memory does not fit the caps here");
     const tiny_shape *const shapes[] = {&tied, &untied};
     for (int i = 0; i < 4; i++) {
         const int n_best = i < 2 ? 1 : 8;
@@ -221,7 +222,7 @@ static void wait_for_reader(void) {
 static void rows_that_came_are_not_read_again(void **state) {
     (void)state;
     if (!TIGHT_CAPS)
-        skip();
+        skip_because("a sanitizer's own memory does not fit the caps here");
     enum { K = 256 };
     const char *path = tiny_model("tied.gguf", &tied);
     nib_engine_options o = options(2, 1);
@@ -404,7 +405,7 @@ static nib_status live(void *user, nib_error *err) {
 static void faults(void **state) {
     (void)state;
     if (!TIGHT_CAPS)
-        skip();
+        skip_because("a sanitizer's own memory does not fit the caps here");
     life l = {.path = tiny_model("tied.gguf", &tied)};
     l.room = streaming_cap(l.path, 1);
     fault_sweep(FAULT_ALLOC, 7, live, &l);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing to build and run nibble, on Debian and its relatives, with apt (sudo when not root).
 #   install-deps.sh          to build, and to fetch a model (what tools/demo.sh needs)
-#   install-deps.sh test     also to test: cmocka, clang, the linters
+#   install-deps.sh test     also to test: cmocka, clang, the linters, an emulator of other processors
 # Quiet, and without touching apt, when everything is there. On a system without apt it names what to install.
 set -eu
 
@@ -46,6 +46,7 @@ if [ "${1:-}" = test ]; then
     need clang-format has clang-format
     need clang-tidy has clang-tidy
     need cppcheck has cppcheck
+    need qemu-user has qemu-x86_64
 fi
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 missing=${missing% }

@@ -4,8 +4,11 @@
 # ran and nothing failed.
 #   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
 # A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time (the CPUs).
+# CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) with a space between; "native", the default,
+# is this one as it is. Every test runs once for each that this one has the features of; the others are one skip each.
 # What counts: cmocka's totals; in scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or, when there is
-# none, its exit code (0 passed, 77 skipped). A crash or a timeout is one failure.
+# none, its exit code (0 passed, 77 skipped). A crash or a timeout is one failure. Reasons for what was skipped are the
+# lines "skipped: REASON" (tests/support/skip.h) and "skip NAME: REASON".
 set -u
 LC_ALL=C
 export LC_ALL
@@ -27,9 +30,17 @@ count_script() {
         END { if (passed + failed + skipped) print passed + 0, failed + 0, skipped + 0; else print "none" }' "$1"
 }
 
+reasons() {
+    sed -n 's/^skipped: //p; s/^skip [^:]*: //p' "$1" | sort -u | paste -sd ';' | sed 's/;/; /g'
+}
+
+# one CPU/TEST OUT
 one() {
-    test=$1 out=$2
+    cpu=${1%%/*} test=${1#*/} out=$2/${1%%/*}
     name=$(basename "$test" .sh)
+    unset NIBBLE_CPU
+    [ "$cpu" = native ] || export NIBBLE_CPU="$cpu"
+    mkdir -p "$out"
     TMPDIR=$out/$name.tmp
     export TMPDIR
     mkdir -p "$TMPDIR"
@@ -71,10 +82,11 @@ one() {
     echo "$passed $failed $skipped" >"$out/$name.count"
     text=$(printf '%-36s %3d.%03d s  %4d passed' "$name" $((ms / 1000)) $((ms % 1000)) "$passed")
     [ "$failed" -gt 0 ] && text="$text, $failed failed"
-    [ "$skipped" -gt 0 ] && text="$text, $skipped skipped"
+    [ "$skipped" -gt 0 ] && text="$text, $skipped skipped ($(reasons "$log"))"
+    [ "$cpu" = native ] || text="$text  $cpu"
     printf '%s  %s\n' "$text" "$word"
     if [ "$failed" -gt 0 ]; then
-        echo "--- $name, exit code $code: what it printed, without the tests that passed"
+        echo "--- $name on $cpu, exit code $code: what it printed, without the tests that passed"
         grep -v -e '^\[ RUN      \]' -e '^\[       OK \]' "$log" | tail -60
         echo "---"
     fi
@@ -99,6 +111,22 @@ out=$BUILD/test-logs
 rm -rf "$out"
 mkdir -p "$out"
 list=$out/list
+# Whether this processor has what is to be left of it. tests/test_base_cpu.c lists what it finds.
+can_act_as() {
+    case $1 in native | x86-64) return 0 ;; esac
+    [ -x "$BUILD/tests/test_base_cpu" ] || return 0
+    NIBBLE_CPU=$1 "$BUILD/tests/test_base_cpu" list | grep -qw "${1##*,}"
+}
+cpus=
+for cpu in ${CPUS:-${NIBBLE_CPU:-native}}; do
+    if can_act_as "$cpu"; then
+        cpus="$cpus $cpu"
+    else
+        echo "everything as on $cpu: skipped, this processor is less"
+        mkdir -p "$out/$cpu"
+        echo "0 0 1" >"$out/$cpu/all.count"
+    fi
+done
 for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     [ -f "$test" ] || continue
     case $test in
@@ -111,18 +139,20 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     fuzz_*) [ -f "tests/fuzz/$(basename "$test").c" ] || continue ;;
     esac
     if basename "$test" .sh | grep -Eq "$pattern"; then
-        echo "$test"
+        for cpu in $cpus; do
+            echo "$cpu/$test"
+        done
     fi
 done >"$list"
 
 xargs -P "${JOBS:-$(nproc)}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
 
 counts() {
-    for file in "$out"/*.count; do
+    for file in "$out"/*/*.count; do
         [ -f "$file" ] && cat "$file"
     done
 }
-missing=$(($(wc -l <"$list") - $(counts | wc -l)))
+missing=$(($(wc -l <"$list") - $(find "$out" -name '*.count' ! -name all.count | wc -l)))
 # shellcheck disable=SC2046
 set -- $(counts | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
 failed=$(($2 + missing))

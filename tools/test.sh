@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing, builds with gcc and with clang, runs every test plain and under the sanitizers, and
-# lints. The last line counts all of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+# Installs what is missing, builds with gcc and with clang, runs every test plain, as on lesser processors and under the
+# sanitizers, and lints. The last line counts all of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -49,6 +49,8 @@ for model in smollm2 gemma3-270m; do
 done
 step "tests"
 run tests sh tools/run-tests.sh build
+step "tests as on lesser processors"
+run tests-lesser env CPUS="x86-64 avx2 avx512 avx512_vnni" sh tools/run-tests.sh build
 step "lint"
 run lint make -s lint
 step "clang, no warnings allowed"

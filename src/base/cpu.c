@@ -1,9 +1,23 @@
-/* cpu.c - CPUID says what the processor has, XGETBV what the system saves; both must agree. */
+/* cpu.c - CPUID says what the processor has, XGETBV what the system saves, NIBBLE_CPU what may be used; all
+ * must agree. */
 #include "base/cpu.h"
 
+#include "base/num.h"
+
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const struct {
+    const char *name, *base;
+    size_t at; /* of the field */
+} known[] = {
+#define CPU_X(field, name, base) {name, base, offsetof(cpu_features, field)},
+    CPU_FEATURES(CPU_X)
+#undef CPU_X
+};
 
 static cpu_features features;
 static char model_name[64] = "unknown processor";
@@ -86,29 +100,74 @@ static void detect(void) {
 static void detect(void) {}
 #endif
 
+static bool *field(cpu_features *f, size_t i) {
+    return (bool *)((char *)f + known[i].at);
+}
+
+/* The row of the feature whose name is n bytes at text; the number of rows when there is none. */
+static size_t find(const char *text, size_t n) {
+    size_t i = 0;
+    while (i < NUM_COUNT(known) && (strlen(known[i].name) != n || strncmp(known[i].name, text, n) != 0))
+        i++;
+    return i;
+}
+
+/* The feature of that name and all that it builds on. */
+static void allow(cpu_features *f, const char *text, size_t n) {
+    for (size_t i = find(text, n); i < NUM_COUNT(known); i = find(known[i].base, strlen(known[i].base)))
+        *field(f, i) = true;
+}
+
+/* The words of NIBBLE_CPU, one a call: *at begins at the list and is moved on. NULL after the last. */
+static const char *next_word(const char **at, size_t *n) {
+    *at += strspn(*at, ",");
+    const char *word = *at;
+    *n = strcspn(word, ",");
+    *at += *n;
+    return *n ? word : NULL;
+}
+
+static const char *limit(void) {
+    const char *list = getenv("NIBBLE_CPU");
+    return list ? list : "";
+}
+
+static void look(void) {
+    detect();
+    if (!*limit())
+        return;
+    cpu_features allowed = {0};
+    size_t n;
+    for (const char *at = limit(), *word; (word = next_word(&at, &n));)
+        allow(&allowed, word, n);
+    for (size_t i = 0; i < NUM_COUNT(known); i++)
+        *field(&features, i) = *field(&features, i) && *field(&allowed, i);
+}
+
 const cpu_features *cpu_get(void) {
-    pthread_once(&once, detect);
+    pthread_once(&once, look);
     return &features;
 }
 
-static bool has(const char *name) {
-    const cpu_features *cpu = cpu_get();
-#define CPU_X(field, spelled)                                                                                \
-    if (!strcmp(name, spelled))                                                                              \
-        return cpu->field;
-    CPU_FEATURES(CPU_X)
-#undef CPU_X
-    return false;
+const char *cpu_unknown_name(void) {
+    size_t n;
+    for (const char *at = limit(), *word; (word = next_word(&at, &n));)
+        if (find(word, n) == NUM_COUNT(known) && (n != strlen("x86-64") || strncmp(word, "x86-64", n) != 0))
+            return word;
+    return NULL;
 }
 
 bool cpu_has_all(const char *const *names, size_t n) {
-    for (size_t i = 0; i < n && names[i]; i++)
-        if (!has(names[i]))
+    cpu_get();
+    for (size_t i = 0; i < n && names[i]; i++) {
+        const size_t row = find(names[i], strlen(names[i]));
+        if (row == NUM_COUNT(known) || !*field(&features, row))
             return false;
+    }
     return true;
 }
 
 const char *cpu_model_name(void) {
-    pthread_once(&once, detect);
+    pthread_once(&once, look);
     return model_name;
 }

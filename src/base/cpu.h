@@ -1,29 +1,38 @@
-/* cpu.h - what this processor and the system really let us use (CPUID and XGETBV), found once. */
+/* cpu.h - the instruction sets that may be used, found once: what the processor has and the system saves
+ * (CPUID and XGETBV), and no more than NIBBLE_CPU names.
+ *
+ * NIBBLE_CPU=LIST makes this processor act as a lesser one: LIST is names of features with a comma between,
+ * each includes what it builds on, and x86-64 is a processor with none of them. Kernels, packers and tests
+ * ask here and nowhere else, so what is hidden is hidden from all of them. NIBBLE_ISA chooses among the
+ * kernels that remain. */
 #ifndef NIB_BASE_CPU_H
 #define NIB_BASE_CPU_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* X(field, name as NIBBLE_ISA and `nibble hw` spell it) */
+/* X(field, name as NIBBLE_CPU and `nibble hw` spell it, the name of what it builds on) */
 #define CPU_FEATURES(X)                                                                                      \
-    X(avx2, "avx2") /* with fma and f16c */                                                                  \
-    X(avx_vnni, "avx_vnni")                                                                                  \
-    X(avx512, "avx512") /* f, bw, dq, vl */                                                                  \
-    X(avx512_vnni, "avx512_vnni")                                                                            \
-    X(avx512_bf16, "avx512_bf16")                                                                            \
-    X(avx512_bitalg, "avx512_bitalg")                                                                        \
-    X(avx512_vpopcntdq, "avx512_vpopcntdq")                                                                  \
-    X(amx_int8, "amx_int8")                                                                                  \
-    X(amx_bf16, "amx_bf16")
+    X(avx2, "avx2", "x86-64") /* with fma and f16c */                                                        \
+    X(avx_vnni, "avx_vnni", "avx2")                                                                          \
+    X(avx512, "avx512", "avx2") /* f, bw, dq, vl */                                                          \
+    X(avx512_vnni, "avx512_vnni", "avx512")                                                                  \
+    X(avx512_bf16, "avx512_bf16", "avx512")                                                                  \
+    X(avx512_bitalg, "avx512_bitalg", "avx512")                                                              \
+    X(avx512_vpopcntdq, "avx512_vpopcntdq", "avx512")                                                        \
+    X(amx_int8, "amx_int8", "avx512")                                                                        \
+    X(amx_bf16, "amx_bf16", "avx512")
 
 typedef struct cpu_features {
-#define CPU_X(field, name) bool field;
+#define CPU_X(field, name, base) bool field;
     CPU_FEATURES(CPU_X)
 #undef CPU_X
 } cpu_features;
 
 const cpu_features *cpu_get(void);
+/* The first word of NIBBLE_CPU that is neither a feature nor x86-64, to the end of the list, for an error;
+ * NULL when there is none. Such a word allows nothing. */
+const char *cpu_unknown_name(void);
 /* Whether this processor has every feature of n names, or of as many as come before a NULL; false when there
  * is no such name. */
 bool cpu_has_all(const char *const *names, size_t n);

@@ -41,7 +41,7 @@ static int print_json(const cli_args *args, const look *l) {
     json_t *sets = json_array(), *features = json_array();
     for (int i = 0; kernels_isa_at(i); i++)
         json_array_append_new(sets, json_string(kernels_isa_at(i)));
-#define CPU_X(field, name)                                                                                   \
+#define CPU_X(field, name, base)                                                                             \
     if (cpu_get()->field)                                                                                    \
         json_array_append_new(features, json_string(name));
     CPU_FEATURES(CPU_X)

@@ -1,4 +1,5 @@
 /* main.c - finds the sub-command, parses its options, runs it. The only place that decides an exit code. */
+#include "base/cpu.h"
 #include "cli/cli.h"
 #include "cli/document.h"
 #include "kernels/kernels.h"
@@ -13,8 +14,15 @@ static const cli_command *find_command(const char *name) {
     return NULL;
 }
 
-/* A forced instruction set that this machine or this build does not have would silently test another one. */
+/* A forced instruction set that this machine or this build does not have would silently test another one, and
+ * so would a misspelt limit. */
 static int check_isa(void) {
+#define CPU_X(field, name, base) ", " name
+    if (cpu_unknown_name())
+        return cli_usage_error("NIBBLE_CPU: expected names out of x86-64" CPU_FEATURES(
+                                   CPU_X) " with a comma between, found '%s'",
+                               cpu_unknown_name());
+#undef CPU_X
     const char *isa = getenv("NIBBLE_ISA");
     if (!isa || !*isa || kernels_table_for(isa))
         return 0;

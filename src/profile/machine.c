@@ -29,7 +29,7 @@ static uint64_t system_value(int name) {
 static void list_features(char *out, size_t size) {
     size_t n = 0;
     out[0] = 0;
-#define CPU_X(field, name)                                                                                   \
+#define CPU_X(field, name, base)                                                                             \
     if (cpu_get()->field && n < size)                                                                        \
         n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", name);
     CPU_FEATURES(CPU_X)

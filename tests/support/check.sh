@@ -8,6 +8,10 @@ failed=0
 NIBBLE_NO_LEARN=1
 export NIBBLE_NO_LEARN
 
+# Whether the kernels of that name can run here. Those that cannot are refused.
+has_kernels() {
+    NIBBLE_ISA=$1 "${NIBBLE:-build/nibble}" info tests/data/arch-gguf/gpt2-q8_0.gguf >/dev/null 2>&1
+}
 # check NAME COMMAND...: when it fails, what the command said follows, or else what is in $tmp/err.
 check() {
     name=$1

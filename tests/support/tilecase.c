@@ -80,10 +80,3 @@ guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w
     guard_close(&q);
     return y;
 }
-
-int need_avx512(void **state) {
-    (void)state;
-    if (!kernels_table_for("avx512"))
-        skip();
-    return 0;
-}

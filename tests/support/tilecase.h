@@ -17,7 +17,4 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
 guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
                        int64_t n_row, const float *bias, int64_t split);
 
-/* A test's setup: skips it on a processor without AVX-512. */
-int need_avx512(void **state);
-
 #endif
