@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "kernels/policy.h"
 #include "profile/rate.h"
+#include "support/paged_kv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,11 +112,9 @@ static void store(const kernel_table *t, const kv_view *kv, int64_t i, const flo
 
 static void time_attention(const bench *b, type_id type, int64_t n_head, int64_t n_kv, int64_t d,
                            int64_t n_row, int64_t past) {
-    kv_view kv = {.type = type, .n_ctx = past + n_row, .n_kv_head = n_kv, .d_head = d};
-    uint64_t bytes = 0, seed = 3;
-    kv_bytes(kv.type, kv.n_ctx, n_kv, d, &bytes);
-    kv.k = mem_map((size_t)bytes);
-    kv.v = mem_map((size_t)bytes);
+    paged_kv pages = paged_kv_open(type, past + n_row, n_kv, d);
+    const kv_view kv = pages.view;
+    uint64_t seed = 3;
     float *q = mem_array((size_t)(n_row * n_head * d), sizeof *q),
           *out = mem_array((size_t)(n_row * n_head * d), sizeof *q);
     for (int64_t i = 0; i < n_row * n_head * d; i++)
@@ -144,8 +143,7 @@ static void time_attention(const bench *b, type_id type, int64_t n_head, int64_t
     mem_free(q);
     mem_free(out);
     mem_free(row);
-    mem_unmap(kv.k, (size_t)bytes);
-    mem_unmap(kv.v, (size_t)bytes);
+    paged_kv_close(&pages);
 }
 
 static void time_rows(const bench *b) {

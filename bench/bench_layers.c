@@ -20,7 +20,8 @@ enum { CHUNK = 512 };
 
 typedef struct bench {
     nib_engine *e;
-    kv_cache kv;
+    kv_pool *pool;
+    kv_table kv;
     int32_t *tokens; /* [n_chunk * CHUNK] */
     int n_chunk, n_layer, n_block;
     double nll;
@@ -86,7 +87,8 @@ static void open_all(bench *b, char **argv) {
     o.activation = 16;
     if (nib_engine_open(argv[1], &o, &b->e, &err) || file_read_all(argv[2], 64 << 20, &text, &n_byte, &err) ||
         nib_tokenize(b->e, text, n_byte, 0, &tokens, &n, &err) ||
-        kv_cache_open_one(&b->kv, b->e->m, b->e->ledger, TYPE_F32, CHUNK, &err))
+        kv_pool_open(b->e->m, TYPE_F32, true, false, device_host(), b->e->ledger, &b->pool, &err) ||
+        kv_table_open(&b->kv, b->pool, b->e->m, device_host(), b->e->ledger, CHUNK, &err))
         die(err.message);
     mem_free(text);
     const bool bos = nib_engine_info(b->e)->add_bos;

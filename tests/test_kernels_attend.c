@@ -3,6 +3,7 @@
  * it. */
 #include "support/guard.h"
 #include "support/matrix.h"
+#include "support/paged_kv.h"
 
 #include "kernels/kernels.h"
 
@@ -28,7 +29,7 @@ typedef struct attend_case {
 typedef struct problem {
     attend_case c;
     float *q, *k, *v; /* [rows, heads * d]; keys and values for past + n_row positions */
-    guarded kk, vv;
+    paged_kv kv;
     attend_args args;
 } problem;
 
@@ -38,13 +39,8 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
     p.q = random_rows(c->n_row * c->n_head * c->d, 1, 3);
     p.k = random_rows(n * width, 2, 2);
     p.v = random_rows(n * width, 3, 1);
-    uint64_t bytes = 0;
-    assert_true(kv_bytes(c->type, n, c->n_kv, c->d, &bytes));
-    p.kk = guard_open((size_t)bytes);
-    p.vv = guard_open((size_t)bytes);
-    memset(p.kk.data, 0xff, (size_t)bytes); /* NaN: what was not stored must not be used */
-    memset(p.vv.data, 0xff, (size_t)bytes);
-    p.args = (attend_args){.kv = {p.kk.data, p.vv.data, c->type, n, c->n_kv, c->d},
+    p.kv = paged_kv_open(c->type, n, c->n_kv, c->d); /* NaN: what was not stored must not be used */
+    p.args = (attend_args){.kv = p.kv.view,
                            .q = p.q,
                            .n_row = c->n_row,
                            .first_position = c->past,
@@ -65,8 +61,7 @@ static void problem_close(problem *p) {
     free(p->q);
     free(p->k);
     free(p->v);
-    guard_close(&p->kk);
-    guard_close(&p->vv);
+    paged_kv_close(&p->kv);
 }
 
 /* Heads in steps of by_head, rows in steps of by_row. */
@@ -164,7 +159,7 @@ static void check_case(const attend_case *c) {
     guarded expected = attend_by(kernels_table_for("ref"), &p0, c->n_head, c->n_row);
     EACH_ISA(t) {
         problem p = problem_open(t, c);
-        assert_memory_equal(p.kk.data, p0.kk.data, 1);
+        assert_memory_equal(p.kv.pages[0], p0.kv.pages[0], 1);
         guarded out = attend_by(t, &p, c->n_head, c->n_row);
         for (int64_t r = 0; r < c->n_row; r += 1 + r / 4)
             for (int64_t h = 0; h < c->n_head; h++)
@@ -292,12 +287,12 @@ static void test_rewrite(void **state) {
 static void test_sizes(void **state) {
     (void)state;
     uint64_t bytes;
-    assert_true(kv_bytes(TYPE_F16, 512, 3, 64, &bytes));
-    assert_int_equal(bytes, 512 * 3 * 64 * 2);
-    assert_true(kv_bytes(TYPE_F32, 1, 1, 10, &bytes));
-    assert_int_equal(bytes, 16 * 10 * 4);
-    assert_false(kv_bytes(TYPE_F32, INT64_MAX, 1, 1, &bytes));
-    assert_false(kv_bytes(TYPE_F32, INT64_C(1) << 40, INT64_C(1) << 20, 64, &bytes));
+    assert_true(kv_page_bytes(TYPE_F16, 3, 64, &bytes));
+    assert_int_equal(bytes, 64 * 3 * 64 * 2);
+    assert_true(kv_page_bytes(TYPE_F32, 1, 10, &bytes));
+    assert_int_equal(bytes, 64 * 10 * 4);
+    assert_false(kv_page_bytes(TYPE_F32, 1, INT64_MAX, &bytes));
+    assert_false(kv_page_bytes(TYPE_F32, INT64_C(1) << 40, INT64_C(1) << 20, &bytes));
 }
 
 int main(void) {

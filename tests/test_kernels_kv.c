@@ -3,6 +3,7 @@
  * also after going back to a shorter prefix. */
 #include "support/guard.h"
 #include "support/matrix.h"
+#include "support/paged_kv.h"
 
 #include "base/num.h"
 #include "kernels/kernels.h"
@@ -29,13 +30,13 @@ typedef struct coded_case {
 typedef struct cache {
     coded_case c;
     float *q, *k, *v, *out; /* [n, heads * d] */
-    guarded kk, vv, scratch;
+    guarded scratch;
+    paged_kv paged;
     kv_view kv;
 } cache;
 
 static cache cache_open(const coded_case *c) {
     cache x = {.c = *c};
-    uint64_t bytes = 0;
     x.q = random_rows(c->n * c->n_head * c->d, 1, 3);
     x.k = random_rows(c->n * c->n_kv * c->d, 2, 2);
     x.v = random_rows(c->n * c->n_kv * c->d, 3, 1);
@@ -44,13 +45,9 @@ static cache cache_open(const coded_case *c) {
          i++) /* channels with a size and a place of their own, as keys have */
         for (int64_t d = 0; d < c->d; d++)
             x.k[i * c->d + d] = x.k[i * c->d + d] * (float)(1 + d % 7) / 4 + (float)(d % 5) - 2;
-    assert_true(kv_bytes(c->type, c->n, c->n_kv, c->d, &bytes));
-    x.kk = guard_open((size_t)bytes);
-    x.vv = guard_open((size_t)bytes);
     x.scratch = guard_open(attend_scratch_bytes(c->d));
-    memset(x.kk.data, 0xff, (size_t)bytes); /* NaN: what was not stored must not be used */
-    memset(x.vv.data, 0xff, (size_t)bytes);
-    x.kv = (kv_view){x.kk.data, x.vv.data, c->type, c->n, c->n_kv, c->d};
+    x.paged = paged_kv_open(c->type, c->n, c->n_kv, c->d); /* NaN: what was not stored must not be used */
+    x.kv = x.paged.view;
     return x;
 }
 
@@ -59,8 +56,7 @@ static void cache_close(cache *x) {
     free(x->k);
     free(x->v);
     free(x->out);
-    guard_close(&x->kk);
-    guard_close(&x->vv);
+    paged_kv_close(&x->paged);
     guard_close(&x->scratch);
 }
 
@@ -277,27 +273,23 @@ static void test_nan(void **state) {
 static void test_sizes(void **state) {
     (void)state;
     uint64_t bytes;
-    assert_true(kv_bytes(TYPE_KV4, 4096, 3, 64, &bytes));
-    assert_int_equal(bytes, 3 * 64 * 128 * 2 + 4096 / 32 * 3 * 64 * 20);
-    assert_true(kv_bytes(TYPE_KV8, 4096, 3, 64, &bytes));
-    assert_int_equal(bytes, 3 * 64 * 128 * 2 + 4096 / 32 * 3 * 64 * 36);
-    assert_true(kv_bytes(TYPE_KV4, 63, 1, 80, &bytes)); /* no whole block */
-    assert_int_equal(bytes, 80 * 128 * 2);
-    assert_false(kv_bytes(TYPE_KV4, INT64_MAX, 1, 1, &bytes));
-    assert_false(kv_bytes(TYPE_KV8, INT64_C(1) << 40, INT64_C(1) << 20, 64, &bytes));
-    assert_false(kv_bytes(TYPE_KV8, 64, 1, INT64_MAX / 2, &bytes));
-    static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};
+    assert_true(kv_page_bytes(TYPE_KV4, 3, 64, &bytes));
+    assert_int_equal(bytes, 64 / 32 * 3 * 64 * 20);
+    assert_true(kv_page_bytes(TYPE_KV8, 3, 64, &bytes));
+    assert_int_equal(bytes, 64 / 32 * 3 * 64 * 36);
+    assert_false(kv_page_bytes(TYPE_KV4, 1, INT64_MAX, &bytes));
+    assert_false(kv_page_bytes(TYPE_KV8, INT64_C(1) << 55, 64, &bytes));
+    static const type_id types[] = {TYPE_F16, TYPE_F32};
     for (size_t i = 0; i < NUM_COUNT(types); i++) {
-        const kv_view kv = {.type = types[i], .n_ctx = 1000, .n_kv_head = 3, .d_head = 72};
         uint64_t before = 0;
-        assert_true(kv_bytes(types[i], 1000, 3, 72, &bytes));
-        for (int64_t n = 0; n <= 1000; n++) {
-            const uint64_t now = kv_touched(&kv, n, 64);
+        assert_true(kv_page_bytes(types[i], 3, 72, &bytes));
+        for (int64_t n = 0; n <= KV_BLOCK; n++) {
+            const uint64_t now = kv_page_touched(types[i], 3, 72, n, 64);
             assert_true(now >= before && now <= bytes);
             before = now;
         }
         assert_int_equal(before, bytes);
-        assert_int_equal(kv_touched(&kv, 0, 4096), 0);
+        assert_int_equal(kv_page_touched(types[i], 3, 72, 0, 4096), 0);
     }
 }
 

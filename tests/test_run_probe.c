@@ -72,6 +72,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     assert_non_null(got.logits);
     const pass p = {.segments = rows.segments,
                     .n_segment = rows.n_segment,
+                    .apart = true,
                     .n_head = e->ws.n_head,
                     .rows = collect,
                     .user = &got,

@@ -68,9 +68,10 @@ size_t linear_scratch_bytes(bool sliced);
 /* What of it a product of so many rows over k writes to, by the strategy that the rule chooses. */
 size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bool sliced);
 
-/* Cached keys and values of one layer. How positions lie in them is the kernels' business (kv_layout.h; keys
- * are kept in blocks of 16 positions, transposed, so that lanes are positions): allocate kv_bytes() for each,
- * 64-byte aligned and zeroed; write with kv_store, read with attend.
+/* Cached keys and values of one layer, in pages of KV_BLOCK positions. How positions lie in a page is the
+ * kernels' business (kv_layout.h; keys are kept in groups of 16 positions, transposed, so that lanes are
+ * positions): a page has kv_page_bytes() for the keys and as many for the values, 64-byte aligned; write with
+ * kv_store, read with attend.
  *
  * f16, f32: position p of a head can be written again at any time (a shorter prefix is kept simply by
  * continuing at its end).
@@ -86,19 +87,24 @@ size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bo
  *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within those two.
  */
 typedef struct kv_view {
-    void *k, *v;
-    type_id type; /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4 */
-    int64_t n_ctx, n_kv_head, d_head;
+    uint8_t *const *pages;    /* [blocks]: page i holds positions [64 i, 64 i + 64) of every layer */
+    int64_t key_at, value_at; /* bytes into a page: where this layer's keys and values begin */
+    type_id type;             /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4 */
+    int64_t n_kv_head, d_head;
+    /* kv8, kv4: the newest positions in f16, block b in page b % 2 */
+    uint8_t *const *recent;
+    int64_t recent_key_at, recent_value_at;
 } kv_view;
 enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
+enum { KV_POSITIONS = 16 }; /* of keys that lie together */
 static inline bool kv_is_coded(type_id type) {
     return type == TYPE_KV8 || type == TYPE_KV4;
 }
-/* Bytes of k, and of v, for one layer; false on overflow. */
-bool kv_bytes(type_id type, int64_t n_ctx, int64_t n_kv_head, int64_t d_head, uint64_t *bytes);
-/* Of them, those that hold something once positions [0, n) are written, each run of pages rounded up to
- * `page`. */
-uint64_t kv_touched(const kv_view *kv, int64_t n, uint64_t page);
+/* Bytes of one layer's keys, and of its values, in one page; false on overflow. */
+bool kv_page_bytes(type_id type, int64_t n_kv_head, int64_t d_head, uint64_t *bytes);
+/* Of them, those that hold something once the page's first n positions are written, each head's run rounded
+ * up to `page`. Not for kv8 and kv4, whose pages are written whole. */
+uint64_t kv_page_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_t n, uint64_t page);
 /* kv8, kv4: a packed position of one head back to d_head floats; for tests. */
 void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out);
 

@@ -1,11 +1,12 @@
-/* kv_layout.h - where keys and values lie in a kv_view. Shared by kv.c and the attention kernels.
+/* kv_layout.h - where keys and values lie in a page of a kv_view. Shared by kv.c and the attention kernels.
  *
- * f16, f32: values are [n_kv_head][positions][d_head], keys [n_kv_head][positions / 16][d_head][16], so that
- * one vector holds one component of 16 neighbouring keys and scores need no sums across lanes. Positions are
- * padded to 16.
+ * A page holds KV_BLOCK positions, and in it the keys and the values of a layer are one run each, head by
+ * head (kv_head_bytes).
  *
- * kv8, kv4: first the *recent* positions, a cache in f16 as above of KV_WINDOW positions in which position p
- * stands at p % KV_WINDOW; then, for each head, one *block* for every KV_BLOCK positions:
+ * f16, f32: a head's values are [64][d_head], its keys [4][d_head][16], so that one vector holds one
+ * component of 16 neighbouring keys and scores need no sums across lanes.
+ *
+ * kv8, kv4: a head's page is one *block* of codes:
  *     keys    [d_pad][64 codes], then scales [2][d_pad] and minima [2][d_pad] in halves: a group is 32
  *             positions of one channel
  *     values  [64][d_pad codes], then scales [64][d_pad / 32] and minima [64][d_pad / 32] in halves: a group
@@ -13,23 +14,20 @@
  * where d_pad is d_head rounded up to 32. x = scale * code + min. Bytes of
  * kv8 are codes in order; of kv4, a key's byte i has position i in its lower half and i + 32 in the upper,
  * and byte i of a value's group of 32 has channel i and i + 16. Blocks of keys and of values are equally
- * large. */
+ * large. The newest positions stand in f16 in pages of their own (kv_view.recent). */
 #ifndef NIB_KERNELS_KV_LAYOUT_H
 #define NIB_KERNELS_KV_LAYOUT_H
 
 #include "kernels/kernels.h"
 
-enum { KV_LANES = 16 };
+enum { KV_LANES = KV_POSITIONS };
 
-static inline int64_t kv_blocks(int64_t n_ctx) {
-    return (n_ctx + KV_LANES - 1) / KV_LANES;
+/* Elements from the beginning of a head's keys, or values, in a page of f16 or f32. */
+static inline int64_t kv_key_at(int64_t d_head, int64_t position, int64_t d) {
+    return (position % KV_BLOCK / KV_LANES * d_head + d) * KV_LANES + position % KV_LANES;
 }
-static inline int64_t kv_key_at(const kv_view *kv, int64_t head, int64_t position, int64_t d) {
-    return ((head * kv_blocks(kv->n_ctx) + position / KV_LANES) * kv->d_head + d) * KV_LANES +
-           position % KV_LANES;
-}
-static inline int64_t kv_value_at(const kv_view *kv, int64_t head, int64_t position, int64_t d) {
-    return (head * kv_blocks(kv->n_ctx) * KV_LANES + position) * kv->d_head + d;
+static inline int64_t kv_value_at(int64_t d_head, int64_t position, int64_t d) {
+    return position % KV_BLOCK * d_head + d;
 }
 
 /* Attention walks KV in blocks of 64 positions, at multiples of 64, for groups of up to 32 (row, head) pairs.
@@ -57,16 +55,26 @@ static inline int64_t kv_scale_count(int64_t d_head) {
 static inline int64_t kv_block_bytes(type_id type, int64_t d_head) {
     return kv_code_bytes(type, d_head) + 2 * kv_scale_count(d_head) * (int64_t)sizeof(uint16_t);
 }
-static inline int64_t kv_recent_bytes(int64_t n_kv_head, int64_t d_head) {
-    return n_kv_head * d_head * KV_WINDOW * (int64_t)sizeof(uint16_t);
+/* Bytes of one head's keys, or values, in a page. */
+static inline int64_t kv_head_bytes(type_id type, int64_t d_head) {
+    return kv_is_coded(type) ? kv_block_bytes(type, d_head) : KV_BLOCK * d_head * (type == TYPE_F16 ? 2 : 4);
 }
-/* The recent positions as a cache of their own; position p is p % KV_WINDOW in it. */
-static inline kv_view kv_recent(const kv_view *kv) {
-    return (kv_view){kv->k, kv->v, TYPE_F16, KV_WINDOW, kv->n_kv_head, kv->d_head};
-}
+/* A head's keys or values of one block of positions. */
 static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t head, int64_t block) {
-    return (uint8_t *)(is_value ? kv->v : kv->k) + kv_recent_bytes(kv->n_kv_head, kv->d_head) +
-           (head * (kv->n_ctx / KV_BLOCK) + block) * kv_block_bytes(kv->type, kv->d_head);
+    return kv->pages[block] + (is_value ? kv->value_at : kv->key_at) +
+           head * kv_head_bytes(kv->type, kv->d_head);
+}
+/* The newest positions as a cache of its own in f16; block b of the sequence is block kv_recent_block(b). */
+static inline kv_view kv_recent(const kv_view *kv) {
+    return (kv_view){.pages = kv->recent,
+                     .key_at = kv->recent_key_at,
+                     .value_at = kv->recent_value_at,
+                     .type = TYPE_F16,
+                     .n_kv_head = kv->n_kv_head,
+                     .d_head = kv->d_head};
+}
+static inline int64_t kv_recent_block(int64_t block) {
+    return block % (KV_WINDOW / KV_BLOCK);
 }
 
 #endif

@@ -100,7 +100,8 @@ static nib_status open_container(nib_engine *e, nib_error *err) {
  * alone: asking for another context does not change the answers. */
 static bool small_cache(const model *m) {
     uint64_t bytes;
-    return kv_cache_bytes(m, TYPE_F32, engine_usual_context(m), &bytes, NULL) == NIB_OK && bytes <= SMALL_KV;
+    return kv_table_bytes(m, TYPE_F32, false, engine_usual_context(m), &bytes, NULL) == NIB_OK &&
+           bytes <= SMALL_KV;
 }
 
 /* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
@@ -149,10 +150,29 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
 
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
-    NIB_TRY(kv_cache_bytes(e->m, kv_type, n_ctx, bytes, err));
+    NIB_TRY(kv_table_bytes(e->m, kv_type, false, n_ctx, bytes, err));
     if (!num_add_u64(*bytes, engine_session_tables(e, n_ctx), bytes))
         return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
     return NIB_OK;
+}
+
+/* Keys may serve other sequences where they do not depend on how long their own one is. */
+static bool can_share(const model *m) {
+    for (int i = 0; i < model_n_rope(m); i++)
+        if (model_rope_varies(m, i))
+            return false;
+    return true;
+}
+
+nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
+    nib_status status = NIB_OK;
+    pthread_mutex_lock(&e->lock);
+    if (!e->kv[type])
+        status =
+            kv_pool_open(e->m, type, false, can_share(e->m), device_host(), e->ledger, &e->kv[type], err);
+    *out = e->kv[type];
+    pthread_mutex_unlock(&e->lock);
+    return status;
 }
 
 static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) {
@@ -360,6 +380,8 @@ void nib_engine_close(nib_engine *e) {
     learn_keep(e);
     trace_close(e->exec.trace);
     pager_close(e->pager);
+    for (int i = 0; i < TYPE_COUNT; i++)
+        kv_pool_close(e->kv[i]);
     shortlist_close(&e->best);
     workspace_close(&e->ws);
     routes_close(&e->routes);

@@ -47,6 +47,7 @@ struct nib_engine {
     bool free_batch;      /* nobody said how many rows a pass has */
     uint64_t tables;      /* charged for container, tokenizer and model */
     type_id kv_type;
+    kv_pool *kv[TYPE_COUNT]; /* pages of keys and values, for each type that a session has asked for */
     nib_model_info info;
     nib_slice *slices; /* [n_slice], for nib_engine_placement */
     size_t n_slice;
@@ -72,6 +73,8 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
 
 /* A nib_kv_type as a number format; false: there is none, or 0. */
 bool engine_kv_type(int kv, type_id *out);
+/* The pool of a type, made when it is first asked for; the engine's. Any thread. */
+nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err);
 /* What one session takes: keys and values, logits and its list of tokens. */
 nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);

@@ -129,11 +129,11 @@ static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *
         float *out = worker_at(&w, o->out, r, o->n);
         if (o->kind == OP_EMBED) {
             float *to = o->adds ? row : out;
-            NIB_TRY(pager_read_row(e->pager, c->block, o->w, c->tokens[r], to, err));
+            NIB_TRY(pager_read_row(e->pager, c->block, o->w, e->ws->tokens[c->row + r], to, err));
             embed_row(e->kernels, o, to, out);
             continue;
         }
-        int64_t position = c->position + r + o->u.num.offset;
+        int64_t position = e->ws->positions[c->row + r] + o->u.num.offset;
         NIB_TRY(pager_read_row(e->pager, c->block, o->w, position, row, err));
         e->kernels->add(out, row, 1, out, o->n);
     }
@@ -160,11 +160,11 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
 }
 
 /* Something of this block is not resident as a whole, or nobody knows yet what will be needed of it. */
-static bool is_fetched(const exec_cell *cell, const op *o) {
+static bool is_fetched(const exec_cell *c, const op *o) {
     if (o->kind == OP_SHORTLIST)
         return true;
     bool wants = o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
-    return wants && !cell->views[o->w].data;
+    return wants && !c->views[o->w].data;
 }
 
 /* Op i needs something that is not there. Done: *i is the next op; otherwise it is there now. */
@@ -253,16 +253,16 @@ static nib_status run_probed(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *err) {
+nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err) {
     share shares[PROGRAM_MAX_OP];
     job whole = {.e = e,
-                 .cell = cell,
+                 .cell = now,
                  .fuse = e->fuse,
-                 .act_bits = cell->act_bits ? cell->act_bits : e->act_bits[cell->block],
+                 .act_bits = now->act_bits ? now->act_bits : e->act_bits[now->block],
                  .acts = {.of = REG_NONE}};
-    whole.shares = e->fuse && !cell->probe ? shares : NULL;
-    const int n_op = model_block(e->m, cell->block)->program.n_op;
-    const nib_status status = cell->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
-    pager_release(e->pager, cell->again);
+    whole.shares = e->fuse && !now->probe ? shares : NULL;
+    const int n_op = model_block(e->m, now->block)->program.n_op;
+    const nib_status status = now->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
+    pager_release(e->pager, now->again);
     return status;
 }

@@ -7,9 +7,9 @@
 #ifndef NIB_RUN_EXEC_H
 #define NIB_RUN_EXEC_H
 
-#include "run/kv.h"
 #include "run/probe.h"
 #include "run/routes.h"
+#include "run/schedule.h"
 #include "run/shortlist.h"
 #include "run/trace.h"
 #include "run/workspace.h"
@@ -31,22 +31,21 @@ typedef struct executor {
 
 typedef struct exec_cell {
     int block;
-    const view *views;     /* the block's, pinned */
-    bool other_views;      /* they are not what the model says: products go by the rule, not by routes */
-    int act_bits;          /* instead of the executor's; 0: those */
-    int64_t row, n_row;    /* rows of the pass */
-    int64_t position;      /* of the cell's first row in its sequence */
-    const int32_t *tokens; /* [n_row], the cell's */
-    const kv_cache *kv;
+    const view *views;       /* the block's, pinned */
+    bool other_views;        /* they are not what the model says: products go by the rule, not by routes */
+    int act_bits;            /* instead of the executor's; 0: those */
+    int64_t row, n_row;      /* rows of the pass */
+    const segment *segments; /* [n_segment], of the pass; a layer's cell has rows of one or several */
+    int n_segment;
     float *logits;       /* [n_row, n_vocab] for the head; NULL: the workspace's */
     const probe *probe;  /* NULL: none; told about these rows: */
     bool again;          /* more rows of the pass will go through this block */
     bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
-    int segment;         /* of the pass */
-    int64_t segment_row; /* the cell's first row in it */
+    int segment;         /* of the cell's first row */
+    int64_t segment_row; /* that row in it */
 } exec_cell;
 
 /* Fails only where weights must be read from disk for it. */
-nib_status exec_cell_run(const executor *e, const exec_cell *cell, nib_error *err);
+nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err);
 
 #endif

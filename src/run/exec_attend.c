@@ -5,31 +5,78 @@
 
 enum { MOST_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
-/* Rows [first, first + n) of the cell. */
-static void store_kv(worker *w, const op *o, const kv_view *kv, int64_t first, int64_t n) {
-    const exec_cell *c = w->j->cell;
-    const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head;
-    const int64_t split =
-        n == c->n_row ? SPLIT_ROWS : SPLIT_OTHER; /* others may have written some rows' parts */
-    int64_t r0, r1;
-    worker_enter(w, (access[]){{o->in2, split, false}, {o->in3, split, false}, {RES_KV, split, true}}, 3);
-    pool_split(n, 1, w->thread, w->n_thread, &r0, &r1);
-    for (int64_t r = first + r0; r < first + r1; r++) {
-        w->j->e->kernels->kv_store(kv, false, c->position + r, worker_at(w, o->in2, r, width));
-        w->j->e->kernels->kv_store(kv, true, c->position + r, worker_at(w, o->in3, r, width));
+/* Rows of one sequence in a cell, next to each other. */
+typedef struct part {
+    const kv_view *kv;
+    int64_t row, n_row; /* of the cell */
+    int64_t position;   /* of the first one */
+} part;
+
+/* The cell's rows of segment *i or one behind it, and of them at most `most` from row `from` on; false: there
+ * are no more. */
+static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t most, part *out) {
+    for (; *i < c->n_segment; ++*i) {
+        const segment *s = &c->segments[*i];
+        const int64_t first = NUM_MAX(s->row, c->row) + from;
+        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, c->row + c->n_row) - first, most);
+        if (n <= 0)
+            continue;
+        *out = (part){&s->kv->layers[o->u.attn.layer], first - c->row, n, s->position + first - s->row};
+        ++*i;
+        return true;
     }
+    return false;
+}
+
+/* Which rows of the cell's sequences are done together: `most` of each from row `from` on. */
+typedef struct stride {
+    int64_t from, most;
+} stride;
+
+static void store_kv(worker *w, const op *o, stride rows) {
+    const exec_cell *c = w->j->cell;
+    const kernel_table *k = w->j->e->kernels;
+    const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head;
+    /* with fewer rows others may have written some rows' parts */
+    const int64_t split = rows.most >= c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
+    int64_t r0, r1, n = 0, at = 0;
+    part p;
+    worker_enter(w, (access[]){{o->in2, split, false}, {o->in3, split, false}, {RES_KV, split, true}}, 3);
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);)
+        n += p.n_row;
+    pool_split(n, 1, w->thread, w->n_thread, &r0, &r1);
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p); at += p.n_row)
+        for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
+            k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
+            k->kv_store(p.kv, true, p.position + r, worker_at(w, o->in3, p.row + r, width));
+        }
 }
 
 /* Blocks whose last position is one of these become codes; the rows behind them, of this cell too, read
  * those.
  */
-static void pack_kv(worker *w, const kv_view *kv, int64_t position, int64_t n) {
-    const int64_t first = position / KV_BLOCK, end = (position + n) / KV_BLOCK;
-    if (!kv_is_coded(kv->type) || first >= end)
+static int64_t blocks_filled(const part *p) {
+    return kv_is_coded(p->kv->type) ? (p->position + p->n_row) / KV_BLOCK - p->position / KV_BLOCK : 0;
+}
+
+static void pack_kv(worker *w, const op *o, stride rows) {
+    const exec_cell *c = w->j->cell;
+    int64_t at = 0; /* heads' keys and values of blocks, counted over all sequences */
+    part p;
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);)
+        at += blocks_filled(&p);
+    if (at == 0)
         return;
     worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
-    for (int64_t i = w->thread; i < (end - first) * kv->n_kv_head * 2; i += w->n_thread)
-        w->j->e->kernels->kv_pack(kv, i % 2, i / 2 % kv->n_kv_head, first + i / 2 / kv->n_kv_head);
+    at = 0;
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);) {
+        const int64_t each = p.kv->n_kv_head * 2, n = blocks_filled(&p) * each;
+        for (int64_t k = 0; k < n; k++)
+            if ((at + k) % w->n_thread == w->thread)
+                w->j->e->kernels->kv_pack(p.kv, k % 2, k / 2 % p.kv->n_kv_head,
+                                          p.position / KV_BLOCK + k / each);
+        at += n;
+    }
 }
 
 /* ---- one row, its positions shared out ---- */
@@ -98,54 +145,91 @@ static bool attend_in_parts(worker *w, const attend_args *a, int64_t row) {
     return true;
 }
 
-static void attend_rows(worker *w, const op *o, const kv_view *kv, int64_t first, int64_t n) {
-    const exec_cell *c = w->j->cell;
-    const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head, end = first + n;
-    worker_enter(
-        w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
-        3);
-    attend_args a = {.kv = *kv,
-                     .q = worker_at(w, o->in, 0, n_head * o->u.attn.d_head),
-                     .out = worker_at(w, o->out, 0, n_head * o->u.attn.d_head),
-                     .n_row = c->n_row,
-                     .first_position = c->position,
-                     .n_head = n_head,
-                     .window = o->u.attn.window,
-                     .scale = o->u.attn.scale,
-                     .softcap = o->u.attn.softcap,
-                     .alibi_max_bias = o->u.attn.alibi_max_bias,
-                     .alibi_scale = o->u.attn.alibi_scale,
-                     .scratch = w->scratch};
-    if (n == 1 && attend_in_parts(w, &a, first))
-        return;
-    if (n <= 2) { /* decoding: heads side by side; whole groups when they divide evenly, they share keys */
-        int64_t h0, h1, unit = o->u.attn.n_kv_head % w->n_thread == 0 ? group : 1;
-        pool_split(n_head, unit, w->thread, w->n_thread, &h0, &h1);
-        if (h0 < h1)
-            w->j->e->kernels->attend(&a, h0, h1, first, end);
-        return;
-    }
+/* ---- rows and heads shared out ---- */
+
+static attend_args args_of(const worker *w, const op *o, const part *p) {
+    const int64_t width = o->u.attn.n_head * o->u.attn.d_head;
+    return (attend_args){.kv = *p->kv,
+                         .q = worker_at(w, o->in, p->row, width),
+                         .out = worker_at(w, o->out, p->row, width),
+                         .n_row = p->n_row,
+                         .first_position = p->position,
+                         .n_head = o->u.attn.n_head,
+                         .window = o->u.attn.window,
+                         .scale = o->u.attn.scale,
+                         .softcap = o->u.attn.softcap,
+                         .alibi_max_bias = o->u.attn.alibi_max_bias,
+                         .alibi_scale = o->u.attn.alibi_scale,
+                         .scratch = w->scratch};
+}
+
+/* One sequence decodes: heads side by side; whole groups when they divide evenly, they share keys. */
+static void attend_few(worker *w, const op *o, const attend_args *a) {
+    const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
+    int64_t h0, h1, unit = o->u.attn.n_kv_head % w->n_thread == 0 ? group : 1;
+    pool_split(n_head, unit, w->thread, w->n_thread, &h0, &h1);
+    if (h0 < h1)
+        w->j->e->kernels->attend(a, h0, h1, 0, a->n_row);
+}
+
+/* Blocks of rows times heads are items, which threads take in turn; *at: items so far. `alone`: there are no
+ * other sequences. */
+static void attend_items(worker *w, const op *o, const attend_args *a, bool alone, int64_t *at) {
+    const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
     int64_t rows = MOST_PAIRS;
     while (rows > 2 && rows * group > MOST_PAIRS)
         rows /= 2;
-    const int64_t n_block = num_div_up(n, rows);
-    const int64_t unit = n_block * (n_head / group) < 4 * w->n_thread ? 1 : group, n_unit = n_head / unit;
-    for (int64_t i = w->thread; i < n_block * n_unit; i += w->n_thread) {
-        int64_t r0 = first + i / n_unit * rows, h0 = i % n_unit * unit;
-        w->j->e->kernels->attend(&a, h0, h0 + unit, r0, NUM_MIN(r0 + rows, end));
+    const int64_t n_block = num_div_up(a->n_row, rows);
+    const int64_t unit = alone && n_block * (n_head / group) < 4 * w->n_thread ? 1 : group;
+    const int64_t n_unit = n_head / unit, n = n_block * n_unit;
+    const int64_t first = (w->thread + w->n_thread - *at % w->n_thread) % w->n_thread;
+    for (int64_t i = first; i < n; i += w->n_thread) {
+        const int64_t r0 = i / n_unit * rows, h0 = i % n_unit * unit;
+        w->j->e->kernels->attend(a, h0, h0 + unit, r0, NUM_MIN(r0 + rows, a->n_row));
+    }
+    *at += n;
+}
+
+static void attend_rows(worker *w, const op *o, stride rows) {
+    const exec_cell *c = w->j->cell;
+    int i = 0, n_part = 0;
+    int64_t at = 0;
+    part p;
+    worker_enter(
+        w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
+        3);
+    for (int k = 0; next_part(c, o, &k, rows.from, rows.most, &p);)
+        n_part++;
+    while (next_part(c, o, &i, rows.from, rows.most, &p)) {
+        const attend_args a = args_of(w, o, &p);
+        if (n_part > 1 || p.n_row > 2)
+            attend_items(w, o, &a, n_part == 1, &at);
+        else if (p.n_row > 1 || !attend_in_parts(w, &a, 0))
+            attend_few(w, o, &a);
     }
 }
 
-/* A cache in codes holds two blocks in f16, so rows join it a block's worth at a time (kernels.h). */
+static bool any_coded(const exec_cell *c, const op *o) {
+    part p;
+    for (int i = 0; next_part(c, o, &i, 0, c->n_row, &p);)
+        if (kv_is_coded(p.kv->type))
+            return true;
+    return false;
+}
+
+/* A cache in codes holds two blocks in f16, so rows of a sequence join it a block's worth at a time
+ * (kernels.h). */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
-    const kv_view *kv = &c->kv->layers[o->u.attn.layer];
-    const int64_t step = kv_is_coded(kv->type) ? KV_BLOCK : c->n_row;
-    for (int64_t first = 0; first < c->n_row; first += step) {
-        const int64_t n = NUM_MIN(step, c->n_row - first);
-        store_kv(w, o, kv, first, n);
-        pack_kv(w, kv, c->position + first, n);
+    const int64_t most = any_coded(c, o) ? KV_BLOCK : c->n_row;
+    for (stride rows = {0, most}; rows.from < c->n_row; rows.from += most) {
+        int i = 0;
+        part p;
+        if (!next_part(c, o, &i, rows.from, most, &p))
+            break;
+        store_kv(w, o, rows);
+        pack_kv(w, o, rows);
         if (!c->cache_only)
-            attend_rows(w, o, kv, first, n);
+            attend_rows(w, o, rows);
     }
 }

@@ -20,7 +20,7 @@ void run_embed(worker *w, const op *o) {
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *out = worker_at(w, o->out, r, o->n), *row = o->adds ? w->scratch : out;
-        pack_read_row(&c->views[o->w], c->tokens[r], row);
+        pack_read_row(&c->views[o->w], w->j->e->ws->tokens[c->row + r], row);
         embed_row(k, o, row, out);
     }
 }
@@ -33,7 +33,7 @@ void run_embed_pos(worker *w, const op *o) {
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
         float *out = worker_at(w, o->out, r, o->n);
-        pack_read_row(&c->views[o->w], c->position + r + o->u.num.offset, row);
+        pack_read_row(&c->views[o->w], w->j->e->ws->positions[c->row + r] + o->u.num.offset, row);
         w->j->e->kernels->add(out, row, 1, out, o->n);
     }
 }

@@ -49,6 +49,12 @@ int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest)
     return n;
 }
 
+/* One layer's keys and values serve all layers and prompts, one after the other. */
+static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
+    NIB_TRY(kv_pool_open(e->m, TYPE_F32, true, false, device_host(), e->ledger, &r->pages, err));
+    return kv_table_open(&r->kv, r->pages, e->m, device_host(), e->ledger, r->longest, err);
+}
+
 nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,
                              int64_t n_score, nib_error *err) {
     const int64_t n_vocab = model_hparams(e->m)->n_vocab;
@@ -64,7 +70,7 @@ nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *
     r->segments = mem_calloc((size_t)c->n_prompt, sizeof *r->segments);
     if (!r->segments)
         return nib_fail_nomem(err, (size_t)c->n_prompt * sizeof *r->segments, "the prompts");
-    NIB_TRY(kv_cache_open_one(&r->kv, e->m, e->ledger, TYPE_F32, r->longest, err));
+    NIB_TRY(open_cache(r, e, err));
     r->n_segment = c->n_prompt;
     int64_t at = 0;
     for (int i = 0; i < c->n_prompt; i++) {
@@ -82,7 +88,8 @@ nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *
 }
 
 void measure_rows_close(measure_rows *r) {
-    kv_cache_close(&r->kv);
+    kv_table_close(&r->kv);
+    kv_pool_close(r->pages);
     mem_free(r->segments);
     memset(r, 0, sizeof *r);
 }

@@ -58,6 +58,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
         const probe mine = {.look = look, .user = w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
+                          .apart = true,
                           .n_head = 1,
                           .enter = tell,
                           .user = w,
@@ -89,7 +90,7 @@ static uint64_t own_bytes(const nib_engine *e, int64_t n_row) {
 
 static nib_status keep_free(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
     const sizes *s = user;
-    NIB_TRY(kv_cache_one_bytes(e->m, TYPE_F32, s->longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, s->longest, bytes, err));
     *bytes += own_bytes(e, s->n_row);
     return NIB_OK;
 }

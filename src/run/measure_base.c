@@ -38,7 +38,7 @@ nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t
     if (!count(e, (uint64_t)n_row, (uint64_t)(n_score * c->n_prompt), (uint64_t)c->n_prompt, &s, &own))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
-    NIB_TRY(kv_cache_one_bytes(e->m, TYPE_F32, longest, &cache, err));
+    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, longest, &cache, err));
     if (!num_add_u64(own, cache, bytes))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
@@ -107,6 +107,7 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
     NIB_TRY(take_memory(b, c, err));
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,
+                    .apart = true,
                     .n_head = e->ws.n_head,
                     .rows = keep_logits,
                     .enter = keep_stream,
@@ -187,6 +188,7 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
     trying t = {.b = b, .first = first, .has_error = !change->left_out || !change->left_out[first]};
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,
+                    .apart = true,
                     .first_block = first,
                     .n_head = b->e->ws.n_head,
                     .rows = take_rows,

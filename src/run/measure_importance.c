@@ -84,7 +84,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
 static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
     const int64_t n_row = measure_rows_count(user, 0, &longest);
-    NIB_TRY(kv_cache_one_bytes(e->m, TYPE_F32, longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, longest, bytes, err));
     *bytes += cell_bytes(e->m, NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS));
     return NIB_OK;
 }
@@ -106,6 +106,7 @@ static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, n
         const probe mine = {.look = look, .user = &w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
+                          .apart = true,
                           .n_head = 1,
                           .enter = tell,
                           .user = &w,

@@ -10,7 +10,8 @@ typedef struct measure_rows {
     int n_segment;
     int64_t n_row, longest; /* of all; of one */
     int64_t n_head;         /* rows with logits */
-    kv_cache kv;            /* one layer of the longest prompt, used by all in turn */
+    kv_pool *pages;
+    kv_table kv; /* one layer of the longest prompt, used by all in turn */
 } measure_rows;
 
 /* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */

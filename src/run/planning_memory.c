@@ -20,13 +20,13 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
     plan_cache *c = &f->q.caches[f->q.n_cache];
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
-    NIB_TRY(kv_cache_bytes(e->m, type, f->q.n_ctx, &c->bytes, err));
-    NIB_TRY(kv_cache_bytes(e->m, type, FEW, &few, err));
-    NIB_TRY(kv_cache_bytes(e->m, type, MANY, &many, err));
+    NIB_TRY(kv_table_bytes(e->m, type, false, f->q.n_ctx, &c->bytes, err));
+    NIB_TRY(kv_table_bytes(e->m, type, false, FEW, &few, err));
+    NIB_TRY(kv_table_bytes(e->m, type, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
     /* the last token is not computed with */
-    c->touched =
-        kv_cache_touched(e->m, type, f->q.n_ctx, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx));
+    NIB_TRY(
+        kv_table_touched(e->m, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx), &c->touched, err));
     f->q.n_cache++;
     return NIB_OK;
 }

@@ -1,21 +1,22 @@
-/* schedule.h - the order of the cells of one pass. A cell is a block, a segment and the rows of it that go
- * through the block together; another order of the same cells is another schedule, and the step loop does not
+/* schedule.h - the order of the cells of one pass. A cell is a block and the rows of the batch that go
+ * through it together; another order of the same cells is another schedule, and the step loop does not
  * change.
  *
- * A pass is made of segments: rows of one sequence, with its own cache and positions. This schedule walks the
- * blocks, inside a block the segments, inside a segment its rows in groups of n_cell, so that a block is
- * visited once a pass however many sequences and rows there are. The last block, the head, sees only the rows
- * whose logits are wanted; and of all others the last layer is asked for keys and values alone, since nothing
- * else of it is ever read (cache_only). */
+ * A batch is made of segments: rows of one sequence, one after the other, with its own cache and positions.
+ * A sequence that decodes is a segment of one row, a prompt one of many. This schedule walks the blocks, and
+ * inside a block the rows of all segments in groups of n_cell, so a block is visited once a pass and its
+ * products see as many rows as there are. The last block, the head, sees only the rows whose logits are
+ * wanted; and of all others the last layer is asked for keys and values alone, since nothing else of it is
+ * ever read (cache_only). */
 #ifndef NIB_RUN_SCHEDULE_H
 #define NIB_RUN_SCHEDULE_H
 
 #include "base/num.h"
-#include "run/kv.h"
+#include "tiers/kv_table.h"
 
 /* Rows of one sequence that are computed in a pass. */
 typedef struct segment {
-    kv_cache *kv;
+    kv_table *kv;
     const int32_t *tokens; /* [n_row] */
     int64_t position;      /* of its first row in the sequence */
     int64_t length;        /* of the whole sequence, as far as it is known: rotary frequencies depend on it */
@@ -24,70 +25,104 @@ typedef struct segment {
 } segment;
 
 typedef struct cell {
-    int block, segment;
-    int64_t row, n_row; /* rows of the segment */
+    int block;
+    int64_t row, n_row; /* rows of the pass; of the head: counted among those whose logits are wanted */
     bool cache_only;    /* of a layer: nothing but their keys and values is wanted */
 } cell;
 
 typedef struct schedule {
     int n_block;
-    const segment *segments; /* [n_segment] */
+    const segment *segments; /* [n_segment], their rows one after the other */
     int n_segment;
     int64_t n_cell, n_head; /* rows of one cell; of one of the head's */
-    bool whole;             /* every row goes through every op of all layers: somebody looks at it */
-    int block, segment;
-    int64_t row; /* of the segment: where the next cell begins */
+    bool whole;             /* every row goes through every op of all layers */
+    bool apart;             /* no cell has rows of two segments */
+    int block;
+    int64_t row; /* where the next cell begins */
 } schedule;
 
 /* first_block: the pass begins there, with what the residual stream holds. */
 static inline schedule schedule_begin(int n_block, int first_block, const segment *segments, int n_segment,
-                                      int64_t n_cell, int64_t n_head, bool whole) {
-    bool head = first_block == n_block - 1 && n_segment > 0;
+                                      int64_t n_cell, int64_t n_head, bool whole, bool apart) {
     return (schedule){.n_block = n_block,
                       .segments = segments,
                       .n_segment = n_segment,
                       .n_cell = n_cell,
                       .n_head = n_head,
                       .whole = whole,
-                      .block = first_block,
-                      .row = head ? segments[0].head_row : 0};
+                      .apart = apart,
+                      .block = first_block};
 }
 
-/* Times a block that is not the head is visited by whole cells. */
+/* Rows of a segment in a layer, or in the head. */
+static inline int64_t schedule_rows(const segment *s, bool head) {
+    return head ? s->n_row - s->head_row : s->n_row;
+}
+
+/* Times a block is visited by whole cells. */
+static inline int schedule_visits(const schedule *s, bool head) {
+    const int64_t most = head ? s->n_head : s->n_cell;
+    int64_t n = 0, rows = 0;
+    for (int i = 0; i < s->n_segment; i++) {
+        n += num_div_up(schedule_rows(&s->segments[i], head), most);
+        rows += schedule_rows(&s->segments[i], head);
+    }
+    return (int)(s->apart ? n : num_div_up(rows, most));
+}
 static inline int schedule_n_cell(const schedule *s) {
-    int64_t n = 0;
-    for (int i = 0; i < s->n_segment; i++)
-        n += num_div_up(s->segments[i].n_row, s->n_cell);
-    return (int)n;
+    return schedule_visits(s, false);
+}
+static inline int schedule_n_head(const schedule *s) {
+    return schedule_visits(s, true);
 }
 
-/* Times the head is visited. */
-static inline int schedule_n_head(const schedule *s) {
+/* The segment of a row, counted as cells of this kind count them; *row becomes the row of the segment. NULL:
+ * there are no more. */
+static inline const segment *schedule_find(const segment *segments, int n_segment, bool head, int64_t *row) {
+    for (int i = 0; i < n_segment; i++) {
+        const int64_t n = schedule_rows(&segments[i], head);
+        if (*row < n) {
+            *row += head ? segments[i].head_row : 0;
+            return &segments[i];
+        }
+        *row -= n;
+    }
+    return NULL;
+}
+
+/* Rows from this one on, at most `most`, that are alike: with logits, or without. */
+static inline int64_t schedule_alike(const schedule *s, int64_t row, int64_t most, bool *wanted) {
+    const segment *of = schedule_find(s->segments, s->n_segment, false, &row),
+                  *end = s->segments + s->n_segment;
     int64_t n = 0;
-    for (int i = 0; i < s->n_segment; i++)
-        n += num_div_up(s->segments[i].n_row - s->segments[i].head_row, s->n_head);
-    return (int)n;
+    *wanted = row >= of->head_row;
+    for (; of < end && n < most; of++, row = 0) {
+        const bool other = row < of->n_row && (row >= of->head_row) != *wanted;
+        if (other)
+            break;
+        n += (*wanted ? of->n_row : of->head_row) - row;
+        if (!*wanted && of->head_row < of->n_row)
+            break;
+    }
+    return NUM_MIN(n, most);
 }
 
 static inline bool schedule_next(schedule *s, cell *out) {
-    while (s->block < s->n_block) {
-        bool head = s->block == s->n_block - 1, last_layer = s->block == s->n_block - 2 && s->block > 0;
-        for (; s->segment < s->n_segment; s->segment++, s->row = -1) {
-            const segment *of = &s->segments[s->segment];
-            if (s->row < 0)
-                s->row = head ? of->head_row : 0;
-            if (s->row >= of->n_row)
-                continue;
-            const bool cache_only = last_layer && !s->whole && s->row < of->head_row;
-            const int64_t end = cache_only ? of->head_row : of->n_row;
-            *out = (cell){s->block, s->segment, s->row, NUM_MIN(head ? s->n_head : s->n_cell, end - s->row),
-                          cache_only};
-            s->row += out->n_row;
-            return true;
-        }
-        s->block++;
-        s->segment = 0;
-        s->row = -1;
+    for (; s->block < s->n_block; s->block++, s->row = 0) {
+        const bool head = s->block == s->n_block - 1, last_layer = s->block == s->n_block - 2 && s->block > 0;
+        int64_t row = s->row, n = head ? s->n_head : s->n_cell, left = 0;
+        bool wanted = true;
+        const segment *of = schedule_find(s->segments, s->n_segment, head, &row);
+        if (!of)
+            continue;
+        for (const segment *i = of; i < s->segments + s->n_segment && (i == of || !s->apart); i++)
+            left += i == of ? of->n_row - row : schedule_rows(i, head);
+        n = NUM_MIN(n, left);
+        if (last_layer && !s->whole)
+            n = schedule_alike(s, s->row, n, &wanted);
+        *out = (cell){s->block, s->row, n, !wanted};
+        s->row += n;
+        return true;
     }
     return false;
 }

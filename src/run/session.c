@@ -21,6 +21,13 @@ static nib_status take_tables(nib_session *s, nib_error *err) {
     return NIB_OK;
 }
 
+static nib_status open_table(nib_session *s, type_id type, nib_error *err) {
+    nib_engine *e = s->engine;
+    kv_pool *pages;
+    NIB_TRY(engine_kv_pool(e, type, &pages, err));
+    return kv_table_open(&s->kv, pages, e->m, device_host(), e->ledger, s->n_ctx, err);
+}
+
 nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
                             nib_error *err) {
     nib_session_options o = {0};
@@ -45,7 +52,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     s->n_ctx = o.n_ctx ? o.n_ctx : engine->options.n_ctx;
     nib_status status = take_tables(s, err);
     if (status == NIB_OK)
-        status = kv_cache_open(&s->kv, engine->m, engine->ledger, type, s->n_ctx, err);
+        status = open_table(s, type, err);
     if (status != NIB_OK) {
         nib_session_close(s);
         return status;
@@ -57,7 +64,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
 void nib_session_close(nib_session *s) {
     if (!s)
         return;
-    kv_cache_close(&s->kv);
+    kv_table_close(&s->kv);
     tier_region_close(&s->tables);
     mem_free(s);
 }
@@ -114,13 +121,17 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, int6
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
                     .cancel = &s->cancelled};
-    return step_pass(s->engine, &p, err);
+    NIB_TRY(step_pass(s->engine, &p, err));
+    kv_table_learn(&s->kv, s->tokens, s->n, s->n + n_row);
+    return NIB_OK;
 }
 
 /* Computes positions [s->n, n); s->tokens already holds their ids. */
 static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_error *err) {
+    const int64_t reused = o->first_row < 0 ? n - 1 : NUM_MIN(o->first_row, n - 1); /* at most */
     s->logits_valid = false;
-    s->n = kv_cache_keep(&s->kv, s->n);
+    s->n = kv_table_keep(&s->kv, s->n);
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, reused);
     int64_t start = s->n;
     if (o->n_computed)
         *o->n_computed = n - start;

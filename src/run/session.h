@@ -8,7 +8,7 @@
 
 struct nib_session {
     nib_engine *engine;
-    kv_cache kv;
+    kv_table kv;
     int64_t n_ctx;
     int32_t *tokens; /* [n_ctx]: what the cache holds is tokens[0..n) */
     int64_t n;

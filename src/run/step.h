@@ -23,6 +23,7 @@ typedef struct pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the workspace's
                                 n_pass rows together */
     int n_segment;
+    bool apart;      /* no cell has rows of two segments, because they use one cache in turn */
     int first_block; /* 0; else the pass begins there with what enter() puts into the stream */
     float *logits;   /* [n_vocab]: of the one row of all segments that has a head row; or NULL: */
     int64_t n_head;  /* rows of logits computed together, at most the workspace's */

@@ -109,6 +109,9 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
         ws->pass_row += each;
         longest_rope = NUM_MAX(longest_rope, model_rope_dim(m, t));
     }
+    ws->tokens = (int32_t *)(void *)take(base, &at, ws->n_pass, sizeof *ws->tokens);
+    ws->positions = (int64_t *)(void *)take(base, &at, ws->n_pass, sizeof *ws->positions);
+    ws->pass_row += sizeof *ws->tokens + sizeof *ws->positions;
     int64_t widest_k, widest_n;
     widest_product(m, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
@@ -185,8 +188,8 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
 
 /* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin.
  */
-void workspace_rope(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row,
-                    int64_t length) {
+static void fill_rotary_tables(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row,
+                               int64_t length) {
     for (int t = 0; t < model_n_rope(m); t++) {
         int64_t half = model_rope_dim(m, t) / 2;
         float factor = 1;
@@ -200,4 +203,12 @@ void workspace_rope(workspace *ws, const model *m, int64_t row, int64_t first, i
             }
         }
     }
+}
+
+void workspace_rows(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row, int64_t length,
+                    const int32_t *tokens) {
+    memcpy(ws->tokens + row, tokens, (size_t)n_row * sizeof *tokens);
+    for (int64_t r = 0; r < n_row; r++)
+        ws->positions[row + r] = first + r;
+    fill_rotary_tables(ws, m, row, first, n_row, length);
 }

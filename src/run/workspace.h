@@ -39,7 +39,9 @@ typedef struct workspace {
     int64_t rest_width;
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
-    uint8_t *scratch; /* n_thread times scratch_each */
+    int32_t *tokens;    /* [n_pass] */
+    int64_t *positions; /* [n_pass], in the rows' own sequences */
+    uint8_t *scratch;   /* n_thread times scratch_each */
     size_t scratch_each;
     size_t scratch_beside; /* of that, what others than products use */
     int n_thread;
@@ -63,8 +65,9 @@ uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);
 
-/* Cosines and sines of rows [row, row + n_row) of a pass, which stand at positions first...; length is the
- * whole sequence's. */
-void workspace_rope(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row, int64_t length);
+/* Rows [row, row + n_row) of a pass are these tokens [n_row] of a sequence, at positions first...: also their
+ * cosines and sines. length is the whole sequence's. */
+void workspace_rows(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row, int64_t length,
+                    const int32_t *tokens);
 
 #endif

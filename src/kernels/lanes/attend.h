@@ -23,7 +23,7 @@
  * are in codes, the pairs' own in f16. */
 static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     g->kv = g->a->kv;
-    g->shift = 0;
+    g->is_recent = false;
     for (int i = 0; i < g->n_pair; i++) {
         g->pair[i].most = -INFINITY;
         g->pair[i].sum = 0;
@@ -37,7 +37,7 @@ static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     default: attend_blocks_f32(g, lo, hi); return;
     }
     g->kv = kv_recent(&g->a->kv);
-    g->shift = own - own % KV_WINDOW;
+    g->is_recent = true;
     attend_blocks_f16(g, NUM_MAX(lo, own), hi);
 }
 

@@ -20,8 +20,8 @@ typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4 } kv_kind;
 
 typedef struct attend_group {
     const attend_args *a;
-    kv_view kv;    /* where blocks are read: the cache, or its recent positions */
-    int64_t shift; /* position p of the sequence is position p - shift of kv */
+    kv_view kv; /* where blocks are read: the cache, or its recent positions */
+    bool is_recent;
     int64_t kv_head;
     int n_pair;
     int64_t d_pad;
@@ -39,6 +39,7 @@ typedef struct attend_group {
     float *total;  /* [pairs][d_pad], of the spans before it */
     float *wide;   /* the block's keys or values as floats, where there are ATTEND_MANY pairs */
 
+    const void *keys, *values; /* of the current block, when it is in f16 or f32 */
     /* of the current block, when it is in codes */
     const uint8_t *key_codes, *value_codes;
     float *key_scales, *value_scales; /* scales, then minima, as the block has them */
@@ -67,11 +68,12 @@ LANES_INLINE vf kv_load_part(kv_kind kind, const void *base, int64_t at, int n) 
                              : v_load_part((const float *)base + at, n);
 }
 
-/* Component d of the keys of 16 positions, vector v0 + v of the block; v0 is even or v is 0. */
+/* Component d of the keys of 16 positions, vector v0 + v of the block, whose vector v0 begins at element
+ * `base` of the block's keys; v0 is even or v is 0. */
 LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
     const int64_t d_head = g->kv.d_head;
     if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return kv_load(kind, g->kv.k, base + (v * d_head + d) * LANES);
+        return kv_load(kind, g->keys, base + (v * d_head + d) * LANES);
     const float *scale = g->key_scales + (v0 / 2 + v / 2) * kv_d_pad(d_head) + d;
     const vf code = kind == KV_IN_8
                         ? v_load_u8(g->key_codes + d * KV_BLOCK + (v0 + v) * LANES)
@@ -79,13 +81,14 @@ LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* Components d0 + 16 * v... of the values of position j of the block, which stands at `at` in kv; d0 is a
- * multiple of 32 or v is 0. */
+/* Components d0 + 16 * v... of the values of position j of the block, which begin at element `at` of its
+ * values; d0 is a multiple of 32 or v is 0. */
 LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
                            int part) {
     const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), d = d0 + v * LANES;
     if (kind == KV_IN_F16 || kind == KV_IN_F32)
-        return part == LANES ? kv_load(kind, g->kv.v, at + v * LANES) : kv_load_part(kind, g->kv.v, at, part);
+        return part == LANES ? kv_load(kind, g->values, at + v * LANES)
+                             : kv_load_part(kind, g->values, at, part);
     const float *scale = g->value_scales + j * (d_pad / KV_GROUP) + d0 / KV_GROUP + v / 2;
     const vf code = kind == KV_IN_8 ? v_load_u8(g->value_codes + j * d_pad + d)
                                     : v_load_u4(g->value_codes + j * (d_pad / 2) + d / KV_GROUP * LANES,
@@ -93,12 +96,10 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* Scores of np pairs for nv vectors of 16 positions from block position p0 + 16 * v0. np and nv are
+/* Scores of np pairs for nv vectors of 16 positions from position 16 * v0 of the block. np and nv are
  * constants. */
-LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int v0,
-                              int nv) {
-    const kv_view *kv = &g->kv;
-    const int64_t d_head = kv->d_head, base = kv_key_at(kv, g->kv_head, p0 - g->shift + LANES * v0, 0);
+LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int v0, int nv) {
+    const int64_t d_head = g->kv.d_head, base = kv_key_at(d_head, LANES * v0, 0);
     const float *q = query_at(g, first);
     vf sum[ATTEND_TILE][4];
     LANES_UNROLL
@@ -136,16 +137,16 @@ LANES_INLINE void score_vectors(const attend_group *g, kv_kind kind, int first, 
     const int n_vec = (int)NUM_MIN(num_div_up(hi - p0, LANES), ATTEND_VECTORS);
     int v = 0;
     for (; v + wide <= n_vec; v += wide)
-        score_block(g, kind, first, np, p0, v, wide);
+        score_block(g, kind, first, np, v, wide);
     for (; v < n_vec; v++)
-        score_block(g, kind, first, np, p0, v, 1);
+        score_block(g, kind, first, np, v, 1);
 }
 
-/* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions p0 + [j0, j1); the last vector has
- * `part` lanes. */
-LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
-                              int64_t j1, int64_t d0, int nv, int part) {
-    const kv_view *kv = &g->kv;
+/* out[np pairs][nv vectors from d0] += p[pair][j] * v[j], for positions [j0, j1) of the block; the last
+ * vector has `part` lanes. */
+LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, int np, int64_t j0, int64_t j1,
+                              int64_t d0, int nv, int part) {
+    const int64_t d_head = g->kv.d_head;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
     vf sum[ATTEND_TILE][4];
@@ -155,8 +156,8 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
         for (int v = 0; v < nv; v++)
             sum[i][v] = v_load(out + i * g->d_pad + v * LANES);
     }
-    int64_t at = kv_value_at(kv, g->kv_head, p0 - g->shift + j0, d0);
-    for (int64_t j = j0; j < j1; j++, at += kv->d_head) {
+    int64_t at = kv_value_at(d_head, j0, d0);
+    for (int64_t j = j0; j < j1; j++, at += d_head) {
         vf x[4];
         LANES_UNROLL
         for (int v = 0; v < nv; v++)
@@ -177,7 +178,7 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
     }
 }
 
-LANES_INLINE void value_range(const attend_group *g, kv_kind kind, int first, int np, int64_t p0, int64_t j0,
+LANES_INLINE void value_range(const attend_group *g, kv_kind kind, int first, int np, int64_t j0,
                               int64_t j1) {
     const int64_t d_head = g->a->kv.d_head;
     if (j0 >= j1)
@@ -185,17 +186,17 @@ LANES_INLINE void value_range(const attend_group *g, kv_kind kind, int first, in
     const int wide = attend_width(np);
     int64_t d = 0;
     for (; d + LANES * wide <= d_head; d += LANES * wide)
-        value_block(g, kind, first, np, p0, j0, j1, d, wide, LANES);
+        value_block(g, kind, first, np, j0, j1, d, wide, LANES);
     for (; d + LANES <= d_head; d += LANES)
-        value_block(g, kind, first, np, p0, j0, j1, d, 1, LANES);
+        value_block(g, kind, first, np, j0, j1, d, 1, LANES);
     if (d < d_head)
-        value_block(g, kind, first, np, p0, j0, j1, d, 1, (int)(d_head - d));
+        value_block(g, kind, first, np, j0, j1, d, 1, (int)(d_head - d));
 }
 
-typedef void value_one_fn(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1);
+typedef void value_one_fn(const attend_group *g, int i, int64_t j0, int64_t j1);
 #define VALUE_ONE(name, kind)                                                                                \
-    static void name(const attend_group *g, int i, int64_t p0, int64_t j0, int64_t j1) {                     \
-        value_range(g, kind, i, 1, p0, j0, j1);                                                              \
+    static void name(const attend_group *g, int i, int64_t j0, int64_t j1) {                                 \
+        value_range(g, kind, i, 1, j0, j1);                                                                  \
     }
 VALUE_ONE(value_one_f32, KV_IN_F32)
 VALUE_ONE(value_one_f16, KV_IN_F16)
@@ -214,16 +215,16 @@ LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, in
     value_one_fn *one = (value_one_fn *const[]){value_one_f32, value_one_f16, value_one_8, value_one_4}[kind];
     if (lo >= hi) {
         for (int i = 0; i < np; i++)
-            one(g, first + i, p0, lows[i], highs[i]);
+            one(g, first + i, lows[i], highs[i]);
         return;
     }
     for (int i = 0; i < np; i++)
         if (lows[i] < lo)
-            one(g, first + i, p0, lows[i], lo);
-    value_range(g, kind, first, np, p0, lo, hi);
+            one(g, first + i, lows[i], lo);
+    value_range(g, kind, first, np, lo, hi);
     for (int i = 0; i < np; i++)
         if (hi < highs[i])
-            one(g, first + i, p0, hi, highs[i]);
+            one(g, first + i, hi, highs[i]);
 }
 
 /* Positions of the block that pair i sees: [*lo, *hi) from its first one; false: none. */
@@ -326,10 +327,17 @@ static void widen_scales(float *to, const uint8_t *from, int64_t n) {
         v_store(to + i, v_load_f16((const uint16_t *)(const void *)from + i));
 }
 
-static void enter_codes(attend_group *g, int64_t block) {
+static void enter_block(attend_group *g, int64_t block) {
+    const int64_t at = g->is_recent ? kv_recent_block(block) : block;
+    const uint8_t *keys = kv_block_at(&g->kv, false, g->kv_head, at);
+    const uint8_t *values = kv_block_at(&g->kv, true, g->kv_head, at);
+    g->keys = keys;
+    g->values = values;
+    if (!kv_is_coded(g->kv.type))
+        return;
     const int64_t codes = kv_code_bytes(g->kv.type, g->kv.d_head), n = 2 * kv_scale_count(g->kv.d_head);
-    g->key_codes = kv_block_at(&g->kv, false, g->kv_head, block);
-    g->value_codes = kv_block_at(&g->kv, true, g->kv_head, block);
+    g->key_codes = keys;
+    g->value_codes = values;
     widen_scales(g->key_scales, g->key_codes + codes, n);
     widen_scales(g->value_scales, g->value_codes + codes, n);
 }
@@ -370,18 +378,18 @@ static void values_wide(const attend_group *g, int64_t p0) {
     add_values(g, KV_IN_F32, p0);
 }
 
-/* The first n positions of the block that begins at p0, as an f32 cache of that block alone has them. A value
- * is written beyond its end where the next one comes; there is room behind the last one. */
-LANES_INLINE void widen_keys(const attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
-    const int64_t d_head = g->kv.d_head, base = kv_key_at(&g->kv, g->kv_head, p0 - g->shift, 0);
+/* The first n positions of the block, as a page in f32 has them. A value is written beyond its end where the
+ * next one comes; there is room behind the last one. */
+LANES_INLINE void widen_keys(const attend_group *g, kv_kind kind, int64_t n) {
+    const int64_t d_head = g->kv.d_head;
     float *to = g->wide;
     for (int v = 0; v * LANES < n; v++)
         for (int64_t d = 0; d < d_head; d++, to += LANES)
-            v_store(to, key_load(g, kind, base + v * d_head * LANES, d, v, 0));
+            v_store(to, key_load(g, kind, v * d_head * LANES, d, v, 0));
 }
-LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
+LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t n) {
     const int64_t d_head = g->kv.d_head;
-    int64_t at = kv_value_at(&g->kv, g->kv_head, p0 - g->shift, 0);
+    int64_t at = 0;
     float *to = g->wide;
     for (int64_t j = 0; j < n; j++, at += d_head, to += d_head) {
         int64_t d = 0;
@@ -394,20 +402,17 @@ LANES_INLINE void widen_values(const attend_group *g, kv_kind kind, int64_t p0, 
 
 LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t n) {
     attend_group wide = *g;
-    wide.kv = (kv_view){g->wide, g->wide, TYPE_F32, ATTEND_KV, 1, g->kv.d_head};
-    wide.shift = p0;
-    wide.kv_head = 0;
-    widen_keys(g, kind, p0, n);
+    wide.keys = wide.values = g->wide;
+    widen_keys(g, kind, n);
     score_wide(&wide, p0);
     soften(g, p0);
-    widen_values(g, kind, p0, n);
+    widen_values(g, kind, n);
     values_wide(&wide, p0);
 }
 
 LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
     for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
-        if (kind == KV_IN_8 || kind == KV_IN_4)
-            enter_codes(g, p0 / KV_BLOCK);
+        enter_block(g, p0 / KV_BLOCK);
         if (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY) {
             attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
             continue;

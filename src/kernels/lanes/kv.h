@@ -5,12 +5,13 @@
 #include "kernels/kv_layout.h"
 #include "kernels/lanes/lanes.h"
 
-static void kv_store_value(const kv_view *kv, int64_t at, const float *row) {
+/* `to`: where the head's values of the page begin; `at`: the position's first element from there. */
+static void kv_store_value(const kv_view *kv, uint8_t *to, int64_t at, const float *row) {
     if (kv->type == TYPE_F32) {
-        memcpy((float *)kv->v + at, row, (size_t)kv->d_head * sizeof *row);
+        memcpy((float *)(void *)to + at, row, (size_t)kv->d_head * sizeof *row);
         return;
     }
-    uint16_t *out = (uint16_t *)kv->v + at;
+    uint16_t *out = (uint16_t *)(void *)to + at;
     int64_t d = 0;
     for (; d + LANES <= kv->d_head; d += LANES)
         v_store_f16(out + d, v_load(row + d));
@@ -18,13 +19,13 @@ static void kv_store_value(const kv_view *kv, int64_t at, const float *row) {
         out[d] = half_from_float(row[d]);
 }
 
-static void kv_store_key(const kv_view *kv, int64_t at, const float *row) {
+static void kv_store_key(const kv_view *kv, uint8_t *to, int64_t at, const float *row) {
     if (kv->type == TYPE_F32) {
         for (int64_t d = 0; d < kv->d_head; d++)
-            ((float *)kv->k)[at + d * KV_LANES] = row[d];
+            ((float *)(void *)to)[at + d * KV_LANES] = row[d];
         return;
     }
-    uint16_t *out = (uint16_t *)kv->k + at;
+    uint16_t *out = (uint16_t *)(void *)to + at;
     int64_t d = 0;
     for (; d + LANES <= kv->d_head; d += LANES) {
         uint16_t half[LANES];
@@ -37,17 +38,19 @@ static void kv_store_key(const kv_view *kv, int64_t at, const float *row) {
 }
 
 static void op_kv_store(const kv_view *kv, bool is_value, int64_t position, const float *row) {
+    int64_t block = position / KV_BLOCK;
     kv_view recent;
     if (kv_is_coded(kv->type)) {
         recent = kv_recent(kv);
         kv = &recent;
-        position %= KV_WINDOW;
+        block = kv_recent_block(block);
     }
     for (int64_t h = 0; h < kv->n_kv_head; h++, row += kv->d_head) {
+        uint8_t *to = kv_block_at(kv, is_value, h, block);
         if (is_value)
-            kv_store_value(kv, kv_value_at(kv, h, position, 0), row);
+            kv_store_value(kv, to, kv_value_at(kv->d_head, position, 0), row);
         else
-            kv_store_key(kv, kv_key_at(kv, h, position, 0), row);
+            kv_store_key(kv, to, kv_key_at(kv->d_head, position, 0), row);
     }
 }
 

@@ -76,19 +76,17 @@ static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t po
 
 static void op_kv_pack(const kv_view *kv, bool is_value, int64_t head, int64_t block) {
     const kv_view recent = kv_recent(kv);
-    const int64_t first = block * KV_BLOCK % KV_WINDOW;
+    const uint16_t *from =
+        (const uint16_t *)(const void *)kv_block_at(&recent, is_value, head, kv_recent_block(block));
     uint8_t *to = kv_block_at(kv, is_value, head, block);
     if (!is_value) {
-        const uint16_t *from = (const uint16_t *)recent.k + kv_key_at(&recent, head, first, 0);
         for (int64_t d = 0; d < kv->d_head; d++)
             kv_pack_channel(kv, from + d * KV_LANES, d, to);
         return;
     }
-    for (int64_t i = 0; i < KV_BLOCK; i++) {
-        const uint16_t *from = (const uint16_t *)recent.v + kv_value_at(&recent, head, first + i, 0);
+    for (int64_t i = 0; i < KV_BLOCK; i++, from += kv->d_head)
         for (int64_t d = 0; d < kv->d_head; d += KV_GROUP)
             kv_pack_channels(kv, from + d, i, d / KV_GROUP, (int)NUM_MIN(KV_GROUP, kv->d_head - d), to);
-    }
 }
 
 #endif

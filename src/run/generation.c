@@ -1,0 +1,148 @@
+/* generation.c - see generation.h. */
+#include "run/generation.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { TEXT_PER_TOKEN = 8, TEXT_FIRST = 1 << 16 };
+
+/* Every logit that sampling looks at is there. */
+static nib_status check_best(const nib_engine *e, const nib_sampling *s, nib_error *err) {
+    const int32_t n = nib_sampling_n_best(s);
+    if (e->n_best == 0 || (n > 0 && n <= e->n_best))
+        return NIB_OK;
+    return nib_fail(
+        err, NIB_E_USAGE,
+        "the engine was opened for the best %ld tokens of each step, and this sampling looks at %s",
+        (long)e->n_best, n ? "more" : "all");
+}
+
+nib_status generation_check(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
+    if (o->n_predict < -1)
+        return nib_fail(err, NIB_E_USAGE, "tokens to generate: expected -1 or more, found %lld",
+                        (long long)o->n_predict);
+    for (size_t i = 0; i < o->n_stop; i++)
+        if (!o->stop[i] || !*o->stop[i])
+            return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
+    NIB_TRY(sampler_check(&o->sampling, err));
+    return check_best(e, &o->sampling, err);
+}
+
+static nib_status take_memory(generation *g, nib_error *err) {
+    const nib_sampling *how = &g->options->sampling;
+    const int64_t n_vocab = model_hparams(g->engine->m)->n_vocab;
+    const uint64_t bytes = sampler_bytes(how, n_vocab);
+    NIB_TRY(ledger_charge(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    g->charged = bytes;
+    NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
+    g->result->tokens = mem_array((size_t)g->n_max + 1, sizeof *g->result->tokens);
+    if (!g->result->tokens)
+        return nib_fail_nomem(err, (size_t)g->n_max * sizeof(int32_t), "the answer's tokens");
+    if (!g->engine->tokenizer)
+        return NIB_OK;
+    g->text.cap = (size_t)NUM_MIN(g->n_max * TEXT_PER_TOKEN, TEXT_FIRST) + 64;
+    g->text.data = mem_alloc(g->text.cap);
+    if (!g->text.data)
+        return nib_fail_nomem(err, g->text.cap, "the answer's text");
+    g->text.data[0] = '\0';
+    return NIB_OK;
+}
+
+nib_status generation_open(generation *g, nib_engine *e, const nib_generate_options *o, int64_t n_ctx,
+                           nib_result *result, nib_error *err) {
+    const int64_t room = n_ctx - (int64_t)NUM_MIN(o->n_prompt, (size_t)n_ctx) + 1;
+    *g = (generation){.engine = e,
+                      .options = o,
+                      .result = result,
+                      .stop = {o->stop, o->n_stop},
+                      .n_max = o->n_predict < 0 ? room : NUM_MIN(o->n_predict, room)};
+    g->decode.started = true; /* the answer goes on from the prompt: its leading space belongs to it */
+    result->finish = NIB_FINISH_LENGTH;
+    g->done = g->n_max == 0;
+    const nib_status status = take_memory(g, err);
+    if (status != NIB_OK)
+        generation_close(g);
+    return status;
+}
+
+void generation_close(generation *g) {
+    if (!g->engine)
+        return;
+    sampler_close(&g->sampler);
+    ledger_release(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    g->result->text = g->text.data;
+    g->result->n_byte = g->text.n;
+    memset(g, 0, sizeof *g);
+}
+
+static void stop_here(generation *g) {
+    g->done = true;
+    g->result->finish = NIB_FINISH_STOP;
+}
+
+static void show(generation *g, size_t until) {
+    if (until <= g->shown)
+        return;
+    const size_t from = g->shown;
+    g->shown = until;
+    if (g->options->on_text && !g->options->on_text(g->options->user, g->text.data + from, until - from))
+        stop_here(g);
+}
+
+/* New text stands at text[before..]; shows what is final and ends at a stop string. */
+static void look_at_text(generation *g) {
+    const size_t at = stop_find(&g->stop, g->text.data, g->shown, g->text.n);
+    if (at != SIZE_MAX) {
+        g->text.n = at;
+        g->text.data[at] = '\0';
+        stop_here(g);
+        show(g, at);
+        return;
+    }
+    show(g, g->text.n - stop_held(&g->stop, g->text.data, g->shown, g->text.n));
+}
+
+static nib_status accept(generation *g, int32_t token, nib_error *err) {
+    nib_engine *e = g->engine;
+    g->result->tokens[g->result->n_token++] = token;
+    if (g->options->on_token && !g->options->on_token(g->options->user, token))
+        stop_here(g);
+    /* Embeddings are often padded beyond the vocabulary: such a token is an id without text. */
+    if (!e->tokenizer || token >= tokenizer_n_vocab(e->tokenizer))
+        return NIB_OK;
+    NIB_TRY(tokenizer_decode(e->tokenizer, &g->decode, token, false, &g->text, err));
+    look_at_text(g);
+    return NIB_OK;
+}
+
+/* The end of the text, unless the caller or a stop string ended it: what was held back can no longer become
+ * anything else. */
+static nib_status end_text(generation *g, nib_error *err) {
+    if (!g->engine->tokenizer)
+        return NIB_OK;
+    NIB_TRY(tokenizer_decode_end(g->engine->tokenizer, &g->decode, &g->text, err));
+    look_at_text(g);
+    if (!g->done)
+        show(g, g->text.n);
+    return NIB_OK;
+}
+
+nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
+                           int32_t *token, nib_error *err) {
+    const double start = time_now();
+    *token = sampler_draw(&g->sampler, logits, tokens, n);
+    if (g->result->n_token > 0)
+        g->result->token_s += time_now() - start;
+    const bool is_end = !g->options->ignore_eos && nib_token_is_end(g->engine, *token);
+    if (is_end)
+        g->result->finish = NIB_FINISH_STOP;
+    else
+        NIB_TRY(accept(g, *token, err));
+    if (!g->done && (is_end || (int64_t)g->result->n_token == g->n_max)) {
+        NIB_TRY(end_text(g, err));
+        g->done = true;
+    }
+    return NIB_OK;
+}

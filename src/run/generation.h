@@ -1,0 +1,39 @@
+/* generation.h - one answer as a state machine: logits go in, a token comes out, until there is a reason to
+ * stop. Whoever computes the logits, a session or a batch of many sequences, drives it. */
+#ifndef NIB_RUN_GENERATION_H
+#define NIB_RUN_GENERATION_H
+
+#include "run/engine.h"
+#include "run/sampler.h"
+#include "run/stop.h"
+
+typedef struct generation {
+    nib_engine *engine;
+    const nib_generate_options *options;
+    nib_result *result;
+    sampler sampler;
+    uint64_t charged; /* the sampler's bytes on the ledger */
+    stop_list stop;
+    decode_state decode;
+    text_buffer text; /* the whole answer */
+    size_t shown;     /* bytes given to on_text */
+    int64_t n_max;    /* tokens that may be generated */
+    bool done;        /* no token follows; result->finish says why */
+} generation;
+
+/* NIB_E_USAGE for options that mean nothing, or that this engine was not opened for. */
+nib_status generation_check(const nib_engine *e, const nib_generate_options *o, nib_error *err);
+
+/* Everything that generating needs is allocated here. n_ctx: positions of the sequence, its prompt included.
+ * options and result stay the caller's until the generation is closed; on failure it is closed. */
+nib_status generation_open(generation *g, nib_engine *e, const nib_generate_options *o, int64_t n_ctx,
+                           nib_result *result, nib_error *err);
+/* The sequence's logits [n_vocab] after tokens[0..n): draws a token, adds it to the result and gives its text
+ * to the callbacks. g->done: it was the last one, or (end of text) none was added; else *token is to be
+ * computed next. */
+nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
+                           int32_t *token, nib_error *err);
+/* The result gets the text. Zeroed is fine. */
+void generation_close(generation *g);
+
+#endif

@@ -1,0 +1,357 @@
+/* kv_pool.c - see kv_pool.h.
+ *
+ * Memory comes in chunks, one for each reservation that finds too little. Pages that nobody refers to stand
+ * in one list: at its front those without content, at its end the one that was dropped last. Pages with
+ * content are also in a hash table, by the serial number of the page before. A page that gets another content
+ * gets another serial number, so what followed the old one can no longer be found. */
+#include "tiers/kv_pool.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { SYSTEM_PAGE = 4096, N_BUCKET = 1024 };
+
+typedef struct kv_chunk kv_chunk;
+
+struct kv_page {
+    uint8_t *at;
+    kv_chunk *chunk;
+    kv_page *previous, *next; /* in the list of unused pages */
+    kv_page *next_in_bucket;
+    int64_t n_ref;
+    int64_t n_touched;       /* positions that are resident */
+    uint64_t serial, before; /* before: the serial of the page before, 0: none */
+    int64_t n_token;         /* 0: no content */
+    int32_t tokens[KV_BLOCK];
+};
+
+struct kv_chunk {
+    kv_chunk *next;
+    tier_region memory;
+    uint64_t touched;
+    int64_t n_page, n_used;
+    kv_page pages[];
+};
+
+struct kv_pool {
+    kv_paging paging;
+    device *device;
+    ledger *ledger;
+    bool share;
+    pthread_mutex_t lock;
+    kv_chunk *chunks;
+    int64_t capacity, reserved, used, cached; /* pages */
+    kv_page *first, *last;                    /* unused pages */
+    uint64_t last_serial;
+    kv_page *buckets[N_BUCKET];
+};
+
+/* ---- where layers lie in a page ---- */
+
+static const op *attention_of(const model *m, int layer) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer)
+                return &p->ops[i];
+    }
+    return NULL;
+}
+
+/* One layer's part begins at *at; false: it overflows. */
+static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at) {
+    uint64_t each;
+    if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
+        return false;
+    each = (uint64_t)num_round_up((int64_t)each, 64);
+    *layer = (kv_layer){(int64_t)*at, (int64_t)(*at + each), o->u.attn.n_kv_head, o->u.attn.d_head};
+    return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
+}
+
+nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err) {
+    memset(p, 0, sizeof *p);
+    p->type = type;
+    p->n_layer = model_n_kv_layer(m);
+    p->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *p->layers);
+    if (!p->layers)
+        return nib_fail_nomem(err, (size_t)p->n_layer * sizeof *p->layers, "the layout of keys and values");
+    for (int i = 0; i < p->n_layer; i++) {
+        const op *o = attention_of(m, i);
+        uint64_t at = overlaid ? 0 : p->page_bytes;
+        if (!o)
+            continue;
+        if (!place_layer(&p->layers[i], o, type, &at)) {
+            kv_paging_close(p);
+            return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
+        }
+        p->page_bytes = NUM_MAX(p->page_bytes, at);
+    }
+    p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
+    return NIB_OK;
+}
+
+void kv_paging_close(kv_paging *p) {
+    mem_free(p->layers);
+    memset(p, 0, sizeof *p);
+}
+
+uint64_t kv_paging_touched(const kv_paging *p, int64_t n) {
+    uint64_t touched = 0;
+    if (n >= KV_BLOCK)
+        return p->page_bytes;
+    for (int i = 0; i < p->n_layer; i++)
+        touched += 2 * kv_page_touched(p->type, p->layers[i].n_kv_head, p->layers[i].d_head, n, SYSTEM_PAGE);
+    return NUM_MIN(touched, p->page_bytes);
+}
+
+/* ---- lists; the lock is held ---- */
+
+static void list_add(kv_pool *pool, kv_page *page, bool at_front) {
+    page->previous = at_front ? NULL : pool->last;
+    page->next = at_front ? pool->first : NULL;
+    *(page->previous ? &page->previous->next : &pool->first) = page;
+    *(page->next ? &page->next->previous : &pool->last) = page;
+}
+
+static void list_remove(kv_pool *pool, kv_page *page) {
+    *(page->previous ? &page->previous->next : &pool->first) = page->next;
+    *(page->next ? &page->next->previous : &pool->last) = page->previous;
+    page->previous = page->next = NULL;
+}
+
+static kv_page **bucket_of(kv_pool *pool, uint64_t before) {
+    return &pool->buckets[before % N_BUCKET];
+}
+
+static void forget(kv_pool *pool, kv_page *page) {
+    if (page->n_token == 0)
+        return;
+    kv_page **at = bucket_of(pool, page->before);
+    while (*at != page)
+        at = &(*at)->next_in_bucket;
+    *at = page->next_in_bucket;
+    page->next_in_bucket = NULL;
+    page->n_token = 0;
+    pool->cached -= page->n_ref == 0;
+}
+
+static void refer(kv_pool *pool, kv_page *page) {
+    if (page->n_ref++ > 0)
+        return;
+    list_remove(pool, page);
+    page->chunk->n_used++;
+    pool->used++;
+    pool->cached -= page->n_token > 0;
+}
+
+/* ---- chunks; the lock is held ---- */
+
+static nib_status chunk_open(kv_pool *pool, int64_t n, nib_error *err) {
+    uint64_t bytes, heap;
+    if (!num_mul_u64((uint64_t)n, pool->paging.page_bytes, &bytes) || bytes > INT64_MAX ||
+        !num_mul_u64((uint64_t)n, sizeof(kv_page), &heap) || heap > INT64_MAX / 2)
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
+    kv_chunk *c = mem_calloc(1, sizeof *c + (size_t)heap);
+    if (!c)
+        return nib_fail_nomem(err, (size_t)heap, "the list of pages");
+    const nib_status status = tier_region_open(&c->memory, pool->device, pool->ledger, NIB_OWNER_KV, bytes,
+                                               true, "keys and values", err);
+    if (status != NIB_OK) {
+        mem_free(c);
+        return status;
+    }
+    c->n_page = n;
+    c->next = pool->chunks;
+    pool->chunks = c;
+    pool->capacity += n;
+    for (int64_t i = n - 1; i >= 0; i--) { /* those at the beginning are given out first */
+        c->pages[i].chunk = c;
+        c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
+        list_add(pool, &c->pages[i], true);
+    }
+    return NIB_OK;
+}
+
+static void chunk_close(kv_pool *pool, kv_chunk *c) {
+    for (int64_t i = 0; i < c->n_page; i++) {
+        forget(pool, &c->pages[i]);
+        list_remove(pool, &c->pages[i]);
+    }
+    pool->capacity -= c->n_page;
+    tier_region_close(&c->memory);
+    mem_free(c);
+}
+
+/* Chunks that hold nothing anybody refers to, as long as what is left is enough. */
+static void close_unneeded(kv_pool *pool) {
+    for (kv_chunk **at = &pool->chunks; *at;) {
+        kv_chunk *c = *at;
+        if (c->n_used > 0 || pool->capacity - c->n_page < pool->reserved) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        chunk_close(pool, c);
+    }
+}
+
+/* ---- the pool ---- */
+
+nib_status kv_pool_open(const model *m, type_id type, bool overlaid, bool share, device *d, ledger *l,
+                        kv_pool **out, nib_error *err) {
+    kv_pool *pool = mem_calloc(1, sizeof *pool);
+    if (!pool)
+        return nib_fail_nomem(err, sizeof *pool, "the pool of keys and values");
+    pool->device = d;
+    pool->ledger = l;
+    pool->share = share;
+    pthread_mutex_init(&pool->lock, NULL);
+    const nib_status status = kv_paging_open(&pool->paging, m, type, overlaid, err);
+    if (status != NIB_OK) {
+        kv_pool_close(pool);
+        return status;
+    }
+    *out = pool;
+    return NIB_OK;
+}
+
+void kv_pool_close(kv_pool *pool) {
+    if (!pool)
+        return;
+    while (pool->chunks) {
+        kv_chunk *c = pool->chunks;
+        pool->chunks = c->next;
+        chunk_close(pool, c);
+    }
+    kv_paging_close(&pool->paging);
+    pthread_mutex_destroy(&pool->lock);
+    mem_free(pool);
+}
+
+const kv_paging *kv_pool_paging(const kv_pool *pool) {
+    return &pool->paging;
+}
+
+nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err) {
+    nib_status status = NIB_OK;
+    pthread_mutex_lock(&pool->lock);
+    if (n > INT64_MAX - pool->reserved)
+        status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
+    else if (pool->reserved + n > pool->capacity)
+        status = chunk_open(pool, pool->reserved + n - pool->capacity, err);
+    if (status == NIB_OK)
+        pool->reserved += n;
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+void kv_pool_unreserve(kv_pool *pool, int64_t n) {
+    pthread_mutex_lock(&pool->lock);
+    pool->reserved -= n;
+    close_unneeded(pool);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+kv_page *kv_pool_take(kv_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    kv_page *page = pool->first;
+    forget(pool, page);
+    page->serial = ++pool->last_serial;
+    refer(pool, page);
+    pthread_mutex_unlock(&pool->lock);
+    return page;
+}
+
+void kv_pool_drop(kv_pool *pool, kv_page *page) {
+    pthread_mutex_lock(&pool->lock);
+    if (--page->n_ref == 0) {
+        page->chunk->n_used--;
+        pool->used--;
+        pool->cached += page->n_token > 0;
+        list_add(pool, page, page->n_token == 0);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+uint8_t *kv_page_at(const kv_page *page) {
+    return page->at;
+}
+
+bool kv_pool_is_shared(kv_pool *pool, const kv_page *page) {
+    pthread_mutex_lock(&pool->lock);
+    const bool shared = page->n_ref > 1;
+    pthread_mutex_unlock(&pool->lock);
+    return shared;
+}
+
+void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n) {
+    pthread_mutex_lock(&pool->lock);
+    if (n > page->n_touched) {
+        kv_chunk *c = page->chunk;
+        c->touched += kv_paging_touched(&pool->paging, n) - kv_paging_touched(&pool->paging, page->n_touched);
+        page->n_touched = n;
+        tier_region_touch(&c->memory, c->touched);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n) {
+    if (!pool->share)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    const uint64_t follows = before ? before->serial : 0;
+    if (follows != page->before || n < page->n_token ||
+        memcmp(page->tokens, tokens, (size_t)page->n_token * sizeof *tokens) != 0)
+        page->serial = ++pool->last_serial; /* it did not only grow */
+    forget(pool, page);
+    page->before = follows;
+    page->n_token = n;
+    if (n > 0) {
+        memcpy(page->tokens, tokens, (size_t)n * sizeof *tokens);
+        page->next_in_bucket = *bucket_of(pool, follows);
+        *bucket_of(pool, follows) = page;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void kv_pool_cut(kv_pool *pool, kv_page *page, int64_t n) {
+    pthread_mutex_lock(&pool->lock);
+    if (n < page->n_token) {
+        page->serial = ++pool->last_serial;
+        if (n == 0)
+            forget(pool, page);
+        page->n_token = n;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
+                      int64_t *n_same) {
+    kv_page *best = NULL;
+    *n_same = 0;
+    pthread_mutex_lock(&pool->lock);
+    const uint64_t follows = before ? before->serial : 0;
+    for (kv_page *page = *bucket_of(pool, follows); page; page = page->next_in_bucket) {
+        int64_t same = 0;
+        while (page->before == follows && same < NUM_MIN(n, page->n_token) &&
+               page->tokens[same] == tokens[same])
+            same++;
+        if (same > *n_same) {
+            *n_same = same;
+            best = page;
+        }
+    }
+    if (best)
+        refer(pool, best);
+    pthread_mutex_unlock(&pool->lock);
+    return best;
+}
+
+void kv_pool_usage(kv_pool *pool, kv_usage *out) {
+    pthread_mutex_lock(&pool->lock);
+    *out = (kv_usage){pool->reserved, pool->used, pool->cached, pool->paging.page_bytes};
+    pthread_mutex_unlock(&pool->lock);
+}

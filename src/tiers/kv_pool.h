@@ -1,0 +1,81 @@
+/* kv_pool.h - an engine's keys and values in pages of KV_BLOCK positions.
+ *
+ * A page holds the same positions of every layer, so a sequence is one list of pages (kv_table.h) and the
+ * length of its context stands in no stride. Pages are counted by reference: sequences with a common prefix
+ * share its pages. A page remembers the tokens whose keys and values it holds and which page they follow, so
+ * that a prefix is found by its content; what is compared are the tokens themselves. A page that nobody
+ * refers to keeps its content until it is needed for something else: pages without content are given out
+ * first, then the ones that were dropped longest ago.
+ *
+ * Memory is reserved before it is used: kv_pool_reserve charges room for so many pages to the ledger, or
+ * refuses. References never outnumber what is reserved, so kv_pool_take cannot fail. What a page makes
+ * resident is told to the ledger as positions are written.
+ *
+ * Thread-safe. The pages themselves are read and written by passes, one at a time. */
+#ifndef NIB_TIERS_KV_POOL_H
+#define NIB_TIERS_KV_POOL_H
+
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "tiers/region.h"
+
+/* Where the layers' keys and values are in a page; a layer without attention has n_kv_head 0. */
+typedef struct kv_layer {
+    int64_t key_at, value_at; /* bytes from the page's beginning */
+    int64_t n_kv_head, d_head;
+} kv_layer;
+
+typedef struct kv_paging {
+    type_id type;
+    int n_layer;
+    kv_layer *layers;    /* [n_layer] */
+    uint64_t page_bytes; /* of all layers; a multiple of the system's page */
+} kv_paging;
+
+/* overlaid: all layers at one place, for passes that begin at position 0 and need nothing of a layer once
+ * they have left it. NIB_E_NOFIT: a page overflows. */
+nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err);
+void kv_paging_close(kv_paging *p); /* zeroed is fine */
+/* Bytes that the first n positions of a page make resident. */
+uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
+
+typedef struct kv_pool kv_pool;
+typedef struct kv_page kv_page;
+
+/* share: pages are found by their content. */
+nib_status kv_pool_open(const model *m, type_id type, bool overlaid, bool share, device *d, ledger *l,
+                        kv_pool **out, nib_error *err);
+void kv_pool_close(kv_pool *pool); /* NULL is fine; nobody refers to its pages */
+const kv_paging *kv_pool_paging(const kv_pool *pool);
+
+/* Room for n pages more; NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err);
+void kv_pool_unreserve(kv_pool *pool, int64_t n);
+
+/* A page without content and with one reference. What it held is forgotten. */
+kv_page *kv_pool_take(kv_pool *pool);
+void kv_pool_drop(kv_pool *pool, kv_page *page); /* one reference less */
+uint8_t *kv_page_at(const kv_page *page);
+bool kv_pool_is_shared(kv_pool *pool, const kv_page *page);
+/* Its first n positions are, or are about to be, written. */
+void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
+
+/* The first n positions of the page hold the keys and values of these tokens, which follow all of `before`
+ * (NULL: they begin the sequence). */
+void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
+/* Nobody shall find more of it than its first n positions, which are not about to be written. */
+void kv_pool_cut(kv_pool *pool, kv_page *page, int64_t n);
+/* The page after `before` whose tokens agree with tokens[0..n) longest, with one reference more; *n_same is
+ * how many do. NULL: there is none. */
+kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
+                      int64_t *n_same);
+
+typedef struct kv_usage {
+    int64_t reserved; /* pages */
+    int64_t used;     /* pages that somebody refers to */
+    int64_t cached;   /* pages that nobody refers to and that still have content */
+    uint64_t page_bytes;
+} kv_usage;
+void kv_pool_usage(kv_pool *pool, kv_usage *out);
+
+#endif

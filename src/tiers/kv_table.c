@@ -1,0 +1,232 @@
+/* kv_table.c - see kv_table.h. */
+#include "tiers/kv_table.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+/* Pages of n positions: kv8 and kv4 have only whole blocks in codes. */
+static int64_t pages_of(type_id type, int64_t n) {
+    return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
+}
+
+nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err) {
+    kv_paging p, recent = {0};
+    NIB_TRY(kv_paging_open(&p, m, type, overlaid, err));
+    nib_status status = kv_is_coded(type) ? kv_paging_open(&recent, m, TYPE_F16, overlaid, err) : NIB_OK;
+    const uint64_t window = recent.page_bytes * (KV_WINDOW / KV_BLOCK);
+    if (status == NIB_OK && (!num_mul_u64((uint64_t)pages_of(type, n_ctx), p.page_bytes, bytes) ||
+                             !num_add_u64(*bytes, window, bytes)))
+        status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                          (long long)n_ctx);
+    kv_paging_close(&recent);
+    kv_paging_close(&p);
+    return status;
+}
+
+/* Of two pages in turn, once n positions were written. */
+static uint64_t window_touched(const kv_paging *recent, int64_t n) {
+    uint64_t sum = 0;
+    for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
+        sum += kv_paging_touched(recent, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+    return sum;
+}
+
+nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
+    kv_paging p, recent = {0};
+    NIB_TRY(kv_paging_open(&p, m, type, false, err));
+    *bytes = (uint64_t)(n / KV_BLOCK) * p.page_bytes;
+    if (!kv_is_coded(type)) {
+        *bytes += kv_paging_touched(&p, n % KV_BLOCK);
+    } else {
+        const nib_status status = kv_paging_open(&recent, m, TYPE_F16, false, err);
+        if (status != NIB_OK) {
+            kv_paging_close(&p);
+            return status;
+        }
+        *bytes += window_touched(&recent, n);
+    }
+    kv_paging_close(&recent);
+    kv_paging_close(&p);
+    return NIB_OK;
+}
+
+static nib_status open_window(kv_table *t, const model *m, device *d, ledger *l, nib_error *err) {
+    NIB_TRY(kv_paging_open(&t->recent, m, TYPE_F16, false, err));
+    NIB_TRY(tier_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
+                             true, "the newest keys and values", err));
+    for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
+        t->recent_at[i] = (uint8_t *)t->window.at + i * t->recent.page_bytes;
+    return NIB_OK;
+}
+
+static void fill_views(kv_table *t) {
+    const kv_paging *p = kv_pool_paging(t->pool);
+    for (int i = 0; i < p->n_layer; i++) {
+        const kv_layer *at = &p->layers[i];
+        t->layers[i] = (kv_view){.pages = t->at,
+                                 .key_at = at->key_at,
+                                 .value_at = at->value_at,
+                                 .type = p->type,
+                                 .n_kv_head = at->n_kv_head,
+                                 .d_head = at->d_head};
+        if (!kv_is_coded(p->type))
+            continue;
+        t->layers[i].recent = t->recent_at;
+        t->layers[i].recent_key_at = t->recent.layers[i].key_at;
+        t->layers[i].recent_value_at = t->recent.layers[i].value_at;
+    }
+}
+
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
+                         nib_error *err) {
+    const kv_paging *p = kv_pool_paging(pool);
+    const int64_t n = pages_of(p->type, n_ctx);
+    memset(t, 0, sizeof *t);
+    NIB_TRY(kv_pool_reserve(pool, n, err));
+    t->pool = pool;
+    t->device = d;
+    t->n_ctx = n_ctx;
+    t->max_page = n;
+    t->pages = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->pages);
+    t->at = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->at);
+    t->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *t->layers);
+    nib_status status = NIB_OK;
+    if (!t->pages || !t->at || !t->layers)
+        status = nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + sizeof *t->at), "a sequence's pages");
+    if (status == NIB_OK && kv_is_coded(p->type))
+        status = open_window(t, m, d, l, err);
+    if (status != NIB_OK) {
+        kv_table_close(t);
+        return status;
+    }
+    fill_views(t);
+    return NIB_OK;
+}
+
+static void drop_from(kv_table *t, int64_t n_page) {
+    while (t->n_page > n_page)
+        kv_pool_drop(t->pool, t->pages[--t->n_page]);
+}
+
+void kv_table_close(kv_table *t) {
+    if (!t->pool)
+        return;
+    drop_from(t, 0);
+    kv_pool_unreserve(t->pool, t->max_page);
+    tier_region_close(&t->window);
+    kv_paging_close(&t->recent);
+    mem_free(t->pages);
+    mem_free(t->at);
+    mem_free(t->layers);
+    memset(t, 0, sizeof *t);
+}
+
+int64_t kv_table_keep(kv_table *t, int64_t n) {
+    const type_id type = kv_pool_paging(t->pool)->type;
+    const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* of the block that n is in */
+    if (kv_is_coded(type)) {
+        if (begin < t->held)
+            n = begin;
+        t->held = NUM_MIN(t->held, begin);
+    }
+    drop_from(t, pages_of(type, n));
+    return n;
+}
+
+static void put(kv_table *t, int64_t i, kv_page *page) {
+    t->pages[i] = page;
+    t->at[i] = kv_page_at(page);
+}
+
+/* The first n positions of a page, head by head as they lie. The type is not in codes. */
+static nib_status copy_positions(kv_table *t, uint8_t *to, const uint8_t *from, int64_t n, nib_error *err) {
+    const kv_paging *p = kv_pool_paging(t->pool);
+    const int64_t keys = num_round_up(n, KV_POSITIONS), size = p->type == TYPE_F16 ? 2 : 4;
+    for (int i = 0; i < p->n_layer; i++) {
+        const kv_layer *l = &p->layers[i];
+        const int64_t row = l->d_head * size;
+        for (int64_t h = 0; h < l->n_kv_head; h++) {
+            const int64_t k = l->key_at + h * KV_BLOCK * row, v = l->value_at + h * KV_BLOCK * row;
+            NIB_TRY(t->device->kind->copy(t->device, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row),
+                                          err));
+            NIB_TRY(
+                t->device->kind->copy(t->device, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
+        }
+    }
+    return NIB_OK;
+}
+
+/* Page i, of which n positions stay, becomes this table's alone. */
+static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
+    kv_page *page = t->pages[i];
+    if (!kv_pool_is_shared(t->pool, page)) {
+        kv_pool_cut(t->pool, page, n);
+        return NIB_OK;
+    }
+    kv_page *copy = kv_pool_take(t->pool);
+    kv_pool_touch(t->pool, copy, n);
+    const nib_status status = copy_positions(t, kv_page_at(copy), kv_page_at(page), n, err);
+    kv_pool_drop(t->pool, page);
+    put(t, i, copy);
+    return status;
+}
+
+static void reach_window(kv_table *t, int64_t end) {
+    t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
+    tier_region_touch(&t->window, window_touched(&t->recent, end));
+}
+
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
+    const type_id type = kv_pool_paging(t->pool)->type;
+    const int64_t n_page = pages_of(type, end), from = first / KV_BLOCK;
+    if (first >= end)
+        return NIB_OK;
+    if (from < t->n_page)
+        NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
+    for (; t->n_page < n_page; t->n_page++)
+        put(t, t->n_page, kv_pool_take(t->pool));
+    for (int64_t i = from; i < n_page; i++)
+        kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+    if (kv_is_coded(type))
+        reach_window(t, end);
+    return NIB_OK;
+}
+
+void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {
+    for (int64_t i = first / KV_BLOCK; i < t->n_page && i * KV_BLOCK < end; i++)
+        kv_pool_describe(t->pool, t->pages[i], i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
+                         NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+}
+
+/* Another sequence's page for block i that holds more of it than `held` positions, with a reference; NULL:
+ * there is none. */
+static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t held, int64_t n,
+                            int64_t *n_same) {
+    const int64_t most = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
+    const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
+    if (held >= most || (whole && most < KV_BLOCK))
+        return NULL;
+    kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, most, n_same);
+    if (!page || (*n_same > held && (!whole || *n_same == KV_BLOCK)))
+        return page;
+    kv_pool_drop(t->pool, page);
+    return NULL;
+}
+
+int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    int64_t n_same = KV_BLOCK;
+    for (int64_t i = n_held / KV_BLOCK; i < t->max_page && n_same == KV_BLOCK; i++) {
+        kv_page *page = better_page(t, tokens, i, n_held - i * KV_BLOCK, n, &n_same);
+        if (!page)
+            break;
+        drop_from(t, i);
+        put(t, i, page);
+        t->n_page = i + 1;
+        n_held = i * KV_BLOCK + n_same;
+        t->held = NUM_MAX(t->held, n_held); /* nothing of it is there in f16 */
+    }
+    return n_held;
+}

@@ -1,0 +1,52 @@
+/* kv_table.h - one sequence's keys and values: its pages in order, and the views that kernels read.
+ *
+ * Room for n_ctx positions is reserved when the table opens; pages are taken as positions are written and
+ * given back when they are dropped. A page that somebody else refers to as well is copied before it is
+ * written (copy on write).
+ *
+ * A sequence goes on at the end of what was written, or at the end of a shorter prefix of it. In f16 and f32
+ * any prefix will do; with kv8 and kv4 (kernels.h) the newest positions must still be there in f16, else it
+ * goes on at the beginning of that prefix's last block. kv_table_keep says where. Those newest positions are
+ * the table's own memory, two pages in f16.
+ *
+ * One thread at a time. */
+#ifndef NIB_TIERS_KV_TABLE_H
+#define NIB_TIERS_KV_TABLE_H
+
+#include "tiers/kv_pool.h"
+
+typedef struct kv_table {
+    kv_pool *pool;  /* borrowed */
+    device *device; /* where the pages are */
+    int64_t n_ctx, n_page, max_page;
+    kv_page **pages;  /* [max_page] */
+    uint8_t **at;     /* [max_page]: where the pages are, for the views */
+    kv_view *layers;  /* [n_layer] */
+    kv_paging recent; /* kv8, kv4 */
+    uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
+    tier_region window; /* kv8, kv4: the newest positions in f16 */
+    int64_t held;       /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
+} kv_table;
+
+/* What a table of n_ctx positions reserves, its window included. NIB_E_NOFIT: it overflows. */
+nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err);
+/* What of it the first n positions make resident. NIB_E_NOMEM. */
+nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
+
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
+                         nib_error *err);
+void kv_table_close(kv_table *t); /* zeroed is fine */
+
+/* How many of the first n positions stay when the sequence goes on there: n, or fewer than KV_BLOCK less.
+ * Pages behind them are dropped. */
+int64_t kv_table_keep(kv_table *t, int64_t n);
+/* Positions [first, end) are about to be written; end <= n_ctx. Fails where a copy does. */
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+/* Positions [first, end) were written, those of tokens[first..end). */
+void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
+/* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
+ * from where they do. Returns how many positions it holds now, n_held or more. */
+int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
+
+#endif

@@ -1,0 +1,263 @@
+/* Pages of keys and values: sequences that share prefixes, grow, are cut back and closed in any order, held
+ * against a plain copy of what each of them wrote; what is reserved is enough, what is shared takes no room
+ * twice, what nobody refers to is found again until its page is needed. */
+#include "base/num.h"
+#include "support/tinymodel.h"
+#include "tiers/kv_table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_CTX = 300, N_SEQUENCE = 6, N_STEP = 1200, KIB = 1 << 10 };
+
+static const tiny_shape shape = {TYPE_Q8_0, 2, 64, 96, 4, 2, 40, N_CTX, true};
+
+typedef struct sequence {
+    kv_table kv;
+    int32_t tokens[N_CTX];
+    int64_t n;
+    bool open;
+} sequence;
+
+typedef struct setting {
+    model *m;
+    ledger *l;
+    kv_pool *pages;
+} setting;
+
+static setting setting_open(type_id type, uint64_t ram) {
+    const uint64_t caps[NIB_N_TIER] = {
+        [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
+    setting s = {0};
+    nib_error err = {0};
+    if (model_open(tiny_model("kv.gguf", &shape), &(logger){0}, &s.m, &err) ||
+        ledger_open(caps, &s.l, &err) ||
+        kv_pool_open(s.m, type, false, true, device_host(), s.l, &s.pages, &err))
+        fail_msg("%s", err.message);
+    return s;
+}
+
+static void setting_close(setting *s) {
+    kv_pool_close(s->pages);
+    nib_memory now;
+    ledger_report(s->l, &now);
+    assert_int_equal(now.owner[NIB_OWNER_KV], 0);
+    ledger_close(s->l);
+    model_close(s->m);
+}
+
+static void open_table(const setting *s, kv_table *t, int64_t n_ctx) {
+    nib_error err = {0};
+    if (kv_table_open(t, s->pages, s->m, device_host(), s->l, n_ctx, &err))
+        fail_msg("%s", err.message);
+}
+
+/* One value stands for all of a position: it depends on the token and on everything before it. */
+static float value_of(const int32_t *tokens, int64_t position) {
+    uint32_t h = 17;
+    for (int64_t i = 0; i <= position; i++)
+        h = h * 31 + (uint32_t)tokens[i];
+    return (float)(h % 2048);
+}
+
+static void write_positions(sequence *s, int64_t first, int64_t end) {
+    const kernel_table *k = kernels_table_for("ref");
+    float row[64];
+    nib_error err = {0};
+    assert_int_equal(kv_table_reach(&s->kv, first, end, &err), NIB_OK);
+    for (int layer = 0; layer < 2; layer++)
+        for (int64_t p = first; p < end; p++) {
+            for (int i = 0; i < 64; i++)
+                row[i] = value_of(s->tokens, p);
+            k->kv_store(&s->kv.layers[layer], false, p, row);
+            k->kv_store(&s->kv.layers[layer], true, p, row);
+        }
+    kv_table_learn(&s->kv, s->tokens, first, end);
+    s->n = end;
+}
+
+/* Attention over one position alone, by a window of one: its value comes out as it was stored. */
+static void check_positions(const sequence *s) {
+    const kernel_table *k = kernels_table_for("ref");
+    static float q[64], out[64];
+    void *scratch = aligned_alloc(64, (attend_scratch_bytes(16) + 63) / 64 * 64);
+    for (int64_t p = 0; p < s->n; p++) {
+        const attend_args a = {.kv = s->kv.layers[1],
+                               .q = q,
+                               .out = out,
+                               .n_row = 1,
+                               .first_position = p,
+                               .n_head = 4,
+                               .window = 1,
+                               .scale = 1,
+                               .scratch = scratch};
+        k->attend(&a, 0, 4, 0, 1);
+        if (out[0] != value_of(s->tokens, p))
+            fail_msg("position %d of %d holds %g", (int)p, (int)s->n, (double)out[0]);
+    }
+    free(scratch);
+}
+
+static uint32_t draw(uint32_t *seed, uint32_t n) {
+    *seed = *seed * 1664525 + 1013904223;
+    return (*seed >> 8) % n;
+}
+
+/* One of few texts, so that prefixes meet; from position `first` on. */
+static void draw_tokens(sequence *s, int64_t first, int64_t end, uint32_t *seed) {
+    const uint32_t text = draw(seed, 3);
+    for (int64_t i = first; i < end; i++)
+        s->tokens[i] = (int32_t)((uint32_t)(i / 40) * text % 7 + (draw(seed, 60) == 0));
+}
+
+static void any_step(const setting *set, sequence *s, uint32_t *seed) {
+    if (!s->open) {
+        open_table(set, &s->kv, N_CTX);
+        s->open = true;
+        s->n = 0;
+    }
+    switch (draw(seed, 8)) {
+    case 0:
+        kv_table_close(&s->kv);
+        s->open = false;
+        return;
+    case 1: /* another text from somewhere on */
+        s->n = kv_table_keep(&s->kv, draw(seed, (uint32_t)s->n + 1));
+        break;
+    default: break;
+    }
+    const int64_t most = s->n + 1 + draw(seed, 90), end = NUM_MIN(N_CTX, most);
+    if (s->n == end)
+        return;
+    draw_tokens(s, s->n, end, seed);
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, end - 1);
+    write_positions(s, s->n, end);
+}
+
+static void any_order(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16, TYPE_F32};
+    static sequence all[N_SEQUENCE];
+    for (size_t t = 0; t < NUM_COUNT(types); t++) {
+        setting set = setting_open(types[t], NIB_AUTO);
+        uint32_t seed = 5;
+        memset(all, 0, sizeof all);
+        for (int i = 0; i < N_STEP; i++) {
+            sequence *s = &all[draw(&seed, N_SEQUENCE)];
+            any_step(&set, s, &seed);
+            if (i % 16 == 0)
+                for (int j = 0; j < N_SEQUENCE; j++)
+                    if (all[j].open)
+                        check_positions(&all[j]);
+            kv_usage u;
+            kv_pool_usage(set.pages, &u);
+            assert_true(u.used <= u.reserved);
+        }
+        for (int j = 0; j < N_SEQUENCE; j++)
+            kv_table_close(&all[j].kv);
+        setting_close(&set);
+    }
+}
+
+static void open_with(const setting *set, sequence *s, int64_t n, int32_t token) {
+    open_table(set, &s->kv, N_CTX);
+    for (int64_t i = 0; i < n; i++)
+        s->tokens[i] = i < 200 ? (int32_t)i : token;
+    s->n = kv_table_adopt(&s->kv, s->tokens, 0, n);
+}
+
+static void a_prefix_takes_room_once(void **state) {
+    (void)state;
+    setting set = setting_open(TYPE_F16, NIB_AUTO);
+    static sequence all[N_SEQUENCE];
+    kv_usage u;
+    for (int i = 0; i < N_SEQUENCE; i++) {
+        open_with(&set, &all[i], 200, 0);
+        assert_int_equal(all[i].n, i ? 200 : 0);
+        write_positions(&all[i], all[i].n, i ? all[i].n : 200);
+    }
+    kv_pool_usage(set.pages, &u);
+    assert_int_equal(u.used, 4); /* 200 positions, the last page half full and shared as well */
+    for (int i = 0; i < N_SEQUENCE; i++) {
+        all[i].tokens[200] = 100 + i;
+        write_positions(&all[i], 200, 201);
+    }
+    kv_pool_usage(set.pages, &u);
+    assert_int_equal(u.used, 3 + N_SEQUENCE); /* copied when it was written */
+    for (int i = 0; i < N_SEQUENCE; i++)
+        check_positions(&all[i]);
+    for (int i = 0; i < N_SEQUENCE; i++)
+        kv_table_close(&all[i].kv);
+    setting_close(&set);
+}
+
+/* kv8 and kv4 share whole pages alone: what is not in codes yet is the sequence's own. */
+static void codes_are_shared_whole(void **state) {
+    (void)state;
+    setting set = setting_open(TYPE_KV8, NIB_AUTO);
+    static sequence a, b;
+    open_with(&set, &a, 200, 0);
+    write_positions(&a, 0, 200);
+    open_with(&set, &b, 200, 0);
+    assert_int_equal(b.n, 192);
+    kv_table_close(&a.kv);
+    kv_table_close(&b.kv);
+    setting_close(&set);
+}
+
+static void found_again_until_needed(void **state) {
+    (void)state;
+    setting set = setting_open(TYPE_F16, NIB_AUTO);
+    static sequence a, b, c;
+    kv_usage u;
+    open_table(&set, &c.kv, N_CTX); /* keeps the pool from giving its memory back */
+    open_with(&set, &a, 200, 0);
+    write_positions(&a, 0, 200);
+    kv_table_close(&a.kv);
+    kv_pool_usage(set.pages, &u);
+    assert_int_equal(u.cached + u.used, 0); /* its own reservation went, and its pages with it */
+    open_with(&set, &a, 200, 0);
+    write_positions(&a, 0, 200);
+    kv_table_keep(&a.kv, 0);
+    kv_pool_usage(set.pages, &u);
+    assert_int_equal(u.cached, 4);
+    open_with(&set, &b, 200, 0);
+    assert_int_equal(b.n, 200);
+    kv_table_close(&b.kv);
+    kv_table_close(&a.kv);
+    kv_table_close(&c.kv);
+    setting_close(&set);
+}
+
+/* What does not fit is refused when it is reserved, and nothing is kept of it. */
+static void refused_when_reserved(void **state) {
+    (void)state;
+    setting set = setting_open(TYPE_F16, ledger_look().now + LEDGER_RUNTIME_MARGIN + (uint64_t)256 * KIB);
+    kv_table t;
+    nib_error err = {0};
+    kv_usage u;
+    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, 1 << 16, &err), NIB_E_NOFIT);
+    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, INT64_MAX / 2, &err),
+                     NIB_E_NOFIT);
+    kv_pool_usage(set.pages, &u);
+    assert_int_equal(u.reserved, 0);
+    open_table(&set, &t, KV_BLOCK);
+    kv_table_close(&t);
+    setting_close(&set);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_order),
+        cmocka_unit_test(a_prefix_takes_room_once),
+        cmocka_unit_test(codes_are_shared_whole),
+        cmocka_unit_test(found_again_until_needed),
+        cmocka_unit_test(refused_when_reserved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
