@@ -1,0 +1,24 @@
+/* similar.h - "did you mean ...?": the word of a list that a misspelt one was meant to be.
+ * Distance is that of Damerau and Levenshtein in its restricted form (optimal string alignment): letters
+ * changed, added, left out, or two neighbours swapped. Letter case is ignored. Plain data, no memory. */
+#ifndef NIB_BASE_SIMILAR_H
+#define NIB_BASE_SIMILAR_H
+
+#include <stddef.h>
+
+enum { SIMILAR_LONGEST = 127 }; /* longer words are near nothing */
+
+typedef struct similar {
+    const char *typed;
+    char best[SIMILAR_LONGEST + 1]; /* "": no word is near enough */
+    size_t distance;                /* of best */
+} similar;
+
+size_t similar_distance(const char *a, const char *b);
+
+similar similar_to(const char *typed); /* typed is not copied */
+/* Keeps `word` when it is nearer than what is kept, and near enough: one edit for each three letters that
+ * were typed, two of them left as they are; or a longer word that begins with three or more letters typed. */
+void similar_offer(similar *s, const char *word);
+
+#endif
