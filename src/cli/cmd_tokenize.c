@@ -72,6 +72,10 @@ static int encode(const cli_args *args, const nib_engine *engine, const char *te
 }
 
 static int run(cli_args *args) {
+    if (args->tokens && !args->decode)
+        return cli_usage_error("--tokens are ids already; with --decode they become text");
+    if (args->tokens && (args->prompt || args->file || args->rest.n))
+        return cli_usage_error("give a text or --tokens, not both");
     nib_engine_options options;
     cli_engine_options(args, &options);
     options.vocab_only = true;
@@ -86,10 +90,11 @@ static int run(cli_args *args) {
         snprintf(err.message, sizeof err.message, "%s has no tokenizer", args->model);
         code = cli_fail(&err);
     }
-    if (!code)
+    if (!code && !args->tokens)
         code = cli_read_text(args, 0, &text, &n_byte);
     if (!code)
-        code = args->decode ? decode(args, engine, text) : encode(args, engine, text, n_byte);
+        code = args->decode ? decode(args, engine, args->tokens ? args->tokens : text)
+                            : encode(args, engine, text, n_byte);
     free(text);
     nib_engine_close(engine);
     return code;
@@ -99,10 +104,11 @@ const cli_command cmd_tokenize = {
     .name = "tokenize",
     .usage = "MODEL [TEXT | -f FILE] [options]",
     .summary = "text to token ids, or back",
-    .details = "TEXT comes from the argument, -f FILE or stdin. Prints the ids on one line.\n\n"
+    .details = "TEXT comes from the argument, -f FILE or stdin. Prints the ids on one line. With --decode it "
+               "is ids, which\n--tokens gives as well.\n\n"
                "  nibble tokenize smollm2 \"Hello world\"\n"
                "  nibble tokenize smollm2 --json -f poem.txt\n"
-               "  nibble tokenize smollm2 --decode \"19556 905\"\n",
+               "  nibble tokenize smollm2 --decode --tokens 19556,905\n",
     .groups = CLI_MODEL | CLI_PROMPT | CLI_TOKENIZE,
     .n_rest = 1,
     .run = run,

@@ -3,38 +3,54 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/similar.h"
+#include "model/store.h"
 
-#include <dirent.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-char *model_folder(void) {
-    const char *set = getenv("NIBBLE_MODELS");
-    if (set && *set)
-        return mem_strdup(set);
-    char *data = path_data_dir();
-    char *folder = data ? path_join(data, "models") : NULL;
-    mem_free(data);
-    return folder;
+/* The name of a model that may be meant: whole, or its last part, without .gguf. */
+static similar nearest(const model_store *s, const char *name) {
+    similar meant = similar_to(name);
+    for (size_t i = 0; i < s->n; i++) {
+        char word[SIMILAR_LONGEST + 1];
+        const char *slash = strrchr(s->models[i].name, '/');
+        snprintf(word, sizeof word, "%s", slash && !strchr(name, '/') ? slash + 1 : s->models[i].name);
+        const size_t n = strlen(word);
+        if (n > 5 && !strcasecmp(word + n - 5, ".gguf"))
+            word[n - 5] = 0;
+        similar_offer(&meant, word);
+    }
+    return meant;
 }
 
-static bool same_name(const char *entry, const char *name) {
-    size_t n = strlen(name);
-    return !strncasecmp(entry, name, n) && (!entry[n] || !strcasecmp(entry + n, ".gguf"));
+static nib_status not_found(const model_store *s, const char *name, nib_error *err) {
+    const similar meant = nearest(s, name);
+    if (meant.best[0])
+        return nib_fail(err, NIB_E_NOTFOUND,
+                        "no model '%s'; did you mean '%s'? ('nibble models' lists those in %s)", name,
+                        meant.best, s->folder);
+    return nib_fail(
+        err, NIB_E_NOTFOUND,
+        "no model '%s': there is no such file or folder, nor that name in %s (see 'nibble models')", name,
+        s->folder);
 }
 
-/* The entry of the folder that `name` means; NULL: none (or no memory for it). */
-static char *find_in(const char *folder, const char *name) {
-    DIR *dir = opendir(folder);
-    char *found = NULL;
-    const struct dirent *entry;
-    while (dir && !found && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.' && same_name(entry->d_name, name))
-            found = path_join(folder, entry->d_name);
-    if (dir)
-        closedir(dir);
-    return found;
+/* What is kept by that name: of the store, or a file or folder that is no model (opening it says what is
+ * wrong). */
+static nib_status find_kept(const model_store *s, const char *name, char **path, nib_error *err) {
+    const stored *found = model_store_find(s, name);
+    char *plain = path_join(s->folder, name);
+    nib_status status = NIB_OK;
+    if (found)
+        *path = mem_strdup(found->path);
+    else if (plain && *name && path_exists(plain))
+        *path = mem_strdup(plain);
+    else
+        status = plain ? not_found(s, name, err) : nib_fail_nomem(err, 256, "a path");
+    mem_free(plain);
+    return status || *path ? status : nib_fail_nomem(err, 256, "a path");
 }
 
 nib_status model_find(const char *name, char **path, nib_error *err) {
@@ -42,18 +58,10 @@ nib_status model_find(const char *name, char **path, nib_error *err) {
         *path = mem_strdup(name);
         return *path ? NIB_OK : nib_fail_nomem(err, strlen(name) + 1, "a path");
     }
-    char *folder = model_folder();
-    if (!folder)
-        return nib_fail_nomem(err, 256, "a path");
-    char *found = *name && !strchr(name, '/') ? find_in(folder, name) : NULL;
-    nib_status status = NIB_OK;
-    if (found)
-        *path = found;
-    else
-        status = nib_fail(err, NIB_E_NOTFOUND,
-                          "no model '%s': there is no such file or folder, nor that name in %s "
-                          "(see 'nibble models')",
-                          name, folder);
-    mem_free(folder);
+    model_store store;
+    nib_status status = model_store_open(&store, err);
+    if (status == NIB_OK)
+        status = find_kept(&store, name, path, err);
+    model_store_close(&store);
     return status;
 }

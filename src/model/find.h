@@ -1,14 +1,11 @@
-/* find.h - from what a person types to a path: a file, a folder, or a name in the models folder. */
+/* find.h - from what a person types to a path: a file, a folder, or the name of a model that is kept. */
 #ifndef NIB_MODEL_FIND_H
 #define NIB_MODEL_FIND_H
 
 #include "base/status.h"
 
-/* $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models. Caller frees with mem_free; NULL: out of memory. */
-char *model_folder(void);
-
-/* `name` as a path when there is such a file or folder, else NAME, NAME.gguf in the models folder (letter
- * case ignored). *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked. */
+/* `name` as a path when there is such a file or folder, else what the store (store.h) has by that name.
+ * *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked, and which name may be meant. */
 nib_status model_find(const char *name, char **path, nib_error *err);
 
 #endif

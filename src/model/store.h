@@ -1,0 +1,34 @@
+/* store.h - the models that are kept on this machine, and their names: in the models folder, and in the cache
+ * of Hugging Face's own programs, of which the main revision counts. Only names are looked at; no model is
+ * opened. */
+#ifndef NIB_MODEL_STORE_H
+#define NIB_MODEL_STORE_H
+
+#include "base/status.h"
+
+typedef struct stored {
+    char *
+        name; /* "smollm2.gguf", "folder", "user/repo/file.gguf"; in the cache also "user/repo" of a folder */
+    char *path;
+    bool cached; /* in the cache: other programs share it */
+} stored;
+
+typedef struct model_store {
+    char *folder;   /* $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models */
+    char *cache;    /* $HF_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub */
+    stored *models; /* by name, those of the cache after the others */
+    size_t n, cap;
+} model_store;
+
+/* Folders that are not there hold nothing. The caller closes *out in any case; NIB_E_NOMEM only. */
+nib_status model_store_open(model_store *out, nib_error *err);
+void model_store_close(model_store *s);
+
+/* The model that a name means, letter case and .gguf aside: a whole name, its last part, or user/repo[:QUANT]
+ * (hub.h). NULL: none, or no memory to look. */
+const stored *model_store_find(const model_store *s, const char *name);
+
+char *model_folder(void); /* as above; the caller frees with mem_free; NULL: out of memory */
+char *hf_home(void);      /* $HF_HOME, else $XDG_CACHE_HOME/huggingface; as above */
+
+#endif
