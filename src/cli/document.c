@@ -5,10 +5,6 @@
 
 #include <string.h>
 
-static bool takes(const cli_command *command, const cli_option *o) {
-    return ((command->groups | CLI_COMMON) & o->groups) != 0;
-}
-
 /* Text for troff: backslashes and dashes escaped, no line begins with a control character. */
 static void put_troff(const char *text, FILE *out) {
     bool line_start = true;
@@ -53,7 +49,7 @@ static void man_command(const cli_command *command, FILE *out) {
         fputs(".fi\n", out);
     }
     for (size_t i = 0; i < cli_n_option; i++)
-        if (takes(command, &cli_options[i]) && !(cli_options[i].groups & CLI_COMMON))
+        if (cli_command_takes(command, &cli_options[i]) && !(cli_options[i].groups & CLI_COMMON))
             man_option(&cli_options[i], out);
 }
 
@@ -95,7 +91,7 @@ void cli_print_man(FILE *out) {
 static void print_flags(const cli_command *command, const char *between, FILE *out) {
     char flag[64];
     for (size_t i = 0; i < cli_n_option; i++)
-        if (takes(command, &cli_options[i])) {
+        if (cli_command_takes(command, &cli_options[i])) {
             cli_option_flag(&cli_options[i], flag, sizeof flag);
             fprintf(out, "%s%s", flag, between);
         }

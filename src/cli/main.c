@@ -1,7 +1,10 @@
 /* main.c - finds the sub-command, parses its options, runs it. The only place that decides an exit code. */
-#include "base/cpu.h"
 #include "cli/cli.h"
+
+#include "base/cpu.h"
+#include "base/similar.h"
 #include "cli/document.h"
+#include "cli/habits.h"
 #include "kernels/kernels.h"
 
 #include <stdlib.h>
@@ -12,6 +15,19 @@ static const cli_command *find_command(const char *name) {
         if (!strcmp((*c)->name, name))
             return *c;
     return NULL;
+}
+
+static int unknown_command(const char *name) {
+    const char *instead = cli_habit_command(name);
+    if (instead)
+        return cli_usage_error("unknown command '%s'; use %s", name, instead);
+    similar meant = similar_to(name);
+    for (const cli_command *const *c = cli_registry; *c; c++)
+        similar_offer(&meant, (*c)->name);
+    if (meant.best[0])
+        return cli_usage_error("unknown command '%s'; did you mean '%s'? ('nibble --help' lists all)", name,
+                               meant.best);
+    return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", name);
 }
 
 /* A forced instruction set that this machine or this build does not have would silently test another one, and
@@ -75,7 +91,7 @@ int main(int argc, char **argv) {
     if (!strcmp(word, "help")) {
         const cli_command *command = find_command(argv[2]);
         if (!command)
-            return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", argv[2]);
+            return unknown_command(argv[2]);
         cli_print_help(command, stdout);
         return cli_finish(0);
     }
@@ -95,8 +111,10 @@ int main(int argc, char **argv) {
     }
     const cli_command *command = find_command(word);
     if (!command && word[0] == '-')
-        return cli_usage_error("expected a command before '%s'; 'nibble --help' lists them", word);
+        return cli_usage_error(
+            "expected a command before '%s', such as 'nibble run %s ...'; 'nibble --help' lists them", word,
+            word);
     if (!command)
-        return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", word);
+        return unknown_command(word);
     return run_command(command, argc - 2, argv + 2);
 }

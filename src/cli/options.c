@@ -3,6 +3,8 @@
 #include "cli/options.h"
 
 #include "base/num.h"
+#include "base/similar.h"
+#include "cli/habits.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -39,6 +41,10 @@ void cli_option_flag(const cli_option *o, char *out, size_t size) {
     for (char *c = out; *c; c++)
         if (*c == '_')
             *c = '-';
+}
+
+bool cli_command_takes(const cli_command *command, const cli_option *o) {
+    return ((command->groups | CLI_COMMON) & o->groups) != 0;
 }
 
 static void *field_of(cli_args *args, const cli_option *o) {
@@ -90,10 +96,6 @@ static bool set_value(cli_args *args, const cli_option *o, const char *text, con
     return false;
 }
 
-static bool takes(const cli_command *command, const cli_option *o) {
-    return ((command->groups | CLI_COMMON) & o->groups) != 0;
-}
-
 static bool read_environment(const cli_command *command, cli_args *args) {
     for (size_t i = 0; i < cli_n_option; i++) {
         const cli_option *o = &cli_options[i];
@@ -103,7 +105,7 @@ static bool read_environment(const cli_command *command, cli_args *args) {
             name[n++] = (char)toupper((unsigned char)*c);
         name[n] = 0;
         const char *value = getenv(name);
-        if (!value || !*value || !takes(command, o) || !strcmp(o->field, "help"))
+        if (!value || !*value || !cli_command_takes(command, o) || !strcmp(o->field, "help"))
             continue;
         if (o->kind == OPTION_FLAG && (!strcmp(value, "0") || !strcmp(value, "false")))
             continue;
@@ -113,66 +115,197 @@ static bool read_environment(const cli_command *command, cli_args *args) {
     return true;
 }
 
-static const cli_option *find_long(const cli_command *command, const char *flag, size_t n) {
+typedef struct parser {
+    const cli_command *command;
+    int argc, at; /* argv[at] is being read */
+    char **argv;
+    cli_args *args;
+    cli_strings ignored;      /* flags that do nothing here, to be said when all are read */
+    const cli_habit *renamed; /* the flag whose value had another name, and that value */
+    const char *renamed_value;
+} parser;
+
+/* A flag as it was typed: "--top-k" of "--top-k=3", "-n" of "-n64". */
+typedef struct flag {
+    const char *text;
+    size_t n;
+    const char *value; /* NULL: none was typed with it */
+} flag;
+
+static bool is_named(const cli_option *o, const char *name, size_t n) {
+    if (strlen(o->field) != n)
+        return false;
+    for (size_t c = 0; c < n; c++)
+        if (o->field[c] != (name[c] == '-' ? '_' : name[c]))
+            return false;
+    return true;
+}
+
+/* The option of a long name, without dashes; another command's when this one has none. */
+static const cli_option *find_long(const cli_command *command, const char *name, size_t n) {
     const cli_option *elsewhere = NULL;
     for (size_t i = 0; i < cli_n_option; i++) {
         const cli_option *o = &cli_options[i];
-        bool same = strlen(o->field) == n;
-        for (size_t c = 0; same && c < n; c++)
-            same = o->field[c] == (flag[c] == '-' ? '_' : flag[c]);
-        if (same && takes(command, o))
+        if (!is_named(o, name, n))
+            continue;
+        if (cli_command_takes(command, o))
             return o;
-        if (same)
-            elsewhere = o;
+        elsewhere = o;
     }
-    if (elsewhere)
-        cli_usage_error("'%s' does not take --%.*s; see 'nibble %s --help'", command->name, (int)n, flag,
-                        command->name);
-    else
-        cli_usage_error("unknown option --%.*s; see 'nibble %s --help'", (int)n, flag, command->name);
-    return NULL;
+    return elsewhere;
 }
 
-static const cli_option *find_short(const cli_command *command, char letter) {
+static const cli_option *find_letter(const cli_command *command, char letter) {
     for (size_t i = 0; i < cli_n_option; i++)
-        if (cli_options[i].letter == letter && takes(command, &cli_options[i]))
+        if (cli_options[i].letter == letter && cli_command_takes(command, &cli_options[i]))
             return &cli_options[i];
-    cli_usage_error("unknown option -%c; see 'nibble %s --help'", letter, command->name);
     return NULL;
 }
 
-/* One argument that begins with a dash; *i moves on when the value is the next argument. */
-static bool read_flag(const cli_command *command, int argc, char **argv, int *i, cli_args *args) {
-    const char *word = argv[*i], *value = NULL;
-    const cli_option *o;
-    if (word[1] == '-') {
-        size_t n = strcspn(word + 2, "=");
-        o = find_long(command, word + 2, n);
-        if (word[2 + n])
-            value = word + 3 + n;
-    } else {
-        o = find_short(command, word[1]);
-        while (o && o->kind == OPTION_FLAG && word[2]) { /* -qv */
-            set_value(args, o, NULL, word);
-            o = find_short(command, (++word)[1]);
+/* The flag that was meant: one of the command's own, or one that it knows from elsewhere. */
+static bool unknown_flag(const cli_command *command, const flag *f) {
+    char typed[SIMILAR_LONGEST + 1], word[SIMILAR_LONGEST + 1];
+    const char *at;
+    size_t n;
+    snprintf(typed, sizeof typed, "%.*s", (int)f->n, f->text);
+    similar meant = similar_to(typed);
+    for (size_t i = 0; i < cli_n_option; i++)
+        if (cli_command_takes(command, &cli_options[i])) {
+            cli_option_flag(&cli_options[i], word, sizeof word);
+            similar_offer(&meant, word);
         }
-        if (o && word[2])
-            value = word + 2;
+    for (size_t i = 0; i < cli_n_habit; i++)
+        for (size_t w = 0; (n = cli_word_at(cli_habits[i].flags, " ", w, &at)) > 0; w++)
+            if (cli_habit_find(command, at, n) == &cli_habits[i]) {
+                snprintf(word, sizeof word, "%.*s", (int)n, at);
+                similar_offer(&meant, word);
+            }
+    if (meant.best[0])
+        cli_usage_error("unknown option %s; did you mean %s? ('nibble %s --help' lists all)", typed,
+                        meant.best, command->name);
+    else
+        cli_usage_error("unknown option %s; see 'nibble %s --help'", typed, command->name);
+    return false;
+}
+
+/* The value of an option: what was typed with the flag, else the next argument. */
+static bool read_value(parser *p, const cli_option *o, const flag *f, const char **value) {
+    *value = f->value;
+    if (o->kind == OPTION_FLAG && f->value) {
+        cli_usage_error("%.*s takes no value", (int)f->n, f->text);
+        return false;
     }
+    if (o->kind == OPTION_FLAG || f->value)
+        return true;
+    if (p->at + 1 >= p->argc) {
+        cli_usage_error("%.*s needs a value (%s)", (int)f->n, f->text, o->arg);
+        return false;
+    }
+    *value = p->argv[++p->at];
+    return true;
+}
+
+static bool read_option(parser *p, const cli_option *o, const flag *f) {
+    char where[64];
+    const char *value;
+    snprintf(where, sizeof where, "%.*s", (int)f->n, f->text);
+    return read_value(p, o, f, &value) && set_value(p->args, o, value, where);
+}
+
+/* An option by another name, and its value, too, may have another one. */
+static bool read_renamed(parser *p, const cli_habit *h, const flag *f) {
+    const cli_option *o = cli_habit_option(p->command, h);
+    flag ours = *f;
+    if (!read_value(p, o, f, &ours.value))
+        return false;
+    if (!ours.value || !h->words[0])
+        return read_option(p, o, &ours);
+    ours.value = cli_habit_value(h, ours.value);
+    if (p->renamed == h && strcmp(p->renamed_value, ours.value)) {
+        cli_usage_error("%.*s: nibble has one --%s for both, found '%s' and '%s'", (int)f->n, f->text,
+                        o->field, p->renamed_value, ours.value);
+        return false;
+    }
+    p->renamed = h;
+    p->renamed_value = ours.value;
+    return read_option(p, o, &ours);
+}
+
+static bool read_habit(parser *p, const cli_habit *h, const flag *f) {
+    if (h->kind == HABIT_IS_OPTION)
+        return read_renamed(p, h, f);
+    if (h->kind == HABIT_IS_REFUSED) {
+        cli_usage_error("%.*s: %s", (int)f->n, f->text, h->text);
+        return false;
+    }
+    if (!f->value && cli_habit_takes(h, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL))
+        p->at++;
+    if (!list_append(&p->ignored, f->text)) {
+        cli_usage_error("out of memory");
+        return false;
+    }
+    return true;
+}
+
+static void say_ignored(const parser *p) {
+    for (size_t i = 0; i < p->ignored.n; i++) {
+        const char *text = p->ignored.data[i];
+        const size_t n = strcspn(text, "=");
+        cli_note(p->args, "nibble: %.*s is ignored: %s", (int)n, text,
+                 cli_habit_find(p->command, text, n)->text);
+    }
+}
+
+static bool read_long(parser *p, const flag *f) {
+    const cli_option *o = find_long(p->command, f->text + 2, f->n - 2);
+    if (o && cli_command_takes(p->command, o))
+        return read_option(p, o, f);
+    const cli_habit *h = cli_habit_find(p->command, f->text, f->n);
+    if (h)
+        return read_habit(p, h, f);
     if (!o)
-        return false;
-    if (o->kind == OPTION_FLAG && value) {
-        cli_usage_error("%s takes no value", word);
-        return false;
-    }
-    if (o->kind != OPTION_FLAG && !value) {
-        if (*i + 1 >= argc) {
-            cli_usage_error("%s needs a value (%s)", word, o->arg);
+        return unknown_flag(p->command, f);
+    cli_usage_error("'%s' does not take %.*s; see 'nibble %s --help'", p->command->name, (int)f->n, f->text,
+                    p->command->name);
+    return false;
+}
+
+/* -v, -n 64, -n64, -qv. */
+static bool read_letters(parser *p, const flag *whole) {
+    for (const char *c = whole->text + 1; *c; c++) {
+        const char typed[] = {'-', *c, 0};
+        flag f = {typed, 2, NULL};
+        const cli_option *o = find_letter(p->command, *c);
+        if (!o)
+            return unknown_flag(p->command, c == whole->text + 1 ? whole : &f);
+        if (o->kind != OPTION_FLAG && c[1])
+            f.value = c + 1;
+        if (!read_option(p, o, &f))
             return false;
-        }
-        value = argv[++*i];
+        if (o->kind != OPTION_FLAG)
+            break;
     }
-    return set_value(args, o, value, word);
+    return true;
+}
+
+/* A word after one dash is a flag of another program before it is letters: -ngl is not -n gl. */
+static bool read_short(parser *p, const flag *f) {
+    const bool letter = f->n == 2 && find_letter(p->command, f->text[1]);
+    const cli_habit *h = letter ? NULL : cli_habit_find(p->command, f->text, f->n);
+    if (h)
+        return read_habit(p, h, f);
+    if (f->n > 2 && find_long(p->command, f->text + 1, f->n - 1)) /* -temp: meant as --temp */
+        return unknown_flag(p->command, f);
+    return read_letters(p, f);
+}
+
+/* One argument that begins with a dash; p->at moves on when the value is the next argument. */
+static bool read_flag(parser *p) {
+    const char *word = p->argv[p->at];
+    flag f = {word, strcspn(word, "="), NULL};
+    if (word[f.n])
+        f.value = word + f.n + 1;
+    return word[1] == '-' ? read_long(p, &f) : read_short(p, &f);
 }
 
 static void set_defaults(cli_args *args) {
@@ -193,29 +326,47 @@ static bool is_flag(const char *word) {
     return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
 }
 
-bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args) {
-    set_defaults(args);
-    if (!read_environment(command, args))
-        return false;
-    const char *from_environment = args->model; /* a model given as the first argument beats it */
-    args->model = NULL;
+static bool read_words(parser *p) {
     bool only_words = false;
-    for (int i = 0; i < argc; i++) {
-        if (!only_words && !strcmp(argv[i], "--")) {
+    for (; p->at < p->argc; p->at++) {
+        const char *word = p->argv[p->at];
+        if (!only_words && !strcmp(word, "--")) {
             only_words = true;
-        } else if (!only_words && is_flag(argv[i])) {
-            if (!read_flag(command, argc, argv, &i, args))
+        } else if (!only_words && is_flag(word)) {
+            if (!read_flag(p))
                 return false;
-        } else if ((command->groups & CLI_MODEL) && !args->model) {
-            args->model = argv[i];
-        } else if (!list_append(&args->rest, argv[i])) {
+        } else if (!list_append(&p->args->rest, word)) {
             cli_usage_error("out of memory");
             return false;
         }
     }
-    if (!args->model)
-        args->model = from_environment;
     return true;
+}
+
+/* The first word is the model when no flag names one; it beats the environment. */
+static void take_model(const cli_command *command, const char *from_environment, cli_args *args) {
+    if (!(command->groups & CLI_MODEL) || args->model)
+        return;
+    args->model = from_environment;
+    if (args->rest.n == 0)
+        return;
+    args->model = args->rest.data[0];
+    memmove(args->rest.data, args->rest.data + 1, --args->rest.n * sizeof *args->rest.data);
+}
+
+bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args) {
+    set_defaults(args);
+    if (!read_environment(command, args))
+        return false;
+    const char *from_environment = args->model;
+    args->model = NULL;
+    parser p = {.command = command, .argc = argc, .argv = argv, .args = args};
+    const bool good = read_words(&p);
+    if (good)
+        say_ignored(&p);
+    free(p.ignored.data);
+    take_model(command, from_environment, args);
+    return good;
 }
 
 void cli_args_clear(cli_args *args) {

@@ -27,6 +27,7 @@ typedef struct cli_option {
 extern const cli_option cli_options[];
 extern const size_t cli_n_option;
 
+bool cli_command_takes(const cli_command *command, const cli_option *o);
 void cli_option_flag(const cli_option *o, char *out, size_t size); /* "--top-k" */
 
 #endif
