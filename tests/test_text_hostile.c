@@ -210,7 +210,7 @@ static void test_wrong_gguf(void **state) {
         {"gemma4", NULL, NULL, 3, 3, 3, 0, "found 'gemma4'"},
         {"gpt2", "nobody", "a b", 3, 3, 0, 0, "unknown pre-tokenizer 'nobody'"},
         {"gpt2", "gpt-2", NULL, 3, 3, 0, 0, "merges"},
-        {"gpt2", "gpt-2", "ab", 3, 3, 0, 0, "found 'ab'"},
+        {"gpt2", "gpt-2", "ab", 3, 3, 0, 0, NULL}, /* and so is one without a space */
         {"gpt2", "gpt-2", "a b", 0, 3, 0, 0, "tokens"},
         {"gpt2", "gpt-2", "a b", 3, 4, 0, 0, "expected 3 elements"},
         {"gpt2", "gpt-2", "a b", 3, 3, 0, 3, "bos_token_id"},
@@ -236,6 +236,49 @@ static void test_wrong_gguf(void **state) {
         tokenizer_close(t);
         container_close(c);
     }
+}
+
+/* As in MPT's vocabulary: merges of more than a kilobyte. One has no space: there is one warning, and the
+ * other merges have the ranks that they have in llama.cpp. */
+static void count_line(void *user, const char *line) {
+    if (strstr(line, "1 of 3 merges"))
+        ++*(int *)user;
+}
+
+static void test_odd_merges(void **state) {
+    (void)state;
+    enum { N = 700 };
+    char once[N], twice[2 * N], merge[2 * N + 1];
+    memset(once, 'a', N);
+    memset(twice, 'a', 2 * N);
+    memset(merge, 'a', 2 * N + 1);
+    merge[N] = ' ';
+    const meta_string tokens[] = {{"a", 1}, {"b", 1}, {"ab", 2}, {once, N}, {twice, 2 * N}};
+    const meta_string list[] = {{"ab", 2}, {merge, 2 * N + 1}, {"a b", 3}};
+    const char *path = temp_path("vocab.gguf");
+    nib_error err = {0};
+    gguf_writer *w;
+    int n_warning = 0;
+    logger log = {count_line, &n_warning};
+    container *c;
+    tokenizer *t;
+    token_list ids = {0};
+    assert_int_equal(gguf_writer_open(path, &w, &err), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "general.architecture", "llama", 5, &err), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "tokenizer.ggml.model", "gpt2", 4, &err), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "tokenizer.ggml.pre", "mpt", 3, &err), NIB_OK);
+    assert_int_equal(gguf_writer_set_strings(w, "tokenizer.ggml.tokens", tokens, 5, &err), NIB_OK);
+    assert_int_equal(gguf_writer_set_strings(w, "tokenizer.ggml.merges", list, 3, &err), NIB_OK);
+    assert_int_equal(gguf_writer_commit(w, &err), NIB_OK);
+    assert_int_equal(container_open(path, &log, &c, &err), NIB_OK);
+    assert_int_equal(tokenizer_open(c, &log, &t, &err), NIB_OK);
+    assert_int_equal(n_warning, 1);
+    assert_int_equal(tokenizer_encode(t, "aab", 3, 0, &ids, &err), NIB_OK);
+    assert_int_equal(ids.n, 2);
+    assert_int_equal(ids.data[1], 2);
+    token_list_clear(&ids);
+    tokenizer_close(t);
+    container_close(c);
 }
 
 /* ---- texts ---- */
@@ -325,6 +368,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_json),      cmocka_unit_test(test_wrong_unigram),
         cmocka_unit_test(test_cut_and_flipped), cmocka_unit_test(test_wrong_gguf),
         cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_no_memory_gguf),
+        cmocka_unit_test(test_odd_merges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/seed.h"
 
 #include <string.h>
@@ -279,7 +280,7 @@ static size_t add_bytes(const merges *m, merge_scratch *s, size_t n, const char 
     return n;
 }
 
-/* A byte that is no token is unknown; without a token for that, it is left out. */
+/* A byte that is no token is unknown; without a token for that, it is left out, now or behind the merging. */
 static size_t symbols_of_bytes(const work *w, size_t n_byte) {
     const merges *m = w->m;
     size_t n = 0;
@@ -289,7 +290,7 @@ static size_t symbols_of_bytes(const work *w, size_t n_byte) {
         bool unknown = id < 0;
         if (unknown && m->unk >= 0 && !(after_unk && m->fuse_unk))
             id = m->unk;
-        if (id >= 0)
+        if (id >= 0 || m->keeps_unknown)
             n = add_symbol(w->s, n, id, i);
         after_unk = unknown;
     }
@@ -297,17 +298,17 @@ static size_t symbols_of_bytes(const work *w, size_t n_byte) {
 }
 
 /* Listed pairs: characters that are no token become their bytes or the unknown token before any merging. */
-static size_t symbols_of_chars(const work *w, size_t n_byte, bool valid) {
+static size_t symbols_of_chars(const work *w, size_t n_byte) {
     const merges *m = w->m;
     size_t n = 0;
     bool after_unk = false;
     for (size_t i = 0, length; i < n_byte; i += length) {
-        length = valid ? utf8_length((unsigned char)w->text[i]) : 1;
-        int32_t id = valid ? vocab_find_model(w->v, w->text + i, length) : -1;
+        length = NUM_MIN(utf8_length((unsigned char)w->text[i]), n_byte - i);
+        int32_t id = vocab_find_model(w->v, w->text + i, length);
         size_t before = n;
         if (id >= 0)
             n = add_symbol(w->s, n, id, i);
-        else if (m->byte_fallback || !valid)
+        else if (m->byte_fallback)
             n = add_bytes(m, w->s, n, w->text, i, length);
         if (n != before) {
             after_unk = false;
@@ -324,7 +325,7 @@ static size_t symbols_of_chars(const work *w, size_t n_byte, bool valid) {
 static size_t symbols_by_score(const work *w, size_t n_byte) {
     size_t n = 0;
     for (size_t i = 0, length; i < n_byte; i += length) {
-        length = utf8_length((unsigned char)w->text[i]);
+        length = NUM_MIN(utf8_length((unsigned char)w->text[i]), n_byte - i);
         int32_t id = vocab_find(w->v, w->text + i, length);
         if (id >= 0 && w->v->flags[id] & (VOCAB_CONTROL | VOCAB_UNKNOWN | VOCAB_BYTE))
             id = -1;
@@ -373,16 +374,16 @@ static int32_t whole_token(const merges *m, const vocab *v, const char *text, si
     return vocab_find_model(v, spelled, n);
 }
 
-static nib_status encode_word(const work *w, size_t n_byte, bool valid, token_list *out, nib_error *err) {
+static nib_status encode_word(const work *w, size_t n_byte, token_list *out, nib_error *err) {
     const merges *m = w->m;
-    if (m->whole_first && valid) {
+    if (m->whole_first) {
         int32_t id = whole_token(m, w->v, w->text, n_byte);
         if (id >= 0)
             return token_list_push(out, id, err);
     }
     NIB_TRY(reserve(w->s, n_byte + 2, err));
     size_t n = m->kind == MERGES_BYTES   ? symbols_of_bytes(w, n_byte)
-               : m->kind == MERGES_CHARS ? symbols_of_chars(w, n_byte, valid)
+               : m->kind == MERGES_CHARS ? symbols_of_chars(w, n_byte)
                                          : symbols_by_score(w, n_byte);
     w->s->start[n] = (uint32_t)n_byte;
     if (n <= SHORT)
@@ -396,7 +397,7 @@ static nib_status encode_word(const work *w, size_t n_byte, bool valid, token_li
 static nib_status encode_cached(const work *w, size_t n_byte, token_list *out, nib_error *err) {
     merge_scratch *s = w->s;
     if (!s->cache || n_byte > CACHE_KEY)
-        return encode_word(w, n_byte, true, out, err);
+        return encode_word(w, n_byte, out, err);
     uint64_t key[2] = {0, 0};
     memcpy(key, w->text, n_byte);
     uint64_t h = (key[0] ^ (key[1] * 0x9E3779B97F4A7C15u) ^ n_byte) * 0xBF58476D1CE4E5B9u;
@@ -407,7 +408,7 @@ static nib_status encode_cached(const work *w, size_t n_byte, token_list *out, n
         return NIB_OK;
     }
     size_t before = out->n;
-    NIB_TRY(encode_word(w, n_byte, true, out, err));
+    NIB_TRY(encode_word(w, n_byte, out, err));
     size_t n = out->n - before;
     if (n && n <= CACHE_IDS) {
         e->key[0] = key[0];
@@ -419,6 +420,14 @@ static nib_status encode_cached(const work *w, size_t n_byte, token_list *out, n
     return NIB_OK;
 }
 
+/* A byte that claims bytes behind the end of the text at `at`, as only damaged text has one. */
+static bool reaches_over(const char *begin, const char *at) {
+    for (int back = 1; back <= 3 && at - back >= begin; back++)
+        if (utf8_length((unsigned char)at[-back]) > (size_t)back)
+            return true;
+    return false;
+}
+
 /* Where a text may be cut so that no token of a scored vocabulary reaches over the cut: before a U+2581 that
  * follows a byte which precedes it inside no token. */
 static size_t next_cut(const merges *m, const char *text, size_t n) {
@@ -427,20 +436,17 @@ static size_t next_cut(const merges *m, const char *text, size_t n) {
         if (!at)
             break;
         unsigned char before = (unsigned char)at[-1];
-        if (!(m->no_cut[before >> 3] >> (before & 7) & 1))
+        if (!(m->no_cut[before >> 3] >> (before & 7) & 1) && !reaches_over(text, at))
             return (size_t)(at - text);
     }
     return n;
 }
 
 nib_status merges_encode(const merges *m, const vocab *v, merge_scratch *s, const char *text, size_t n_byte,
-                         bool valid, token_list *out, nib_error *err) {
+                         token_list *out, nib_error *err) {
     work w = {m, v, s, text};
     if (!n_byte)
         return NIB_OK;
-    if (!valid)
-        return m->kind == MERGES_SCORES ? push_unknown(&w, 0, n_byte, out, err)
-                                        : encode_word(&w, n_byte, false, out, err);
     if (m->kind != MERGES_SCORES)
         return encode_cached(&w, n_byte, out, err);
     while (n_byte) {

@@ -26,6 +26,7 @@ typedef struct merges {
     int32_t byte_id[256]; /* what a byte becomes that no character is made of; -1: the vocabulary has none */
     bool byte_fallback;   /* unknown characters become their bytes' tokens, where all of them are there */
     bool fuse_unk;
+    bool keeps_unknown; /* MERGES_BYTES: a byte that is no token still keeps its neighbours apart */
     bool whole_first;   /* a piece that is a token is that token, whatever the merges say (ignore_merges) */
     int32_t unk;        /* -1: none */
     uint8_t no_cut[32]; /* MERGES_SCORES: bits of last bytes before U+2581 inside some token */
@@ -52,8 +53,9 @@ typedef struct merge_scratch {
 nib_status merge_scratch_cache(merge_scratch *s, nib_error *err); /* for long texts: remembers words */
 void merge_scratch_deinit(merge_scratch *s);
 
-/* Appends the tokens of one piece. `valid` tells that text is valid UTF-8; other bytes become byte tokens. */
+/* Appends the tokens of one piece, of any bytes: a byte that begins no character is a symbol of its own, and
+ * one that begins a character takes as many bytes as that would have, whatever they are. */
 nib_status merges_encode(const merges *m, const vocab *v, merge_scratch *s, const char *text, size_t n_byte,
-                         bool valid, token_list *out, nib_error *err);
+                         token_list *out, nib_error *err);
 
 #endif

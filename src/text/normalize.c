@@ -38,6 +38,16 @@ void normalizer_deinit(normalizer *z) {
     z->n_step = 0;
 }
 
+bool normalizer_takes_bytes(const normalizer *z) {
+    for (size_t i = 0; i < z->n_step; i++) {
+        const normal_step *step = &z->step[i];
+        bool plain = step->kind == NORMAL_REPLACE && !step->pattern;
+        if (!plain && step->kind != NORMAL_PREPEND && step->kind != NORMAL_SENTENCEPIECE)
+            return false;
+    }
+    return true;
+}
+
 static nib_status lowercase(const char *text, size_t n, text_buffer *out, nib_error *err) {
     for (const char *p = text; p < text + n;) {
         char small[4];
@@ -149,7 +159,7 @@ static nib_status map_graphemes(const normal_step *step, const char *text, size_
     return NIB_OK;
 }
 
-static const char SPACE_SIGN[] = "\xE2\x96\x81";
+static const char SPACE_SIGN[] = "\xE2\x96\x81", REPLACEMENT[] = "\xEF\xBF\xBD";
 
 /* One normalised stretch of a SentencePiece text: spaces become U+2581 or are joined. */
 static nib_status put_spaced(const normal_step *step, const char *text, size_t n, bool *in_word, bool *any,
@@ -174,9 +184,15 @@ static nib_status sentencepiece(const normal_step *step, const char *text, size_
     bool in_word = false, any = false;
     for (size_t i = 0; i < n;) {
         const char *to = text + i;
+        uint32_t c;
         size_t n_to, used = step->map ? charsmap_find(step->map, text + i, n - i, true, &to, &n_to) : 0;
         if (!used)
-            n_to = used = utf8_length((unsigned char)text[i]);
+            n_to = used = utf8_check_shape(text + i, n - i, &c);
+        if (!used) {
+            to = REPLACEMENT;
+            n_to = 3;
+            used = 1;
+        }
         NIB_TRY(put_spaced(step, to, n_to, &in_word, &any, out, err));
         i += used;
     }

@@ -42,6 +42,8 @@ typedef struct normalizer {
 nib_status normalizer_add(normalizer *z, normal_kind kind, normal_step **out, nib_error *err);
 void normalizer_deinit(normalizer *z);
 
+/* True when no step needs valid UTF-8. */
+bool normalizer_takes_bytes(const normalizer *z);
 /* *text and *n_byte: valid UTF-8 in, valid UTF-8 out, in one of the two buffers (or still the input). */
 nib_status normalizer_run(const normalizer *z, text_buffer buffer[2], const char **text, size_t *n_byte,
                           nib_error *err);

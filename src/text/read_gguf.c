@@ -106,35 +106,47 @@ static int32_t id_of(const vocab *v, const char *text, size_t n) {
     return n ? vocab_find(v, text, n) : -1;
 }
 
+/* One merge, two tokens with a space between; *out stays free where it is none. `joined` is working memory.
+ */
+static nib_status read_merge(const reading *r, meta_string merge, text_buffer *joined, merge_pair *out) {
+    const vocab *v = &r->t->vocab;
+    const char *text = merge.data;
+    const char *space = merge.n_byte > 1 ? memchr(text + 1, ' ', merge.n_byte - 1) : NULL;
+    if (!space)
+        return NIB_OK;
+    size_t n_left = (size_t)(space - text), n_right = merge.n_byte - n_left - 1;
+    joined->n = 0;
+    NIB_TRY(text_append(joined, text, n_left, r->err));
+    NIB_TRY(text_append(joined, space + 1, n_right, r->err));
+    int32_t left = id_of(v, text, n_left), right = id_of(v, space + 1, n_right);
+    int32_t both = id_of(v, joined->data, joined->n);
+    if (left >= 0 && right >= 0 && both >= 0)
+        *out = (merge_pair){.left = (uint32_t)left, .right = (uint32_t)right, .joined = (uint32_t)both};
+    return NIB_OK;
+}
+
 static nib_status read_merges(const reading *r) {
     const meta_value *list;
     merges *m = &r->t->merges;
-    const vocab *v = &r->t->vocab;
+    text_buffer joined = {0};
     size_t n_left_out = 0;
+    nib_status status = NIB_OK;
     NIB_TRY(required(r, KEY("merges"), META_STRING, SIZE_MAX, &list));
     NIB_TRY(merges_init_pairs(m, list->n, r->err));
-    for (size_t i = 0; i < list->n; i++) {
-        const char *text = list->v.strings[i].data;
-        size_t n = list->v.strings[i].n_byte;
-        const char *space = n > 1 ? memchr(text + 1, ' ', n - 1) : NULL;
-        char joined[1024];
-        if (!space || n > sizeof joined)
-            return nib_fail(r->err, NIB_E_MODEL,
-                            KEY("merges") ": expected two tokens with a space between, found '%.60s'", text);
-        size_t n_left = (size_t)(space - text), n_right = n - n_left - 1;
-        memcpy(joined, text, n_left);
-        memcpy(joined + n_left, space + 1, n_right);
-        int32_t left = id_of(v, text, n_left), right = id_of(v, space + 1, n_right);
-        int32_t both = id_of(v, joined, n - 1);
-        if (left < 0 || right < 0 || both < 0)
+    for (size_t i = 0; i < list->n && status == NIB_OK; i++) {
+        merge_pair pair = {.left = MERGE_FREE};
+        status = read_merge(r, list->v.strings[i], &joined, &pair);
+        if (pair.left == MERGE_FREE)
             n_left_out++;
         else
-            merges_put(m, (uint32_t)left, (uint32_t)right, (uint32_t)i, (uint32_t)both);
+            merges_put(m, pair.left, pair.right, (uint32_t)i, pair.joined);
     }
-    if (n_left_out)
-        log_line(r->log, "tokenizer: %zu of %zu merges name texts that are no tokens; they are left out",
+    text_buffer_clear(&joined);
+    if (status == NIB_OK && n_left_out)
+        log_line(r->log,
+                 "tokenizer: %zu of %zu merges are no two tokens that make a third; they are left out",
                  n_left_out, list->n);
-    return NIB_OK;
+    return status;
 }
 
 static bool listed(const char *name, const char *const *list, size_t n) {
@@ -160,6 +172,7 @@ static nib_status read_bpe(const reading *r) {
     if (!known)
         return nib_fail(r->err, NIB_E_MODEL, KEY("pre") ": unknown pre-tokenizer '%.80s'", pre);
     t->merges.kind = MERGES_BYTES;
+    t->merges.keeps_unknown = true;
     t->merges.whole_first = listed(pre, whole, NUM_COUNT(whole));
     NIB_TRY(read_merges(r));
     for (int b = 0; b < 256; b++) {

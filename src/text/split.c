@@ -35,6 +35,15 @@ nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, s
     return regex_open(pattern, n_byte, &step->pattern, err);
 }
 
+bool splitter_takes_bytes(const splitter *z) {
+    for (size_t i = 0; i < z->n_step; i++) {
+        split_kind kind = z->step[i].kind;
+        if (kind != SPLIT_STRING && kind != SPLIT_PREFIX && kind != SPLIT_METASPACE)
+            return false;
+    }
+    return true;
+}
+
 void splitter_deinit(splitter *z) {
     for (size_t i = 0; i < z->n_step; i++) {
         regex_close(z->step[i].pattern);

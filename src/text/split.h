@@ -58,6 +58,8 @@ nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, s
                               bool invert, nib_error *err);
 /* The steps of a vocabulary that tokenizer.ggml.pre names; false: unknown. */
 nib_status splitter_add_named(splitter *z, const char *name, bool *known, nib_error *err);
+/* True when no step needs valid UTF-8. */
+bool splitter_takes_bytes(const splitter *z);
 void splitter_deinit(splitter *z);
 size_t splitter_heap_bytes(const splitter *z);
 

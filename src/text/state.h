@@ -1,9 +1,9 @@
 /* state.h - what a tokenizer is made of, for the files of this room.
  *
- * The way of a text: added tokens are found in it (added.h); what is between them is cut into runs of valid
- * UTF-8, normalised (normalize.h), cut again at added tokens that are looked for in normalised text, cut into
- * pieces (split.h), and each piece goes to the model: merges.h (BPE, SentencePiece) or unigram.h. Nothing is
- * collected on the way: each stage hands its pieces to the next, so memory does not grow with the text. */
+ * The way of a text: added tokens are found in it (added.h); what is between them is made valid UTF-8
+ * (encode.c), normalised (normalize.h), cut again at added tokens that are looked for in normalised text, cut
+ * into pieces (split.h), and each piece goes to the model: merges.h (BPE, SentencePiece) or unigram.h.
+ * Nothing is collected on the way: each stage hands its pieces to the next. */
 #ifndef NIB_TEXT_STATE_H
 #define NIB_TEXT_STATE_H
 
@@ -34,8 +34,9 @@ struct tokenizer {
     int32_t prefix[TOKENIZER_AROUND],
         suffix[TOKENIZER_AROUND]; /* stand around a text: mostly BOS, or nothing */
     int n_prefix, n_suffix;
-    bool fix_types; /* the file's token types are not to be trusted where a name says more */
-    int32_t *end;   /* [n_end] tokens that end a text or a turn, ascending */
+    bool takes_bytes; /* the steps and the model work on bytes, so a text need not be UTF-8 */
+    bool fix_types;   /* the file's token types are not to be trusted where a name says more */
+    int32_t *end;     /* [n_end] tokens that end a text or a turn, ascending */
     size_t n_end, cap_end;
 };
 

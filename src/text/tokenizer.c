@@ -1,4 +1,4 @@
-/* tokenizer.c - opening, closing and asking; the way of a text from bytes to ids. */
+/* tokenizer.c - opening, closing and asking. */
 #include "text/state.h"
 #include "text/unicode.h"
 
@@ -6,23 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Positions inside a piece have 32 bits, and a normaliser may make a text longer. */
-#define TEXT_MOST ((size_t)1 << 30)
-/* Shorter texts repeat too few words to pay for the cache's memory. */
-#define CACHE_FROM 4096
-
-void token_list_clear(token_list *l) {
-    mem_free(l->data);
-    memset(l, 0, sizeof *l);
-}
-
-nib_status token_list_push(token_list *l, int32_t token, nib_error *err) {
-    if (l->n == l->cap && mem_grow((void **)&l->data, &l->cap, l->n + 1, sizeof *l->data))
-        return nib_fail_nomem(err, (l->n + 1) * sizeof *l->data, "the tokens");
-    l->data[l->n++] = token;
-    return NIB_OK;
-}
 
 tokenizer *tokenizer_new(void) {
     tokenizer *t = mem_calloc(1, sizeof *t);
@@ -136,6 +119,13 @@ static const struct {
     {"<|end_of_role_turn|>", false},
 };
 
+/* A Unigram model works on characters: its text comes from a step that makes them. */
+static bool model_takes_bytes(const tokenizer *t) {
+    if (t->model == MODEL_UNIGRAM)
+        return t->normalizer.n_step && t->normalizer.step[0].kind == NORMAL_SENTENCEPIECE;
+    return t->merges.kind == MERGES_SCORES || (t->merges.kind == MERGES_CHARS && t->merges.byte_fallback);
+}
+
 nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         int32_t id = vocab_find(&t->vocab, ends[i].name, strlen(ends[i].name));
@@ -152,117 +142,9 @@ nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
             NIB_TRY(add_token(t, id, err));
     added_sort(&t->added_raw);
     added_sort(&t->added_normal);
+    t->takes_bytes =
+        normalizer_takes_bytes(&t->normalizer) && splitter_takes_bytes(&t->splitter) && model_takes_bytes(t);
     return NIB_OK;
-}
-
-/* ---- encoding ---- */
-
-typedef struct encoding {
-    const tokenizer *t;
-    unsigned flags;
-    token_list *out;
-    merge_scratch merge;
-    unigram_scratch unigram;
-    split_scratch split;
-    text_buffer normal[2];
-} encoding;
-
-static nib_status take_piece(void *user, const char *piece, size_t n, nib_error *err) {
-    encoding *e = user;
-    if (e->t->model == MODEL_UNIGRAM)
-        return unigram_encode(&e->t->unigram, &e->t->vocab, &e->unigram, piece, n, e->out, err);
-    return merges_encode(&e->t->merges, &e->t->vocab, &e->merge, piece, n, true, e->out, err);
-}
-
-/* Valid UTF-8 without raw added tokens. `first`: it begins where the input does. */
-static nib_status encode_valid(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
-    const tokenizer *t = e->t;
-    added_match m;
-    NIB_TRY(normalizer_run(&t->normalizer, e->normal, &text, &n, err));
-    for (size_t at = 0; at < n;) {
-        bool found = added_find(&t->added_normal, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
-        size_t end = found ? m.begin : n;
-        NIB_TRY(
-            splitter_run(&t->splitter, &e->split, text + at, end - at, first && at == 0, take_piece, e, err));
-        if (!found)
-            break;
-        NIB_TRY(token_list_push(e->out, m.id, err));
-        at = m.end;
-    }
-    return NIB_OK;
-}
-
-/* Bytes that are no UTF-8 skip everything that works on characters. */
-static nib_status encode_damaged(encoding *e, const char *text, size_t n, nib_error *err) {
-    const tokenizer *t = e->t;
-    if (t->model == MODEL_MERGES)
-        return merges_encode(&t->merges, &t->vocab, &e->merge, text, n, false, e->out, err);
-    for (size_t i = 0; i < n; i++) {
-        int32_t id = t->unigram.byte_fallback ? t->unigram.byte_id[(unsigned char)text[i]] : -1;
-        if (id < 0 && t->unigram.unk < 0)
-            return nib_fail(err, NIB_E_FAILED,
-                            "the text is no valid UTF-8, and the vocabulary has no unknown token");
-        NIB_TRY(token_list_push(e->out, id >= 0 ? id : t->unigram.unk, err));
-    }
-    return NIB_OK;
-}
-
-/* What lies between two added tokens: runs of valid UTF-8 and of other bytes, in turn. */
-static nib_status encode_section(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
-    for (size_t at = 0; at < n;) {
-        size_t valid = utf8_valid_prefix(text + at, n - at), bad = at + valid;
-        if (valid)
-            NIB_TRY(encode_valid(e, text + at, valid, first && at == 0, err));
-        while (bad < n && !utf8_check(text + bad, n - bad))
-            bad++;
-        if (bad > at + valid)
-            NIB_TRY(encode_damaged(e, text + at + valid, bad - at - valid, err));
-        at = bad;
-    }
-    return NIB_OK;
-}
-
-static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error *err) {
-    const tokenizer *t = e->t;
-    bool around = e->flags & TOKENIZE_BOS;
-    size_t start = e->out->n;
-    for (int i = 0; around && i < t->n_prefix; i++)
-        NIB_TRY(token_list_push(e->out, t->prefix[i], err));
-    size_t body = e->out->n;
-    for (size_t at = 0; at < n;) {
-        added_match m;
-        bool found = added_find(&t->added_raw, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
-        size_t end = found ? m.begin : n;
-        NIB_TRY(encode_section(e, text + at, end - at, at == 0, err));
-        if (!found)
-            break;
-        if (e->out->n == body && body > start && m.id == t->prefix[0])
-            e->out->n = start; /* the text brings its own */
-        NIB_TRY(token_list_push(e->out, m.id, err));
-        at = m.end;
-    }
-    for (int i = 0; around && i < t->n_suffix; i++)
-        NIB_TRY(token_list_push(e->out, t->suffix[i], err));
-    return NIB_OK;
-}
-
-nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
-                            token_list *out, nib_error *err) {
-    encoding e = {.t = t, .flags = flags, .out = out};
-    if (n_byte > TEXT_MOST)
-        return nib_fail(err, NIB_E_USAGE, "a text of %zu bytes; at most %zu can be tokenised at once", n_byte,
-                        TEXT_MOST);
-    nib_status status = NIB_OK;
-    if (n_byte >= CACHE_FROM && t->model == MODEL_MERGES)
-        status = merge_scratch_cache(&e.merge, err);
-    if (status == NIB_OK)
-        status = encode_text(&e, text, n_byte, err);
-    merge_scratch_deinit(&e.merge);
-    unigram_scratch_deinit(&e.unigram);
-    split_scratch_deinit(&e.split);
-    text_buffer_clear(&e.normal[0]);
-    text_buffer_clear(&e.normal[1]);
-    return status;
 }
 
 /* ---- asking ---- */

@@ -26,9 +26,9 @@ typedef struct token_list { /* caller's storage; zero it first; data freed by to
 } token_list;
 void token_list_clear(token_list *l);
 
-/* Appends to *out. Invalid UTF-8 goes byte by byte where the vocabulary can. Linear time in n_byte (n log n
- * at worst), also without a space. With TOKENIZE_BOS a BOS is not doubled when the text itself begins with
- * one that was parsed as special. */
+/* Appends to *out. Invalid UTF-8 becomes what llama.cpp makes of it: byte tokens where the vocabulary has
+ * them beside its characters, else U+FFFD. Linear time in n_byte (n log n at worst), also without a space.
+ * With TOKENIZE_BOS a BOS is not doubled when the text itself begins with one that was parsed as special. */
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err);
 

@@ -111,6 +111,20 @@ size_t utf8_check(const char *text, size_t n) {
     return overlong || beyond ? 0 : length;
 }
 
+size_t utf8_check_shape(const char *text, size_t n, uint32_t *c) {
+    const unsigned char *s = (const unsigned char *)text;
+    if (n == 0 || (s[0] >= 0x80 && s[0] < 0xC0) || s[0] >= 0xF8)
+        return 0;
+    size_t length = utf8_length(s[0]);
+    if (n < length)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    *c = utf8_next(&text);
+    return length;
+}
+
 bool utf8_unfinished(const char *text, size_t n) {
     char whole[4];
     if (n == 0 || n > 3 || (unsigned char)text[0] < 0xC2 || (unsigned char)text[0] > 0xF4)

@@ -52,12 +52,15 @@ static inline uint32_t utf8_next(const char **p) {
     *p += 4;
     return (s[0] & 0x07u) << 18 | (s[1] & 0x3Fu) << 12 | (s[2] & 0x3Fu) << 6 | (s[3] & 0x3Fu);
 }
-/* Bytes of the character that a valid lead byte begins. */
+/* Bytes of the character that a lead byte begins; 1 for a byte that begins none. */
 static inline size_t utf8_length(unsigned char lead) {
-    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 /* Bytes of the valid character at s[0..n), 0 when there is none (surrogates, overlong forms, cut ones). */
 size_t utf8_check(const char *s, size_t n);
+/* As utf8_check by the shape alone, which is all that llama.cpp looks at: surrogates, overlong forms and
+ * numbers above U+10FFFF count too. *c: the number. */
+size_t utf8_check_shape(const char *s, size_t n, uint32_t *c);
 /* How many bytes of s[0..n) belong to one damaged character (1..3): what a decoder replaces by one U+FFFD. */
 size_t utf8_damaged(const char *s, size_t n);
 /* True when s[0..n), n < 4, can be the beginning of a character that more bytes would complete. */

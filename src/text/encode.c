@@ -1,0 +1,137 @@
+/* encode.c - the way of a text from bytes to ids.
+ *
+ * A text need not be UTF-8. The bytes that are none become the same ids as in llama.cpp: where the steps and
+ * the model work on bytes they get them as they are; where they work on characters each such byte is U+FFFD
+ * first, but a surrogate stays one, and an overlong form is the character that it stands for. */
+#include "text/state.h"
+#include "text/unicode.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Positions inside a piece have 32 bits, and a normaliser may make a text longer. */
+#define TEXT_MOST ((size_t)1 << 30)
+/* Shorter texts repeat too few words to pay for the cache's memory. */
+#define CACHE_FROM 4096
+
+void token_list_clear(token_list *l) {
+    mem_free(l->data);
+    memset(l, 0, sizeof *l);
+}
+
+nib_status token_list_push(token_list *l, int32_t token, nib_error *err) {
+    if (l->n == l->cap && mem_grow((void **)&l->data, &l->cap, l->n + 1, sizeof *l->data))
+        return nib_fail_nomem(err, (l->n + 1) * sizeof *l->data, "the tokens");
+    l->data[l->n++] = token;
+    return NIB_OK;
+}
+
+typedef struct encoding {
+    const tokenizer *t;
+    unsigned flags;
+    token_list *out;
+    merge_scratch merge;
+    unigram_scratch unigram;
+    split_scratch split;
+    text_buffer repaired, normal[2];
+} encoding;
+
+static nib_status take_piece(void *user, const char *piece, size_t n, nib_error *err) {
+    encoding *e = user;
+    if (e->t->model == MODEL_UNIGRAM)
+        return unigram_encode(&e->t->unigram, &e->t->vocab, &e->unigram, piece, n, e->out, err);
+    return merges_encode(&e->t->merges, &e->t->vocab, &e->merge, piece, n, e->out, err);
+}
+
+/* A text without raw added tokens. `first`: it begins where the input does. */
+static nib_status encode_whole(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
+    const tokenizer *t = e->t;
+    added_match m;
+    NIB_TRY(normalizer_run(&t->normalizer, e->normal, &text, &n, err));
+    for (size_t at = 0; at < n;) {
+        bool found = added_find(&t->added_normal, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
+        size_t end = found ? m.begin : n;
+        NIB_TRY(
+            splitter_run(&t->splitter, &e->split, text + at, end - at, first && at == 0, take_piece, e, err));
+        if (!found)
+            break;
+        NIB_TRY(token_list_push(e->out, m.id, err));
+        at = m.end;
+    }
+    return NIB_OK;
+}
+
+/* Every byte that begins no character, by its shape or by its number, is U+FFFD. */
+static nib_status repair(const char *text, size_t n, text_buffer *out, nib_error *err) {
+    out->n = 0;
+    for (size_t i = 0; i < n;) {
+        char utf8[4];
+        uint32_t c = 0xFFFD;
+        size_t valid = utf8_valid_prefix(text + i, n - i);
+        NIB_TRY(text_append(out, text + i, valid, err));
+        i += valid;
+        if (i == n)
+            break;
+        size_t length = utf8_check_shape(text + i, n - i, &c);
+        if (c > 0x10FFFF) {
+            c = 0xFFFD;
+            length = 1;
+        }
+        NIB_TRY(text_append(out, utf8, utf8_put(c, utf8), err));
+        i += length ? length : 1;
+    }
+    return NIB_OK;
+}
+
+/* What lies between two added tokens. */
+static nib_status encode_section(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
+    if (e->t->takes_bytes || utf8_valid_prefix(text, n) == n)
+        return encode_whole(e, text, n, first, err);
+    NIB_TRY(repair(text, n, &e->repaired, err));
+    return encode_whole(e, e->repaired.data, e->repaired.n, first, err);
+}
+
+static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error *err) {
+    const tokenizer *t = e->t;
+    bool around = e->flags & TOKENIZE_BOS;
+    size_t start = e->out->n;
+    for (int i = 0; around && i < t->n_prefix; i++)
+        NIB_TRY(token_list_push(e->out, t->prefix[i], err));
+    size_t body = e->out->n;
+    for (size_t at = 0; at < n;) {
+        added_match m;
+        bool found = added_find(&t->added_raw, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
+        size_t end = found ? m.begin : n;
+        NIB_TRY(encode_section(e, text + at, end - at, at == 0, err));
+        if (!found)
+            break;
+        if (e->out->n == body && body > start && m.id == t->prefix[0])
+            e->out->n = start; /* the text brings its own */
+        NIB_TRY(token_list_push(e->out, m.id, err));
+        at = m.end;
+    }
+    for (int i = 0; around && i < t->n_suffix; i++)
+        NIB_TRY(token_list_push(e->out, t->suffix[i], err));
+    return NIB_OK;
+}
+
+nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
+                            token_list *out, nib_error *err) {
+    encoding e = {.t = t, .flags = flags, .out = out};
+    if (n_byte > TEXT_MOST)
+        return nib_fail(err, NIB_E_USAGE, "a text of %zu bytes; at most %zu can be tokenised at once", n_byte,
+                        TEXT_MOST);
+    nib_status status = NIB_OK;
+    if (n_byte >= CACHE_FROM && t->model == MODEL_MERGES)
+        status = merge_scratch_cache(&e.merge, err);
+    if (status == NIB_OK)
+        status = encode_text(&e, text, n_byte, err);
+    merge_scratch_deinit(&e.merge);
+    unigram_scratch_deinit(&e.unigram);
+    split_scratch_deinit(&e.split);
+    text_buffer_clear(&e.repaired);
+    text_buffer_clear(&e.normal[0]);
+    text_buffer_clear(&e.normal[1]);
+    return status;
+}
