@@ -9,6 +9,7 @@ OPT     ?= -O3
 WERROR  ?=
 SAN     ?=
 OBJCOPY ?= objcopy
+STRIP   ?= strip
 CLANG   ?= clang
 CLANG_FORMAT ?= clang-format
 
@@ -137,7 +138,7 @@ bench: all ## speed on the model in MODEL=... (default: smollm2, when it is ther
 # ---- installation ----
 
 install: all $(BUILD)/libnibble.so ## install under PREFIX (default /usr/local), below DESTDIR
-	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" PKGS="$(PKGS)" sh tools/install.sh $(BUILD)
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" VERSION="$(VERSION)" PKGS="$(PKGS)" STRIP="$(STRIP)" sh tools/install.sh $(BUILD)
 
 uninstall: ## remove what install put there
 	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" sh tools/install.sh --remove

@@ -21,9 +21,33 @@ for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h lib/pkgcon
     check "$file" test -s "$root/$file"
 done
 check "the installed command runs" "$root/bin/nibble" --version
-check "bash takes the completion" bash -n "$root/share/bash-completion/completions/nibble"
+# What debuggers read stays in the build.
+sections() { # the sections of FILE for symbols and for debuggers
+    readelf -SW "$1" | grep -oE '\.(symtab|debug_info)' | sort -u | tr '\n' ' '
+}
+check "the command has no symbols" [ -z "$(sections "$root/bin/nibble")" ]
+check "nor has the shared library" [ -z "$(sections "$root/lib/libnibble.so")" ]
+check "the static one has none for debuggers" [ -z "$(sections "$root/lib/libnibble.a" | grep debug)" ]
+check "the build has them" [ "$(sections "$build/nibble")" = ".debug_info .symtab " ]
+check "so the installed command is far smaller" [ $(($(wc -c <"$root/bin/nibble") * 3)) -lt "$(wc -c <"$build/nibble")" ]
+
 if command -v man >/dev/null; then
-    check "man takes the page" env MANROFFSEQ= man --warnings -E UTF-8 -l "$root/share/man/man1/nibble.1"
+    page() { # the page at a terminal of 80 columns; warnings go to a file, and there must be none
+        MANROFFSEQ='' MANWIDTH=80 LC_ALL=C man --warnings -E ascii -l "$root/share/man/man1/nibble.1" 2>"$tmp/warnings" |
+            col -b | expand >"$tmp/page"
+        cat "$tmp/warnings"
+        [ -s "$tmp/page" ] && [ ! -s "$tmp/warnings" ]
+    }
+    check "man takes the page without a warning" page
+    long() {
+        awk 'length > 80' "$tmp/page"
+        [ -z "$(awk 'length > 80' "$tmp/page")" ]
+    }
+    check "it fits 80 columns" long
+    check "it has a line for a flag of llama.cpp" grep -q -- '-ngl --gpu-layers' "$tmp/page"
+    check "no control characters are in it" [ -z "$(tr -d '\n[:print:]' <"$root/share/man/man1/nibble.1" | tr -d '\200-\377')" ]
+else
+    echo "skip the man page: man is not here"
 fi
 
 # Only nib_ names can be seen from outside.

@@ -46,6 +46,10 @@ if [ "${1:-}" = test ]; then
     need clang-format has clang-format
     need clang-tidy has clang-tidy
     need cppcheck has cppcheck
+    need zsh has zsh
+    need man-db has man
+    need groff-base has groff
+    need bsdextrautils has col
     need qemu-user has qemu-x86_64
 fi
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')

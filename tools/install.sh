@@ -1,7 +1,9 @@
 #!/bin/sh
-# What make install does: install.sh BUILD, or install.sh --remove. DESTDIR, PREFIX, VERSION and PKGS come from make.
+# What make install does: install.sh BUILD, or install.sh --remove. DESTDIR, PREFIX, VERSION, PKGS and STRIP come from
+# make. What is installed has the symbols that linking needs and no others; those for debuggers stay in BUILD.
 set -eu
 prefix=${PREFIX:-/usr/local}
+strip=${STRIP:-strip}
 root=${DESTDIR:-}$prefix
 bin=$root/bin lib=$root/lib include=$root/include man=$root/share/man/man1
 bash_completion=$root/share/bash-completion/completions
@@ -16,8 +18,11 @@ fi
 build=$1
 install -d "$bin" "$lib/pkgconfig" "$include" "$man" "$bash_completion" "$zsh_completion"
 install -m 755 "$build/nibble" "$bin/nibble"
+"$strip" "$bin/nibble"
 install -m 644 "$build/libnibble.a" "$lib/libnibble.a"
+"$strip" --strip-unneeded "$lib/libnibble.a"
 install -m 755 "$build/libnibble.so" "$lib/libnibble.so.0"
+"$strip" --strip-unneeded "$lib/libnibble.so.0"
 ln -sf libnibble.so.0 "$lib/libnibble.so"
 install -m 644 include/nib.h "$include/nib.h"
 install -d "$root/share/nibble"

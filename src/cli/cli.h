@@ -62,6 +62,7 @@ typedef struct cli_command {
     const char *usage;   /* "MODEL [options]" */
     const char *summary; /* one line */
     const char *details; /* some lines and examples, shown by --help */
+    const char *words;   /* that the first argument may be, for completions; NULL: the model, or anything */
     int n_rest;          /* arguments that it takes beside MODEL and options */
     unsigned groups;     /* of options; CLI_MODEL: the first argument is the model when -m is not given */
     int (*run)(cli_args *args); /* returns an exit code */

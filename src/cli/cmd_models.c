@@ -229,6 +229,7 @@ const cli_command cmd_models = {
         "MODEL. -q: names alone.\nrm removes a model of the models folder; the cache stays as it is. pull is "
         "'nibble pull'.\n\n"
         "  nibble models\n  nibble models show smollm2\n  nibble models rm smollm2\n",
+    .words = "list show rm pull",
     .groups = 0,
     .n_rest = 2,
     .run = run,

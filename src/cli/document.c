@@ -1,24 +1,48 @@
-/* document.c - man page and shell completions from the tables of commands and options. */
+/* document.c - the man page from the tables of commands, options and habits. */
 #include "cli/document.h"
 
+#include "cli/habits.h"
 #include "cli/options.h"
 
 #include <string.h>
 
-/* Text for troff: backslashes and dashes escaped, no line begins with a control character. */
-static void put_troff(const char *text, FILE *out) {
-    bool line_start = true;
-    for (const char *c = text; *c; c++) {
-        if (line_start && (*c == '.' || *c == '\''))
-            fputs("\\&", out);
-        if (*c == '\\')
+/* n bytes of text for troff: backslashes and dashes escaped, no line begins with a control character. */
+static void put_troff_n(const char *text, size_t n, FILE *out) {
+    if (n && (*text == '.' || *text == '\''))
+        fputs("\\&", out);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\\')
             fputs("\\\\", out);
-        else if (*c == '-')
+        else if (text[i] == '-')
             fputs("\\-", out);
         else
-            fputc(*c, out);
-        line_start = *c == '\n';
+            fputc(text[i], out);
+}
+
+static void put_troff(const char *text, FILE *out) {
+    put_troff_n(text, strlen(text), out);
+}
+
+/* Lines that begin with a space stay as they are (examples), the others are filled; an empty one ends a
+ * paragraph. */
+static void man_details(const char *text, FILE *out) {
+    bool kept = false;
+    fputs(".PP\n", out);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        const bool keep = n && *text == ' ';
+        if (keep != kept && n)
+            fputs(keep ? ".nf\n" : ".fi\n", out);
+        kept = n ? keep : kept;
+        if (n == 0)
+            fputs(".PP\n", out);
+        else
+            put_troff_n(text, n, out);
+        if (n)
+            fputc('\n', out);
     }
+    if (kept)
+        fputs(".fi\n", out);
 }
 
 static void man_option(const cli_option *o, FILE *out) {
@@ -43,14 +67,27 @@ static void man_command(const cli_command *command, FILE *out) {
     fputs("\n", out);
     put_troff(command->summary, out);
     fputs(".\n", out);
-    if (command->details) {
-        fputs(".PP\n.nf\n", out);
-        put_troff(command->details, out);
-        fputs(".fi\n", out);
-    }
+    if (command->details)
+        man_details(command->details, out);
     for (size_t i = 0; i < cli_n_option; i++)
         if (cli_command_takes(command, &cli_options[i]) && !(cli_options[i].groups & CLI_COMMON))
             man_option(&cli_options[i], out);
+}
+
+static void man_habits(FILE *out) {
+    for (size_t i = 0; i < cli_n_habit; i++) {
+        const cli_habit *h = &cli_habits[i];
+        char flag[64] = "";
+        for (size_t o = 0; h->kind == HABIT_IS_OPTION && o < cli_n_option; o++)
+            if (cli_options[o].offset == h->offset)
+                cli_option_flag(&cli_options[o], flag, sizeof flag);
+        fputs(".TP\n.B ", out);
+        put_troff(h->flags, out);
+        fputc('\n', out);
+        put_troff(flag[0] ? "as " : h->kind == HABIT_IS_IGNORED ? "ignored: " : "not taken: ", out);
+        put_troff(flag[0] ? flag : h->text, out);
+        fputc('\n', out);
+    }
 }
 
 void cli_print_man(FILE *out) {
@@ -70,6 +107,11 @@ void cli_print_man(FILE *out) {
     fputs(".SH COMMANDS\n", out);
     for (const cli_command *const *c = cli_registry; *c; c++)
         man_command(*c, out);
+    fputs(".SH FLAGS OF OTHER PROGRAMS\nWhat llama.cpp's programs take is taken, ignored with a word on "
+          "standard "
+          "error, or refused with what to use instead.\n",
+          out);
+    man_habits(out);
     fputs(".SH EXIT STATUS\n0 done, 1 failed while running, 2 wrong usage, 3 the plan does not fit the "
           "budget, 4 the "
           "model is damaged or unsupported, 5 the device is unavailable, 130 interrupted, 143 ended by "
@@ -77,70 +119,13 @@ void cli_print_man(FILE *out) {
           ".SH ENVIRONMENT\nEvery option can be set as NIBBLE_ and its name in capitals (NIBBLE_RAM=2G); a "
           "flag "
           "wins.\n.TP\n.B NIBBLE_MODELS\nthe folder of models; else $XDG_DATA_HOME/nibble/models\n"
-          ".TP\n.B NIBBLE_ISA\nuse no more than this one of the kernels listed by \fBnibble hw\fR: ref, "
+          ".TP\n.B NIBBLE_ISA\nuse no more than this one of the kernels listed by \\fBnibble hw\\fR: ref, "
           "avx2, avx512\n"
           ".TP\n.B NIBBLE_CPU\nact as a processor with no more than these features, of those listed by "
-          "\fBnibble hw\fR: x86-64 is none of them, avx2,avx_vnni is two\n"
+          "\\fBnibble hw\\fR: x86-64 is none of them, avx2,avx_vnni is two\n"
           ".TP\n.B NO_COLOR\nno colours\n"
           ".SH FILES\n.TP\n.I $XDG_STATE_HOME/nibble/history\nwhat was typed in \\fBnibble chat\\fR, the "
           "newest 1000 lines; else ~/.local/state/nibble/history\n"
           ".TP\n.I ~/.editrc\nkeys of the line editor, see editrc(5)\n",
           out);
-}
-
-static void print_flags(const cli_command *command, const char *between, FILE *out) {
-    char flag[64];
-    for (size_t i = 0; i < cli_n_option; i++)
-        if (cli_command_takes(command, &cli_options[i])) {
-            cli_option_flag(&cli_options[i], flag, sizeof flag);
-            fprintf(out, "%s%s", flag, between);
-        }
-}
-
-static void print_bash(FILE *out) {
-    fputs("# bash completion for nibble\n_nibble() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words\n"
-          "    if [ \"$COMP_CWORD\" = 1 ]; then\n        words='",
-          out);
-    for (const cli_command *const *c = cli_registry; *c; c++)
-        fprintf(out, "%s ", (*c)->name);
-    fputs("--help --version'\n    else\n        case ${COMP_WORDS[1]} in\n", out);
-    for (const cli_command *const *c = cli_registry; *c; c++) {
-        fprintf(out, "        %s) words='", (*c)->name);
-        print_flags(*c, " ", out);
-        fputs("' ;;\n", out);
-    }
-    fputs("        esac\n    fi\n    case $cur in\n    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) "
-          ";;\n"
-          "    *) [ \"$COMP_CWORD\" = 1 ] && COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ||\n"
-          "        COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n    esac\n}\n"
-          "complete -o filenames -F _nibble nibble\n",
-          out);
-}
-
-static void print_zsh(FILE *out) {
-    fputs("#compdef nibble\n_nibble() {\n    if (( CURRENT == 2 )); then\n        local -a commands=(\n",
-          out);
-    for (const cli_command *const *c = cli_registry; *c; c++)
-        fprintf(out, "            '%s:%s'\n", (*c)->name, (*c)->summary);
-    fputs("        )\n        _describe command commands\n        return\n    fi\n    local -a flags\n"
-          "    case $words[2] in\n",
-          out);
-    for (const cli_command *const *c = cli_registry; *c; c++) {
-        fprintf(out, "    %s) flags=(", (*c)->name);
-        print_flags(*c, " ", out);
-        fputs(") ;;\n", out);
-    }
-    fputs(
-        "    esac\n    if [[ $PREFIX == -* ]]; then compadd -- $flags; else _files; fi\n}\n_nibble \"$@\"\n",
-        out);
-}
-
-bool cli_print_completion(const char *shell, FILE *out) {
-    if (!strcmp(shell, "bash"))
-        print_bash(out);
-    else if (!strcmp(shell, "zsh"))
-        print_zsh(out);
-    else
-        return false;
-    return true;
 }

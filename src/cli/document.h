@@ -1,11 +1,13 @@
-/* document.h - the option table printed for other programs: a man page and shell completions. */
+/* document.h - the tables printed for other programs: a man page and shell completions. */
 #ifndef NIB_CLI_DOCUMENT_H
 #define NIB_CLI_DOCUMENT_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-void cli_print_man(FILE *out);                           /* troff, section 1 */
+void cli_print_man(FILE *out); /* troff, section 1 */
+
+/* ---- completion.c ---- */
 bool cli_print_completion(const char *shell, FILE *out); /* "bash" or "zsh"; false: another */
 
 #endif
