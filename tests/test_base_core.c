@@ -285,6 +285,39 @@ static void regions_are_zeroed_and_page_aligned(void **state) {
     fault_arm(FAULT_ALLOC, 0);
 }
 
+/* Blocks, regions and what others announce count against a bound, and count back when they are freed; inside
+ * another bound both hold. */
+static void a_bound_refuses_before_it_is_passed(void **state) {
+    (void)state;
+    mem_bound outer, inner;
+    mem_bound_set(&outer, 1 << 20);
+    char *a = mem_alloc(600 << 10);
+    assert_non_null(a);
+    assert_null(mem_alloc(600 << 10));
+    assert_true(outer.refused);
+    mem_free(a);
+    a = mem_map(600 << 10);
+    assert_non_null(a);
+    assert_null(mem_calloc(600, 1024));
+    assert_null(mem_map_sparse(600 << 10));
+    assert_false(mem_bound_take(600 << 10));
+    assert_true(mem_bound_take(100 << 10));
+    mem_bound_set(&inner, UINT64_MAX); /* only counts */
+    char *b = mem_alloc(200 << 10);
+    assert_non_null(b);
+    assert_null(mem_realloc(b, 400 << 10)); /* both blocks, for a moment */
+    assert_false(inner.refused);
+    assert_true(inner.now >= 200 << 10 && inner.now < 210 << 10 && inner.peak == inner.now);
+    mem_bound_end(&inner);
+    mem_free(b);
+    mem_unmap(a, 600 << 10);
+    assert_true(outer.now >= 100 << 10 && outer.now < 104 << 10 && outer.peak < 1 << 20);
+    mem_bound_end(&outer);
+    a = mem_alloc(2 << 20);
+    assert_non_null(a);
+    mem_free(a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses_have_texts_and_exit_codes),
@@ -298,6 +331,7 @@ int main(void) {
         cmocka_unit_test(arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(heap_checks_sizes_and_faults),
         cmocka_unit_test(regions_are_zeroed_and_page_aligned),
+        cmocka_unit_test(a_bound_refuses_before_it_is_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,11 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What jansson 2.14 allocates with glibc, at the most and rounded up: an object with its first eight buckets,
- * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
- * buckets included), and the place that each further member or element takes where its owner has doubled. */
-enum { COST_OBJECT = 240, COST_ARRAY = 144, COST_NUMBER = 32, COST_STRING = 96, COST_PLACE = 24 };
-
 typedef struct survey {
     int depth, deepest;
     size_t n_wide; /* integers beyond 64 bits */
@@ -54,11 +49,11 @@ static void note_other(survey *s, char c) {
     if (c == '{' || c == '[') {
         s->depth++;
         s->deepest = NUM_MAX(s->deepest, s->depth);
-        s->heap += c == '{' ? COST_OBJECT : COST_ARRAY;
+        s->heap += c == '{' ? JSONX_COST_OBJECT : JSONX_COST_ARRAY;
     } else if (c == '}' || c == ']') {
         s->depth--;
     } else if (c == ',') {
-        s->heap += COST_PLACE;
+        s->heap += JSONX_COST_PLACE;
     }
 }
 
@@ -72,10 +67,10 @@ static survey look(const char *text, size_t n, char *copy) {
         bool wide = false;
         if (text[i] == '"') {
             i = string_end(text, n, i);
-            s.heap += COST_STRING + (i - start);
+            s.heap += JSONX_COST_STRING + (i - start);
         } else if (is_digit(text[i])) {
             wide = is_wide_integer(text, n, i, &i);
-            s.heap += COST_NUMBER;
+            s.heap += JSONX_COST_NUMBER;
         } else {
             note_other(&s, text[i++]);
         }
@@ -111,6 +106,8 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
                         n_byte);
     const survey s = look(text, n_byte, NULL);
     NIB_TRY(check(&s, err));
+    if (!mem_bound_take(s.heap))
+        return nib_fail_nomem(err, s.heap, "JSON values");
     char *copy = NULL;
     if (s.n_wide) {
         copy = mem_alloc(n_byte + 2 * s.n_wide);

@@ -16,8 +16,20 @@
  *   - depth: published files nest 10 deep; jansson recurses. */
 enum { JSONX_MOST_TEXT = 16 << 20, JSONX_MOST_HEAP = 64 << 20, JSONX_MOST_DEPTH = 64 };
 
-/* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column.
- * Duplicate keys are refused. */
+/* What jansson 2.14 allocates with glibc, at the most and rounded up: an object with its first eight buckets,
+ * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
+ * buckets included), and the place that each further member or element takes where its owner has doubled. */
+enum {
+    JSONX_COST_OBJECT = 240,
+    JSONX_COST_ARRAY = 144,
+    JSONX_COST_NUMBER = 32,
+    JSONX_COST_STRING = 96,
+    JSONX_COST_PLACE = 24
+};
+
+/* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column;
+ * NIB_E_NOMEM also where the bound of mem.h does not leave room for what it may cost. Duplicate keys are
+ * refused. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
 /* A file of at most `most_bytes`, and JSONX_MOST_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err);

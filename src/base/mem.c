@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <assert.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,23 +31,82 @@ int fault_hit(fault_kind kind) {
     return n == atomic_load_explicit(&faults[kind].target, memory_order_relaxed);
 }
 
+/* ---- the bound ---- */
+
+enum { CHUNK_HEAD = 16 }; /* what the allocator has before each block */
+
+static _Thread_local mem_bound *bound; /* the innermost */
+
+void mem_bound_set(mem_bound *b, uint64_t most) {
+    *b = (mem_bound){.outer = bound, .most = (int64_t)NUM_MIN(most, (uint64_t)INT64_MAX)};
+    bound = b;
+}
+
+void mem_bound_end(mem_bound *b) {
+    assert(bound == b);
+    bound = b->outer;
+}
+
+static void count(int64_t n_byte) {
+    for (mem_bound *b = bound; b; b = b->outer) {
+        b->now += n_byte;
+        b->peak = NUM_MAX(b->peak, b->now);
+    }
+}
+
+static bool may_take(uint64_t n_byte) {
+    for (mem_bound *b = bound; b; b = b->outer)
+        if (b->most != INT64_MAX && n_byte > (uint64_t)(b->most - NUM_MIN(b->now, b->most))) {
+            b->refused = true;
+            return false;
+        }
+    return true;
+}
+
+bool mem_bound_take(uint64_t n_byte) {
+    if (!may_take(n_byte))
+        return false;
+    count((int64_t)NUM_MIN(n_byte, (uint64_t)INT64_MAX / 2));
+    return true;
+}
+
+static int64_t block_bytes(void *p) {
+    return bound && p ? (int64_t)malloc_usable_size(p) + CHUNK_HEAD : 0;
+}
+
+static void *counted(void *p) {
+    count(block_bytes(p));
+    return p;
+}
+
+static bool refuses(uint64_t n_byte) {
+    return fault_hit(FAULT_ALLOC) || !may_take(n_byte);
+}
+
+/* ---- the heap ---- */
+
 void *mem_alloc(size_t n_byte) {
-    if (fault_hit(FAULT_ALLOC))
+    if (refuses(n_byte))
         return NULL;
-    return malloc(n_byte ? n_byte : 1);
+    return counted(malloc(n_byte ? n_byte : 1));
 }
 
 void *mem_calloc(size_t n, size_t each) {
     size_t total;
-    if (__builtin_mul_overflow(n, each, &total) || fault_hit(FAULT_ALLOC))
+    if (__builtin_mul_overflow(n, each, &total) || refuses(total))
         return NULL;
-    return calloc(1, total ? total : 1);
+    return counted(calloc(1, total ? total : 1));
 }
 
+/* Both blocks may be there for a moment. */
 void *mem_realloc(void *p, size_t n_byte) {
-    if (fault_hit(FAULT_ALLOC))
+    const int64_t before = block_bytes(p);
+    if (refuses(n_byte))
         return NULL;
-    return realloc(p, n_byte ? n_byte : 1);
+    void *q = counted(realloc(p, n_byte ? n_byte : 1));
+    if (q)
+        count(-before);
+    return q;
 }
 
 void *mem_array(size_t n, size_t each) {
@@ -72,16 +133,17 @@ char *mem_strdup(const char *s) {
 }
 
 void mem_free(void *p) {
+    count(-block_bytes(p));
     free(p);
 }
 
 void *mem_alloc_aligned(size_t align, size_t n_byte) {
     void *p = NULL;
-    if (fault_hit(FAULT_ALLOC))
+    if (refuses(n_byte))
         return NULL;
     if (align < sizeof(void *))
         align = sizeof(void *);
-    return posix_memalign(&p, align, n_byte ? n_byte : 1) ? NULL : p;
+    return posix_memalign(&p, align, n_byte ? n_byte : 1) ? NULL : counted(p);
 }
 
 int mem_grow(void **array, size_t *cap, size_t n, size_t each) {
@@ -112,13 +174,8 @@ static void *map_pages(size_t n_byte) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-void *mem_map(size_t n_byte) {
-    size_t size = page_round(n_byte);
-    if (size == 0 || fault_hit(FAULT_ALLOC))
-        return NULL;
-    if (size < HUGE_PAGE || size > SIZE_MAX - HUGE_PAGE)
-        return map_pages(size);
-    /* Huge pages need a huge-page boundary, which mmap does not promise: take more, give the ends back. */
+/* Huge pages need a huge-page boundary, which mmap does not promise: take more, give the ends back. */
+static void *map_huge(size_t size) {
     char *p = map_pages(size + HUGE_PAGE);
     if (!p)
         return map_pages(size);
@@ -131,14 +188,28 @@ void *mem_map(size_t n_byte) {
     return p + head;
 }
 
+static void *counted_pages(void *p, size_t size) {
+    if (p)
+        count((int64_t)size);
+    return p;
+}
+
+void *mem_map(size_t n_byte) {
+    size_t size = page_round(n_byte);
+    if (size == 0 || refuses(size))
+        return NULL;
+    const bool small = size < HUGE_PAGE || size > SIZE_MAX - HUGE_PAGE;
+    return counted_pages(small ? map_pages(size) : map_huge(size), size);
+}
+
 void *mem_map_sparse(size_t n_byte) {
     size_t size = page_round(n_byte);
-    if (size == 0 || fault_hit(FAULT_ALLOC))
+    if (size == 0 || refuses(size))
         return NULL;
     void *p = map_pages(size);
     if (p)
         madvise(p, size, MADV_NOHUGEPAGE); /* where the system gives huge pages to everything */
-    return p;
+    return counted_pages(p, size);
 }
 
 bool mem_touch(void *p, size_t n_byte) {
@@ -153,6 +224,8 @@ bool mem_touch(void *p, size_t n_byte) {
 }
 
 void mem_unmap(void *p, size_t n_byte) {
-    if (p)
-        munmap(p, page_round(n_byte));
+    if (!p)
+        return;
+    count(-(int64_t)page_round(n_byte));
+    munmap(p, page_round(n_byte));
 }

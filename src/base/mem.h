@@ -28,6 +28,21 @@ void mem_unmap(void *p, size_t n_byte);
 /* Makes pages of such a region resident before they are touched, as they are; false: the system cannot. */
 bool mem_touch(void *p, size_t n_byte);
 
+/* --- a bound on what one thread takes --- */
+/* While a bound is set, what would take this thread past it is refused as if the memory were not there, so
+ * that work on something of unknown size ends before it has grown. Everything of this file counts, with what
+ * the allocator adds; what other threads take does not. A bound set inside another one ends before it. */
+typedef struct mem_bound {
+    struct mem_bound *outer;
+    int64_t most;      /* bytes more than when it was set */
+    int64_t now, peak; /* of them, taken; below 0: more was given back */
+    bool refused;      /* something was */
+} mem_bound;
+void mem_bound_set(mem_bound *b, uint64_t most); /* UINT64_MAX: it only counts */
+void mem_bound_end(mem_bound *b);
+/* Counts n bytes that somebody else is about to take for this thread; false: they are past the bound. */
+bool mem_bound_take(uint64_t n_byte);
+
 /* --- fault injection, for tests --- */
 typedef enum {
     FAULT_ALLOC,
