@@ -55,7 +55,8 @@ static nib_status read_all(container *c, nib_error *err) {
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, c->path) : status;
 }
 
-nib_status container_open(const char *path, const logger *log, container **out, nib_error *err) {
+nib_status container_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                                  container **out, nib_error *err) {
     container *c = mem_calloc(1, sizeof *c);
     if (!c)
         return nib_fail_nomem(err, sizeof *c, "a container");
@@ -63,6 +64,7 @@ nib_status container_open(const char *path, const logger *log, container **out, 
     meta_table_init(&c->nulls);
     tensor_table_init(&c->tensors);
     c->log = log;
+    c->meta.vocabulary = vocabulary;
     c->path = mem_strdup(path);
     const nib_status status = c->path ? read_all(c, err) : nib_fail_nomem(err, strlen(path), "a path");
     if (status != NIB_OK) {
@@ -70,8 +72,13 @@ nib_status container_open(const char *path, const logger *log, container **out, 
         return status;
     }
     c->log = NULL;
+    c->meta.vocabulary = NULL;
     *out = c;
     return NIB_OK;
+}
+
+nib_status container_open(const char *path, const logger *log, container **out, nib_error *err) {
+    return container_open_headers(path, log, NULL, out, err);
 }
 
 void container_close(container *c) {
@@ -178,4 +185,8 @@ void container_drop_vocab(container *c) {
 uint64_t container_heap_bytes(const container *c) {
     return sizeof *c + c->cap_file * sizeof(void *) + meta_table_bytes(&c->meta) +
            meta_table_bytes(&c->nulls) + tensor_table_bytes(&c->tensors);
+}
+
+uint64_t container_left_out_bytes(const container *c) {
+    return meta_table_left_out(&c->meta);
 }

@@ -62,6 +62,15 @@ typedef struct meta_value {
 typedef struct container container;
 
 nib_status container_open(const char *path, const logger *log, container **out, nib_error *err);
+/* The same without the vocabulary: of the arrays of a GGUF file whose keys begin with "tokenizer." each
+ * element is told and none is kept. So it costs little memory to learn how much they need.
+ * number: a string's length in bytes, an integer's value, 0 for a float. */
+typedef struct container_visitor {
+    void (*element)(void *user, const char *key, meta_type elem, int64_t number);
+    void *user;
+} container_visitor;
+nib_status container_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                                  container **out, nib_error *err);
 void container_close(container *c); /* NULL is fine */
 
 container_kind container_get_kind(const container *c);
@@ -102,5 +111,7 @@ nib_status container_content_hash(const container *c, uint64_t out[2], nib_error
 nib_status container_content_key(const container *c, char out[CONTENT_KEY], nib_error *err);
 
 uint64_t container_heap_bytes(const container *c); /* for the ledger */
+/* What container_open_headers left out would add to it, at the most. */
+uint64_t container_left_out_bytes(const container *c);
 
 #endif

@@ -97,7 +97,7 @@ static nib_status read_keys(header *h, const logger *log, nib_error *err) {
         status = gguf_value_read(&h->at, key, h->meta, &value, &large, &keep, err);
         if (status == NIB_OK && keep)
             status = meta_table_add(h->meta, key, n_key, &value, large, err);
-        else if (status == NIB_OK && n_left_out++ == 0)
+        else if (status == NIB_OK && !keep && value.elem == META_ARRAY && n_left_out++ == 0)
             log_line(log, "metadata key '%s' is an array of arrays and was left out", key);
     }
     if (n_left_out > 1)

@@ -12,7 +12,8 @@
 
 enum {
     LARGE_ARRAY = 64 << 10, /* bytes; below it a mapping of its own is not worth its page */
-    TEXT_CHUNK = 1 << 20
+    TEXT_CHUNK = 1 << 20,
+    LAST_PAGE = 4096
 };
 #define NO_ENTRY UINT32_MAX
 
@@ -115,6 +116,27 @@ nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bo
         return nib_fail_nomem(err, n_byte, "a metadata array");
     t->n_element += n;
     return NIB_OK;
+}
+
+bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each) {
+    static const char vocabulary[] = "tokenizer.";
+    if (!t->vocabulary || n > META_MOST_ELEMENTS - t->n_element ||
+        strncmp(key, vocabulary, sizeof vocabulary - 1))
+        return false;
+    t->n_element += n;
+    t->left_out += n * each + LAST_PAGE;
+    t->left_out_large = t->left_out_large || n * each >= LARGE_ARRAY;
+    return true;
+}
+
+void meta_table_tell(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text) {
+    t->left_out += n_text;
+    t->vocabulary->element(t->vocabulary->user, key, elem, number);
+}
+
+/* The newest mapping for text is not full; an arena's chunks double. */
+uint64_t meta_table_left_out(const meta_table *t) {
+    return t->left_out_large ? t->left_out + TEXT_CHUNK : 2 * t->left_out;
 }
 
 char *meta_table_text(meta_table *t, size_t n_byte, bool large) {

@@ -37,6 +37,9 @@ typedef struct meta_table {
     size_t n_region, cap_region;
     char *text; /* what is left of the newest mapping for text */
     size_t n_text;
+    const container_visitor *vocabulary; /* told of the arrays that are left out; NULL: none is */
+    uint64_t left_out;                   /* bytes that they would take, large or small */
+    bool left_out_large;
 } meta_table;
 
 void meta_table_init(meta_table *t);
@@ -51,6 +54,11 @@ const meta_entry *meta_table_find(const meta_table *t, const char *key); /* NULL
 /* Storage for n elements of an array; *large says whether it became a mapping. More than META_MOST_ELEMENTS
  * in all arrays together is NIB_E_MODEL. */
 nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err);
+/* Whether an array of that key is left out and told to t->vocabulary; its n elements count then. */
+bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each);
+/* One element of it; n_text: bytes of its text and a NUL. */
+void meta_table_tell(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text);
+uint64_t meta_table_left_out(const meta_table *t);
 /* Storage for n bytes of text and a NUL, which is set; `large` as its array said. NULL: out of memory. */
 char *meta_table_text(meta_table *t, size_t n_byte, bool large);
 

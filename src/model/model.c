@@ -208,12 +208,13 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
-nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
+nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                              model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
-    nib_status status = container_open(path, log, &m->c, err);
+    nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
         if (status != NIB_OK)
@@ -225,6 +226,10 @@ nib_status model_open(const char *path, const logger *log, model **out, nib_erro
     }
     *out = m;
     return NIB_OK;
+}
+
+nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
+    return model_open_headers(path, log, NULL, out, err);
 }
 
 void model_close(model *m) {

@@ -71,6 +71,9 @@ typedef struct model model;
 /* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
+/* The same without the vocabulary (container_open_headers). */
+nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                              model **out, nib_error *err);
 void model_close(model *m);
 
 const char *model_arch(const model *m); /* the descriptor's name */
