@@ -36,6 +36,12 @@ size_t added_heap_bytes(const added_set *s) {
     return bytes;
 }
 
+/* The list doubles, which takes the old and the new one; texts are blocks of the heap. */
+uint64_t added_bytes(uint64_t n, uint64_t text_bytes) {
+    enum { BLOCK = 32 };
+    return 3 * n * sizeof(text_key) + n * BLOCK + text_bytes;
+}
+
 /* In [low, high), all equal up to `depth`: the first whose byte there is at least b; ended ones come first.
  */
 static size_t lower(const added_set *s, size_t low, size_t high, size_t depth, int b) {

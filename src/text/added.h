@@ -17,6 +17,8 @@ nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id,
 void added_sort(added_set *s);
 void added_deinit(added_set *s);
 size_t added_heap_bytes(const added_set *s);
+uint64_t added_bytes(uint64_t n,
+                     uint64_t text_bytes); /* of n tokens in all, at the most, while they are put */
 
 typedef struct added_match {
     size_t begin, end; /* white space that the token strips included */

@@ -33,10 +33,14 @@ static uint32_t pair_slot(const merges *m, uint32_t left, uint32_t right) {
     return (uint32_t)(((h >> 32) * m->n_slot) >> 32);
 }
 
+static uint32_t slots_of(size_t n) {
+    return (uint32_t)(n + n / 2 + 16);
+}
+
 nib_status merges_init_pairs(merges *m, size_t n, nib_error *err) {
     if (n > MERGES_MOST)
         return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d merges, found %zu", MERGES_MOST, n);
-    m->n_slot = (uint32_t)(n + n / 2 + 16);
+    m->n_slot = slots_of(n);
     m->seed = seed_secret();
     m->pair = mem_array(m->n_slot, sizeof *m->pair);
     if (!m->pair)
@@ -79,6 +83,10 @@ void merges_find_cuts(merges *m, const vocab *v) {
 
 size_t merges_heap_bytes(const merges *m) {
     return m->n_slot * sizeof *m->pair;
+}
+
+uint64_t merges_bytes(uint64_t n) {
+    return n ? (uint64_t)slots_of((size_t)NUM_MIN(n, (uint64_t)MERGES_MOST)) * sizeof(merge_pair) : 0;
 }
 
 /* ---- the work on one piece ---- */

@@ -41,6 +41,7 @@ void merges_put(merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_
 /* MERGES_SCORES: finds out at which spaces a text may be cut without changing its tokens. */
 void merges_find_cuts(merges *m, const vocab *v);
 size_t merges_heap_bytes(const merges *m);
+uint64_t merges_bytes(uint64_t n); /* of such a table */
 
 /* Memory of one encoding, reused from piece to piece. Zero it first. */
 typedef struct merge_scratch {

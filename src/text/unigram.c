@@ -22,8 +22,10 @@ nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
     text_key *key = mem_array((size_t)v->n, sizeof *key);
     double least = INFINITY;
     size_t n = 0;
-    if (!key)
+    if (!key || !mem_bound_take((size_t)v->n * sizeof *key)) { /* as much again for qsort */
+        mem_free(key);
         return nib_fail_nomem(err, (size_t)v->n * sizeof *key, "the vocabulary");
+    }
     for (int32_t id = 0; id < v->n_model; id++) {
         size_t n_byte;
         const char *text = vocab_text(v, id, &n_byte);
@@ -54,6 +56,15 @@ void unigram_deinit(unigram *u) {
 
 size_t unigram_heap_bytes(const unigram *u, const vocab *v) {
     return u->score ? (size_t)v->n * sizeof *u->score + u->n_sorted * sizeof *u->sorted : 0;
+}
+
+uint64_t unigram_bytes(uint64_t n) {
+    return n * (sizeof(double) + sizeof(int32_t));
+}
+
+/* The keys, and as much again for sorting them. */
+uint64_t unigram_bytes_most(uint64_t n) {
+    return unigram_bytes(n) + 2 * n * sizeof(text_key);
 }
 
 void unigram_scratch_deinit(unigram_scratch *s) {

@@ -3,6 +3,7 @@
 #include "text/vocab.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/seed.h"
 
 #include <string.h>
@@ -17,14 +18,19 @@ static uint64_t hash_text(const vocab *v, const char *text, size_t n_byte) {
     return XXH3_64bits_withSeed(text, n_byte, v->seed);
 }
 
+static uint32_t slots_of(int64_t n) {
+    uint32_t n_slot = 16;
+    while (n_slot < n + n / 3)
+        n_slot *= 2;
+    return n_slot;
+}
+
 nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err) {
     memset(v, 0, sizeof *v);
     if (n <= 0 || n >= VOCAB_MOST)
         return nib_fail(err, NIB_E_MODEL, "tokenizer: expected 1 to %d tokens, found %lld", VOCAB_MOST - 1,
                         (long long)n);
-    uint32_t n_slot = 16;
-    while (n_slot < n + n / 3)
-        n_slot *= 2;
+    const uint32_t n_slot = slots_of(n);
     v->n = v->n_model = (int32_t)n;
     v->mask = n_slot - 1;
     v->seed = seed_secret();
@@ -125,4 +131,9 @@ int vocab_byte_value(const char *text, size_t n_byte) {
 
 size_t vocab_heap_bytes(const vocab *v) {
     return v->cap_blob + (size_t)v->n * 5 + ((size_t)v->mask + 1) * 4;
+}
+
+uint64_t vocab_bytes(uint64_t n, uint64_t text_bytes) {
+    const uint64_t most = NUM_MIN(n, (uint64_t)VOCAB_MOST);
+    return text_bytes + 7 * most + (uint64_t)slots_of((int64_t)most) * sizeof(uint32_t);
 }

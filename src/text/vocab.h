@@ -48,5 +48,6 @@ static inline int32_t vocab_find_model(const vocab *v, const char *text, size_t 
 const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte); /* NULL: not there */
 int vocab_byte_value(const char *text, size_t n_byte);              /* "<0x41>" -> 65, else -1 */
 size_t vocab_heap_bytes(const vocab *v);
+uint64_t vocab_bytes(uint64_t n, uint64_t text_bytes); /* of such a vocabulary */
 
 #endif
