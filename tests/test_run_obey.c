@@ -132,7 +132,7 @@ static void keep_columns(const char *path, bool alike) {
     nib_error err = {0};
     saliency_sites sites;
     columns c;
-    assert_int_equal(engine_open_headers(path, &o, &e, &err), NIB_OK);
+    assert_int_equal(engine_open_headers(path, &o, NULL, &e, &err), NIB_OK);
     assert_int_equal(saliency_sites_open(&sites, e->m, &err), NIB_OK);
     assert_int_equal(columns_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
     assert_int_equal(container_content_key(e->container, c.content, &err), NIB_OK);

@@ -304,8 +304,22 @@ static nib_status try_both(maker *m, double lost, plan_decision *trial, plan_dec
     return NIB_OK;
 }
 
+/* Of what a plan keeps that is obeyed; *all: nothing is left to stream. */
+static uint64_t kept_bytes(const plan_question *q, bool *all) {
+    uint64_t sum = 0;
+    *all = true;
+    for (int b = 0; q->kept && b < q->n_block; b++) {
+        const uint64_t own = q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
+        *all = *all && q->kept[b] >= own;
+        sum += NUM_MIN(q->kept[b], own);
+    }
+    return sum;
+}
+
 /* Caps that would do, whatever the caps are. */
-static void look_at_needs(const plan_question *q, plan_outcome *out) {
+void plan_needs(const plan_question *q, plan_outcome *out) {
+    bool all;
+    const uint64_t kept = kept_bytes(q, &all);
     uint64_t whole = 0, small = 0;
     for (int b = 0; b < q->n_block; b++) {
         uint64_t least = UINT64_MAX;
@@ -317,10 +331,13 @@ static void look_at_needs(const plan_question *q, plan_outcome *out) {
         whole += q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
         small += least;
     }
-    out->whole_ram = plan_ram_beside(q, &q->caches[0], false, false, whole);
-    out->least_ram = plan_ram_beside(q, &q->caches[0], false, false, small);
-    if (q->stream)
-        out->least_ram = NUM_MIN(out->least_ram, plan_ram_beside(q, &q->caches[0], true, false, 0));
+    out->whole_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, whole));
+    out->least_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, small));
+    out->streamed_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], true, false, 0) + kept);
+    if (q->kept)
+        out->least_ram = all ? out->whole_ram : out->streamed_ram;
+    else if (q->stream)
+        out->least_ram = NUM_MIN(out->least_ram, out->streamed_ram);
 }
 
 /* One layer more each time, the least important first, while the loss allows it. */
@@ -347,7 +364,9 @@ nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *o
     maker m;
     memset(out, 0, sizeof *out);
     out->least_loss = -1;
-    look_at_needs(q, out);
+    plan_needs(q, out);
+    if (q->cap[NIB_TIER_RAM] < q->opening)
+        return NIB_OK;
     NIB_TRY(maker_open(&m, q, err));
     plan_decision trial = {.choice = mem_array(n, sizeof *trial.choice),
                            .activation = mem_array(n, sizeof *trial.activation),

@@ -63,17 +63,28 @@ static void decision_close(plan_decision *d) {
 /* ---- refusals ---- */
 
 static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
-    char cap[32], small[32], whole[32];
+    char cap[32], small[32], whole[32], streamed[32];
     num_format_size(q->cap[NIB_TIER_RAM], cap);
     num_format_cap(o->least_ram, small);
     num_format_cap(o->whole_ram, whole);
-    if (o->least_ram == o->whole_ram)
-        return nib_fail(err, NIB_E_NOFIT, "RAM: no plan fits the cap of %s; %s is the smallest that works",
-                        cap, small);
+    if (!q->stream && o->streamed_ram < o->least_ram)
+        return nib_fail(err, NIB_E_NOFIT,
+                        "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
+                        "may be streamed",
+                        cap, small, num_format_cap(o->streamed_ram, streamed));
+    if (o->least_ram >= o->whole_ram || q->kept)
+        return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
+                        cap, small, q->kept ? " for this plan" : "");
     return nib_fail(err, NIB_E_NOFIT,
-                    "RAM: no plan fits the cap of %s; %s is the smallest that works, and %s holds the whole "
+                    "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the whole "
                     "model",
                     cap, small, whole);
+}
+
+nib_status plan_check_cap(const plan_question *q, nib_error *err) {
+    plan_outcome o = {0};
+    plan_needs(q, &o);
+    return q->cap[NIB_TIER_RAM] < o.least_ram ? refuse_caps(q, &o, err) : NIB_OK;
 }
 
 static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {

@@ -87,6 +87,8 @@ typedef struct plan_question {
     uint64_t session;      /* tables of one session, beside its cache */
     pager_need need;       /* for the first choice of each block */
     uint64_t spare;        /* left free under the cap */
+    const uint64_t *kept;  /* [n_block], bytes of each that stay by a plan that is obeyed; NULL: none is */
+    uint64_t opening;      /* all that is there for a moment before weights are, 0 when that is over */
     plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
     int n_cache;
 
@@ -125,6 +127,8 @@ bool plan_quality(const char *name, double *loss_most, bool *may_round);
  * smallest cap that works, or what can be had. NIB_E_USAGE: what is asked needs a measurement that is not
  * there. */
 nib_status plan_make(const plan_question *q, plan *out, nib_error *err);
+/* Without a decision: NIB_E_NOFIT with the smallest cap, where the question's is below it. */
+nib_status plan_check_cap(const plan_question *q, nib_error *err);
 
 /* ---- cost.c: the cost model, for the policy and for what a run was ---- */
 
@@ -168,10 +172,13 @@ typedef struct plan_outcome {
     bool proved;        /* there is no better one */
     double least_loss;  /* not found, in modes b and c: what leaving out one layer costs; negative: unknown */
     uint64_t least_ram; /* the smallest cap with which there is a decision */
-    uint64_t whole_ram; /* the smallest with which everything stays, in the file's own formats */
+    uint64_t streamed_ram; /* the smallest with which weights are streamed, were that allowed */
+    uint64_t whole_ram;    /* the smallest with which everything stays, in the file's own formats */
 } plan_outcome;
 
 /* d's arrays are the caller's, [n_block] each. */
+/* The caps of an outcome alone. */
+void plan_needs(const plan_question *q, plan_outcome *out);
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/find.h"
+#include "model/reformat.h"
 #include "run/engine_text.h"
 #include "run/learn.h"
 #include "run/obey.h"
@@ -82,18 +83,47 @@ bool engine_packed_expected(const nib_engine *e) {
     return expected;
 }
 
-static nib_status open_container(nib_engine *e, nib_error *err) {
+void engine_bound_set(const nib_engine *e, mem_bound *b) {
+    mem_bound_set(b, ledger_free(e->ledger, NIB_TIER_RAM));
+}
+
+nib_status engine_bound_end(const nib_engine *e, mem_bound *b, const char *what, nib_status status,
+                            nib_error *err) {
+    char cap[32], left[32];
+    mem_bound_end(b);
+    if (status == NIB_OK || !b->refused)
+        return status;
+    num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
+    num_format_size(ledger_free(e->ledger, NIB_TIER_RAM), left);
+    return nib_fail(err, NIB_E_NOFIT, "RAM: %s need more than the %s that are free under the cap of %s", what,
+                    left, cap);
+}
+
+/* vocabulary: NULL: it is read too. */
+static nib_status open_files(nib_engine *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->options.vocab_only) {
-        NIB_TRY(container_open(e->path, &e->log, &e->alone, err));
+        NIB_TRY(container_open_headers(e->path, &e->log, vocabulary, &e->alone, err));
         e->container = e->alone;
-    } else {
-        NIB_TRY(model_open(e->path, &e->log, &e->m, err));
-        e->container = model_container(e->m);
+        return NIB_OK;
     }
+    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, &e->m, err));
+    e->container = model_container(e->m);
+    return NIB_OK;
+}
+
+static nib_status charge_container(nib_engine *e, nib_error *err) {
     const uint64_t bytes = e->m ? model_heap_bytes(e->m) : container_heap_bytes(e->container);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
     return NIB_OK;
+}
+
+static nib_status open_container(nib_engine *e, nib_error *err) {
+    mem_bound b;
+    engine_bound_set(e, &b);
+    const nib_status status = open_files(e, NULL, err);
+    NIB_TRY(engine_bound_end(e, &b, "headers and vocabulary", status, err));
+    return charge_container(e, err);
 }
 
 /* Half precision saves nothing worth its rounding where the whole cache is small. A property of the model
@@ -190,12 +220,37 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .user = o->user,
                           .beside = e->text_is_open ? NULL : engine_text_beside,
                           .beside_user = &text,
-                          .beside_bytes = container_heap_bytes(e->container)};
+                          .beside_bytes = container_heap_bytes(e->container),
+                          .cap_is_named = &e->cap_is_named};
     ledger_settle(e->ledger, true);
     nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
     engine_text_tell(&text);
     mem_free(packed);
     return status;
+}
+
+/* Making the sketch leaves something on the heap: where the weights then have no room beside it they are
+ * worth more, unless it was asked for. */
+static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
+    char best[32] = "";
+    if (!e->n_best)
+        return NIB_OK;
+    NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->sketch_read, err));
+    ledger_settle(e->ledger, true);
+    if (!want->plan && e->options.shortlist == NIB_SHORTLIST_AUTO && !engine_has_room(e, session)) {
+        shortlist_close(&e->best);
+        model_set_shortlist(e->m, false);
+        e->n_best = 0;
+        return NIB_OK;
+    }
+    if (e->n_best > 1)
+        snprintf(best, sizeof best, "%ld ", (long)e->n_best);
+    log_line(
+        &e->log,
+        "the output head is computed only where the %slikeliest token%s can be, which a sketch in %d bits "
+        "tells: the answers are the same",
+        best, e->n_best > 1 ? "s" : "", e->best.sketch.format.bits);
+    return NIB_OK;
 }
 
 static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
@@ -206,12 +261,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         NIB_TRY(want->keep_free(e, want->user, &session, err));
     else
         NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
-    ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
-    if (e->n_best) {
-        NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->sketch_read, err));
-        log_line(&e->log, "the output head is computed for the best %ld tokens only, by a sketch in %d bits",
-                 (long)e->n_best, e->best.sketch.format.bits);
-    }
+    ledger_settle(e->ledger, true);
+    NIB_TRY(open_shortlist(e, want, session, err));
     engine_rows(e, session, &n_row, &n_cell);
     if (want->n_row) {
         n_row = want->n_row;
@@ -263,6 +314,7 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
         settle_sizes(e);
         NIB_TRY(engine_settle_shortlist(e, NULL, err));
         status = engine_plan(e, e->options.planning, &own, err);
+        e->cap_is_named = status == NIB_E_NOFIT;
         with.plan = &own;
     }
     if (status == NIB_OK)
@@ -278,11 +330,14 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
     return engine_settle_shortlist(e, want->plan, err);
 }
 
-static nib_status open_headers(nib_engine *e, const char *name, const uint64_t caps[NIB_N_TIER],
-                               nib_error *err) {
-    NIB_TRY(model_find(name, &e->path, err));
-    NIB_TRY(ledger_open(caps, &e->ledger, err));
-    return open_container(e, err);
+static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *err) {
+    mem_bound b;
+    ledger_settle(e->ledger, true); /* headers and tokenizer have left what they left on the heap */
+    engine_bound_set(e, &b);
+    nib_status status = settle_plan(e, want, err);
+    if (status == NIB_OK)
+        status = engine_open_kernels(e, err);
+    return engine_bound_end(e, &b, "a plan and the kernels' map", status, err);
 }
 
 static nib_status open_threads(nib_engine *e, nib_error *err) {
@@ -302,13 +357,14 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     if (want->plan)
         NIB_TRY(obey_sizes(o, want->plan, &e->log, err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
-    NIB_TRY(open_headers(e, name, caps, err));
+    NIB_TRY(model_find(name, &e->path, err));
+    NIB_TRY(ledger_open(caps, &e->ledger, err));
+    NIB_TRY(open_container(e, err));
     if (!may_wait(e, want))
         NIB_TRY(engine_open_text(e, err));
     if (e->m) {
         NIB_TRY(open_threads(e, err));
-        NIB_TRY(settle_plan(e, want, err));
-        NIB_TRY(engine_open_kernels(e, err));
+        NIB_TRY(settle_all(e, want, err));
         NIB_TRY(open_weights(e, want, err));
     }
     engine_fill_info(e);
@@ -353,25 +409,53 @@ static nib_status hand_out(nib_engine *e, nib_status status, nib_engine **out) {
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
                        nib_engine **out, nib_error *err) {
     static const engine_want nothing = {0};
+    const uint64_t start = ledger_look().now;
+    want = want ? want : &nothing;
     nib_engine *e = new_engine(options, err);
-    return e ? hand_out(e, open_all(e, name, want ? want : &nothing, err), out) : NIB_E_NOMEM;
+    if (!e)
+        return NIB_E_NOMEM;
+    const nib_status status = open_all(e, name, want, err);
+    const bool is_named = e->cap_is_named;
+    hand_out(e, status, out);
+    return status == NIB_E_NOFIT && !is_named ? engine_refuse(name, options, want, start, err) : status;
 }
 
-static nib_status open_for_planning(nib_engine *e, const char *name, nib_error *err) {
+/* What the vocabulary will take stands beside what reading the headers took besides for a moment. */
+static nib_status look_at_files(nib_engine *e, nib_error *err) {
+    vocabulary_sizes sizes = {0};
+    const container_visitor visitor = vocabulary_visitor(&sizes);
+    mem_bound b;
+    mem_bound_set(&b, UINT64_MAX);
+    const nib_status status = open_files(e, &visitor, err);
+    mem_bound_end(&b);
+    NIB_TRY(status);
+    NIB_TRY(tokenizer_foresee(e->container, &sizes, &e->text, err));
+    e->text.peak += (uint64_t)(b.peak - b.now);
+    return charge_container(e, err);
+}
+
+static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, nib_error *err) {
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    const engine_want want = {.plan = p};
     NIB_TRY(check_options(&e->options, err));
-    e->options.vocab_only = false;
-    NIB_TRY(open_headers(e, name, none, err));
-    NIB_TRY(engine_open_text(e, err));
+    if (p)
+        NIB_TRY(obey_sizes(&e->options, p, &e->log, err));
+    NIB_TRY(model_find(name, &e->path, err));
+    NIB_TRY(ledger_open(none, &e->ledger, err));
+    NIB_TRY(look_at_files(e, err));
+    if (!e->m)
+        return NIB_OK;
     NIB_TRY(open_threads(e, err));
+    if (p)
+        NIB_TRY(settle_blocks(e, &want, err));
     settle_sizes(e);
-    return engine_settle_shortlist(e, NULL, err);
+    return engine_settle_shortlist(e, p, err);
 }
 
-nib_status engine_open_headers(const char *name, const nib_engine_options *options, nib_engine **out,
-                               nib_error *err) {
+nib_status engine_open_headers(const char *name, const nib_engine_options *options, const plan *p,
+                               nib_engine **out, nib_error *err) {
     nib_engine *e = new_engine(options, err);
-    return e ? hand_out(e, open_for_planning(e, name, err), out) : NIB_E_NOMEM;
+    return e ? hand_out(e, look_at_model(e, name, p, err), out) : NIB_E_NOMEM;
 }
 
 void nib_engine_close(nib_engine *e) {

@@ -2,9 +2,11 @@
 #ifndef NIB_RUN_ENGINE_H
 #define NIB_RUN_ENGINE_H
 
+#include "base/mem.h"
 #include "plan/plan.h"
 #include "profile/columns.h"
 #include "run/exec.h"
+#include "text/foresee.h"
 #include "text/tokenizer.h"
 
 #include <pthread.h>
@@ -27,7 +29,9 @@ struct nib_engine {
     model *m;         /* NULL with vocab_only */
     const container *container;
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    bool cap_is_named;    /* what refused the engine has said which cap on RAM would do */
     bool text_is_open;    /* so that tokenizer is what it will be */
+    tokenizer_need text;  /* while it is not, and headers are all that was read: what it will take */
     pool *threads;
     pager *pager;
     workspace ws;
@@ -98,6 +102,8 @@ bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell);
  * when sizes are settled; p: the plan that says it, NULL: the options and the cap do. NIB_E_USAGE: what the
  * options ask for and the plan disagree. */
 nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err);
+/* Once it is there: whether the rest fits beside it. */
+bool engine_has_room(const nib_engine *e, uint64_t session);
 /* What the engine will charge for it, and has not yet. */
 uint64_t engine_shortlist_bytes(const nib_engine *e);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
@@ -105,10 +111,20 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 int64_t engine_cell_rows(const nib_engine_options *o);
 int64_t engine_logits_rows(const nib_engine *e);
 workspace_use engine_workspace_use(const nib_engine *e); /* without rows */
-/* Everything before the weights: container, tokenizer, model and sizes, in a ledger without a RAM cap. The
- * engine is to be closed. */
-nib_status engine_open_headers(const char *model, const nib_engine_options *options, nib_engine **out,
-                               nib_error *err);
+/* Everything from headers alone: container and model without the vocabulary, what that will take, and sizes,
+ * in a ledger without a RAM cap. With a plan as it would be obeyed. The engine is to be closed. */
+nib_status engine_open_headers(const char *model, const nib_engine_options *options, const plan *p,
+                               nib_engine **out, nib_error *err);
+/* NIB_E_NOFIT with the smallest cap on RAM that works, where that is known, for an engine that was refused
+ * one (refuse.c); *err as it was where the cap is not what refused it. start: bytes that the process had
+ * before it was opened. */
+nib_status engine_refuse(const char *model, const nib_engine_options *options, const engine_want *want,
+                         uint64_t start, nib_error *err);
+/* Around what takes memory before it is known how much: no more than is free under the cap. The second turns
+ * a refusal into NIB_E_NOFIT; gives the status otherwise. */
+void engine_bound_set(const nib_engine *e, mem_bound *b);
+nib_status engine_bound_end(const nib_engine *e, mem_bound *b, const char *what, nib_status status,
+                            nib_error *err);
 /* A plan for an engine whose weights are not open yet; the model's formats are as they were afterwards. */
 nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
 /* Where packed weights are kept; NULL: nowhere. Caller frees with mem_free. */

@@ -9,7 +9,10 @@
 static nib_status open_tokenizer(nib_engine *e, const logger *log, nib_error *err) {
     const uint64_t before = container_heap_bytes(e->container);
     nib_error none;
+    mem_bound b;
+    engine_bound_set(e, &b);
     nib_status status = tokenizer_open(e->container, log, &e->tokenizer, &none);
+    status = engine_bound_end(e, &b, "the tokenizer", status, &none);
     if (status == NIB_E_NOTFOUND)
         e->tokenizer = NULL;
     else if (status != NIB_OK) {

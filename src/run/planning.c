@@ -249,9 +249,15 @@ static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, 
 
 nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen,
                            nib_error *err) {
+    return planning_gather_for(f, e, NULL, n_prompt, n_gen, err);
+}
+
+nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_want *want, int64_t n_prompt,
+                               int64_t n_gen, nib_error *err) {
     const nib_engine_options *o = &e->options;
     const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
     memset(f, 0, sizeof *f);
+    f->want = want;
     settle_workload(f, e, n_prompt, n_gen);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
@@ -259,7 +265,7 @@ nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, i
     NIB_TRY(pager_needs(e->m, n_thread, &f->q.need, err));
     NIB_TRY(planning_caches(f, e, err));
     add_rates(f, e);
-    planning_held(f, e);
+    NIB_TRY(planning_held(f, e, err));
     learn_disks(e, f);
     f->q.model = f->model;
     f->q.content = f->content;
@@ -389,7 +395,11 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     static const nib_plan_options defaults = {0};
     nib_engine *e;
     plan p = {0};
-    NIB_TRY(engine_open_headers(name, options, &e, err));
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o = options ? *options : o;
+    o.vocab_only = false;
+    NIB_TRY(engine_open_headers(name, &o, NULL, &e, err));
     nib_status status = engine_plan(e, how ? how : &defaults, &p, err);
     nib_engine_close(e);
     if (status == NIB_OK)

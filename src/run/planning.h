@@ -11,7 +11,8 @@ typedef struct planning_rows {
 } planning_rows;
 
 typedef struct planning {
-    plan_question q; /* points into the rest */
+    plan_question q;         /* points into the rest */
+    const engine_want *want; /* NULL: nothing */
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
@@ -24,6 +25,8 @@ typedef struct planning {
 /* Of a model as it is now, without profiles of its weights: each block has one choice. 0 for n_prompt, n_gen:
  * the defaults. What earlier runs took is not in it (learn_load). To be closed in any case. */
 nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
+nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_want *want, int64_t n_prompt,
+                               int64_t n_gen, nib_error *err);
 void planning_close(planning *f);
 
 /* ---- predict.c: an open engine as one run, with its cache filled up to n_position ---- */
@@ -36,6 +39,6 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err);
  * is held is known. */
 void planning_fewer_rows(planning *f, const nib_engine *e);
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
-void planning_held(planning *f, const nib_engine *e);
+nib_status planning_held(planning *f, const nib_engine *e, nib_error *err);
 
 #endif

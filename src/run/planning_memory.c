@@ -67,10 +67,14 @@ static void count_rows(planning *f, const nib_engine *e) {
     f->workspace_touched = touched;
 }
 
+static bool has_rows(const planning *f) {
+    return f->want && f->want->n_row;
+}
+
 void planning_fewer_rows(planning *f, const nib_engine *e) {
     const nib_engine_options *o = &e->options;
     planning_rows *few = &f->base, *many = &f->streamed;
-    if (e->pager || !e->free_batch || !o->stream || o->ram == NIB_AUTO)
+    if (e->pager || !e->free_batch || has_rows(f) || !o->stream || o->ram == NIB_AUTO)
         return;
     while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) > o->ram &&
            engine_rows_halve(&many->n_pass, &many->n_cell)) {
@@ -86,6 +90,9 @@ static void add_rows(planning *f, const nib_engine *e) {
     f->q.free_batch = e->free_batch;
     if (e->pager)
         f->base = f->streamed = (planning_rows){e->ws.n_pass, e->ws.n_cell};
+    else if (has_rows(f))
+        f->base = f->streamed =
+            (planning_rows){f->want->n_row, NUM_MIN(f->want->n_row, (int64_t)ENGINE_CELL_ROWS)};
     else
         engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &f->streamed.n_pass,
                              &f->streamed.n_cell);
@@ -94,7 +101,7 @@ static void add_rows(planning *f, const nib_engine *e) {
 }
 
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
-void planning_held(planning *f, const nib_engine *e) {
+nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     const nib_engine_options *o = &e->options;
     nib_memory now;
     if (!e->pager)
@@ -110,6 +117,14 @@ void planning_held(planning *f, const nib_engine *e) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
+    if (!e->text_is_open) {
+        uint64_t held = 0;
+        for (int i = 0; i < NIB_N_OWNER; i++)
+            held += f->q.held[i];
+        f->q.opening = held + e->text.peak;
+        f->q.held[NIB_OWNER_TABLES] += e->text.kept;
+        f->q.touched[NIB_OWNER_TABLES] += e->text.kept;
+    }
     const uint64_t sketch = engine_shortlist_bytes(e);
     f->q.held[NIB_OWNER_WEIGHTS] += sketch;
     f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
@@ -118,4 +133,11 @@ void planning_held(planning *f, const nib_engine *e) {
     f->q.session = engine_session_tables(e, f->q.n_ctx);
     f->q.spare = SPARE;
     add_rows(f, e);
+    if (!f->want)
+        return NIB_OK;
+    f->q.kept = e->kept;
+    if (!f->want->keep_free)
+        return NIB_OK;
+    f->q.caches[0].bytes = 0;
+    return f->want->keep_free(e, f->want->user, &f->q.session, err);
 }

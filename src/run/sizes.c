@@ -157,6 +157,18 @@ uint64_t engine_shortlist_bytes(const nib_engine *e) {
     return bytes;
 }
 
+bool engine_has_room(const nib_engine *e, uint64_t session) {
+    const int n_thread = pool_size(e->threads);
+    const int64_t n_pass = NUM_MIN(e->options.n_batch, e->options.n_ctx);
+    const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    pager_need need;
+    if (e->options.ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK)
+        return true;
+    const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
+    return !will_stream(e, &need, rows + NUM_MAX(session, need.staging)) ||
+           (e->options.stream && least(e, &need, session, n_pass, n_cell) <= room(e));
+}
+
 /* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
  * does, so that the head need not be streamed. */
 static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,8 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
 }
 
 void ledger_settle(ledger *l, bool grows) {
+    if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
+        malloc_trim(0); /* what is free counts as free */
     uint64_t now = ledger_look().now;
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];

@@ -54,20 +54,25 @@ static nib_status map_resident(pager *p, uint64_t bytes, nib_error *err) {
 
 static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole, uint64_t least,
                          nib_error *err) {
-    char cap[32], need[32], small[32];
+    char cap[32], all[32], small[32];
     uint64_t held = ledger_promised(p->ledger, NIB_TIER_RAM) + o->keep_free;
     num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap);
-    num_format_cap(held + whole, need);
+    num_format_cap(held + whole, all);
     num_format_cap(held + least, small);
+    if (o->cap_is_named)
+        *o->cap_is_named = !o->kept;
+    if (whole <= least)
+        return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
+                        cap, all);
     if (o->stream)
-        return nib_fail(
-            err, NIB_E_NOFIT,
-            "RAM: the cap of %s is too small: %s holds the whole model, and %s is the least with which "
-            "its weights can be streamed",
-            cap, need, small);
+        return nib_fail(err, NIB_E_NOFIT,
+                        "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the "
+                        "whole model",
+                        cap, small, all);
     return nib_fail(err, NIB_E_NOFIT,
-                    "RAM: the cap of %s is too small: a cap of %s would do (%s when weights may be streamed)",
-                    cap, need, small);
+                    "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights may "
+                    "be streamed",
+                    cap, all, small);
 }
 
 static nib_status open_row_buffer(pager *p, nib_error *err) {
@@ -117,7 +122,9 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     p->staging = need.row;
     NIB_TRY(open_row_buffer(p, err));
     p->pass_bytes = pager_pass_bytes(p);
-    log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed, p->layout.n_page);
+    if (n_streamed)
+        log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed,
+                 p->layout.n_page);
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables alone need no ring */
 }
 

@@ -71,6 +71,7 @@ typedef struct pager_options {
     nib_status (*beside)(void *user, nib_error *err);
     void *beside_user;
     uint64_t beside_bytes; /* that it gives back: so much of what stays is read after it, not at its peak */
+    bool *cap_is_named;    /* set when the error names the smallest cap on RAM that works; may be NULL */
 } pager_options;
 
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);

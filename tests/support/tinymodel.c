@@ -109,29 +109,66 @@ static void describe(gguf_writer *w, const tiny_shape *s) {
                      NIB_OK);
 }
 
-/* File `part` of n_file. A tensor's numbers are its own, whichever file it is in. */
-static const char *write_part(const char *name, const tiny_shape *s, int part, int n_file, unsigned without) {
+/* The tokens 0, 1, ... and t0, t1, ... and t, with merges of the latter. */
+static void add_words(gguf_writer *w, int64_t n_vocab) {
+    enum { TEXT = 16 };
+    const int half = (int)n_vocab / 2;
+    const size_t n = (size_t)n_vocab;
+    char *text = mem_alloc(n * TEXT * 2);
+    meta_string *all = mem_array(n, sizeof *all);
+    int64_t *types = mem_array(n, sizeof *types);
+    assert_true(text && all && types);
+    for (int i = 0; i < 2 * half + 1; i++) {
+        const char *before = i < half ? "" : "t";
+        char *at = text + (size_t)i * TEXT;
+        const int length =
+            i == 2 * half ? snprintf(at, TEXT, "t") : snprintf(at, TEXT, "%s%d", before, i % half);
+        all[i] = (meta_string){at, (size_t)length};
+        types[i] = 1;
+    }
+    assert_int_equal(gguf_writer_set_string(w, "tokenizer.ggml.model", "gpt2", 4, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_string(w, "tokenizer.ggml.pre", "gpt-2", 5, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_strings(w, "tokenizer.ggml.tokens", all, n, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_set_ints(w, "tokenizer.ggml.token_type", GGUF_I32, types, n, NULL), NIB_OK);
+    for (int i = 0; i < half; i++)
+        all[i].n_byte = (size_t)snprintf(text + (size_t)i * TEXT, TEXT, "t %d", i);
+    assert_int_equal(gguf_writer_set_strings(w, "tokenizer.ggml.merges", all, (size_t)half, NULL), NIB_OK);
+    mem_free(text);
+    mem_free(all);
+    mem_free(types);
+}
+
+/* A tensor's numbers are its own, whichever file it is in. */
+typedef struct part {
+    int i, n; /* of the model's files */
+    unsigned without;
+    bool words;
+} part;
+
+static const char *write_part(const char *name, const tiny_shape *s, const part *p) {
     tensor list[MOST_TENSORS];
     tiny_shape said = *s;
     const char *path = temp_path(name);
     gguf_writer *w = NULL;
-    int n = leave_out(list, list_tensors(s, list), without);
-    said.n_layer -= __builtin_popcount(without);
+    int n = leave_out(list, list_tensors(s, list), p->without);
+    said.n_layer -= __builtin_popcount(p->without);
     assert_int_equal(gguf_writer_open(path, &w, NULL), NIB_OK);
-    if (part == 0)
+    if (p->i == 0)
         describe(w, &said);
-    if (n_file > 1) {
-        set(w, "split.no", part);
-        set(w, "split.count", n_file);
+    if (p->words)
+        add_words(w, s->n_vocab);
+    if (p->n > 1) {
+        set(w, "split.no", p->i);
+        set(w, "split.count", p->n);
         set(w, "split.tensors.count", n);
     }
-    for (int i = part; i < n; i += n_file) {
+    for (int i = p->i; i < n; i += p->n) {
         const int64_t dims[2] = {list[i].n, list[i].k};
         assert_int_equal(gguf_writer_tensor(w, list[i].name, list[i].type, list[i].n ? 2 : 1,
                                             list[i].n ? dims : dims + 1, NULL),
                          NIB_OK);
     }
-    for (int i = part; i < n; i += n_file) {
+    for (int i = p->i; i < n; i += p->n) {
         uint64_t seed = list[i].seed;
         write_data(w, &list[i], &seed);
     }
@@ -140,19 +177,23 @@ static const char *write_part(const char *name, const tiny_shape *s, int part, i
 }
 
 const char *tiny_model(const char *name, const tiny_shape *s) {
-    return write_part(name, s, 0, 1, 0);
+    return write_part(name, s, &(part){.n = 1});
 }
 
 const char *tiny_model_without(const char *name, const tiny_shape *s, unsigned layers) {
-    return write_part(name, s, 0, 1, layers);
+    return write_part(name, s, &(part){.n = 1, .without = layers});
+}
+
+const char *tiny_model_with_words(const char *name, const tiny_shape *s) {
+    return write_part(name, s, &(part){.n = 1, .words = true});
 }
 
 const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) {
     const char *path = NULL;
-    for (int part = n_file - 1; part >= 0; part--) {
+    for (int i = n_file - 1; i >= 0; i--) {
         char part_name[128];
-        snprintf(part_name, sizeof part_name, "%s-%05d-of-%05d.gguf", name, part + 1, n_file);
-        path = write_part(part_name, s, part, n_file, 0);
+        snprintf(part_name, sizeof part_name, "%s-%05d-of-%05d.gguf", name, i + 1, n_file);
+        path = write_part(part_name, s, &(part){.i = i, .n = n_file});
     }
     return path;
 }

@@ -18,6 +18,9 @@ const char *tiny_model(const char *name, const tiny_shape *shape);
 /* The same model without the layers whose bits are set; those that stay keep their numbers. */
 const char *tiny_model_without(const char *name, const tiny_shape *shape, unsigned layers);
 
+/* The same model with a vocabulary: n_vocab tokens, half as many merges. n_vocab is odd. */
+const char *tiny_model_with_words(const char *name, const tiny_shape *shape);
+
 /* The same model in n_file files, NAME-0000i-of-0000n.gguf, its tensors dealt out in turn; the path of the
  * first. */
 const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_file);

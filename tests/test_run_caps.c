@@ -1,0 +1,214 @@
+/* A cap is kept whatever comes of it: runs of models of many kinds under many caps, answered or refused,
+ * never have more resident than their cap, and the cap that a refusal names works. Each run is a process of
+ * the command itself, so that everything it has counts. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/find.h"
+#include "support/tempdir.h"
+#include "support/tinyfolder.h"
+#include "support/tinymodel.h"
+#include "support/vocabulary.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* its own memory does not fit */
+#else
+enum { SANITIZED = 0 };
+#endif
+
+#define KIB UINT64_C(1024)
+#define MIB (1024 * KIB)
+
+typedef struct outcome {
+    int code;
+    uint64_t peak; /* bytes resident at the most */
+    char said[4096];
+} outcome;
+
+static const char *nibble(void) {
+    const char *path = getenv("NIBBLE");
+    return path ? path : "build/nibble";
+}
+
+static void become(const char *const *args, const char *err) {
+    if (!freopen(err, "w", stderr) || !freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "r", stdin))
+        _exit(126);
+    execv(nibble(), (char *const *)(uintptr_t)args);
+    _exit(127);
+}
+
+static outcome run(const char *const *args) {
+    static char err[1024];
+    outcome out = {0};
+    struct rusage used;
+    int how;
+    if (!err[0])
+        snprintf(err, sizeof err, "%s", temp_path("err"));
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        become(args, err);
+    assert_int_equal(wait4(pid, &how, 0, &used), pid);
+    assert_true(WIFEXITED(how));
+    out.code = WEXITSTATUS(how);
+    out.peak = (uint64_t)used.ru_maxrss * KIB;
+    FILE *f = fopen(err, "r");
+    assert_non_null(f);
+    out.said[fread(out.said, 1, sizeof out.said - 1, f)] = 0;
+    fclose(f);
+    return out;
+}
+
+static outcome run_capped(const char *model, uint64_t cap, const char *const *more) {
+    char size[32];
+    const char *args[24] = {"nibble", "run", model, "--ram",  size, "--tokens",
+                            "1,2,3",  "-n",  "2",   "--temp", "0",  "--ignore-eos"};
+    snprintf(size, sizeof size, "%lluK", (unsigned long long)(cap / KIB));
+    for (size_t n = 12; more && *more; more++)
+        args[n++] = *more;
+    const outcome out = run(args);
+    if (out.code != 0 && out.code != 3)
+        fail_msg("%s, %s: exit code %d: %s", model, size, out.code, out.said);
+    if (out.peak > cap)
+        fail_msg("%s, %s: %llu KiB resident, exit code %d: %s", model, size,
+                 (unsigned long long)(out.peak / KIB), out.code, out.said);
+    return out;
+}
+
+/* "...; 18.2 MiB is the smallest that works": 0 where none is named. */
+static uint64_t named(const outcome *o) {
+    const char *end = strstr(o->said, " is the smallest that works"), *begin = end;
+    char size[32];
+    uint64_t bytes = 0;
+    if (!end)
+        return 0;
+    while (begin > o->said && begin[-1] != ';')
+        begin--;
+    snprintf(size, sizeof size, "%.*s", (int)(end - begin - 1), begin + 1);
+    if (!num_parse_size(size, &bytes))
+        fail_msg("no size in \"%s\"", o->said);
+    return bytes;
+}
+
+/* The cap that is named works; *least is the smallest of those. */
+static void check_refusal(const char *model, const outcome *o, const char *const *more, uint64_t *least) {
+    const uint64_t cap = named(o);
+    if (!cap)
+        fail_msg("%s: no cap is named: %s", model, o->said);
+    *least = NUM_MIN(*least, cap);
+    const outcome again = run_capped(model, cap, more);
+    if (again.code)
+        fail_msg("%s: %s\nbut with that cap: %s", model, o->said, again.said);
+}
+
+/* What the process has before it looks at a model: no smaller cap can be kept. */
+static uint64_t floor_bytes(void) {
+    static const char *const args[] = {"nibble", "run", "/nonexistent", "--ram", "1G", NULL};
+    return run(args).peak;
+}
+
+enum { N_CAP = 12, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
+
+static void try_model(const char *path, const char *const *more, uint64_t *state) {
+    char model[1024]; /* a temporary path lasts for eight others */
+    snprintf(model, sizeof model, "%s", path);
+    const uint64_t start = floor_bytes();
+    uint64_t least = 4096 * MIB;
+    int n_refused = 0;
+    /* first from below, to know where refusals end */
+    outcome o = run_capped(model, start + NAMED_FROM * MIB, more);
+    if (o.code == 3)
+        check_refusal(model, &o, more, &least);
+    const uint64_t most = o.code == 3 ? least + 4 * MIB : start + 16 * MIB;
+    for (int i = 0; i < N_CAP; i++) {
+        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint64_t cap = start + 384 * KIB + (*state >> 33) % (most - start);
+        o = run_capped(model, cap, more);
+        n_refused += o.code == 3;
+        if (o.code == 3 && cap >= start + NAMED_FROM * MIB)
+            check_refusal(model, &o, more, &least);
+        assert_true(o.code == 0 || cap < least); /* it was not more than enough */
+    }
+    assert_true(n_refused > 0);
+}
+
+static void synthetic(void **state) {
+    (void)state;
+    static const tiny_shape shapes[] = {{TYPE_Q8_0, 3, 256, 640, 8, 2, 513, 128, false},
+                                        {TYPE_Q4_0, 12, 256, 768, 8, 8, 4097, 512, true},
+                                        {TYPE_F16, 2, 128, 256, 4, 4, 40001, 2048, true},
+                                        {TYPE_Q8_0, 24, 64, 128, 4, 1, 60001, 4096, true}};
+    static const char *const whole[] = {"--no-stream", NULL}, *const wishes[] = {"--quality", "high", NULL},
+                             *const context[] = {"-c", "100", "-b", "32", NULL};
+    static const char *const *const more[] = {NULL, whole, context, wishes};
+    uint64_t seed = 20;
+    for (size_t i = 0; i < NUM_COUNT(shapes); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "words%zu.gguf", i);
+        try_model(tiny_model_with_words(name, &shapes[i]), NULL, &seed);
+        snprintf(name, sizeof name, "bare%zu.gguf", i);
+        try_model(tiny_model(name, &shapes[i]), more[i % NUM_COUNT(more)], &seed);
+    }
+}
+
+static void folders(void **state) {
+    (void)state;
+    uint64_t seed = 30;
+    for (int kind = VOCABULARY_MERGES; kind <= VOCABULARY_SCORES; kind++) {
+        const char *model = tiny_folder_mistral(64);
+        size_t n_byte;
+        char name[256], *text = vocabulary_json((vocabulary_kind)kind, 25000, &n_byte);
+        snprintf(name, sizeof name, "%.200s/tokenizer.json", strrchr(model, '/') + 1);
+        temp_file(name, text, n_byte);
+        mem_free(text);
+        try_model(model, NULL, &seed);
+    }
+}
+
+/* What `nibble models pull` has fetched, where it has. */
+static void real(void **state) {
+    (void)state;
+    static const char *const names[] = {"smollm2", "gemma3-270m"};
+    uint64_t seed = 40;
+    int n = 0;
+    for (size_t i = 0; i < NUM_COUNT(names); i++) {
+        char *path = NULL;
+        if (model_find(names[i], &path, NULL) == NIB_OK) {
+            try_model(path, NULL, &seed);
+            n++;
+        }
+        mem_free(path);
+    }
+    if (!n)
+        skip();
+}
+
+static void none(void **state) {
+    (void)state;
+    print_message("the command is not there, or a sanitizer's memory would count\n");
+    skip();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic), cmocka_unit_test(folders),
+                                       cmocka_unit_test(real)},
+                            nothing[] = {cmocka_unit_test(none)};
+    if (SANITIZED || access(nibble(), X_OK))
+        return cmocka_run_group_tests(nothing, NULL, NULL);
+    setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
+    setenv("NIBBLE_NO_LEARN", "1", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
