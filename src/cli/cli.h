@@ -29,10 +29,13 @@ enum {                        /* groups of options that a command takes */
        CLI_MODEL_OPTIONAL = 1 << 14, /* no option's group: the model may be left out */
        CLI_WISHES = 1 << 15,         /* how a plan is chosen */
        CLI_OBEY = 1 << 16,           /* a plan that is obeyed */
-       CLI_PLAN = 1 << 17            /* what a plan is made for */
+       CLI_PLAN = 1 << 17,           /* what a plan is made for */
+       CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
+       CLI_TURN = 1 << 19            /* a user's turn by the model's chat template */
 };
 
-enum { CLI_LOGITS_ROWS = 16 }; /* of logits computed together where all are wanted, also under a cap */
+enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
+enum { CLI_LOGITS_ROWS = 16 };   /* of logits computed together where all are wanted, also under a cap */
 
 typedef struct cli_strings {
     const char **data;
@@ -54,7 +57,8 @@ typedef struct cli_args {
 #undef OPT_SIZE
 #undef OPT_TEXT
 #undef OPT_LIST
-    cli_strings rest; /* arguments that are no options, the model's name taken out */
+    cli_strings rest;  /* arguments that are no options, the model's name taken out */
+    cli_strings owned; /* copies that stand in for arguments; freed with them */
 } cli_args;
 
 typedef struct cli_command {
@@ -74,6 +78,12 @@ extern const cli_command *const cli_registry[]; /* by name, NULL after the last;
 /* Environment, then flags, into *args. On a mistake it says what was wrong on stderr and returns false. */
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args);
 void cli_args_clear(cli_args *args);
+bool cli_strings_add(cli_strings *list, const char *text); /* false: no memory */
+
+/* ---- escape.c ---- */
+/* \n, \t and others in the texts of the command line (prompt, system message, stop strings) become what they
+ * stand for, unless --no-escape. An exit code. */
+int cli_unescape(cli_args *args);
 
 /* ---- help.c ---- */
 void cli_print_overview(FILE *out);
@@ -93,9 +103,14 @@ bool cli_interrupted(void);
 bool cli_ending(void);                            /* SIGTERM or SIGHUP came */
 void cli_interrupt_clear(void);                   /* Ctrl-C has been dealt with; the others stay */
 void cli_interrupt_session(nib_session *session); /* an interruption cancels this session; NULL: none */
-bool cli_wait_input(void);    /* until stdin can be read; false: interrupted, or cli_wake was called */
+bool cli_stdin_closed(void);                      /* it was when the program began */
+/* Until stdin can be read; false: interrupted, cli_wake was called, or most_ms (-1: none) went by. */
+bool cli_wait_input(int most_ms);
 void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
 void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
+/* A sequence (static; NULL: none) that puts the terminal at stderr back when a signal ends the program at
+ * once. */
+void cli_undo_terminal(const char *sequence);
 bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when it cannot be written. */
 /* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
 bool cli_write(const char *data, size_t n_byte);
@@ -113,12 +128,18 @@ int cli_plan_options(const cli_args *args, nib_plan_options *how);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);
 /* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. */
 int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte);
+/* What cli_read_text would find wrong before it reads: two texts, or a stdin that is closed. An exit code. */
+int cli_check_text(const cli_args *args, size_t first_rest);
 /* "1,2 3" -> ids, freed with free(). An exit code. */
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
 /* How many of the largest logits that sampling looks at; 0: all. */
 int32_t cli_n_best(const cli_args *args);
+/* Says when an answer to a prompt of n_prompt tokens did not end by itself; `more` says what allows a longer
+ * one than the n_predict tokens that it may have (-1: no such limit). */
+void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_prompt, int64_t n_predict,
+                  const nib_result *result, const char *more);
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
 json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF-8 become U+FFFD */
 

@@ -20,12 +20,18 @@ static _Atomic(nib_session *) running;
 static int wake_pipe[2] = {-1, -1}; /* a handler writes here, so that no signal is lost before poll waits */
 static struct termios terminal;     /* to be left as it was found */
 static atomic_bool terminal_saved;
+static _Atomic(const char *) terminal_undo;
 static int write_errno;     /* why stdout could not be written, 0: it could */
 static bool progress_shown; /* a progress line stands on the terminal */
+static bool stdin_closed;
 static FILE *log_file;
 
 /* Runs in a signal handler. */
 static void leave_now(int exit_code) {
+    const char *undo = atomic_load(&terminal_undo);
+    if (undo && write(STDERR_FILENO, undo, strlen(undo)) < 0) {
+        /* there is no terminal any more */
+    }
     if (atomic_load(&terminal_saved))
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
     _exit(exit_code);
@@ -46,7 +52,23 @@ static void on_signal(int number) {
     errno = saved_errno;
 }
 
+/* A standard stream that is closed would be the first file that is opened: something takes its place, from
+ * which nothing comes, and which cannot be written but for stderr. */
+static void hold_closed(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            stdin_closed |= fd == STDIN_FILENO;
+            if (open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
+                return;
+        }
+}
+
+bool cli_stdin_closed(void) {
+    return stdin_closed;
+}
+
 void cli_console_init(void) {
+    hold_closed();
     if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
         wake_pipe[0] = wake_pipe[1] = -1;
     struct sigaction act = {.sa_handler = on_signal}, before;
@@ -81,15 +103,18 @@ void cli_wake(void) {
     }
 }
 
-bool cli_wait_input(void) {
+bool cli_wait_input(int most_ms) {
     struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = wake_pipe[0], .events = POLLIN}};
     while (!cli_interrupted()) {
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        const int n = poll(fds, 2, most_ms);
+        if (n == 0)
+            return false;
+        if (n < 0 && errno != EINTR)
             return true; /* reading will say what is wrong */
         char drained[64];
-        if (fds[1].revents && read(wake_pipe[0], drained, sizeof drained) > 0)
+        if (n > 0 && fds[1].revents && read(wake_pipe[0], drained, sizeof drained) > 0)
             return false;
-        if (fds[0].revents)
+        if (n > 0 && fds[0].revents)
             return true;
     }
     return false;
@@ -98,6 +123,10 @@ bool cli_wait_input(void) {
 void cli_save_terminal(void) {
     if (tcgetattr(STDIN_FILENO, &terminal) == 0)
         atomic_store(&terminal_saved, true);
+}
+
+void cli_undo_terminal(const char *sequence) {
+    atomic_store(&terminal_undo, sequence);
 }
 
 bool cli_colour(FILE *stream) {

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/history.h"
+#include "cli/paste.h"
 
 #include <errno.h>
 #include <histedit.h>
@@ -15,8 +16,11 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include <utf8proc.h>
 #include <wchar.h>
 
 struct editor {
@@ -25,7 +29,9 @@ struct editor {
     history_file *file; /* NULL: nothing is kept */
     FILE *out;          /* stderr's terminal, buffered */
     bool colour;
+    bool marks_pastes;
     char prompt[64];
+    int prompt_columns;
     bool was_empty; /* the line, when a signal came */
 };
 
@@ -38,33 +44,87 @@ static void on_terminal_signal(int number) {
     errno = saved_errno;
 }
 
+static editor *editor_of(EditLine *el) {
+    editor *e;
+    return el_get(el, EL_CLIENTDATA, &e) ? NULL : e;
+}
+
+/* Whether the terminal is asked to mark what is pasted; it no longer is when a signal ends the program. */
+static void mark_pastes(const editor *e, bool on) {
+    if (!e->marks_pastes)
+        return;
+    fputs(on ? PASTE_ASK : PASTE_STOP, e->out);
+    fflush(e->out);
+    cli_undo_terminal(on ? PASTE_STOP : NULL);
+}
+
 /* Ctrl-Z: the terminal as the shell wants it, and when we come back as we do. */
 static void stop_here(EditLine *el) {
     struct sigaction before, plain = {.sa_handler = SIG_DFL};
+    mark_pastes(editor_of(el), false);
     el_set(el, EL_PREP_TERM, 0);
     sigaction(SIGTSTP, &plain, &before);
     raise(SIGTSTP);
     sigaction(SIGTSTP, &before, NULL);
     el_set(el, EL_PREP_TERM, 1);
+    mark_pastes(editor_of(el), true);
     el_set(el, EL_REFRESH);
 }
 
-/* One byte; 0: end, -1: a signal that ends the line, or an error. */
-static int get_byte(EditLine *el, char *byte) {
-    for (;;) {
-        if (cli_wait_input()) {
-            ssize_t n = read(STDIN_FILENO, byte, 1);
-            if (n >= 0 || errno != EINTR)
-                return (int)n;
+/* Columns that a character takes when it is drawn at `column`. */
+static int columns_of(wchar_t c, int column) {
+    if (c == '\t')
+        return 8 - column % 8;
+    return c < ' ' || c == 0x7f ? 2 : utf8proc_charwidth((utf8proc_int32_t)c); /* ^A */
+}
+
+/* Lines from the prompt down to the cursor on a terminal with so many columns. */
+static int lines_above(const editor *e, int columns) {
+    const LineInfoW *line = el_wline(e->el);
+    int lines = 0, column = e->prompt_columns;
+    for (const wchar_t *c = line->buffer; c < line->cursor; c++) {
+        const int wide = *c == '\n' ? 0 : columns_of(*c, column);
+        if (*c == '\n' || column + wide > columns) {
+            lines++;
+            column = 0;
         }
+        column += wide;
+    }
+    return lines + (column >= columns);
+}
+
+/* Terminals set what is drawn anew for their new width, the cursor with it: from where the prompt stands now
+ * everything is drawn again. */
+static void redraw(editor *e) {
+    struct winsize size;
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const int up = known ? lines_above(e, size.ws_col) : 0;
+    if (up)
+        fprintf(e->out, "\033[%dA", up);
+    fputs("\r\033[J", e->out);
+    el_resize(e->el);
+    el_set(e->el, EL_REFRESH);
+}
+
+/* One byte; 0: end, -1: a signal that ends the line, or an error. Someone who drags a window's edge sees one
+ * redrawing, when it rests. */
+static int get_byte(EditLine *el, char *byte) {
+    enum { REST_MS = 80 };
+    for (bool stale = false;;) {
+        const bool ready = cli_wait_input(stale ? REST_MS : -1);
         if (cli_interrupted())
             return -1;
         if (atomic_exchange(&stopping, false))
             stop_here(el);
-        if (atomic_exchange(&resized, false)) {
-            el_resize(el);
-            el_set(el, EL_REFRESH);
-        }
+        const bool moved = atomic_exchange(&resized, false);
+        if (ready ? stale || moved : stale && !moved)
+            redraw(editor_of(el));
+        stale = moved;
+        if (!ready)
+            continue;
+        const ssize_t n = read(STDIN_FILENO, byte, 1);
+        if (n >= 0 || errno != EINTR)
+            return (int)n;
     }
 }
 
@@ -75,10 +135,8 @@ static int get_char(EditLine *el, wchar_t *out) {
         char byte;
         int got = get_byte(el, &byte);
         if (got <= 0) {
-            editor *e;
             const LineInfo *line = el_line(el);
-            if (!el_get(el, EL_CLIENTDATA, &e))
-                e->was_empty = line->lastchar == line->buffer;
+            editor_of(el)->was_empty = line->lastchar == line->buffer;
             return got;
         }
         size_t n = mbrtowc(out, &byte, 1, &state);
@@ -90,8 +148,31 @@ static int get_char(EditLine *el, wchar_t *out) {
 }
 
 static char *get_prompt(EditLine *el) {
-    editor *e;
-    return el_get(el, EL_CLIENTDATA, &e) ? "> " : e->prompt;
+    return editor_of(el)->prompt;
+}
+
+static int next_pasted(void *user, char *byte) {
+    return get_byte(user, byte);
+}
+
+/* Editor functions, as el_set's EL_ADDFN takes them. */
+static unsigned char on_paste(EditLine *el, int key) {
+    (void)key;
+    bool too_long;
+    char *text = paste_read(next_pasted, el, &too_long);
+    if (text && *text)
+        too_long = el_insertstr(el, text) != 0;
+    mem_free(text);
+    if (too_long) {
+        fprintf(editor_of(el)->out, "\r\n[what was pasted is too long, and left out]\r\n");
+        return CC_REDISPLAY;
+    }
+    return CC_REFRESH;
+}
+
+static unsigned char on_line_break(EditLine *el, int key) {
+    (void)key;
+    return el_insertstr(el, "\n") ? CC_ERROR : CC_REFRESH;
 }
 
 static void remember(void *user, const char *line) {
@@ -133,7 +214,15 @@ static bool set_up(editor *e) {
     el_set(e->el, EL_BIND, "^W", "ed-delete-prev-word", NULL);
     el_set(e->el, EL_BIND, "\\e[1;5C", "em-next-word", NULL); /* Ctrl and an arrow key, as xterm sends it */
     el_set(e->el, EL_BIND, "\\e[1;5D", "ed-prev-word", NULL);
+    el_set(e->el, EL_ADDFN, "nibble-paste", "insert what is pasted", on_paste);
+    el_set(e->el, EL_ADDFN, "nibble-line-break", "begin a new line of the message", on_line_break);
+    el_set(e->el, EL_BIND, "\\e\r", "nibble-line-break", NULL);
+    el_set(e->el, EL_BIND, "\\e\n", "nibble-line-break", NULL);
     el_source(e->el, NULL);
+    const char *keys;
+    e->marks_pastes = !el_get(e->el, EL_EDITOR, &keys) && !strcmp(keys, "emacs");
+    if (e->marks_pastes) /* in vi's insert mode Escape begins no sequence */
+        el_set(e->el, EL_BIND, PASTE_MARK, "nibble-paste", NULL);
     el_set(e->el, EL_GETCFN, get_char);
     return true;
 }
@@ -177,7 +266,9 @@ static const char *get_line(editor *e, int *n) {
     if (tstp.sa_handler == SIG_IGN) /* no job control */
         sigaction(SIGTSTP, &tstp, NULL);
     el_resize(e->el); /* it may have changed while an answer was written */
+    mark_pastes(e, true);
     const char *text = el_gets(e->el, n);
+    mark_pastes(e, false);
     sigaction(SIGWINCH, &winch, NULL);
     sigaction(SIGTSTP, &tstp, NULL);
     fflush(e->out);
@@ -190,6 +281,7 @@ input_result editor_line(editor *e, const char *prompt, const char **line, size_
     int last = (int)strlen(prompt) - 1;
     snprintf(e->prompt, sizeof e->prompt, e->colour ? "\1\033[1;32m\1%.*s\1\033[0m\1%s" : "%.*s%s", last,
              prompt, prompt + last);
+    e->prompt_columns = last + 1;
     const char *text = get_line(e, &n);
     if (cli_interrupted())
         return e->was_empty || cli_ending() ? INPUT_INTERRUPTED : INPUT_CLEARED;
@@ -202,7 +294,7 @@ input_result editor_line(editor *e, const char *prompt, const char **line, size_
     char *entry = mem_strndup(text, (size_t)n);
     if (entry && n > 0 && !is_newest(e, entry)) {
         remember(e, entry);
-        history_file_add(e->file, entry, (size_t)n);
+        history_file_add(e->file, entry, strlen(entry));
     }
     mem_free(entry);
     return INPUT_LINE;

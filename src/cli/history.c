@@ -89,12 +89,19 @@ static size_t newest(const char *data, size_t n_byte) {
     return 0;
 }
 
+static void replace(char *text, char from, char to) {
+    for (; *text; text++)
+        if (*text == from)
+            *text = to;
+}
+
 static void each_line(char *from, size_t n_byte, history_line_fn fn, void *user) {
     char *end = from + n_byte;
     while (from < end) {
         char *stop = memchr(from, '\n', (size_t)(end - from));
         stop = stop ? stop : end; /* where the last one has no end there is the NUL after the text */
         *stop = 0;
+        replace(from, '\r', '\n');
         if (*from)
             fn(user, from);
         from = stop + 1;
@@ -128,9 +135,11 @@ history_file *history_file_open(history_line_fn fn, void *user) {
 
 void history_file_add(history_file *h, const char *line, size_t n_byte) {
     char whole[HISTORY_LINE_BYTES + 1];
-    if (!h || n_byte == 0 || n_byte > HISTORY_LINE_BYTES || memchr(line, '\n', n_byte))
+    if (!h || n_byte == 0 || n_byte > HISTORY_LINE_BYTES)
         return;
     memcpy(whole, line, n_byte);
+    whole[n_byte] = 0;
+    replace(whole, '\n', '\r');
     whole[n_byte] = '\n';
     flock(h->fd, LOCK_EX);
     write_all(h->fd, whole, n_byte + 1);

@@ -15,6 +15,7 @@ struct input {
     char *data;     /* read and not yet given out: data[at..n) */
     size_t at, n, cap;
     bool ended;
+    int error; /* why stdin cannot be read; 0: it can */
 };
 
 input *input_open(const input_options *options) {
@@ -46,13 +47,15 @@ static bool fill(input *in) {
         in->ended = true; /* a line that no memory holds */
         return true;
     }
-    if (!cli_wait_input())
+    if (!cli_wait_input(-1))
         return !cli_interrupted();
     ssize_t got = read(STDIN_FILENO, in->data + in->n, in->cap - in->n);
     if (got > 0)
         in->n += (size_t)got;
     else if (got == 0 || errno != EINTR)
         in->ended = true;
+    if (got < 0 && errno != EINTR && errno != EIO) /* EIO: the terminal is gone */
+        in->error = errno;
     return true;
 }
 
@@ -73,7 +76,8 @@ static input_result plain_line(input *in, const char **line, size_t *n_byte) {
     size_t n = end ? (size_t)(end - (in->data + in->at)) : in->n - in->at;
     if (!end && n == 0) {
         in->ended = false; /* at a terminal, Ctrl-D is not for ever */
-        return INPUT_END;
+        errno = in->error;
+        return in->error ? INPUT_FAILED : INPUT_END;
     }
     *line = in->data + in->at;
     in->at += n + (end != NULL);

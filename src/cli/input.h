@@ -20,6 +20,7 @@ void input_close(input *in);                     /* NULL is fine; the terminal i
 typedef enum input_result {
     INPUT_LINE,
     INPUT_END,
+    INPUT_FAILED,     /* errno says why stdin cannot be read */
     INPUT_CLEARED,    /* Ctrl-C took back what had been typed */
     INPUT_INTERRUPTED /* a signal, with nothing typed */
 } input_result;
