@@ -93,7 +93,7 @@ def nibble_command(args, test, n, ram):
     if test == "pp":
         return [NIBBLE, "bench", args.model, "-p", str(n), "-n", "0", "-r", "1", *common], lambda r: r["rows"][0]["tok_s"]
     draw = ["--temp", "0"] if test == "greedy" else ["--seed", "1"]
-    return [NIBBLE, "run", args.model, "-p", TEXT, "-n", str(n + 1), "--ignore-eos", *draw, *common], (
+    return [NIBBLE, "run", args.model, "--raw", "-p", TEXT, "-n", str(n + 1), "--ignore-eos", *draw, *common], (
         lambda r: r["timings"]["token_n"] / r["timings"]["token_s"])
 
 

@@ -283,9 +283,10 @@ NIB_API const char *nib_token_piece(const nib_engine *engine, int32_t token, siz
 NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end of text or of a turn */
 
 /* Renders the model's chat template. `messages` is a JSON array as in the OpenAI chat API (what the model
- * thought may be in "reasoning_content" or in "thinking": the template finds it under both), `tools` a JSON
- * array or NULL; *text (caller frees) is to be tokenised with NIB_TOKENIZE_SPECIAL, without
- * NIB_TOKENIZE_BOS when the rendered text begins with BOS (nib_tokenize looks). */
+ * thought may be in "reasoning_content" or in "thinking": the template finds it under both; a NUL in a text
+ * is NIB_E_USAGE), `tools` a JSON array or NULL; *text (caller frees) is to be tokenised with
+ * NIB_TOKENIZE_SPECIAL, without NIB_TOKENIZE_BOS when the rendered text begins with BOS (nib_tokenize looks).
+ */
 NIB_API nib_status nib_chat_render(const nib_engine *engine, const char *messages, const char *tools,
                                    bool add_generation_prompt, char **text, nib_error *err);
 

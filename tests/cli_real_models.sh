@@ -34,15 +34,15 @@ if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     perplexity smollm2 "$model" 1 16.3630
     perplexity smollm2 "$model" 4 14.6360
     # Real activations have massive values, which take a path of their own (exec_product.c, add_spikes).
-    one=$("$nibble" run "$model" -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
+    one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
     for _ in 1 2 3 4; do
-        [ "$("$nibble" run "$model" -p "The sea is" -n 60 -c 256 --temp 0 -t 2 -q)" = "$one" ] || same=False
+        [ "$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 2 -q)" = "$one" ] || same=False
     done
     result "smollm2 says the same with one thread and with two, every time" $same "$one"
-    "$nibble" run "$model" -p "The capital of France is" -n 8 --temp 0 --json >"$tmp/out" 2>"$tmp/err"
+    "$nibble" run "$model" --raw -p "The capital of France is" -n 8 --temp 0 --json >"$tmp/out" 2>"$tmp/err"
     result "smollm2 knows a capital" "$(value "'Paris' in d['text']")" "$(cat "$tmp/out")"
-    "$nibble" run "$model" -p "The capital of France is" -n 8 --temp 0 --ram 72M -c 256 --json >"$tmp/out2" 2>"$tmp/err"
+    "$nibble" run "$model" --raw -p "The capital of France is" -n 8 --temp 0 --ram 72M -c 256 --json >"$tmp/out2" 2>"$tmp/err"
     want=$(value "d['tokens']")
     cp "$tmp/out2" "$tmp/out"
     result "smollm2 under 72 MiB says the same" "$(value "d['tokens'] == $want")" "$(cat "$tmp/out" "$tmp/err")"
@@ -50,6 +50,17 @@ if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     result "the ledger's peak agrees with the system's" \
         "$(value "abs(d['memory']['tiers']['ram']['peak'] - d['memory']['rss_peak']) <= max(4 << 20, d['memory']['rss_peak'] * 0.03)")" \
         "$(cat "$tmp/out")"
+    # What README begins with.
+    sed -n 's/^\$ nibble run smollm2 "Why is the sky blue?" //p' "$here/../README.md" | head -1 >"$tmp/flags"
+    awk '/^```/ { if (n) exit } n { printf "%s%s", space, $0; space = " " }
+        index($0, "$ nibble run smollm2 \"Why is the sky blue?\"") == 1 { n = 1 }' "$here/../README.md" >"$tmp/want"
+    # shellcheck disable=SC2046 # words
+    "$nibble" run "$model" "Why is the sky blue?" $(cat "$tmp/flags") >"$tmp/out" 2>"$tmp/err"
+    result "smollm2 answers as README shows it" "$([ -s "$tmp/want" ] && [ "$(cat "$tmp/out")" = "$(cat "$tmp/want")" ] && echo True)" \
+        "$(cat "$tmp/out" "$tmp/err")"
+    # shellcheck disable=SC2046
+    "$nibble" run "$model" "Why is the sky blue?" $(cat "$tmp/flags") --ram 72M -c 256 >"$tmp/out" 2>"$tmp/err"
+    result "and in 72 MiB" "$([ "$(cat "$tmp/out")" = "$(cat "$tmp/want")" ] && echo True)" "$(cat "$tmp/out" "$tmp/err")"
     printf 'Hello, who are you?\n' | "$nibble" chat "$model" --temp 0 -n 40 >"$tmp/out" 2>"$tmp/err"
     result "smollm2 answers in a chat" "$(grep -q help "$tmp/out" && echo True)" "$(cat "$tmp/out" "$tmp/err")"
 else
@@ -61,9 +72,9 @@ if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
     # Its head of 262,144 rows has a coarse sketch (run/shortlist.h): the likeliest token, then 40 to draw from.
     for how in "--temp 0" "-s 7 --temp 1.2"; do
         # shellcheck disable=SC2086 # words
-        want=$("$nibble" run "$model" -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)
+        want=$("$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)
         # shellcheck disable=SC2086
-        "$nibble" run "$model" -p "The sea is" -n 40 -c 256 $how --ignore-eos --ram 150M --json >"$tmp/out" 2>"$tmp/err"
+        "$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos --ram 150M --json >"$tmp/out" 2>"$tmp/err"
         result "gemma3-270m under 150 MiB says the same, $how" \
             "$(WANT=$want python3 -c 'import json,os,sys; print(json.load(open(sys.argv[1]))["text"].strip() == os.environ["WANT"].strip())' "$tmp/out")" \
             "$want $(cat "$tmp/out" "$tmp/err")"

@@ -86,6 +86,9 @@ static void a_template_that_fails(void **state) {
 static void messages_that_are_none(void **state) {
     (void)state;
     static const char *const messages[] = {"", "{}", "[", "null", "[1,]"};
+    nib_error nul;
+    assert_null(render("{{ messages[0] }}", "[\"a\\u0000b\"]", &nul));
+    assert_int_equal(nul.status, NIB_E_USAGE);
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         nib_error err;
         char *text = render("x", messages[i], &err);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds nibble, fetches a small model, and generates text in less memory than the model takes: what is placed
+# Builds nibble, fetches a small model, and answers a question in less memory than the model takes: what is placed
 # where, streamed text, planned against measured memory. Installs what is missing (Debian; sudo when not root).
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,5 +17,5 @@ model=$(sh tools/fetch-model.sh smollm2) || {
     exit 1
 }
 stat -c %s "$model" | awk '{ printf "The model takes %.1f MiB; the whole process may take 72 MiB.\n", $1 / 1048576 }' >&2
-echo '$ nibble run smollm2 -p "The sea is" -n 64 --ram 72M -c 256 -v' >&2
-build/nibble run "$model" -p "The sea is" -n 64 --ram 72M -c 256 --temp 0.7 --seed 1 -v
+echo '$ nibble run smollm2 "Why is the sky blue?" -s 6 --ram 72M -c 256 -v' >&2
+build/nibble run "$model" "Why is the sky blue?" -s 6 --ram 72M -c 256 -v

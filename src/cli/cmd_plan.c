@@ -228,7 +228,7 @@ const cli_command cmd_plan = {
                "  nibble plan smollm2 --ram 64M\n"
                "  nibble plan synth:opt-175b --ram 16G\n"
                "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
-               "  nibble run model.gguf --plan plan.json -p \"The sea\" -v\n",
+               "  nibble run model.gguf --plan plan.json \"Why is the sky blue?\" -v\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_PLAN,
     .run = run,
 };

@@ -1,22 +1,27 @@
-/* cmd_run.c - nibble run: a prompt in, text out as it is made. */
+/* cmd_run.c - nibble run: a prompt in, an answer or the text that follows out as it is made. */
 #include "cli/cli.h"
 
 #include "base/num.h"
+#include "cli/prompt.h"
+#include "cli/wrap.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <utf8proc.h>
+
+enum {
+    USUAL_TEXT = 256,  /* tokens that follow a text, which seldom ends by itself */
+    USUAL_ANSWER = 128 /* tokens of one, for predictions */
+};
 
 typedef struct run_job {
     cli_args *args;
     nib_engine *engine;
     nib_session *session;
-    int32_t *prompt;
-    size_t n_prompt;
+    prompt prompt;
     nib_result result;
-    bool has_text;
+    wrap screen;
     bool first_id, wrote;
     nib_prediction expected; /* before the run; tok_s 0: none */
 } run_job;
@@ -43,39 +48,10 @@ int32_t cli_n_best(const cli_args *args) {
     return nib_sampling_n_best(&sampling);
 }
 
-static int read_prompt(run_job *job) {
-    if (job->args->tokens && (job->args->prompt || job->args->file || job->args->rest.n))
-        return cli_usage_error("give a text or --tokens, not both");
-    if (job->args->tokens)
-        return cli_parse_tokens(job->args->tokens, &job->prompt, &job->n_prompt);
-    if (!job->has_text)
-        return cli_usage_error("%s has no tokenizer; give token ids with --tokens 1,2,3", job->args->model);
-    char *text;
-    size_t n_byte;
-    int code = cli_read_text(job->args, 0, &text, &n_byte);
-    if (code)
-        return code;
-    nib_error err;
-    int32_t *tokens;
-    nib_status status =
-        nib_tokenize(job->engine, text, n_byte, NIB_TOKENIZE_BOS, &tokens, &job->n_prompt, &err);
-    free(text);
-    if (status)
-        return cli_fail(&err);
-    if (job->n_prompt == 0) {
-        nib_free(tokens);
-        return cli_usage_error("the text is empty: there is nothing to go on from");
-    }
-    job->prompt = malloc((job->n_prompt + 1) * sizeof *job->prompt);
-    if (job->prompt)
-        memcpy(job->prompt, tokens, job->n_prompt * sizeof *tokens);
-    nib_free(tokens);
-    return job->prompt ? 0 : cli_usage_error("out of memory");
-}
-
 static bool on_text(void *user, const char *text, size_t n_byte) {
-    ((run_job *)user)->wrote = true;
-    return cli_write(text, n_byte);
+    run_job *job = user;
+    job->wrote = true;
+    return wrap_write(&job->screen, text, n_byte);
 }
 
 /* Without a tokenizer the answer is the ids themselves. */
@@ -96,8 +72,8 @@ static bool on_prompt(void *user, const char *what, uint64_t done, uint64_t tota
 static int generate(run_job *job) {
     nib_generate_options options;
     nib_generate_options_init(&options);
-    options.prompt = job->prompt;
-    options.n_prompt = job->n_prompt;
+    options.prompt = job->prompt.tokens;
+    options.n_prompt = job->prompt.n_token;
     options.n_predict = job->args->predict;
     options.ignore_eos = job->args->ignore_eos;
     options.stop = job->args->stop.data;
@@ -106,16 +82,32 @@ static int generate(run_job *job) {
     options.user = job;
     cli_sampling(job->args, &options.sampling);
     if (!job->args->json) {
-        options.on_text = job->has_text ? on_text : NULL;
-        options.on_token = job->has_text ? NULL : on_token;
+        const bool has_text = nib_engine_info(job->engine)->has_tokenizer;
+        options.on_text = has_text ? on_text : NULL;
+        options.on_token = has_text ? NULL : on_token;
     }
     nib_error err;
+    wrap_init(&job->screen);
     cli_interrupt_session(job->session);
     nib_status status = nib_generate(job->session, &options, &job->result, &err);
     cli_interrupt_session(NULL);
     if (!job->args->json && (job->wrote || !status))
         cli_write("\n", 1);
     return status ? cli_fail(&err) : 0;
+}
+
+void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_prompt, int64_t n_predict,
+                  const nib_result *result, const char *more) {
+    const int64_t n_ctx = nib_engine_info(engine)->n_ctx;
+    if (result->finish != NIB_FINISH_LENGTH)
+        return;
+    if (n_predict >= 0 && (int64_t)result->n_token >= n_predict)
+        cli_note(args, "[the answer is cut at %zu tokens; %s]", result->n_token, more);
+    else
+        cli_note(args,
+                 "[the answer is cut: with %zu tokens before it, the context of %lld is full; -c makes it "
+                 "longer]",
+                 n_prompt, (long long)n_ctx);
 }
 
 json_t *cli_text_json(const char *text, size_t n_byte) {
@@ -164,8 +156,8 @@ static json_t *timings_json(const nib_result *r) {
 /* What the plan expects of this prompt and answer, before they are computed. */
 static void predict(run_job *job) {
     nib_error err;
-    const int64_t n = job->args->predict;
-    if (nib_engine_predict(job->engine, (int64_t)job->n_prompt, NUM_MAX(n, 0), &job->expected, &err)) {
+    const int64_t n = job->args->predict < 0 ? USUAL_ANSWER : job->args->predict;
+    if (nib_engine_predict(job->engine, (int64_t)job->prompt.n_token, n, &job->expected, &err)) {
         cli_note(job->args, "nibble: no prediction: %s", err.message);
         memset(&job->expected, 0, sizeof job->expected);
     }
@@ -199,6 +191,8 @@ static int report(run_job *job) {
                       cli_placement_json(job->engine), "predicted",
                       job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null()),
             job->args);
+    if (job->prompt.turn)
+        cli_note_cut(job->args, job->engine, job->prompt.n_token, job->args->predict, r, "-n allows more");
     if (job->args->verbose) {
         cli_note(job->args,
                  "\nspeed        prompt %lld tokens, %.1f tok/s; generation %lld tokens, %.1f tok/s",
@@ -211,36 +205,43 @@ static int report(run_job *job) {
     return 0;
 }
 
-/* Positions that prompt and answer take at most: no tokenizer makes more tokens than bytes, but for what it
- * adds at the beginning and some ligatures. 0: not known before it is read. */
-static int64_t most_positions(const cli_args *args) {
-    enum { MARGIN = 64 };
-    const char *given = args->tokens   ? args->tokens
-                        : args->prompt ? args->prompt
-                        : args->file   ? NULL
-                        : args->rest.n ? args->rest.data[0]
-                                       : NULL;
-    struct stat file;
-    int64_t n = 0;
-    if (given)
-        n = (int64_t)strlen(given);
-    else if (args->file && !stat(args->file, &file) && S_ISREG(file.st_mode))
-        n = file.st_size;
-    return n && args->predict >= 0 ? n + args->predict + MARGIN : 0;
+static int open_engine(run_job *job, int64_t n_ctx_most) {
+    nib_engine_options options;
+    cli_engine_options(job->args, &options);
+    options.n_ctx_most = n_ctx_most;
+    options.n_best = cli_n_best(job->args);
+    return cli_open_engine(job->args, &options, &job->engine);
+}
+
+/* The engine and the prompt: the context is made for both, and once more when the chat template's text is
+ * longer than foreseen. */
+static int open_for_prompt(run_job *job) {
+    cli_args *args = job->args;
+    const int64_t most = prompt_most(args);
+    int code = open_engine(job, most);
+    if (!code)
+        code = prompt_read(args, job->engine, &job->prompt);
+    if (code)
+        return code;
+    if (args->predict == CLI_PREDICT_UNSET)
+        args->predict = job->prompt.turn ? -1 : USUAL_TEXT;
+    const int64_t needed = (int64_t)job->prompt.n_token + args->predict;
+    if (most && needed > most && args->ctx_size == 0) {
+        nib_engine_close(job->engine);
+        job->engine = NULL;
+        code = open_engine(job, needed);
+    }
+    return code;
 }
 
 static int run(cli_args *args) {
     run_job job = {.args = args, .first_id = true};
-    nib_engine_options options;
-    cli_engine_options(args, &options);
-    options.n_ctx_most = most_positions(args);
-    options.n_best = cli_n_best(args);
-    int code = cli_open_engine(args, &options, &job.engine);
-    if (code)
-        return code;
-    job.has_text = nib_engine_info(job.engine)->has_tokenizer;
-    code = read_prompt(&job);
     nib_error err;
+    int code = cli_unescape(args);
+    if (!code)
+        code = prompt_check(args);
+    if (!code)
+        code = open_for_prompt(&job);
     if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
         code = cli_fail(&err);
     if (!code && args->verbose && !args->json)
@@ -252,7 +253,7 @@ static int run(cli_args *args) {
     if (!code)
         code = report(&job);
     nib_result_clear(&job.result);
-    free(job.prompt);
+    prompt_clear(&job.prompt);
     nib_session_close(job.session);
     nib_engine_close(job.engine);
     return code;
@@ -260,15 +261,21 @@ static int run(cli_args *args) {
 
 const cli_command cmd_run = {
     .name = "run",
-    .usage = "MODEL [-p TEXT | -f FILE | --tokens IDS] [options]",
-    .summary = "generate text from a prompt",
-    .details = "The prompt is -p, the text after MODEL, -f FILE, or stdin. Only the answer goes to stdout.\n"
-               "-v shows which blocks are in RAM and which are read from disk, and the memory planned and "
-               "measured.\n\n"
-               "  nibble run smollm2 -p \"Once upon a time\" -n 100\n"
-               "  nibble run smollm2 -p \"Once upon a time\" --temp 0 --ram 72M -c 256 -v\n"
-               "  echo \"Dear Sir,\" | nibble run model.gguf -n 50 --json\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_PROMPT | CLI_SAMPLING,
+    .usage = "MODEL [TEXT | -p TEXT | -f FILE | --tokens IDS] [options]",
+    .summary = "answer a question, or continue a text",
+    .details =
+        "The prompt is the text after MODEL, -p, -f FILE, or stdin. A model with a chat template answers "
+        "it,\n"
+        "and the answer ends by itself. --raw (also -no-cnv) continues the text as it stands, and so "
+        "does a\n"
+        "model without a template. Only what the model says goes to stdout.\n"
+        "-v shows which blocks are in RAM and which are read from disk, and the memory planned and "
+        "measured.\n\n"
+        "  nibble run smollm2 \"Why is the sky blue?\"\n"
+        "  nibble run smollm2 \"Why is the sky blue?\" --temp 0 --ram 72M -c 512 -v\n"
+        "  nibble run smollm2 --raw -p \"Once upon a time\" -n 100\n"
+        "  nibble run model.gguf --system \"You sum up texts.\" -f letter.txt --json\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
     .n_rest = 1,
     .run = run,
 };

@@ -46,8 +46,9 @@ static void man_details(const char *text, FILE *out) {
 }
 
 static void man_option(const cli_option *o, FILE *out) {
-    char flag[64];
+    char flag[64], fallback[48];
     cli_option_flag(o, flag, sizeof flag);
+    cli_option_default(o, fallback, sizeof fallback);
     fputs(".TP\n.B ", out);
     if (o->letter)
         fprintf(out, "\\-%c, ", o->letter);
@@ -56,8 +57,7 @@ static void man_option(const cli_option *o, FILE *out) {
         fprintf(out, " \\fI%s\\fR", o->arg);
     fputc('\n', out);
     put_troff(o->help, out);
-    if ((o->kind == OPTION_INT || o->kind == OPTION_FLOAT) && o->fallback != 0)
-        fprintf(out, " (default %.15g)", o->fallback);
+    put_troff(fallback, out);
     fputc('\n', out);
 }
 

@@ -12,22 +12,19 @@ void cli_print_overview(FILE *out) {
             "\nMODEL is a .gguf file, a folder with config.json and *.safetensors, or a name from 'nibble "
             "models'.\n"
             "'nibble COMMAND --help' explains one command; 'nibble --version' says which nibble this is.\n\n"
-            "  nibble run smollm2 -p \"The sea is\" -n 32\n"
-            "  nibble run model.gguf -p \"The sea is\" --ram 2G     (never uses more than 2 GiB)\n"
+            "  nibble run smollm2 \"Why is the sky blue?\"\n"
+            "  nibble run model.gguf \"Why is the sky blue?\" --ram 2G     (never uses more than 2 GiB)\n"
             "  nibble chat smollm2\n");
 }
 
 static void print_option(const cli_option *o, FILE *out) {
-    char flag[64], left[96], letter[8] = "    ";
+    char flag[64], left[96], letter[8] = "    ", fallback[48];
     cli_option_flag(o, flag, sizeof flag);
+    cli_option_default(o, fallback, sizeof fallback);
     if (o->letter)
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "%s%s%s%s", letter, flag, o->arg ? " " : "", o->arg ? o->arg : "");
-    fprintf(out, "  %-30s %s", left, o->help);
-    bool number = o->kind == OPTION_INT || o->kind == OPTION_FLOAT;
-    if (number && o->fallback != 0)
-        fprintf(out, " (default %.15g)", o->fallback);
-    fputc('\n', out);
+    fprintf(out, "  %-30s %s%s\n", left, o->help, fallback);
 }
 
 void cli_print_help(const cli_command *command, FILE *out) {
@@ -36,12 +33,14 @@ void cli_print_help(const cli_command *command, FILE *out) {
     static const struct {
         unsigned group;
         const char *title;
-    } sections[] = {{~(unsigned)(CLI_COMMON | CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_SAMPLING), NULL},
-                    {CLI_PROMPT, "Text"},
-                    {CLI_SAMPLING, "Sampling"},
-                    {CLI_MODEL, "Model"},
-                    {CLI_MEMORY, "Memory"},
-                    {CLI_COMMON, "General"}};
+    } sections[] = {
+        {~(unsigned)(CLI_COMMON | CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING),
+         NULL},
+        {CLI_PROMPT | CLI_RUN | CLI_TURN, "Text"},
+        {CLI_SAMPLING, "Sampling"},
+        {CLI_MODEL, "Model"},
+        {CLI_MEMORY, "Memory"},
+        {CLI_COMMON, "General"}};
     unsigned wanted = command->groups | CLI_COMMON, shown = 0;
     for (size_t s = 0; s < sizeof sections / sizeof sections[0]; s++) {
         bool titled = false;

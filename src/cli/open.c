@@ -130,12 +130,27 @@ static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) 
     return 0;
 }
 
-int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte) {
-    const char *word = args->rest.n > first_rest ? args->rest.data[first_rest] : NULL;
-    const char *given = args->prompt ? args->prompt : word;
-    if ((args->prompt && word) || (given && args->file))
+/* The text where it is an argument; NULL: it is not. */
+static const char *text_argument(const cli_args *args, size_t first_rest) {
+    return args->prompt ? args->prompt : args->rest.n > first_rest ? args->rest.data[first_rest] : NULL;
+}
+
+int cli_check_text(const cli_args *args, size_t first_rest) {
+    const char *given = text_argument(args, first_rest);
+    const bool two = args->prompt && args->rest.n > first_rest;
+    if (two || (given && args->file))
         return cli_usage_error("the text is given twice: '%s' and '%s'", given,
-                               args->file ? args->file : word);
+                               args->file ? args->file : args->rest.data[first_rest]);
+    if (!given && (!args->file || !strcmp(args->file, "-")) && cli_stdin_closed())
+        return cli_usage_error("stdin is closed: give the text as an argument, or -f FILE");
+    return 0;
+}
+
+int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte) {
+    const char *given = text_argument(args, first_rest);
+    const int code = cli_check_text(args, first_rest);
+    if (code)
+        return code;
     if (given) {
         *n_byte = strlen(given);
         *text = strdup(given);
@@ -151,9 +166,9 @@ int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *
         snprintf(err.message, sizeof err.message, "cannot open %s: %s", args->file, strerror(errno));
         return cli_fail(&err);
     }
-    int code = read_stream(in, args->file, text, n_byte);
+    const int read = read_stream(in, args->file, text, n_byte);
     fclose(in);
-    return code;
+    return read;
 }
 
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {

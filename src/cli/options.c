@@ -47,11 +47,18 @@ bool cli_command_takes(const cli_command *command, const cli_option *o) {
     return ((command->groups | CLI_COMMON) & o->groups) != 0;
 }
 
+void cli_option_default(const cli_option *o, char *out, size_t size) {
+    const bool number = o->kind == OPTION_INT || o->kind == OPTION_FLOAT;
+    out[0] = 0;
+    if (number && o->fallback != 0 && o->fallback >= o->min)
+        snprintf(out, size, " (default %.15g)", o->fallback);
+}
+
 static void *field_of(cli_args *args, const cli_option *o) {
     return (char *)args + o->offset;
 }
 
-static bool list_append(cli_strings *list, const char *text) {
+bool cli_strings_add(cli_strings *list, const char *text) {
     const char **grown = realloc(list->data, (list->n + 1) * sizeof *grown);
     if (!grown)
         return false;
@@ -86,7 +93,7 @@ static bool set_value(cli_args *args, const cli_option *o, const char *text, con
     case OPTION_INT:
     case OPTION_FLOAT: return set_number(args, o, text, where);
     case OPTION_TEXT: *(const char **)field_of(args, o) = text; return true;
-    case OPTION_LIST: return list_append(field_of(args, o), text);
+    case OPTION_LIST: return cli_strings_add(field_of(args, o), text);
     case OPTION_SIZE:
         if (num_parse_size(text, field_of(args, o)))
             return true;
@@ -240,7 +247,7 @@ static bool read_habit(parser *p, const cli_habit *h, const flag *f) {
     }
     if (!f->value && cli_habit_takes(h, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL))
         p->at++;
-    if (!list_append(&p->ignored, f->text)) {
+    if (!cli_strings_add(&p->ignored, f->text)) {
         cli_usage_error("out of memory");
         return false;
     }
@@ -335,7 +342,7 @@ static bool read_words(parser *p) {
         } else if (!only_words && is_flag(word)) {
             if (!read_flag(p))
                 return false;
-        } else if (!list_append(&p->args->rest, word)) {
+        } else if (!cli_strings_add(&p->args->rest, word)) {
             cli_usage_error("out of memory");
             return false;
         }
@@ -372,5 +379,8 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
 void cli_args_clear(cli_args *args) {
     free(args->rest.data);
     free(args->stop.data);
+    for (size_t i = 0; i < args->owned.n; i++)
+        free((void *)args->owned.data[i]);
+    free(args->owned.data);
     memset(args, 0, sizeof *args);
 }

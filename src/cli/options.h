@@ -29,5 +29,8 @@ extern const size_t cli_n_option;
 
 bool cli_command_takes(const cli_command *command, const cli_option *o);
 void cli_option_flag(const cli_option *o, char *out, size_t size); /* "--top-k" */
+/* " (default 40)"; empty where there is none to tell: 0, or a number out of range that stands for "not
+ * given". */
+void cli_option_default(const cli_option *o, char *out, size_t size);
 
 #endif

@@ -82,6 +82,11 @@ static nib_status render(const nib_engine *e, const char *source, size_t n_byte,
     NIB_TRY(template_parse(source, n_byte, &t, err));
     nib_status status = template_render(t, variables, (int64_t)time(NULL), text, &n, err);
     template_free(t);
+    if (status == NIB_OK && memchr(*text, 0, n)) {
+        mem_free(*text);
+        *text = NULL;
+        status = nib_fail(err, NIB_E_USAGE, "messages: a text holds a NUL, where it would end");
+    }
     return status;
 }
 

@@ -4,10 +4,75 @@ import os
 import pty
 import select
 import signal
+import re
 import struct
 import termios
 import fcntl
 import time
+import unicodedata
+
+
+def width(character):
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+class Screen:
+    """What a terminal so many columns wide shows of a text, line by line and without an end below."""
+
+    def __init__(self, columns, text=""):
+        self.columns = columns
+        self.lines = [[]]  # of characters with what combines with them; "" is the right half of a wide one
+        self.row = self.column = 0  # column == columns: the next character begins a line
+        self.put(text)
+
+    def put(self, text):
+        for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|.", text, re.S):
+            if part[0] == "\x1b":
+                self.command(part[-1], int(part[2:-1]) if part[2:-1].isdigit() else None)
+            elif part == "\r":
+                self.column = 0
+            elif part == "\n":
+                self.down()
+            elif part == "\t":
+                self.column = min(self.columns - 1, (self.column // 8 + 1) * 8)
+            elif part == "\b":
+                self.column = min(self.column, self.columns - 1) - 1
+            elif part >= " ":
+                self.write(part)
+
+    def down(self):
+        self.row += 1
+        if self.row == len(self.lines):
+            self.lines.append([])
+
+    def command(self, letter, n):
+        if letter == "A":
+            self.row = max(0, self.row - (n or 1))
+        elif letter == "C":
+            self.column = min(self.columns - 1, self.column + (n or 1))
+        elif letter in "JK":
+            del self.lines[self.row][self.column:]
+            if letter == "J":
+                del self.lines[self.row + 1:]
+
+    def write(self, character):
+        wide = width(character)
+        if wide == 0:
+            if self.column:
+                self.lines[self.row][self.column - 1] += character
+            return
+        if self.column + wide > self.columns:
+            self.column = 0
+            self.down()
+        line = self.lines[self.row]
+        line += [" "] * (self.column - len(line))
+        line[self.column:self.column + wide] = [character] + [""] * (wide - 1)
+        self.column += wide
+
+    def text(self):
+        return ["".join(line).rstrip() for line in self.lines]
 
 
 class Terminal:

@@ -1,0 +1,60 @@
+/* escape.c - \n, \t and others in texts that stand on the command line, as llama.cpp reads them. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int hex_digit(char c) {
+    return isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* The byte that is meant by the escape at text, which begins with a backslash, and its length; 0: none. */
+static size_t escape_at(const char *text, char *byte) {
+    static const char letters[] = "nrt'\"\\", bytes[] = "\n\r\t'\"\\";
+    const char *letter = text[1] ? strchr(letters, text[1]) : NULL;
+    if (letter) {
+        *byte = bytes[letter - letters];
+        return 2;
+    }
+    const int high = text[1] == 'x' ? hex_digit(text[2]) : -1, low = high >= 0 ? hex_digit(text[3]) : -1;
+    *byte = (char)(high * 16 + low);
+    return low >= 0 && *byte ? 4 : 0; /* the end of a string cannot be a part of it */
+}
+
+static void unescape(char *text) {
+    char *out = text;
+    while (*text) {
+        char byte;
+        const size_t n = *text == '\\' ? escape_at(text, &byte) : 0;
+        *out++ = n ? byte : *text;
+        text += n ? n : 1;
+    }
+    *out = 0;
+}
+
+/* Puts an unescaped copy in the place of a text; NULL stays. */
+static bool replace(cli_args *args, const char **text) {
+    if (!*text)
+        return true;
+    char *copy = strdup(*text);
+    if (!copy || !cli_strings_add(&args->owned, copy)) {
+        free(copy);
+        return false;
+    }
+    unescape(copy);
+    *text = copy;
+    return true;
+}
+
+int cli_unescape(cli_args *args) {
+    bool ok = true;
+    if (args->no_escape && !args->escape)
+        return 0;
+    ok = replace(args, &args->prompt) && replace(args, &args->system);
+    for (size_t i = 0; ok && i < args->rest.n; i++)
+        ok = replace(args, &args->rest.data[i]);
+    for (size_t i = 0; ok && i < args->stop.n; i++)
+        ok = replace(args, &args->stop.data[i]);
+    return ok ? 0 : cli_usage_error("out of memory");
+}

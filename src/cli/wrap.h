@@ -1,0 +1,33 @@
+/* wrap.h - text that arrives piece by piece, written to stdout. At a terminal lines are broken between words,
+ * and what would command the terminal is shown as U+FFFD; elsewhere every byte goes through as it is.
+ *
+ * A word is shown as it arrives: when it turns out too long for its line, it is taken back and written on the
+ * next one. Widths are those of the characters (utf8proc); wide ones, of scripts without spaces, are words of
+ * their own, with the punctuation that belongs to them. A word longer than a line is left to the terminal. */
+#ifndef NIB_CLI_WRAP_H
+#define NIB_CLI_WRAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WRAP_WORD_BYTES = 512 }; /* a longer word is left to the terminal */
+
+typedef struct wrap {
+    bool terminal;
+    int columns;     /* of the terminal, when the last piece came */
+    int column;      /* where the next character goes; = columns: the line is full */
+    int word_column; /* where the word began that is being written */
+    char word[WRAP_WORD_BYTES];
+    size_t n_word;
+    bool whole;    /* word has all of it: it may be taken back */
+    int32_t last;  /* character; 0: at the beginning of a line */
+    int32_t joins; /* utf8proc's state between characters that are seen as one */
+} wrap;
+
+void wrap_init(wrap *w);  /* stdout, at the beginning of a line */
+void wrap_reset(wrap *w); /* the cursor is at the beginning of a line */
+/* Whole UTF-8 characters; false when stdout can no longer be written. */
+bool wrap_write(wrap *w, const char *text, size_t n_byte);
+
+#endif
