@@ -13,10 +13,19 @@ if ! PYTHONPATH=$here/support python3 -c 'import os, terminal; os.openpty()' 2>/
 fi
 mkdir "$tmp/model"
 python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
-cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
+# Another one says this, whatever it is asked: long and wide words, characters that combine, a tab, what would command
+# the terminal, a word that fills a line of 20.
+printf '%b' 'Plain words and then averyveryverylongwordthatfillsmorethanoneline ' \
+    '\0346\0227\0245\0346\0234\0254\0350\0252\0236\0343\0201\0256\0346\0226\0207\0347\0253\0240\0343\0201\0257\0343\0200\0201\0347\0251\0272 ' \
+    'cafe\0314\0201 end\n\n  indented\titem\0033[31m red 12345678901234567890 last' >"$tmp/text"
+mkdir "$tmp/script"
+python3 "$here/support/script-model.py" "$tmp/script" "$tmp/text" || exit 1
+for model in model script; do
+    cp "$here/support/chat-template.jinja" "$tmp/$model/chat_template.jinja"
+done
 PYTHONPATH=$here/support PYTHONDONTWRITEBYTECODE=1 python3 - "$nibble" "$tmp" <<'EOF'
-import os, re, signal, stat, sys, traceback
-from terminal import Terminal
+import json, os, re, signal, stat, sys, traceback
+from terminal import Screen, Terminal
 
 nibble, tmp = sys.argv[1:]
 history = f"{tmp}/state/nibble/history"
@@ -25,8 +34,8 @@ base = {"TERM": "xterm", "XDG_STATE_HOME": f"{tmp}/state", "HOME": tmp, "LC_ALL"
         "EDITRC": "/dev/null"}
 
 
-def chat(*options, env=None, **how):
-    t = Terminal([nibble, "chat", f"{tmp}/model", "--temp", "0", "-n", "2", *options], {**base, **(env or {})}, **how)
+def chat(*options, env=None, model="model", **how):
+    t = Terminal([nibble, "chat", f"{tmp}/{model}", "--temp", "0", "-n", "2", *options], {**base, **(env or {})}, **how)
     t.expect("/help lists the commands")
     t.expect("> ")
     return t
@@ -44,6 +53,25 @@ def say(t, keys):
     t.expect("\n")
     t.expect("the answer is cut")
     t.expect("> ")
+
+
+def command(t, text, answer):
+    """Types a command and waits for what it says, and for the prompt after that."""
+    t.wait_raw()
+    t.type(text + "\r")
+    t.expect(answer)
+    t.expect("> ")
+
+
+def messages(t):
+    """The conversation, as /save writes it."""
+    command(t, f"/save {tmp}/saved.json", "saved.json\r\n")
+    with open(f"{tmp}/saved.json", encoding="utf-8") as file:
+        return json.load(file)["messages"]
+
+
+def questions(t):
+    return [m["content"] for m in messages(t) if m["role"] == "user"]
 
 
 def check(name):
@@ -201,7 +229,7 @@ def _():
         t.read(0.01)
     t.read(1)
     t.type("\x03")
-    t.expect("[stopped]")
+    t.expect("[stopped")  # what this model says may be without text
     t.expect("> ")
     leave(t)
 
@@ -256,6 +284,159 @@ def _():
     say(t, "!")
     assert lines()[-1] == "abcdefghijklmnopqrstuvwxyz!", lines()
     leave(t)
+
+
+@check("however often it is resized, it is drawn once, when it rests, from where the prompt stands")
+def _():
+    t = chat(columns=80)
+    t.wait_raw()
+    t.type("abcdefghijklmnopqrstuvwxyz\x1b\rsecond")
+    t.expect("second")
+    while t.read(0.1):
+        pass
+    # as terminals set it anew; the lines above stay
+    screen = Screen(20, "above\r\n> abcdefghijklmnopqrstuvwxyz\r\nsecond")
+    t.at = len(t.shown)
+    for columns in (70, 50, 30, 20):
+        t.resize(columns)
+        t.signal(signal.SIGWINCH)
+    begin = t.at
+    t.expect("second")
+    while t.read(0.3):
+        pass
+    assert t.shown[begin:].count("> abcdef") == 1, t.shown
+    screen.put(t.shown[begin:])
+    assert screen.text() == ["above", "> abcdefghijklmnopqr", "stuvwxyz", "second"], screen.text()
+    say(t, "!")
+    assert questions(t) == ["abcdefghijklmnopqrstuvwxyz\nsecond!"]
+    leave(t)
+
+
+@check("what is pasted is one message, however many lines it has")
+def _():
+    t = chat()
+    t.wait_raw()
+    t.type("see: \x1b[200~one\ntwo\rthr\u00e9\x07e\n\tfour\x1b[31m\n\x1b[201~")
+    t.expect("four")
+    assert "the answer" not in t.shown
+    say(t, "\x7f!")  # the last line break goes, and it may be edited
+    t.wait_raw()
+    t.type(b"\x1b[200~caf\xe9 \x1b[20")
+    t.type(b"1~\x1b[200~ twice\x1b[201~")
+    t.expect("twice")
+    say(t, "")
+    found = questions(t)
+    assert found == ["see: one\ntwo\nthr\u00e9e\n\tfour[31m!", "caf\ufffd  twice"], found
+    leave(t)
+    t = chat()
+    say(t, "\x1b[A" * 3 + "?")  # the next time: before the command and the second one
+    found = questions(t)
+    assert found == ["see: one\ntwo\nthr\u00e9e\n\tfour[31m!?"], found
+    leave(t)
+
+
+@check("a paste that is too long is left out, and that is said")
+def _():
+    t = chat()
+    t.wait_raw()
+    t.type("a\x1b[200~")
+    for _ in range(300):
+        t.type("x" * 4000)
+        t.read(0)
+    t.type("\x1b[201~")
+    t.expect("too long")
+    say(t, "b")
+    assert questions(t) == ["ab"]
+    leave(t)
+
+
+@check("the terminal is no longer asked to mark pastes when a line has ended, nor when a signal ends the program")
+def _():
+    t = chat()
+    say(t, "hello")
+    assert t.shown.rindex("\x1b[?2004l") < t.shown.rindex("\x1b[?2004h")
+    t.wait_raw()
+    t.signal(signal.SIGTERM)
+    assert t.wait() == 143 and t.shown.rindex("\x1b[?2004l") > t.shown.rindex("\x1b[?2004h"), t.shown
+
+
+@check("a message that is refused leaves the conversation as it was")
+def _():
+    t = chat("-c", "80")
+    say(t, "the first")
+    say(t, "the second")
+    before = messages(t)
+    t.wait_raw()
+    t.type("0" * 200 + "\r")
+    t.expect("the message needs 2")
+    t.expect("> ")
+    assert messages(t) == before and len(before) == 4, before
+    command(t, "/system no", "this system message is refused")
+    command(t, "/load /nowhere", "not found")
+    assert messages(t) == before
+    say(t, "x" * 50)  # takes the place of older ones
+    assert questions(t)[-1] == "x" * 50 and "left out" in t.shown
+    leave(t)
+
+
+@check("Ctrl-C before anything was said takes the message back; /regen and /continue keep what there is")
+def _():
+    t = chat("-n", "-1", "-c", "4000", model="script")
+    t.wait_raw()
+    t.type("hello\r")
+    t.expect("last")
+    t.expect("> ")
+    before = messages(t)
+    command(t, "/regen", "last")
+    command(t, "/continue", "nothing more")
+    assert messages(t) == before
+    command(t, "/n 3", "at most 3")
+    command(t, "/regen", "/continue goes on, /n allows more")
+    assert messages(t)[1]["content"] == "Plain words and"
+    command(t, "/n -1", "as long as")
+    command(t, "/continue", "last")
+    assert messages(t) == before
+    command(t, "/clear", "a new conversation")
+    assert messages(t) == []
+    t.wait_raw()
+    t.type("/bye\r")
+    assert t.wait() == 0
+
+
+@check("a first message stands there as if it had been typed")
+def _():
+    t = Terminal([nibble, "chat", f"{tmp}/script", "-p", "hello"], base)
+    t.expect("> hello\r\n")
+    t.expect("last")
+    t.expect("> ")
+    assert questions(t) == ["hello"]
+    leave(t)
+
+
+def answer(columns):
+    """What an answer looks like on a terminal so wide."""
+    t = chat("-n", "-1", model="script", columns=columns)
+    t.wait_raw()
+    t.type("?\r")
+    t.expect("?\r\n")
+    begin = t.at
+    t.expect("last\r\n")
+    shown = re.sub(r"\r\x1b\[K[a-z ]*\d+ %|\r\x1b\[K", "", t.shown[begin:t.at])
+    t.expect("> ")
+    leave(t)
+    return Screen(columns, shown).text()
+
+
+@check("lines of an answer are broken between words")
+def _():
+    found = answer(20)
+    assert found == [
+        "Plain words and then", "averyveryverylongwor", "dthatfillsmorethanon", "eline \u65e5\u672c\u8a9e\u306e\u6587\u7ae0",
+        "\u306f\u3001\u7a7a cafe\u0301 end", "", "  indented", "item\ufffd[31m red", "12345678901234567890", "last", ""], found
+    found = answer(9)
+    assert found[7:12] == ["anoneline", "\u65e5\u672c\u8a9e\u306e", "\u6587\u7ae0\u306f\u3001", "\u7a7a cafe\u0301", "end"], found
+    found = answer(200)
+    assert len(found) == 4, found
 
 
 @check("a dumb terminal, or stderr in a file, is read line by line")
