@@ -54,6 +54,14 @@ check "a stop string ends it" [ "$(cat "$tmp/out")" = "The sky is " ]
 
 run "$tmp/model" --raw "Why?" -n 4 --json
 check "--raw gives the text as it stands" [ "$(n_prompt)" = 4 ]
+for flag in -no-cnv --no-conversation; do
+    run "$tmp/model" $flag "Why?" -n 4 --json
+    check "so does $flag" [ "$(n_prompt)" = 4 ]
+done
+for flag in -sys --system-prompt; do
+    run "$tmp/model" "Why?" $flag "Be it." --json
+    check "$flag is --system" [ "$(n_prompt)" = 13 ]
+done
 run "$tmp/model" --raw "Why?" --ignore-eos --json
 check "and goes on for 256 tokens" json 'len(d["tokens"]) == 256'
 run "$tmp/model" --raw "Why?<a>" -n 40
