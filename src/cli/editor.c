@@ -214,8 +214,9 @@ static bool set_up(editor *e) {
     el_set(e->el, EL_BIND, "^W", "ed-delete-prev-word", NULL);
     el_set(e->el, EL_BIND, "\\e[1;5C", "em-next-word", NULL); /* Ctrl and an arrow key, as xterm sends it */
     el_set(e->el, EL_BIND, "\\e[1;5D", "ed-prev-word", NULL);
-    el_set(e->el, EL_ADDFN, "nibble-paste", "insert what is pasted", on_paste);
-    el_set(e->el, EL_ADDFN, "nibble-line-break", "begin a new line of the message", on_line_break);
+    /* el_set would copy the names, and never free them. */
+    el_wset(e->el, EL_ADDFN, L"nibble-paste", L"insert what is pasted", on_paste);
+    el_wset(e->el, EL_ADDFN, L"nibble-line-break", L"begin a new line of the message", on_line_break);
     el_set(e->el, EL_BIND, "\\e\r", "nibble-line-break", NULL);
     el_set(e->el, EL_BIND, "\\e\n", "nibble-line-break", NULL);
     el_source(e->el, NULL);
