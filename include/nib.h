@@ -387,6 +387,45 @@ NIB_API nib_status nib_generate(nib_session *session, const nib_generate_options
                                 nib_error *err);
 NIB_API void nib_result_clear(nib_result *result);
 
+/* ---- batches: many answers computed together ----------------------------------------------------- */
+
+/* Answers of many requests from one engine. Each step is one pass through the model: a row for every sequence
+ * that decodes, and as many rows of prompts as fit beside them, so that the weights are read once for all.
+ * Requests wait in the order in which they were added until a place and room for their keys and values are
+ * free. An answer does not depend on what else is computed: the same tokens as by nib_generate.
+ *
+ * nib_batch_add, nib_batch_cancel and nib_batch_take may be called from any thread at any time;
+ * nib_batch_step by one thread at a time, from which all callbacks come. */
+typedef struct nib_batch nib_batch;
+
+typedef struct nib_batch_options {
+    int32_t n_sequence; /* computed together, at most; 0: 8 */
+    int64_t n_ctx;      /* positions of one of them; 0: the engine's */
+    int64_t n_position; /* of all together: so many keys and values are reserved when the batch opens; 0:
+                           n_sequence times n_ctx */
+    int kv_type;        /* 0: the engine's */
+    int64_t n_prompt;   /* rows of prompts in one step, at most; 0: as many as a pass has */
+} nib_batch_options;
+
+NIB_API void nib_batch_options_init(nib_batch_options *options);
+NIB_API nib_status nib_batch_open(nib_engine *engine, const nib_batch_options *options, nib_batch **out,
+                                  nib_error *err);
+/* Requests that are not done are dropped. Before the engine. NULL is fine. */
+NIB_API void nib_batch_close(nib_batch *batch);
+
+/* A request; everything in `options` but callbacks and `user` is copied. *id is its number. NIB_E_USAGE: it
+ * means nothing, or would never fit (prompt and answer together are longer than n_ctx or n_position). */
+NIB_API nib_status nib_batch_add(nib_batch *batch, const nib_generate_options *options, int64_t *id,
+                                 nib_error *err);
+/* The request ends with NIB_E_CANCELLED before the next step; nothing happens when it is done already. */
+NIB_API void nib_batch_cancel(nib_batch *batch, int64_t id);
+/* One pass. *n_left: requests that are not done, before it 0 when there was nothing to do. When it fails, for
+ * example because weights cannot be read, no answer is lost: it may be called again. */
+NIB_API nib_status nib_batch_step(nib_batch *batch, int32_t *n_left, nib_error *err);
+/* A request that is done, in the order in which they ended: its number, its result (the caller clears it) and
+ * how it ended (*err, NULL is fine). False: there is none. */
+NIB_API bool nib_batch_take(nib_batch *batch, int64_t *id, nib_result *result, nib_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -279,7 +279,7 @@ static void touched_as_it_grows(void **state) {
         const uint64_t slack = 4 * 4 * 2 * 2 * 2 * 4096; /* layers, heads, k and v, runs, both ends */
         for (int n = 10; n <= 700; n += 230) {
             assert_int_equal(nib_session_sync(s, tokens, (size_t)n, NULL), NIB_OK);
-            assert_in_range(resident(&s->kv), told(e) - NUM_MIN(slack, told(e)), told(e) + slack);
+            assert_in_range(resident(&s->of.kv), told(e) - NUM_MIN(slack, told(e)), told(e) + slack);
         }
         if (k == 0)
             full = told(e);

@@ -53,7 +53,7 @@ static void setting_close(setting *s) {
 
 static void open_table(const setting *s, kv_table *t, int64_t n_ctx) {
     nib_error err = {0};
-    if (kv_table_open(t, s->pages, s->m, device_host(), s->l, n_ctx, &err))
+    if (kv_table_open(t, s->pages, s->m, device_host(), s->l, n_ctx, false, &err))
         fail_msg("%s", err.message);
 }
 
@@ -241,8 +241,9 @@ static void refused_when_reserved(void **state) {
     kv_table t;
     nib_error err = {0};
     kv_usage u;
-    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, 1 << 16, &err), NIB_E_NOFIT);
-    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, INT64_MAX / 2, &err),
+    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, 1 << 16, false, &err),
+                     NIB_E_NOFIT);
+    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, INT64_MAX / 2, false, &err),
                      NIB_E_NOFIT);
     kv_pool_usage(set.pages, &u);
     assert_int_equal(u.reserved, 0);

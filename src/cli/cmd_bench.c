@@ -1,5 +1,6 @@
 /* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
  * gives, measured in the same run. */
+#include "cli/bench_batch.h"
 #include "cli/cli.h"
 #include "cli/kernel_bench.h"
 #include "cli/memory_reader.h"
@@ -255,6 +256,8 @@ static int run(cli_args *args) {
         return kernel_bench_run(args);
     if (!args->model)
         return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
+    if (args->parallel)
+        return bench_batch_run(args);
     if (args->n_prompt == 0 && args->n_gen == 0)
         return cli_usage_error("nothing to time: -p and -n are both 0");
     cli_engine_options(args, &options);
@@ -274,7 +277,7 @@ static int run(cli_args *args) {
 
 const cli_command cmd_bench = {
     .name = "bench",
-    .usage = "MODEL [-p 512] [-n 128] [-r 5] | --kernels [MODEL]",
+    .usage = "MODEL [-p 512] [-n 128] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
     .summary = "prompt and generation speed, beside what memory gives",
     .details =
         "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
@@ -286,6 +289,10 @@ const cli_command cmd_bench = {
         "2 "
         "threads\n"
         "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n"
+        "\n-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an "
+        "answer of\n"
+        "-n; tok/s are those of all together.\n\n"
+        "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n"
         "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "
         "the kernel map,\nthe rule and fixed choices lose against the fastest.\n\n"
         "  nibble bench --kernels smollm2\n",

@@ -171,7 +171,8 @@ static void settle_sizes(nib_engine *e) {
                  (long long)most);
         o->n_ctx = most;
     }
-    o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
+    if (e->free_batch) /* one sequence never has more rows; several may */
+        o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {

@@ -25,7 +25,7 @@ static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
     while (!g->done) {
         int32_t token;
-        NIB_TRY(generation_feed(g, s->logits, s->tokens, s->n, &token, err));
+        NIB_TRY(generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err));
         if (g->done)
             break;
         const double start = time_now();
@@ -48,7 +48,7 @@ static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     const nib_status status = answer(s, g, err);
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = time_now() - first;
-    learn_generation(s->engine, s->n, r);
+    learn_generation(s->engine, s->of.n, r);
     return status;
 }
 
@@ -58,7 +58,7 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
     memset(result, 0, sizeof *result);
     NIB_TRY(generation_check(s->engine, options, err));
     atomic_store(&s->cancelled, false);
-    NIB_TRY(generation_open(&g, s->engine, options, s->n_ctx, result, err));
+    NIB_TRY(generation_open(&g, s->engine, options, s->of.n_ctx, result, err));
     learn_begin(s->engine);
     const nib_status status = generate(s, &g, err);
     learn_end(s->engine);

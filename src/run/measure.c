@@ -52,7 +52,7 @@ int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest)
 /* One layer's keys and values serve all layers and prompts, one after the other. */
 static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
     NIB_TRY(kv_pool_open(e->m, TYPE_F32, true, false, device_host(), e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->m, device_host(), e->ledger, r->longest, err);
+    return kv_table_open(&r->kv, r->pages, e->m, device_host(), e->ledger, r->longest, false, err);
 }
 
 nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,

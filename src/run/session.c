@@ -11,21 +11,20 @@ void nib_session_options_init(nib_session_options *options) {
     memset(options, 0, sizeof *options);
 }
 
-static nib_status take_tables(nib_session *s, nib_error *err) {
-    const uint64_t bytes = engine_session_tables(s->engine, s->n_ctx);
+/* Logits, then room for the tokens. */
+static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
+    const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
     NIB_TRY(tier_region_open(&s->tables, device_host(), s->engine->ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
                              "logits", err));
     tier_region_touch(&s->tables, bytes);
     s->logits = s->tables.at;
-    s->tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
     return NIB_OK;
 }
 
-static nib_status open_table(nib_session *s, type_id type, nib_error *err) {
-    nib_engine *e = s->engine;
-    kv_pool *pages;
-    NIB_TRY(engine_kv_pool(e, type, &pages, err));
-    return kv_table_open(&s->kv, pages, e->m, device_host(), e->ledger, s->n_ctx, err);
+static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
+    NIB_TRY(take_tables(s, n_ctx, err));
+    int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
+    return sequence_open(&s->of, s->engine, type, n_ctx, tokens, false, err);
 }
 
 nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
@@ -49,10 +48,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
-    s->n_ctx = o.n_ctx ? o.n_ctx : engine->options.n_ctx;
-    nib_status status = take_tables(s, err);
-    if (status == NIB_OK)
-        status = open_table(s, type, err);
+    const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : engine->options.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
         return status;
@@ -64,7 +60,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
 void nib_session_close(nib_session *s) {
     if (!s)
         return;
-    kv_table_close(&s->kv);
+    sequence_close(&s->of);
     tier_region_close(&s->tables);
     mem_free(s);
 }
@@ -74,7 +70,7 @@ void nib_session_cancel(nib_session *s) {
 }
 
 size_t nib_session_length(const nib_session *s) {
-    return (size_t)s->n;
+    return (size_t)s->of.n;
 }
 
 const float *nib_session_logits(const nib_session *s) {
@@ -104,16 +100,11 @@ static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
-static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, int64_t length,
-                           const sync_options *o, nib_error *err) {
+static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, const sync_options *o,
+                           nib_error *err) {
     const bool rows = o->first_row >= 0;
-    const segment all = {.kv = &s->kv,
-                         .tokens = s->tokens + s->n,
-                         .position = s->n,
-                         .length = length,
-                         .n_row = n_row,
-                         .head_row = head_row};
-    given g = {s, o, s->n, n_row};
+    const segment all = sequence_rows(&s->of, 0, n_row, head_row);
+    given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
                     .n_segment = 1,
                     .logits = rows ? NULL : s->logits,
@@ -122,29 +113,26 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, int6
                     .user = &g,
                     .cancel = &s->cancelled};
     NIB_TRY(step_pass(s->engine, &p, err));
-    kv_table_learn(&s->kv, s->tokens, s->n, s->n + n_row);
+    sequence_advance(&s->of, n_row);
     return NIB_OK;
 }
 
-/* Computes positions [s->n, n); s->tokens already holds their ids. */
-static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_error *err) {
-    const int64_t reused = o->first_row < 0 ? n - 1 : NUM_MIN(o->first_row, n - 1); /* at most */
+/* Computes what the sequence has and is not computed. */
+static nib_status compute(nib_session *s, const sync_options *o, nib_error *err) {
+    sequence *of = &s->of;
+    const int64_t start = of->n, n = of->n_token;
     s->logits_valid = false;
-    s->n = kv_table_keep(&s->kv, s->n);
-    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, reused);
-    int64_t start = s->n;
     if (o->n_computed)
         *o->n_computed = n - start;
-    s->longest = s->n == 0 ? n : NUM_MAX(s->longest, n);
-    while (s->n < n) {
-        int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - s->n);
-        bool final = s->n + n_row == n;
+    while (of->n < n) {
+        const int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - of->n);
+        const bool final = of->n + n_row == n;
         int64_t head_row = n_row - (final ? 1 : 0);
         if (o->first_row >= 0)
-            head_row = NUM_MIN(NUM_MAX(o->first_row - s->n, 0), head_row);
-        NIB_TRY(run_pass(s, n_row, head_row, n, o, err));
-        s->n += n_row;
-        if (o->progress && !o->progress(o->user, "prompt", (uint64_t)(s->n - start), (uint64_t)(n - start))) {
+            head_row = NUM_MIN(NUM_MAX(o->first_row - of->n, 0), head_row);
+        NIB_TRY(run_pass(s, n_row, head_row, o, err));
+        if (o->progress &&
+            !o->progress(o->user, "prompt", (uint64_t)(of->n - start), (uint64_t)(n - start))) {
             s->logits_valid = final;
             return nib_fail(err, NIB_E_CANCELLED, "cancelled");
         }
@@ -153,48 +141,32 @@ static nib_status compute(nib_session *s, int64_t n, const sync_options *o, nib_
     return NIB_OK;
 }
 
-static nib_status check_tokens(const nib_session *s, const int32_t *tokens, size_t n, nib_error *err) {
-    int64_t n_vocab = model_hparams(s->engine->m)->n_vocab;
-    if (n < 1)
-        return nib_fail(err, NIB_E_USAGE, "expected at least one token, found none");
-    if (n > (uint64_t)s->n_ctx)
-        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld",
-                        (unsigned long long)n, (long long)s->n_ctx);
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= n_vocab)
-            return nib_fail(err, NIB_E_USAGE, "token %llu: expected an id below %lld, found %ld",
-                            (unsigned long long)i, (long long)n_vocab, (long)tokens[i]);
-    return NIB_OK;
+static bool holds(const sequence *of, const int32_t *tokens, int64_t n) {
+    return of->n == n && !memcmp(of->tokens, tokens, (size_t)n * sizeof *tokens);
 }
 
 nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
                         nib_error *err) {
-    NIB_TRY(check_tokens(s, tokens, n_token, err));
-    int64_t n = (int64_t)n_token, same = 0;
+    const int64_t n = (int64_t)n_token;
+    NIB_TRY(sequence_check(&s->of, tokens, n_token, err));
     if (o->first_row >= n)
         return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
                         (long long)o->first_row);
-    while (same < NUM_MIN(n, s->n) && s->tokens[same] == tokens[same])
-        same++;
     if (o->n_computed)
         *o->n_computed = 0;
-    if (o->first_row < 0 && same == n && s->n == n && s->logits_valid)
+    if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
         return NIB_OK;
-    if (!model_rope_keeps(s->engine->m, s->longest, n, same == s->n))
-        same = 0;
-    s->n = NUM_MIN(same, o->first_row < 0 ? n - 1 : o->first_row);
-    memmove(s->tokens + s->n, tokens + s->n, (size_t)(n - s->n) * sizeof *tokens);
-    return compute(s, n, o, err);
+    sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
+    return compute(s, o, err);
 }
 
 nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
-    if (s->n >= s->n_ctx)
-        return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->n_ctx);
-    int64_t n = s->n + 1;
-    s->tokens[s->n] = token;
-    if (!model_rope_keeps(s->engine->m, s->longest, n, true))
-        s->n = 0;
-    return compute(s, n, &(sync_options){.first_row = -1}, err);
+    if (s->of.n >= s->of.n_ctx)
+        return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->of.n_ctx);
+    s->of.n_token = s->of.n;
+    sequence_add(&s->of, token);
+    sequence_resume(&s->of);
+    return compute(s, &(sync_options){.first_row = -1}, err);
 }
 
 nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {

@@ -2,18 +2,14 @@
 #ifndef NIB_RUN_SESSION_H
 #define NIB_RUN_SESSION_H
 
-#include "run/engine.h"
+#include "run/sequence.h"
 
 #include <stdatomic.h>
 
 struct nib_session {
     nib_engine *engine;
-    kv_table kv;
-    int64_t n_ctx;
-    int32_t *tokens; /* [n_ctx]: what the cache holds is tokens[0..n) */
-    int64_t n;
-    int64_t longest; /* the sequence's length in the passes that the cache comes from, at most */
-    float *logits;   /* [n_vocab], of the last token when logits_valid */
+    sequence of;
+    float *logits; /* [n_vocab], of the last token when logits_valid */
     bool logits_valid;
     tier_region tables; /* tokens and logits */
     atomic_bool cancelled;

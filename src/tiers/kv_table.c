@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Pages of n positions: kv8 and kv4 have only whole blocks in codes. */
-static int64_t pages_of(type_id type, int64_t n) {
+/* kv8 and kv4 have only whole blocks in codes. */
+int64_t kv_table_pages(type_id type, int64_t n) {
     return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
 }
 
@@ -17,7 +17,7 @@ nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n
     NIB_TRY(kv_paging_open(&p, m, type, overlaid, err));
     nib_status status = kv_is_coded(type) ? kv_paging_open(&recent, m, TYPE_F16, overlaid, err) : NIB_OK;
     const uint64_t window = recent.page_bytes * (KV_WINDOW / KV_BLOCK);
-    if (status == NIB_OK && (!num_mul_u64((uint64_t)pages_of(type, n_ctx), p.page_bytes, bytes) ||
+    if (status == NIB_OK && (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), p.page_bytes, bytes) ||
                              !num_add_u64(*bytes, window, bytes)))
         status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                           (long long)n_ctx);
@@ -81,11 +81,13 @@ static void fill_views(kv_table *t) {
 }
 
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
-                         nib_error *err) {
+                         bool reserved, nib_error *err) {
     const kv_paging *p = kv_pool_paging(pool);
-    const int64_t n = pages_of(p->type, n_ctx);
+    const int64_t n = kv_table_pages(p->type, n_ctx);
     memset(t, 0, sizeof *t);
-    NIB_TRY(kv_pool_reserve(pool, n, err));
+    if (!reserved)
+        NIB_TRY(kv_pool_reserve(pool, n, err));
+    t->reserved = reserved;
     t->pool = pool;
     t->device = d;
     t->n_ctx = n_ctx;
@@ -115,7 +117,8 @@ void kv_table_close(kv_table *t) {
     if (!t->pool)
         return;
     drop_from(t, 0);
-    kv_pool_unreserve(t->pool, t->max_page);
+    if (!t->reserved)
+        kv_pool_unreserve(t->pool, t->max_page);
     tier_region_close(&t->window);
     kv_paging_close(&t->recent);
     mem_free(t->pages);
@@ -132,7 +135,7 @@ int64_t kv_table_keep(kv_table *t, int64_t n) {
             n = begin;
         t->held = NUM_MIN(t->held, begin);
     }
-    drop_from(t, pages_of(type, n));
+    drop_from(t, kv_table_pages(type, n));
     return n;
 }
 
@@ -181,7 +184,7 @@ static void reach_window(kv_table *t, int64_t end) {
 
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
     const type_id type = kv_pool_paging(t->pool)->type;
-    const int64_t n_page = pages_of(type, end), from = first / KV_BLOCK;
+    const int64_t n_page = kv_table_pages(type, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
     if (from < t->n_page)

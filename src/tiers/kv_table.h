@@ -19,6 +19,7 @@ typedef struct kv_table {
     kv_pool *pool;  /* borrowed */
     device *device; /* where the pages are */
     int64_t n_ctx, n_page, max_page;
+    bool reserved;    /* by whoever opened it */
     kv_page **pages;  /* [max_page] */
     uint8_t **at;     /* [max_page]: where the pages are, for the views */
     kv_view *layers;  /* [n_layer] */
@@ -28,14 +29,17 @@ typedef struct kv_table {
     int64_t held;       /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
 } kv_table;
 
+/* Pages of n positions. */
+int64_t kv_table_pages(type_id type, int64_t n);
 /* What a table of n_ctx positions reserves, its window included. NIB_E_NOFIT: it overflows. */
 nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* What of it the first n positions make resident. NIB_E_NOMEM. */
 nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
 
+/* reserved: pages are taken out of what the caller has reserved in the pool, and keeps account of. */
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
-                         nib_error *err);
+                         bool reserved, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
 /* How many of the first n positions stay when the sequence goes on there: n, or fewer than KV_BLOCK less.

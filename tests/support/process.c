@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 enum {
-    MOST_REGIONS = 64,
+    MOST_REGIONS = 512,
     PAGES_AT_ONCE = 4096,
     CODE_AND_STACKS = 8 << 20 /* about what a plain build of a test has: the figure itself decides nothing */
 };

@@ -1,0 +1,187 @@
+/* bench_batch.c - see bench_batch.h. Prompts are all different. Generation is counted from the step after
+ * which the last of them is computed. */
+#include "cli/bench_batch.h"
+
+#include "base/num.h"
+#include "base/thread.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_WIDTHS = 16, MOST_SEQUENCES = 512 };
+
+typedef struct batch_row {
+    int n_seq;
+    double prompt_tok_s; /* of all sequences together, the mean over the repeats */
+    double tok_s, min, max;
+} batch_row;
+
+typedef struct batch_bench {
+    cli_args *args;
+    nib_engine *engine;
+    int widths[MOST_WIDTHS], n_width;
+    batch_row rows[MOST_WIDTHS];
+    int32_t *prompt;
+    int64_t n_token; /* generated so far, by all sequences of a run */
+} batch_bench;
+
+static int parse_widths(batch_bench *b) {
+    for (const char *at = b->args->parallel;; at++) {
+        char *end;
+        errno = 0;
+        const long n = strtol(at, &end, 10);
+        if (!isdigit((unsigned char)*at) || errno || n < 1 || n > MOST_SEQUENCES ||
+            (*end != ',' && *end != '\0') || b->n_width == MOST_WIDTHS)
+            return cli_usage_error(
+                "--parallel: expected up to %d numbers of sequences from 1 to %d, like 1,8,32, "
+                "found '%s'",
+                MOST_WIDTHS, MOST_SEQUENCES, b->args->parallel);
+        b->widths[b->n_width++] = (int)n;
+        if (*end == '\0')
+            return 0;
+        at = end;
+    }
+}
+
+static bool count_token(void *user, int32_t token) {
+    batch_bench *b = user;
+    (void)token;
+    b->n_token++;
+    return true;
+}
+
+static nib_status add_all(batch_bench *b, nib_batch *batch, int n_seq, uint64_t run, nib_error *err) {
+    const uint64_t n_vocab = (uint64_t)nib_engine_info(b->engine)->n_vocab;
+    nib_generate_options o;
+    nib_generate_options_init(&o);
+    o.sampling.temperature = 0;
+    o.ignore_eos = true;
+    o.n_predict = b->args->n_gen;
+    o.prompt = b->prompt;
+    o.n_prompt = (size_t)b->args->n_prompt;
+    o.on_token = count_token;
+    o.user = b;
+    for (int i = 0; i < n_seq; i++) {
+        int64_t id;
+        for (int64_t k = 0; k < b->args->n_prompt; k++) /* spread over the vocabulary, no prefix in common */
+            b->prompt[k] =
+                (int32_t)(((uint64_t)(k + 1) * 2654435761u + (run * 1000 + (uint64_t)i) * 40503u) % n_vocab);
+        NIB_TRY(nib_batch_add(batch, &o, &id, err));
+    }
+    return NIB_OK;
+}
+
+/* Seconds until every sequence has its first token, of the rest, and the tokens of the rest. */
+typedef struct batch_times {
+    double prompt_s, gen_s;
+    int64_t n_gen;
+} batch_times;
+
+static nib_status run_once(batch_bench *b, nib_batch *batch, int n_seq, uint64_t run, batch_times *out,
+                           nib_error *err) {
+    int32_t n_left = 1;
+    int64_t at_prompts = -1, id;
+    nib_result result;
+    double prompts_done = 0;
+    b->n_token = 0;
+    NIB_TRY(add_all(b, batch, n_seq, run, err));
+    const double start = time_now();
+    while (n_left > 0) {
+        const int64_t before = b->n_token;
+        NIB_TRY(nib_batch_step(batch, &n_left, err));
+        if (at_prompts < 0 && b->n_token - before == n_seq) { /* a step in which all decoded */
+            at_prompts = b->n_token;
+            prompts_done = time_now();
+        }
+    }
+    const double end = time_now();
+    while (nib_batch_take(batch, &id, &result, NULL))
+        nib_result_clear(&result);
+    *out = (batch_times){prompts_done - start, end - prompts_done, b->n_token - at_prompts};
+    return NIB_OK;
+}
+
+static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error *err) {
+    const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen + 1};
+    const int64_t n = b->args->repetitions;
+    nib_batch *batch;
+    NIB_TRY(nib_batch_open(b->engine, &o, &batch, err));
+    *row = (batch_row){.n_seq = n_seq, .min = 1e300};
+    nib_status status = NIB_OK;
+    for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first one warms up */
+        batch_times t;
+        status = run_once(b, batch, n_seq, (uint64_t)(r + 2), &t, err);
+        if (status != NIB_OK || r < 0)
+            continue;
+        const double tok_s = (double)t.n_gen / t.gen_s;
+        row->tok_s += tok_s / (double)n;
+        row->prompt_tok_s += (double)n_seq * (double)b->args->n_prompt / t.prompt_s / (double)n;
+        row->min = NUM_MIN(row->min, tok_s);
+        row->max = NUM_MAX(row->max, tok_s);
+        cli_progress(b->args, "sequences together", (uint64_t)r + 1, (uint64_t)n);
+    }
+    nib_batch_close(batch);
+    return status;
+}
+
+static int report(const batch_bench *b) {
+    if (b->args->json) {
+        json_t *list = json_array();
+        for (int i = 0; i < b->n_width; i++) {
+            const batch_row *r = &b->rows[i];
+            char test[32];
+            snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
+            json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:I}", "test", test,
+                                                  "n_seq", r->n_seq, "tok_s", r->tok_s, "min", r->min, "max",
+                                                  r->max, "prompt_tok_s", r->prompt_tok_s, "repeats",
+                                                  (json_int_t)b->args->repetitions));
+        }
+        return cli_write_json(json_pack("{s:o, s:i, s:o}", "rows", list, "threads",
+                                        b->args->threads ? (int)b->args->threads : thread_physical_cores(),
+                                        "memory", cli_memory_json(b->engine)),
+                              b->args);
+    }
+    printf("%10s %12s %10s %10s %10s %12s\n", "sequences", "tok/s in all", "min", "max", "each", "prompts");
+    for (int i = 0; i < b->n_width; i++) {
+        const batch_row *r = &b->rows[i];
+        printf("%10d %12.1f %10.1f %10.1f %10.1f %12.1f\n", r->n_seq, r->tok_s, r->min, r->max,
+               r->tok_s / r->n_seq, r->prompt_tok_s);
+    }
+    cli_print_memory(b->args, b->engine, stdout);
+    return 0;
+}
+
+static int measure(batch_bench *b) {
+    nib_error err;
+    b->prompt = malloc((size_t)b->args->n_prompt * sizeof *b->prompt);
+    if (!b->prompt)
+        return cli_usage_error("out of memory");
+    for (int i = 0; i < b->n_width; i++)
+        if (run_width(b, b->widths[i], &b->rows[i], &err))
+            return cli_fail(&err);
+    return report(b);
+}
+
+int bench_batch_run(cli_args *args) {
+    batch_bench b = {.args = args};
+    nib_engine_options options;
+    int code = parse_widths(&b), most = 1;
+    if (code)
+        return code;
+    if (args->n_prompt < 1 || args->n_gen < 2)
+        return cli_usage_error("--parallel: expected -p of 1 or more and -n of 2 or more");
+    for (int i = 0; i < b.n_width; i++)
+        most = NUM_MAX(most, b.widths[i]);
+    cli_engine_options(args, &options);
+    options.n_ctx = args->n_prompt + args->n_gen + 1;
+    options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, most);
+    options.n_logits = most;
+    code = cli_open_engine(args, &options, &b.engine);
+    if (!code)
+        code = measure(&b);
+    free(b.prompt);
+    nib_engine_close(b.engine);
+    return code;
+}

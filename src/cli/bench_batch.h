@@ -1,0 +1,11 @@
+/* bench_batch.h - nibble bench -np: many sequences decoding together. */
+#ifndef NIB_CLI_BENCH_BATCH_H
+#define NIB_CLI_BENCH_BATCH_H
+
+#include "cli/cli.h"
+
+/* For each number of sequences in args->parallel: a prompt of -p tokens and an answer of -n tokens each. An
+ * exit code; said already when not 0. */
+int bench_batch_run(cli_args *args);
+
+#endif

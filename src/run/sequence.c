@@ -1,0 +1,89 @@
+/* sequence.c - see sequence.h. */
+#include "run/sequence.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+nib_status sequence_open(sequence *s, nib_engine *e, type_id kv_type, int64_t n_ctx, int32_t *tokens,
+                         bool reserved, nib_error *err) {
+    kv_pool *pages;
+    memset(s, 0, sizeof *s);
+    NIB_TRY(engine_kv_pool(e, kv_type, &pages, err));
+    NIB_TRY(kv_table_open(&s->kv, pages, e->m, device_host(), e->ledger, n_ctx, reserved, err));
+    s->m = e->m;
+    s->n_ctx = n_ctx;
+    s->tokens = tokens;
+    return NIB_OK;
+}
+
+void sequence_close(sequence *s) {
+    kv_table_close(&s->kv);
+    memset(s, 0, sizeof *s);
+}
+
+nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n, nib_error *err) {
+    const int64_t n_vocab = model_hparams(s->m)->n_vocab;
+    if (n < 1)
+        return nib_fail(err, NIB_E_USAGE, "expected at least one token, found none");
+    if (n > (uint64_t)s->n_ctx)
+        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld",
+                        (unsigned long long)n, (long long)s->n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return nib_fail(err, NIB_E_USAGE, "token %llu: expected an id below %lld, found %ld",
+                            (unsigned long long)i, (long long)n_vocab, (long)tokens[i]);
+    return NIB_OK;
+}
+
+static void settle(sequence *s, bool extends) {
+    if (!model_rope_keeps(s->m, s->longest, s->n_token, extends))
+        s->n = 0;
+    s->n = kv_table_keep(&s->kv, s->n);
+}
+
+static void note_length(sequence *s) {
+    s->longest = s->n == 0 ? s->n_token : NUM_MAX(s->longest, s->n_token);
+}
+
+void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n_reuse) {
+    int64_t same = 0;
+    while (same < NUM_MIN(n_token, s->n) && s->tokens[same] == tokens[same])
+        same++;
+    const bool extends = same == s->n;
+    s->n = NUM_MIN(same, n_reuse);
+    memmove(s->tokens + s->n, tokens + s->n, (size_t)(n_token - s->n) * sizeof *tokens);
+    s->n_token = n_token;
+    settle(s, extends);
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, n_reuse);
+    note_length(s);
+}
+
+void sequence_adopt(sequence *s) {
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, s->n_token - 1);
+    note_length(s);
+}
+
+void sequence_add(sequence *s, int32_t token) {
+    s->tokens[s->n_token++] = token;
+}
+
+void sequence_resume(sequence *s) {
+    settle(s, true);
+    note_length(s);
+}
+
+segment sequence_rows(sequence *s, int64_t row, int64_t n_row, int64_t head_row) {
+    return (segment){.kv = &s->kv,
+                     .tokens = s->tokens + s->n,
+                     .position = s->n,
+                     .length = s->n_token,
+                     .row = row,
+                     .n_row = n_row,
+                     .head_row = head_row};
+}
+
+void sequence_advance(sequence *s, int64_t n_row) {
+    kv_table_learn(&s->kv, s->tokens, s->n, s->n + n_row);
+    s->n += n_row;
+}
