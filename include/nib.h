@@ -97,8 +97,9 @@ typedef struct nib_engine_options {
                             the engine decides what stays resident. */
     int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
-    int64_t n_logits;    /* rows of logits that nib_session_forward computes together; 0: 16, and 1 under a
-                            RAM cap (generation needs none of them) */
+    int64_t n_logits;    /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
+                            and 1 under a RAM cap (one session's generation needs none of them; a batch reads
+                            the output head once for so many sequences) */
     int32_t n_best; /* sampling looks at so many of the largest logits at most (greedy: 1, else top_k): the
                        others may be -INFINITY, and the output head computed for those alone where
                        `shortlist` says so; 0: all logits are wanted */
