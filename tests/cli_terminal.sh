@@ -395,6 +395,8 @@ def _():
     assert messages(t)[1]["content"] == "Plain words and"
     command(t, "/n -1", "no limit")
     command(t, "/continue", "last")
+    shown = t.shown[t.shown.rindex("/continue"):]
+    assert re.search(r"[\nK]then averyvery", shown), shown  # the space before it is not shown at the beginning
     assert messages(t) == before
     command(t, "/clear", "a new conversation")
     assert messages(t) == []

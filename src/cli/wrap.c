@@ -40,11 +40,16 @@ static void begin_word(wrap *w) {
     w->whole = true;
 }
 
-void wrap_reset(wrap *w) {
+static void begin_line(wrap *w) {
     w->column = 0;
     w->last = 0;
     w->joins = 0;
     begin_word(w);
+}
+
+void wrap_reset(wrap *w) {
+    begin_line(w);
+    w->fresh = true;
 }
 
 static int columns(void) {
@@ -114,9 +119,12 @@ static void put_visible(wrap *w, output *out, int32_t code, const char *bytes, s
 
 static void put_character(wrap *w, output *out, int32_t code, const char *bytes, size_t n) {
     static const char unknown[] = "\xEF\xBF\xBD";
+    if (w->fresh && code == ' ')
+        return;
+    w->fresh = false;
     if (code == '\n') {
         put(out, "\n", 1);
-        wrap_reset(w);
+        begin_line(w);
         return;
     }
     if (code == ' ' || code == '\t') {

@@ -15,6 +15,7 @@ enum { WRAP_WORD_BYTES = 512 }; /* a longer word is left to the terminal */
 
 typedef struct wrap {
     bool terminal;
+    bool fresh;      /* nothing is written yet: spaces are left out until something is */
     int columns;     /* of the terminal, when the last piece came */
     int column;      /* where the next character goes; = columns: the line is full */
     int word_column; /* where the word began that is being written */
@@ -26,7 +27,7 @@ typedef struct wrap {
 } wrap;
 
 void wrap_init(wrap *w);  /* stdout, at the beginning of a line */
-void wrap_reset(wrap *w); /* the cursor is at the beginning of a line */
+void wrap_reset(wrap *w); /* a new text, at the beginning of a line */
 /* Whole UTF-8 characters; false when stdout can no longer be written. */
 bool wrap_write(wrap *w, const char *text, size_t n_byte);
 
