@@ -82,7 +82,7 @@ static const int64_t shapes[][2] = {{1, 1}, {15, 31}, {17, 64}, {16, 65}, {33, 3
 
 static void test_uniform(void **state) {
     (void)state;
-    static const char *const ends[] = {"g16", "g32", "g64a", "g128", "row", "rowa", "g32t", "g128p"};
+    static const char *const ends[] = {"g16", "g32", "g64a", "g128", "grow", "growa", "g32t", "g128p"};
     for (int bits = 2; bits <= 8; bits++)
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {

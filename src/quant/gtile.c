@@ -7,15 +7,13 @@
 
 /* One part of a tile; its widest has 16 lines. */
 static void move_part(int n_line, bool to_gpu, const uint8_t *from, uint8_t *to) {
-    uint32_t in[16 * PACK_PANEL], out[16 * PACK_PANEL];
-    const size_t bytes = (size_t)n_line * TILE_LINE;
-    memcpy(in, from, bytes);
+    uint8_t in[16 * TILE_LINE];
+    memcpy(in, from, (size_t)n_line * TILE_LINE);
     for (int l = 0; l < n_line; l++)
         for (int r = 0; r < PACK_PANEL; r++) {
             const int q = l * PACK_PANEL + r, g = gtile_dword(n_line, l, r);
-            out[to_gpu ? g : q] = in[to_gpu ? q : g];
+            memcpy(to + (size_t)4 * (to_gpu ? g : q), in + (size_t)4 * (to_gpu ? q : g), 4);
         }
-    memcpy(to, out, bytes);
 }
 
 static void move_tile(const pack_format *f, bool to_gpu, const uint8_t *from, uint8_t *to) {

@@ -15,8 +15,14 @@
 
 #include "quant/pack.h"
 
+#ifdef __CUDACC__
+#define GTILE_EVERYWHERE __host__ __device__
+#else
+#define GTILE_EVERYWHERE
+#endif
+
 /* Where a part of n_line lines keeps row r's dword of line l, counted in dwords from the part's start. */
-static inline int gtile_dword(int n_line, int l, int r) {
+GTILE_EVERYWHERE static inline int gtile_dword(int n_line, int l, int r) {
     const int n_t = n_line < 4 ? n_line : 4, n_second = n_line < 8 ? 1 : 2;
     const int t = l % n_t, second = l / n_t % n_second, half = l / 8;
     return half * 128 + (((r % 8 * n_t + t) * n_second + second) * 2 + r / 8);
