@@ -40,7 +40,25 @@ TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)
 FUZZ    := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.c))) $(FUZZ:%=$(BUILD)/tests/%)
 
-all: $(BUILD)/nibble $(BUILD)/libnibble.a ## the nibble command and the library (default)
+# CUDA kernels, where nvcc is (CUDA=0 leaves them out, CUDA=1 insists): a library of their own that is loaded at run
+# time. Machine code for sm_80 runs on 8.6 and 8.9, that for 9.0 on 9.0a; newer devices compile the PTX of 9.0.
+# CUDA_ARCH=90 is enough for one machine and takes a third of the time.
+NVCC ?= nvcc
+CUDA ?= $(if $(SAN),0,$(if $(shell command -v $(NVCC) 2>/dev/null),1,0))
+CUDA_ARCH ?= 75 80 90
+CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+CUDA_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.cu)))
+CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
+
+all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)
+
+$(BUILD)/libnibble-cuda.so: $(CUDA_OBJ)
+	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -o $@ $^
+$(BUILD)/%.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # Everything with all its symbols: for the command and for tests, which look inside.
 $(BUILD)/libinternal.a: $(LIB_OBJ)
@@ -148,7 +166,7 @@ clean: ## remove every build folder
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
-	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR"
+	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
 .PHONY: all tests test asan tsan fuzz lint bench install uninstall clean help FORCE
 .SECONDARY:

@@ -47,7 +47,7 @@ static int set_n(chat *c, const char *arg) {
     if (*arg)
         c->n_predict = n;
     if (c->n_predict < 0)
-        cli_note(c->args, "answers have no limit");
+        cli_note(c->args, "answers are as long as they are");
     else
         cli_note(c->args, "answers have at most %lld tokens", (long long)c->n_predict);
     return 0;

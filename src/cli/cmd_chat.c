@@ -93,10 +93,8 @@ static int first_message(chat *c) {
     while (m.n_byte && strchr("\r\n", m.text[m.n_byte - 1])) /* the end of a file's last line */
         m.text[--m.n_byte] = 0;
     if (!is_blank(&m)) {
-        if (c->terminal && c->args->file)
-            cli_note(c->args, "> [%s, %zu bytes]", c->args->file, m.n_byte);
-        else if (c->terminal)
-            fprintf(stderr, "> %s\n", m.text);
+        if (c->terminal)
+            cli_note(c->args, "> %s", m.text);
         code = chat_say(c, m.text, m.n_byte);
     }
     free(m.text);

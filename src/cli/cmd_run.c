@@ -99,7 +99,7 @@ static int generate(run_job *job) {
 void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_prompt, int64_t n_predict,
                   const nib_result *result, const char *more) {
     const int64_t n_ctx = nib_engine_info(engine)->n_ctx;
-    if (result->finish != NIB_FINISH_LENGTH || n_predict == 0)
+    if (result->finish != NIB_FINISH_LENGTH)
         return;
     if (n_predict >= 0 && (int64_t)result->n_token >= n_predict)
         cli_note(args, "[the answer is cut at %zu tokens; %s]", result->n_token, more);

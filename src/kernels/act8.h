@@ -77,8 +77,8 @@ static inline void act_each_group(act_format f, const float *x, int64_t k, void 
     const act8_layout l = act_layout_of(f, k);
     const int64_t pad = l.scale, group = act_group(f, k);
     for (int64_t at = 0; at < pad; at += group)
-        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)act_most(f), out, &l, at,
-             at / group);
+        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)act_most(f), (char *)out, &l,
+             at, at / group);
 }
 
 /* out[i] = x[i] - what the row's codes stand for: the part that they left over. */

@@ -1,0 +1,326 @@
+/* attend.cu - attention of single tokens to their paged caches.
+ *
+ * A block takes up to HEADS query heads that share a kv head and every n-th page of one sequence. It rotates
+ * the queries, and the block that has the newest page rotates and stores the new key and value. LANES lanes
+ * with 8 channels each are a stream that reads whole keys and values, a few positions at a time, with a
+ * softmax of its own; streams are joined at the end, and the last of a sequence's blocks joins theirs, both
+ * in order. The first pages are read before the launch before this one has finished: it does not write them.
+ */
+#include "kernels/cuda/device.cuh"
+
+enum { ATTEND_WARPS = 8, ATTEND_THREADS = 32 * ATTEND_WARPS, HEADS = 2 };
+
+struct attend_job {
+    cuda_attend a;
+    int n_group; /* heads of a kv head */
+    int n_span;  /* blocks for the heads of a kv head */
+    float *parts;
+    unsigned *arrived;
+};
+
+/* One stream's state: the running maximum, the sum, and the weighted values. */
+struct softmax_state {
+    float most[HEADS], sum[HEADS], out[HEADS][8];
+};
+
+__device__ __forceinline__ void eight_floats(uint4 u, float out[8]) {
+    const __half2 *h = (const __half2 *)&u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 f = __half22float2(h[i]);
+        out[2 * i] = f.x;
+        out[2 * i + 1] = f.y;
+    }
+}
+
+/* The elements of pair `i` of a head's d / 2: rotated together, or beyond n_rot. */
+__device__ __forceinline__ int2 pair_elements(const cuda_attend &a, int i) {
+    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    return a.style == ROPE_HALF && i < half ? make_int2(i, i + half) : make_int2(2 * i, 2 * i + 1);
+}
+__device__ __forceinline__ float2 pair_table(const cuda_attend &a, int position, int i) {
+    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    const float *table = a.cos_sin + (int64_t)position * a.n_rot;
+    return i < half ? make_float2(table[i], table[half + i]) : make_float2(1.0f, 0.0f);
+}
+__device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
+    return make_float2(__fsub_rn(__fmul_rn(x.x, cos_sin.x), __fmul_rn(x.y, cos_sin.y)),
+                       __fadd_rn(__fmul_rn(x.x, cos_sin.y), __fmul_rn(x.y, cos_sin.x)));
+}
+
+/* Joins two states of one head: b's into a's. */
+__device__ __forceinline__ void rescale(float a_most, float b_most, float *most, float *of_a, float *of_b) {
+    *most = fmaxf(a_most, b_most);
+    *of_a = a_most == -INFINITY ? 0.0f : exp2f(a_most - *most);
+    *of_b = b_most == -INFINITY ? 0.0f : exp2f(b_most - *most);
+}
+
+template <int LANES>
+__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_constant__ attend_job j) {
+    const cuda_attend &a = j.a;
+    enum {
+        STREAMS = 32 / LANES,
+        BATCH = LANES == 8 ? 2 : 4,
+        STEP = BATCH * ATTEND_WARPS * STREAMS /* at most a page */
+    };
+    __shared__ float query[HEADS][8 * LANES];
+    __shared__ __align__(16) __half fresh[2][8 * LANES];
+    __shared__ float most_of[ATTEND_WARPS][HEADS], sum_of[ATTEND_WARPS][HEADS];
+    __shared__ float out_of[ATTEND_WARPS][HEADS][8 * LANES];
+    __shared__ bool is_last;
+    const int d = (int)a.kv.d_head, n_kv = (int)a.kv.n_kv_head;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = lane % LANES * 8;
+    const int span = blockIdx.x, n_head_block = (j.n_group + HEADS - 1) / HEADS;
+    const int kv_head = blockIdx.y / n_head_block, first = blockIdx.y % n_head_block * HEADS;
+    const int n_here = min(HEADS, j.n_group - first), row = blockIdx.z;
+    const int head0 = kv_head * j.n_group + first;
+    launch_next();
+    const int position = a.position[row];
+    const int low = a.window > 0 && position >= a.window ? position - (int)a.window + 1 : 0;
+    const int page0 = low / CUDA_PAGE, n_page = position / CUDA_PAGE + 1 - page0,
+              n_span = min(j.n_span, n_page);
+    if (span >= n_span)
+        return;
+    const int32_t *pages = a.pages + row * a.max_pages;
+    const int64_t page_size = (int64_t)n_kv * CUDA_PAGE * d;
+    const bool has_new = (n_page - 1) % n_span == span;
+    const int sub = warp * STREAMS + lane / LANES;
+    /* All positions of a step are in one page. */
+    auto load = [&](int base, uint4 key[BATCH], uint4 value[BATCH]) {
+        const int64_t at = pages[base / CUDA_PAGE] * page_size +
+                           ((int64_t)kv_head * CUDA_PAGE + base % CUDA_PAGE + sub) * d + mine;
+        const uint4 *k = (const uint4 *)((const __half *)a.kv.k + at),
+                    *v = (const uint4 *)((const __half *)a.kv.v + at);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int p = base + i * ATTEND_WARPS * STREAMS + sub;
+            const bool there = p >= low && p < position && mine < d;
+            key[i] = value[i] = make_uint4(0, 0, 0, 0);
+            if (there)
+                key[i] = k[i * ATTEND_WARPS * STREAMS * d / 8];
+            if (there)
+                value[i] = v[i * ATTEND_WARPS * STREAMS * d / 8];
+        }
+    };
+    uint4 key[BATCH], value[BATCH];
+    load((page0 + span) * CUDA_PAGE, key, value);
+    /* Pairs of the queries, and of the new key behind them; what is known before is read before. */
+    enum { PAIRS = ((HEADS + 1) * 4 * LANES + ATTEND_THREADS - 1) / ATTEND_THREADS };
+    const int half = d / 2, n_pair = (n_here + has_new) * half;
+    float2 table[PAIRS], pair[PAIRS], fresh_value[PAIRS];
+#pragma unroll
+    for (int n = 0; n < PAIRS; n++) {
+        const int i = n * ATTEND_THREADS + threadIdx.x;
+        table[n] = i < n_pair ? pair_table(a, position, i % half) : make_float2(0.0f, 0.0f);
+    }
+    launch_wait();
+    const float *new_key = a.k + row * a.ldk + (int64_t)kv_head * d,
+                *new_value = a.v + row * a.ldv + (int64_t)kv_head * d;
+#pragma unroll
+    for (int n = 0; n < PAIRS; n++) {
+        const int i = n * ATTEND_THREADS + threadIdx.x, h = i / half;
+        const int2 at = pair_elements(a, i % half);
+        const float *x = h < n_here ? a.q + row * a.ldq + (int64_t)(head0 + h) * d : new_key;
+        const bool there = i < n_pair, is_new = there && h == n_here;
+        pair[n] = make_float2(there ? x[at.x] : 0.0f, there ? x[at.y] : 0.0f);
+        fresh_value[n] = make_float2(is_new ? new_value[at.x] : 0.0f, is_new ? new_value[at.y] : 0.0f);
+    }
+#pragma unroll
+    for (int n = 0; n < PAIRS; n++) {
+        const int i = n * ATTEND_THREADS + threadIdx.x, h = i / half;
+        const int2 at = pair_elements(a, i % half);
+        const float2 x = i % half < (a.cos_sin ? a.n_rot / 2 : 0) ? pair_rotate(pair[n], table[n]) : pair[n];
+        if (i >= n_pair)
+            break;
+        if (h < n_here) {
+            query[h][at.x] = x.x;
+            query[h][at.y] = x.y;
+            continue;
+        }
+        fresh[0][at.x] = __float2half_rn(x.x);
+        fresh[0][at.y] = __float2half_rn(x.y);
+        fresh[1][at.x] = __float2half_rn(fresh_value[n].x);
+        fresh[1][at.y] = __float2half_rn(fresh_value[n].y);
+    }
+    __syncthreads();
+    if (has_new && first == 0) {
+        const int64_t to = pages[position / CUDA_PAGE] * page_size +
+                           ((int64_t)kv_head * CUDA_PAGE + position % CUDA_PAGE) * d;
+        for (int i = threadIdx.x; i < d; i += ATTEND_THREADS) {
+            ((__half *)a.kv.k)[to + i] = fresh[0][i];
+            ((__half *)a.kv.v)[to + i] = fresh[1][i];
+        }
+    }
+    /* Scores are kept in units of log 2. */
+    const float scale = a.softcap > 0 ? a.scale : __fmul_rn(a.scale, 1.4426950408889634f);
+    float q[HEADS][8];
+    softmax_state s;
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        s.most[h] = -INFINITY;
+        s.sum[h] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            q[h][i] = h < n_here && mine < d ? query[h][mine + i] : 0.0f;
+            s.out[h][i] = 0.0f;
+        }
+    }
+    for (int n = span; n < n_page; n += n_span)
+        for (int step = 0; step < CUDA_PAGE; step += STEP) {
+            const int base = (page0 + n) * CUDA_PAGE + step;
+            if (n != span || step)
+                load(base, key, value);
+            float score[BATCH][HEADS];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const int p = base + i * ATTEND_WARPS * STREAMS + sub;
+                if (p == position && mine < d) {
+                    key[i] = *(const uint4 *)(fresh[0] + mine);
+                    value[i] = *(const uint4 *)(fresh[1] + mine);
+                }
+                float k[8];
+                eight_floats(key[i], k);
+#pragma unroll
+                for (int h = 0; h < HEADS; h++) {
+                    float x = 0.0f;
+#pragma unroll
+                    for (int c = 0; c < 8; c++)
+                        x = __fmaf_rn(q[h][c], k[c], x);
+#pragma unroll
+                    for (int o = 1; o < LANES; o *= 2)
+                        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
+                    x = __fmul_rn(x, scale);
+                    if (a.softcap > 0)
+                        x = 1.4426950408889634f * a.softcap * tanhf(x / a.softcap);
+                    score[i][h] = p >= low && p <= position ? x : -INFINITY;
+                }
+            }
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) {
+                float most = s.most[h];
+#pragma unroll
+                for (int i = 0; i < BATCH; i++)
+                    most = fmaxf(most, score[i][h]);
+                const float old = s.most[h] == -INFINITY ? 0.0f : exp2f(s.most[h] - most);
+                s.most[h] = most;
+                s.sum[h] = __fmul_rn(s.sum[h], old);
+#pragma unroll
+                for (int c = 0; c < 8; c++)
+                    s.out[h][c] = __fmul_rn(s.out[h][c], old);
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) {
+                    score[i][h] = score[i][h] == -INFINITY ? 0.0f : exp2f(score[i][h] - most);
+                    s.sum[h] = __fadd_rn(s.sum[h], score[i][h]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                float v[8];
+                eight_floats(value[i], v);
+#pragma unroll
+                for (int h = 0; h < HEADS; h++)
+#pragma unroll
+                    for (int c = 0; c < 8; c++)
+                        s.out[h][c] = __fmaf_rn(score[i][h], v[c], s.out[h][c]);
+            }
+        }
+        /* The streams of a warp, then the warps. */
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+#pragma unroll
+        for (int o = LANES; o < 32; o *= 2) {
+            float most, x, y;
+            rescale(s.most[h], __shfl_xor_sync(~0u, s.most[h], o), &most, &x, &y);
+            s.most[h] = most;
+            s.sum[h] = __fadd_rn(__fmul_rn(s.sum[h], x), __fmul_rn(__shfl_xor_sync(~0u, s.sum[h], o), y));
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                s.out[h][c] =
+                    __fadd_rn(__fmul_rn(s.out[h][c], x), __fmul_rn(__shfl_xor_sync(~0u, s.out[h][c], o), y));
+        }
+        if (lane < LANES) {
+            if (lane == 0) {
+                most_of[warp][h] = s.most[h];
+                sum_of[warp][h] = s.sum[h];
+            }
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                out_of[warp][h][mine + c] = s.out[h][c];
+        }
+    }
+    __syncthreads();
+    const int64_t part_size = d + 2;
+    for (int i = threadIdx.x; i < n_here * d; i += ATTEND_THREADS) {
+        const int h = i / d, c = i % d;
+        float most = -INFINITY, sum = 0.0f, out = 0.0f;
+        for (int w = 0; w < ATTEND_WARPS; w++) {
+            float both, x, y;
+            rescale(most, most_of[w][h], &both, &x, &y);
+            most = both;
+            sum = __fadd_rn(__fmul_rn(sum, x), __fmul_rn(sum_of[w][h], y));
+            out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(out_of[w][h][c], y));
+        }
+        if (n_span == 1) {
+            a.out[((int64_t)row * a.n_head + head0 + h) * d + c] = __fdiv_rn(out, sum);
+            continue;
+        }
+        float *part = j.parts + (((int64_t)row * a.n_head + head0 + h) * j.n_span + span) * part_size;
+        part[2 + c] = out;
+        if (c == 0) {
+            part[0] = most;
+            part[1] = sum;
+        }
+    }
+    if (n_span == 1)
+        return;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *count = j.arrived + row * gridDim.y + blockIdx.y;
+        is_last = atomicAdd(count, 1) == (unsigned)n_span - 1;
+        if (is_last)
+            *count = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    for (int i = threadIdx.x; i < n_here * d; i += ATTEND_THREADS) {
+        const int h = i / d, c = i % d;
+        const float *part = j.parts + ((int64_t)row * a.n_head + head0 + h) * j.n_span * part_size;
+        float most = -INFINITY, sum = 0.0f, out = 0.0f;
+        for (int p = 0; p < n_span; p++, part += part_size) {
+            float both, x, y;
+            rescale(most, __ldcg(part), &both, &x, &y);
+            most = both;
+            sum = __fadd_rn(__fmul_rn(sum, x), __fmul_rn(__ldcg(part + 1), y));
+            out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(__ldcg(part + 2 + c), y));
+        }
+        a.out[((int64_t)row * a.n_head + head0 + h) * d + c] = __fdiv_rn(out, sum);
+    }
+}
+
+static size_t counters_bytes(int64_t n_row, int64_t n_head) {
+    return (size_t)(n_row * n_head * 4 + 255) / 256 * 256;
+}
+size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
+    return counters_bytes(n_row, n_head) +
+           (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+}
+
+int attend_launch(const cuda_attend *a, cuda_stream s) {
+    const int64_t d = a->kv.d_head;
+    if (d < 8 || d > 256 || d % 8 || a->n_head % a->kv.n_kv_head || a->n_rot > d || a->n_row < 1 ||
+        a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    attend_job j = {*a};
+    j.n_group = (int)(a->n_head / a->kv.n_kv_head);
+    j.n_span = CUDA_MAX_SPLIT;
+    j.arrived = (unsigned *)a->scratch;
+    j.parts = (float *)((uint8_t *)a->scratch + counters_bytes(a->n_row, a->n_head));
+    auto *const kernel = d <= 64 ? attend_one<8> : d <= 128 ? attend_one<16> : attend_one<32>;
+    const dim3 grid(j.n_span, (unsigned)(a->kv.n_kv_head * ((j.n_group + HEADS - 1) / HEADS)),
+                    (unsigned)a->n_row);
+    const int e = prepare(kernel, 0);
+    return e ? e : launch(kernel, grid, dim3(ATTEND_THREADS), 0, s, j);
+}

@@ -1,0 +1,162 @@
+/* cuda_kernels.h - the CUDA kernels as a C table, and the few calls of the runtime that a back end needs.
+ *
+ * libnibble-cuda.so is compiled by nvcc and exports one function, nib_cuda_kernels(); cuda_load.h finds it at
+ * run time, so nothing else of nibble needs CUDA. Everything here is plain C: pointers are device pointers
+ * unless a comment says "host", sizes are elements unless they say "bytes", and every call returns 0 or a
+ * CUDA error number (`error_text` has its words). Nothing is allocated by a launch, nothing waits for the
+ * device, and all launches may be recorded in a graph.
+ *
+ * Launches on one stream run in order. Each lets the next one start early, read its weights, and then wait
+ * (programmatic dependent launch, sm_90 and later): so weights, norms and tables must not be written by a
+ * launch of the same graph, and a cache position must not be written by an earlier launch of the same graph
+ * than the one that attends to it, unless `attend` wrote it itself. The first launch of a graph waits.
+ *
+ * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` makes it
+ * from the Q-tile and undoes it. File formats with a table (IQ4_NL, IQ4_XS, MXFP4), the planes flavour and
+ * float rows are refused by `linear` with CUDA_UNSUPPORTED; `embed` takes float rows.
+ *
+ * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
+ * format and k alone: a row has the same bits alone and among others, and in every run. No float atomics. */
+#ifndef NIB_KERNELS_CUDA_CUDA_KERNELS_H
+#define NIB_KERNELS_CUDA_CUDA_KERNELS_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "model/program.h"
+#include "quant/pack.h"
+
+enum { CUDA_KERNELS_VERSION = 1, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
+
+typedef struct cuda_device_info {
+    char name[64];
+    int major, minor, n_sm, shared_bytes /* of one block */;
+    size_t memory, l2;
+} cuda_device_info;
+
+/* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantised per group as
+ * act_format_for(w, 8) says. */
+typedef struct cuda_linear {
+    view w[3]; /* of one format and k; all read the same rows */
+    int n_w;
+    int64_t n_row;
+    const float *x; /* [n_row, ldx], 16-byte aligned rows */
+    int64_t ldx;
+    const float *norm; /* [k], 16-byte aligned: x stands for RMSNorm(x) * norm; NULL: for itself */
+    float eps;
+    bool two;             /* 16-bit activations: a second row of 8 bits holds what the first left over */
+    bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
+    act_kind act;         /* gated */
+    bool adds;            /* y += instead of y = */
+    const float *bias[3]; /* [w[i].n] or NULL */
+    float *y[3];          /* [n_row, ldy[i]] */
+    int64_t ldy[3];
+    void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
+} cuda_linear;
+
+/* Keys and values of one layer in pages of CUDA_PAGE positions: [page][n_kv_head][CUDA_PAGE][d_head] halves
+ * each, 16-byte aligned. */
+typedef struct cuda_kv {
+    void *k, *v;
+    int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256 */
+} cuda_kv;
+
+/* One token of each of n_row sequences: rotates q and k, stores k and v at the row's position, attends. */
+typedef struct cuda_attend {
+    cuda_kv kv;
+    const float *q, *k, *v; /* [n_row, ld], before the rotation */
+    int64_t ldq, ldk, ldv;
+    float *out; /* [n_row, n_head * d_head] */
+    int64_t n_row, n_head;
+    const int32_t *position; /* [n_row] */
+    const int32_t *pages;    /* [n_row, max_pages]: a sequence's pages in order */
+    int64_t max_pages;
+    const float *cos_sin; /* [position, n_rot]: n_rot/2 cosines, then n_rot/2 sines; NULL: no rotation */
+    rope_style style;
+    int64_t n_rot;
+    int64_t window; /* 0: all */
+    float scale, softcap;
+    void *scratch; /* attend_scratch() bytes, zeroed once before the first use */
+} cuda_attend;
+
+typedef struct cuda_norm {
+    norm_kind kind;
+    const float *x, *w, *b; /* w, b: [k / n_group] or [k] when w_full, or NULL */
+    float *out;             /* may be x */
+    int64_t n_row, ldx, k, n_group;
+    bool w_full;
+    float eps;
+} cuda_norm;
+
+/* The k largest logits of each row and one of them drawn. */
+typedef struct cuda_sample {
+    const float *logits; /* [n_row, ld] */
+    int64_t n_row, ld, n_vocab;
+    int top;              /* 1: the largest, the first of equals; else at most CUDA_MAX_TOP */
+    float temperature;    /* top > 1 */
+    float top_p, min_p;   /* 1 and 0: all of the top */
+    const float *uniform; /* [n_row] in [0, 1): top > 1 */
+    int32_t *token;       /* [n_row] */
+    int32_t *position;    /* [n_row], one is added; or NULL */
+    int32_t *top_ids;     /* [n_row, top] from the largest on, or NULL */
+    float *top_logits;    /* the same shape, or NULL */
+    void *scratch;        /* sample_scratch() bytes, zeroed once before the first use */
+} cuda_sample;
+
+typedef void *cuda_stream, *cuda_graph, *cuda_event;
+
+typedef struct cuda_kernels {
+    int version; /* CUDA_KERNELS_VERSION */
+
+    /* -- the runtime -- */
+    const char *(*error_text)(int error);
+    int (*device_count)(int *n);
+    int (*device_open)(int device, cuda_device_info *info); /* makes it this thread's device */
+    int (*memory_now)(size_t *free, size_t *total);
+    int (*alloc)(void **p, size_t bytes);
+    int (*release)(void *p);
+    int (*to_device)(void *to, const void *host, size_t bytes, cuda_stream s);
+    int (*to_host)(void *host, const void *from, size_t bytes,
+                   cuda_stream s); /* pageable host memory: waits */
+    int (*fill)(void *to, int byte, size_t bytes, cuda_stream s);
+    int (*stream_new)(cuda_stream *s);
+    int (*stream_free)(cuda_stream s);
+    int (*stream_sync)(cuda_stream s);
+    int (*event_new)(cuda_event *e);
+    int (*event_free)(cuda_event e);
+    int (*event_record)(cuda_event e, cuda_stream s);
+    int (*event_ms)(float *ms, cuda_event from, cuda_event to); /* both have happened */
+    int (*graph_begin)(cuda_stream s);                          /* launches on s are recorded, not run */
+    int (*graph_end)(cuda_stream s, cuda_graph *g);
+    int (*graph_launch)(cuda_graph g, cuda_stream s);
+    int (*graph_free)(cuda_graph g);
+
+    /* -- kernels -- */
+    /* A whole matrix between the Q-tile and the G-tile, in place. */
+    int (*gtile)(const view *w, bool to_gpu, cuda_stream s);
+    size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
+    int (*linear)(const cuda_linear *a, cuda_stream s);
+    size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
+    int (*attend)(const cuda_attend *a, cuda_stream s);
+    int (*norm)(const cuda_norm *a, cuda_stream s);
+    /* out [n_row, w->k] = row token[i] of w, times scale. */
+    int (*embed)(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
+    size_t (*sample_scratch)(int64_t n_row); /* bytes */
+    int (*sample)(const cuda_sample *a, cuda_stream s);
+
+    /* -- for benchmarks -- */
+    /* Reads bytes (a multiple of 16) once; *sink is written only if they are all alike. */
+    int (*read_all)(const void *data, size_t bytes, unsigned *sink, cuda_stream s);
+    /* Random codes and scales near `scale` for a PACK_TILE matrix with PACK_SCALE_F16. */
+    int (*random_matrix)(const view *w, float scale, uint64_t seed, cuda_stream s);
+} cuda_kernels;
+
+const cuda_kernels *nib_cuda_kernels(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

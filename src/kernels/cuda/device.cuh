@@ -1,0 +1,192 @@
+/* device.cuh - what every kernel shares: early launches, asynchronous copies, the integer matrix instruction.
+ * Differences between architectures stand here and nowhere else. */
+#ifndef NIB_KERNELS_CUDA_DEVICE_CUH
+#define NIB_KERNELS_CUDA_DEVICE_CUH
+
+#include "kernels/cuda/cuda_kernels.h"
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/* Waits until the launch before this one has finished and its writes can be seen. */
+__device__ __forceinline__ void launch_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The next launch's blocks may start where there is room. */
+__device__ __forceinline__ void launch_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- a ring of stages in shared memory, owned by one warp ----
+ *
+ * sm_90: one thread starts a bulk copy for each stage. sm_80: 16 bytes a thread. Both end on an mbarrier.
+ * sm_75 has neither: a stage is read where it lies. */
+struct ring {
+    uint8_t *data;
+    uint64_t *bars;
+    int depth, stride; /* stages, bytes of one */
+    int put_slot, get_slot;
+    uint32_t get_phase;
+    const uint8_t *direct;
+    uint64_t policy; /* of the second-level cache: weights are not kept */
+};
+
+__device__ __forceinline__ void ring_init(ring *r, uint8_t *data, uint64_t *bars, int depth, int stride) {
+    *r = ring{data, bars, depth, stride, 0, 0, 0, nullptr, 0};
+#if __CUDA_ARCH__ >= 800
+    const uint32_t arrivals = __CUDA_ARCH__ >= 900 ? 1 : 32;
+    for (int i = threadIdx.x % 32; i < depth; i += 32)
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(bars + i)), "r"(arrivals)
+                     : "memory");
+#if __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r->policy));
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncwarp();
+#endif
+}
+
+/* Starts filling the next stage. All lanes call it; the stage's readers are done. */
+__device__ __forceinline__ void ring_put(ring *r, const uint8_t *from, int bytes) {
+#if __CUDA_ARCH__ >= 800
+    const uint32_t to = shared_address(r->data + r->put_slot * r->stride),
+                   bar = shared_address(r->bars + r->put_slot);
+    const int lane = threadIdx.x % 32;
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                     "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(from), "r"(bytes), "r"(bar), "l"(r->policy)
+                     : "memory");
+    }
+#else
+    for (int i = 16 * lane; i < bytes; i += 512)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+#endif
+    r->put_slot = r->put_slot + 1 == r->depth ? 0 : r->put_slot + 1;
+#else
+    r->direct = from;
+#endif
+}
+
+/* The oldest stage, once it is there. */
+__device__ __forceinline__ const uint8_t *ring_get(ring *r) {
+#if __CUDA_ARCH__ >= 800
+    const uint32_t bar = shared_address(r->bars + r->get_slot);
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
+                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+#else
+                     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n"
+#endif
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "r"(r->get_phase)
+                     : "memory");
+    } while (!done);
+    const uint8_t *stage = r->data + r->get_slot * r->stride;
+    if (++r->get_slot == r->depth) {
+        r->get_slot = 0;
+        r->get_phase ^= 1;
+    }
+    return stage;
+#else
+    return r->direct;
+#endif
+}
+
+/* Whether stages are filled ahead; otherwise each is put just before it is got. */
+__device__ __forceinline__ constexpr bool ring_ahead() {
+#if __CUDA_ARCH__ >= 800
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* d += a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
+__device__ __forceinline__ void mma(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+#define NIB_MMA(c, a_, b_)                                                                                   \
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"                       \
+        : "+r"(d[c]), "+r"(d[c + 1])                                                                         \
+        : "r"(a_), "r"(b_))
+    NIB_MMA(0, a[0], b0);
+    NIB_MMA(0, a[2], b1);
+    NIB_MMA(2, a[1], b0);
+    NIB_MMA(2, a[3], b1);
+#undef NIB_MMA
+#endif
+}
+
+__device__ __forceinline__ float act_value(int kind, float x) {
+    switch (kind) {
+    case ACT_SILU: return x / (1.0f + expf(-x));
+    case ACT_GELU: return 0.5f * x * erfcf(-x * 0.70710678118654752f);
+    case ACT_GELU_TANH: return x / (1.0f + expf(-1.5957691216057308f * fmaf(x * x * x, 0.044715f, x)));
+    case ACT_GELU_QUICK: return x / (1.0f + expf(-1.702f * x));
+    case ACT_RELU: return x < 0 ? 0 : x;
+    default: return x < 0 ? 0 : x * x;
+    }
+}
+
+/* A launch that may start before the one before it has finished. */
+template <class... Parameters, class... Arguments>
+static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,
+                  Arguments... arguments) {
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = shared;
+    c.stream = (cudaStream_t)stream;
+    c.attrs = &early;
+    c.numAttrs = 1;
+    return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
+}
+
+/* Every kernel asks for the same split of a multiprocessor's memory, all of it shared: blocks of two launches
+ * can be there together only then. */
+template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (e == cudaSuccess && shared)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    return (int)e;
+}
+
+/* Defined by the files of their families, gathered in table.cu. */
+int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
+size_t linear_scratch(int64_t n_row, int64_t k, bool two);
+int linear_launch(const cuda_linear *a, cuda_stream s);
+size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
+int attend_launch(const cuda_attend *a, cuda_stream s);
+int norm_launch(const cuda_norm *a, cuda_stream s);
+int embed_launch(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
+size_t sample_scratch(int64_t n_row);
+int sample_launch(const cuda_sample *a, cuda_stream s);
+int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s);
+int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream s);
+/* Of this thread's device; asked for once. */
+int device_sm_count(void);
+int device_shared_bytes(void);
+
+#endif

@@ -1,0 +1,473 @@
+/* linear.cu - products of 1 to 16 rows with G-tile matrices; see linear.cuh. */
+#include "kernels/cuda/linear.cuh"
+
+/* ---- one row ----
+ *
+ * Every block quantises the row itself, after its first weights are on their way: a kernel of its own for it
+ * would cost more. Of the instruction's 8 columns, column c holds the chunk's c-th 32 of K and zeros
+ * elsewhere: so all products of a chunk may go to one accumulator, and its columns are the 8 sums that groups
+ * need apart. There are two, for the halves of tiles, because an instruction waits for the one before it. */
+
+struct one_store {
+    uint32_t *where;
+    slice_meta *meta;
+    __device__ void codes(int, int k, uint2 u) {
+        const int quad = k / 4 % 8; /* of a 32 of K; lane t takes quads t and t + 4 */
+        uint32_t *to = where + k / 32 * 8 + quad / 4;
+        to[quad % 4 * 2] = u.x;
+        to[quad % 4 * 2 + 2] = u.y;
+    }
+    __device__ void slice(int, int i, slice_meta m) {
+        meta[i] = m;
+    }
+};
+
+struct one_facts {
+    float of_norm, of_row;
+    __device__ float factor(int) const {
+        return of_norm;
+    }
+    __device__ float lift(int) const {
+        return of_row;
+    }
+};
+
+/* Panels whose sums wait in shared memory until all threads finish them: no warp waits for another between.
+ */
+enum { ONE_PANELS = 16 };
+
+/* Of a chunk what one lane adds to the sums of its two rows: tile t's slices. */
+template <int BITS, bool HALVES>
+__device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *stage, uint2 mine,
+                                          const slice_meta *metas, int n_tile, float sum[2]) {
+    enum { SLICES = HALVES ? 4 : 2 /* of a tile */ };
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int group[2 * SLICES], row[2 * SLICES]; /* of row g, then of row g + 8 */
+    slice_meta m[SLICES];
+    float2 w[2 * SLICES];
+#pragma unroll
+    for (int i = 0; i < SLICES; i += 2)
+        *(uint4 *)(m + i) = *(const uint4 *)(metas + t * SLICES + i);
+#pragma unroll
+    for (int i = 0; i < 2 * SLICES; i++) {
+        group[i] = (SLICES * t + i % SLICES) >> j.group_shift;
+        row[i] = i < SLICES ? g : g + 8;
+    }
+    if (ring_ahead() || t < n_tile)
+        scales_read<2 * SLICES>(j, stage + n_tile * BITS * 128, group, row, w);
+    int d[2][2][4] = {}; /* [half of a tile][half of that][as the instruction has them] */
+    /* Of a short last chunk all tiles are multiplied: what is not there meets codes that are zeros. */
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++) {
+        if (!ring_ahead() && i >= n_tile)
+            break;
+        tile_lane<BITS> v;
+        tile_load(&v, stage + i * BITS * 128, lane);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool here = g == 2 * i + h;
+            const uint32_t b0 = here ? mine.x : 0, b1 = here ? mine.y : 0;
+            tile_mma(v, h, d[h][0], b0, HALVES ? 0 : b1);
+            if (HALVES)
+                tile_mma(v, h, d[h][1], 0, b1);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < SLICES; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) { /* columns 2t and 2t + 1 are the tile's halves */
+            const int half = HALVES ? i / 2 : i, in = HALVES ? i % 2 : 0;
+            const float more = slice_add(j, w[r * SLICES + i],
+                                         d[half][in][2 * r + half] >> tile_excess<BITS>(half), m[i], sum[r]);
+            sum[r] = t < n_tile ? more : sum[r];
+        }
+}
+
+template <int BITS, bool HALVES>
+__global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__ linear_job j) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t bars[ALL_WARPS][MOST_STAGES];
+    __shared__ float partial[ONE_PANELS][WARPS][PACK_PANEL];
+    __shared__ row_sums sums;
+    enum { SLICES = HALVES ? 16 : 8 /* of a chunk */ };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
+    uint32_t *const codes = (uint32_t *)(shared + ALL_WARPS * ring_bytes);
+    slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
+    ring r;
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
+    for (int i = 32 * threadIdx.x; j.norm && i < j.k; i += 32 * THREADS)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(j.norm + i));
+    launch_wait();
+    quantize_row<false>(row_of(j, j.x), one_store{codes, meta}, &sums);
+    for (int q0 = 0; q0 < n_panel; q0 += ONE_PANELS) {
+        const int n_here = min(ONE_PANELS, n_panel - q0);
+        for (int q = team; q < n_here; q += TEAMS) {
+            float sum[2] = {0.0f, 0.0f};
+            for (int c = warp; c < j.n_chunk; c += WARPS) {
+                if (!ring_ahead())
+                    feed_put(j, &feed, &r);
+                const uint8_t *stage = ring_get(&r);
+                one_chunk<BITS, HALVES>(j, stage, ((const uint2 *)codes)[c * 32 + lane], meta + c * SLICES,
+                                        c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, sum);
+                __syncwarp();
+                if (ring_ahead())
+                    feed_put(j, &feed, &r);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                if (lane % 4 == 0)
+                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
+            }
+        }
+        __syncthreads();
+        const one_facts facts = {j.norm ? row_factor(j, &sums) : 1.0f,
+                                 j.tail && j.asym ? row_lift(j, &sums, 0) : 0.0f};
+        outputs_write<1>(j, q0, n_here, partial[0][0], facts);
+        __syncthreads();
+    }
+}
+
+/* ---- several columns ----
+ *
+ * A column is a row of x, or one of the two rows of codes that stand for it. They are quantised by a kernel
+ * before, in the order in which lanes want them: for each tile and each 8 columns, 16 bytes a lane. */
+
+struct many_store {
+    uint32_t *where;
+    float2 *meta;
+    int n_eight, column;
+    __device__ void codes(int row, int k, uint2 u) {
+        const int quad = k / 4 % 8, col = column + row;
+        uint32_t *to =
+            where + ((k / 64 * n_eight + col / 8) * 32 + col % 8 * 4) * 4 + k / 32 % 2 * 2 + quad / 4;
+        to[quad % 4 * 4] = u.x;
+        to[quad % 4 * 4 + 4] = u.y;
+    }
+    __device__ void slice(int row, int i, slice_meta m) {
+        meta[i * 8 * n_eight + column + row] = make_float2(m.scale, __int_as_float(m.sum));
+    }
+};
+
+struct many_facts {
+    const float *factors, *lifts;
+    __device__ float factor(int column) const {
+        return factors[column];
+    }
+    __device__ float lift(int column) const {
+        return lifts[column];
+    }
+};
+
+/* What the scratch of a product holds. */
+struct many_scratch {
+    size_t meta, factor, lift, bytes;
+};
+static __host__ __device__ many_scratch many_layout(int64_t k_pad, int n_eight) {
+    many_scratch s;
+    s.meta = (size_t)(k_pad * 8 * n_eight);
+    s.factor = s.meta + (size_t)(k_pad / 16 * 8 * n_eight) * sizeof(float2);
+    s.lift = s.factor + 8 * n_eight * sizeof(float);
+    s.bytes = s.lift + 8 * n_eight * sizeof(float);
+    return s;
+}
+
+template <bool TWO>
+__global__ void __launch_bounds__(THREADS)
+    quantize_many(const __grid_constant__ linear_job j, int n_eight, int64_t ldx, uint8_t *scratch) {
+    __shared__ row_sums sums;
+    const many_scratch at = many_layout(j.k_pad, n_eight);
+    const int each = TWO ? 2 : 1, column = blockIdx.x * each;
+    launch_next();
+    launch_wait();
+    quantize_row<TWO>(row_of(j, j.x + blockIdx.x * ldx),
+                      many_store{(uint32_t *)scratch, (float2 *)(scratch + at.meta), n_eight, column}, &sums);
+    if (threadIdx.x < each) {
+        ((float *)(scratch + at.factor))[column + threadIdx.x] = row_factor(j, &sums);
+        ((float *)(scratch + at.lift))[column + threadIdx.x] = row_lift(j, &sums, threadIdx.x);
+    }
+}
+
+/* A slice's dots of 2 rows x 2 columns into their sums. */
+__device__ __forceinline__ void four_add(const linear_job &j, float2 w0, float2 w1, const int d[4],
+                                         int excess, float4 m, float sum[4]) {
+    const slice_meta a = {m.x, __float_as_int(m.y)}, b = {m.z, __float_as_int(m.w)};
+    sum[0] = slice_add(j, w0, d[0] >> excess, a, sum[0]);
+    sum[1] = slice_add(j, w0, d[1] >> excess, b, sum[1]);
+    sum[2] = slice_add(j, w1, d[2] >> excess, a, sum[2]);
+    sum[3] = slice_add(j, w1, d[3] >> excess, b, sum[3]);
+}
+
+/* Panels between two waits of all warps, times groups of eight columns. */
+enum { MANY_PANELS = 2 * TEAMS };
+/* Scale and minimum of each slice of every warp's chunk; the warps' sums. Behind the rings. */
+static constexpr size_t many_bytes(bool halves) {
+    return ALL_WARPS * (halves ? 16 : 8) * PACK_PANEL * sizeof(float2) +
+           MANY_PANELS * WARPS * PACK_PANEL * 8 * sizeof(float);
+}
+
+template <int BITS, int EIGHTS, bool HALVES>
+__global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant__ linear_job j) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t bars[ALL_WARPS][MOST_STAGES];
+    enum { COLUMNS = 8 * EIGHTS, SLICES = HALVES ? 16 : 8 /* of a chunk */, PANELS = MANY_PANELS / EIGHTS };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int g = lane / 4, t = lane % 4, ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
+    auto *const weights =
+        (float2(*)[PACK_PANEL])(shared + ALL_WARPS * ring_bytes) + threadIdx.x / 32 * SLICES;
+    auto *const partial = (float(*)[WARPS][PACK_PANEL][COLUMNS])(
+        shared + ALL_WARPS * ring_bytes + ALL_WARPS * SLICES * PACK_PANEL * sizeof(float2));
+    ring r;
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
+    launch_wait();
+    for (int q0 = 0; q0 < n_panel; q0 += PANELS) {
+        const int n_here = min((int)PANELS, n_panel - q0);
+        for (int q = team; q < n_here; q += TEAMS) {
+            float sum[TILE_CHUNK][EIGHTS][4];
+#pragma unroll
+            for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
+                ((float *)sum)[i] = 0.0f;
+            for (int c = warp; c < j.n_chunk; c += WARPS) {
+                if (!ring_ahead())
+                    feed_put(j, &feed, &r);
+                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+                const uint4 *codes = j.codes + (int64_t)c * TILE_CHUNK * EIGHTS * 32 + lane;
+                const float4 *meta = j.meta + (int64_t)c * SLICES * (COLUMNS / 2) + t;
+                uint4 b[TILE_CHUNK][EIGHTS];
+#pragma unroll
+                for (int i = 0; i < TILE_CHUNK * EIGHTS; i++)
+                    ((uint4 *)b)[i] = codes[i * 32];
+                const uint8_t *stage = ring_get(&r), *scales = stage + n_tile * BITS * 128;
+                int group[SLICES / 2], row[SLICES / 2];
+                float2 w[SLICES / 2];
+#pragma unroll
+                for (int s = 0; s < SLICES / 2; s++) {
+                    group[s] = min(2 * s + lane / 16, n_tile * SLICES / TILE_CHUNK - 1) >> j.group_shift;
+                    row[s] = lane % 16;
+                }
+                scales_read<SLICES / 2>(j, scales, group, row, w);
+#pragma unroll
+                for (int s = 0; s < SLICES / 2; s++)
+                    weights[2 * s + lane / 16][lane % 16] = w[s];
+                __syncwarp();
+#pragma unroll
+                for (int i = 0; i < TILE_CHUNK; i++) {
+                    if (!ring_ahead() && i >= n_tile)
+                        break;
+                    tile_lane<BITS> v;
+                    tile_load(&v, stage + i * BITS * 128, lane);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+#pragma unroll
+                        for (int half = 0; half < (HALVES ? 2 : 1); half++) {
+                            const int s = HALVES ? 4 * i + 2 * h + half : 2 * i + h;
+                            const float2 w0 = weights[s][g], w1 = weights[s][g + 8];
+#pragma unroll
+                            for (int e = 0; e < EIGHTS; e++) {
+                                const uint32_t b0 = h ? b[i][e].z : b[i][e].x, b1 = h ? b[i][e].w : b[i][e].y;
+                                int d[4] = {0, 0, 0, 0};
+                                tile_mma(v, h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
+                                four_add(j, w0, w1, d, tile_excess<BITS>(h), meta[s * (COLUMNS / 2) + e * 4],
+                                         sum[i][e]);
+                            }
+                        }
+                }
+                __syncwarp();
+                if (ring_ahead())
+                    feed_put(j, &feed, &r);
+            }
+#pragma unroll
+            for (int e = 0; e < EIGHTS; e++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    partial[q][warp][g + i / 2 * 8][e * 8 + 2 * t + i % 2] = __fadd_rn(
+                        __fadd_rn(sum[0][e][i], sum[1][e][i]), __fadd_rn(sum[2][e][i], sum[3][e][i]));
+        }
+        __syncthreads();
+        outputs_write<COLUMNS>(j, q0, n_here, partial[0][0][0], many_facts{j.factor, j.lift});
+        __syncthreads();
+    }
+}
+
+/* ---- launching ---- */
+
+typedef void (*linear_kernel)(const linear_job);
+
+/* Groups of 16 are what Q2_K, Q3_K and Q6_K have. */
+static linear_kernel one_kernel(int bits, bool halves) {
+    static const linear_kernel all[9] = {nullptr,
+                                         nullptr,
+                                         linear_one<2, false>,
+                                         linear_one<3, false>,
+                                         linear_one<4, false>,
+                                         linear_one<5, false>,
+                                         linear_one<6, false>,
+                                         linear_one<7, false>,
+                                         linear_one<8, false>};
+    if (!halves)
+        return all[bits];
+    return bits == 2   ? linear_one<2, true>
+           : bits == 3 ? linear_one<3, true>
+           : bits == 6 ? linear_one<6, true>
+                       : nullptr;
+}
+template <int EIGHTS> static linear_kernel many_kernel(int bits, bool halves) {
+    static const linear_kernel all[9] = {nullptr,
+                                         nullptr,
+                                         linear_many<2, EIGHTS, false>,
+                                         linear_many<3, EIGHTS, false>,
+                                         linear_many<4, EIGHTS, false>,
+                                         linear_many<5, EIGHTS, false>,
+                                         linear_many<6, EIGHTS, false>,
+                                         linear_many<7, EIGHTS, false>,
+                                         linear_many<8, EIGHTS, false>};
+    if (!halves)
+        return all[bits];
+    return bits == 2   ? linear_many<2, EIGHTS, true>
+           : bits == 3 ? linear_many<3, EIGHTS, true>
+           : bits == 6 ? linear_many<6, EIGHTS, true>
+                       : nullptr;
+}
+
+static int job_make(const cuda_linear *a, linear_job *j) {
+    const view *w = &a->w[0];
+    const pack_format *f = &w->format;
+    *j = linear_job{};
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
+        f->table != PACK_TABLE_NONE || f->flavour != PACK_PARTS || w->k < 1 || w->k > PACK_ROW_MOST)
+        return CUDA_UNSUPPORTED;
+    const int64_t tiles = tile_count(w->k);
+    j->gated = a->gated;
+    j->first[1] = j->first[2] = INT32_MAX;
+    for (int i = 0; i < a->n_w; i++) {
+        j->w[i] = (const uint8_t *)a->w[i].data;
+        j->n[i] = (int)a->w[i].n;
+        j->bias[i] = a->bias[i];
+        j->y[i] = a->y[i];
+        j->ldy[i] = a->ldy[i];
+        j->first[i] = j->n_unit;
+        if (!a->gated || i == 0)
+            j->n_unit += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
+    }
+    j->act = a->act;
+    j->adds = a->adds;
+    j->k = (int)w->k;
+    j->n_chunk = (int)((tiles + TILE_CHUNK - 1) / TILE_CHUNK);
+    j->k_pad = j->n_chunk * TILE_CHUNK_K;
+    j->last_tiles = (int)(tiles - (int64_t)(j->n_chunk - 1) * TILE_CHUNK);
+    j->chunk_bytes = (int)tile_chunk_bytes(f, TILE_CHUNK);
+    j->last_bytes = (int)tile_chunk_bytes(f, j->last_tiles);
+    j->panel_bytes = tile_panel_bytes(f, w->k);
+    j->tail_at = tile_tail_at(f, w->k);
+    j->tail = j->panel_bytes > j->tail_at;
+    if (f->group == PACK_GROUP_ROW)
+        j->scale_kind = SCALE_NONE;
+    else if (f->scale == PACK_SCALE_F16)
+        j->scale_kind = f->asym ? SCALE_HALF_MIN : SCALE_HALF;
+    else if (f->scale == PACK_SCALE_SUPER)
+        j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
+    else
+        j->scale_kind = SCALE_BYTE; /* E8M0 comes with a table only */
+    j->asym = f->asym;
+    j->zero = tile_zero(f);
+    j->scale_start = (int)tile_scale_start(f);
+    j->scale_step = (int)tile_scale_step(f);
+    j->group = f->group == PACK_GROUP_ROW ? 0 : f->group;
+    j->act_group = f->scale == PACK_SCALE_TWO ? 0 : j->group == 16 ? ACT8_GROUP : j->group;
+    j->slice = j->group == 16 ? 16 : 32;
+    for (int g = j->group; g > j->slice; g /= 2)
+        j->group_shift++;
+    if (!one_kernel(f->bits, j->slice == 16))
+        return CUDA_UNSUPPORTED;
+    j->top = 127;
+    j->x = a->x;
+    j->norm = a->norm;
+    j->eps = a->eps;
+    j->two = a->two;
+    j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
+    return 0;
+}
+
+/* Shared memory and the rings' depth; `others` bytes stand behind the rings.
+ *
+ * A launch's block and the next launch's should be together on a multiprocessor, but never two of one launch,
+ * which would leave another multiprocessor without work. So a launch of many panels takes 11/20 of the memory
+ * and one of few, which follows it in a model, 9/20: beside a block of the first fits one of the second, and
+ * no other. No warp has more stages than chunks to read. */
+static size_t job_room(linear_job *j, size_t others, int blocks) {
+    enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
+    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
+    const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
+    const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
+    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    int64_t depth = (share - OWN - (int64_t)others) / (ALL_WARPS * j->stage_bytes);
+    depth = depth > MOST_STAGES ? MOST_STAGES : depth < 1 ? 1 : depth;
+    j->depth = (int)(depth < most ? depth : most);
+    return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
+}
+
+/* Columns that one launch takes. */
+enum { MOST_COLUMNS = 16 };
+
+static int n_eight(int n_col) {
+    return n_col <= 8 ? 1 : 2;
+}
+
+size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
+    const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K, n_col = n_row * (two ? 2 : 1);
+    return many_layout(k_pad, n_eight((int)n_col)).bytes;
+}
+
+static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
+    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
+    const size_t room = job_room(j, others, blocks);
+    const int e = prepare(kernel, room);
+    return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
+}
+
+static int run_many(const cuda_linear *a, linear_job *j, cuda_stream s) {
+    const int bits = a->w[0].format.bits, eights = n_eight(j->n_col);
+    uint8_t *scratch = (uint8_t *)a->scratch;
+    const many_scratch at = many_layout(j->k_pad, eights);
+    auto *const quantize = a->two ? quantize_many<true> : quantize_many<false>;
+    j->codes = (const uint4 *)scratch;
+    j->meta = (const float4 *)(scratch + at.meta);
+    j->factor = (const float *)(scratch + at.factor);
+    j->lift = (const float *)(scratch + at.lift);
+    int e = prepare(quantize, 0);
+    if (!e)
+        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, a->ldx, scratch);
+    const bool halves = j->slice == 16;
+    return e ? e
+             : run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
+}
+
+int linear_launch(const cuda_linear *a, cuda_stream s) {
+    const int most = MOST_COLUMNS / (a->two ? 2 : 1);
+    linear_job j;
+    if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS)
+        return CUDA_UNSUPPORTED;
+    for (int64_t first = 0; first < a->n_row; first += most) { /* two turns for more than 8 rows of two */
+        cuda_linear part = *a;
+        part.n_row = a->n_row - first < most ? a->n_row - first : most;
+        part.x += first * a->ldx;
+        for (int i = 0; i < a->n_w; i++)
+            part.y[i] += first * a->ldy[i];
+        int e = job_make(&part, &j);
+        if (!e)
+            e = j.n_col > 1 ? run_many(&part, &j, s)
+                            : run(one_kernel(a->w[0].format.bits, j.slice == 16), &j,
+                                  (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta), s);
+        if (e)
+            return e;
+    }
+    return 0;
+}

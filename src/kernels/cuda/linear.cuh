@@ -1,0 +1,468 @@
+/* linear.cuh - products of a few rows with G-tile matrices: the parts that both kernels share.
+ *
+ * A matrix is read once, in the order in which it lies. A block takes whole panels (16 outputs), its two
+ * teams in turn; the WARPS warps of a team take a panel's chunks (256 of K) in turn, each through a ring of
+ * its own in shared memory that is filled far ahead. Codes are multiplied by m16n8k32 with exact integer
+ * sums.
+ *
+ * Sums of floats have one order: lane t of a row's four owns tile t of every chunk and adds its slices (32 of
+ * K, 16 where groups are as short) in the order of K; then come the lanes, then the warps. Both kernels keep
+ * it, so that a row has the same bits alone and among others. */
+#ifndef NIB_KERNELS_CUDA_LINEAR_CUH
+#define NIB_KERNELS_CUDA_LINEAR_CUH
+
+#include "kernels/act8.h"
+#include "kernels/cuda/device.cuh"
+
+enum {
+    WARPS = 8 /* of a team */,
+    TEAMS = 2,
+    ALL_WARPS = TEAMS * WARPS,
+    THREADS = 32 * ALL_WARPS,
+    MOST_STAGES = 8
+};
+
+/* How a chunk keeps its groups' scales; none when the whole row has one. */
+enum scale_kind { SCALE_NONE, SCALE_HALF, SCALE_HALF_MIN, SCALE_SUPER, SCALE_SUPER_MIN, SCALE_BYTE };
+
+/* What the launcher works out once. */
+struct linear_job {
+    const uint8_t *w[3];
+    int first[3]; /* panels before this matrix; beyond all of them when it is not there */
+    int n[3];     /* its rows */
+    const float *bias[3];
+    float *y[3];
+    int64_t ldy[3];
+    int n_unit; /* panels, or pairs of them when gated */
+    bool gated, adds;
+    int act;
+    int k, k_pad; /* to 256 */
+    int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, depth;
+    int64_t panel_bytes, tail_at;
+    int scale_kind, asym, zero, group, act_group /* 0: the whole row */, slice, scale_start, scale_step, top;
+    bool tail; /* the row has a factor of its own behind its chunks */
+    /* one row, quantised by every block */
+    const float *x, *norm;
+    float eps;
+    /* several columns, quantised before */
+    const uint4 *codes;
+    const float4 *meta;
+    const float *factor; /* [column]: of the norm; lift: [column] */
+    const float *lift;
+    int n_col, two;
+    int group_shift; /* slices of a group, log 2 */
+};
+
+/* A slice of activations: its group's scale, and the sum of its codes. */
+struct __align__(8) slice_meta {
+    float scale;
+    int sum;
+};
+
+/* ---- weights ---- */
+
+/* What one lane holds of a tile: 2, 4 or 8 dwords for each part. */
+template <int BITS> struct tile_lane { uint32_t d[BITS == 8 ? 8 : 4], d2[2], d1[2]; };
+
+template <int BITS>
+__device__ __forceinline__ void tile_load(tile_lane<BITS> *v, const uint8_t *tile, int lane) {
+    if (BITS & 8) {
+        *(uint4 *)v->d = *(const uint4 *)(tile + 16 * lane);
+        *(uint4 *)(v->d + (BITS == 8 ? 4 : 0)) = *(const uint4 *)(tile + 512 + 16 * lane);
+        return;
+    }
+    if (BITS & 4) {
+        *(uint4 *)v->d = *(const uint4 *)(tile + 16 * lane);
+        tile += 512;
+    }
+    if (BITS & 2) {
+        *(uint2 *)v->d2 = *(const uint2 *)(tile + 8 * lane);
+        tile += 256;
+    }
+    if (BITS & 1) {
+        const uint2 u = *(const uint2 *)(tile + 8 * (lane / 4 * 2 + lane % 2));
+        v->d1[0] = u.x >> (lane % 4 / 2);
+        v->d1[1] = u.y >> (lane % 4 / 2);
+    }
+}
+
+/* The field of `width` bits that begins at bit `at` of each byte, multiplied by 2^up. */
+__device__ __forceinline__ uint32_t field(uint32_t u, int at, int width, int up) {
+    const uint32_t mask = ((1u << width) - 1) << up;
+    return (at >= up ? u >> (at - up) : u << (up - at)) & mask * 0x01010101u;
+}
+
+/* What tile_mma's sums of half h are too large by, log 2: nibbles alone are not shifted down. */
+template <int BITS> __device__ __forceinline__ constexpr int tile_excess(int h) {
+    return BITS == 4 ? 4 * h : 0;
+}
+
+/* The tile's half h (32 of K) times the columns b. Parts are multiplied one by one. */
+template <int BITS>
+__device__ __forceinline__ void tile_mma(const tile_lane<BITS> &v, int h, int d[4], uint32_t b0,
+                                         uint32_t b1) {
+    if (BITS & 8) {
+        mma(d, v.d + (BITS == 8 ? 4 * h : 0), b0, b1);
+        return;
+    }
+    if (BITS & 4) {
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d[i], 4 * h, 4, (BITS & 3) + tile_excess<BITS>(h));
+        mma(d, a, b0, b1);
+    }
+    if (BITS & 2) {
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, BITS & 1);
+        mma(d, a, b0, b1);
+    }
+    if (BITS & 1) {
+        uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, 0);
+        mma(d, a, b0, b1);
+    }
+}
+
+/* ---- scales ---- */
+
+__device__ __forceinline__ float half_at(const uint8_t *p) {
+    return __half2float(*(const __half *)p);
+}
+
+/* Scales (x) and minima (y) of N of a chunk's groups for N of its rows. The kind of scale is looked at once,
+ * so that all loads are on their way together. */
+template <int N>
+__device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *scales, const int group[N],
+                                            const int row[N], float2 w[N]) {
+    const uint8_t *at[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        at[i] = scales + j.scale_start + group[i] * j.scale_step + row[i];
+        w[i] = make_float2(1.0f, 0.0f);
+    }
+    if (j.scale_kind == SCALE_HALF) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i].x = half_at(at[i] + row[i]);
+    } else if (j.scale_kind == SCALE_HALF_MIN) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i] = make_float2(half_at(at[i] + row[i]), half_at(at[i] + row[i] + 32));
+    } else if (j.scale_kind == SCALE_SUPER) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i].x = __fmul_rn(half_at(scales + 2 * row[i]), (float)(int8_t)*at[i]);
+    } else if (j.scale_kind == SCALE_SUPER_MIN) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i] = make_float2(__fmul_rn(half_at(scales + 2 * row[i]), (float)(int8_t)*at[i]),
+                               __fmul_rn(half_at(scales + 32 + 2 * row[i]), (float)(int8_t)at[i][16]));
+    } else if (j.scale_kind == SCALE_BYTE) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i].x = (float)*at[i];
+    }
+}
+
+/* sum += what a slice's dot of codes stands for. */
+__device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int dot, slice_meta a, float sum) {
+    sum = __fmaf_rn((float)(dot - j.zero * a.sum), __fmul_rn(w.x, a.scale), sum);
+    return j.asym ? __fmaf_rn(w.y, __fmul_rn(a.scale, (float)a.sum), sum) : sum;
+}
+
+/* ---- panels ---- */
+
+/* Panel number q of this block: which matrix, and which of its panels. */
+__device__ __forceinline__ int panel_find(const linear_job &j, int q, int *matrix) {
+    if (j.gated) {
+        *matrix = q % 2;
+        return blockIdx.x + q / 2 * gridDim.x;
+    }
+    const int panel = blockIdx.x + q * gridDim.x;
+    *matrix = (panel >= j.first[1]) + (panel >= j.first[2]);
+    return panel - j.first[*matrix];
+}
+__device__ __forceinline__ const uint8_t *panel_at(const linear_job &j, int q) {
+    int matrix;
+    const int panel = panel_find(j, q, &matrix);
+    return j.w[matrix] + panel * j.panel_bytes;
+}
+/* Panels of this block. */
+__device__ __forceinline__ int panel_count(const linear_job &j) {
+    const int units = (j.n_unit - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
+    return j.gated ? 2 * units : units;
+}
+
+/* A warp's chunks in the order in which it takes them. */
+struct chunk_feed {
+    const uint8_t *panel;
+    int q, chunk, n_panel; /* what is asked for next */
+};
+__device__ __forceinline__ chunk_feed feed_begin(const linear_job &j, int n_panel) {
+    const int team = threadIdx.x / 32 / WARPS, chunk = threadIdx.x / 32 % WARPS;
+    const int q = chunk < j.n_chunk && team < n_panel ? team : n_panel;
+    return chunk_feed{q < n_panel ? panel_at(j, q) : nullptr, q, chunk, n_panel};
+}
+__device__ __forceinline__ void feed_put(const linear_job &j, chunk_feed *f, ring *r) {
+    if (f->q >= f->n_panel)
+        return;
+    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
+             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->chunk += WARPS;
+    if (f->chunk < j.n_chunk)
+        return;
+    f->chunk = threadIdx.x / 32 % WARPS;
+    f->q += TEAMS;
+    if (f->q < f->n_panel)
+        f->panel = panel_at(j, f->q);
+    else
+        launch_next();
+}
+
+/* ---- results ---- */
+
+/* A finished output of panel q: its warps' sums in order, what belongs to the whole row, the norm, the bias.
+ * Of an output in two, both columns. partial: [WARPS][PACK_PANEL][COLUMNS]. */
+template <int COLUMNS, class Facts>
+__device__ float output_value(const linear_job &j, int q, int row, int m, const float *partial,
+                              const Facts &facts) {
+    int matrix;
+    const int n = panel_find(j, q, &matrix) * PACK_PANEL + row, each = j.two ? 2 : 1;
+    float v = 0.0f;
+    for (int c = 0; c < each; c++) {
+        const int column = m * each + c;
+        float u = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WARPS; i++)
+            u = __fadd_rn(u, partial[(i * PACK_PANEL + row) * COLUMNS + column]);
+        if (j.tail) {
+            const uint8_t *tail = j.w[matrix] + n / PACK_PANEL * j.panel_bytes + j.tail_at;
+            u = __fmul_rn(half_at(tail + 2 * row), u);
+            if (j.asym)
+                u = __fmaf_rn(half_at(tail + 32 + 2 * row), facts.lift(column), u);
+        }
+        if (j.norm)
+            u = __fmul_rn(u, facts.factor(column));
+        v = c ? __fadd_rn(v, u) : u;
+    }
+    return j.bias[matrix] && n < j.n[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+}
+
+/* Where an output of panel q goes; NULL: beyond the matrix. */
+__device__ __forceinline__ float *output_at(const linear_job &j, int q, int row, int m) {
+    int matrix;
+    const int n = panel_find(j, q, &matrix) * PACK_PANEL + row;
+    return n < j.n[matrix] ? j.y[matrix] + m * j.ldy[matrix] + n : nullptr;
+}
+
+/* Outputs of panels [q0, q0 + n), by all threads of a block. */
+template <int COLUMNS, class Facts>
+__device__ void outputs_write(const linear_job &j, int q0, int n, const float *partial, const Facts &facts) {
+    enum { SIZE = WARPS * PACK_PANEL * COLUMNS };
+    const int n_out = j.two ? j.n_col / 2 : j.n_col, step = j.gated ? 2 : 1;
+    for (int o = threadIdx.x; o < n / step * PACK_PANEL * n_out; o += THREADS) {
+        const int row = o % PACK_PANEL, m = o / PACK_PANEL % n_out, p = o / PACK_PANEL / n_out * step;
+        float *y = output_at(j, q0 + p, row, m);
+        if (!y)
+            continue;
+        float v = output_value<COLUMNS>(j, q0 + p, row, m, partial + p * SIZE, facts);
+        if (j.gated)
+            v = __fmul_rn(act_value(j.act, v),
+                          output_value<COLUMNS>(j, q0 + p + 1, row, m, partial + (p + 1) * SIZE, facts));
+        *y = j.adds ? __fadd_rn(*y, v) : v;
+    }
+}
+
+/* ---- activations ---- */
+
+/* By value: a reference to the kernel's parameters would be read from memory each time. */
+struct row_job {
+    const float *x, *norm;
+    int k, k_pad, act_group, slice_shift;
+    float top, eps;
+};
+__device__ __forceinline__ row_job row_of(const linear_job &j, const float *x) {
+    return row_job{x, j.norm, j.k, j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top, j.eps};
+}
+
+/* Eight floats of which `left` exist; the others are zeros. x is 16-byte aligned. */
+__device__ __forceinline__ void eight_load(const float *x, int left, float v[8]) {
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (left >= 8 || left <= 0) {
+        *(float4 *)v = left > 0 ? __ldcg((const float4 *)x) : none;
+        *(float4 *)(v + 4) = left > 0 ? __ldcg((const float4 *)x + 1) : none;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = i < left ? x[i] : 0.0f;
+}
+__device__ __forceinline__ void eight_weigh(const row_job &j, int at, float v[8]) {
+    float w[8];
+    if (!j.norm)
+        return;
+    eight_load(j.norm + at, j.k - at, w);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = __fmul_rn(v[i], w[i]);
+}
+/* The bits of the largest of their sizes: they compare as the sizes do, and NaN is the largest. */
+__device__ __forceinline__ uint32_t eight_most(const float v[8]) {
+    uint32_t m = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        m = max(m, __float_as_uint(v[i]) & 0x7fffffffu);
+    return m;
+}
+/* Over n lanes, at most 16. Always as many steps, so that nothing branches. */
+__device__ __forceinline__ uint32_t lanes_most(uint32_t m, int n) {
+#pragma unroll
+    for (int o = 1; o < 16; o *= 2) {
+        const uint32_t other = __shfl_xor_sync(~0u, m, o);
+        m = max(m, o < n ? other : 0);
+    }
+    return m;
+}
+/* Eight codes by the largest of their group, in the lowest bytes; v becomes what they leave over. Adding the
+ * magic number rounds to the nearest whole, to even. */
+__device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[8], float *scale) {
+    const float largest = __uint_as_float(most), magic = 12582912.0f;
+    const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
+    const float inverse = some ? __fdiv_rn(top, largest) : 0.0f;
+    uint32_t u[8];
+    *scale = most >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : some ? __fdiv_rn(largest, top) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float code = __fadd_rn(__fmul_rn(v[i], inverse), magic);
+        u[i] = __float_as_uint(code);
+        v[i] = __fsub_rn(v[i], __fmul_rn(*scale, __fsub_rn(code, magic)));
+    }
+    return make_uint2(__byte_perm(__byte_perm(u[0], u[1], 0x0040), __byte_perm(u[2], u[3], 0x0040), 0x5410),
+                      __byte_perm(__byte_perm(u[4], u[5], 0x0040), __byte_perm(u[6], u[7], 0x0040), 0x5410));
+}
+
+enum { EIGHT_STEP = 8 * THREADS };
+
+/* The largest of a whole row, and of what its codes leave over; by all threads of a block. */
+__device__ __noinline__ static void row_most(row_job j, bool two, uint32_t *shared, uint32_t most[2]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    most[0] = most[1] = 0;
+    for (int pass = 0; pass < (two ? 2 : 1); pass++) {
+        uint32_t m = 0;
+        for (int at = 8 * threadIdx.x; at < j.k_pad; at += EIGHT_STEP) {
+            float v[8], scale;
+            eight_load(j.x + at, j.k - at, v);
+            eight_weigh(j, at, v);
+            if (pass)
+                eight_encode(most[0], j.top, v, &scale);
+            m = max(m, eight_most(v));
+        }
+        m = lanes_most(m, 16);
+        m = max(m, __shfl_xor_sync(~0u, m, 16));
+        if (lane == 0)
+            shared[warp] = m;
+        __syncthreads();
+        for (int i = 0; i < ALL_WARPS; i++)
+            most[pass] = max(most[pass], shared[i]);
+        __syncthreads();
+    }
+}
+
+/* Of a row besides its codes: each warp's sums of squares, and of codes where a row is one group. */
+struct row_sums {
+    float squares[ALL_WARPS];
+    int codes[2][ALL_WARPS];
+    uint32_t most[2]; /* of a group as long as the row */
+    uint32_t scratch[ALL_WARPS];
+};
+
+/* One row of x, by all threads of a block: codes, eight at a time, and what each slice needs.
+ * store.codes(row, k, eight), store.slice(row, slice, meta). TWO: what codes leave over is a second row. When
+ * it returns all of it is there. */
+template <bool TWO, class Store>
+__device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums) {
+    enum { AHEAD = 2 };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lanes = j.act_group / 8, slice_lanes = 1 << (j.slice_shift - 3);
+    float squares = 0.0f;
+    uint32_t whole[2] = {0, 0};
+    int total[2] = {0, 0};
+    if (!j.act_group)
+        row_most(j, TWO, sums->scratch, whole);
+    for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
+        float ahead[AHEAD][8];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            eight_load(j.x + first + EIGHT_STEP * i, j.k - first - EIGHT_STEP * i, ahead[i]);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const int at = first + EIGHT_STEP * i;
+            if (at >= j.k_pad)
+                break;
+            float *v = ahead[i];
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                squares = __fmaf_rn(v[c], v[c], squares);
+            eight_weigh(j, at, v);
+#pragma unroll
+            for (int row = 0; row < (TWO ? 2 : 1); row++) {
+                slice_meta m;
+                const uint32_t most = j.act_group ? lanes_most(eight_most(v), lanes) : whole[row];
+                const uint2 codes = eight_encode(most, j.top, v, &m.scale);
+                m.sum = __dp4a((int)codes.y, 0x01010101, __dp4a((int)codes.x, 0x01010101, 0));
+#pragma unroll
+                for (int o = 1; o < 4; o *= 2) {
+                    const int other = __shfl_xor_sync(~0u, m.sum, o);
+                    m.sum += o < slice_lanes ? other : 0;
+                }
+                store.codes(row, at, codes);
+                if (lane % slice_lanes == 0) {
+                    store.slice(row, at >> j.slice_shift, m);
+                    total[row] += m.sum;
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2)
+        squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, o));
+    if (!j.act_group)
+        for (int o = 1; o < 32; o *= 2) {
+            total[0] += __shfl_xor_sync(~0u, total[0], o);
+            total[1] += __shfl_xor_sync(~0u, total[1], o);
+        }
+    if (lane == 0) {
+        sums->squares[warp] = squares;
+        sums->codes[0][warp] = total[0];
+        sums->codes[1][warp] = total[1];
+        sums->most[0] = whole[0];
+        sums->most[1] = whole[1];
+    }
+    __syncthreads();
+}
+
+/* The norm's factor. */
+__device__ static float row_factor(const linear_job &j, const row_sums *sums) {
+    float sum = 0.0f;
+    for (int i = 0; i < ALL_WARPS; i++)
+        sum = __fadd_rn(sum, sums->squares[i]);
+    return sum < __uint_as_float(0x7f800000u)
+               ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)j.k), j.eps)))
+               : __uint_as_float(0x7fc00000u);
+}
+/* Of a group as long as the row: its scale times the sum of its codes. */
+__device__ static float row_lift(const linear_job &j, const row_sums *sums, int row) {
+    float none[8] = {}, scale;
+    int sum = 0;
+    for (int i = 0; i < ALL_WARPS; i++)
+        sum += sums->codes[row][i];
+    eight_encode(sums->most[row], (float)j.top, none, &scale);
+    return __fmul_rn(scale, (float)sum);
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* rows.cu - what happens to whole rows: norms, the embedding look-up, the order of matrices. */
+#include "kernels/cuda/device.cuh"
+#include "quant/gtile.h"
+#include "quant/tile.h"
+
+enum { ROW_THREADS = 256 };
+
+/* ---- norms ---- */
+
+/* The block's sum in a fixed order. */
+__device__ static float block_sum(float x, float *shared) {
+    for (int o = 1; o < 32; o *= 2)
+        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0.0f;
+    for (int i = 0; i < ROW_THREADS / 32; i++)
+        x = __fadd_rn(x, shared[i]);
+    return x;
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__ cuda_norm a) {
+    __shared__ float shared[ROW_THREADS / 32];
+    const int d = (int)(a.k / a.n_group);
+    const int64_t at = blockIdx.y * a.ldx + (int64_t)blockIdx.x * d;
+    const float *x = a.x + at, *w = a.w, *b = a.b;
+    float *out = a.out + at;
+    launch_next();
+    launch_wait();
+    if (a.w_full) {
+        w = w ? w + (int64_t)blockIdx.x * d : w;
+        b = b ? b + (int64_t)blockIdx.x * d : b;
+    }
+    float sum = 0.0f, centre = 0.0f;
+    if (a.kind == NORM_LAYER) {
+        for (int i = threadIdx.x; i < d; i += ROW_THREADS)
+            sum = __fadd_rn(sum, x[i]);
+        centre = __fdiv_rn(block_sum(sum, shared), (float)d);
+        sum = 0.0f;
+    }
+    for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
+        const float t = __fsub_rn(x[i], centre);
+        sum = __fmaf_rn(t, t, sum);
+    }
+    sum = block_sum(sum, shared);
+    const float factor = sum < __uint_as_float(0x7f800000u)
+                             ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)d), a.eps)))
+                             : __uint_as_float(0x7fc00000u);
+    for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
+        float y = __fmul_rn(__fsub_rn(x[i], centre), factor);
+        y = w ? __fmul_rn(y, w[i]) : y;
+        out[i] = b ? __fadd_rn(y, b[i]) : y;
+    }
+}
+
+int norm_launch(const cuda_norm *a, cuda_stream s) {
+    if (a->n_group < 1 || a->k % a->n_group || a->n_row < 1 || a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(norm_rows, 0);
+    return e ? e
+             : launch(norm_rows, dim3((unsigned)a->n_group, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
+}
+
+/* ---- embedding ---- */
+
+struct embed_job {
+    const uint8_t *data;
+    int type, rows; /* float rows: their type and stride in bytes */
+    int bits, asym, scale, zero, group, scale_start, scale_step, planes;
+    int64_t panel_bytes, tail_at, chunk_bytes;
+    int64_t n, k;
+    bool tail;
+    const int32_t *token;
+    float factor, *out;
+};
+
+__device__ static float half_of(const uint8_t *p) {
+    return __half2float(*(const __half *)p);
+}
+
+/* One code of a tile, without its table. */
+__device__ static int tile_code(const uint8_t *part, int bits, bool planes, int row, int k) {
+    int code = 0, low = bits;
+    for (int w = 8; low > 0;) {
+        if (planes)
+            w = 1;
+        else
+            while (!(bits & w))
+                w /= 2;
+        const int n_line = 2 * w, quad = k / 4, line = quad % n_line, at = quad / n_line * w;
+        low -= w;
+        code |= (part[4 * gtile_dword(n_line, line, row) + k % 4] >> at & ((1 << w) - 1)) << low;
+        part += n_line * TILE_LINE;
+        w /= 2;
+    }
+    return code;
+}
+
+__device__ static float tile_value(const embed_job &j, int64_t r, int at) {
+    const uint8_t *panel = j.data + r / PACK_PANEL * j.panel_bytes;
+    const int row = (int)(r % PACK_PANEL), chunk = at / TILE_CHUNK_K, in = at % TILE_CHUNK_K;
+    const int64_t left = (j.k + TILE_K - 1) / TILE_K - (int64_t)chunk * TILE_CHUNK;
+    const int n_tile = left < TILE_CHUNK ? (int)left : TILE_CHUNK, tile_bytes = 128 * j.bits;
+    const uint8_t *codes = panel + chunk * j.chunk_bytes, *scales = codes + n_tile * tile_bytes;
+    const int code = tile_code(codes + in / TILE_K * tile_bytes, j.bits, j.planes, row, in % TILE_K) - j.zero;
+    float scale, min = 0.0f;
+    if (!j.group) {
+        scale = half_of(panel + j.tail_at + 2 * row);
+        min = j.asym ? half_of(panel + j.tail_at + 32 + 2 * row) : 0.0f;
+    } else {
+        const uint8_t *g = scales + j.scale_start + in / j.group * j.scale_step;
+        switch (j.scale) {
+        case PACK_SCALE_F16:
+            scale = half_of(g + 2 * row);
+            min = j.asym ? half_of(g + 32 + 2 * row) : 0.0f;
+            break;
+        case PACK_SCALE_E8M0:
+            scale = __uint_as_float(g[row] < 2 ? 0x00200000u << g[row] : (uint32_t)(g[row] - 1) << 23);
+            break;
+        case PACK_SCALE_TWO: scale = (float)g[row]; break;
+        default:
+            scale = __fmul_rn(half_of(scales + 2 * row), (float)(int8_t)g[row]);
+            min = j.asym ? __fmul_rn(half_of(scales + 32 + 2 * row), (float)(int8_t)g[row + 16]) : 0.0f;
+        }
+    }
+    float v = __fmul_rn(scale, (float)code);
+    v = j.asym ? __fadd_rn(v, min) : v;
+    return j.scale == PACK_SCALE_TWO ? __fmul_rn(v, half_of(panel + j.tail_at + 2 * row)) : v;
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant__ embed_job j) {
+    launch_next();
+    launch_wait();
+    const int at = blockIdx.x * ROW_THREADS + threadIdx.x;
+    const int64_t token = j.token[blockIdx.y];
+    if (at >= j.k || token < 0 || token >= j.n)
+        return;
+    const uint8_t *row = j.data + token * j.rows;
+    float v;
+    switch (j.type) {
+    case TYPE_F32: v = ((const float *)row)[at]; break;
+    case TYPE_F16: v = half_of(row + 2 * at); break;
+    case TYPE_BF16: v = __uint_as_float((uint32_t)((const uint16_t *)row)[at] << 16); break;
+    default: v = tile_value(j, token, at);
+    }
+    j.out[blockIdx.y * j.k + at] = __fmul_rn(v, j.factor);
+}
+
+int embed_launch(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s) {
+    const pack_format *f = &w->format;
+    embed_job j = {(const uint8_t *)w->data};
+    if (n_row < 1 || n_row > 65535 || w->k < 1 || (f->layout == PACK_TILE && f->table != PACK_TABLE_NONE))
+        return CUDA_UNSUPPORTED;
+    j.n = w->n;
+    j.k = w->k;
+    j.token = token;
+    j.factor = scale;
+    j.out = out;
+    j.type = f->layout == PACK_ROWS ? f->type : TYPE_COUNT;
+    if (f->layout == PACK_ROWS) {
+        j.rows = (int)(rows_stride(w->k) * (f->type == TYPE_F32 ? 4 : 2));
+    } else {
+        j.bits = f->bits;
+        j.asym = f->asym;
+        j.scale = f->scale;
+        j.zero = tile_zero(f);
+        j.group = f->group == PACK_GROUP_ROW ? 0 : f->group;
+        j.scale_start = (int)tile_scale_start(f);
+        j.scale_step = (int)tile_scale_step(f);
+        j.planes = f->flavour == PACK_PLANES;
+        j.panel_bytes = tile_panel_bytes(f, w->k);
+        j.tail_at = tile_tail_at(f, w->k);
+        j.chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
+    }
+    const int e = prepare(embed_rows, 0);
+    return e ? e
+             : launch(embed_rows, dim3((unsigned)((w->k + ROW_THREADS - 1) / ROW_THREADS), (unsigned)n_row),
+                      dim3(ROW_THREADS), 0, s, j);
+}
+
+/* ---- the order of matrices ---- */
+
+struct order_job {
+    uint8_t *data;
+    int64_t panel_bytes, chunk_bytes;
+    int n_tile, bits, planes, to_gpu;
+};
+
+/* A block of 256 threads moves one tile, part by part; a part is at most 256 dwords. */
+__global__ void __launch_bounds__(ROW_THREADS) gtile_move(const __grid_constant__ order_job j) {
+    launch_wait();
+    const int64_t panel = blockIdx.x / j.n_tile, tile = blockIdx.x % j.n_tile;
+    uint32_t *part = (uint32_t *)(j.data + panel * j.panel_bytes + tile / TILE_CHUNK * j.chunk_bytes +
+                                  tile % TILE_CHUNK * 128 * j.bits);
+    for (int low = j.bits, w = j.planes ? 1 : 8; low > 0;) {
+        while (!j.planes && !(j.bits & w))
+            w /= 2;
+        const int n_line = 2 * w, i = threadIdx.x, line = i / PACK_PANEL, row = i % PACK_PANEL;
+        uint32_t u = 0;
+        int to = 0;
+        if (line < n_line) {
+            const int g = gtile_dword(n_line, line, row);
+            u = part[j.to_gpu ? i : g];
+            to = j.to_gpu ? g : i;
+        }
+        __syncthreads();
+        if (line < n_line)
+            part[to] = u;
+        part += n_line * PACK_PANEL;
+        low -= w;
+        w = j.planes ? 1 : w / 2;
+    }
+}
+
+int gtile_launch(const view *w, bool to_gpu, cuda_stream s) {
+    const pack_format *f = &w->format;
+    if (f->layout != PACK_TILE)
+        return 0;
+    order_job j = {(uint8_t *)w->data,
+                   tile_panel_bytes(f, w->k),
+                   tile_chunk_bytes(f, TILE_CHUNK),
+                   (int)tile_count(w->k),
+                   f->bits,
+                   f->flavour == PACK_PLANES,
+                   to_gpu};
+    const int64_t blocks = (w->n + PACK_PANEL - 1) / PACK_PANEL * j.n_tile;
+    if (blocks < 1 || blocks > INT32_MAX)
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(gtile_move, 0);
+    return e ? e : launch(gtile_move, dim3((unsigned)blocks), dim3(ROW_THREADS), 0, s, j);
+}
+
+/* ---- for benchmarks ---- */
+
+__global__ void __launch_bounds__(1024) read_bytes(const uint4 *data, size_t n, unsigned *sink) {
+    unsigned sum = 0;
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (; i + 7 * step < n; i += 8 * step) {
+        uint4 u[8];
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            u[c] = __ldcs(data + i + c * step);
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            sum |= u[c].x ^ u[c].y ^ u[c].z ^ u[c].w;
+    }
+    for (; i < n; i += step)
+        sum |= data[i].x;
+    if (sum == 0)
+        *sink = 1;
+}
+
+int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s) {
+    read_bytes<<<2 * device_sm_count(), 1024, 0, (cudaStream_t)s>>>((const uint4 *)data, bytes / 16, sink);
+    return (int)cudaGetLastError();
+}
+
+__global__ void __launch_bounds__(ROW_THREADS)
+    random_bytes(uint32_t *data, size_t n, int64_t panel, int64_t chunk, int codes, int last_codes,
+                 int n_full, float scale, uint64_t seed) {
+    size_t i = blockIdx.x * (size_t)ROW_THREADS + threadIdx.x;
+    for (; i < n; i += (size_t)gridDim.x * ROW_THREADS) {
+        const int64_t in = (int64_t)(4 * i) % panel;
+        const bool is_code = in / chunk < n_full ? in % chunk < codes : in - n_full * chunk < last_codes;
+        uint64_t u = (i + seed) * 0x9e3779b97f4a7c15u;
+        u = (u ^ u >> 29) * 0xbf58476d1ce4e5b9u;
+        u ^= u >> 32;
+        const __half2 h = __floats2half2_rn(scale * (1.0f + (float)(u & 255) / 512.0f),
+                                            scale * (1.0f + (float)(u >> 8 & 255) / 512.0f));
+        data[i] = is_code ? (uint32_t)u : *(const uint32_t *)&h;
+    }
+}
+
+int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream s) {
+    const pack_format *f = &w->format;
+    if (f->layout != PACK_TILE || f->scale != PACK_SCALE_F16)
+        return CUDA_UNSUPPORTED;
+    const size_t bytes = (size_t)((w->n + PACK_PANEL - 1) / PACK_PANEL * tile_panel_bytes(f, w->k));
+    const int64_t tiles = tile_count(w->k);
+    random_bytes<<<8 * device_sm_count(), ROW_THREADS, 0, (cudaStream_t)s>>>(
+        (uint32_t *)w->data, bytes / 4, tile_panel_bytes(f, w->k), tile_chunk_bytes(f, TILE_CHUNK),
+        (int)(TILE_CHUNK * tile_code_bytes(f)), (int)(tiles % TILE_CHUNK * tile_code_bytes(f)),
+        (int)(tiles / TILE_CHUNK), scale, seed);
+    return (int)cudaGetLastError();
+}

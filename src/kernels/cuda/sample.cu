@@ -1,0 +1,152 @@
+/* sample.cu - the largest logits, and one of them drawn.
+ *
+ * SLICES blocks each find the largest of their share; the last one to finish finds the largest of those. A
+ * logit and its index are one 64-bit key, so that no two are equal and any order of comparing gives the same
+ * answer. */
+#include "kernels/cuda/device.cuh"
+
+enum { SLICES = 64, SAMPLE_THREADS = 512, MOST_KEYS = 4096 };
+
+struct sample_job {
+    cuda_sample a;
+    unsigned long long *keys; /* [n_row, SLICES, top] */
+    unsigned *arrived;        /* [n_row] */
+};
+
+typedef unsigned long long sample_key;
+
+/* Larger for a larger logit; for equal ones, for the one that comes first. NaN is the smallest. */
+__device__ static sample_key key_of(float logit, uint32_t i) {
+    const uint32_t u = __float_as_uint(logit);
+    const uint32_t ordered = isnan(logit) ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+    return (sample_key)ordered << 32 | (uint32_t)~i;
+}
+__device__ static float key_logit(sample_key k) {
+    const uint32_t u = (uint32_t)(k >> 32);
+    return u ? __uint_as_float(u >> 31 ? u & 0x7fffffffu : ~u) : __uint_as_float(0x7fc00000u);
+}
+__device__ static uint32_t key_index(sample_key k) {
+    return ~(uint32_t)k;
+}
+
+/* The block's largest of n keys in front (top = 1), or all of them sorted, the largest first. */
+__device__ static void sort_keys(sample_key *keys, int n, int top) {
+    if (top == 1) {
+        sample_key most = 0;
+        for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
+            most = keys[i] > most ? keys[i] : most;
+        for (int o = 1; o < 32; o *= 2) {
+            const sample_key other = __shfl_xor_sync(~0u, most, o);
+            most = other > most ? other : most;
+        }
+        __syncthreads();
+        if (threadIdx.x % 32 == 0)
+            keys[threadIdx.x / 32] = most;
+        __syncthreads();
+        if (threadIdx.x == 0)
+            for (int i = 1; i < SAMPLE_THREADS / 32; i++)
+                keys[0] = keys[i] > keys[0] ? keys[i] : keys[0];
+        __syncthreads();
+        return;
+    }
+    int size = 2;
+    while (size < n)
+        size *= 2;
+    for (int i = n + threadIdx.x; i < size; i += SAMPLE_THREADS)
+        keys[i] = 0;
+    for (int run = 2; run <= size; run *= 2)
+        for (int apart = run / 2; apart > 0; apart /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < size / 2; i += SAMPLE_THREADS) {
+                const int low = i / apart * 2 * apart + i % apart, high = low + apart;
+                const bool rising = low & run;
+                const sample_key u = keys[low], v = keys[high];
+                if ((u > v) == rising) {
+                    keys[low] = v;
+                    keys[high] = u;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+/* One of the sorted keys, by the row's random number. */
+__device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, float uniform) {
+    const float first = key_logit(keys[0]);
+    float weight[CUDA_MAX_TOP], sum = 0.0f, kept = 0.0f;
+    int n_kept = 0;
+    for (int i = 0; i < n; i++) {
+        weight[i] = expf((key_logit(keys[i]) - first) / a.temperature);
+        sum += weight[i];
+    }
+    while (n_kept < n && (n_kept == 0 || (kept < a.top_p * sum && weight[n_kept] >= a.min_p * weight[0])))
+        kept += weight[n_kept++];
+    float left = uniform * kept;
+    for (int i = 0; i < n_kept - 1; i++) {
+        if (left < weight[i])
+            return i;
+        left -= weight[i];
+    }
+    return n_kept - 1;
+}
+
+__global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_constant__ sample_job j) {
+    __shared__ sample_key keys[MOST_KEYS];
+    __shared__ bool is_last;
+    const cuda_sample &a = j.a;
+    const int row = blockIdx.y, each = (int)((a.n_vocab + SLICES - 1) / SLICES), from = blockIdx.x * each;
+    const int n = min(each, (int)a.n_vocab - from);
+    sample_key *const found = j.keys + (int64_t)row * SLICES * a.top;
+    launch_next();
+    launch_wait();
+    for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
+        keys[i] = key_of(a.logits[row * a.ld + from + i], from + i);
+    __syncthreads();
+    sort_keys(keys, n, a.top);
+    for (int i = threadIdx.x; i < a.top; i += SAMPLE_THREADS)
+        found[blockIdx.x * a.top + i] = i < n ? keys[i] : 0;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(j.arrived + row, 1) == SLICES - 1;
+        if (is_last)
+            j.arrived[row] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    for (int i = threadIdx.x; i < SLICES * a.top; i += SAMPLE_THREADS)
+        keys[i] = __ldcg(found + i);
+    __syncthreads();
+    sort_keys(keys, SLICES * a.top, a.top);
+    const int n_top = min((int64_t)a.top, a.n_vocab);
+    for (int i = threadIdx.x; i < n_top; i += SAMPLE_THREADS) {
+        if (a.top_ids)
+            a.top_ids[row * a.top + i] = (int32_t)key_index(keys[i]);
+        if (a.top_logits)
+            a.top_logits[row * a.top + i] = key_logit(keys[i]);
+    }
+    if (threadIdx.x == 0) {
+        a.token[row] = (int32_t)key_index(keys[a.top == 1 ? 0 : draw(a, keys, n_top, a.uniform[row])]);
+        if (a.position)
+            a.position[row]++;
+    }
+}
+
+static size_t arrived_bytes(int64_t n_row) {
+    return (size_t)(n_row * 4 + 255) / 256 * 256;
+}
+size_t sample_scratch(int64_t n_row) {
+    return arrived_bytes(n_row) + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
+}
+
+int sample_launch(const cuda_sample *a, cuda_stream s) {
+    if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MOST_KEYS ||
+        a->n_row < 1 || a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + arrived_bytes(a->n_row)),
+                    (unsigned *)a->scratch};
+    const int e = prepare(sample_rows, 0);
+    return e ? e : launch(sample_rows, dim3(SLICES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), 0, s, j);
+}

@@ -1,0 +1,134 @@
+/* table.cu - the table of launches and the calls of the runtime behind it. */
+#include "kernels/cuda/device.cuh"
+
+#include <cstdio>
+
+/* Of this thread's device: asked for once by device_open. */
+static thread_local int sm_count, shared_bytes;
+
+int device_sm_count(void) {
+    return sm_count;
+}
+int device_shared_bytes(void) {
+    return shared_bytes;
+}
+
+static const char *error_text(int error) {
+    return cudaGetErrorString((cudaError_t)error);
+}
+static int device_count(int *n) {
+    *n = 0;
+    return (int)cudaGetDeviceCount(n);
+}
+static int device_open(int device, cuda_device_info *info) {
+    cudaDeviceProp p;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&p, device);
+    if (e != cudaSuccess)
+        return (int)e;
+    *info = cuda_device_info{};
+    snprintf(info->name, sizeof info->name, "%.63s", p.name);
+    info->major = p.major;
+    info->minor = p.minor;
+    info->n_sm = sm_count = p.multiProcessorCount;
+    info->shared_bytes = shared_bytes = (int)p.sharedMemPerBlockOptin;
+    info->memory = p.totalGlobalMem;
+    info->l2 = (size_t)p.l2CacheSize;
+    return 0;
+}
+static int memory_now(size_t *free, size_t *total) {
+    return (int)cudaMemGetInfo(free, total);
+}
+static int alloc(void **p, size_t bytes) {
+    return (int)cudaMalloc(p, bytes);
+}
+static int release(void *p) {
+    return (int)cudaFree(p);
+}
+static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
+    return (int)cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)s);
+}
+static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
+    return (int)cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)s);
+}
+static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
+    return (int)cudaMemsetAsync(to, byte, bytes, (cudaStream_t)s);
+}
+static int stream_new(cuda_stream *s) {
+    return (int)cudaStreamCreateWithFlags((cudaStream_t *)s, cudaStreamNonBlocking);
+}
+static int stream_free(cuda_stream s) {
+    return (int)cudaStreamDestroy((cudaStream_t)s);
+}
+static int stream_sync(cuda_stream s) {
+    return (int)cudaStreamSynchronize((cudaStream_t)s);
+}
+static int event_new(cuda_event *e) {
+    return (int)cudaEventCreate((cudaEvent_t *)e);
+}
+static int event_free(cuda_event e) {
+    return (int)cudaEventDestroy((cudaEvent_t)e);
+}
+static int event_record(cuda_event e, cuda_stream s) {
+    return (int)cudaEventRecord((cudaEvent_t)e, (cudaStream_t)s);
+}
+static int event_ms(float *ms, cuda_event from, cuda_event to) {
+    return (int)cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to);
+}
+static int graph_begin(cuda_stream s) {
+    return (int)cudaStreamBeginCapture((cudaStream_t)s, cudaStreamCaptureModeThreadLocal);
+}
+static int graph_end(cuda_stream s, cuda_graph *g) {
+    cudaGraph_t recorded = nullptr;
+    cudaError_t e = cudaStreamEndCapture((cudaStream_t)s, &recorded);
+    if (e == cudaSuccess)
+        e = cudaGraphInstantiate((cudaGraphExec_t *)g, recorded, 0);
+    if (recorded)
+        cudaGraphDestroy(recorded);
+    return (int)e;
+}
+static int graph_launch(cuda_graph g, cuda_stream s) {
+    return (int)cudaGraphLaunch((cudaGraphExec_t)g, (cudaStream_t)s);
+}
+static int graph_free(cuda_graph g) {
+    return (int)cudaGraphExecDestroy((cudaGraphExec_t)g);
+}
+
+extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_kernels(void) {
+    static const cuda_kernels table = {
+        CUDA_KERNELS_VERSION,
+        error_text,
+        device_count,
+        device_open,
+        memory_now,
+        alloc,
+        release,
+        to_device,
+        to_host,
+        fill,
+        stream_new,
+        stream_free,
+        stream_sync,
+        event_new,
+        event_free,
+        event_record,
+        event_ms,
+        graph_begin,
+        graph_end,
+        graph_launch,
+        graph_free,
+        gtile_launch,
+        linear_scratch,
+        linear_launch,
+        attend_scratch,
+        attend_launch,
+        norm_launch,
+        embed_launch,
+        sample_scratch,
+        sample_launch,
+        read_all_launch,
+        random_matrix_launch,
+    };
+    return &table;
+}
