@@ -1,7 +1,9 @@
 #!/bin/sh
-# The processor's side of a machine without network (the one with the GPU): every test of the kernels on every
-# instruction set, the kernels' speed with one thread and with all, and a synthetic 8B model. Takes under 8 minutes.
+# A machine without network that has a GPU: the CUDA kernels' tests, the same under compute-sanitizer (small cases),
+# and their benchmark; then the processor's side: every test of the kernels on every instruction set, the kernels'
+# speed with one thread and with all, and a synthetic 8B model. Takes under 10 minutes.
 #   gpu-test.sh [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
+# PARTS="gpu cpu" chooses (default: both).
 # The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
 set -u
@@ -22,7 +24,7 @@ say() {
     echo "== $* ($(($(date +%s) - started)) s)"
 }
 row() {
-    printf '%-48s %s\n' "$1" "$2" >>"$table"
+    printf '%-60s %s\n' "$1" "$2" >>"$table"
 }
 
 machine() {
@@ -43,6 +45,7 @@ tests() {
     say "tests on:$isas"
     for isa in $isas; do
         for test in "$from"/test_*; do
+            case $test in *_cuda) continue ;; esac # not on a processor
             one_test "$(basename "$test")" "$isa" &
         done
         wait
@@ -59,6 +62,41 @@ tests() {
         row "tests, $isa" "$passed passed"
     done
     row "test programs that failed" "$failed"
+}
+
+# sanitize TOOL TEST...: those tests of the CUDA kernels under compute-sanitizer.
+sanitize() {
+    tool=$1
+    shift
+    for name in "$@"; do
+        if timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$from/test_kernels_cuda" "$name" \
+            >"$scratch/sanitizer.out" 2>&1; then
+            row "$tool, $name" "clean"
+        else
+            failed=$((failed + 1))
+            row "$tool, $name" "FAILED"
+            tail -40 "$scratch/sanitizer.out"
+        fi
+    done
+}
+
+cuda() {
+    say "CUDA"
+    nvidia-smi -L || return
+    timeout 120 "$from/test_kernels_cuda" >"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
+    cat "$scratch/cuda.out"
+    row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
+    say "compute-sanitizer"
+    sanitize memcheck test_gtile test_poison test_together test_norm test_embed test_sample test_attend
+    sanitize racecheck test_poison test_together test_sample
+    say "bench_cuda"
+    timeout 200 "$from/bench_cuda" >"$scratch/bench_cuda.out" || failed=$((failed + 1))
+    cat "$scratch/bench_cuda.out"
+    sed -n -e 's/^\(reading[^:]*\): \(.*\)/\1|\2/p' \
+        -e 's/^\(llama.*token.*+\): *\(.*\)/\1|\2/p' -e 's/^\(u.*rows\): *\(.*\)/\1|\2/p' "$scratch/bench_cuda.out" |
+        while IFS='|' read -r what value; do
+            row "$(echo "$what" | tr -s ' ')" "$value"
+        done
 }
 
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
@@ -132,9 +170,8 @@ model() {
 everything() {
     started=$(date +%s)
     machine
-    tests
-    model
-    kernels
+    case " ${PARTS:-gpu cpu} " in *" gpu "*) cuda ;; esac
+    case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
     say "done"
     cat "$table"
     [ "$failed" -eq 0 ]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Gathers what tools/gpu-test.sh needs on a machine without network: the command, the tests of the kernels, the
-# kernel benchmarks and the shared libraries that may be missing there (all but the C library's), stripped, in one
+# kernel benchmarks, the CUDA kernels where nvcc is, and the shared libraries that may be missing there (all but the C library's), stripped, in one
 # folder that is copied there.
 #   pack-for-gpu.sh [BUILD]     (default: build) -> BUILD/travel
 # LLAMA_PYTHON=$(sh bench/install-llama.sh amx): llama.cpp of that environment goes along, to run beside nibble.
@@ -12,10 +12,13 @@ programs=nibble
 for test in tests/test_kernels_*.c; do
     programs="$programs tests/$(basename "$test" .c)"
 done
-programs="$programs bench/bench_amx bench/bench_amx_parts bench/bench_bf16 bench/bench_kernels"
+programs="$programs bench/bench_amx bench/bench_amx_parts bench/bench_bf16 bench/bench_kernels bench/bench_cuda"
 for program in $programs; do
     echo "$build/$program"
 done | xargs make -s BUILD="$build"
+if command -v nvcc >/dev/null; then
+    make -s BUILD="$build" "$build/libnibble-cuda.so"
+fi
 rm -rf "$out"
 mkdir -p "$out/lib"
 for program in $programs; do
@@ -27,6 +30,7 @@ done | sort -u | while read -r library; do
     *) cp -L "$library" "$out/lib/" && strip --strip-unneeded "$out/lib/$(basename "$library")" 2>/dev/null || true ;;
     esac
 done
+[ ! -f "$build/libnibble-cuda.so" ] || cp "$build/libnibble-cuda.so" "$out/"
 if [ -n "${LLAMA_PYTHON:-}" ]; then
     packages=$("$LLAMA_PYTHON" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
     mkdir "$out/llama"

@@ -1,0 +1,392 @@
+/* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
+ * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
+ * rows] ...    (default: all) Weights of a model are larger than any cache; products alone go round through 2
+ * GiB of matrices. */
+#include "kernels/cuda_load.h"
+#include "quant/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cuda_kernels *cuda;
+static cuda_stream stream;
+static cuda_event before, after;
+static double read_rate; /* bytes/s of the reading kernel */
+
+static void ok(int error, const char *what) {
+    if (!error)
+        return;
+    printf("%s: %s\n", what, cuda->error_text(error));
+    exit(1);
+}
+#define OK(call) ok(call, #call)
+
+static void *device_new(size_t bytes) {
+    void *p = NULL;
+    OK(cuda->alloc(&p, bytes + 256));
+    OK(cuda->fill(p, 0, bytes, stream));
+    return p;
+}
+
+static int by_size(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median seconds of one launch of a graph, over `times` samples of `each` launches. */
+static double graph_seconds(cuda_graph g, int times, int each) {
+    float ms[64];
+    for (int i = 0; i < 3; i++)
+        OK(cuda->graph_launch(g, stream));
+    for (int i = 0; i < times; i++) {
+        OK(cuda->event_record(before, stream));
+        for (int e = 0; e < each; e++)
+            OK(cuda->graph_launch(g, stream));
+        OK(cuda->event_record(after, stream));
+        OK(cuda->stream_sync(stream));
+        OK(cuda->event_ms(&ms[i], before, after));
+    }
+    qsort(ms, (size_t)times, sizeof *ms, by_size);
+    return (double)ms[times / 2] / 1000 / each;
+}
+
+static cuda_graph recorded(void) {
+    cuda_graph g = NULL;
+    OK(cuda->graph_end(stream, &g));
+    return g;
+}
+
+static void measure_reading(void) {
+    const size_t bytes = (size_t)8 << 30;
+    unsigned *sink = device_new(4);
+    void *data = device_new(bytes);
+    OK(cuda->fill(data, 0x5a, bytes, stream));
+    OK(cuda->graph_begin(stream));
+    OK(cuda->read_all(data, bytes, sink, stream));
+    cuda_graph g = recorded();
+    read_rate = (double)bytes / graph_seconds(g, 15, 1);
+    printf("reading 8 GiB: %.0f GB/s\n", read_rate / 1e9);
+    OK(cuda->graph_free(g));
+    OK(cuda->release(data));
+    OK(cuda->release(sink));
+}
+
+static view matrix_new(const char *format, int64_t n, int64_t k, uint64_t *bytes) {
+    view w = {.n = n, .k = k};
+    uint64_t size = 0;
+    if (!pack_from_name(format, k, &w.format) || !pack_bytes(&w.format, n, k, &size))
+        ok(1, format);
+    w.data = device_new(size);
+    OK(cuda->random_matrix(&w, 1.0f / (4.6f * 64), (uint64_t)n * 31 + *bytes, stream));
+    *bytes += size;
+    return w;
+}
+
+/* ---- a token ---- */
+
+typedef struct shape {
+    const char *name;
+    int64_t n_layer, d_model, n_head, n_kv, d_head, d_ff, n_vocab;
+} shape;
+static const shape shapes[] = {{"llama-3-8b", 32, 4096, 32, 8, 128, 14336, 128256},
+                               {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256}};
+enum { CONTEXT = 4096, PAGES = CONTEXT / CUDA_PAGE };
+
+typedef struct layer {
+    view q, k, v, o, gate, up, down;
+    cuda_kv kv;
+} layer;
+
+typedef struct chain {
+    shape s;
+    layer layers[32];
+    view embed, head;
+    uint64_t bytes; /* of weights that a token reads */
+    float *x, *qkv, *a, *h, *logits, *norm, *rope;
+    int32_t *token, *position, *pages;
+    void *linear_room, *attend_room, *sample_room;
+} chain;
+
+static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {
+    int32_t *pages = malloc((size_t)(n_row * PAGES) * sizeof *pages);
+    const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head;
+    const size_t cache = (size_t)(n_row * CONTEXT * nk) * 2;
+    uint64_t unread = 0;
+    *c = (chain){.s = *s};
+    for (int64_t l = 0; l < s->n_layer; l++) {
+        layer *y = &c->layers[l];
+        y->q = matrix_new(format, nq, s->d_model, &c->bytes);
+        y->k = matrix_new(format, nk, s->d_model, &c->bytes);
+        y->v = matrix_new(format, nk, s->d_model, &c->bytes);
+        y->o = matrix_new(format, s->d_model, nq, &c->bytes);
+        y->gate = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
+        y->up = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
+        y->down = matrix_new(format, s->d_model, s->d_ff, &c->bytes);
+        y->kv = (cuda_kv){device_new(cache), device_new(cache), s->n_kv, s->d_head};
+    }
+    c->head = matrix_new(format, s->n_vocab, s->d_model, &c->bytes);
+    c->embed = matrix_new(format, s->n_vocab, s->d_model, &unread);
+    c->x = device_new((size_t)(n_row * s->d_model) * 4);
+    c->qkv = device_new((size_t)(n_row * (nq + 2 * nk)) * 4);
+    c->a = device_new((size_t)(n_row * nq) * 4);
+    c->h = device_new((size_t)(n_row * s->d_ff) * 4);
+    c->logits = device_new((size_t)(n_row * s->n_vocab) * 4);
+    c->rope = device_new((size_t)(CONTEXT * s->d_head) * 4);
+    c->token = device_new((size_t)n_row * 4);
+    c->position = device_new((size_t)n_row * 4);
+    c->pages = device_new((size_t)(n_row * PAGES) * 4);
+    c->linear_room = device_new(cuda->linear_scratch(n_row, s->d_ff, false));
+    c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
+    c->sample_room = device_new(cuda->sample_scratch(n_row));
+    c->norm = device_new((size_t)s->d_model * 4);
+    float *ones = malloc((size_t)s->d_model * 4);
+    for (int64_t i = 0; i < s->d_model; i++)
+        ones[i] = 1;
+    for (int64_t i = 0; i < n_row * PAGES; i++)
+        pages[i] = (int32_t)i;
+    OK(cuda->to_device(c->norm, ones, (size_t)s->d_model * 4, stream));
+    OK(cuda->to_device(c->pages, pages, (size_t)(n_row * PAGES) * 4, stream));
+    OK(cuda->stream_sync(stream));
+    free(ones);
+    free(pages);
+}
+
+static void chain_close(chain *c) {
+    for (int64_t l = 0; l < c->s.n_layer; l++) {
+        layer *y = &c->layers[l];
+        const void *all[] = {y->q.data,  y->k.data,    y->v.data, y->o.data, y->gate.data,
+                             y->up.data, y->down.data, y->kv.k,   y->kv.v};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            OK(cuda->release((void *)(uintptr_t)all[i]));
+    }
+    const void *all[] = {c->head.data, c->embed.data, c->x,           c->qkv,         c->a,
+                         c->h,         c->logits,     c->norm,        c->rope,        c->token,
+                         c->position,  c->pages,      c->linear_room, c->attend_room, c->sample_room};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        OK(cuda->release((void *)(uintptr_t)all[i]));
+}
+
+static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
+    int32_t at[CUDA_MAX_ROWS];
+    for (int64_t i = 0; i < n_row; i++)
+        at[i] = position;
+    OK(cuda->to_device(c->position, at, (size_t)n_row * 4, stream));
+    OK(cuda->stream_sync(stream));
+}
+
+/* Which kernels of a token are recorded. */
+enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7 };
+
+static void product(const chain *c, cuda_linear a, int64_t n_row) {
+    a.n_row = n_row;
+    a.eps = 1e-5f;
+    a.scratch = c->linear_room;
+    OK(cuda->linear(&a, stream));
+}
+
+static void record_token(const chain *c, int what, int64_t n_row) {
+    const shape *s = &c->s;
+    const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk, d = s->d_model;
+    if (what & ENDS)
+        OK(cuda->embed(&c->embed, c->token, 1.0f, c->x, n_row, stream));
+    for (int64_t l = 0; l < s->n_layer; l++) {
+        const layer *y = &c->layers[l];
+        if (what & PRODUCTS)
+            product(c,
+                    (cuda_linear){.w = {y->q, y->k, y->v},
+                                  .n_w = 3,
+                                  .x = c->x,
+                                  .ldx = d,
+                                  .norm = c->norm,
+                                  .y = {c->qkv, c->qkv + nq, c->qkv + nq + nk},
+                                  .ldy = {ld, ld, ld}},
+                    n_row);
+        const cuda_attend attend = {.kv = y->kv,
+                                    .q = c->qkv,
+                                    .k = c->qkv + nq,
+                                    .v = c->qkv + nq + nk,
+                                    .ldq = ld,
+                                    .ldk = ld,
+                                    .ldv = ld,
+                                    .out = c->a,
+                                    .n_row = n_row,
+                                    .n_head = s->n_head,
+                                    .position = c->position,
+                                    .pages = c->pages,
+                                    .max_pages = PAGES,
+                                    .cos_sin = c->rope,
+                                    .n_rot = s->d_head,
+                                    .scale = 0.1f,
+                                    .scratch = c->attend_room};
+        if (what & ATTENTION)
+            OK(cuda->attend(&attend, stream));
+        if (!(what & PRODUCTS))
+            continue;
+        product(
+            c,
+            (cuda_linear){.w = {y->o}, .n_w = 1, .x = c->a, .ldx = nq, .adds = true, .y = {c->x}, .ldy = {d}},
+            n_row);
+        product(c,
+                (cuda_linear){.w = {y->gate, y->up},
+                              .n_w = 2,
+                              .x = c->x,
+                              .ldx = d,
+                              .norm = c->norm,
+                              .gated = true,
+                              .act = ACT_SILU,
+                              .y = {c->h},
+                              .ldy = {s->d_ff}},
+                n_row);
+        product(
+            c,
+            (cuda_linear){
+                .w = {y->down}, .n_w = 1, .x = c->h, .ldx = s->d_ff, .adds = true, .y = {c->x}, .ldy = {d}},
+            n_row);
+    }
+    if (what & PRODUCTS)
+        product(c,
+                (cuda_linear){.w = {c->head},
+                              .n_w = 1,
+                              .x = c->x,
+                              .ldx = d,
+                              .norm = c->norm,
+                              .y = {c->logits},
+                              .ldy = {s->n_vocab}},
+                n_row);
+    const cuda_sample sample = {.logits = c->logits,
+                                .n_row = n_row,
+                                .ld = s->n_vocab,
+                                .n_vocab = s->n_vocab,
+                                .top = 1,
+                                .token = c->token,
+                                .position = c->position,
+                                .scratch = c->sample_room};
+    if (what & ENDS)
+        OK(cuda->sample(&sample, stream));
+}
+
+static void time_chain(const chain *c, const char *format, int what, int32_t position, int64_t n_row) {
+    chain_positions(c, position, n_row);
+    OK(cuda->graph_begin(stream));
+    record_token(c, what, n_row);
+    cuda_graph g = recorded();
+    const double t = graph_seconds(g, 15, 10);
+    static const char *const names[] = {[PRODUCTS] = "products",
+                                        [ATTENTION] = "attention",
+                                        [PRODUCTS | ATTENTION] = "products, attention",
+                                        [EVERYTHING] = "token"};
+    printf(
+        "%-13s %-7s %-20s rows %2d position %4d+: %8.1f us %7.1f tok/s %6.0f GB/s, share of reading %.3f\n",
+        c->s.name, format, names[what], (int)n_row, (int)position, t * 1e6, (double)n_row / t,
+        (double)c->bytes / t / 1e9, (double)c->bytes / t / read_rate);
+    OK(cuda->graph_free(g));
+}
+
+static void chains(void) {
+    static const char *const formats[] = {"u4g32", "u4g128"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+            chain *c = malloc(sizeof *c);
+            chain_open(c, &shapes[i], formats[f], CUDA_MAX_ROWS);
+            time_chain(c, formats[f], PRODUCTS, 0, 1);
+            time_chain(c, formats[f], ATTENTION, 64, 1);
+            time_chain(c, formats[f], PRODUCTS | ATTENTION, 64, 1);
+            time_chain(c, formats[f], EVERYTHING, 64, 1);
+            time_chain(c, formats[f], EVERYTHING, 1024, 1);
+            time_chain(c, formats[f], EVERYTHING, 3500, 1);
+            for (int64_t n_row = 4; n_row <= 16; n_row *= 4)
+                time_chain(c, formats[f], EVERYTHING, 64, n_row);
+            chain_close(c);
+            free(c);
+        }
+}
+
+/* ---- products alone ---- */
+
+static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row) {
+    enum { MOST = 256 };
+    static view all[MOST];
+    uint64_t bytes = 0;
+    int count = 0;
+    while (count < MOST && bytes < (uint64_t)2 << 30)
+        all[count++] = matrix_new(format, n, k, &bytes);
+    float *x = device_new((size_t)(n_row * k) * 4), *y = device_new((size_t)(n_row * n) * 4);
+    float *host = malloc((size_t)(n_row * k) * 4);
+    for (int64_t i = 0; i < n_row * k; i++)
+        host[i] = (float)(i * 7919 % 1000) / 500 - 1;
+    OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
+    void *room = device_new(cuda->linear_scratch(n_row, k, false));
+    OK(cuda->graph_begin(stream));
+    for (int i = 0; i < count; i++) {
+        const cuda_linear a = {
+            .w = {all[i]}, .n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
+        OK(cuda->linear(&a, stream));
+    }
+    cuda_graph g = recorded();
+    const double t = graph_seconds(g, 15, 1) / count;
+    printf("%-7s %6d x %5d, %2d rows: %7.2f us %6.0f GB/s, share of reading %.3f\n", format, (int)n, (int)k,
+           (int)n_row, t * 1e6, (double)bytes / count / t / 1e9, (double)bytes / count / t / read_rate);
+    OK(cuda->graph_free(g));
+    for (int i = 0; i < count; i++)
+        OK(cuda->release((void *)(uintptr_t)all[i].data));
+    OK(cuda->release(x));
+    OK(cuda->release(y));
+    OK(cuda->release(room));
+    free(host);
+    return t;
+}
+
+static void products(void) {
+    static const char *const formats[] = {"u2g128", "u3g128", "u4g128", "u4g32",
+                                          "u5g128", "u6g128", "u8g128"};
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        time_product(formats[f], 14336, 4096, 1);
+        time_product(formats[f], 4096, 14336, 1);
+    }
+    static const int64_t more[][2] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {128256, 4096}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        time_product("u4g32", more[i][0], more[i][1], 1);
+}
+
+static void rows(void) {
+    static const char *const formats[] = {"u4g32", "u4g128"};
+    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}};
+    for (size_t f = 0; f < 2; f++)
+        for (size_t i = 0; i < 2; i++) {
+            double one = 0;
+            for (int64_t n_row = 1; n_row <= 16; n_row *= 2) {
+                const double t = time_product(formats[f], sizes[i][0], sizes[i][1], n_row);
+                one = n_row == 1 ? t : one;
+                if (n_row > 1)
+                    printf("    t(%d) / t(1) = %.2f\n", (int)n_row, t / one);
+            }
+        }
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"products", products}, {"rows", rows}, {"chain", chains}};
+    cuda_device_info info;
+    nib_error err;
+    if (cuda_load(&cuda, &err) != NIB_OK) {
+        printf("skipped: %s\n", err.message);
+        return 0;
+    }
+    OK(cuda->device_open(0, &info));
+    OK(cuda->stream_new(&stream));
+    OK(cuda->event_new(&before));
+    OK(cuda->event_new(&after));
+    printf("%s, %d multiprocessors, compute capability %d.%d\n", info.name, info.n_sm, info.major,
+           info.minor);
+    measure_reading();
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (int a = 1; a < argc || (argc == 1 && a == 1); a++)
+            if (argc == 1 || !strcmp(argv[a], parts[i].name))
+                parts[i].run();
+    OK(cuda->event_free(before));
+    OK(cuda->event_free(after));
+    return cuda->stream_free(stream);
+}
