@@ -117,10 +117,13 @@ static nib_status read_step(void *user, nib_error *err) {
     const read_job *job = user;
     static char out[300000];
     file *f;
+    memset(out, 0, sizeof out); /* not what an earlier run has read */
     NIB_TRY(file_open(job->path, job->flags, &f, err));
     nib_status status = file_read_at(f, out + 1, 5, sizeof out - 10, err);
     if (status == NIB_OK)
         status = file_read_at(f, out, 0, 100, err);
+    if (status == NIB_OK)
+        fault_made(out, sizeof out);
     file_close(f);
     return status;
 }
@@ -129,6 +132,7 @@ static nib_status read_all_step(void *user, nib_error *err) {
     char *text;
     size_t n;
     NIB_TRY(file_read_all(user, 1 << 20, &text, &n, err));
+    fault_made(text, n);
     mem_free(text);
     return NIB_OK;
 }

@@ -184,9 +184,16 @@ static void files_are_named_in_errors(void **state) {
     assert_int_equal(jsonx_load(path, 5, &v, &err), NIB_E_MODEL);
 }
 
+typedef struct load_job {
+    const char *path;
+    const json_t *right; /* NULL: anything, as jansson 2.14 drops a character for which it has no memory */
+} load_job;
+
 static nib_status load_step(void *user, nib_error *err) {
+    const load_job *job = user;
     json_t *v;
-    NIB_TRY(jsonx_load(user, 1000, &v, err));
+    NIB_TRY(jsonx_load(job->path, 1000, &v, err));
+    assert_true(!job->right || json_equal(v, job->right));
     json_decref(v);
     return NIB_OK;
 }
@@ -194,11 +201,15 @@ static nib_status load_step(void *user, nib_error *err) {
 static void every_fault_is_reported(void **state) {
     (void)state;
     static const char text[] = "{\"a\":[1,2,{\"b\":\"c\"}],\"n\":99999999999999999999}";
-    const char *path = temp_file("faults.json", text, sizeof text - 1);
+    load_job job = {temp_file("faults.json", text, sizeof text - 1), NULL};
     json_set_alloc_funcs(mem_alloc, mem_free);
-    assert_true(fault_sweep(FAULT_ALLOC, 1, load_step, (void *)path) > 5);
-    assert_true(fault_sweep(FAULT_READ, 1, load_step, (void *)path) >= 1);
+    assert_true(fault_sweep(FAULT_ALLOC, 1, load_step, &job) > 5);
     json_set_alloc_funcs(malloc, free);
+    json_t *right;
+    assert_int_equal(jsonx_parse(text, sizeof text - 1, &right, NULL), NIB_OK);
+    job.right = right;
+    assert_true(fault_sweep(FAULT_READ, 1, load_step, &job) >= 1);
+    json_decref(right);
 }
 
 int main(void) {

@@ -4,6 +4,7 @@
 #include "base/jsonx.h"
 #include "formats/container.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/tempdir.h"
 
 #include <setjmp.h>
@@ -269,6 +270,7 @@ static void test_shards(void **state) {
 static nib_status open_and_close(void *path, nib_error *err) {
     container *c;
     NIB_TRY(container_open(path, NULL, &c, err));
+    made_container(c);
     container_close(c);
     return NIB_OK;
 }

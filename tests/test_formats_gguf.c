@@ -6,6 +6,7 @@
 #include "support/vocabulary.h"
 #include "support/bytes.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/memfile.h"
 #include "support/tempdir.h"
 
@@ -327,6 +328,7 @@ static void test_damaged(void **state) {
 static nib_status open_and_close(void *path, nib_error *err) {
     container *c;
     NIB_TRY(container_open(path, NULL, &c, err));
+    made_container(c);
     container_drop_vocab(c);
     container_close(c);
     return NIB_OK;

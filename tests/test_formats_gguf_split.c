@@ -4,6 +4,7 @@
 #include "formats/gguf.h"
 #include "support/bytes.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/tempdir.h"
 
 #include <setjmp.h>
@@ -49,6 +50,7 @@ static void refuse_split(const char *path, const char *words) {
 static nib_status open_and_close(void *path, nib_error *err) {
     container *c;
     NIB_TRY(container_open(path, NULL, &c, err));
+    made_container(c);
     container_close(c);
     return NIB_OK;
 }

@@ -126,6 +126,8 @@ static nib_status open_and_hash(void *path, nib_error *err) {
     uint64_t h[2];
     NIB_TRY(container_open(path, NULL, &c, err));
     const nib_status status = container_content_hash(c, h, err);
+    if (status == NIB_OK)
+        fault_made(h, sizeof h);
     container_close(c);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "formats/gguf_write.h"
 #include "formats/safetensors_write.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/skip.h"
 #include "support/tempdir.h"
 
@@ -40,6 +41,12 @@ static nib_status write_gguf(void *path, nib_error *err) {
         return gguf_writer_commit(w, err);
     gguf_writer_abort(w);
     return s;
+}
+
+static nib_status gguf_step(void *path, nib_error *err) {
+    NIB_TRY(write_gguf(path, err));
+    made_file(path);
+    return NIB_OK;
 }
 
 static void check_bytes(const container *c, const char *name, uint8_t first, size_t n) {
@@ -79,7 +86,7 @@ static void test_gguf(void **state) {
     check_bytes(c, "q", 1, 36);
     check_bytes(c, "v", 37, 12);
     container_close(c);
-    assert_true(fault_sweep(FAULT_ALLOC, 1, write_gguf, path) > 10);
+    assert_true(fault_sweep(FAULT_ALLOC, 1, gguf_step, path) > 10);
 }
 
 static void test_gguf_misuse(void **state) {
@@ -129,6 +136,12 @@ static nib_status write_safetensors(void *path, nib_error *err) {
     return s;
 }
 
+static nib_status safetensors_step(void *path, nib_error *err) {
+    NIB_TRY(write_safetensors(path, err));
+    made_file(path);
+    return NIB_OK;
+}
+
 static void test_safetensors(void **state) {
     (void)state;
     char path[512];
@@ -151,7 +164,7 @@ static void test_safetensors(void **state) {
     json_free_t release;
     json_get_alloc_funcs(&alloc, &release);
     json_set_alloc_funcs(mem_alloc, mem_free);
-    const int64_t n = fault_sweep(FAULT_ALLOC, 1, write_safetensors, path);
+    const int64_t n = fault_sweep(FAULT_ALLOC, 1, safetensors_step, path);
     json_set_alloc_funcs(alloc, release);
     assert_true(n > 10);
 }

@@ -2,6 +2,7 @@
  * strangers. */
 #include "profile/kernel_map.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
 
@@ -306,6 +307,10 @@ static nib_status save_and_load(void *user, nib_error *err) {
     }
     if (status == NIB_OK)
         status = kernel_map_load(path, &key, &p, &report, err);
+    if (status == NIB_OK) {
+        made_file(path);
+        fault_made(p.shapes[p.n_shape - 1].by_bucket, sizeof p.shapes[0].by_bucket);
+    }
     policy_clear(&p);
     return status;
 }

@@ -263,8 +263,10 @@ static nib_status there_and_back(void *user, nib_error *err) {
     char *again;
     NIB_TRY(plan_parse(user, strlen(user), &q, err));
     nib_status status = plan_print(&q, &again, err);
-    if (status == NIB_OK)
+    if (status == NIB_OK) {
+        fault_made(again, strlen(again));
         mem_free(again);
+    }
     plan_clear(&q);
     return status;
 }

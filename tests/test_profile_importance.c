@@ -317,6 +317,9 @@ static nib_status round_trip(void *user, nib_error *err) {
     char *text;
     NIB_TRY(importance_print(from, &text, err));
     const nib_status status = importance_parse(text, strlen(text), &p, err);
+    fault_made(text, strlen(text));
+    if (status == NIB_OK)
+        fault_made(p.score, (size_t)p.n_layer * sizeof *p.score);
     mem_free(text);
     importance_clear(&p);
     return status;

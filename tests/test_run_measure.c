@@ -152,6 +152,11 @@ static nib_status measure_both(void *user, nib_error *err) {
     if (status == NIB_OK) {
         const quality_options how = {formats, 1, p.score, 8, 1};
         status = measure_quality(m->path, &o, m->c, &how, &q, &seen, err);
+        fault_made(p.score, (size_t)p.n_layer * sizeof *p.score);
+        if (status == NIB_OK) {
+            fault_made(q.kl, (size_t)(q.n_block * q.n_format) * sizeof *q.kl);
+            fault_made(q.kl_activation, (size_t)q.n_block * 2 * sizeof *q.kl_activation);
+        }
         quality_clear(&q);
         columns_clear(&seen);
     }

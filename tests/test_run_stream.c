@@ -271,6 +271,8 @@ static nib_status live(void *user, nib_error *err) {
         status = nib_session_open(e, NULL, &s, err);
     if (status == NIB_OK)
         status = nib_session_sync(s, tokens, 2, err);
+    if (status == NIB_OK)
+        fault_made(nib_session_logits(s), (size_t)nib_engine_info(e)->n_vocab * sizeof(float));
     nib_session_close(s);
     nib_engine_close(e);
     return status;

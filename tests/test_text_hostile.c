@@ -307,6 +307,10 @@ static nib_status use(const tokenizer *t, nib_error *err) {
             status = tokenizer_decode(t, &state, ids.data[k], true, &out, err);
         if (status == NIB_OK)
             status = tokenizer_decode_end(t, &state, &out, err);
+        if (status == NIB_OK) {
+            fault_made(ids.data, ids.n * sizeof *ids.data);
+            fault_made(out.data, out.n);
+        }
         token_list_clear(&ids);
         text_buffer_clear(&out);
     }

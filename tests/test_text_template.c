@@ -213,6 +213,8 @@ static nib_status fault_step_render(void *user, nib_error *err) {
     char *text;
     nib_status status = render(json_string_value(source), json_string_length(source),
                                json_object_get(each, "variables"), 0, &text, err);
+    if (status == NIB_OK)
+        fault_made(text, strlen(text));
     mem_free(text);
     return status;
 }

@@ -79,6 +79,7 @@ static nib_status live(void *user, nib_error *err) {
         status = nib_session_sync(s, tokens, i, err);
     if (status == NIB_OK) {
         memcpy(l->logits, nib_session_logits(s), sizeof l->logits);
+        fault_made(l->logits, sizeof l->logits);
         nib_engine_memory(e, &m);
         l->disk_peak = m.tier[NIB_TIER_DISK].peak;
     }

@@ -137,6 +137,32 @@ nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_e
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
 }
 
+typedef struct text_out {
+    char *data;
+    size_t n, cap;
+    bool failed; /* jansson does not always ask */
+} text_out;
+
+static int add_text(const char *data, size_t n, void *user) {
+    text_out *out = user;
+    out->failed = out->failed || mem_grow((void **)&out->data, &out->cap, out->n + n + 1, 1);
+    if (out->failed)
+        return -1;
+    memcpy(out->data + out->n, data, n);
+    out->n += n;
+    out->data[out->n] = 0;
+    return 0;
+}
+
+char *jsonx_text(const json_t *value, size_t flags) {
+    text_out out = {0};
+    const bool dumped = json_dump_callback(value, add_text, &out, flags) == 0;
+    if (dumped && !out.failed)
+        return out.data;
+    mem_free(out.data);
+    return NULL;
+}
+
 static const char *type_text(const json_t *v) {
     switch (json_typeof(v)) {
     case JSON_OBJECT: return "an object";

@@ -34,6 +34,10 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
 /* A file of at most `most_bytes`, and JSONX_MOST_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err);
 
+/* json_dumps, but whole or NULL: jansson 2.14 leaves out a character for which it has no memory. Freed by
+ * mem_free. */
+char *jsonx_text(const json_t *value, size_t flags);
+
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);
 nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err);
 nib_status jsonx_get_bool(const json_t *object, const char *key, bool required, bool *out, nib_error *err);

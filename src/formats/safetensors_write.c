@@ -81,7 +81,7 @@ nib_status safetensors_writer_tensor(safetensors_writer *w, const char *name, ty
 /* The header is padded with spaces, so that the data begin at a multiple of 8. */
 static nib_status start(safetensors_writer *w, nib_error *err) {
     w->started = true;
-    char *text = json_dumps(w->header, JSON_COMPACT);
+    char *text = jsonx_text(w->header, JSON_COMPACT);
     if (!text)
         return nib_fail_nomem(err, 64 * w->tensors.n, "a header");
     const size_t n = strlen(text), n_pad = (8 - n % 8) % 8;
@@ -91,10 +91,7 @@ static nib_status start(safetensors_writer *w, nib_error *err) {
         status = file_writer_write(w->out, text, n, err);
     if (status == NIB_OK)
         status = file_writer_write(w->out, "       ", n_pad, err);
-    json_malloc_t alloc;
-    json_free_t release;
-    json_get_alloc_funcs(&alloc, &release);
-    release(text);
+    mem_free(text);
     return status;
 }
 

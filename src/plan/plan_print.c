@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "plan/plan_names.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char *const plan_tier_names[NIB_N_TIER + 1] = {"ram", "vram", "disk", NULL};
@@ -182,14 +181,14 @@ static void add(text_out *out, const char *text) {
 
 /* Takes the reference. 7 digits: what is measured has three. */
 static void add_value(text_out *out, const char *before, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7)) : NULL;
+    char *text = value ? jsonx_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(value);
     out->failed = out->failed || !text;
     if (text) {
         add(out, before);
         add(out, text);
     }
-    free(text);
+    mem_free(text);
 }
 
 nib_status plan_print(const plan *p, char **text, nib_error *err) {

@@ -7,7 +7,6 @@
 #include "profile/profile_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -56,11 +55,11 @@ static bool differs(const json_t *here, const json_t *there, char *out, size_t s
             continue;
         if (json_is_object(value) && json_is_object(other) && differs(value, other, out, size))
             return true;
-        char *a = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        char *b = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        char *a = jsonx_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *b = other ? jsonx_text(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         snprintf(out, size, "%s is %.60s here, %.60s there", name, a ? a : "?", b ? b : "nothing");
-        free(a);
-        free(b);
+        mem_free(a);
+        mem_free(b);
         return true;
     }
     return false;
@@ -195,12 +194,12 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
 static nib_status write_products(file_writer *w, const kernel_table *t, const policy *p, nib_error *err) {
     for (int i = 0; i < p->n_shape; i++) {
         json_t *shape = shape_json(t, &p->shapes[i]);
-        char *line = shape ? json_dumps(shape, 0) : NULL;
+        char *line = shape ? jsonx_text(shape, 0) : NULL;
         nib_status status = line ? file_writer_write(w, i ? ",\n  " : "\n  ", i ? 4 : 3, err)
                                  : nib_fail_nomem(err, 1024, "the kernel map");
         if (status == NIB_OK)
             status = file_writer_write(w, line, strlen(line), err);
-        free(line);
+        mem_free(line);
         json_decref(shape);
         NIB_TRY(status);
     }
@@ -210,13 +209,13 @@ static nib_status write_products(file_writer *w, const kernel_table *t, const po
 static nib_status write_map(file_writer *w, const kernel_map_key *key, const policy *p, nib_error *err) {
     static const char products[] = ",\n \"products\": [", end[] = "\n ]}\n";
     json_t *head = key_json(key);
-    char *text = head ? json_dumps(head, JSON_INDENT(1)) : NULL;
+    char *text = head ? jsonx_text(head, JSON_INDENT(1)) : NULL;
     json_decref(head);
     if (!text)
         return nib_fail_nomem(err, 4096, "the kernel map");
     /* the head without its closing brace and the newline before it */
     nib_status status = file_writer_write(w, text, strlen(text) - 2, err);
-    free(text);
+    mem_free(text);
     NIB_TRY(status);
     NIB_TRY(file_writer_write(w, products, sizeof products - 1, err));
     NIB_TRY(write_products(w, key->table, p, err));

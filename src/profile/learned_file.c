@@ -44,7 +44,7 @@ static json_t *run_json(const learned_run *r) {
 
 /* Takes the value. */
 static bool add_line(char **text, size_t *n, size_t *cap, json_t *value) {
-    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
+    char *line = value ? jsonx_text(value, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
     const size_t size = line ? strlen(line) : 0;
     json_decref(value);
     const bool ok = line && mem_grow((void **)text, cap, *n + size + 2, 1) == 0;
@@ -53,7 +53,7 @@ static bool add_line(char **text, size_t *n, size_t *cap, json_t *value) {
         memcpy(*text + *n + size, "\n", 2);
         *n += size + 1;
     }
-    free(line);
+    mem_free(line);
     return ok;
 }
 

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
@@ -21,7 +20,7 @@ json_t *profile_machine_key(const machine *m) {
 }
 
 char *profile_keyed_path(json_t *key, const char *folder, const char *beginning, const char *ending) {
-    char *text = key ? json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
+    char *text = key ? jsonx_text(key, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *path = NULL;
     char *cache = path_cache_dir(), *within = cache ? path_join(cache, folder) : NULL;
     if (text && within) {
         char name[96];
@@ -29,7 +28,7 @@ char *profile_keyed_path(json_t *key, const char *folder, const char *beginning,
                  (unsigned long long)XXH64(text, strlen(text), 0), ending);
         path = path_join(within, name);
     }
-    free(text);
+    mem_free(text);
     json_decref(key);
     mem_free(cache);
     mem_free(within);
@@ -150,7 +149,7 @@ nib_status profile_check_content(const char *content, const char *found, nib_err
 }
 
 nib_status profile_text(json_t *document, char **text, nib_error *err) {
-    char *dumped = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    char *dumped = document ? jsonx_text(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(document);
     size_t n = dumped ? strlen(dumped) : 0, to = 0;
     *text = dumped ? mem_alloc(n + 2) : NULL;
@@ -168,7 +167,7 @@ nib_status profile_text(json_t *document, char **text, nib_error *err) {
         }
         (*text)[to++] = c;
     }
-    free(dumped);
+    mem_free(dumped);
     if (!*text)
         return nib_fail_nomem(err, n + 4096, "a profile's text");
     (*text)[to++] = '\n';

@@ -1,0 +1,12 @@
+/* made.h - results of operations, told to fault_made (support/faults.h). */
+#ifndef NIB_TESTS_MADE_H
+#define NIB_TESTS_MADE_H
+
+#include "formats/container.h"
+
+/* Every tensor's row and the keys of all metadata. */
+void made_container(const container *c);
+/* The contents of a file that must be there. */
+void made_file(const char *path);
+
+#endif
