@@ -16,13 +16,15 @@ CLANG_FORMAT ?= clang-format
 VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
 PKGS    := jansson libpcre2-8 libutf8proc libxxhash liburing
 # What the command needs beside it; the library does not.
-CLI_PKGS := libedit
+CLI_PKGS := libedit nettle
+# Of these the command has the headers only: it loads the library when it fetches something.
+CLI_HEADERS := libcurl
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
 CFLAGS  += -std=c11 -g $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=hidden -ffp-contract=off $(SAN)
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 LDFLAGS += $(SAN)
 
-$(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS))
+$(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS) $(CLI_HEADERS))
 
 # The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
 ISA_avx2   := -mavx2 -mfma -mf16c

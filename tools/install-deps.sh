@@ -36,6 +36,9 @@ need libutf8proc-dev modules libutf8proc
 need libxxhash-dev modules libxxhash
 need libedit-dev modules libedit
 need liburing-dev modules liburing
+need nettle-dev modules nettle
+need libcurl4-openssl-dev modules libcurl
+need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version
 if [ "${1:-}" = test ]; then

@@ -31,7 +31,8 @@ enum {                        /* groups of options that a command takes */
        CLI_OBEY = 1 << 16,           /* a plan that is obeyed */
        CLI_PLAN = 1 << 17,           /* what a plan is made for */
        CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
-       CLI_TURN = 1 << 19            /* a user's turn by the model's chat template */
+       CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */
+       CLI_FETCH = 1 << 20           /* how a model is fetched */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
@@ -118,7 +119,8 @@ int cli_write_json(json_t *document, const cli_args *args); /* takes the referen
 int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */
 /* A progress line on stderr when it is a terminal; nib_progress_fn, user is the cli_args. */
 bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total);
-void cli_log(void *user, const char *line); /* nib_log_fn, user is the cli_args */
+void cli_progress_line(const cli_args *args, const char *line); /* the same, with any words */
+void cli_log(void *user, const char *line);                     /* nib_log_fn, user is the cli_args */
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */

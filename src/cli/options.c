@@ -351,12 +351,14 @@ static bool read_words(parser *p) {
 }
 
 /* The first word is the model when no flag names one; it beats the environment. */
-static void take_model(const cli_command *command, const char *from_environment, cli_args *args) {
-    if (!(command->groups & CLI_MODEL) || args->model)
+static void take_model(const cli_command *command, const cli_args *from_environment, cli_args *args) {
+    if (!(command->groups & CLI_MODEL) || args->model || args->hf_repo)
         return;
-    args->model = from_environment;
-    if (args->rest.n == 0)
+    if (args->rest.n == 0) {
+        args->model = from_environment->model;
+        args->hf_repo = args->model ? NULL : from_environment->hf_repo;
         return;
+    }
     args->model = args->rest.data[0];
     memmove(args->rest.data, args->rest.data + 1, --args->rest.n * sizeof *args->rest.data);
 }
@@ -365,14 +367,14 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
     set_defaults(args);
     if (!read_environment(command, args))
         return false;
-    const char *from_environment = args->model;
-    args->model = NULL;
+    const cli_args from_environment = *args;
+    args->model = args->hf_repo = NULL;
     parser p = {.command = command, .argc = argc, .argv = argv, .args = args};
     const bool good = read_words(&p);
     if (good)
         say_ignored(&p);
     free(p.ignored.data);
-    take_model(command, from_environment, args);
+    take_model(command, &from_environment, args);
     return good;
 }
 

@@ -3,10 +3,17 @@
 #include "cli/pull.h"
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/num.h"
+#include "base/similar.h"
+#include "cli/habits.h"
+#include "cli/hub_pull.h"
+#include "model/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -44,7 +51,7 @@ static bool wait_for(pid_t child, int *status) {
     }
 }
 
-static int pull_by_script(const char *name) {
+static int run_script(const cli_args *args, const char *name) {
     char script[4608];
     if (!find_script(script, sizeof script))
         return cli_usage_error("the script that fetches models, fetch-model.sh, is not beside this program");
@@ -53,6 +60,10 @@ static int pull_by_script(const char *name) {
         0) { /* a group of its own, so that an interruption reaches all that the script has started */
         setpgid(0, 0);
         signal(SIGPIPE, SIG_DFL);
+        const int null = open("/dev/null", O_WRONLY);
+        dup2(null, STDOUT_FILENO); /* the path that it prints is ours to print */
+        if (args->offline)
+            setenv("NIBBLE_OFFLINE", "1", 1);
         execlp("sh", "sh", script, name, (char *)NULL);
         _exit(127);
     }
@@ -66,7 +77,85 @@ static int pull_by_script(const char *name) {
     return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* it has said why */
 }
 
+static int no_memory(void) {
+    const nib_error err = {NIB_E_NOMEM, "out of memory"};
+    return cli_fail(&err);
+}
+
+/* What is on this machine by that name; *path NULL: nothing. */
+static int find_here(const char *name, char **path) {
+    model_store store;
+    nib_error err;
+    const nib_status status = model_store_open(&store, &err);
+    const stored *found = status ? NULL : model_store_find(&store, name);
+    *path = found ? mem_strdup(found->path) : NULL;
+    model_store_close(&store);
+    return status ? cli_fail(&err) : found && !*path ? no_memory() : 0;
+}
+
+static bool is_plain_name(const char *name) {
+    const char *word;
+    size_t n;
+    for (size_t i = 0; (n = cli_word_at(PULL_NAMES, " ", i, &word)) > 0; i++)
+        if (n == strlen(name) && !strncmp(word, name, n))
+            return true;
+    return false;
+}
+
+static int unknown_name(const char *name) {
+    similar meant = similar_to(name);
+    const char *word;
+    size_t n;
+    for (size_t i = 0; (n = cli_word_at(PULL_NAMES, " ", i, &word)) > 0; i++) {
+        char known[32];
+        snprintf(known, sizeof known, "%.*s", (int)n, word);
+        similar_offer(&meant, known);
+    }
+    if (meant.best[0])
+        return cli_usage_error("no model '%s' to fetch; did you mean '%s'?", name, meant.best);
+    return cli_usage_error(
+        "expected USER/REPO[:QUANT] of the Hugging Face hub, or one of " PULL_NAMES ", found '%s'", name);
+}
+
+static bool is_offline(const cli_args *args) {
+    const char *theirs = getenv("HF_HUB_OFFLINE");
+    return args->offline || (theirs && *theirs && strcmp(theirs, "0") != 0);
+}
+
+int pull_path(const cli_args *args, const char *name, char **path) {
+    hub_name hub;
+    nib_error err;
+    *path = NULL;
+    if (is_plain_name(name)) {
+        const int code = run_script(args, name);
+        return code ? code : find_here(name, path);
+    }
+    if (!hub_parse_name(name, &hub))
+        return unknown_name(name);
+    const int code = find_here(name, path);
+    if (code || *path)
+        return code;
+    if (is_offline(args)) {
+        err = (nib_error){NIB_E_IO, ""};
+        snprintf(err.message, sizeof err.message,
+                 "%s is not on this machine, and nothing is fetched (--offline)", name);
+        return cli_fail(&err);
+    }
+    return hub_pull(args, &hub, path, &err) ? cli_fail(&err) : 0;
+}
+
 int pull_model(const cli_args *args, const char *name) {
-    (void)args;
-    return pull_by_script(name);
+    char *path;
+    int code = pull_path(args, name, &path);
+    if (code)
+        return code;
+    if (!path)
+        return no_memory();
+    if (args->json)
+        code = cli_write_json(
+            json_pack("{s:s, s:o}", "name", name, "path", cli_text_json(path, strlen(path))), args);
+    else if (cli_write(path, strlen(path)))
+        cli_write("\n", 1);
+    mem_free(path);
+    return code;
 }

@@ -1,10 +1,16 @@
-/* pull.h - fetching a model onto this machine. */
+/* pull.h - a model by its name, fetched when it is not on this machine. */
 #ifndef NIB_CLI_PULL_H
 #define NIB_CLI_PULL_H
 
 #include "cli/cli.h"
 
-/* Fetches what `name` names when it is not there yet. An exit code; the reason of a failure has been said. */
+/* Models that are fetched by a plain name, with a space between. */
+#define PULL_NAMES "smollm2 gemma3-270m"
+
+/* `name`: one of PULL_NAMES, or USER/REPO[:QUANT] (model/hub.h). *path: the caller frees with mem_free; NULL
+ * with another exit code than 0, whose reason has been said. */
+int pull_path(const cli_args *args, const char *name, char **path);
+/* The same, and the path goes to stdout. */
 int pull_model(const cli_args *args, const char *name);
 
 #endif

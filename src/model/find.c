@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/similar.h"
+#include "model/hub.h"
 #include "model/store.h"
 
 #include <stdio.h>
@@ -26,11 +27,18 @@ static similar nearest(const model_store *s, const char *name) {
 }
 
 static nib_status not_found(const model_store *s, const char *name, nib_error *err) {
+    hub_name hub;
     const similar meant = nearest(s, name);
     if (meant.best[0])
         return nib_fail(err, NIB_E_NOTFOUND,
                         "no model '%s'; did you mean '%s'? ('nibble models' lists those in %s)", name,
                         meant.best, s->folder);
+    if (hub_parse_name(name, &hub))
+        return nib_fail(
+            err, NIB_E_NOTFOUND,
+            "no model '%s': there is no such file or folder; 'nibble pull %s' fetches it when the Hugging "
+            "Face hub has it",
+            name, name);
     return nib_fail(
         err, NIB_E_NOTFOUND,
         "no model '%s': there is no such file or folder, nor that name in %s (see 'nibble models')", name,

@@ -234,7 +234,13 @@ static const stored *find_by_rule(const stored *models, size_t n_model, const ch
         names[i] = models[first + i].name + n_repo;
     const int64_t chosen = names ? hub_choose(names, n, hub.quant) : -1;
     mem_free((void *)names);
-    return chosen < 0 ? NULL : &models[first + (size_t)chosen];
+    if (chosen >= 0)
+        return &models[first + (size_t)chosen];
+    repo[n_repo - 1] = 0; /* a folder: its name alone */
+    for (size_t i = 0; i < n_model && !*hub.quant; i++)
+        if (!strcasecmp(models[i].name, repo))
+            return &models[i];
+    return NULL;
 }
 
 static const stored *find_among(const stored *models, size_t n, const char *name) {

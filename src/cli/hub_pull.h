@@ -1,0 +1,14 @@
+/* hub_pull.h - models of the Hugging Face hub, or of another one that HF_ENDPOINT names, onto this machine.
+ */
+#ifndef NIB_CLI_HUB_PULL_H
+#define NIB_CLI_HUB_PULL_H
+
+#include "cli/cli.h"
+#include "model/hub.h"
+
+/* The model's files, into the models folder as USER/REPO/FILE. *path: of the model; the caller frees with
+ * mem_free. An empty file of a token is no token; $HF_TOKEN, $HF_TOKEN_PATH and $HF_HOME/token are looked at.
+ */
+nib_status hub_pull(const cli_args *args, const hub_name *name, char **path, nib_error *err);
+
+#endif
