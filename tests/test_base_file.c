@@ -252,6 +252,40 @@ static void a_writer_follows_links_and_keeps_devices(void **state) {
     assert_int_equal(file_writer_open("/", &w, &err), NIB_E_IO);
 }
 
+/* Larger than what goes to the disk at a time, with a hole in the middle. */
+static void a_large_file_is_whole(void **state) {
+    (void)state;
+    enum { PART = 19 << 20, HOLE = 9 << 20, ONCE = 700001 };
+    nib_error err = {NIB_OK, ""};
+    file_writer *w;
+    file *f;
+    unsigned char *data = malloc(PART), *seen = malloc(PART), zeros[64] = {0};
+    const char *path = temp_path("large");
+    assert_true(data && seen);
+    for (size_t i = 0; i < PART; i++)
+        data[i] = pattern_at(i);
+    assert_int_equal(file_writer_open(path, &w, &err), NIB_OK);
+    for (int part = 0; part < 2; part++) {
+        for (size_t at = 0; at < PART; at += ONCE)
+            assert_int_equal(file_writer_write(w, data + at, NUM_MIN(PART - at, (size_t)ONCE), &err), NIB_OK);
+        if (part == 0)
+            assert_int_equal(file_writer_hole(w, HOLE, &err), NIB_OK);
+    }
+    assert_int_equal(file_writer_commit(w, &err), NIB_OK);
+    assert_int_equal(file_open(path, 0, &f, &err), NIB_OK);
+    assert_int_equal(file_size(f), 2 * (uint64_t)PART + HOLE);
+    for (int part = 0; part < 2; part++) {
+        assert_int_equal(file_read_at(f, seen, part * ((uint64_t)PART + HOLE), PART, &err), NIB_OK);
+        assert_memory_equal(seen, data, PART);
+    }
+    assert_int_equal(file_read_at(f, seen, PART + HOLE - sizeof zeros, sizeof zeros, &err), NIB_OK);
+    assert_memory_equal(seen, zeros, sizeof zeros);
+    file_close(f);
+    assert_int_equal(unlink(path), 0);
+    free(data);
+    free(seen);
+}
+
 static void paths_are_joined(void **state) {
     (void)state;
     static const char *const cases[][3] = {
@@ -293,6 +327,7 @@ int main(void) {
         cmocka_unit_test(a_writer_leaves_all_or_nothing),
         cmocka_unit_test(a_writer_ends_as_its_status_says),
         cmocka_unit_test(a_writer_follows_links_and_keeps_devices),
+        cmocka_unit_test(a_large_file_is_whole),
         cmocka_unit_test(paths_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* writer.c - files that are whole or absent, see file_writer in file.h. */
+/* writer.c - files that are whole or absent, see file_writer in file.h.
+ *
+ * A large file goes to the disk while it is written: else all of it would be waited for at the end, in one
+ * call that nothing can cut short. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -13,11 +16,14 @@
 #include <unistd.h>
 
 #define BUFFER ((size_t)64 << 10)
+#define BEHIND (UINT64_C(8) << 20) /* bytes that go to the disk at a time, while as many are written */
 
 struct file_writer {
     int fd;
     char *path;      /* where it goes; a symbolic link is followed */
     char *temporary; /* NULL: path is a device or a pipe and is written directly */
+    uint64_t at;     /* of the file, written */
+    uint64_t sent;   /* of them, on their way to the disk; all but the last BEHIND are there */
     size_t n;        /* in buffer */
     char buffer[BUFFER];
 };
@@ -83,6 +89,19 @@ nib_status file_writer_open(const char *path, file_writer **out, nib_error *err)
     return NIB_OK;
 }
 
+/* Errors of the disk are told here, and only once; what the system cannot do is done by fsync. */
+static nib_status write_behind(file_writer *w, nib_error *err) {
+    const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    for (; w->temporary && w->at - w->sent >= BEHIND; w->sent += BEHIND) {
+        int failed = sync_file_range(w->fd, (off_t)w->sent, BEHIND, SYNC_FILE_RANGE_WRITE);
+        if (!failed && w->sent >= BEHIND)
+            failed = sync_file_range(w->fd, (off_t)(w->sent - BEHIND), BEHIND, wait);
+        if (failed && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+            return nib_fail_errno(err, "cannot write", w->path, errno);
+    }
+    return NIB_OK;
+}
+
 static nib_status write_out(file_writer *w, const char *data, size_t n_byte, nib_error *err) {
     while (n_byte > 0) {
         ssize_t put = -1;
@@ -95,8 +114,9 @@ static nib_status write_out(file_writer *w, const char *data, size_t n_byte, nib
             return nib_fail_errno(err, "cannot write", w->path, errno);
         data += put;
         n_byte -= (size_t)put;
+        w->at += (uint64_t)put;
     }
-    return NIB_OK;
+    return write_behind(w, err);
 }
 
 static nib_status flush(file_writer *w, nib_error *err) {
@@ -124,6 +144,8 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
                         (unsigned long long)n_byte);
     if (ftruncate(w->fd, at + (off_t)n_byte) || lseek(w->fd, 0, SEEK_END) < 0)
         return nib_fail_errno(err, "cannot extend", w->path, errno);
+    w->at += n_byte;
+    w->sent = w->at;
     return NIB_OK;
 }
 
