@@ -232,7 +232,7 @@ int main(int argc, char **argv) {
     bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
     if (!b.t || b.n_thread < 1 || b.n_thread > MOST_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
-        rate_memory_read(b.n_thread, 512 << 20, 0.5, &b.read, NULL)) {
+        rate_memory_read(b.n_thread, 512 << 20, 0.5, NULL, &b.read, NULL)) {
         fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512|amx] [threads]\n");
         return 2;
     }

@@ -72,6 +72,9 @@ typedef struct nib_engine nib_engine;
 
 /* what happens (load, prompt), how much is done and of how much, in the same unit; return false to cancel */
 typedef bool (*nib_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
+/* Asked every few milliseconds while something takes long, on any of the engine's threads, on several at a
+ * time. True, until the call has returned: it ends with NIB_E_CANCELLED. Must be quick. */
+typedef bool (*nib_cancel_fn)(void *user);
 /* one line without a newline, said once: a slow path, a fallback, something left out */
 typedef void (*nib_log_fn)(void *user, const char *line);
 
@@ -97,15 +100,15 @@ typedef struct nib_engine_options {
                             the engine decides what stays resident. */
     int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
-    int64_t n_logits;    /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
-                            and 1 under a RAM cap (one session's generation needs none of them; a batch reads
-                            the output head once for so many sequences) */
-    int32_t n_best; /* sampling looks at so many of the largest logits at most (greedy: 1, else top_k): the
-                       others may be -INFINITY, and the output head computed for those alone where
-                       `shortlist` says so; 0: all logits are wanted */
-    int shortlist;  /* a nib_shortlist */
-    int kv_type;    /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
-    int activation; /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
+    int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
+                         and 1 under a RAM cap (one session's generation needs none of them; a batch reads
+                         the output head once for so many sequences) */
+    int32_t n_best;   /* sampling looks at so many of the largest logits at most (greedy: 1, else top_k): the
+                         others may be -INFINITY, and the output head computed for those alone where
+                         `shortlist` says so; 0: all logits are wanted */
+    int shortlist;    /* a nib_shortlist */
+    int kv_type;      /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
+    int activation;   /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
     const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
@@ -123,7 +126,8 @@ typedef struct nib_engine_options {
     bool no_fuse;    /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
-    void *user;               /* for the two above */
+    nib_cancel_fn cancel;     /* ends opening, and every pass of every session; NULL: none */
+    void *user;               /* for the three above */
 } nib_engine_options;
 
 /* Weights are packed into the order that the kernels read when they are loaded. That can be kept in a file,
@@ -323,8 +327,13 @@ typedef void (*nib_row_fn)(void *user, int64_t position, const float *logits);
 NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *tokens, size_t n_token,
                                        int64_t first_row, nib_row_fn row_fn, void *user, nib_error *err);
 
-NIB_API void
-nib_session_cancel(nib_session *session); /* any thread; the running call returns NIB_E_CANCELLED */
+/* Any thread, at any time: the call that computes for this session now, or else the next one, returns
+ * NIB_E_CANCELLED, even when it had nothing to compute. Until one has, the cancel is kept: it is not lost
+ * between two calls, and one that came too late for a call ends the one after it. Calls are nib_session_sync,
+ * nib_session_forward and nib_generate; one that fails otherwise keeps it too. */
+NIB_API void nib_session_cancel(nib_session *session);
+/* Forgets a cancel that no call has answered to. */
+NIB_API void nib_session_cancel_clear(nib_session *session);
 NIB_API size_t nib_session_length(const nib_session *session); /* tokens held */
 
 /* ---- sampling and generation -------------------------------------------------------------------- */
@@ -346,7 +355,7 @@ NIB_API int32_t nib_sampling_n_best(const nib_sampling *sampling);
 NIB_API void
 nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
 
-typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH } nib_finish;
+typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH, NIB_FINISH_CANCELLED } nib_finish;
 
 /* Called with text that is final: whole UTF-8 characters, nothing that could still become a stop string.
  * Return false to stop generating (finish is then NIB_FINISH_STOP). */
@@ -384,6 +393,8 @@ typedef struct nib_result {
 } nib_result;
 
 NIB_API void nib_generate_options_init(nib_generate_options *options);
+/* With NIB_E_CANCELLED the result has what was made until then (finish: NIB_FINISH_CANCELLED), its text also
+ * what was held back from on_text. *result is to be cleared in any case. */
 NIB_API nib_status nib_generate(nib_session *session, const nib_generate_options *options, nib_result *result,
                                 nib_error *err);
 NIB_API void nib_result_clear(nib_result *result);

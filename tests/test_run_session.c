@@ -253,13 +253,13 @@ static void decoding_allocates_nothing(void **state) {
     nib_engine_close(e);
 }
 
-typedef struct canceller {
+typedef struct impatient {
     nib_session *s;
     atomic_bool stop;
-} canceller;
+} impatient;
 
 static void *cancel_all_the_time(void *arg) {
-    canceller *c = arg;
+    impatient *c = arg;
     while (!atomic_load(&c->stop))
         nib_session_cancel(c->s);
     return NULL;
@@ -277,7 +277,7 @@ static void cancelled_from_another_thread(void **state) {
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
     memcpy(want, nib_session_logits(s), sizeof want);
     assert_int_equal(nib_session_sync(s, tokens, 1, NULL), NIB_OK);
-    canceller c = {s, false};
+    impatient c = {s, false};
     assert_int_equal(pthread_create(&thread, NULL, cancel_all_the_time, &c), 0);
     nib_status status = NIB_OK;
     for (int i = 0; i < 1000 && status == NIB_OK; i++) {
@@ -288,9 +288,73 @@ static void cancelled_from_another_thread(void **state) {
     pthread_join(thread, NULL);
     assert_int_equal(status, NIB_E_CANCELLED);
     assert_true(nib_session_length(s) < N_TOKEN);
+    nib_session_cancel_clear(s);
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
     assert_memory_equal(want, nib_session_logits(s), sizeof want);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void a_cancel_is_kept_until_a_call_answers(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    nib_error err = {0};
+    nib_result r;
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 8, NIB_AUTO);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
+    const nib_generate_options o = greedy(tokens, 16, 4);
+    nib_session_cancel(s); /* before anything was computed */
+    assert_int_equal(nib_generate(s, &o, &r, &err), NIB_E_CANCELLED);
+    assert_int_equal(r.finish, NIB_FINISH_CANCELLED);
+    assert_int_equal(r.n_token, 0);
+    assert_int_equal(r.prompt_n, 0);
+    nib_result_clear(&r);
+    assert_int_equal(nib_generate(s, &o, &r, &err), NIB_OK); /* it was answered */
+    nib_result_clear(&r);
+    nib_session_cancel(s); /* between two calls */
+    assert_int_equal(nib_session_sync(s, tokens, 0, &err), NIB_E_USAGE);
+    assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_E_CANCELLED);
+    assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_OK);
+    nib_session_cancel(s); /* with nothing to compute: what is there stays */
+    assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_E_CANCELLED);
+    assert_int_equal(nib_session_length(s), 16);
+    assert_non_null(nib_session_logits(s));
+    nib_session_cancel(s); /* forgotten */
+    nib_session_cancel_clear(s);
+    assert_int_equal(nib_session_sync(s, tokens, 20, &err), NIB_OK);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static bool cancel_at_third(void *user, int32_t token) {
+    static int n;
+    (void)token;
+    if (++n == 3)
+        nib_session_cancel(user);
+    return true;
+}
+
+static void a_cancelled_answer_is_what_was_made(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    nib_error err = {0};
+    nib_result whole, part;
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 8, NIB_AUTO);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
+    nib_generate_options o = greedy(tokens, 16, 20);
+    assert_int_equal(nib_generate(s, &o, &whole, &err), NIB_OK);
+    o.on_token = cancel_at_third;
+    o.user = s;
+    assert_int_equal(nib_generate(s, &o, &part, &err), NIB_E_CANCELLED);
+    assert_int_equal(part.finish, NIB_FINISH_CANCELLED);
+    assert_int_equal(part.n_token, 3);
+    assert_int_equal(part.predicted_n, 3);
+    assert_memory_equal(part.tokens, whole.tokens, 3 * sizeof *part.tokens);
+    nib_result_clear(&part);
+    nib_result_clear(&whole);
     nib_session_close(s);
     nib_engine_close(e);
 }
@@ -429,6 +493,8 @@ int main(void) {
         cmocka_unit_test(generates_what_the_logits_say),
         cmocka_unit_test(decoding_allocates_nothing),
         cmocka_unit_test(cancelled_from_another_thread),
+        cmocka_unit_test(a_cancel_is_kept_until_a_call_answers),
+        cmocka_unit_test(a_cancelled_answer_is_what_was_made),
         cmocka_unit_test(the_trace_counts_every_op),
         cmocka_unit_test(two_sessions_in_two_threads),
         cmocka_unit_test(too_small_a_cap_is_refused_with_one_that_works),

@@ -27,7 +27,8 @@ static nib_status tell(const hardware_options *o, uint64_t done, nib_error *err)
 
 /* ---- memory ---- */
 
-static nib_status measure_memory(const machine *m, double seconds, hardware *out, nib_error *err) {
+static nib_status measure_memory(const machine *m, const hardware_options *o, double seconds, hardware *out,
+                                 nib_error *err) {
     const uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * m->l3);
     const uint64_t n_byte = NUM_MIN(want, m->ram_free / 2);
     int counts = 1;
@@ -36,7 +37,7 @@ static nib_status measure_memory(const machine *m, double seconds, hardware *out
     for (int n = 1; out->n_memory < HARDWARE_MEMORY; n = NUM_MIN(2 * n, m->n_core)) {
         hardware_memory *at = &out->memory[out->n_memory++];
         at->n_thread = n;
-        NIB_TRY(rate_memory_read(n, n_byte, seconds / counts, &at->read, err));
+        NIB_TRY(rate_memory_read(n, n_byte, seconds / counts, o->cancel, &at->read, err));
         if (n == m->n_core)
             break;
     }
@@ -57,7 +58,7 @@ static void fill_noise(uint64_t *words, uint64_t n_byte, uint64_t seed) {
 }
 
 /* Written whole, synced by the commit. */
-static nib_status write_file(const char *path, uint8_t *buffer, nib_error *err) {
+static nib_status write_file(const char *path, uint8_t *buffer, const canceller *cancel, nib_error *err) {
     file_writer *w;
     nib_status status = NIB_OK;
     NIB_TRY(path_make_folders(path, err));
@@ -65,6 +66,8 @@ static nib_status write_file(const char *path, uint8_t *buffer, nib_error *err) 
     for (uint64_t at = 0; at < FILE_BYTES && status == NIB_OK; at += WRITE_ONCE) {
         fill_noise((uint64_t *)(void *)buffer, WRITE_ONCE, at + 1);
         status = file_writer_write(w, buffer, WRITE_ONCE, err);
+        if (status == NIB_OK)
+            status = cancel_check(cancel, err);
     }
     return file_writer_end(w, status, err);
 }
@@ -75,6 +78,7 @@ typedef struct disk_job {
     uint8_t *buffer;
     uint64_t n_byte; /* of the file that is read, a multiple of every block */
     uint64_t at;     /* where the next pass begins: a disk's own cache is not read again and again */
+    const canceller *cancel;
 } disk_job;
 
 /* Seconds of reading `pass` bytes with so many reads of `size` in flight. */
@@ -106,6 +110,8 @@ static nib_status read_pass(disk_job *j, int depth, uint64_t size, uint64_t pass
             break;
         idle[n_idle++] = tag;
         done += size;
+        if (status == NIB_OK)
+            status = cancel_check(j->cancel, err);
     }
     j->at = (j->at + sent) % j->n_byte;
     *seconds = time_now() - start;
@@ -140,10 +146,11 @@ static const struct {
 } disk_cases[] = {{1, 4096, 1},    {1, 64 << 10, 1}, {8, 64 << 10, 1},  {1, 256 << 10, 1}, {1, 1 << 20, 1},
                   {4, 1 << 20, 1}, {16, 1 << 20, 1}, {8, 256 << 10, 6}, {8, 1 << 20, 6}};
 
-static nib_status read_cases(const char *path, double seconds, hardware *out, nib_error *err) {
+static nib_status read_cases(const char *path, const canceller *cancel, double seconds, hardware *out,
+                             nib_error *err) {
     enum { MOST_SIZE = 1 << 20 };
     const size_t n_buffer = (size_t)READ_QUEUE_MOST * MOST_SIZE;
-    disk_job j = {.buffer = mem_map(n_buffer)};
+    disk_job j = {.buffer = mem_map(n_buffer), .cancel = cancel};
     nib_status status = j.buffer ? NIB_OK : nib_fail_nomem(err, n_buffer, "reading");
     if (status == NIB_OK)
         status = file_open(path, FILE_DIRECT, &j.f, err);
@@ -184,10 +191,10 @@ static nib_status measure_disk(const hardware_options *o, double seconds, hardwa
     if (!path || (own && !buffer))
         status = nib_fail_nomem(err, WRITE_ONCE, "a file to read");
     if (status == NIB_OK && own)
-        status = write_file(own, buffer, err);
+        status = write_file(own, buffer, o->cancel, err);
     mem_free(buffer);
     if (status == NIB_OK)
-        status = read_cases(path, seconds, out, err);
+        status = read_cases(path, o->cancel, seconds, out, err);
     if (own)
         (void)unlink(own);
     mem_free(own);
@@ -232,8 +239,8 @@ static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bo
     return NIB_OK;
 }
 
-static nib_status measure_kernels(const machine *m, pool *threads, double seconds, hardware *out,
-                                  nib_error *err) {
+static nib_status measure_kernels(const machine *m, const hardware_options *o, pool *threads, double seconds,
+                                  hardware *out, nib_error *err) {
     static const struct {
         int bits;
         bool asym;
@@ -245,7 +252,7 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
     if (n_byte == 0)
         return NIB_OK; /* no room: they stay guesses */
     NIB_TRY(pool_open(1, &one, err));
-    nib_status status = trial_open(kernels_table(), threads, n_byte, &t, err);
+    nib_status status = trial_open(kernels_table(), threads, n_byte, o->cancel, &t, err);
     const int n_width = NUM_COUNT(widths);
     for (int i = 0; i < n_width && status == NIB_OK; i++)
         status = measure_width(t, threads, one, widths[i].bits, widths[i].asym, seconds / n_width, out, err);
@@ -257,7 +264,7 @@ static nib_status measure_kernels(const machine *m, pool *threads, double second
 /* ---- packing, and meetings ---- */
 
 /* As the pager's reader packs: from what has just come into memory to the slots of a ring. */
-static nib_status measure_pack(double seconds, hardware *out, nib_error *err) {
+static nib_status measure_pack(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
     enum { K = 4096, FROM = 16 << 20, TO = 2 << 20 };
     double values[MOST_PASSES];
     pack_format f;
@@ -275,7 +282,7 @@ static nib_status measure_pack(double seconds, hardware *out, nib_error *err) {
     if (status == NIB_OK) {
         fill_noise((uint64_t *)(void *)raw, n_from * each / 8 * 8, 7);
         uint64_t at = 0;
-        for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+        for (; n < MOST_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
             const double begin = time_thread();
             for (int i = 0; i < 64; i++, at++) {
                 for (uint64_t r = 0; r < PACK_PANEL; r++)
@@ -284,6 +291,7 @@ static nib_status measure_pack(double seconds, hardware *out, nib_error *err) {
                            scratch);
             }
             values[n] = 64 * (double)bytes / NUM_MAX(time_thread() - begin, 1e-9);
+            status = cancel_check(o->cancel, err);
         }
         out->pack = rate_of(values, n);
     }
@@ -313,14 +321,16 @@ static void meet_often(void *arg, int thread, int n_thread) {
 
 /* The best of many short ones: a thread that was put aside keeps the others waiting, for some milliseconds,
  * and an op's cost would be wrong by as much. */
-static void measure_meetings(pool *threads, hardware *out) {
+static nib_status measure_meetings(const hardware_options *o, pool *threads, hardware *out, nib_error *err) {
     meetings m = {.threads = threads};
     double best = INFINITY;
     for (int i = 0; i < TIMES; i++) {
+        NIB_TRY(cancel_check(o->cancel, err));
         pool_run(threads, meet_often, &m);
         best = NUM_MIN(best, m.seconds / MEETINGS);
     }
     out->meet_s = best;
+    return NIB_OK;
 }
 
 nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err) {
@@ -328,16 +338,16 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     pool *threads;
     memset(out, 0, sizeof *out);
     NIB_TRY(tell(o, 0, err));
-    NIB_TRY(measure_memory(m, 0.12 * all, out, err));
+    NIB_TRY(measure_memory(m, o, 0.12 * all, out, err));
     NIB_TRY(tell(o, 15, err));
     NIB_TRY(measure_disk(o, 0.35 * all, out, err));
     NIB_TRY(tell(o, 60, err));
     NIB_TRY(pool_open(m->n_core, &threads, err));
-    nib_status status = measure_kernels(m, threads, 0.3 * all, out, err);
+    nib_status status = measure_kernels(m, o, threads, 0.3 * all, out, err);
     if (status == NIB_OK)
-        status = measure_pack(0.05 * all, out, err);
+        status = measure_pack(o, 0.05 * all, out, err);
     if (status == NIB_OK)
-        measure_meetings(threads, out);
+        status = measure_meetings(o, threads, out, err);
     pool_close(threads);
     if (status == NIB_OK)
         status = tell(o, 100, err);

@@ -55,6 +55,7 @@ typedef struct hardware_options {
     double seconds;           /* about how long it may take, at least 1 */
     nib_progress_fn progress; /* NULL: none */
     void *user;
+    const canceller *cancel; /* NULL: none */
 } hardware_options;
 
 /* NIB_E_CANCELLED, NIB_E_NOMEM, or what the disk says. */

@@ -96,7 +96,7 @@ nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *sh
     nib_status status = NIB_OK;
     for (int i = 0; o->flavours && i < n_shape; i++)
         g.all += trial_has_planes(o->table, &shapes[i]) ? FLAVOUR_POINTS : 0;
-    NIB_TRY(trial_open(o->table, o->threads, o->n_byte, &g.t, err));
+    NIB_TRY(trial_open(o->table, o->threads, o->n_byte, o->cancel, &g.t, err));
     for (int i = 0; i < n_shape && status == NIB_OK; i++) {
         trial_shape shape = shapes[i];
         if (o->flavours)

@@ -14,6 +14,7 @@ typedef struct kernel_profile_options {
                                  alone; NULL: shapes are measured as they are */
     nib_progress_fn progress; /* NULL: none; false cancels */
     void *user;               /* of progress */
+    const canceller *cancel;  /* NULL: none */
 } kernel_profile_options;
 
 /* Called for each point when it is measured: a shape and the rows that stand for a bucket. */

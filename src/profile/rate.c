@@ -92,6 +92,7 @@ struct rate_reader {
     int n_round;     /* passes in one go, without a meeting of the threads */
     double rate;     /* of the last ones */
     int pattern;
+    const canceller *cancel; /* of opening */
     uint64_t sums[1024];
 };
 
@@ -106,8 +107,10 @@ static void read_part(void *arg, int thread, int n_thread) {
 
 static void touch_part(void *arg, int thread, int n_thread) {
     rate_reader *r = arg;
+    char *part = r->data + (uint64_t)thread * r->part;
     (void)n_thread;
-    memset(r->data + (uint64_t)thread * r->part, thread + 1, (size_t)r->part);
+    for (uint64_t at = 0; at < r->part && !cancel_asked(r->cancel); at += PASS)
+        memset(part + at, thread + 1, (size_t)NUM_MIN(r->part - at, (uint64_t)PASS));
 }
 
 /* Bytes a second. */
@@ -126,29 +129,34 @@ static double one_pass(void *arg, int pattern) {
     return read_rounds(r, 1);
 }
 
-static nib_status open_reader(int n_thread, uint64_t n_byte, rate_reader **out, nib_error *err) {
+static nib_status open_reader(int n_thread, uint64_t n_byte, const canceller *cancel, rate_reader **out,
+                              nib_error *err) {
     if (n_thread < 1 || n_thread > 1024 || n_byte / (uint64_t)n_thread < 4096)
         return nib_fail(err, NIB_E_USAGE, "expected 1 to 1024 threads and at least 4096 bytes for each");
     rate_reader *r = mem_calloc(1, sizeof *r);
     if (!r)
         return nib_fail_nomem(err, sizeof *r, "measuring memory");
     r->n_byte = n_byte;
+    r->cancel = cancel;
     r->part = n_byte / (uint64_t)n_thread / 4096 * 4096;
     r->n_pass = NUM_MIN(r->part, (uint64_t)PASS);
     nib_status status = pool_open(n_thread, &r->threads, err);
     if (!status && !(r->data = mem_map(n_byte + RATE_SLACK)))
         status = nib_fail_nomem(err, n_byte, "measuring memory");
+    if (!status) {
+        pool_run(r->threads, touch_part, r);
+        status = cancel_check(cancel, err);
+    }
     if (status) {
         rate_reader_close(r);
         return status;
     }
-    pool_run(r->threads, touch_part, r);
     *out = r;
     return NIB_OK;
 }
 
 nib_status rate_reader_open(int n_thread, uint64_t n_byte, rate_reader **out, nib_error *err) {
-    NIB_TRY(open_reader(n_thread, n_byte, out, err));
+    NIB_TRY(open_reader(n_thread, n_byte, NULL, out, err));
     (*out)->pattern = rate_fastest(one_pass, *out);
     return NIB_OK;
 }
@@ -167,16 +175,22 @@ void rate_reader_close(rate_reader *r) {
     mem_free(r);
 }
 
-nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, rate *out, nib_error *err) {
+nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, const canceller *cancel, rate *out,
+                            nib_error *err) {
     double values[RATE_PATTERNS][MOST_PASSES];
     rate_reader *r = NULL;
+    nib_status status = NIB_OK;
     int n = 0;
-    NIB_TRY(open_reader(n_thread, n_byte, &r, err));
+    NIB_TRY(open_reader(n_thread, n_byte, cancel, &r, err));
     const double start = time_now();
-    for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++)
+    for (; n < MOST_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
         for (int p = 0; p < RATE_PATTERNS; p++)
             values[p][n] = one_pass(r, p);
+        status = cancel_check(cancel, err);
+    }
     rate_reader_close(r);
+    if (status != NIB_OK)
+        return status;
     *out = rate_of(values[0], n);
     for (int p = 1; p < RATE_PATTERNS; p++) {
         const rate now = rate_of(values[p], n);

@@ -17,6 +17,7 @@ enum {
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
     READ_BYTES = 8 << 20,  /* of one stretch of plain reading and thread */
+    LOOK_WORDS = 1 << 20,  /* of weights that are made between two looks at whether it is cancelled */
     PANELS_PER_THREAD = 8, /* the least of a slice */
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
 };
@@ -38,6 +39,7 @@ typedef struct span {
 struct trial {
     const kernel_table *table;
     pool *threads;
+    const canceller *cancel;
     int n_thread;
     char *data; /* rotating weights */
     uint64_t n_byte;
@@ -149,6 +151,8 @@ static void fill_codes(void *arg, int thread, int n_thread) {
     uint64_t x = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(thread + 1);
     uint64_t *words = (uint64_t *)(void *)t->data;
     for (int64_t i = begin; i < end; i++) {
+        if (i % LOOK_WORDS == 0 && cancel_asked(t->cancel))
+            return;
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
@@ -164,7 +168,7 @@ static void fill_scales(void *arg, int thread, int n_thread) {
     const int64_t panel = tile_panel_bytes(f, k), tail = tile_tail_at(f, k);
     int64_t begin, end;
     pool_split((int64_t)t->n_byte / panel, 1, thread, n_thread, &begin, &end);
-    for (int64_t p = begin; p < end; p++) {
+    for (int64_t p = begin; p < end && !cancel_asked(t->cancel); p++) {
         char *at = t->data + p * panel;
         memset(at + tail, SCALE_BYTE, (size_t)(panel - tail));
         for (int64_t done = 0; done < n_tile; done += TILE_CHUNK) {
@@ -194,8 +198,8 @@ uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
     return want < least ? 0 : want;
 }
 
-nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte, trial **out,
-                      nib_error *err) {
+nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte, const canceller *cancel,
+                      trial **out, nib_error *err) {
     if (n_byte < (uint64_t)1 << 20 || n_byte / 4096 < (uint64_t)pool_size(threads))
         return nib_fail(err, NIB_E_USAGE,
                         "expected at least 1 MiB of weights to rotate, and 4 KiB a thread, found %llu bytes",
@@ -205,6 +209,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
         return nib_fail_nomem(err, sizeof *t, "timing kernels");
     t->table = table;
     t->threads = threads;
+    t->cancel = cancel;
     t->n_thread = pool_size(threads);
     t->n_byte = n_byte / 4096 * 4096;
     t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
@@ -220,6 +225,11 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
         return nib_fail_nomem(err, n_byte, "timing kernels");
     }
     pool_run(threads, fill_codes, t);
+    const nib_status status = cancel_check(cancel, err);
+    if (status != NIB_OK) {
+        trial_close(t);
+        return status;
+    }
     t->pattern = rate_fastest(try_pattern, t);
     *out = t;
     return NIB_OK;
@@ -258,7 +268,7 @@ nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err) {
                         (long long)shape->k, (unsigned long long)t->n_byte);
     t->shape = *shape;
     set_scales(t);
-    return NIB_OK;
+    return cancel_check(t->cancel, err);
 }
 
 /* ---- one shape and number of rows ---- */
@@ -328,7 +338,7 @@ static double look(sample *s, const trial_result *out, int n_call, double behind
         if (!keep[i])
             continue;
         first[i] = 1e30;
-        for (int call = 0; call < n_call; call++)
+        for (int call = 0; call < n_call && !cancel_asked(s->t->cancel); call++)
             first[i] = NUM_MIN(first[i], time_sample(s, out->times[i].strategy, 1));
         fastest = NUM_MIN(fastest, first[i]);
     }
@@ -442,6 +452,8 @@ static void take_samples(sample *s, bool keep[KERNELS_MAX_STRATEGY], double call
                 narrow(samples, n, out->n, narrowing[i].behind, keep);
         for (int turn = 0; turn < out->n; turn++) {
             const int i = n % 2 ? out->n - 1 - turn : turn;
+            if (cancel_asked(s->t->cancel))
+                return;
             if (keep[i])
                 samples[i][taken[i]++] = time_sample(s, out->times[i].strategy, n_call);
         }
@@ -473,7 +485,7 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
     take_samples(&s, keep, call, seconds, out);
     settle(out);
     free_rows(&r);
-    return NIB_OK;
+    return cancel_check(t->cancel, err);
 }
 
 /* ---- a model's shapes ---- */

@@ -13,6 +13,7 @@
 #ifndef NIB_PROFILE_TRIAL_H
 #define NIB_PROFILE_TRIAL_H
 
+#include "base/cancel.h"
 #include "base/thread.h"
 #include "kernels/policy.h"
 #include "model/model.h"
@@ -56,8 +57,10 @@ typedef struct trial_result {
 typedef struct trial trial;
 
 /* n_byte: of rotating weights, at least 1 MiB and 4 KiB for each thread. The pool is the caller's. Finds out
- * which pattern reads fastest here (0.1 s). */
-nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, trial **out, nib_error *err);
+ * which pattern reads fastest here (0.1 s). cancel NULL: none; it is asked by everything below, too, and
+ * nothing can be done with a trial that was cancelled but to close it. */
+nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, const canceller *cancel,
+                      trial **out, nib_error *err);
 void trial_close(trial *t);
 /* From now on with this pool, of no more threads than the one it was opened with. */
 void trial_use(trial *t, pool *threads);
@@ -71,8 +74,7 @@ uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap);
 
 /* Prepares the weights of a shape. To be called before trial_rows for it. */
 nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err);
-/* Times every strategy that can do the whole bucket of n_row, for about `seconds`. NIB_E_CANCELLED is the
- * caller's business: nothing here takes long. */
+/* Times every strategy that can do the whole bucket of n_row, for about `seconds`. */
 nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err);
 
 /* Whether times[challenger] beats times[holder] by more than how far both bests may be off, and by 1 % at

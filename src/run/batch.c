@@ -273,6 +273,8 @@ void nib_batch_close(nib_batch *b) {
 static void finish(nib_batch *b, request *r, nib_status status, const nib_error *how) {
     if (how)
         r->how = *how;
+    if (status == NIB_E_CANCELLED)
+        r->result.finish = NIB_FINISH_CANCELLED;
     r->how.status = status;
     append(&b->done, r);
 }

@@ -217,6 +217,7 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .packed = packed,
                           .write_packed = may_write_packed(o),
                           .progress = o->progress,
+                          .cancel = &e->cancel,
                           .log = &e->log,
                           .user = o->user,
                           .beside = e->text_is_open ? NULL : engine_text_beside,
@@ -236,7 +237,8 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     char best[32] = "";
     if (!e->n_best)
         return NIB_OK;
-    NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->sketch_read, err));
+    NIB_TRY(
+        shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->cancel, &e->sketch_read, err));
     ledger_settle(e->ledger, true);
     if (!want->plan && e->options.shortlist == NIB_SHORTLIST_AUTO && !engine_has_room(e, session)) {
         shortlist_close(&e->best);
@@ -370,7 +372,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     }
     engine_fill_info(e);
     ledger_settle(e->ledger, false);
-    return NIB_OK;
+    return cancel_check(&e->cancel, err);
 }
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
@@ -395,6 +397,7 @@ static nib_engine *new_engine(const nib_engine_options *options, nib_error *err)
     else
         nib_engine_options_init(&e->options);
     e->log = (logger){e->options.log, e->options.user};
+    e->cancel = (canceller){e->options.cancel, e->options.user};
     pthread_mutex_init(&e->lock, NULL);
     return e;
 }

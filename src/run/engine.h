@@ -23,6 +23,7 @@ typedef struct learning {
 struct nib_engine {
     nib_engine_options options; /* defaults filled in */
     logger log;
+    canceller cancel; /* the options' */
     char *path;
     ledger *ledger;
     container *alone; /* vocab_only: a container without a model; else NULL */

@@ -121,11 +121,12 @@ static void run(job *j) {
     j->acts = j->acts_after;
 }
 
-static nib_status look_up_rows(const executor *e, const exec_cell *c, const op *o, nib_error *err) {
-    job j = {.e = e, .cell = c};
-    worker w = {.j = &j};
+static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
+    const executor *e = j->e;
+    const exec_cell *c = j->cell;
+    worker w = {.j = j};
     float *row = (float *)e->ws->scratch;
-    for (int64_t r = 0; r < c->n_row; r++) {
+    for (int64_t r = 0; r < c->n_row && !job_is_dropped(j); r++) {
         float *out = worker_at(&w, o->out, r, o->n);
         if (o->kind == OP_EMBED) {
             float *to = o->adds ? row : out;
@@ -147,7 +148,7 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     job one = *whole;
     one.first_op = i;
     one.end_op = i + 1;
-    for (int piece = 0; piece < n; piece++) {
+    for (int piece = 0; piece < n && !job_is_dropped(whole); piece++) {
         pager_piece rows;
         NIB_TRY(pager_fetch(one.e->pager, c->block, o->w, piece, &rows, err));
         one.part = &rows.v;
@@ -174,7 +175,7 @@ static nib_status bring(job *j, int *i, nib_error *err) {
     if (o->kind == OP_SHORTLIST)
         return run_shortlist(j, (*i)++, err);
     if (o->kind != OP_LINEAR) {
-        NIB_TRY(look_up_rows(j->e, c, o, err));
+        NIB_TRY(look_up_rows(j, o, err));
         ++*i;
         return NIB_OK;
     }
@@ -192,7 +193,7 @@ static nib_status bring(job *j, int *i, nib_error *err) {
 static nib_status run_all(job *j, int first, int end, nib_error *err) {
     const program *p = &model_block(j->e->m, j->cell->block)->program;
     nib_status status = NIB_OK;
-    for (j->first_op = first; j->first_op < end && status == NIB_OK;) {
+    for (j->first_op = first; j->first_op < end && status == NIB_OK && !job_is_dropped(j);) {
         for (j->end_op = j->first_op; j->end_op < end && !is_fetched(j->cell, &p->ops[j->end_op]);)
             j->end_op++;
         run(j);
@@ -243,7 +244,7 @@ static nib_status run_probed(job *whole, nib_error *err) {
     probe_places places;
     probe_find(p, &places);
     whole->fuse = false;
-    for (int i = PROBE_BEFORE; i < p->n_op; i++) {
+    for (int i = PROBE_BEFORE; i < p->n_op && !job_is_dropped(whole); i++) {
         if (i >= 0) {
             tell_input(c, whole->e->ws, &p->ops[i]);
             NIB_TRY(run_all(whole, i, i + 1, err));
@@ -255,14 +256,16 @@ static nib_status run_probed(job *whole, nib_error *err) {
 
 nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err) {
     share shares[PROGRAM_MAX_OP];
+    atomic_bool dropped = false;
     job whole = {.e = e,
                  .cell = now,
                  .fuse = e->fuse,
                  .act_bits = now->act_bits ? now->act_bits : e->act_bits[now->block],
-                 .acts = {.of = REG_NONE}};
+                 .acts = {.of = REG_NONE},
+                 .dropped = &dropped};
     whole.shares = e->fuse && !now->probe ? shares : NULL;
     const int n_op = model_block(e->m, now->block)->program.n_op;
     const nib_status status = now->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
     pager_release(e->pager, now->again);
-    return status;
+    return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;
 }

@@ -7,6 +7,7 @@
 #ifndef NIB_RUN_EXEC_H
 #define NIB_RUN_EXEC_H
 
+#include "base/cancel.h"
 #include "run/probe.h"
 #include "run/routes.h"
 #include "run/schedule.h"
@@ -43,9 +44,11 @@ typedef struct exec_cell {
     bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
     int segment;         /* of the cell's first row */
     int64_t segment_row; /* that row in it */
+    const canceller *cancel; /* asked between pieces of products; NULL: never */
 } exec_cell;
 
-/* Fails only where weights must be read from disk for it. */
+/* Fails only where weights must be read from disk for it, or with NIB_E_CANCELLED: then registers and the
+ * caches' positions of this cell may hold anything. */
 nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err);
 
 #endif

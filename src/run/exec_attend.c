@@ -183,7 +183,7 @@ static void attend_items(worker *w, const op *o, const attend_args *a, bool alon
     const int64_t unit = alone && n_block * (n_head / group) < 4 * w->n_thread ? 1 : group;
     const int64_t n_unit = n_head / unit, n = n_block * n_unit;
     const int64_t first = (w->thread + w->n_thread - *at % w->n_thread) % w->n_thread;
-    for (int64_t i = first; i < n; i += w->n_thread) {
+    for (int64_t i = first; i < n && !job_is_dropped(w->j); i += w->n_thread) {
         const int64_t r0 = i / n_unit * rows, h0 = i % n_unit * unit;
         w->j->e->kernels->attend(a, h0, h0 + unit, r0, NUM_MIN(r0 + rows, a->n_row));
     }

@@ -237,7 +237,8 @@ enum {
     MOST_PRODUCTS = 8,
     MOST_TAIL = 4,
     LEAST_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
-    LEAST_PANELS = 2        /* the same where there are many rows, which are prepared anew */
+    LEAST_PANELS = 2,       /* the same where there are many rows, which are prepared anew */
+    LOOK_MACS = 1 << 30     /* multiply-adds between two looks at whether the cell is dropped */
 };
 
 /* Products one after the other, each split into its own panels, which those that add to what it makes are
@@ -335,6 +336,14 @@ static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t en
     }
 }
 
+/* Panels of it that a thread computes between two looks. */
+static int64_t panels_of_a_look(const worker *w, const region *r) {
+    int64_t macs = 0;
+    for (int i = 0; i < r->n_product; i++)
+        macs += PACK_PANEL * r->ops[i].k * w->j->cell->n_row;
+    return NUM_MAX(LEAST_PANELS, LOOK_MACS / NUM_MAX(macs, 1));
+}
+
 /* Alone and split once, its columns are where an element-wise op that is no part of a region expects them. */
 static void enter_region(worker *w, const region *r, bool tile) {
     access list[1 + MOST_PRODUCTS + 3 * MOST_TAIL];
@@ -362,11 +371,14 @@ int run_linear(worker *w, const op *o) {
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
         quantize(w, o, f);
     enter_region(w, &r, tile);
-    while (take_panels(w, &r, &begin, &end)) {
-        if (r.n_tail)
-            run_side_by_side(w, &r, begin, end);
-        else
-            run_one_by_one(w, &r, begin, end);
-    }
+    const int64_t most = panels_of_a_look(w, &r);
+    while (take_panels(w, &r, &begin, &end))
+        for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += most) {
+            const int64_t until = NUM_MIN(at + most, end);
+            if (r.n_tail)
+                run_side_by_side(w, &r, at, until);
+            else
+                run_one_by_one(w, &r, at, until);
+        }
     return r.n_product + r.n_tail;
 }

@@ -117,7 +117,7 @@ static void estimate(void *arg, int thread, int n_thread) {
     int n = 0;
     quantize(&w, k->o, k->rough);
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
-    for (int64_t p = p0; p < p1; p += STEP) {
+    for (int64_t p = p0; p < p1 && !job_is_dropped(k->j); p += STEP) {
         const int64_t n0 = p * PACK_PANEL, n1 = NUM_MIN(NUM_MIN(p + STEP, p1) * PACK_PANEL, k->o->n);
         product_columns(&w, k->o, &s->sketch, NULL, 0, n0, n1);
         keep_lower_bounds(k, y, n0, n1, heap, &n);
@@ -210,7 +210,7 @@ static void settle(void *arg, int thread, int n_thread) {
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
     shortlist_panel *list = s->missing + p0;
     const int n_wanted = list_wanted(k, y, p0, p1, list);
-    for (int i = 0; i < n_wanted; i++) {
+    for (int i = 0; i < n_wanted && !job_is_dropped(k->j); i++) {
         const int64_t first = (int64_t)list[i].panel * PACK_PANEL;
         view panel;
         if (list[i].upper < least) {
@@ -274,7 +274,7 @@ static nib_status read_missing(search *k, int n_thread, nib_error *err) {
     nib_status status = NIB_OK;
     int at = 0;
     w.acts = (act_state){k->o->in, k->rough, true};
-    while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK) {
+    while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK && !job_is_dropped(j)) {
         const int most = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
         int32_t panels[SHORTLIST_MOST];
         int n_panel = 0;

@@ -42,10 +42,12 @@ static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     const sync_options how = {
         .first_row = -1, .progress = o->on_prompt, .user = o->user, .n_computed = &r->prompt_n};
     const double start = time_now();
-    NIB_TRY(session_sync(s, o->prompt, o->n_prompt, &how, err));
+    nib_status status = session_sync(s, o->prompt, o->n_prompt, &how, err);
     const double first = time_now();
     r->prompt_s = first - start;
-    const nib_status status = answer(s, g, err);
+    if (status != NIB_OK)
+        return status;
+    status = answer(s, g, err);
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = time_now() - first;
     learn_generation(s->engine, s->of.n, r);
@@ -57,11 +59,12 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
     generation g = {0};
     memset(result, 0, sizeof *result);
     NIB_TRY(generation_check(s->engine, options, err));
-    atomic_store(&s->cancelled, false);
     NIB_TRY(generation_open(&g, s->engine, options, s->of.n_ctx, result, err));
     learn_begin(s->engine);
     const nib_status status = generate(s, &g, err);
     learn_end(s->engine);
     generation_close(&g);
-    return status;
+    if (status == NIB_E_CANCELLED)
+        result->finish = NIB_FINISH_CANCELLED;
+    return session_answer(s, status);
 }

@@ -192,19 +192,26 @@ static nib_status pack_sum(const packing *p, load_buffer *buffer, int64_t begin,
     return status;
 }
 
-/* Each thread some panels. */
+static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin, int64_t end,
+                            nib_error *err) {
+    const weight *w = &p->slice[0];
+    const load_target to = {p->dst, w->n, begin};
+    NIB_TRY(cancel_check(&p->c->e->cancel, err));
+    return p->n_slice > 1 ? pack_sum(p, buffer, begin, end, err)
+                          : pack_slice(p, buffer, w, begin, end, &to, err);
+}
+
+/* Each thread some panels, as many at a time as a read brings. */
 static void pack_some(void *arg, int thread, int n_thread) {
     packing *p = arg;
+    load_buffer *buffer = &p->c->buffers[thread];
+    const int64_t most = loader_rows_at_once(&p->slice[0], buffer);
     int64_t begin, end;
     nib_error error = {NIB_OK, ""};
-    const weight *w = &p->slice[0];
-    pool_split(w->n, PACK_PANEL, thread, n_thread, &begin, &end);
-    if (begin >= end)
-        return;
-    load_buffer *buffer = &p->c->buffers[thread];
-    const load_target to = {p->dst, w->n, begin};
-    const nib_status status = p->n_slice > 1 ? pack_sum(p, buffer, begin, end, &error)
-                                             : pack_slice(p, buffer, w, begin, end, &to, &error);
+    nib_status status = NIB_OK;
+    pool_split(p->slice[0].n, PACK_PANEL, thread, n_thread, &begin, &end);
+    for (int64_t at = begin; at < end && status == NIB_OK; at += most)
+        status = pack_rows(p, buffer, at, NUM_MIN(at + most, end), &error);
     nib_status none = NIB_OK;
     if (status != NIB_OK && atomic_compare_exchange_strong(&p->status, &none, status))
         p->error = error;

@@ -69,6 +69,25 @@ void nib_session_cancel(nib_session *s) {
     atomic_store(&s->cancelled, true);
 }
 
+void nib_session_cancel_clear(nib_session *s) {
+    atomic_store(&s->cancelled, false);
+}
+
+static bool is_cancelled(void *user) {
+    const nib_session *s = user;
+    return atomic_load_explicit(&s->cancelled, memory_order_relaxed);
+}
+
+static canceller canceller_of(nib_session *s) {
+    return (canceller){is_cancelled, s};
+}
+
+nib_status session_answer(nib_session *s, nib_status status) {
+    if (status == NIB_E_CANCELLED)
+        nib_session_cancel_clear(s);
+    return status;
+}
+
 size_t nib_session_length(const nib_session *s) {
     return (size_t)s->of.n;
 }
@@ -104,6 +123,7 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, cons
                            nib_error *err) {
     const bool rows = o->first_row >= 0;
     const segment all = sequence_rows(&s->of, 0, n_row, head_row);
+    const canceller cancel = canceller_of(s);
     given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
                     .n_segment = 1,
@@ -111,7 +131,7 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, cons
                     .n_head = s->engine->ws.n_head,
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
-                    .cancel = &s->cancelled};
+                    .cancel = &cancel};
     NIB_TRY(step_pass(s->engine, &p, err));
     sequence_advance(&s->of, n_row);
     return NIB_OK;
@@ -122,8 +142,6 @@ static nib_status compute(nib_session *s, const sync_options *o, nib_error *err)
     sequence *of = &s->of;
     const int64_t start = of->n, n = of->n_token;
     s->logits_valid = false;
-    if (o->n_computed)
-        *o->n_computed = n - start;
     while (of->n < n) {
         const int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - of->n);
         const bool final = of->n + n_row == n;
@@ -131,6 +149,8 @@ static nib_status compute(nib_session *s, const sync_options *o, nib_error *err)
         if (o->first_row >= 0)
             head_row = NUM_MIN(NUM_MAX(o->first_row - of->n, 0), head_row);
         NIB_TRY(run_pass(s, n_row, head_row, o, err));
+        if (o->n_computed)
+            *o->n_computed = of->n - start;
         if (o->progress &&
             !o->progress(o->user, "prompt", (uint64_t)(of->n - start), (uint64_t)(n - start))) {
             s->logits_valid = final;
@@ -152,6 +172,8 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
     if (o->first_row >= n)
         return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
                         (long long)o->first_row);
+    const canceller cancel = canceller_of(s);
+    NIB_TRY(cancel_check(&cancel, err));
     if (o->n_computed)
         *o->n_computed = 0;
     if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
@@ -170,8 +192,7 @@ nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
 }
 
 nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {
-    atomic_store(&s->cancelled, false);
-    return session_sync(s, tokens, n_token, &(sync_options){.first_row = -1}, err);
+    return session_answer(s, session_sync(s, tokens, n_token, &(sync_options){.first_row = -1}, err));
 }
 
 nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_token, int64_t first_row,
@@ -179,7 +200,6 @@ nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_t
     if (first_row < 0)
         return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld",
                         (long long)first_row);
-    atomic_store(&s->cancelled, false);
-    return session_sync(s, tokens, n_token,
-                        &(sync_options){.first_row = first_row, .row_fn = row_fn, .user = user}, err);
+    const sync_options how = {.first_row = first_row, .row_fn = row_fn, .user = user};
+    return session_answer(s, session_sync(s, tokens, n_token, &how, err));
 }

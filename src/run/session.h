@@ -23,7 +23,10 @@ typedef struct sync_options {
     int64_t *n_computed;      /* may be NULL: tokens that were not reused */
 } sync_options;
 
-/* nib_session_sync and nib_session_forward; leaves the cancel flag as it is until it answers to it. */
+/* What a public call returns: NIB_E_CANCELLED answers the cancel. */
+nib_status session_answer(nib_session *s, nib_status status);
+
+/* nib_session_sync and nib_session_forward; leaves the cancel flag as it is. */
 nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
                         nib_error *err);
 

@@ -128,19 +128,19 @@ static void all_steps(void *arg, int thread, int n_thread) {
 /* ---- opening ---- */
 
 static nib_status read_sketch(shortlist *s, const model *m, const weight *head, pool *threads, ledger *l,
-                              uint64_t *n_read, nib_error *err) {
+                              const canceller *cancel, uint64_t *n_read, nib_error *err) {
     weight rough = *head;
     rough.name = "sketch";
     rough.format = s->sketch.format;
     rough.plain = true;
     rough.columns = NULL;
-    NIB_TRY(load_matrix(m, &rough, s->memory.at, threads, l, n_read, err));
+    NIB_TRY(load_matrix(m, &rough, s->memory.at, threads, l, cancel, n_read, err));
     pool_run(threads, all_steps, s);
     return NIB_OK;
 }
 
 nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l, int n_best,
-                          uint64_t *n_read, nib_error *err) {
+                          const canceller *cancel, uint64_t *n_read, nib_error *err) {
     const int n_thread = pool_size(threads);
     const weight *head;
     pack_format format;
@@ -153,7 +153,7 @@ nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l
     s->sketch = (view){NULL, format, head->n, head->k};
     s->n_best = n_best;
     place(s, &z, n_thread);
-    const nib_status status = read_sketch(s, m, head, threads, l, n_read, err);
+    const nib_status status = read_sketch(s, m, head, threads, l, cancel, n_read, err);
     if (status != NIB_OK)
         shortlist_close(s);
     return status;

@@ -20,6 +20,7 @@
 #ifndef NIB_RUN_SHORTLIST_H
 #define NIB_RUN_SHORTLIST_H
 
+#include "base/cancel.h"
 #include "base/thread.h"
 #include "model/model.h"
 #include "tiers/region.h"
@@ -54,7 +55,7 @@ double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits);
 /* Charges, and reads the head's rows into the sketch, which takes the threads of a pool. The model's head is
  * OP_SHORTLIST by then (model_set_shortlist). *n_read: bytes of the model's files. */
 nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l, int n_best,
-                          uint64_t *n_read, nib_error *err);
+                          const canceller *cancel, uint64_t *n_read, nib_error *err);
 /* Of the matrix's rows, those that were computed exactly for a row of logits, in the mean. */
 double shortlist_share(const shortlist *s);
 void shortlist_close(shortlist *s); /* zeroed is fine */

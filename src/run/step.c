@@ -11,7 +11,13 @@ typedef struct loop {
     int pinned;
     const view *views; /* of the pinned block */
     int64_t head_row;  /* rows of the stream whose logits are wanted begin there */
+    canceller cancel;  /* the pass's and the engine's */
 } loop;
+
+static bool is_cancelled(void *user) {
+    const loop *l = user;
+    return cancel_asked(l->p->cancel) || cancel_asked(&l->e->cancel);
+}
 
 static bool is_left_out(const pass *p, int b) {
     return p->change && p->change->left_out && p->change->left_out[b];
@@ -91,7 +97,8 @@ static nib_status do_cell(loop *l, const cell *c, bool again, nib_error *err) {
                            .segment = (int)(s - p->segments),
                            .segment_row = segment_row,
                            .probe = p->probe,
-                           .logits = p->logits};
+                           .logits = p->logits,
+                           .cancel = &l->cancel};
     NIB_TRY(exec_cell_run(&e->exec, &now, err));
     return head && p->rows ? give_logits(l, c, err) : NIB_OK;
 }
@@ -101,13 +108,10 @@ static nib_status steps(loop *l, schedule *order, nib_error *err) {
     nib_status status = NIB_OK;
     cell c;
     while (status == NIB_OK && schedule_next(order, &c)) {
-        if (l->p->cancel && atomic_exchange(l->p->cancel, false)) {
-            status = nib_fail(err, NIB_E_CANCELLED, "cancelled");
-            break;
-        }
         if (is_left_out(l->p, c.block))
             continue;
-        if (c.block != at)
+        status = cancel_check(&l->cancel, err);
+        if (status == NIB_OK && c.block != at)
             status = begin_block(l, c.block, err);
         at = c.block;
         if (status == NIB_OK)
@@ -148,6 +152,7 @@ nib_status step_pass(nib_engine *e, const pass *p, nib_error *err) {
     if (status == NIB_OK) {
         pager_expect(e->pager, schedule_n_cell(&order), schedule_n_head(&order));
         loop l = {.e = e, .p = p, .pinned = -1};
+        l.cancel = (canceller){is_cancelled, &l};
         pool_stay(e->threads);
         status = steps(&l, &order, err);
         pool_leave(e->threads);

@@ -9,8 +9,6 @@
 #include "run/engine.h"
 #include "run/schedule.h"
 
-#include <stdatomic.h>
-
 /* What one pass does otherwise than the engine would: for measuring what a change costs. Each array has
  * n_block entries or is NULL: nothing of that kind is changed. */
 typedef struct pass_change {
@@ -35,9 +33,10 @@ typedef struct pass {
     void *user;                /* of the two above */
     const probe *probe;        /* NULL: none */
     const pass_change *change; /* NULL: none */
-    atomic_bool *cancel;       /* NULL: cannot be cancelled. Taken back when it is answered to */
+    const canceller *cancel;   /* asked as the engine's own is; NULL: that alone */
 } pass;
 
+/* NIB_E_CANCELLED: the caches may hold anything at the pass's positions. */
 nib_status step_pass(nib_engine *e, const pass *p, nib_error *err);
 
 #endif

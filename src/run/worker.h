@@ -45,8 +45,20 @@ typedef struct job {
     act_state acts_after; /* and when it has ended: every thread comes to the same */
     const view *part;     /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
-    share *shares; /* one for each op of the program; NULL: regions are split once and for all */
+    share *shares;        /* one for each op of the program; NULL: regions are split once and for all */
+    atomic_bool *dropped; /* the cell was cancelled: nothing of it will be used */
 } job;
+
+/* Work that is left of a dropped cell is skipped; barriers never are, since threads learn of it one after the
+ * other. */
+static inline bool job_is_dropped(const job *j) {
+    if (atomic_load_explicit(j->dropped, memory_order_relaxed))
+        return true;
+    const bool now = cancel_asked(j->cell->cancel);
+    if (now)
+        atomic_store_explicit(j->dropped, true, memory_order_relaxed);
+    return now;
+}
 
 typedef struct worker {
     const job *j;

@@ -16,6 +16,7 @@ typedef struct work {
     void *dst;
     load_pipe *pipes;
     int n_pipe;
+    const canceller *cancel;
     pthread_mutex_t lock; /* everything below */
     int64_t next;         /* row */
     bool stop;
@@ -37,10 +38,9 @@ static bool next_rows(load_list *l, load_job *out) {
 }
 
 static nib_status finished(load_list *l, const load_job *job, nib_error *err) {
-    (void)l;
+    const work *k = l->user;
     (void)job;
-    (void)err;
-    return NIB_OK;
+    return cancel_check(k->cancel, err);
 }
 
 static void run(void *arg, int thread, int n_thread) {
@@ -91,11 +91,11 @@ static nib_status load(work *k, const model *m, pool *threads, nib_error *err) {
     return status;
 }
 
-nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l, uint64_t *n_read,
-                       nib_error *err) {
+nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l,
+                       const canceller *cancel, uint64_t *n_read, nib_error *err) {
     const uint64_t staging = load_matrix_bytes(m, pool_size(threads));
     uint64_t row = 0;
-    work k = {.w = w, .dst = dst};
+    work k = {.w = w, .dst = dst, .cancel = cancel};
     k.list = (load_list){.next = next_rows, .finished = finished, .user = &k};
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
     pthread_mutex_init(&k.lock, NULL);

@@ -3,6 +3,7 @@
 #ifndef NIB_TIERS_LOAD_MATRIX_H
 #define NIB_TIERS_LOAD_MATRIX_H
 
+#include "base/cancel.h"
 #include "base/thread.h"
 #include "tiers/ledger.h"
 #include "tiers/loader.h"
@@ -11,8 +12,9 @@
 uint64_t load_matrix_bytes(const model *m, int n_thread);
 
 /* All rows of w (a matrix with pieces of m's files; its format need not be the model's) packed to dst, of
- * pack_bytes. Reads round the page cache unless it has the files. *n_read: bytes that were read. */
-nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l, uint64_t *n_read,
-                       nib_error *err);
+ * pack_bytes. Reads round the page cache unless it has the files. *n_read: bytes that were read.
+ * cancel NULL: none. */
+nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l,
+                       const canceller *cancel, uint64_t *n_read, nib_error *err);
 
 #endif

@@ -110,7 +110,7 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     NIB_TRY(loader_open(p->m, true, &p->loader, err));
     pager_packed_find(p, o, true);
     if (!p->packed)
-        pager_packed_write_pages(p, o, shape);
+        NIB_TRY(pager_packed_write_pages(p, o, shape, err));
     if (left != NIB_AUTO && left - least < p->packed_tables)
         pager_packed_drop(p, false);
     NIB_TRY(choose(p, o, left == NIB_AUTO ? NIB_AUTO : left - least - p->packed_tables, &kept, err));
@@ -141,7 +141,7 @@ static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err)
         shape = pager_load_shape(n_thread, direct, NIB_AUTO);
     NIB_TRY(pager_load_resident(p, o, shape, err));
     if (!p->packed)
-        pager_packed_write_map(p, o);
+        NIB_TRY(pager_packed_write_map(p, o, err));
     pager_packed_shut(p);
     return NIB_OK;
 }

@@ -12,6 +12,7 @@
 #ifndef NIB_TIERS_PAGER_H
 #define NIB_TIERS_PAGER_H
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "model/model.h"
@@ -64,6 +65,7 @@ typedef struct pager_options {
     const char *packed;   /* folder of packed files; NULL: they are neither used nor written */
     bool write_packed;    /* one that is not there is written, within the disk tier's cap */
     nib_progress_fn progress; /* may be NULL */
+    const canceller *cancel;  /* of opening; NULL: none */
     const logger *log;
     void *user;
     /* Done once while the weights are read, by a thread of its own: what needs a processor meanwhile. An

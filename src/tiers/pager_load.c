@@ -228,6 +228,7 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
     if (!good)
         return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
     const load_wish *wish = l->wish;
+    NIB_TRY(cancel_check(wish->cancel, err));
     if (wish->progress && pthread_equal(pthread_self(), l->caller) &&
         !wish->progress(wish->user, "load", done, wish->total))
         return nib_fail(err, NIB_E_CANCELLED, "loading was cancelled");
@@ -384,6 +385,7 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     nib_status beside = NIB_OK;
     load_wish wish = {.vectors = p->map,
                       .progress = o->progress,
+                      .cancel = o->cancel,
                       .user = o->user,
                       .beside = o->beside ? o : NULL,
                       .beside_status = &beside};

@@ -222,6 +222,7 @@ typedef struct packed_from {
     load_crew *crew; /* NULL: everything is resident */
     uint8_t *buffer;
     uint64_t bytes; /* of the buffer */
+    const canceller *cancel;
 } packed_from;
 
 static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *w, nib_error *err) {
@@ -230,7 +231,10 @@ static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *
     bool damaged;
     if (from->crew) {
         /* no page is wanted with them */
-        const load_wish wish = {.vectors = from->buffer, .pages = from->buffer, .first = p->layout.n_page};
+        const load_wish wish = {.vectors = from->buffer,
+                                .pages = from->buffer,
+                                .first = p->layout.n_page,
+                                .cancel = from->cancel};
         data = from->buffer;
         memset(from->buffer, 0, (size_t)all); /* the ends that packing leaves alone are zero in every copy */
         NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
@@ -250,14 +254,14 @@ static nib_status put_pages(pager *p, const packed_from *from, packed_writer *w,
     while (from->crew && first + *n < l->n_page && bytes + l->pages[first + *n].bytes <= from->bytes)
         bytes += l->pages[first + (*n)++].bytes;
     if (from->crew) {
-        const load_wish wish = {.pages = from->buffer, .first = first, .n = *n};
+        const load_wish wish = {.pages = from->buffer, .first = first, .n = *n, .cancel = from->cancel};
         memset(from->buffer, 0, (size_t)bytes);
         NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
     }
     const uint8_t *data = from->crew ? from->buffer : p->state[first].resident;
     for (int i = first; i < first + *n; data += l->pages[i++].bytes)
         NIB_TRY(packed_writer_put(w, data, l->pages[i].bytes, err));
-    return NIB_OK;
+    return cancel_check(from->cancel, err);
 }
 
 static nib_status write_all(pager *p, const pager_options *o, const packed_from *from, nib_error *err) {
@@ -291,25 +295,29 @@ static bool may_write(pager *p, const pager_options *o) {
     return false;
 }
 
-static void tell_written(pager *p, const pager_options *o, nib_status status, const nib_error *err) {
+static nib_status tell_written(pager *p, const pager_options *o, nib_status status, const nib_error *why,
+                               nib_error *err) {
     char size[32];
+    if (status == NIB_E_CANCELLED)
+        return nib_fail(err, NIB_E_CANCELLED, "%s", why->message);
     if (status == NIB_OK)
         log_line(o->log, "the packed weights are kept: %s, %s", p->packed_path,
                  num_format_size(packed_file_bytes(&p->packed_is), size));
     else
-        log_line(o->log, "the packed weights are not kept: %s", err->message);
+        log_line(o->log, "the packed weights are not kept: %s", why->message);
+    return NIB_OK;
 }
 
-void pager_packed_write_map(pager *p, const pager_options *o) {
-    nib_error err = {NIB_OK, ""};
-    const packed_from resident = {NULL, NULL, 0};
+nib_status pager_packed_write_map(pager *p, const pager_options *o, nib_error *err) {
+    nib_error why = {NIB_OK, ""};
+    const packed_from resident = {.cancel = o->cancel};
     if (!may_write(p, o))
-        return;
-    nib_status status = write_all(p, o, &resident, &err);
-    tell_written(p, o, status, &err);
+        return NIB_OK;
+    nib_status status = write_all(p, o, &resident, &why);
     uint64_t bytes = packed_file_bytes(&p->packed_is);
     if (status == NIB_OK && ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, NULL) == NIB_OK)
         p->packed_bytes = bytes;
+    return tell_written(p, o, status, &why, err);
 }
 
 /* Several pages at a time, so that all threads have work; what memory allows, and the largest piece at least.
@@ -324,27 +332,28 @@ static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
     return NUM_MAX(least, NUM_MIN(PAGES * most, left > crew ? left - crew : 0));
 }
 
-void pager_packed_write_pages(pager *p, const pager_options *o, load_shape shape) {
-    nib_error err = {NIB_OK, ""};
+nib_status pager_packed_write_pages(pager *p, const pager_options *o, load_shape shape, nib_error *err) {
+    nib_error why = {NIB_OK, ""};
     load_crew crew = {0};
     if (!may_write(p, o))
-        return;
+        return NIB_OK;
     const uint64_t bytes = buffer_bytes(p, shape, pool_size(o->threads));
-    nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, &err);
+    nib_status status = ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, &why);
     bool charged = status == NIB_OK;
-    packed_from from = {&crew, charged ? mem_map(bytes) : NULL, bytes};
+    packed_from from = {&crew, charged ? mem_map(bytes) : NULL, bytes, o->cancel};
     if (charged && !from.buffer)
-        status = nib_fail_nomem(&err, bytes, "the packed weights");
+        status = nib_fail_nomem(&why, bytes, "the packed weights");
     if (status == NIB_OK)
-        status = load_crew_open(&crew, p, o->threads, shape, &err);
+        status = load_crew_open(&crew, p, o->threads, shape, &why);
     if (status == NIB_OK)
-        status = write_all(p, o, &from, &err);
+        status = write_all(p, o, &from, &why);
     load_crew_close(&crew);
     if (from.buffer)
         mem_unmap(from.buffer, bytes);
     if (charged)
         ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
-    tell_written(p, o, status, &err);
+    NIB_TRY(tell_written(p, o, status, &why, err));
     if (status == NIB_OK)
         pager_packed_find(p, o, true);
+    return NIB_OK;
 }

@@ -134,6 +134,7 @@ typedef struct load_wish {
     uint8_t *pages;   /* NULL: the resident ones */
     int first, n;
     nib_progress_fn progress;
+    const canceller *cancel; /* NULL: none */
     void *user;
     uint64_t total;              /* for progress */
     const pager_options *beside; /* what it asks for is done meanwhile; NULL: nothing */
@@ -172,11 +173,12 @@ uint64_t pager_pass_bytes(const pager *p); /* of the files, for all visits of wh
 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
+ * Writing gives NIB_E_CANCELLED, and nothing else.
  * Finds the packed file of this model; p->packed stays NULL when there is none. */
 void pager_packed_find(pager *p, const pager_options *options, bool streams);
 /* Writes it when that is wanted: from a map of the whole image, or from the model's files (and finds it). */
-void pager_packed_write_map(pager *p, const pager_options *options);
-void pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape);
+nib_status pager_packed_write_map(pager *p, const pager_options *options, nib_error *err);
+nib_status pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape, nib_error *err);
 void pager_packed_drop(pager *p, bool remove); /* it is no longer used; remove: so that it is made anew */
 void pager_packed_shut(pager *p);              /* everything in it is resident; it stays charged */
 void pager_packed_close(pager *p);
