@@ -14,6 +14,7 @@ enum { MOST_WIDTHS = 16, MOST_SEQUENCES = 512 };
 
 typedef struct batch_row {
     int n_seq;
+    int64_t n_repeat;
     double prompt_tok_s; /* of all sequences together, the mean over the repeats */
     double tok_s, min, max;
 } batch_row;
@@ -116,8 +117,10 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
         if (status != NIB_OK || r < 0)
             continue;
         const double tok_s = (double)t.n_gen / t.gen_s;
-        row->tok_s += tok_s / (double)n;
-        row->prompt_tok_s += (double)n_seq * (double)b->args->n_prompt / t.prompt_s / (double)n;
+        const double prompt_tok_s = (double)n_seq * (double)b->args->n_prompt / t.prompt_s;
+        row->n_repeat++;
+        row->tok_s += (tok_s - row->tok_s) / (double)row->n_repeat;
+        row->prompt_tok_s += (prompt_tok_s - row->prompt_tok_s) / (double)row->n_repeat;
         row->min = NUM_MIN(row->min, tok_s);
         row->max = NUM_MAX(row->max, tok_s);
         cli_progress(b->args, "sequences together", (uint64_t)r + 1, (uint64_t)n);
@@ -126,23 +129,26 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
     return status;
 }
 
-static int report(const batch_bench *b) {
-    if (b->args->json) {
-        json_t *list = json_array();
-        for (int i = 0; i < b->n_width; i++) {
-            const batch_row *r = &b->rows[i];
-            char test[32];
-            snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
+static json_t *rows_json(const batch_bench *b) {
+    json_t *list = json_array();
+    for (int i = 0; i < b->n_width; i++) {
+        const batch_row *r = &b->rows[i];
+        char test[32];
+        snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
+        if (r->n_repeat)
             json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:I}", "test", test,
                                                   "n_seq", r->n_seq, "tok_s", r->tok_s, "min", r->min, "max",
                                                   r->max, "prompt_tok_s", r->prompt_tok_s, "repeats",
-                                                  (json_int_t)b->args->repetitions));
-        }
-        return cli_write_json(json_pack("{s:o, s:i, s:o}", "rows", list, "threads",
-                                        b->args->threads ? (int)b->args->threads : thread_physical_cores(),
-                                        "memory", cli_memory_json(b->engine)),
-                              b->args);
+                                                  (json_int_t)r->n_repeat));
     }
+    return json_pack("{s:o, s:i, s:o}", "rows", list, "threads",
+                     b->args->threads ? (int)b->args->threads : thread_physical_cores(), "memory",
+                     cli_memory_json(b->engine));
+}
+
+static int report(const batch_bench *b) {
+    if (b->args->json)
+        return cli_write_json(rows_json(b), b->args);
     printf("%10s %12s %10s %10s %10s %12s\n", "sequences", "tok/s in all", "min", "max", "each", "prompts");
     for (int i = 0; i < b->n_width; i++) {
         const batch_row *r = &b->rows[i];
@@ -159,8 +165,10 @@ static int measure(batch_bench *b) {
     if (!b->prompt)
         return cli_usage_error("out of memory");
     for (int i = 0; i < b->n_width; i++)
-        if (run_width(b, b->widths[i], &b->rows[i], &err))
+        if (run_width(b, b->widths[i], &b->rows[i], &err)) {
+            cli_made(rows_json(b));
             return cli_fail(&err);
+        }
     return report(b);
 }
 

@@ -60,9 +60,7 @@ static nib_status generate(turn *t, nib_error *err) {
     options.on_prompt = on_prompt;
     options.user = t;
     wrap_reset(&c->screen);
-    cli_interrupt_session(c->session);
     const nib_status status = nib_generate(c->session, &options, &t->result, err);
-    cli_interrupt_session(NULL);
     c->sampling.seed++; /* the same question again gets another answer */
     return status;
 }

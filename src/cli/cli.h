@@ -97,30 +97,45 @@ int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
 bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
-/* Ctrl-C stops what is going on; SIGTERM and SIGHUP end the program, which then exits with 128 and the
- * signal's number. Both interrupt; either of them a second time leaves at once. */
-void cli_console_init(void);
-bool cli_interrupted(void);
-bool cli_ending(void);                            /* SIGTERM or SIGHUP came */
-void cli_interrupt_clear(void);                   /* Ctrl-C has been dealt with; the others stay */
-void cli_interrupt_session(nib_session *session); /* an interruption cancels this session; NULL: none */
-bool cli_stdin_closed(void);                      /* it was when the program began */
-/* Until stdin can be read; false: interrupted, cli_wake was called, or most_ms (-1: none) went by. */
-bool cli_wait_input(int most_ms);
-void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
-void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
-/* A sequence (static; NULL: none) that puts the terminal at stderr back when a signal ends the program at
- * once. */
-void cli_undo_terminal(const char *sequence);
+/* A standard stream that is closed would be the first file that is opened: something takes its place, from
+ * which nothing comes, and which cannot be written but for stderr. To be called first. */
+void cli_hold_closed(void);
+bool cli_stdin_closed(void);         /* it was when the program began */
 bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when it cannot be written. */
 /* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
 bool cli_write(const char *data, size_t n_byte);
 int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
+bool cli_wrote_json(void);                                  /* the document is on stdout */
 int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */
 /* A progress line on stderr when it is a terminal; nib_progress_fn, user is the cli_args. */
 bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total);
 void cli_progress_line(const cli_args *args, const char *line); /* the same, with any words */
 void cli_log(void *user, const char *line);                     /* nib_log_fn, user is the cli_args */
+
+/* ---- signals.c ---- */
+/* Ctrl-C stops what is going on; SIGTERM and SIGHUP end the program, which then exits with 128 and the
+ * signal's number. Both interrupt; either of them a second time leaves at once, and so does what has not
+ * ended some seconds later. */
+void cli_signals_init(void);
+void cli_signals_leave(void); /* in a child: signals do again what they do to any process */
+bool cli_interrupted(void);
+bool cli_cancel(void *user);        /* the same, a nib_cancel_fn: whatever takes long asks it */
+bool cli_ending(void);              /* SIGTERM or SIGHUP came */
+void cli_interrupt_clear(void);     /* Ctrl-C has been dealt with; the others stay */
+int cli_signal_code(int exit_code); /* of what was cancelled: by SIGTERM and SIGHUP 128 and their number */
+/* Until fd can be read; false: interrupted, cli_wake was called, or most_ms (-1: none) went by. */
+bool cli_wait_input(int fd, int most_ms);
+void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
+void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
+/* A sequence (static; NULL: none) that puts the terminal at stderr back when a signal ends the program at
+ * once. */
+void cli_undo_terminal(const char *sequence);
+
+/* ---- failure.c ---- */
+/* With --json a command that fails prints {"error":{"status","message"}} and what was made until then. */
+void cli_failed(nib_status status, const char *message); /* cli_fail and cli_usage_error tell it */
+void cli_made(json_t *part); /* what a failing command has made, an object; takes the reference */
+void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */

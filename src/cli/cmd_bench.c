@@ -37,6 +37,7 @@ typedef struct bench_row {
     nib_trace_row trace[MOST_TRACE];
     size_t n_trace;
     double pass_s;
+    int64_t n_repeat;
     double tok_s, min, max; /* mean and range over the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
     rate_share share;       /* of the read rate, paired; zero: not counted */
@@ -99,12 +100,10 @@ static void read_alone(bench_job *job) {
         job->read = rate_of(job->reads, PASSES);
 }
 
-static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
-    int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
-    snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg", (long long)n);
-    double sum = 0;
-    row->min = 1e300;
-    for (int64_t r = -1; r < job->args->repetitions; r++) { /* the first one warms up */
+/* The first time warms up. */
+static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
+    const int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
+    for (int64_t r = -1; r < job->args->repetitions; r++) {
         double seconds;
         if (r <= 0) {
             job->n_piece = 0;
@@ -116,17 +115,26 @@ static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_erro
         if (r < 0)
             continue;
         double tok_s = (double)n / seconds;
-        sum += tok_s;
+        row->n_repeat++;
+        row->tok_s += (tok_s - row->tok_s) / (double)row->n_repeat;
         row->min = NUM_MIN(row->min, tok_s);
         row->max = NUM_MAX(row->max, tok_s);
         cli_progress(job->args, row->test, (uint64_t)r + 1, (uint64_t)job->args->repetitions);
     }
-    row->tok_s = sum / (double)job->args->repetitions;
+    return NIB_OK;
+}
+
+/* Also after an error the row is about the repeats that there were. */
+static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
+    snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg",
+             (long long)(prompt ? job->args->n_prompt : job->args->n_gen));
+    row->min = 1e300;
+    const nib_status status = repeat(job, prompt, row, err);
     row->n_trace =
         NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MOST_TRACE, &row->pass_s), MOST_TRACE);
     if (!prompt)
         pair_pieces(job, (double)nib_engine_info(job->engine)->token_bytes, row);
-    return NIB_OK;
+    return status;
 }
 
 static json_t *trace_json(const bench_row *row) {
@@ -145,7 +153,7 @@ static json_t *row_json(const bench_row *row, const cli_args *args) {
         json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
                   row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
                   "peak_share", row->share.median > 0 ? json_real(row->share.median) : json_null(), "repeats",
-                  (json_int_t)args->repetitions);
+                  (json_int_t)row->n_repeat);
     if (row->share.median > 0)
         json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", row->share.low, row->share.high));
     if (args->trace)
@@ -179,19 +187,21 @@ static void print_trace(const bench_job *job, const bench_row *row) {
            (all - busy - wait) / all * 100);
 }
 
-static int report(const bench_job *job, const bench_row *rows, int n_row) {
-    if (job->args->json) {
-        json_t *list = json_array();
-        for (int i = 0; i < n_row; i++)
+static json_t *rows_json(const bench_job *job, const bench_row *rows, int n_row) {
+    json_t *list = json_array();
+    for (int i = 0; i < n_row; i++)
+        if (rows[i].n_repeat)
             json_array_append_new(list, row_json(&rows[i], job->args));
-        return cli_write_json(json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
-                                        job->read.best > 0 ? json_real(job->read.best / 1e9) : json_null(),
-                                        "read_gb_s_median",
-                                        job->read.best > 0 ? json_real(job->read.median / 1e9) : json_null(),
-                                        "threads", job->n_thread, "memory", cli_memory_json(job->engine),
-                                        "traffic", cli_traffic_json(job->engine)),
-                              job->args);
-    }
+    return json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
+                     job->read.best > 0 ? json_real(job->read.best / 1e9) : json_null(), "read_gb_s_median",
+                     job->read.best > 0 ? json_real(job->read.median / 1e9) : json_null(), "threads",
+                     job->n_thread, "memory", cli_memory_json(job->engine), "traffic",
+                     cli_traffic_json(job->engine));
+}
+
+static int report(const bench_job *job, const bench_row *rows, int n_row) {
+    if (job->args->json)
+        return cli_write_json(rows_json(job, rows, n_row), job->args);
     printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of reads");
     for (int i = 0; i < n_row; i++) {
         printf("%-10s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
@@ -217,7 +227,7 @@ static int measure(bench_job *job) {
     bench_row rows[2];
     memset(rows, 0, sizeof rows);
     int n_row = 0;
-    nib_error err;
+    nib_error err = {NIB_OK, ""};
     nib_status status = NIB_OK;
     if (job->args->n_prompt > 0)
         status = run_test(job, true, &rows[n_row++], &err);
@@ -225,7 +235,12 @@ static int measure(bench_job *job) {
         status = run_test(job, false, &rows[n_row++], &err);
     if (!status && job->args->n_gen == 0)
         read_alone(job);
-    return status ? cli_fail(&err) : report(job, rows, n_row);
+    if (!status && cli_interrupted()) /* while memory was read: what it gives is not known */
+        status = err.status = NIB_E_CANCELLED;
+    if (!status)
+        return report(job, rows, n_row);
+    cli_made(rows_json(job, rows, n_row));
+    return cli_fail(&err);
 }
 
 static int bench_engine(bench_job *job) {
@@ -240,10 +255,8 @@ static int bench_engine(bench_job *job) {
         code = cli_usage_error("out of memory");
     if (!code && nib_session_open(job->engine, NULL, &job->session, &err))
         code = cli_fail(&err);
-    cli_interrupt_session(job->session);
     if (!code)
         code = measure(job);
-    cli_interrupt_session(NULL);
     free(job->tokens);
     nib_session_close(job->session);
     return code;

@@ -141,6 +141,8 @@ static int hold(chat *c) {
         code = cli_write_json(
             json_pack("{s:O, s:o}", "messages", c->talk.messages, "memory", cli_memory_json(c->engine)),
             c->args);
+    if (code)
+        cli_made(json_pack("{s:O}", "messages", c->talk.messages));
     if (c->args->verbose && !c->args->json)
         cli_print_memory(c->args, c->engine, stderr);
     return code;

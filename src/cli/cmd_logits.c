@@ -30,10 +30,8 @@ static int write_logits(cli_args *args, nib_engine *engine, const int32_t *token
     nib_status status = safetensors_writer_open(args->output, &job.writer, &err);
     if (!status)
         status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, &err);
-    cli_interrupt_session(session);
     if (!status)
         status = nib_session_forward(session, tokens, n_token, 0, write_row, &job, &err);
-    cli_interrupt_session(NULL);
     if (!status && job.status) {
         status = job.status;
         err = job.err;

@@ -54,13 +54,15 @@ static nib_status measure(const cli_args *args, const kernel_bench *b, const cha
     kernel_map_report before;
     if (kernel_map_load(path, &key, map, &before, NULL))
         policy_clear(map); /* none, or none that can be read: a new one */
+    const canceller cancel = {cli_cancel, NULL};
     const kernel_profile_options options = {.table = b->table,
                                             .threads = b->threads,
                                             .n_byte = b->n_byte,
                                             .seconds = args->seconds,
                                             .flavours = map,
                                             .progress = cli_progress,
-                                            .user = (void *)args};
+                                            .user = (void *)args,
+                                            .cancel = &cancel};
     NIB_TRY(kernel_profile(&options, b->shapes, b->n_shape, kernel_profile_keep, map, err));
     return kernel_map_save(path, &key, map, err);
 }

@@ -21,6 +21,7 @@ typedef struct run_job {
     nib_session *session;
     prompt prompt;
     nib_result result;
+    nib_status status; /* of generating */
     wrap screen;
     bool first_id, wrote;
     nib_prediction expected; /* before the run; tok_s 0: none */
@@ -88,9 +89,8 @@ static int generate(run_job *job) {
     }
     nib_error err;
     wrap_init(&job->screen);
-    cli_interrupt_session(job->session);
     nib_status status = nib_generate(job->session, &options, &job->result, &err);
-    cli_interrupt_session(NULL);
+    job->status = status;
     if (!job->args->json && (job->wrote || !status))
         cli_write("\n", 1);
     return status ? cli_fail(&err) : 0;
@@ -179,18 +179,27 @@ static void print_expected(const run_job *job) {
     cli_note(job->args, "  limit      %s", p->binds);
 }
 
+static const char *finish_reason(const run_job *job) {
+    static const char *const names[] = {
+        [NIB_FINISH_STOP] = "stop", [NIB_FINISH_LENGTH] = "length", [NIB_FINISH_CANCELLED] = "cancelled"};
+    const bool failed = job->status != NIB_OK && job->status != NIB_E_CANCELLED;
+    return failed ? "error" : names[job->result.finish];
+}
+
+static json_t *result_json(const run_job *job) {
+    const nib_result *r = &job->result;
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
+                     cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
+                     cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
+                     timings_json(r), "memory", cli_memory_json(job->engine), "traffic",
+                     cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",
+                     job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null());
+}
+
 static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
-        return cli_write_json(
-            json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
-                      cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
-                      cli_tokens_json(r->tokens, r->n_token), "finish_reason",
-                      r->finish == NIB_FINISH_STOP ? "stop" : "length", "timings", timings_json(r), "memory",
-                      cli_memory_json(job->engine), "traffic", cli_traffic_json(job->engine), "placement",
-                      cli_placement_json(job->engine), "predicted",
-                      job->expected.tok_s > 0 ? cli_prediction_json(&job->expected) : json_null()),
-            job->args);
+        return cli_write_json(result_json(job), job->args);
     if (job->prompt.turn)
         cli_note_cut(job->args, job->engine, job->prompt.n_token, job->args->predict, r, "-n allows more");
     if (job->args->verbose) {
@@ -248,8 +257,8 @@ static int run(cli_args *args) {
         cli_print_placement(args, job.engine);
     if (!code && (args->verbose || args->json))
         predict(&job);
-    if (!code)
-        code = generate(&job);
+    if (!code && (code = generate(&job)) != 0)
+        cli_made(result_json(&job));
     if (!code)
         code = report(&job);
     nib_result_clear(&job.result);

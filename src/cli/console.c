@@ -1,61 +1,25 @@
-/* console.c - stdout for answers, stderr for everything else, and signals. */
+/* console.c - stdout for answers, stderr for everything else. */
 #include "cli/cli.h"
 
 #include "base/num.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
-static atomic_bool interrupted;
-static atomic_int ending; /* the signal that ends the program; 0: none */
-static _Atomic(nib_session *) running;
-static int wake_pipe[2] = {-1, -1}; /* a handler writes here, so that no signal is lost before poll waits */
-static struct termios terminal;     /* to be left as it was found */
-static atomic_bool terminal_saved;
-static _Atomic(const char *) terminal_undo;
+enum { MOST_LINE = 1024 };
+
 static int write_errno;     /* why stdout could not be written, 0: it could */
+static bool wrote_document; /* of --json */
 static bool progress_shown; /* a progress line stands on the terminal */
 static bool stdin_closed;
 static FILE *log_file;
 
-/* Runs in a signal handler. */
-static void leave_now(int exit_code) {
-    const char *undo = atomic_load(&terminal_undo);
-    if (undo && write(STDERR_FILENO, undo, strlen(undo)) < 0) {
-        /* there is no terminal any more */
-    }
-    if (atomic_load(&terminal_saved))
-        tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
-    _exit(exit_code);
-}
-
-static void on_signal(int number) {
-    int saved_errno = errno;
-    if (number == SIGINT) {
-        if (atomic_exchange(&interrupted, true))
-            leave_now(nib_status_exit_code(NIB_E_CANCELLED));
-    } else if (atomic_exchange(&ending, number)) {
-        leave_now(128 + number);
-    }
-    nib_session *session = atomic_load(&running);
-    if (session)
-        nib_session_cancel(session);
-    cli_wake();
-    errno = saved_errno;
-}
-
-/* A standard stream that is closed would be the first file that is opened: something takes its place, from
- * which nothing comes, and which cannot be written but for stderr. */
-static void hold_closed(void) {
+void cli_hold_closed(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
             stdin_closed |= fd == STDIN_FILENO;
@@ -66,68 +30,6 @@ static void hold_closed(void) {
 
 bool cli_stdin_closed(void) {
     return stdin_closed;
-}
-
-void cli_console_init(void) {
-    hold_closed();
-    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
-        wake_pipe[0] = wake_pipe[1] = -1;
-    struct sigaction act = {.sa_handler = on_signal}, before;
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
-        sigaction(SIGHUP, &act, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error that we see and report */
-}
-
-bool cli_interrupted(void) {
-    return atomic_load(&interrupted) || atomic_load(&ending);
-}
-
-bool cli_ending(void) {
-    return atomic_load(&ending) != 0;
-}
-
-void cli_interrupt_clear(void) {
-    atomic_store(&interrupted, false);
-}
-
-void cli_interrupt_session(nib_session *session) {
-    atomic_store(&running, session);
-    if (session && cli_interrupted())
-        nib_session_cancel(session);
-}
-
-void cli_wake(void) {
-    if (write(wake_pipe[1], "", 1) < 0) {
-        /* full: it will wake up anyway */
-    }
-}
-
-bool cli_wait_input(int most_ms) {
-    struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = wake_pipe[0], .events = POLLIN}};
-    while (!cli_interrupted()) {
-        const int n = poll(fds, 2, most_ms);
-        if (n == 0)
-            return false;
-        if (n < 0 && errno != EINTR)
-            return true; /* reading will say what is wrong */
-        char drained[64];
-        if (n > 0 && fds[1].revents && read(wake_pipe[0], drained, sizeof drained) > 0)
-            return false;
-        if (n > 0 && fds[0].revents)
-            return true;
-    }
-    return false;
-}
-
-void cli_save_terminal(void) {
-    if (tcgetattr(STDIN_FILENO, &terminal) == 0)
-        atomic_store(&terminal_saved, true);
-}
-
-void cli_undo_terminal(const char *sequence) {
-    atomic_store(&terminal_undo, sequence);
 }
 
 bool cli_colour(FILE *stream) {
@@ -159,9 +61,7 @@ static void write_log(const char *prefix, const char *line) {
     fputc('\n', log_file);
 }
 
-static void say(const char *prefix, const char *format, va_list list) {
-    char line[1024];
-    vsnprintf(line, sizeof line, format, list);
+static void say(const char *prefix, const char *line) {
     end_progress();
     fflush(stdout);
     fprintf(stderr, "%s%s\n", prefix, line);
@@ -169,36 +69,36 @@ static void say(const char *prefix, const char *format, va_list list) {
         write_log(prefix, line);
 }
 
-static void say_error(const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    say("nibble: ", format, list);
-    va_end(list);
-}
-
 int cli_fail(const nib_error *err) {
+    const char *message = err->message[0] ? err->message : nib_status_text(err->status);
+    cli_failed(err->status, message);
     if (err->status == NIB_E_CANCELLED)
         end_progress();
     else
-        say_error("%s", err->message[0] ? err->message : nib_status_text(err->status));
+        say("nibble: ", message);
     return nib_status_exit_code(err->status);
 }
 
 int cli_usage_error(const char *format, ...) {
+    char line[MOST_LINE];
     va_list list;
     va_start(list, format);
-    say("nibble: ", format, list);
+    vsnprintf(line, sizeof line, format, list);
     va_end(list);
+    cli_failed(NIB_E_USAGE, line);
+    say("nibble: ", line);
     return nib_status_exit_code(NIB_E_USAGE);
 }
 
 void cli_note(const cli_args *args, const char *format, ...) {
+    char line[MOST_LINE];
     if (args->quiet)
         return;
     va_list list;
     va_start(list, format);
-    say("", format, list);
+    vsnprintf(line, sizeof line, format, list);
     va_end(list);
+    say("", line);
 }
 
 void cli_log(void *user, const char *line) {
@@ -233,11 +133,20 @@ bool cli_write(const char *data, size_t n_byte) {
     if (write_errno)
         return false;
     end_progress();
-    if (fwrite(data, 1, n_byte, stdout) != n_byte || fflush(stdout)) {
+    if (fflush(stdout))
         write_errno = errno ? errno : EIO;
-        return false;
+    while (n_byte && !write_errno) {
+        const ssize_t n = write(STDOUT_FILENO, data, n_byte);
+        if (n < 0 && (errno != EINTR || cli_ending())) /* nobody reads what is to end: it need not be there */
+            write_errno = errno;
+        data += n > 0 ? n : 0;
+        n_byte -= n > 0 ? (size_t)n : 0;
     }
-    return true;
+    return !write_errno;
+}
+
+bool cli_wrote_json(void) {
+    return wrote_document;
 }
 
 int cli_write_json(json_t *document, const cli_args *args) {
@@ -248,8 +157,17 @@ int cli_write_json(json_t *document, const cli_args *args) {
         return cli_usage_error("out of memory");
     cli_write(text, strlen(text));
     cli_write("\n", 1);
+    wrote_document = true;
     free(text);
     return 0;
+}
+
+/* Who closed the pipe knows. */
+static void say_unwritten(void) {
+    char line[MOST_LINE];
+    snprintf(line, sizeof line, "cannot write to stdout: %s", strerror(write_errno));
+    if (write_errno != EPIPE)
+        say("nibble: ", line);
 }
 
 int cli_finish(int exit_code) {
@@ -257,13 +175,11 @@ int cli_finish(int exit_code) {
     if ((fflush(stdout) || ferror(stdout)) && !write_errno)
         write_errno = errno ? errno : EIO;
     if (write_errno && exit_code == 0) {
-        if (write_errno != EPIPE) /* who closed the pipe knows */
-            say_error("cannot write to stdout: %s", strerror(write_errno));
-        exit_code = 1;
+        exit_code = nib_status_exit_code(write_errno == EINTR ? NIB_E_CANCELLED : NIB_E_FAILED);
+        if (write_errno != EINTR)
+            say_unwritten();
     }
     if (log_file)
         fclose(log_file);
-    if (cli_ending() && exit_code == nib_status_exit_code(NIB_E_CANCELLED))
-        exit_code = 128 + atomic_load(&ending);
-    return exit_code;
+    return cli_signal_code(exit_code);
 }

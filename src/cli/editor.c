@@ -111,7 +111,7 @@ static void redraw(editor *e) {
 static int get_byte(EditLine *el, char *byte) {
     enum { REST_MS = 80 };
     for (bool stale = false;;) {
-        const bool ready = cli_wait_input(stale ? REST_MS : -1);
+        const bool ready = cli_wait_input(STDIN_FILENO, stale ? REST_MS : -1);
         if (cli_interrupted())
             return -1;
         if (atomic_exchange(&stopping, false))

@@ -16,6 +16,7 @@ typedef struct swag_job {
     nib_engine *engine;
     nib_session *session;
     int64_t n_vocab, n_task, n_right, n_token;
+    int64_t n_done;        /* tasks */
     const int32_t *tokens; /* of the sequence being scored */
     size_t n;
     double log_prob;
@@ -90,10 +91,11 @@ static int all_tasks(swag_job *job, char **lines) {
         if (code)
             return code;
         job->n_right += best == task[1][0] - '0';
+        job->n_done++;
+        job->seconds = time_now() - start;
         if (!cli_progress(job->args, "hellaswag", (uint64_t)t + 1, (uint64_t)job->n_task))
-            return 130;
+            return nib_status_exit_code(NIB_E_CANCELLED);
     }
-    job->seconds = time_now() - start;
     return 0;
 }
 
@@ -105,18 +107,26 @@ static size_t split_lines(char *text, char **lines) {
     return n;
 }
 
+static double percent_right(const swag_job *job) {
+    return 100.0 * (double)job->n_right / (double)job->n_done;
+}
+
+/* Of the tasks that are done. */
+static json_t *result_json(const swag_job *job) {
+    const bool some = job->n_done > 0;
+    return json_pack(
+        "{s:o, s:I, s:{s:f, s:f}, s:o}", "hellaswag", some ? json_real(percent_right(job)) : json_null(),
+        "tasks", (json_int_t)job->n_done, "timings", "seconds", job->seconds, "tok_s",
+        job->seconds > 0 ? (double)job->n_token / job->seconds : 0.0, "memory", cli_memory_json(job->engine));
+}
+
 static int report(const swag_job *job) {
-    double percent = 100.0 * (double)job->n_right / (double)job->n_task;
     if (!job->args->json) {
-        printf("HellaSwag %.2f %% of %lld tasks right, %.1f tok/s\n", percent, (long long)job->n_task,
-               (double)job->n_token / job->seconds);
+        printf("HellaSwag %.2f %% of %lld tasks right, %.1f tok/s\n", percent_right(job),
+               (long long)job->n_task, (double)job->n_token / job->seconds);
         return 0;
     }
-    return cli_write_json(json_pack("{s:f, s:I, s:{s:f, s:f}, s:o}", "hellaswag", percent, "tasks",
-                                    (json_int_t)job->n_task, "timings", "seconds", job->seconds, "tok_s",
-                                    (double)job->n_token / job->seconds, "memory",
-                                    cli_memory_json(job->engine)),
-                          job->args);
+    return cli_write_json(result_json(job), job->args);
 }
 
 static int score_text(swag_job *job, char *text, size_t n_byte) {
@@ -129,8 +139,8 @@ static int score_text(swag_job *job, char *text, size_t n_byte) {
         code = cli_usage_error("%s: expected a multiple of %d lines, found %zu", job->args->hellaswag, LINES,
                                n_line);
     job->n_task = NUM_MIN((int64_t)(n_line / LINES), job->args->tasks);
-    if (!code)
-        code = all_tasks(job, lines);
+    if (!code && (code = all_tasks(job, lines)) != 0)
+        cli_made(result_json(job));
     free(lines);
     return code ? code : report(job);
 }
@@ -155,9 +165,7 @@ int eval_hellaswag(cli_args *args) {
         code = cli_fail(&err);
     if (!code) {
         job.n_vocab = nib_engine_info(job.engine)->n_vocab;
-        cli_interrupt_session(job.session);
         code = score_text(&job, text, n_byte);
-        cli_interrupt_session(NULL);
     }
     free(text);
     nib_session_close(job.session);

@@ -16,6 +16,7 @@ typedef struct ppl_job {
     int32_t *tokens;
     size_t n_token;
     int64_t n_ctx, n_chunk, n_vocab;
+    int64_t n_done;       /* chunks */
     const int32_t *chunk; /* the tokens of the chunk being scored */
     double nll, nll2;     /* sums of -log p and of its square */
     int64_t count;
@@ -62,7 +63,7 @@ static double perplexity_stderr(const ppl_job *job) {
 static int score_chunks(ppl_job *job) {
     nib_error err;
     const nib_model_info *info = nib_engine_info(job->engine);
-    double start = time_now();
+    const double start = time_now();
     for (int64_t c = 0; c < job->n_chunk; c++) {
         int32_t *chunk = job->tokens + c * job->n_ctx;
         int32_t first = chunk[0];
@@ -76,13 +77,14 @@ static int score_chunks(ppl_job *job) {
             return cli_fail(&err);
         if (job->status)
             return cli_fail(&job->err);
+        job->n_done++;
+        job->seconds = time_now() - start;
         if (job->args->verbose)
             cli_note(job->args, "chunk %lld of %lld: perplexity %.4f", (long long)c + 1,
                      (long long)job->n_chunk, perplexity(job));
         else if (!cli_progress(job->args, "perplexity", (uint64_t)c + 1, (uint64_t)job->n_chunk))
-            return 130;
+            return nib_status_exit_code(NIB_E_CANCELLED);
     }
-    job->seconds = time_now() - start;
     return 0;
 }
 
@@ -114,6 +116,17 @@ static json_t *kld_json(const kld_stats *stats) {
                      "kld_max", stats->max, "same_top", stats->same_top, "base_ppl", stats->base_ppl);
 }
 
+/* Of the tokens that are scored; after an interruption those of a part of a chunk are among them. */
+static json_t *result_json(const ppl_job *job) {
+    const bool some = job->count > 0;
+    return json_pack(
+        "{s:o, s:o, s:I, s:I, s:{s:f, s:f}, s:o}", "ppl", some ? json_real(perplexity(job)) : json_null(),
+        "ppl_stderr", some ? json_real(perplexity_stderr(job)) : json_null(), "chunks",
+        (json_int_t)job->n_done, "tokens", (json_int_t)job->count, "timings", "seconds", job->seconds,
+        "tok_s", job->seconds > 0 ? (double)(job->n_done * job->n_ctx) / job->seconds : 0.0, "memory",
+        cli_memory_json(job->engine));
+}
+
 static int report(ppl_job *job, const kld_stats *stats) {
     bool compared = job->args->kld_base && !job->saving;
     if (!job->args->json) {
@@ -126,11 +139,7 @@ static int report(ppl_job *job, const kld_stats *stats) {
                    stats->mean, stats->stderr_mean, stats->max, stats->same_top * 100, stats->base_ppl);
         return 0;
     }
-    json_t *document =
-        json_pack("{s:f, s:f, s:I, s:I, s:{s:f, s:f}, s:o}", "ppl", perplexity(job), "ppl_stderr",
-                  perplexity_stderr(job), "chunks", (json_int_t)job->n_chunk, "tokens",
-                  (json_int_t)job->count, "timings", "seconds", job->seconds, "tok_s",
-                  (double)(job->n_chunk * job->n_ctx) / job->seconds, "memory", cli_memory_json(job->engine));
+    json_t *document = result_json(job);
     if (compared)
         json_object_set_new(document, "kld", kld_json(stats));
     return cli_write_json(document, job->args);
@@ -143,6 +152,8 @@ static int score(ppl_job *job) {
         return cli_fail(&err);
     int code = score_chunks(job);
     kld_stats stats = {0};
+    if (code)
+        cli_made(result_json(job));
     if (!job->kld)
         return code ? code : report(job, &stats);
     if (code) {
@@ -173,10 +184,8 @@ int eval_perplexity(cli_args *args) {
     code = tokenize(&job);
     if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
         code = cli_fail(&err);
-    cli_interrupt_session(job.session);
     if (!code)
         code = score(&job);
-    cli_interrupt_session(NULL);
     nib_free(job.tokens);
     nib_session_close(job.session);
     nib_engine_close(job.engine);

@@ -14,8 +14,12 @@ static char *path_of(const cli_args *args, const machine *m) {
 }
 
 static int measure(const cli_args *args, const char *path, const machine *m, hardware *h) {
-    const hardware_options o = {
-        .folder = args->scratch, .seconds = SECONDS, .progress = cli_progress, .user = (void *)args};
+    const canceller cancel = {cli_cancel, NULL};
+    const hardware_options o = {.folder = args->scratch,
+                                .seconds = SECONDS,
+                                .progress = cli_progress,
+                                .user = (void *)args,
+                                .cancel = &cancel};
     nib_error err;
     if (hardware_measure(m, &o, h, &err) || (path && hardware_save(path, m, h, &err)))
         return cli_fail(&err);

@@ -47,7 +47,7 @@ static bool fill(input *in) {
         in->ended = true; /* a line that no memory holds */
         return true;
     }
-    if (!cli_wait_input(-1))
+    if (!cli_wait_input(STDIN_FILENO, -1))
         return !cli_interrupted();
     ssize_t got = read(STDIN_FILENO, in->data + in->n, in->cap - in->n);
     if (got > 0)

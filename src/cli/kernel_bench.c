@@ -381,9 +381,10 @@ static json_t *ablations_json(const grid *g, bool resident) {
     return list;
 }
 
-static int print_json(const grid *g, const kernel_bench *b) {
+/* Those of which every point is measured. */
+static json_t *shapes_json(const grid *g) {
     json_t *shapes = json_array();
-    for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
+    for (int i = 0; i + POLICY_BUCKETS <= g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME], activation[8];
         const trial_shape *s = &g->points[i].shape;
         json_t *points = json_array();
@@ -398,9 +399,13 @@ static int print_json(const grid *g, const kernel_bench *b) {
                                                 of ? flavour_name(of->flavour) : NULL, "mix_seconds",
                                                 mix_of(g, i), "points", points));
     }
+    return shapes;
+}
+
+static int print_json(const grid *g, const kernel_bench *b) {
     return cli_write_json(json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o}", "cpu", b->machine.cpu, "isa",
                                     b->table->isa, "threads", pool_size(b->threads), "rotated_bytes",
-                                    (json_int_t)b->n_byte, "shapes", shapes, "resident",
+                                    (json_int_t)b->n_byte, "shapes", shapes_json(g), "resident",
                                     ablations_json(g, true), "ablations", ablations_json(g, false)),
                           g->args);
 }
@@ -428,18 +433,23 @@ int kernel_bench_run(const cli_args *args) {
     if (code)
         return code;
     add_planes(&b);
+    const canceller cancel = {cli_cancel, NULL};
     const kernel_profile_options options = {.table = b.table,
                                             .threads = b.threads,
                                             .n_byte = b.n_byte,
                                             .seconds = args->seconds,
                                             .progress = cli_progress,
-                                            .user = (void *)args};
+                                            .user = (void *)args,
+                                            .cancel = &cancel};
     g.points = mem_calloc((size_t)b.n_shape * POLICY_BUCKETS, sizeof *g.points);
     if (!g.points)
         code = cli_usage_error("out of memory");
-    else if (load_map(&g, &b, &err) || kernel_profile(&options, b.shapes, b.n_shape, keep_point, &g, &err))
+    else if (load_map(&g, &b, &err))
         code = cli_fail(&err);
-    else if (args->json)
+    else if (kernel_profile(&options, b.shapes, b.n_shape, keep_point, &g, &err)) {
+        cli_made(json_pack("{s:o}", "shapes", shapes_json(&g)));
+        code = cli_fail(&err);
+    } else if (args->json)
         code = print_json(&g, &b);
     else
         print_grid(&g, &b);

@@ -64,6 +64,14 @@ static int run_with_model(const cli_command *command, cli_args *args) {
     return result;
 }
 
+/* Also where a mistake stands before it. */
+static bool asks_for_json(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--json"))
+            return true;
+    return false;
+}
+
 static int run_command(const cli_command *command, int argc, char **argv) {
     cli_args args;
     int code;
@@ -89,12 +97,15 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (!(code = check_isa())) {
         code = run_with_model(command, &args);
     }
+    if (code && !cli_wrote_json() && (args.json || asks_for_json(argc, argv)))
+        cli_print_failure(code, &args);
     cli_args_clear(&args);
     return cli_finish(code);
 }
 
 int main(int argc, char **argv) {
-    cli_console_init();
+    cli_hold_closed();
+    cli_signals_init();
     if (argc < 2) {
         cli_print_overview(stderr);
         return nib_status_exit_code(NIB_E_USAGE);

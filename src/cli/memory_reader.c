@@ -2,8 +2,11 @@
  * the child ends when the socket does, however this process ended. */
 #include "cli/memory_reader.h"
 
+#include "cli/cli.h"
 #include "profile/rate.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +33,7 @@ bool memory_reader_open(memory_reader *r, int n_thread) {
     const pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
+        cli_signals_leave();
         serve(ends[1], n_thread);
         _exit(0);
     }
@@ -46,6 +50,7 @@ double memory_reader_pass(memory_reader *r, double seconds) {
     if (!r->child)
         return 0;
     if (send(r->end, &seconds, sizeof seconds, MSG_NOSIGNAL) != (ssize_t)sizeof seconds ||
+        !cli_wait_input(r->end, -1) ||
         recv(r->end, &seconds, sizeof seconds, MSG_WAITALL) != (ssize_t)sizeof seconds) {
         memory_reader_close(r);
         return 0;
@@ -57,6 +62,8 @@ void memory_reader_close(memory_reader *r) {
     if (!r->child)
         return;
     close(r->end);
-    waitpid(r->child, NULL, 0);
+    kill(r->child, SIGKILL); /* it may be in the middle of a pass */
+    while (waitpid(r->child, NULL, 0) < 0 && errno == EINTR)
+        continue;
     *r = (memory_reader){0, -1};
 }

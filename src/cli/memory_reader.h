@@ -15,7 +15,8 @@ typedef struct memory_reader {
  * fork. False: not possible, and every pass is zero. The first pass takes longer: memory is taken and the
  * fastest pattern found then. */
 bool memory_reader_open(memory_reader *r, int n_thread);
-/* Bytes a second of reading for about `seconds`. Zero: there is no such process (any more). */
+/* Bytes a second of reading for about `seconds`. Zero: there is no such process (any more), as after an
+ * interruption. */
 double memory_reader_pass(memory_reader *r, double seconds);
 void memory_reader_close(memory_reader *r);
 

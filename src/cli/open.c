@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
     options->log = cli_log;
+    options->cancel = cli_cancel;
     options->user = (void *)args;
 }
 
@@ -100,13 +102,15 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
     return code ? code : open_by_plan(args, options, out);
 }
 
-static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) {
+static int read_stream(int in, const char *name, char **text, size_t *n_byte) {
     size_t n = 0, cap = 1 << 16;
     char *data = malloc(cap + 1);
-    while (data) {
-        n += fread(data + n, 1, cap - n, in);
+    ssize_t got = 1;
+    while (data && got > 0 && cli_wait_input(in, -1)) {
+        got = read(in, data + n, cap - n);
+        n += got > 0 ? (size_t)got : 0;
         if (n < cap)
-            break;
+            continue;
         char *grown = realloc(data, (cap *= 2) + 1);
         if (!grown)
             free(data);
@@ -118,7 +122,7 @@ static int read_stream(FILE *in, const char *name, char **text, size_t *n_byte) 
         free(data);
         return nib_status_exit_code(NIB_E_CANCELLED);
     }
-    if (ferror(in)) {
+    if (got < 0) {
         free(data);
         nib_error err = {NIB_E_IO, ""};
         snprintf(err.message, sizeof err.message, "cannot read %s: %s", name, strerror(errno));
@@ -159,16 +163,16 @@ int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *
     if (!args->file && isatty(STDIN_FILENO))
         cli_note(args, "nibble: type the text; Ctrl-D at the beginning of a line ends it");
     if (!args->file || !strcmp(args->file, "-"))
-        return read_stream(stdin, "stdin", text, n_byte);
-    FILE *in = fopen(args->file, "rb");
-    if (!in) {
+        return read_stream(STDIN_FILENO, "stdin", text, n_byte);
+    const int in = open(args->file, O_RDONLY | O_CLOEXEC);
+    if (in < 0) {
         nib_error err = {NIB_E_USAGE, ""};
         snprintf(err.message, sizeof err.message, "cannot open %s: %s", args->file, strerror(errno));
         return cli_fail(&err);
     }
-    const int read = read_stream(in, args->file, text, n_byte);
-    fclose(in);
-    return read;
+    const int done = read_stream(in, args->file, text, n_byte);
+    close(in);
+    return done;
 }
 
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {

@@ -211,7 +211,7 @@ static json_t *with_story(nib_status status, char *text, const char *path, bool 
     return doc;
 }
 
-static int write_json(const work *w) {
+static json_t *layers_json(const work *w) {
     const importance *p = &w->layers;
     char *text = NULL;
     const nib_status status = importance_print(p, &text, NULL);
@@ -225,6 +225,11 @@ static int write_json(const work *w) {
         json_object_set_new(doc, "rss_peak", json_integer((json_int_t)p->rss_peak));
         json_object_set_new(doc, "model_bytes", json_integer((json_int_t)p->model_bytes));
     }
+    return doc;
+}
+
+static int write_json(const work *w) {
+    json_t *doc = layers_json(w);
     if (w->args->costs) {
         char *costs = NULL;
         const nib_status ok = quality_print(&w->costs, &costs, NULL);
@@ -255,8 +260,8 @@ int profile_model_run(const cli_args *args) {
         status = choose_formats(&w, &err);
     if (status == NIB_OK)
         status = get_layers(&w, &err);
-    if (status == NIB_OK && args->costs)
-        status = get_costs(&w, &err);
+    if (status == NIB_OK && args->costs && (status = get_costs(&w, &err)) != NIB_OK)
+        cli_made(layers_json(&w));
     const int code = status == NIB_OK ? show(&w) : cli_fail(&err);
     work_close(&w);
     return code;

@@ -1,0 +1,55 @@
+/* failure.c - the document of a command that was asked for JSON and failed, or was interrupted. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static nib_error failure; /* the latest that was said */
+static json_t *so_far;    /* an object */
+
+void cli_failed(nib_status status, const char *message) {
+    failure.status = status;
+    snprintf(failure.message, sizeof failure.message, "%s", message);
+}
+
+void cli_made(json_t *part) {
+    json_decref(so_far);
+    so_far = part;
+}
+
+/* What a command that said nothing ended with. */
+static nib_status status_of(int exit_code) {
+#define NIB_X(name, number, code, text)                                                                      \
+    if ((code) == exit_code)                                                                                 \
+        return NIB_E_##name;
+    NIB_STATUS_MAP(NIB_X)
+#undef NIB_X
+    return NIB_E_FAILED;
+}
+
+/* As the constant is called: "nofit". */
+static json_t *status_json(nib_status status) {
+    static const char *const names[] = {
+#define NIB_X(name, number, code, text) [number] = #name,
+        NIB_STATUS_MAP(NIB_X)
+#undef NIB_X
+    };
+    char name[32];
+    snprintf(name, sizeof name, "%s", names[status]);
+    for (char *c = name; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    return json_string(name);
+}
+
+void cli_print_failure(int exit_code, const cli_args *args) {
+    if (exit_code == nib_status_exit_code(NIB_E_CANCELLED))
+        cli_failed(NIB_E_CANCELLED, cli_ending() ? "ended by a signal" : "interrupted");
+    else if (failure.status == NIB_OK)
+        cli_failed(status_of(exit_code), nib_status_text(status_of(exit_code)));
+    json_t *document = json_pack("{s:{s:o, s:o}}", "error", "status", status_json(failure.status), "message",
+                                 cli_text_json(failure.message, strlen(failure.message)));
+    if (document && so_far)
+        json_object_update(document, so_far);
+    cli_made(NULL);
+    cli_write_json(document, args);
+}
