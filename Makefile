@@ -146,7 +146,7 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libinternal.a
 	@mkdir -p $(@D)
 	$(CC) -fsanitize=address,undefined,fuzzer -o $@ $^ $(LDLIBS)
 
-lint: ## formatting, static analysis, the order of the rooms, what the library must not call
+lint: ## formatting, static analysis, the order of the modules, what the library must not call
 	@CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].

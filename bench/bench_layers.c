@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
-#include "run/step.h"
+#include "exec/step.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static double perplexity(bench *b) {
                         .rows = score,
                         .user = b,
                         .change = &change};
-        if (step_pass(b->e, &p, &err))
+        if (step_pass(&b->e->step, &p, &err))
             die(err.message);
     }
     return exp(b->nll / (double)b->n);

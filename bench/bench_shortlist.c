@@ -1,4 +1,4 @@
-/* bench_shortlist.c - the output head in two steps (run/shortlist.h) beside the whole head, over a text:
+/* bench_shortlist.c - the output head in two steps (exec/cpu/shortlist.h) beside the whole head, over a text:
  * whether any of the n_best largest logits is missing or has other bits, and how much of the head was
  * computed.
  *

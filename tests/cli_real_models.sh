@@ -33,7 +33,7 @@ perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
 if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     perplexity smollm2 "$model" 1 16.3630
     perplexity smollm2 "$model" 4 14.6360
-    # Real activations have massive values, which take a path of their own (exec_product.c, add_spikes).
+    # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_spikes).
     one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
     for _ in 1 2 3 4; do
@@ -69,7 +69,7 @@ fi
 if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
     perplexity gemma3-270m "$model" 1 12.3666
     perplexity gemma3-270m "$model" 4 13.1477
-    # Its head of 262,144 rows has a coarse sketch (run/shortlist.h): the likeliest token, then 40 to draw from.
+    # Its head of 262,144 rows has a coarse sketch (exec/cpu/shortlist.h): the likeliest token, then 40 to draw from.
     for how in "--temp 0" "-s 7 --temp 1.2"; do
         # shellcheck disable=SC2086 # words
         want=$("$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)

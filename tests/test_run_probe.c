@@ -77,7 +77,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
                     .rows = collect,
                     .user = &got,
                     .probe = looks ? &see : NULL};
-    if (step_pass(e, &p, &err))
+    if (step_pass(&e->step, &p, &err))
         fail_msg("%s: %s", path, err.message);
     measure_rows_close(&rows);
     nib_engine_close(e);
@@ -289,7 +289,7 @@ static void the_probe_sees_what_is_computed(void **state) {
     assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
     const probe see = {.look = check, .user = &ch};
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
-    assert_int_equal(step_pass(e, &p, &err), NIB_OK);
+    assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)
         assert_int_equal(ch.seen[i], N_LAYER * ROWS);
     measure_rows_close(&rows);

@@ -1,6 +1,6 @@
 /* The order of the cells of a pass, from literal segments: every block once, rows in groups, the head for the
  * rows whose logits are wanted, and of the others nothing but keys and values in the last layer. */
-#include "run/schedule.h"
+#include "exec/schedule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -451,19 +451,19 @@ static void the_trace_counts_every_op(void **state) {
     (void)state;
     int32_t tokens[N_TOKEN];
     nib_trace_row trace[64];
-    double pass = -1, sum = 0;
+    double pass_s = -1, sum = 0;
     uint64_t calls = 0;
     nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 16, NIB_AUTO);
     nib_session *s = session_must_open(e);
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, 5, NULL), NIB_OK);
-    assert_int_equal(nib_engine_trace_read(e, trace, 64, &pass), 0);
-    assert_true(pass == 0);
+    assert_int_equal(nib_engine_trace_read(e, trace, 64, &pass_s), 0);
+    assert_true(pass_s == 0);
     for (int round = 0; round < 2; round++) { /* beginning again begins at zero */
         assert_int_equal(nib_engine_trace_begin(e, NULL), NIB_OK);
         assert_int_equal(nib_session_sync(s, tokens, 6 + (size_t)round, NULL), NIB_OK);
     }
-    size_t n = nib_engine_trace_read(e, trace, 64, &pass);
+    size_t n = nib_engine_trace_read(e, trace, 64, &pass_s);
     assert_in_range(n, 10, 64);
     for (size_t i = 0; i < n; i++) {
         calls += trace[i].calls;
@@ -477,7 +477,7 @@ static void the_trace_counts_every_op(void **state) {
         }
     }
     assert_int_equal(calls, 1 + small.n_layer * 15 + 2);
-    assert_true(sum > 0 && sum <= 2 * pass);
+    assert_true(sum > 0 && sum <= 2 * pass_s);
     nib_session_close(s);
     nib_engine_close(e);
 }

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "nib.h"
 #include "run/engine.h"
-#include "run/shortlist.h"
+#include "exec/cpu/shortlist.h"
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"

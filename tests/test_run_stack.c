@@ -158,7 +158,7 @@ static void products_are_of_the_sum(void **state) {
         o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);
         const probe eyes = {.look = look_at_point, .product = look_at_input, .user = &o};
         const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &eyes};
-        assert_int_equal(step_pass(e, &p, &err), NIB_OK);
+        assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
         assert_int_equal(o.n_seen, 3);
         free(o.x);
         measure_rows_close(&rows);

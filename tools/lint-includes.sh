@@ -1,12 +1,12 @@
 #!/bin/sh
 # Two rules that no compiler checks:
-#  - a room (folder under src/) includes itself and rooms below it only; the order stands here, lowest first, and in
+#  - a module (folder under src/) includes itself and modules below it only; the order stands here, lowest first, and in
 #    docs/architecture.md with its reasons;
 #  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
 cd "${1:-.}" || exit 2
-ROOMS='base quant formats text model arch kernels tiers profile plan run cluster server cli'
+MODULES='base quant formats text model arch kernels tiers profile plan exec run cluster server cli'
 
 bad=0
 say() {
@@ -16,27 +16,27 @@ say() {
 
 level() {
     n=0
-    for room in $ROOMS; do
-        [ "$room" = "$1" ] && { echo $n; return; }
+    for module in $MODULES; do
+        [ "$module" = "$1" ] && { echo $n; return; }
         n=$((n + 1))
     done
     echo -1
 }
 
 for folder in src/*/; do
-    room=$(basename "$folder")
-    own=$(level "$room")
-    [ "$own" -ge 0 ] || say "src/$room: not in the order of the rooms (tools/lint-includes.sh)"
+    module=$(basename "$folder")
+    own=$(level "$module")
+    [ "$own" -ge 0 ] || say "src/$module: not in the order of the modules (tools/lint-includes.sh)"
     includes=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$folder" --include='*.[ch]' --include='*.def')
-    other_rooms=$(printf '%s\n' "$includes" | sed -n 's/.*"\([a-z0-9_]*\)\/.*/\1/p' | sort -u)
-    for other in $other_rooms; do
+    other_modules=$(printf '%s\n' "$includes" | sed -n 's/.*"\([a-z0-9_]*\)\/.*/\1/p' | sort -u)
+    for other in $other_modules; do
         theirs=$(level "$other")
         if [ "$theirs" -lt 0 ] || [ "$theirs" -gt "$own" ]; then
             say "$(printf '%s\n' "$includes" | grep "\"$other/")"
-            say "  a file of $room may not include one of $other, which is above it"
+            say "  a file of $module may not include one of $other, which is above it"
         fi
     done
-    # Every include names its room, so that the check above sees all of them; nib.h is for everybody.
+    # Every include names its module, so that the check above sees all of them; nib.h is for everybody.
     stray=$(printf '%s\n' "$includes" | grep -vE '"([a-z0-9_]+/.*|nib\.h)"' | grep .)
     [ -z "$stray" ] || say "$stray
   include a header by its path under src/"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make lint: formatting, what compilers leave out (clang-tidy, cppcheck), the order of the rooms, shell scripts.
+# make lint: formatting, what compilers leave out (clang-tidy, cppcheck), the order of the modules, shell scripts.
 # Every check runs, so that one call shows everything. Formatting depends on the version of clang-format; the one of
 # Debian 12 (14) decides.
 set -u
@@ -63,7 +63,7 @@ scripts() {
 }
 
 check "formatting" formatting
-check "rooms and calls" sh tools/lint-includes.sh
+check "modules and calls" sh tools/lint-includes.sh
 check "clang-tidy" tidy
 check "cppcheck" cppchecks
 check "shell scripts" scripts

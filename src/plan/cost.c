@@ -70,7 +70,7 @@ double plan_stolen_seconds(const plan_question *q, bool packed) {
 }
 
 /* Rows of a prompt that go through the blocks together. The last layer computes keys and values for all of
- * them, and the rest for one; unless weights are streamed (run/step.c). */
+ * them, and the rest for one; unless weights are streamed (exec/step.c). */
 static double pass_seconds(const plan_question *q, const plan_decision *d, double rows, double done) {
     const int n_layer = q->n_block - 2;
     const double attention = (double)q->attention_macs * (done + rows / 2) / q->rates.many_rows[0];

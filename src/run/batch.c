@@ -7,7 +7,7 @@
  * missing in the middle of an answer. */
 #include "run/generation.h"
 #include "run/sequence.h"
-#include "run/step.h"
+#include "exec/step.h"
 
 #include "base/mem.h"
 
@@ -436,7 +436,7 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
                     .n_head = b->engine->ws.n_head,
                     .rows = take_logits,
                     .user = b};
-    const nib_status status = step_pass(b->engine, &p, err);
+    const nib_status status = step_pass(&b->engine->step, &p, err);
     for (int i = 0; i < n_segment && status == NIB_OK; i++)
         sequence_advance(&b->order[i]->of, b->order[i]->n_row);
     pthread_mutex_lock(&b->lock);

@@ -197,12 +197,12 @@ static bool can_share(const model *m) {
 
 nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
     nib_status status = NIB_OK;
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&e->step.lock);
     if (!e->kv[type])
         status =
             kv_pool_open(e->m, type, false, can_share(e->m), device_host(), e->ledger, &e->kv[type], err);
     *out = e->kv[type];
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&e->step.lock);
     return status;
 }
 
@@ -217,7 +217,7 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .packed = packed,
                           .write_packed = may_write_packed(o),
                           .progress = o->progress,
-                          .cancel = &e->cancel,
+                          .cancel = &e->step.cancel,
                           .log = &e->log,
                           .user = o->user,
                           .beside = e->text_is_open ? NULL : engine_text_beside,
@@ -237,8 +237,8 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     char best[32] = "";
     if (!e->n_best)
         return NIB_OK;
-    NIB_TRY(
-        shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->cancel, &e->sketch_read, err));
+    NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->step.cancel, &e->sketch_read,
+                           err));
     ledger_settle(e->ledger, true);
     if (!want->plan && e->options.shortlist == NIB_SHORTLIST_AUTO && !engine_has_room(e, session)) {
         shortlist_close(&e->best);
@@ -283,12 +283,12 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->exec = (executor){e->m,        e->pager,    e->threads,    kernels_table(), &e->ws, &e->routes,
-                         e->act_bits, !o->no_fuse, o->bf16_tiles, &e->best,        NULL};
-    if (o->bf16_tiles && !e->exec.kernels->linear_sliced)
+    e->step.exec = (executor){e->m,        e->pager,    e->threads,    kernels_table(), &e->ws, &e->routes,
+                              e->act_bits, !o->no_fuse, o->bf16_tiles, &e->best,        NULL};
+    if (o->bf16_tiles && !e->step.exec.kernels->linear_sliced)
         log_line(&e->log,
                  "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
-                 e->exec.kernels->isa);
+                 e->step.exec.kernels->isa);
     return NIB_OK;
 }
 
@@ -372,7 +372,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     }
     engine_fill_info(e);
     ledger_settle(e->ledger, false);
-    return cancel_check(&e->cancel, err);
+    return cancel_check(&e->step.cancel, err);
 }
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
@@ -397,8 +397,8 @@ static nib_engine *new_engine(const nib_engine_options *options, nib_error *err)
     else
         nib_engine_options_init(&e->options);
     e->log = (logger){e->options.log, e->options.user};
-    e->cancel = (canceller){e->options.cancel, e->options.user};
-    pthread_mutex_init(&e->lock, NULL);
+    e->step.cancel = (canceller){e->options.cancel, e->options.user};
+    pthread_mutex_init(&e->step.lock, NULL);
     return e;
 }
 
@@ -466,7 +466,7 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     learn_keep(e);
-    trace_close(e->exec.trace);
+    trace_close(e->step.exec.trace);
     pager_close(e->pager);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
@@ -482,7 +482,7 @@ void nib_engine_close(nib_engine *e) {
     columns_clear(&e->columns);
     container_close(e->alone);
     ledger_close(e->ledger);
-    pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->step.lock);
     mem_free(e->path);
     mem_free(e->name);
     mem_free(e->slices);
@@ -496,16 +496,16 @@ void nib_engine_memory(const nib_engine *e, nib_memory *out) {
 
 void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
     pager_stats s = {0};
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&e->step.lock);
     if (e->pager)
         pager_get_stats(e->pager, &s);
     *out = (nib_traffic){s.bytes_loaded + e->sketch_read,
                          s.bytes_streamed,
                          s.pass_bytes,
-                         e->n_pass,
+                         e->step.n_pass,
                          s.wait_s,
                          e->best.n_best ? shortlist_share(&e->best) : 1};
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&e->step.lock);
 }
 
 /* ---- the trace ---- */
@@ -514,14 +514,14 @@ nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
     if (!e->m)
         return nib_fail(err, NIB_E_USAGE,
                         "the engine was opened for its vocabulary only: it computes nothing");
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&e->step.lock);
     nib_status status = NIB_OK;
-    if (!e->exec.trace)
-        status = trace_open(e->m, pool_size(e->threads), e->exec.fuse, &e->exec.trace, err);
+    if (!e->step.exec.trace)
+        status = trace_open(e->m, pool_size(e->threads), e->step.exec.fuse, &e->step.exec.trace, err);
     else
-        trace_clear(e->exec.trace);
-    e->pass_s = 0;
-    pthread_mutex_unlock(&e->lock);
+        trace_clear(e->step.exec.trace);
+    e->step.pass_s = 0;
+    pthread_mutex_unlock(&e->step.lock);
     return status;
 }
 
@@ -535,12 +535,12 @@ static void trace_row_read(const op_trace *t, int i, nib_trace_row *out) {
 
 size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t most, double *pass_s) {
     size_t n = 0;
-    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&e->step.lock);
     if (pass_s)
-        *pass_s = e->pass_s;
-    for (int i = 0; e->exec.trace && i < trace_n_row(e->exec.trace); i++, n++)
+        *pass_s = e->step.pass_s;
+    for (int i = 0; e->step.exec.trace && i < trace_n_row(e->step.exec.trace); i++, n++)
         if (n < most)
-            trace_row_read(e->exec.trace, i, &rows[n]);
-    pthread_mutex_unlock(&e->lock);
+            trace_row_read(e->step.exec.trace, i, &rows[n]);
+    pthread_mutex_unlock(&e->step.lock);
     return n;
 }

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 #include "profile/columns.h"
-#include "run/exec.h"
+#include "exec/step.h"
 #include "text/foresee.h"
 #include "text/tokenizer.h"
 
@@ -23,7 +23,6 @@ typedef struct learning {
 struct nib_engine {
     nib_engine_options options; /* defaults filled in */
     logger log;
-    canceller cancel; /* the options' */
     char *path;
     ledger *ledger;
     container *alone; /* vocab_only: a container without a model; else NULL */
@@ -36,7 +35,7 @@ struct nib_engine {
     pool *threads;
     pager *pager;
     workspace ws;
-    executor exec;
+    stepper step;
     routes routes;
     shortlist best;
     uint64_t sketch_read; /* bytes of the files that were read for it */
@@ -46,11 +45,8 @@ struct nib_engine {
                         NULL: no plan */
     columns columns; /* of the weights whose rounding asks for them */
     char *kernels;   /* what decides among the strategies, for people */
-    pthread_mutex_t lock; /* one pass at a time: the pool, the workspace and the pager's pins */
-    double pass_s;        /* seconds of all passes since the trace began */
-    uint64_t n_pass;      /* passes so far */
-    bool free_batch;      /* nobody said how many rows a pass has */
-    uint64_t tables;      /* charged for container, tokenizer and model */
+    bool free_batch; /* nobody said how many rows a pass has */
+    uint64_t tables; /* charged for container, tokenizer and model */
     type_id kv_type;
     kv_pool *kv[TYPE_COUNT]; /* pages of keys and values, for each type that a session has asked for */
     nib_model_info info;

@@ -63,7 +63,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
                           .enter = tell,
                           .user = w,
                           .probe = &mine};
-        status = step_pass(w->e, &all, err);
+        status = step_pass(&w->e->step, &all, err);
     }
     for (int64_t r = 0; status == NIB_OK && r < rows.n_row; r++)
         coactivity_add(&w->a->parts, w->active + r * w->a->parts.n);

@@ -113,7 +113,7 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
                     .enter = keep_stream,
                     .user = b,
                     .probe = watch};
-    return step_pass(e, &p, err);
+    return step_pass(&e->step, &p, err);
 }
 
 void measure_base_close(measure_base *b) {
@@ -195,7 +195,7 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
                     .enter = enter,
                     .user = &t,
                     .change = change};
-    NIB_TRY(step_pass(b->e, &p, err));
+    NIB_TRY(step_pass(&b->e->step, &p, err));
     double sum = 0;
     for (int64_t i = 0; i < b->rows.n_head; i++)
         sum += b->kl[i];

@@ -196,7 +196,7 @@ static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin
                             nib_error *err) {
     const weight *w = &p->slice[0];
     const load_target to = {p->dst, w->n, begin};
-    NIB_TRY(cancel_check(&p->c->e->cancel, err));
+    NIB_TRY(cancel_check(&p->c->e->step.cancel, err));
     return p->n_slice > 1 ? pack_sum(p, buffer, begin, end, err)
                           : pack_slice(p, buffer, w, begin, end, &to, err);
 }

@@ -111,7 +111,7 @@ static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, n
                           .enter = tell,
                           .user = &w,
                           .probe = &mine};
-        status = step_pass(e, &all, err);
+        status = step_pass(&e->step, &all, err);
     }
     measure_rows_close(&rows);
     mem_free(memory);

@@ -3,7 +3,7 @@
 #define NIB_RUN_MEASURE_ROWS_H
 
 #include "run/calibrate.h"
-#include "run/step.h"
+#include "exec/step.h"
 
 typedef struct measure_rows {
     segment *segments; /* [n_segment], one a prompt */

@@ -3,7 +3,7 @@
 #include "run/session.h"
 
 #include "base/mem.h"
-#include "run/step.h"
+#include "exec/step.h"
 
 #include <string.h>
 
@@ -132,7 +132,7 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, cons
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
                     .cancel = &cancel};
-    NIB_TRY(step_pass(s->engine, &p, err));
+    NIB_TRY(step_pass(&s->engine->step, &p, err));
     sequence_advance(&s->of, n_row);
     return NIB_OK;
 }

@@ -4,8 +4,8 @@
  * an op and around every barrier, into rows of its own; sums are made when somebody asks. Work is processor
  * time, so that a busy machine does not disturb it much; what a thread waits at a barrier passes by the wall
  * clock and is charged, apart, to the op that needed it. The clocks themselves cost about 0.2 us an op. */
-#ifndef NIB_RUN_TRACE_H
-#define NIB_RUN_TRACE_H
+#ifndef NIB_EXEC_TRACE_H
+#define NIB_EXEC_TRACE_H
 
 #include "model/model.h"
 

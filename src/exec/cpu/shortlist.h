@@ -17,8 +17,8 @@
  * what is resident, on threads or on batches, and neither do the tokens.
  *
  * The matrix itself may then stay on disk: few of its rows are read for a token. */
-#ifndef NIB_RUN_SHORTLIST_H
-#define NIB_RUN_SHORTLIST_H
+#ifndef NIB_EXEC_CPU_SHORTLIST_H
+#define NIB_EXEC_CPU_SHORTLIST_H
 
 #include "base/cancel.h"
 #include "base/thread.h"

@@ -1,5 +1,5 @@
 /* probe.c - see probe.h. */
-#include "run/probe.h"
+#include "exec/probe.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* routes.c - see routes.h. */
-#include "run/routes.h"
+#include "exec/cpu/routes.h"
 
 #include "base/mem.h"
 #include "base/num.h"

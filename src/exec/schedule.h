@@ -8,8 +8,8 @@
  * products see as many rows as there are. The last block, the head, sees only the rows whose logits are
  * wanted; and of all others the last layer is asked for keys and values alone, since nothing else of it is
  * ever read (cache_only). */
-#ifndef NIB_RUN_SCHEDULE_H
-#define NIB_RUN_SCHEDULE_H
+#ifndef NIB_EXEC_SCHEDULE_H
+#define NIB_EXEC_SCHEDULE_H
 
 #include "base/num.h"
 #include "tiers/kv_table.h"

@@ -1,19 +1,28 @@
 /* step.h - one pass of the step loop: rows of one or several sequences through the blocks, each block pinned
  * once. Sessions, evaluation and measurement all compute through here.
  *
- * One pass at a time: step_pass holds the engine's lock, and its workspace belongs to it. Nothing is
- * allocated. */
-#ifndef NIB_RUN_STEP_H
-#define NIB_RUN_STEP_H
+ * One pass at a time: step_pass holds the lock, and the workspace belongs to it. Nothing is allocated. */
+#ifndef NIB_EXEC_STEP_H
+#define NIB_EXEC_STEP_H
 
-#include "run/engine.h"
-#include "run/schedule.h"
+#include "exec/cpu/interpreter.h"
 
-/* What one pass does otherwise than the engine would: for measuring what a change costs. Each array has
+#include <pthread.h>
+
+/* What passes are computed with. */
+typedef struct stepper {
+    executor exec;        /* the processor, the only back end */
+    canceller cancel;     /* asked beside a pass's own */
+    pthread_mutex_t lock; /* one pass at a time: the threads, the workspace and the pager's pins */
+    double pass_s;        /* seconds of all passes since the trace began */
+    uint64_t n_pass;      /* passes so far */
+} stepper;
+
+/* What one pass does otherwise than the model would: for measuring what a change costs. Each array has
  * n_block entries or is NULL: nothing of that kind is changed. */
 typedef struct pass_change {
     const view *const *views; /* a block's weights, all of them resident; an entry NULL: the pager's */
-    const uint8_t *act_bits;  /* 4, 8 or 16; 0: the engine's */
+    const uint8_t *act_bits;  /* 4, 8 or 16; 0: as usual */
     const bool *left_out;     /* the residual stream passes by this layer, which is not read */
 } pass_change;
 
@@ -33,10 +42,10 @@ typedef struct pass {
     void *user;                /* of the two above */
     const probe *probe;        /* NULL: none */
     const pass_change *change; /* NULL: none */
-    const canceller *cancel;   /* asked as the engine's own is; NULL: that alone */
+    const canceller *cancel;   /* asked as the stepper's own is; NULL: that alone */
 } pass;
 
 /* NIB_E_CANCELLED: the caches may hold anything at the pass's positions. */
-nib_status step_pass(nib_engine *e, const pass *p, nib_error *err);
+nib_status step_pass(stepper *s, const pass *p, nib_error *err);
 
 #endif

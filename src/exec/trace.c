@@ -1,5 +1,5 @@
 /* trace.c - see trace.h. Ops that do the same with the same kind of weight in every layer share a row. */
-#include "run/trace.h"
+#include "exec/trace.h"
 
 #include "base/mem.h"
 

@@ -1,5 +1,5 @@
-/* exec_rows.c - ops that go row by row or element by element. */
-#include "run/worker.h"
+/* rows.c - ops that go row by row or element by element. */
+#include "exec/cpu/worker.h"
 
 #include "kernels/kernels.h"
 

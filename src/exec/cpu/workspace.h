@@ -3,8 +3,8 @@
  * A pass computes up to n_pass rows. The residual stream and the rotary tables hold all of them; the other
  * registers hold the n_cell rows that are computed together inside a block, and the logits n_head rows. So a
  * block that is streamed from disk is read once for a long prompt while the scratch stays small. */
-#ifndef NIB_RUN_WORKSPACE_H
-#define NIB_RUN_WORKSPACE_H
+#ifndef NIB_EXEC_CPU_WORKSPACE_H
+#define NIB_EXEC_CPU_WORKSPACE_H
 
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -13,7 +13,7 @@
 enum { WORKSPACE_ROPE_MAX = 8 };
 
 /* Rows as integers. With 16 bits a row has a second one for what the first left over: in `rest`, or behind
- * the only row in `codes` where rest is NULL; with fewer it may have spikes (exec_product.c). */
+ * the only row in `codes` where rest is NULL; with fewer it may have spikes (product.c). */
 typedef struct act_rows {
     uint8_t *codes, *rest;
     uint8_t *has_rest; /* one byte a row: 0 or 1 */

@@ -1,19 +1,20 @@
-/* exec.h - the interpreter of op programs: one cell (a block, some rows) at a time, on all threads of a pool.
+/* interpreter.h - the interpreter of op programs: one cell (a block, some rows) at a time, on all threads of
+ * a pool.
  *
  * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
  * Threads meet at a barrier only where an op touches what another thread wrote, which is worked out from the
  * ops' registers; with one row each thread brings it to integers for itself instead. How the work is split
  * never changes a bit of the answer (kernels.h promises it). */
-#ifndef NIB_RUN_EXEC_H
-#define NIB_RUN_EXEC_H
+#ifndef NIB_EXEC_CPU_INTERPRETER_H
+#define NIB_EXEC_CPU_INTERPRETER_H
 
 #include "base/cancel.h"
-#include "run/probe.h"
-#include "run/routes.h"
-#include "run/schedule.h"
-#include "run/shortlist.h"
-#include "run/trace.h"
-#include "run/workspace.h"
+#include "exec/probe.h"
+#include "exec/cpu/routes.h"
+#include "exec/schedule.h"
+#include "exec/cpu/shortlist.h"
+#include "exec/trace.h"
+#include "exec/cpu/workspace.h"
 #include "tiers/pager.h"
 
 typedef struct executor {

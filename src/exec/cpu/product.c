@@ -1,5 +1,5 @@
-/* exec_product.c - products, and the integer activations that they read. */
-#include "run/worker.h"
+/* product.c - products, and the integer activations that they read. */
+#include "exec/cpu/worker.h"
 
 #include "base/num.h"
 #include "kernels/act8.h"

@@ -2,8 +2,8 @@
  *
  * Matrices of the same shape, format and activations share one route, so that the few there are stay in the
  * first-level cache. Read-only afterwards. */
-#ifndef NIB_RUN_ROUTES_H
-#define NIB_RUN_ROUTES_H
+#ifndef NIB_EXEC_CPU_ROUTES_H
+#define NIB_EXEC_CPU_ROUTES_H
 
 #include "kernels/policy.h"
 #include "model/model.h"

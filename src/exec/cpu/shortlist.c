@@ -1,5 +1,5 @@
-/* shortlist.c - see shortlist.h: what it takes, and how it is made. exec_shortlist.c uses it. */
-#include "run/shortlist.h"
+/* shortlist.c - see shortlist.h: what it takes, and how it is made. head.c uses it. */
+#include "exec/cpu/shortlist.h"
 
 #include "base/num.h"
 #include "model/reformat.h"

@@ -1,6 +1,6 @@
-/* exec_shortlist.c - the output head in two steps (shortlist.h). One row at a time; who computes which
+/* head.c - the output head in two steps (shortlist.h). One row at a time; who computes which
  * columns changes no bit. */
-#include "run/worker.h"
+#include "exec/cpu/worker.h"
 
 #include "base/num.h"
 

@@ -1,5 +1,5 @@
 /* workspace.c - see workspace.h. One table of sizes gives both the layout and what is charged. */
-#include "run/workspace.h"
+#include "exec/cpu/workspace.h"
 
 #include "base/mem.h"
 #include "base/num.h"

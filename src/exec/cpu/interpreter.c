@@ -1,4 +1,4 @@
-/* exec.c - see exec.h.
+/* interpreter.c - see interpreter.h.
  *
  * A block's program runs in one pool_run, except where the calling thread has to fetch something between two
  * ops: rows of an embedding that is not resident, or a matrix. Matrices that come whole, several in a page
@@ -6,9 +6,9 @@
  * one op for each piece. What a thread knows about integer activations passes from one pool_run to the next,
  * so that a norm that made them, or a product before, serves all pieces. worker.h says when threads wait for
  * each other. */
-#include "run/exec.h"
+#include "exec/cpu/interpreter.h"
 
-#include "run/worker.h"
+#include "exec/cpu/worker.h"
 
 #include <string.h>
 

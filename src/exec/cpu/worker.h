@@ -5,10 +5,10 @@
  * last barrier. An op that touches a resource with the same split touches only what its own thread wrote; any
  * other split needs a barrier first. All threads come to the same conclusion, since the notes do not depend
  * on the thread. */
-#ifndef NIB_RUN_WORKER_H
-#define NIB_RUN_WORKER_H
+#ifndef NIB_EXEC_CPU_WORKER_H
+#define NIB_EXEC_CPU_WORKER_H
 
-#include "run/exec.h"
+#include "exec/cpu/interpreter.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -106,7 +106,7 @@ static inline void worker_rows(const worker *w, int64_t *r0, int64_t *r1) {
     pool_split(w->j->cell->n_row, 1, w->thread, w->n_thread, r0, r1);
 }
 
-/* ---- exec_rows.c ---- */
+/* ---- rows.c ---- */
 void run_embed(worker *w, const op *o);
 /* What OP_EMBED makes of a row that was read: to `out` itself, or, where it adds, to elsewhere. */
 void embed_row(const kernel_table *k, const op *o, const float *row, float *out);
@@ -117,7 +117,7 @@ void run_elements(worker *w, const op *o);
 /* Columns [c0, c1) of one row, without a look at who else is at it. */
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 
-/* ---- exec_product.c ---- */
+/* ---- product.c ---- */
 /* Rows have one slice of 4 or 8 bits; with 16 bits a second one for what the first left over. */
 static inline act_format product_format(const worker *w, const pack_format *f) {
     return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
@@ -131,11 +131,11 @@ void product_columns(worker *w, const op *o, const view *v, const route *by, int
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
 
-/* ---- exec_shortlist.c ---- */
+/* ---- head.c ---- */
 /* Op i of the cell's program, which is OP_SHORTLIST, by all threads, and by this one what has to be read. */
 nib_status run_shortlist(job *j, int i, nib_error *err);
 
-/* ---- exec_attend.c ---- */
+/* ---- attend.c ---- */
 void run_attention(worker *w, const op *o);
 
 #endif

@@ -4,8 +4,8 @@
  * projections, parallel residuals and norms after a sub-layer change where a point is, never what it means.
  * While a probe is set, ops are executed one by one (with the same bits), and the calling thread looks
  * between two of them; without one nothing is different. */
-#ifndef NIB_RUN_PROBE_H
-#define NIB_RUN_PROBE_H
+#ifndef NIB_EXEC_PROBE_H
+#define NIB_EXEC_PROBE_H
 
 #include "model/program.h"
 

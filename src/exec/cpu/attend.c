@@ -1,5 +1,5 @@
-/* exec_attend.c - attention: rows join the cache, then heads and rows are shared out. */
-#include "run/worker.h"
+/* attend.c - attention: rows join the cache, then heads and rows are shared out. */
+#include "exec/cpu/worker.h"
 
 #include "base/num.h"
 
