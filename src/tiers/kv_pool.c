@@ -71,26 +71,53 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
 }
 
-nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err) {
-    memset(p, 0, sizeof *p);
-    p->type = type;
+/* Layers into p->layers, where there are any, and the page's size. */
+static nib_status place_layers(kv_paging *p, const model *m, bool overlaid, nib_error *err) {
     p->n_layer = model_n_kv_layer(m);
-    p->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *p->layers);
-    if (!p->layers)
-        return nib_fail_nomem(err, (size_t)p->n_layer * sizeof *p->layers, "the layout of keys and values");
+    p->page_bytes = 0;
     for (int i = 0; i < p->n_layer; i++) {
         const op *o = attention_of(m, i);
+        kv_layer layer;
         uint64_t at = overlaid ? 0 : p->page_bytes;
         if (!o)
             continue;
-        if (!place_layer(&p->layers[i], o, type, &at)) {
-            kv_paging_close(p);
+        if (!place_layer(&layer, o, p->type, &at))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
-        }
+        if (p->layers)
+            p->layers[i] = layer;
         p->page_bytes = NUM_MAX(p->page_bytes, at);
     }
     p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
     return NIB_OK;
+}
+
+nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err) {
+    *p = (kv_paging){.type = type};
+    p->layers = mem_calloc((size_t)NUM_MAX(model_n_kv_layer(m), 1), sizeof *p->layers);
+    if (!p->layers)
+        return nib_fail_nomem(err, (size_t)model_n_kv_layer(m) * sizeof *p->layers,
+                              "the layout of keys and values");
+    const nib_status status = place_layers(p, m, overlaid, err);
+    if (status != NIB_OK)
+        kv_paging_close(p);
+    return status;
+}
+
+nib_status kv_page_size(const model *m, type_id type, bool overlaid, uint64_t *bytes, nib_error *err) {
+    kv_paging p = {.type = type};
+    NIB_TRY(place_layers(&p, m, overlaid, err));
+    *bytes = p.page_bytes;
+    return NIB_OK;
+}
+
+uint64_t kv_page_resident(const model *m, type_id type, int64_t n) {
+    uint64_t touched = 0;
+    for (int i = 0; i < model_n_kv_layer(m); i++) {
+        const op *o = attention_of(m, i);
+        if (o)
+            touched += 2 * kv_page_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n, SYSTEM_PAGE);
+    }
+    return touched;
 }
 
 void kv_paging_close(kv_paging *p) {

@@ -36,6 +36,10 @@ typedef struct kv_paging {
  * they have left it. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
+/* A page's bytes, and what of them its first n positions make resident, without a layout: nothing is
+ * allocated. */
+nib_status kv_page_size(const model *m, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
+uint64_t kv_page_resident(const model *m, type_id type, int64_t n);
 /* Bytes that the first n positions of a page make resident. */
 uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
 

@@ -13,17 +13,28 @@ int64_t kv_table_pages(type_id type, int64_t n) {
 
 nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
-    kv_paging p, recent = {0};
-    NIB_TRY(kv_paging_open(&p, m, type, overlaid, err));
-    nib_status status = kv_is_coded(type) ? kv_paging_open(&recent, m, TYPE_F16, overlaid, err) : NIB_OK;
-    const uint64_t window = recent.page_bytes * (KV_WINDOW / KV_BLOCK);
-    if (status == NIB_OK && (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), p.page_bytes, bytes) ||
-                             !num_add_u64(*bytes, window, bytes)))
-        status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
-                          (long long)n_ctx);
-    kv_paging_close(&recent);
-    kv_paging_close(&p);
-    return status;
+    uint64_t page, window = 0;
+    NIB_TRY(kv_page_size(m, type, overlaid, &page, err));
+    if (kv_is_coded(type))
+        NIB_TRY(kv_page_size(m, TYPE_F16, overlaid, &window, err));
+    if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
+        !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                        (long long)n_ctx);
+    return NIB_OK;
+}
+
+nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
+    uint64_t page;
+    NIB_TRY(kv_page_size(m, type, false, &page, err));
+    *bytes = (uint64_t)(n / KV_BLOCK) * page;
+    if (!kv_is_coded(type)) {
+        *bytes += kv_page_resident(m, type, n % KV_BLOCK);
+        return NIB_OK;
+    }
+    for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
+        *bytes += kv_page_resident(m, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+    return NIB_OK;
 }
 
 /* Of two pages in turn, once n positions were written. */
@@ -32,25 +43,6 @@ static uint64_t window_touched(const kv_paging *recent, int64_t n) {
     for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
         sum += kv_paging_touched(recent, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
     return sum;
-}
-
-nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
-    kv_paging p, recent = {0};
-    NIB_TRY(kv_paging_open(&p, m, type, false, err));
-    *bytes = (uint64_t)(n / KV_BLOCK) * p.page_bytes;
-    if (!kv_is_coded(type)) {
-        *bytes += kv_paging_touched(&p, n % KV_BLOCK);
-    } else {
-        const nib_status status = kv_paging_open(&recent, m, TYPE_F16, false, err);
-        if (status != NIB_OK) {
-            kv_paging_close(&p);
-            return status;
-        }
-        *bytes += window_touched(&recent, n);
-    }
-    kv_paging_close(&recent);
-    kv_paging_close(&p);
-    return NIB_OK;
 }
 
 static nib_status open_window(kv_table *t, const model *m, device *d, ledger *l, nib_error *err) {

@@ -34,7 +34,7 @@ int64_t kv_table_pages(type_id type, int64_t n);
 /* What a table of n_ctx positions reserves, its window included. NIB_E_NOFIT: it overflows. */
 nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
-/* What of it the first n positions make resident. NIB_E_NOMEM. */
+/* What of it the first n positions make resident. */
 nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
 
 /* reserved: pages are taken out of what the caller has reserved in the pool, and keeps account of. */
