@@ -54,7 +54,7 @@ run tests-lesser env CPUS="x86-64 avx2 avx512 avx512_vnni" sh tools/run-tests.sh
 step "lint"
 run lint make -s lint
 step "clang, no warnings allowed"
-run clang make -j"$jobs" CC=clang BUILD=build-clang WERROR=-Werror all tests
+run clang make -j"$jobs" CC=clang BUILD=build-clang CUDA=0 WERROR=-Werror all tests
 step "tests of the clang build"
 run clang-tests env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" sh tools/run-tests.sh build-clang
 step "tests under the address and undefined-behaviour sanitizers"
