@@ -106,6 +106,7 @@ typedef struct chain {
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     int32_t *token, *position, *pages;
     void *linear_room, *attend_room, *sample_room;
+    void *x_codes, *a_codes, *h_codes; /* NULL where the next product quantises */
 } chain;
 
 static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {
@@ -139,6 +140,11 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->linear_room = device_new(cuda->linear_scratch(n_row, s->d_ff, false));
     c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
     c->sample_room = device_new(cuda->sample_scratch(n_row));
+    if (c->head.format.group == 32) {
+        c->a_codes = device_new(cuda->codes_bytes(nq));
+        c->x_codes = device_new(cuda->codes_bytes(s->d_model));
+        c->h_codes = device_new(cuda->codes_bytes(s->d_ff));
+    }
     c->norm = device_new((size_t)s->d_model * 4);
     float *ones = malloc((size_t)s->d_model * 4);
     for (int64_t i = 0; i < s->d_model; i++)
@@ -160,9 +166,9 @@ static void chain_close(chain *c) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             OK(cuda->release((void *)(uintptr_t)all[i]));
     }
-    const void *all[] = {c->head.data, c->embed.data, c->x,           c->qkv,         c->a,
-                         c->h,         c->logits,     c->norm,        c->rope,        c->token,
-                         c->position,  c->pages,      c->linear_room, c->attend_room, c->sample_room};
+    const void *all[] = {c->head.data,   c->embed.data,  c->x,           c->qkv,     c->a,        c->h,
+                         c->logits,      c->norm,        c->rope,        c->token,   c->position, c->pages,
+                         c->linear_room, c->attend_room, c->sample_room, c->x_codes, c->a_codes,  c->h_codes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         OK(cuda->release((void *)(uintptr_t)all[i]));
 }
@@ -199,6 +205,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                   .x = c->x,
                                   .ldx = d,
                                   .norm = c->norm,
+                                  .codes = l > 0 ? c->x_codes : NULL,
                                   .y = {c->qkv, c->qkv + nq, c->qkv + nq + nk},
                                   .ldy = {ld, ld, ld}},
                     n_row);
@@ -218,15 +225,23 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                     .cos_sin = c->rope,
                                     .n_rot = s->d_head,
                                     .scale = 0.1f,
-                                    .scratch = c->attend_room};
+                                    .scratch = c->attend_room,
+                                    .leaves = {.data = c->a_codes}};
         if (what & ATTENTION)
             OK(cuda->attend(&attend, stream));
         if (!(what & PRODUCTS))
             continue;
-        product(
-            c,
-            (cuda_linear){.w = {y->o}, .n_w = 1, .x = c->a, .ldx = nq, .adds = true, .y = {c->x}, .ldy = {d}},
-            n_row);
+        product(c,
+                (cuda_linear){.w = {y->o},
+                              .n_w = 1,
+                              .x = c->a,
+                              .ldx = nq,
+                              .codes = c->a_codes,
+                              .adds = true,
+                              .y = {c->x},
+                              .ldy = {d},
+                              .leaves = {c->x_codes, c->norm}},
+                n_row);
         product(c,
                 (cuda_linear){.w = {y->gate, y->up},
                               .n_w = 2,
@@ -235,14 +250,22 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .norm = c->norm,
                               .gated = true,
                               .act = ACT_SILU,
+                              .codes = c->x_codes,
                               .y = {c->h},
-                              .ldy = {s->d_ff}},
+                              .ldy = {s->d_ff},
+                              .leaves = {.data = c->h_codes}},
                 n_row);
-        product(
-            c,
-            (cuda_linear){
-                .w = {y->down}, .n_w = 1, .x = c->h, .ldx = s->d_ff, .adds = true, .y = {c->x}, .ldy = {d}},
-            n_row);
+        product(c,
+                (cuda_linear){.w = {y->down},
+                              .n_w = 1,
+                              .x = c->h,
+                              .ldx = s->d_ff,
+                              .codes = c->h_codes,
+                              .adds = true,
+                              .y = {c->x},
+                              .ldy = {d},
+                              .leaves = {c->x_codes, c->norm}},
+                n_row);
     }
     if (what & PRODUCTS)
         product(c,
@@ -251,6 +274,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .x = c->x,
                               .ldx = d,
                               .norm = c->norm,
+                              .codes = c->x_codes,
                               .y = {c->logits},
                               .ldy = {s->n_vocab}},
                 n_row);

@@ -87,8 +87,8 @@ cuda() {
     cat "$scratch/cuda.out"
     row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
     say "compute-sanitizer"
-    sanitize memcheck test_gtile test_poison test_together test_norm test_embed test_sample test_attend
-    sanitize racecheck test_poison test_together test_sample
+    sanitize memcheck test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_attend_left
+    sanitize racecheck test_poison test_together test_sample test_attend_left
     say "bench_cuda"
     timeout 200 "$from/bench_cuda" >"$scratch/bench_cuda.out" || failed=$((failed + 1))
     cat "$scratch/bench_cuda.out"

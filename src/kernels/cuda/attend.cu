@@ -9,6 +9,9 @@
 #include "kernels/cuda/device.cuh"
 
 enum { ATTEND_WARPS = 8, ATTEND_THREADS = 32 * ATTEND_WARPS, HEADS = 2 };
+/* Up to so many pages a block has one; beyond that it has two at least, since joining costs more than
+ * reading. */
+enum { SINGLE_PAGES = 8 };
 
 struct attend_job {
     cuda_attend a;
@@ -16,7 +19,15 @@ struct attend_job {
     int n_span;  /* blocks for the heads of a kv head */
     float *parts;
     unsigned *arrived;
+    codes_row leaves;
 };
+
+/* An element of the answer; a warp has 32 in a row where codes are left. */
+__device__ __forceinline__ void out_put(const attend_job &j, int64_t i, float v) {
+    j.a.out[i] = v;
+    if (j.leaves.codes)
+        group_leave(j.leaves, (int)i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
+}
 
 /* One stream's state: the running maximum, the sum, and the weighted values. */
 struct softmax_state {
@@ -78,7 +89,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     const int position = a.position[row];
     const int low = a.window > 0 && position >= a.window ? position - (int)a.window + 1 : 0;
     const int page0 = low / CUDA_PAGE, n_page = position / CUDA_PAGE + 1 - page0,
-              n_span = min(j.n_span, n_page);
+              n_span = min(j.n_span, n_page > SINGLE_PAGES ? (n_page + 1) / 2 : n_page);
     if (span >= n_span)
         return;
     const int32_t *pages = a.pages + row * a.max_pages;
@@ -261,7 +272,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
             out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(out_of[w][h][c], y));
         }
         if (n_span == 1) {
-            a.out[((int64_t)row * a.n_head + head0 + h) * d + c] = __fdiv_rn(out, sum);
+            out_put(j, ((int64_t)row * a.n_head + head0 + h) * d + c, __fdiv_rn(out, sum));
             continue;
         }
         float *part = j.parts + (((int64_t)row * a.n_head + head0 + h) * j.n_span + span) * part_size;
@@ -285,18 +296,30 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     __syncthreads();
     if (!is_last)
         return;
-    for (int i = threadIdx.x; i < n_here * d; i += ATTEND_THREADS) {
-        const int h = i / d, c = i % d;
-        const float *part = j.parts + ((int64_t)row * a.n_head + head0 + h) * j.n_span * part_size;
-        float most = -INFINITY, sum = 0.0f, out = 0.0f;
-        for (int p = 0; p < n_span; p++, part += part_size) {
-            float both, x, y;
-            rescale(most, __ldcg(part), &both, &x, &y);
-            most = both;
-            sum = __fadd_rn(__fmul_rn(sum, x), __fmul_rn(__ldcg(part + 1), y));
-            out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(__ldcg(part + 2 + c), y));
-        }
-        a.out[((int64_t)row * a.n_head + head0 + h) * d + c] = __fdiv_rn(out, sum);
+    /* A warp has channels of one head; its lane p weighs part p. */
+    const int h = warp % HEADS;
+    const float *part = j.parts + ((int64_t)row * a.n_head + head0 + h) * j.n_span * part_size;
+    for (int c0 = warp / HEADS * 32; h < n_here && c0 < d; c0 += ATTEND_THREADS / HEADS) {
+        const int c = c0 + lane;
+        float out[CUDA_MAX_SPLIT], total = 0.0f;
+#pragma unroll
+        for (int p = 0; p < CUDA_MAX_SPLIT; p++)
+            out[p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
+        const float mine_most = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
+        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = mine_most;
+#pragma unroll
+        for (int o = 1; o < 32; o *= 2)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+        const float weight = mine_most == -INFINITY ? 0.0f : exp2f(mine_most - most);
+        sum = __fmul_rn(sum, weight);
+#pragma unroll
+        for (int o = 1; o < 32; o *= 2)
+            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+#pragma unroll
+        for (int p = 0; p < CUDA_MAX_SPLIT; p++)
+            total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
+        if (c < d)
+            out_put(j, ((int64_t)row * a.n_head + head0 + h) * d + c, __fdiv_rn(total, sum));
     }
 }
 
@@ -314,6 +337,11 @@ int attend_launch(const cuda_attend *a, cuda_stream s) {
         a->n_row > 65535)
         return CUDA_UNSUPPORTED;
     attend_job j = {*a};
+    if (a->leaves.data && a->n_row == 1) {
+        if (d % 32)
+            return CUDA_UNSUPPORTED;
+        j.leaves = codes_of(a->leaves, a->n_head * d);
+    }
     j.n_group = (int)(a->n_head / a->kv.n_kv_head);
     j.n_span = CUDA_MAX_SPLIT;
     j.arrived = (unsigned *)a->scratch;

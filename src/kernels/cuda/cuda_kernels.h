@@ -28,7 +28,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 1, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 2, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
 typedef struct cuda_device_info {
@@ -36,6 +36,13 @@ typedef struct cuda_device_info {
     int major, minor, n_sm, shared_bytes /* of one block */;
     size_t memory, l2;
 } cuda_device_info;
+
+/* A row of floats as the product after it quantises it, in groups of 32. A launch of one row leaves it beside
+ * its floats; launches of more rows do not. */
+typedef struct cuda_codes {
+    void *data;        /* codes_bytes(row's length), 256-byte aligned, zeroed once; NULL: none is left */
+    const float *norm; /* of the product that takes it; not written while the graph runs */
+} cuda_codes;
 
 /* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantised per group as
  * act_format_for(w, 8) says. */
@@ -55,6 +62,9 @@ typedef struct cuda_linear {
     float *y[3];          /* [n_row, ldy[i]] */
     int64_t ldy[3];
     void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
+    const void *codes; /* what the launch before left of x, for this norm; NULL: x is quantised. The bits are
+                          the same. Only one row and weights in groups of 32 make use of it. */
+    cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;
 
 /* Keys and values of one layer in pages of CUDA_PAGE positions: [page][n_kv_head][CUDA_PAGE][d_head] halves
@@ -79,7 +89,8 @@ typedef struct cuda_attend {
     int64_t n_rot;
     int64_t window; /* 0: all */
     float scale, softcap;
-    void *scratch; /* attend_scratch() bytes, zeroed once before the first use */
+    void *scratch;     /* attend_scratch() bytes, zeroed once before the first use */
+    cuda_codes leaves; /* of out; d_head a multiple of 32 */
 } cuda_attend;
 
 typedef struct cuda_norm {
@@ -139,6 +150,7 @@ typedef struct cuda_kernels {
     int (*gtile)(const view *w, bool to_gpu, cuda_stream s);
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
+    size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);
     int (*norm)(const cuda_norm *a, cuda_stream s);

@@ -3,6 +3,7 @@
 #ifndef NIB_KERNELS_CUDA_DEVICE_CUH
 #define NIB_KERNELS_CUDA_DEVICE_CUH
 
+#include "kernels/act8.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <cuda_fp16.h>
@@ -116,6 +117,34 @@ __device__ __forceinline__ constexpr bool ring_ahead() {
 #endif
 }
 
+/* 4 or 16 bytes into shared memory, in the background: the thread sees those of all but its last LEFT groups
+ * after copies_wait, others after a barrier. */
+template <int BYTES> __device__ __forceinline__ void copy_ahead(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
+                     : "memory");
+#else
+    if (BYTES == 16)
+        *(uint4 *)to = *(const uint4 *)from;
+    else
+        *(uint32_t *)to = *(const uint32_t *)from;
+#endif
+}
+__device__ __forceinline__ void copies_end_group() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int LEFT> __device__ __forceinline__ void copies_wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+
 /* d += a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
 __device__ __forceinline__ void mma(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -145,6 +174,89 @@ __device__ __forceinline__ float act_value(int kind, float x) {
     case ACT_RELU: return x < 0 ? 0 : x;
     default: return x < 0 ? 0 : x * x;
     }
+}
+
+/* ---- activations ---- */
+
+/* A slice of activations: its group's scale, and the sum of its codes. */
+struct __align__(8) slice_meta {
+    float scale;
+    int sum;
+};
+
+/* A group's scale and its reciprocal, from the bits of the largest of its sizes: they compare as the sizes
+ * do, and NaN is the largest. */
+__device__ __forceinline__ float2 group_scales(uint32_t most, float top) {
+    const float largest = __uint_as_float(most);
+    const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
+    return make_float2(most >= 0x7f800000u ? __uint_as_float(0x7fc00000u)
+                       : some              ? __fdiv_rn(largest, top)
+                                           : 0.0f,
+                       some ? __fdiv_rn(top, largest) : 0.0f);
+}
+/* A code in the lowest byte of a float's bits: adding the magic number rounds to the nearest whole, to even.
+ */
+#define CODE_MAGIC 12582912.0f
+__device__ __forceinline__ float code_float(float v, float inverse) {
+    return __fadd_rn(__fmul_rn(v, inverse), CODE_MAGIC);
+}
+
+/* Where a row's quad of codes lies, counted in dwords: lane t of the matrix instruction takes the quads t and
+ * t + 4 of each 32 of K, next to each other. */
+__host__ __device__ __forceinline__ int code_quad(int quad) {
+    return quad / 8 * 8 + quad % 4 * 2 + quad / 4 % 2;
+}
+
+/* The parts of a row of codes (cuda_codes): codes, each group's scale and sum, each group's sum of squares
+ * before the norm's weights. */
+struct codes_row {
+    uint8_t *codes;
+    slice_meta *meta;
+    float *squares;
+    const float *norm;
+};
+__host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int64_t k) {
+    const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K;
+    uint8_t *const p = (uint8_t *)c.data;
+    return codes_row{p, (slice_meta *)(p + k_pad), (float *)(p + k_pad + k_pad / 4), c.norm};
+}
+
+__device__ __forceinline__ uint32_t warp_most(uint32_t m) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(~0u, m);
+#else
+    for (int o = 1; o < 32; o *= 2)
+        m = max(m, __shfl_xor_sync(~0u, m, o));
+    return m;
+#endif
+}
+__device__ __forceinline__ int warp_sum(int s) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(~0u, s);
+#else
+    for (int o = 1; o < 32; o *= 2)
+        s += __shfl_xor_sync(~0u, s, o);
+    return s;
+#endif
+}
+
+/* Quantises element i of a row, whose norm's weight is w; a warp has the 32 of a group. */
+__device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
+    const int group = i / 32, in = i % 32;
+    if (to.norm) {
+        float square = __fmul_rn(v, v);
+#pragma unroll
+        for (int o = 1; o < 32; o *= 2)
+            square = __fadd_rn(square, __shfl_xor_sync(~0u, square, o));
+        if (in == 0)
+            to.squares[group] = square;
+        v = __fmul_rn(v, w);
+    }
+    const float2 scales = group_scales(warp_most(__float_as_uint(v) & 0x7fffffffu), 127.0f);
+    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
+    to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
+    if (in == 0)
+        to.meta[group] = slice_meta{scales.x, sum};
 }
 
 /* A launch that may start before the one before it has finished. */
@@ -177,6 +289,7 @@ template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
 int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
 int linear_launch(const cuda_linear *a, cuda_stream s);
+size_t codes_bytes(int64_t k);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int attend_launch(const cuda_attend *a, cuda_stream s);
 int norm_launch(const cuda_norm *a, cuda_stream s);

@@ -3,19 +3,18 @@
 
 /* ---- one row ----
  *
- * Every block quantises the row itself, after its first weights are on their way: a kernel of its own for it
- * would cost more. Of the instruction's 8 columns, column c holds the chunk's c-th 32 of K and zeros
- * elsewhere: so all products of a chunk may go to one accumulator, and its columns are the 8 sums that groups
- * need apart. There are two, for the halves of tiles, because an instruction waits for the one before it. */
+ * The launch before has left the row's codes, or every block quantises the row itself, after its first
+ * weights are on their way: a kernel of its own for it would cost more. Of the instruction's 8 columns,
+ * column c holds the chunk's c-th 32 of K and zeros elsewhere: so all products of a chunk may go to one
+ * accumulator, and its columns are the 8 sums that groups need apart. There are two, for the halves of tiles,
+ * because an instruction waits for the one before it. */
 
 struct one_store {
     uint32_t *where;
     slice_meta *meta;
     __device__ void codes(int, int k, uint2 u) {
-        const int quad = k / 4 % 8; /* of a 32 of K; lane t takes quads t and t + 4 */
-        uint32_t *to = where + k / 32 * 8 + quad / 4;
-        to[quad % 4 * 2] = u.x;
-        to[quad % 4 * 2 + 2] = u.y;
+        where[code_quad(k / 4)] = u.x;
+        where[code_quad(k / 4 + 1)] = u.y;
     }
     __device__ void slice(int, int i, slice_meta m) {
         meta[i] = m;
@@ -83,6 +82,15 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
         }
 }
 
+/* What stands behind the rings: the row, and what outputs want. */
+static size_t one_bytes(const linear_job &j) {
+    const int blocks = j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
+    const bool ahead = j.adds || j.leaves.norm;
+    const int panels = ahead ? (j.n_unit + blocks - 1) / blocks << j.paired : 0; /* of outputs */
+    return (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta) +
+           (size_t)(panels < ONE_PANELS ? panels : ONE_PANELS) * PACK_PANEL * sizeof(output_ahead);
+}
+
 template <int BITS, bool HALVES>
 __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -94,15 +102,25 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     uint32_t *const codes = (uint32_t *)(shared + ALL_WARPS * ring_bytes);
     slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
+    output_ahead *const ahead = (output_ahead *)(meta + j.k_pad / j.slice);
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
     ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
     for (int i = 0; ring_ahead() && i < j.depth; i++)
         feed_put(j, &feed, &r);
-    for (int i = 32 * threadIdx.x; j.norm && i < j.k; i += 32 * THREADS)
+    if (j.leaves
+            .codes) /* a product comes next: it may ask for its weights at once; attention had better not */
+        launch_next();
+    for (int i = 32 * threadIdx.x; j.norm && !j.coded && i < j.k; i += 32 * THREADS)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(j.norm + i));
     launch_wait();
-    quantize_row<false>(row_of(j, j.x), one_store{codes, meta}, &sums);
+    if (j.coded)
+        coded_begin(j, (uint8_t *)codes);
+    outputs_ahead(j, 0, min(ONE_PANELS, n_panel), ahead);
+    if (j.coded)
+        coded_end(j, &sums);
+    else
+        quantize_row<false>(row_of(j, j.x), one_store{codes, meta}, &sums);
     for (int q0 = 0; q0 < n_panel; q0 += ONE_PANELS) {
         const int n_here = min(ONE_PANELS, n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
@@ -128,7 +146,8 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
         __syncthreads();
         const one_facts facts = {j.norm ? row_factor(j, &sums) : 1.0f,
                                  j.tail && j.asym ? row_lift(j, &sums, 0) : 0.0f};
-        outputs_write<1>(j, q0, n_here, partial[0][0], facts);
+        outputs_write<1>(j, q0, n_here, partial[0][0], facts, ahead);
+        outputs_ahead(j, q0 + n_here, min(ONE_PANELS, n_panel - q0 - n_here), ahead);
         __syncthreads();
     }
 }
@@ -292,7 +311,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
                         __fadd_rn(sum[0][e][i], sum[1][e][i]), __fadd_rn(sum[2][e][i], sum[3][e][i]));
         }
         __syncthreads();
-        outputs_write<COLUMNS>(j, q0, n_here, partial[0][0][0], many_facts{j.factor, j.lift});
+        outputs_write<COLUMNS>(j, q0, n_here, partial[0][0][0], many_facts{j.factor, j.lift}, nullptr);
         __syncthreads();
     }
 }
@@ -345,6 +364,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
         f->table != PACK_TABLE_NONE || f->flavour != PACK_PARTS || w->k < 1 || w->k > PACK_ROW_MOST)
         return CUDA_UNSUPPORTED;
     const int64_t tiles = tile_count(w->k);
+    j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
     j->gated = a->gated;
     j->first[1] = j->first[2] = INT32_MAX;
     for (int i = 0; i < a->n_w; i++) {
@@ -356,6 +376,13 @@ static int job_make(const cuda_linear *a, linear_job *j) {
         j->first[i] = j->n_unit;
         if (!a->gated || i == 0)
             j->n_unit += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
+    }
+    if (a->leaves.data && j->n_col == 1) {
+        if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32)
+            return CUDA_UNSUPPORTED;
+        j->leaves = codes_of(a->leaves, a->w[0].n);
+        j->paired = 1;
+        j->n_unit /= 2;
     }
     j->act = a->act;
     j->adds = a->adds;
@@ -392,7 +419,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
-    j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
+    j->coded = j->n_col == 1 && j->act_group == 32 && j->slice == 32 ? (const uint8_t *)a->codes : nullptr;
     return 0;
 }
 
@@ -404,7 +431,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
  * no other. No warp has more stages than chunks to read. */
 static size_t job_room(linear_job *j, size_t others, int blocks) {
     enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
-    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
+    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
     const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
@@ -419,6 +446,11 @@ enum { MOST_COLUMNS = 16 };
 
 static int n_eight(int n_col) {
     return n_col <= 8 ? 1 : 2;
+}
+
+size_t codes_bytes(int64_t k) {
+    return (size_t)((k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K / 32) *
+           (32 + sizeof(slice_meta) + sizeof(float));
 }
 
 size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
@@ -464,8 +496,7 @@ int linear_launch(const cuda_linear *a, cuda_stream s) {
         int e = job_make(&part, &j);
         if (!e)
             e = j.n_col > 1 ? run_many(&part, &j, s)
-                            : run(one_kernel(a->w[0].format.bits, j.slice == 16), &j,
-                                  (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta), s);
+                            : run(one_kernel(a->w[0].format.bits, j.slice == 16), &j, one_bytes(j), s);
         if (e)
             return e;
     }

@@ -11,7 +11,6 @@
 #ifndef NIB_KERNELS_CUDA_LINEAR_CUH
 #define NIB_KERNELS_CUDA_LINEAR_CUH
 
-#include "kernels/act8.h"
 #include "kernels/cuda/device.cuh"
 
 enum {
@@ -33,7 +32,8 @@ struct linear_job {
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
-    int n_unit; /* panels, or pairs of them when gated */
+    int n_unit; /* of work: a panel, or one of each matrix when gated; twice that when paired */
+    int paired; /* 1: a block takes neighbouring panels, since it leaves codes in groups of 32; else 0 */
     bool gated, adds;
     int act;
     int k, k_pad; /* to 256 */
@@ -44,6 +44,8 @@ struct linear_job {
     /* one row, quantised by every block */
     const float *x, *norm;
     float eps;
+    const uint8_t *coded; /* or by the launch before */
+    codes_row leaves;     /* of the outputs; no codes: none */
     /* several columns, quantised before */
     const uint4 *codes;
     const float4 *meta;
@@ -51,12 +53,6 @@ struct linear_job {
     const float *lift;
     int n_col, two;
     int group_shift; /* slices of a group, log 2 */
-};
-
-/* A slice of activations: its group's scale, and the sum of its codes. */
-struct __align__(8) slice_meta {
-    float scale;
-    int sum;
 };
 
 /* ---- weights ---- */
@@ -179,11 +175,12 @@ __device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int do
 
 /* Panel number q of this block: which matrix, and which of its panels. */
 __device__ __forceinline__ int panel_find(const linear_job &j, int q, int *matrix) {
+    const int p = j.gated ? q / 2 : q;
+    const int panel = ((blockIdx.x + (p >> j.paired) * gridDim.x) << j.paired) + (p & j.paired);
     if (j.gated) {
         *matrix = q % 2;
-        return blockIdx.x + q / 2 * gridDim.x;
+        return panel;
     }
-    const int panel = blockIdx.x + q * gridDim.x;
     *matrix = (panel >= j.first[1]) + (panel >= j.first[2]);
     return panel - j.first[*matrix];
 }
@@ -195,7 +192,7 @@ __device__ __forceinline__ const uint8_t *panel_at(const linear_job &j, int q) {
 /* Panels of this block. */
 __device__ __forceinline__ int panel_count(const linear_job &j) {
     const int units = (j.n_unit - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
-    return j.gated ? 2 * units : units;
+    return (j.gated ? 2 * units : units) << j.paired;
 }
 
 /* A warp's chunks in the order in which it takes them. */
@@ -260,9 +257,29 @@ __device__ __forceinline__ float *output_at(const linear_job &j, int q, int row,
     return n < j.n[matrix] ? j.y[matrix] + m * j.ldy[matrix] + n : nullptr;
 }
 
-/* Outputs of panels [q0, q0 + n), by all threads of a block. */
+/* Of an output: what it is added to, and the weight that its codes want. */
+struct output_ahead {
+    float before, weight;
+};
+/* Of the outputs of panels [q0, q0 + n) with one column, each for the thread that writes it: on its way while
+ * they are multiplied. */
+__device__ __forceinline__ void outputs_ahead(const linear_job &j, int q0, int n, output_ahead *ahead) {
+    const int o = threadIdx.x, step = j.gated ? 2 : 1;
+    if ((j.adds || j.leaves.norm) && o < n / step * PACK_PANEL) {
+        const float *y = output_at(j, q0 + o / PACK_PANEL * step, o % PACK_PANEL, 0);
+        if (y && j.adds)
+            copy_ahead<4>(&ahead[o].before, y);
+        if (y && j.leaves.norm)
+            copy_ahead<4>(&ahead[o].weight, j.leaves.norm + (y - j.y[0]));
+    }
+    copies_end_group();
+}
+
+/* Outputs of panels [q0, q0 + n), by all threads of a block. With one column each thread has its own ahead.
+ */
 template <int COLUMNS, class Facts>
-__device__ void outputs_write(const linear_job &j, int q0, int n, const float *partial, const Facts &facts) {
+__device__ void outputs_write(const linear_job &j, int q0, int n, const float *partial, const Facts &facts,
+                              const output_ahead *ahead) {
     enum { SIZE = WARPS * PACK_PANEL * COLUMNS };
     const int n_out = j.two ? j.n_col / 2 : j.n_col, step = j.gated ? 2 : 1;
     for (int o = threadIdx.x; o < n / step * PACK_PANEL * n_out; o += THREADS) {
@@ -274,7 +291,12 @@ __device__ void outputs_write(const linear_job &j, int q0, int n, const float *p
         if (j.gated)
             v = __fmul_rn(act_value(j.act, v),
                           output_value<COLUMNS>(j, q0 + p + 1, row, m, partial + (p + 1) * SIZE, facts));
-        *y = j.adds ? __fadd_rn(*y, v) : v;
+        if (COLUMNS == 1)
+            copies_wait<0>();
+        v = j.adds ? __fadd_rn(COLUMNS == 1 ? ahead[o].before : *y, v) : v;
+        *y = v;
+        if (COLUMNS == 1 && j.leaves.codes) /* panels come in pairs: a warp has a group */
+            group_leave(j.leaves, (int)(y - j.y[0]), v, ahead[o].weight);
     }
 }
 
@@ -328,19 +350,16 @@ __device__ __forceinline__ uint32_t lanes_most(uint32_t m, int n) {
     }
     return m;
 }
-/* Eight codes by the largest of their group, in the lowest bytes; v becomes what they leave over. Adding the
- * magic number rounds to the nearest whole, to even. */
+/* Eight codes by the largest of their group, in the lowest bytes; v becomes what they leave over. */
 __device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[8], float *scale) {
-    const float largest = __uint_as_float(most), magic = 12582912.0f;
-    const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
-    const float inverse = some ? __fdiv_rn(top, largest) : 0.0f;
+    const float2 scales = group_scales(most, top);
     uint32_t u[8];
-    *scale = most >= 0x7f800000u ? __uint_as_float(0x7fc00000u) : some ? __fdiv_rn(largest, top) : 0.0f;
+    *scale = scales.x;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float code = __fadd_rn(__fmul_rn(v[i], inverse), magic);
+        const float code = code_float(v[i], scales.y);
         u[i] = __float_as_uint(code);
-        v[i] = __fsub_rn(v[i], __fmul_rn(*scale, __fsub_rn(code, magic)));
+        v[i] = __fsub_rn(v[i], __fmul_rn(*scale, __fsub_rn(code, CODE_MAGIC)));
     }
     return make_uint2(__byte_perm(__byte_perm(u[0], u[1], 0x0040), __byte_perm(u[2], u[3], 0x0040), 0x5410),
                       __byte_perm(__byte_perm(u[4], u[5], 0x0040), __byte_perm(u[6], u[7], 0x0040), 0x5410));
@@ -381,6 +400,10 @@ struct row_sums {
     uint32_t scratch[ALL_WARPS];
 };
 
+/* Sums of squares have one order too: an element with its neighbour, those with theirs, up to 32; then every
+ * 128th of these in turn; eight such sums with their neighbours; the rest in turn. */
+enum { SQUARE_SUMS = EIGHT_STEP / 32 };
+
 /* One row of x, by all threads of a block: codes, eight at a time, and what each slice needs.
  * store.codes(row, k, eight), store.slice(row, slice, meta). TWO: what codes leave over is a second row. When
  * it returns all of it is there. */
@@ -404,10 +427,18 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
             const int at = first + EIGHT_STEP * i;
             if (at >= j.k_pad)
                 break;
-            float *v = ahead[i];
+            float *v = ahead[i], square[8];
 #pragma unroll
             for (int c = 0; c < 8; c++)
-                squares = __fmaf_rn(v[c], v[c], squares);
+                square[c] = __fmul_rn(v[c], v[c]);
+#pragma unroll
+            for (int o = 1; o < 8; o *= 2)
+#pragma unroll
+                for (int c = 0; c < 8; c += 2 * o)
+                    square[c] = __fadd_rn(square[c], square[c + o]);
+            square[0] = __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 1));
+            square[0] = __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 2));
+            squares = __fadd_rn(squares, square[0]);
             eight_weigh(j, at, v);
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
@@ -429,7 +460,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
         }
     }
 #pragma unroll
-    for (int o = 1; o < 32; o *= 2)
+    for (int o = 4; o < 32; o *= 2)
         squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, o));
     if (!j.act_group)
         for (int o = 1; o < 32; o *= 2) {
@@ -443,6 +474,30 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
         sums->most[0] = whole[0];
         sums->most[1] = whole[1];
     }
+    __syncthreads();
+}
+
+/* The same from a row that the launch before has quantised: codes and slices to `to`, in the background. */
+__device__ __forceinline__ void coded_begin(const linear_job &j, uint8_t *to) {
+    for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
+        copy_ahead<16>(to + at, j.coded + at);
+    copies_end_group();
+}
+/* When it returns all of it is there; one group of copies may have begun since. */
+__device__ __forceinline__ void coded_end(const linear_job &j, row_sums *sums) {
+    const int n_group = j.k_pad / 32;
+    const float *squares = (const float *)(j.coded + j.k_pad + j.k_pad / 4);
+    if (j.norm && threadIdx.x < SQUARE_SUMS) {
+        float s = 0.0f;
+        for (int i = threadIdx.x; i < n_group; i += SQUARE_SUMS)
+            s = __fadd_rn(s, __ldcg(squares + i));
+#pragma unroll
+        for (int o = 1; o < 8; o *= 2)
+            s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
+        if (threadIdx.x % 8 == 0)
+            sums->squares[threadIdx.x / 8] = s;
+    }
+    copies_wait<1>();
     __syncthreads();
 }
 

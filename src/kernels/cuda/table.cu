@@ -121,6 +121,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         gtile_launch,
         linear_scratch,
         linear_launch,
+        codes_bytes,
         attend_scratch,
         attend_launch,
         norm_launch,
