@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "support/faults.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -190,6 +191,44 @@ static void sizes_are_shown(void **state) {
     assert_string_equal(num_format_cap(UINT64_MAX, out), "16.0 EiB");
 }
 
+static void numbers_are_written_out(void **state) {
+    (void)state;
+    static const struct {
+        double x;
+        int digits;
+        const char *text;
+    } cases[] = {
+        {0, 3, "0"},
+        {-0.0, 3, "0"},
+        {1, 6, "1"},
+        {1180.4, 3, "1180"},
+        {0.05, 15, "0.05"},
+        {0.8, 15, "0.8"},
+        {-1.5, 6, "-1.5"},
+        {999.96, 4, "1000"},
+        {0.000131, 3, "0.000131"},
+        {9.96e-5, 2, "0.0001"},
+        {1e-10, 6, "0"},
+        {-1e-10, 6, "0"},
+        {2.5e9, 3, "2500000000"},
+        {123456.789, 15, "123456.789"},
+        {9.2233720368547758e18, 15, "9223372036854775808"},
+        {-3e17, 1, "-300000000000000000"},
+        {1e300, 6, "10^300 or more"},
+        {-1e30, 3, "-10^30 or more"},
+        {INFINITY, 3, "inf"},
+        {-INFINITY, 3, "-inf"},
+        {NAN, 3, "nan"},
+    };
+    for (size_t i = 0; i < NUM_COUNT(cases); i++)
+        assert_string_equal(num_text(cases[i].x, cases[i].digits), cases[i].text);
+    const char *first = num_text(1, 1), *last = NULL;
+    for (int i = 2; i <= 8; i++)
+        last = num_text(i, 1);
+    assert_string_equal(first, "1");
+    assert_string_equal(last, "8");
+}
+
 static void arithmetic_is_checked(void **state) {
     (void)state;
     uint64_t x;
@@ -327,6 +366,7 @@ int main(void) {
         cmocka_unit_test(log_lines_are_single),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(sizes_are_shown),
+        cmocka_unit_test(numbers_are_written_out),
         cmocka_unit_test(arithmetic_is_checked),
         cmocka_unit_test(arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(heap_checks_sizes_and_faults),

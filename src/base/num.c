@@ -1,6 +1,8 @@
-/* num.c - sizes as people write them. No strtod or %f here: both follow the embedding program's locale. */
+/* num.c - sizes and numbers as people write them. No strtod or %f here: both follow the embedding program's
+ * locale. */
 #include "base/num.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -83,4 +85,51 @@ const char *num_format_cap(uint64_t bytes, char *out) {
     if (!num_add_u64(above, unit / 20 + 1, &above)) /* half of the last digit: it is rounded to the nearest */
         above = UINT64_MAX;
     return num_format_size(above, out);
+}
+
+enum { TEXTS = 8, DECIMALS = 12 };
+
+/* An integer of less than 2^64 and its decimals: no %f, see above. */
+static void write_plain(double x, int decimals, char *out, size_t size) {
+    double scale = 1;
+    for (int i = 0; i < decimals; i++)
+        scale *= 10;
+    const double whole = floor(x);
+    uint64_t before = (uint64_t)whole, after = (uint64_t)floor((x - whole) * scale + 0.5);
+    if ((double)after >= scale) {
+        after = 0;
+        before++;
+    }
+    while (decimals > 0 && after % 10 == 0) {
+        after /= 10;
+        decimals--;
+    }
+    if (decimals > 0)
+        snprintf(out, size, "%llu.%0*llu", (unsigned long long)before, decimals, (unsigned long long)after);
+    else
+        snprintf(out, size, "%llu", (unsigned long long)before);
+}
+
+const char *num_text(double x, int digits) {
+    static _Thread_local char texts[TEXTS][40];
+    static _Thread_local unsigned next;
+    char *out = texts[next++ % TEXTS];
+    const double size = fabs(x);
+    if (!isfinite(x) || size >= 1e21) {
+        snprintf(out, sizeof texts[0],
+                 isnan(x)           ? "nan"
+                 : size == INFINITY ? "%sinf"
+                                    : "%s10^%d or more",
+                 x < 0 ? "-" : "", isfinite(x) ? (int)floor(log10(size)) : 0);
+        return out;
+    }
+    const int place = size > 0 ? (int)floor(log10(size)) : 0;
+    const int decimals = size < 1e-9 ? 0 : NUM_MIN(NUM_MAX(digits - 1 - place, 0), (int)DECIMALS);
+    const bool negative = x < 0 && size >= 1e-9;
+    out[0] = '-';
+    if (size >= 1e15)
+        snprintf(out + negative, sizeof texts[0] - 1, "%.0f", size);
+    else
+        write_plain(size, decimals, out + negative, sizeof texts[0] - 1);
+    return out;
 }

@@ -42,5 +42,10 @@ const char *num_format_size(uint64_t bytes, char *out);
 /* The same for a cap that will do: what is shown is never less than `bytes` and a little more, since what a
  * process has at its start differs by some hundred KiB from run to run. */
 const char *num_format_cap(uint64_t bytes, char *out);
+/* A number for people, with so many significant digits (at most 15) and neither exponent nor zeros at its
+ * end: 1180, 0.05, 0.00013. Digits before the point are all there, but for what nobody would write out (from
+ * 10^21 on); what is below 10^-9 is 0. The point is a point in every locale. Valid in this thread until
+ * eight more were asked for. */
+const char *num_text(double x, int digits);
 
 #endif

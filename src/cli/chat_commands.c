@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static int help(chat *c, const char *arg);
 
 static int wrong_number(const char *what, double least, double most, const char *found) {
     nib_error err = {NIB_E_USAGE, ""};
-    snprintf(err.message, sizeof err.message, "expected %s from %.15g to %.15g, found '%.40s'", what, least,
-             most, found);
+    snprintf(err.message, sizeof err.message, "expected %s from %s to %s, found '%.40s'", what,
+             num_text(least, 15), num_text(most, 15), found);
     cli_fail(&err);
     return 0;
 }
@@ -33,7 +34,7 @@ static int set_temperature(chat *c, const char *arg) {
         return wrong_number("a temperature", 0, HOTTEST, arg);
     if (*arg)
         c->sampling.temperature = (float)t;
-    cli_note(c->args, "the temperature is %.4g", (double)c->sampling.temperature);
+    cli_note(c->args, "the temperature is %s", num_text(c->sampling.temperature, 4));
     return 0;
 }
 

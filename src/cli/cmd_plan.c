@@ -113,15 +113,20 @@ static void print_owners(const sheet *s, const plan *p) {
 static void print_speed(const sheet *s, const plan *p) {
     const plan_prediction *x = &p->predicted;
     char disk[32], ram[32];
-    sheet_line(s, "speed        %.4g tok/s; the first token of a prompt of %lld after %.3g s", x->tok_s,
-               (long long)p->n_prompt, x->ttft_s);
-    sheet_line(s, "a token      %s from RAM, %s from disk: %.3g ms of computing, %.3g ms of the disk",
-               num_format_size(x->ram_bytes, ram), num_format_size(x->disk_bytes, disk), 1e3 * x->compute_s,
-               1e3 * x->disk_s);
-    sheet_line(s, "limit        %s; one more GB of RAM: +%.3g tok/s, of disk: +%.3g tok/s", p->binds,
-               p->one_more_gb[NIB_TIER_RAM], p->one_more_gb[NIB_TIER_DISK]);
+    sheet_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s",
+               num_text(x->tok_s, 4), (long long)p->n_prompt, num_text(x->ttft_s, 3));
+    num_format_size(x->ram_bytes, ram);
+    if (x->disk_bytes)
+        sheet_line(s, "a token      %s from RAM, %s from disk: %s ms of computing, %s ms of the disk", ram,
+                   num_format_size(x->disk_bytes, disk), num_text(1e3 * x->compute_s, 3),
+                   num_text(1e3 * x->disk_s, 3));
+    else
+        sheet_line(s, "a token      %s from RAM: %s ms of computing", ram, num_text(1e3 * x->compute_s, 3));
+    sheet_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s", p->binds,
+               num_text(p->one_more_gb[NIB_TIER_RAM], 3), num_text(p->one_more_gb[NIB_TIER_DISK], 3));
     if (x->quality > 0)
-        sheet_line(s, "quality      %.3g nats a token away from the file's own weights", x->quality);
+        sheet_line(s, "quality      %s nats a token away from the file's own weights",
+                   num_text(x->quality, 3));
 }
 
 static void print_others(const sheet *s, const plan *p) {
@@ -129,11 +134,11 @@ static void print_others(const sheet *s, const plan *p) {
         const plan_alternative *a = &p->alternatives[i];
         char size[32], loss[48] = "";
         if (a->quality > 0)
-            snprintf(loss, sizeof loss, ", %.2g nats", a->quality);
+            snprintf(loss, sizeof loss, ", %s nats", num_text(a->quality, 2));
         num_format_size(a->ram_peak, size);
         if (a->fits)
-            sheet_line(s, "%s%-26s %.4g tok/s, %s%s", i ? "             " : "instead      ", a->what,
-                       a->tok_s, size, loss);
+            sheet_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ", a->what,
+                       num_text(a->tok_s, 4), size, loss);
         else
             sheet_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ", a->what,
                        size);

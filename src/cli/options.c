@@ -51,7 +51,7 @@ void cli_option_default(const cli_option *o, char *out, size_t size) {
     const bool number = o->kind == OPTION_INT || o->kind == OPTION_FLOAT;
     out[0] = 0;
     if (number && o->fallback != 0 && o->fallback >= o->min)
-        snprintf(out, size, " (default %.15g)", o->fallback);
+        snprintf(out, size, " (default %s)", num_text(o->fallback, 15));
 }
 
 static void *field_of(cli_args *args, const cli_option *o) {
@@ -67,6 +67,9 @@ bool cli_strings_add(cli_strings *list, const char *text) {
     return true;
 }
 
+/* A number that nobody would write: all 64 bits. */
+#define NO_LIMIT 1e15
+
 static bool set_number(cli_args *args, const cli_option *o, const char *text, const char *where) {
     char *end;
     errno = 0;
@@ -79,12 +82,16 @@ static bool set_number(cli_args *args, const cli_option *o, const char *text, co
         value = strtod(text, &end);
         *(double *)field_of(args, o) = value;
     }
-    if (end == text || *end || errno || !(value >= o->min && value <= o->max)) {
-        cli_usage_error("%s: expected %s from %.15g to %.15g, found '%s'", where,
-                        o->kind == OPTION_INT ? "a whole number" : "a number", o->min, o->max, text);
-        return false;
-    }
-    return true;
+    if (end != text && !*end && !errno && value >= o->min && value <= o->max)
+        return true;
+    const char *kind = o->kind == OPTION_INT ? "a whole number" : "a number";
+    if (o->max >= NO_LIMIT)
+        cli_usage_error("%s: expected %s of at least %s, found '%s'", where, kind, num_text(o->min, 15),
+                        text);
+    else
+        cli_usage_error("%s: expected %s from %s to %s, found '%s'", where, kind, num_text(o->min, 15),
+                        num_text(o->max, 15), text);
+    return false;
 }
 
 static bool set_value(cli_args *args, const cli_option *o, const char *text, const char *where) {

@@ -54,7 +54,8 @@ static int show(const cli_args *args, const calibration *c, const activity *a, c
                a->n_group, a->n_layer, c->what);
     sheet_line(&s, "active: %.2f %% of all neurons; a part at %.1f to %.1f %% of the tokens",
                100 * f->neurons, 100 * f->least, 100 * f->most);
-    sheet_line(&s, "what one part's activity tells of another's: %.2g nats on average", f->information);
+    sheet_line(&s, "what one part's activity tells of another's: %s nats on average",
+               num_text(f->information, 2));
     if (f->least == 1)
         sheet_line(
             &s, "every part is always active: there is nothing to learn from which are, the order is known");

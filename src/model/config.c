@@ -5,6 +5,8 @@
  * loops and allocations follow from it. */
 #include "model/config.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +121,8 @@ nib_status config_number(const config_source *s, const char *names, double *out,
             return nib_fail(err, NIB_E_MODEL, "%s: expected one number%s", key,
                             v->type == META_ARRAY ? ", found values that differ from layer to layer" : "");
         if (!isfinite(*out))
-            return nib_fail(err, NIB_E_MODEL, "%s: expected a finite number, found %g", key, *out);
+            return nib_fail(err, NIB_E_MODEL, "%s: expected a finite number, found %s", key,
+                            num_text(*out, 6));
         *found = 1;
         return NIB_OK;
     }
@@ -174,8 +177,8 @@ static nib_status set_field(hparams *hp, hp_id field, double value, nib_error *e
         memcpy(at, &b, sizeof b);
     } else {
         if (value < 0 || value > 9e15 || value != floor(value))
-            return nib_fail(err, NIB_E_MODEL, "%s: expected a whole number of at least 0, found %g", f->name,
-                            value);
+            return nib_fail(err, NIB_E_MODEL, "%s: expected a whole number of at least 0, found %s", f->name,
+                            num_text(value, 6));
         int64_t i = (int64_t)value;
         memcpy(at, &i, sizeof i);
     }
@@ -198,7 +201,8 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
         int found;
         NIB_TRY(config_number(s, own != NULL ? own : names, &read, &found, err));
         if (found == 1 && row != NULL && row->form != KEY_PLAIN && read <= 0)
-            return nib_fail(err, NIB_E_MODEL, "%s: expected more than 0, found %g", fields[field].name, read);
+            return nib_fail(err, NIB_E_MODEL, "%s: expected more than 0, found %s", fields[field].name,
+                            num_text(read, 6));
         if (field == HP_tied_head)
             out->tie_said = found == 1;
         unsigned takes = gguf ? K_DEFAULT_GGUF : K_DEFAULT;
@@ -243,8 +247,8 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
     if (hp->d_embed == 0)
         hp->d_embed = hp->d_model;
     if (!(hp->rope_part >= 0 && hp->rope_part <= 1))
-        return nib_fail(err, NIB_E_MODEL, "rope_part (partial_rotary_factor): expected 0 to 1, found %g",
-                        hp->rope_part);
+        return nib_fail(err, NIB_E_MODEL, "rope_part (partial_rotary_factor): expected 0 to 1, found %s",
+                        num_text(hp->rope_part, 6));
     if (hp->n_rot == 0)
         hp->n_rot = (int64_t)((double)hp->d_head * hp->rope_part);
     if ((s->arch->flags & A_NO_ROPE) || hp->alibi_max_bias > 0)
@@ -294,8 +298,8 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
         if (!(v >= bounds[i].least && v <= bounds[i].most))
-            return nib_fail(err, NIB_E_MODEL, "%s: expected %g to %g, found %g", fields[bounds[i].field].name,
-                            bounds[i].least, bounds[i].most, v);
+            return nib_fail(err, NIB_E_MODEL, "%s: expected %s to %s, found %s", fields[bounds[i].field].name,
+                            num_text(bounds[i].least, 6), num_text(bounds[i].most, 6), num_text(v, 6));
     }
     if (hp->n_head % hp->n_kv_head != 0)
         return nib_fail(err, NIB_E_MODEL, "n_head %lld is not a multiple of n_kv_head %lld",

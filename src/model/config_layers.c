@@ -1,6 +1,8 @@
 /* What differs from layer to layer (a window, no rotary embedding), and options that we refuse. */
 #include "model/config.h"
 
+#include "base/num.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -90,7 +92,7 @@ static void value_text(const meta_value *v, char *out, size_t size) {
     switch (v->type) {
     case META_BOOL: snprintf(out, size, "%s", v->v.b ? "true" : "false"); break;
     case META_INT: snprintf(out, size, "%lld", (long long)v->v.i); break;
-    case META_FLOAT: snprintf(out, size, "%g", v->v.f); break;
+    case META_FLOAT: snprintf(out, size, "%s", num_text(v->v.f, 6)); break;
     case META_STRING: snprintf(out, size, "%s", v->v.s.data); break;
     default: snprintf(out, size, "(a list)"); break;
     }
@@ -131,8 +133,8 @@ nib_status config_check_supported(const config_source *s, nib_error *err) {
         int found;
         NIB_TRY(config_number(s, "expert_count", &n, &found, err));
         if (found == 1 && n > 0)
-            return nib_fail(err, NIB_E_MODEL, "%s.expert_count %g: mixtures of experts are not supported",
-                            s->gguf_arch, n);
+            return nib_fail(err, NIB_E_MODEL, "%s.expert_count %s: mixtures of experts are not supported",
+                            s->gguf_arch, num_text(n, 6));
         return NIB_OK;
     }
     NIB_TRY(check_only(s, everywhere, err));

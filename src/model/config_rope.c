@@ -2,6 +2,8 @@
  * rope_scaling, rope_parameters, rope_parameters for each kind of layer) and GGUF's keys and tensors. */
 #include "model/config.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,8 +57,8 @@ static nib_status divisors(const config_source *s, const places *p, const char *
     for (size_t i = 0; i < n; i++) {
         d[i] = (float)(v->elem == META_FLOAT ? v->v.floats[i] : (double)v->v.ints[i]);
         if (!(d[i] > 0) || !isfinite(d[i]))
-            return nib_fail(err, NIB_E_MODEL, "rope %s: expected numbers above 0, found %g", name,
-                            (double)d[i]);
+            return nib_fail(err, NIB_E_MODEL, "rope %s: expected numbers above 0, found %s", name,
+                            num_text(d[i], 6));
     }
     *out = d;
     return NIB_OK;
@@ -168,7 +170,8 @@ static nib_status tensor_divisors(const config_source *s, const char *name, int6
     NIB_TRY(file_read_at(container_file(s->c, t->file), d, t->offset, t->bytes, err));
     for (int64_t i = 0; i < n_rot / 2; i++)
         if (!(d[i] > 0) || !isfinite(d[i]))
-            return nib_fail(err, NIB_E_MODEL, "%s: expected numbers above 0, found %g", name, (double)d[i]);
+            return nib_fail(err, NIB_E_MODEL, "%s: expected numbers above 0, found %s", name,
+                            num_text(d[i], 6));
     *out = d;
     return NIB_OK;
 }
@@ -225,14 +228,14 @@ static nib_status check_rope(const rope_params *r, nib_error *err) {
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!(all[i].value >= all[i].least && all[i].value <= all[i].most))
-            return nib_fail(err, NIB_E_MODEL, "rope scaling: %s: expected %g to %g, found %g", all[i].name,
-                            all[i].least, all[i].most, all[i].value);
+            return nib_fail(err, NIB_E_MODEL, "rope scaling: %s: expected %s to %s, found %s", all[i].name,
+                            num_text(all[i].least, 6), num_text(all[i].most, 6), num_text(all[i].value, 6));
     if (r->kind == ROPE_LLAMA3 && r->high_freq <= r->low_freq)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: high_freq_factor %g is not above low_freq_factor %g",
-                        r->high_freq, r->low_freq);
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: high_freq_factor %s is not above low_freq_factor %s",
+                        num_text(r->high_freq, 6), num_text(r->low_freq, 6));
     if (r->kind == ROPE_YARN && r->theta <= 1)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: rope_theta: expected more than 1, found %g",
-                        r->theta);
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: rope_theta: expected more than 1, found %s",
+                        num_text(r->theta, 6));
     return NIB_OK;
 }
 

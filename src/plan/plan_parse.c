@@ -95,7 +95,8 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
     out->importance = -1;
     NIB_TRY(plan_get_number(from, "importance", &out->importance, err));
     if (out->importance > 1)
-        return nib_fail(err, NIB_E_MODEL, "\"importance\": expected 0 to 1, found %g", out->importance);
+        return nib_fail(err, NIB_E_MODEL, "\"importance\": expected 0 to 1, found %s",
+                        num_text(out->importance, 6));
     const json_t *slices = json_object_get(from, "slices");
     if (!out->left_out)
         return read_slices(slices, out, err);

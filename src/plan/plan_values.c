@@ -1,6 +1,8 @@
 /* plan_values.c - see plan_values.h. */
 #include "plan/plan_values.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +72,7 @@ nib_status plan_get_number(const json_t *from, const char *key, double *out, nib
     double v = 0;
     NIB_TRY(jsonx_get_f64(from, key, false, &v, err));
     if (!(v >= 0) || !isfinite(v))
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected 0 or more, found %g", key, v);
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected 0 or more, found %s", key, num_text(v, 6));
     if (is_said(from, key))
         *out = v;
     return NIB_OK;

@@ -94,9 +94,10 @@ static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, ni
                         "'nibble profile MODEL --costs' measures it",
                         q->mode);
     return nib_fail(err, NIB_E_NOFIT,
-                    "mode %c: leaving out the least important layer costs %.3g nats a token (perplexity "
-                    "times %.3g), and %.3g are allowed (--quality small allows 0.1)",
-                    q->mode, o->least_loss, exp(o->least_loss), q->loss_most);
+                    "mode %c: leaving out the least important layer costs %s nats a token (perplexity "
+                    "times %s), and %s are allowed (--quality small allows 0.1)",
+                    q->mode, num_text(o->least_loss, 3), num_text(exp(o->least_loss), 3),
+                    num_text(q->loss_most, 3));
 }
 
 static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_decision *d, nib_error *err) {
@@ -109,9 +110,9 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
         NIB_TRY(plan_decide(&any, d, &fastest, err));
         if (fastest.found)
             return nib_fail(err, NIB_E_NOFIT,
-                            "no plan makes %.3g tokens a second within these caps; %.3g is the most, as far "
+                            "no plan makes %s tokens a second within these caps; %s is the most, as far "
                             "as costs are measured",
-                            q->speed, fastest.predicted.tok_s);
+                            num_text(q->speed, 3), num_text(fastest.predicted.tok_s, 3));
     }
     if (q->mode != 'a')
         return refuse_modes(q, o, err);
@@ -123,11 +124,11 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
         return refuse_caps(q, o, err);
     NIB_TRY(plan_decide(&dear, d, &any, err));
     if (any.found)
-        return nib_fail(
-            err, NIB_E_NOFIT,
-            "activations of %d bits cost this model %.3g nats a token (perplexity times %.5g), and "
-            "%.3g are allowed (--quality)",
-            q->activation, any.predicted.quality, exp(any.predicted.quality), q->loss_most);
+        return nib_fail(err, NIB_E_NOFIT,
+                        "activations of %d bits cost this model %s nats a token (perplexity times %s), and "
+                        "%s are allowed (--quality)",
+                        q->activation, num_text(any.predicted.quality, 3),
+                        num_text(exp(any.predicted.quality), 5), num_text(q->loss_most, 3));
     return refuse_caps(q, o, err);
 }
 
@@ -277,6 +278,9 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
 
 static void write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
     bool scores = false, costs = false;
+    char best[48] = "likeliest token";
+    if (q->n_best > 1)
+        snprintf(best, sizeof best, "%d likeliest tokens", q->n_best);
     for (int b = 0; b < q->n_block; b++) {
         scores |= q->blocks[b].importance >= 0;
         costs |= q->blocks[b].n_choice > 1;
@@ -285,9 +289,9 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
         note(out, "this machine's rates are guesses: 'nibble profile --hardware' measures them");
     if (q->n_best)
         note(out,
-             "the output head is computed for the best %d tokens only, by a sketch of %.1f MiB in RAM; %s "
-             "(--shortlist off: as a whole)",
-             q->n_best, (double)q->sketch_bytes / (1 << 20),
+             "the output head is computed only where the %s can be, which a sketch of %.1f MiB in RAM tells: "
+             "the answers are the same; %s (--shortlist off: as a whole)",
+             best, (double)q->sketch_bytes / (1 << 20),
              d->streamed ? "its rows are looked up on disk" : "the head itself is in RAM too");
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");

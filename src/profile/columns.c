@@ -107,8 +107,8 @@ static nib_status read_means(columns *c, const char *text, nib_error *err) {
     memcpy(c->mean, text + sizeof(head) + (size_t)c->n_site * sizeof(uint64_t), n * sizeof *c->mean);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(c->mean[i]) || c->mean[i] < 0)
-            return nib_fail(err, NIB_E_MODEL, "expected mean squares of 0 or more, found %g at place %zu",
-                            (double)c->mean[i], i);
+            return nib_fail(err, NIB_E_MODEL, "expected mean squares of 0 or more, found %s at place %zu",
+                            num_text(c->mean[i], 6), i);
     return NIB_OK;
 }
 

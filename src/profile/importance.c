@@ -159,8 +159,8 @@ static nib_status average(importance *p, importance_signal s, nib_error *err) {
         p->spread[s][l] = p->n_prompt > 1 ? sqrt(squares / (p->n_prompt - 1)) : 0;
         if (!isfinite(mean) || !isfinite(p->spread[s][l]))
             return nib_fail(err, NIB_E_MODEL,
-                            "layer %d: expected finite activations, found %s of %g: the weights are damaged",
-                            l, importance_signal_name(s), mean);
+                            "layer %d: expected finite activations, found %s of %s: the weights are damaged",
+                            l, importance_signal_name(s), num_text(mean, 6));
     }
     return NIB_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "profile/profile_file.h"
 
 #include <math.h>
@@ -81,9 +82,9 @@ nib_status learned_save(const char *path, const machine *m, const learned *l, ni
 
 static nib_status read_number(const json_t *from, const char *key, double *out, nib_error *err) {
     NIB_TRY(profile_read_number(from, key, 0, out, err));
-    return *out <= MOST_NUMBER
-               ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"%s\": expected at most %g, found %g", key, MOST_NUMBER, *out);
+    return *out <= MOST_NUMBER ? NIB_OK
+                               : nib_fail(err, NIB_E_MODEL, "\"%s\": expected at most %s, found %s", key,
+                                          num_text(MOST_NUMBER, 6), num_text(*out, 6));
 }
 
 static nib_status read_work(const json_t *from, learned_work *out, nib_error *err) {
@@ -103,8 +104,8 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
     for (int a = 0; a < 2; a++)
         for (int i = 0; i < LEARNED_BITS; i++)
             if (out->bytes[a][i] > MOST_NUMBER)
-                return nib_fail(err, NIB_E_MODEL, "bytes: expected at most %g, found %g", MOST_NUMBER,
-                                out->bytes[a][i]);
+                return nib_fail(err, NIB_E_MODEL, "bytes: expected at most %s, found %s",
+                                num_text(MOST_NUMBER, 6), num_text(out->bytes[a][i], 6));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         NIB_TRY(read_number(from, numbers[i].key, numbers[i].to, err));
     return NIB_OK;
@@ -114,7 +115,8 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
 static nib_status check_seconds(const char *key, double seconds, nib_error *err) {
     return seconds >= LEAST_TOKEN && seconds <= MOST_TOKEN
                ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"%s\": expected seconds of a token, found %g", key, seconds);
+               : nib_fail(err, NIB_E_MODEL, "\"%s\": expected seconds of a token, found %s", key,
+                          num_text(seconds, 6));
 }
 
 static nib_status read_seconds(const json_t *from, learned_run *out, nib_error *err) {

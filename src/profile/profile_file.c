@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "kernels/kernels.h"
 
 #include <dirent.h>
@@ -111,8 +112,8 @@ nib_status profile_read_number(const json_t *object, const char *key, double lea
                                nib_error *err) {
     NIB_TRY(jsonx_get_f64(object, key, true, out, err));
     if (!isfinite(*out) || *out < least)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a number of at least %g, found %g", key, least,
-                        *out);
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a number of at least %s, found %s", key,
+                        num_text(least, 6), num_text(*out, 6));
     return NIB_OK;
 }
 

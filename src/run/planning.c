@@ -288,7 +288,8 @@ static nib_status settle_wishes(planning *f, const nib_engine *e, const nib_plan
         return nib_fail(err, NIB_E_USAGE,
                         "quality: expected lossless, high, balanced or small, found \"%.40s\"", name);
     if (!(how->speed >= 0) || how->speed > 1e9)
-        return nib_fail(err, NIB_E_USAGE, "speed: expected tokens a second, found %g", how->speed);
+        return nib_fail(err, NIB_E_USAGE, "speed: expected tokens a second, found %s",
+                        num_text(how->speed, 6));
     if (how->mode && (how->mode < 'a' || how->mode > 'c'))
         return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
     f->q.speed = how->speed;

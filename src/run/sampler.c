@@ -21,18 +21,18 @@ void nib_sampling_init(nib_sampling *s) {
 
 nib_status sampler_check(const nib_sampling *s, nib_error *err) {
     if (!(s->temperature >= 0) || isinf(s->temperature))
-        return nib_fail(err, NIB_E_USAGE, "temperature: expected 0 or more, found %g",
-                        (double)s->temperature);
+        return nib_fail(err, NIB_E_USAGE, "temperature: expected 0 or more, found %s",
+                        num_text(s->temperature, 6));
     if (s->top_k < 0)
         return nib_fail(err, NIB_E_USAGE, "top-k: expected 0 or more, found %ld", (long)s->top_k);
     if (!(s->top_p > 0 && s->top_p <= 1))
-        return nib_fail(err, NIB_E_USAGE, "top-p: expected more than 0 and at most 1, found %g",
-                        (double)s->top_p);
+        return nib_fail(err, NIB_E_USAGE, "top-p: expected more than 0 and at most 1, found %s",
+                        num_text(s->top_p, 6));
     if (!(s->min_p >= 0 && s->min_p <= 1))
-        return nib_fail(err, NIB_E_USAGE, "min-p: expected 0 to 1, found %g", (double)s->min_p);
+        return nib_fail(err, NIB_E_USAGE, "min-p: expected 0 to 1, found %s", num_text(s->min_p, 6));
     if (!(s->repeat_penalty > 0) || isinf(s->repeat_penalty))
-        return nib_fail(err, NIB_E_USAGE, "repeat penalty: expected more than 0, found %g",
-                        (double)s->repeat_penalty);
+        return nib_fail(err, NIB_E_USAGE, "repeat penalty: expected more than 0, found %s",
+                        num_text(s->repeat_penalty, 6));
     if (!isfinite(s->frequency_penalty) || !isfinite(s->presence_penalty))
         return nib_fail(err, NIB_E_USAGE, "frequency and presence penalty: expected finite numbers");
     if (s->penalty_window < -1)

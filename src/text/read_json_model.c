@@ -3,6 +3,7 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,8 +30,8 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
             status = json_text_number(&j, &id, r->err);
         if (status == NIB_OK && !(id >= 0 && id < VOCAB_MOST && id == floor(id)))
             status =
-                nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: expected ids from 0 to %d, found %g",
-                         VOCAB_MOST - 1, id);
+                nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: expected ids from 0 to %d, found %s",
+                         VOCAB_MOST - 1, num_text(id, 6));
         if (status != NIB_OK)
             break;
         size->highest = id > (double)size->highest ? (int64_t)id : size->highest;
@@ -154,8 +155,8 @@ static nib_status read_bpe(json_reading *r, const json_t *model) {
     NIB_TRY(refuse_text(r, model, "end_of_word_suffix"));
     NIB_TRY(jsonx_get_f64(model, "dropout", false, &dropout, r->err));
     if (dropout > 0)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a dropout of %g would make ids random",
-                        dropout);
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a dropout of %s would make ids random",
+                        num_text(dropout, 6));
     NIB_TRY(walk_bpe_vocab(r, false, &size));
     NIB_TRY(vocab_init(&r->t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
     NIB_TRY(walk_bpe_vocab(r, true, &size));
