@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static unsigned char pattern_at(uint64_t offset) {
@@ -317,6 +318,38 @@ static void paths_are_joined(void **state) {
     mem_free(path);
 }
 
+/* In a process of its own: root, who may write everywhere, becomes somebody who may not. */
+static bool is_refused(const char *path, const char *reason) {
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        nib_error err = {NIB_OK, ""};
+        const bool nobody = geteuid() || (setegid(65534) == 0 && seteuid(65534) == 0);
+        const nib_status status = path_make_folders(path, &err);
+        _exit(!(nobody && status == NIB_E_IO && strstr(err.message, "cannot make the folder") &&
+                strstr(err.message, reason)));
+    }
+    int how;
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    return WIFEXITED(how) && WEXITSTATUS(how) == 0;
+}
+
+static void folders_that_cannot_be_made_say_why(void **state) {
+    (void)state;
+    char path[1024];
+    assert_int_equal(mkdir(temp_path("locked"), 0555), 0);
+    snprintf(path, sizeof path, "%s/a/b/file", temp_path("locked"));
+    assert_true(is_refused(path, "Permission denied"));
+    nib_error err;
+    snprintf(path, sizeof path, "%s/a/b", temp_file("plain", "x", 1));
+    assert_int_equal(path_make_folders(path, &err), NIB_E_IO);
+    assert_non_null(strstr(err.message, "plain/a: cannot make the folder: Not a directory"));
+    snprintf(path, sizeof path, "%s/made/twice/file", temp_path("some"));
+    assert_int_equal(path_make_folders(path, &err), NIB_OK);
+    assert_int_equal(path_make_folders(path, &err), NIB_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_at_every_alignment),
@@ -329,6 +362,7 @@ int main(void) {
         cmocka_unit_test(a_writer_follows_links_and_keeps_devices),
         cmocka_unit_test(a_large_file_is_whole),
         cmocka_unit_test(paths_are_joined),
+        cmocka_unit_test(folders_that_cannot_be_made_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,8 +25,9 @@ nib_status path_make_folders(const char *path, nib_error *err) {
     for (char *slash = copy && *copy ? strchr(copy + 1, '/') : NULL; slash && status == NIB_OK;
          slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST && !path_is_dir(copy))
-            status = nib_fail_errno(err, "making the folder", copy, errno);
+        const int code = mkdir(copy, 0777) ? errno : 0;
+        if (code && code != EEXIST && !path_is_dir(copy)) /* which has an errno of its own */
+            status = nib_fail_errno(err, "cannot make the folder", copy, code);
         *slash = '/';
     }
     mem_free(copy);

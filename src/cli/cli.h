@@ -36,6 +36,7 @@ enum {                        /* groups of options that a command takes */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
+enum { CLI_CTX_UNSET = -1 };     /* -c is not given */
 enum { CLI_LOGITS_ROWS = 16 };   /* of logits computed together where all are wanted, also under a cap */
 
 typedef struct cli_strings {
@@ -96,7 +97,10 @@ int cli_fail(const nib_error *err);
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
-bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
+/* Whether to go on after what was measured was kept, or could not be (status): that is said, unless the file
+ * was asked for, which is an error. */
+bool cli_goes_on(const cli_args *args, bool asked, nib_status status, const nib_error *err);
+bool cli_colour(FILE *stream); /* a terminal, and NO_COLOR not set */
 /* A standard stream that is closed would be the first file that is opened: something takes its place, from
  * which nothing comes, and which cannot be written but for stderr. To be called first. */
 void cli_hold_closed(void);

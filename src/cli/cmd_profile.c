@@ -28,13 +28,14 @@ static void count_choices(const policy *map, const kernel_bench *b, int *n_other
     }
 }
 
+/* path: where the map is kept; NULL: nowhere. */
 static int report(const cli_args *args, const kernel_bench *b, const policy *map, const char *path,
                   double s) {
     const int all = b->n_shape * POLICY_BUCKETS;
     int other, planes;
     count_choices(map, b, &other, &planes);
     if (args->json)
-        return cli_write_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:i, s:I}", "map", path, "shapes",
+        return cli_write_json(json_pack("{s:s?, s:i, s:i, s:i, s:i, s:f, s:i, s:I}", "map", path, "shapes",
                                         b->n_shape, "choices", all, "other_than_rule", other, "planes",
                                         planes, "seconds", s, "threads", pool_size(b->threads),
                                         "rotated_bytes", (json_int_t)b->n_byte),
@@ -43,7 +44,8 @@ static int report(const cli_args *args, const kernel_bench *b, const policy *map
            "differs from "
            "the rule\n",
            b->n_shape, planes, all, s, pool_size(b->threads), other);
-    printf("kept in %s\n", path);
+    if (path)
+        printf("kept in %s\n", path);
     return 0;
 }
 
@@ -63,8 +65,7 @@ static nib_status measure(const cli_args *args, const kernel_bench *b, const cha
                                             .progress = cli_progress,
                                             .user = (void *)args,
                                             .cancel = &cancel};
-    NIB_TRY(kernel_profile(&options, b->shapes, b->n_shape, kernel_profile_keep, map, err));
-    return kernel_map_save(path, &key, map, err);
+    return kernel_profile(&options, b->shapes, b->n_shape, kernel_profile_keep, map, err);
 }
 
 static int run(cli_args *args) {
@@ -89,8 +90,13 @@ static int run(cli_args *args) {
         code = cli_usage_error("where is the map to be kept? give -o FILE");
     else if (measure(args, &b, path, &map, &err))
         code = cli_fail(&err);
-    else
-        code = report(args, &b, &map, path, time_now() - start);
+    else {
+        const double seconds = time_now() - start;
+        const nib_status kept = kernel_map_save(path, &key, &map, &err);
+        code = cli_goes_on(args, args->output, kept, &err)
+                   ? report(args, &b, &map, kept == NIB_OK ? path : NULL, seconds)
+                   : cli_fail(&err);
+    }
     mem_free(path);
     policy_clear(&map);
     kernel_bench_close(&b);

@@ -101,6 +101,12 @@ void cli_note(const cli_args *args, const char *format, ...) {
     say("", line);
 }
 
+bool cli_goes_on(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
+    if (status != NIB_OK && !asked)
+        cli_note(args, "nibble: what was measured is not kept: %s", err->message);
+    return status == NIB_OK || !asked;
+}
+
 void cli_log(void *user, const char *line) {
     cli_note(user, "nibble: %s", line);
 }

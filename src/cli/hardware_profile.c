@@ -15,15 +15,20 @@ static char *path_of(const cli_args *args, const machine *m) {
 
 static int measure(const cli_args *args, const char *path, const machine *m, hardware *h) {
     const canceller cancel = {cli_cancel, NULL};
+    const logger log = {cli_log, (void *)args};
     const hardware_options o = {.folder = args->scratch,
                                 .seconds = SECONDS,
                                 .progress = cli_progress,
                                 .user = (void *)args,
-                                .cancel = &cancel};
+                                .cancel = &cancel,
+                                .log = &log};
     nib_error err;
-    if (hardware_measure(m, &o, h, &err) || (path && hardware_save(path, m, h, &err)))
+    if (hardware_measure(m, &o, h, &err))
         return cli_fail(&err);
-    return 0;
+    if (!h->n_disk && !args->output) /* the next time perhaps the disk too */
+        return 0;
+    const nib_status kept = path ? hardware_save(path, m, h, &err) : NIB_OK;
+    return cli_goes_on(args, args->output, kept, &err) ? 0 : cli_fail(&err);
 }
 
 int hardware_profile_get(const cli_args *args, bool again, machine *m, hardware *h) {
@@ -66,8 +71,11 @@ void hardware_profile_print(const hardware *h) {
     print_rate("packing", &h->pack, 1e9, "GB/s of one thread");
     printf("%-14s %8.2f us until %d threads have met\n", "barrier", h->meet_s * 1e6, h->n_thread);
     snprintf(size, sizeof size, "%.1f", h->seconds);
-    printf("measured in %s s; disk: %s%s%s\n", size, h->folder, h->ring ? ", io_uring" : "",
-           h->direct ? ", O_DIRECT" : ", through the page cache");
+    if (h->n_disk)
+        printf("measured in %s s; disk: %s%s%s\n", size, h->folder, h->ring ? ", io_uring" : "",
+               h->direct ? ", O_DIRECT" : ", through the page cache");
+    else
+        printf("measured in %s s, without the disk\n", size);
 }
 
 int hardware_profile_run(const cli_args *args) {

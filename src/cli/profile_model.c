@@ -25,6 +25,7 @@ typedef struct work {
     int n_format;
     char *list;                     /* their names, when they were given */
     bool layers_found, costs_found; /* there were files */
+    bool layers_lost, costs_lost;   /* they were measured, and could not be kept */
     double seconds, costs_seconds;
 } work;
 
@@ -66,9 +67,10 @@ static nib_status get_layers(work *w, nib_error *err) {
     if (w->layers_found)
         return NIB_OK;
     NIB_TRY(measure_importance(w->args->model, &w->options, &w->prompts, &w->layers, err));
-    NIB_TRY(importance_save(w->layers_path, &w->layers, err));
     w->seconds = time_now() - start;
-    return NIB_OK;
+    const nib_status status = importance_save(w->layers_path, &w->layers, err);
+    w->layers_lost = status != NIB_OK;
+    return cli_goes_on(w->args, w->args->output && !w->args->costs, status, err) ? NIB_OK : status;
 }
 
 /* The usual ones, or what --formats lists. */
@@ -118,20 +120,32 @@ static nib_status get_costs(work *w, nib_error *err) {
         return NIB_OK;
     const quality_options o = {.formats = w->formats, .n_format = w->n_format, .score = w->layers.score};
     NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, &w->channels, err));
-    NIB_TRY(columns_save(w->channels_path, &w->channels, err));
-    NIB_TRY(quality_save(w->costs_path, &w->costs, err));
     w->costs_seconds = time_now() - start;
-    return NIB_OK;
+    nib_status status = columns_save(w->channels_path, &w->channels, err);
+    if (status == NIB_OK)
+        status = quality_save(w->costs_path, &w->costs, err);
+    w->costs_lost = status != NIB_OK;
+    return cli_goes_on(w->args, w->args->output, status, err) ? NIB_OK : status;
 }
 
 /* ---- for people ---- */
 
+/* path: where it is kept; NULL: nowhere. */
 static const char *when(char *out, size_t size, bool found, double seconds, const char *path) {
     if (found)
         snprintf(out, size, "0 s, from %s", path);
     else
-        snprintf(out, size, "measured in %.1f s, kept in %s", seconds, path);
+        snprintf(out, size, "measured in %.1f s%s%s", seconds, path ? ", kept in " : ", not kept",
+                 path ? path : "");
     return out;
+}
+
+static const char *layers_file(const work *w) {
+    return w->layers_lost ? NULL : w->layers_path;
+}
+
+static const char *costs_file(const work *w) {
+    return w->costs_lost ? NULL : w->costs_path;
 }
 
 static void show_layers(const work *w, const sheet *s) {
@@ -152,13 +166,17 @@ static void show_layers(const work *w, const sheet *s) {
         sheet_line(s,
                    "random halves of the prompts agree on %.0f %% of the first %d layers (at least %.0f %%)",
                    100 * p->half_overlap, (p->n_layer + 3) / 4, 100 * p->half_least);
-    sheet_line(
-        s, "gap %.3g, spread %.3g: the first layer is not the true one with a probability of at most %.2g%s",
-        p->gap, p->sigma, p->bound, p->bound >= 1 ? " (which says nothing)" : "");
-    if (!w->layers_found)
-        sheet_line(s, "peak memory %s for a model of %s: 1/%.1f of it", num_format_size(p->rss_peak, size),
-                   num_format_size(p->model_bytes, whole), (double)p->model_bytes / (double)p->rss_peak);
-    sheet_line(s, "%s", when(text, sizeof text, w->layers_found, w->seconds, w->layers_path));
+    sheet_line(s, "gap %s, spread %s: the first layer is not the true one with a probability of at most %s%s",
+               num_text(p->gap, 3), num_text(p->sigma, 3), num_text(p->bound, 2),
+               p->bound >= 1 ? " (which says nothing)" : "");
+    if (!w->layers_found) {
+        const double times = (double)p->model_bytes / (double)NUM_MAX(p->rss_peak, UINT64_C(1));
+        if (times > 1)
+            snprintf(text, sizeof text, ": 1/%.1f of it", times);
+        sheet_line(s, "peak memory %s for a model of %s%s", num_format_size(p->rss_peak, size),
+                   num_format_size(p->model_bytes, whole), times > 1 ? text : "");
+    }
+    sheet_line(s, "%s", when(text, sizeof text, w->layers_found, w->seconds, layers_file(w)));
 }
 
 /* "embed", "layer 0"... as the blocks stand in the model: the layers are between two others. */
@@ -171,7 +189,7 @@ static const char *block_name(const quality *q, int b, char out[24]) {
 }
 
 static int put_cost(char *line, size_t size, double kl) {
-    return kl < 0 ? snprintf(line, size, "%10s", "-") : snprintf(line, size, "%10.2e", kl);
+    return kl < 0 ? snprintf(line, size, "%10s", "-") : snprintf(line, size, "%10.6f", kl);
 }
 
 static void show_costs(const work *w, const sheet *s) {
@@ -194,7 +212,7 @@ static void show_costs(const work *w, const sheet *s) {
         sheet_line(s, "%s", line);
     }
     sheet_line(s, "(-: no smaller than what the file has; the embedding's costs include a tied head's)");
-    sheet_line(s, "%s", when(text, sizeof text, w->costs_found, w->costs_seconds, w->costs_path));
+    sheet_line(s, "%s", when(text, sizeof text, w->costs_found, w->costs_seconds, costs_file(w)));
 }
 
 /* ---- for scripts ---- */
@@ -204,7 +222,7 @@ static json_t *with_story(nib_status status, char *text, const char *path, bool 
     json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
     mem_free(text);
     if (doc) {
-        json_object_set_new(doc, "path", json_string(path));
+        json_object_set_new(doc, "path", path ? json_string(path) : json_null());
         json_object_set_new(doc, "found", json_boolean(found));
         json_object_set_new(doc, "seconds", json_real(seconds));
     }
@@ -215,7 +233,7 @@ static json_t *layers_json(const work *w) {
     const importance *p = &w->layers;
     char *text = NULL;
     const nib_status status = importance_print(p, &text, NULL);
-    json_t *doc = with_story(status, text, w->layers_path, w->layers_found, w->seconds), *a16 = json_array();
+    json_t *doc = with_story(status, text, layers_file(w), w->layers_found, w->seconds), *a16 = json_array();
     for (int l = 0; l < p->n_layer; l++)
         if (p->score[l] >= IMPORTANCE_TAU)
             json_array_append_new(a16, json_integer(l));
@@ -234,7 +252,7 @@ static int write_json(const work *w) {
         char *costs = NULL;
         const nib_status ok = quality_print(&w->costs, &costs, NULL);
         json_object_set_new(doc, "quality",
-                            with_story(ok, costs, w->costs_path, w->costs_found, w->costs_seconds));
+                            with_story(ok, costs, costs_file(w), w->costs_found, w->costs_seconds));
     }
     return cli_write_json(doc, w->args);
 }

@@ -178,28 +178,56 @@ static nib_status read_cases(const char *path, const canceller *cancel, double s
     return status;
 }
 
-static nib_status measure_disk(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
-    char *cache = o->folder || o->file ? NULL : path_cache_dir();
-    const char *folder = o->folder ? o->folder : cache;
+static nib_status write_own(const char *path, const canceller *cancel, nib_error *err) {
+    uint8_t *buffer = mem_alloc_aligned(4096, WRITE_ONCE);
+    const nib_status status =
+        buffer ? write_file(path, buffer, cancel, err) : nib_fail_nomem(err, WRITE_ONCE, "a file to read");
+    mem_free(buffer);
+    return status;
+}
+
+/* In a file of its own, which goes afterwards. */
+static nib_status measure_folder(const char *folder, const canceller *cancel, double seconds, hardware *out,
+                                 nib_error *err) {
     char name[64];
     snprintf(name, sizeof name, "nibble-disk-rate-%ld.tmp", (long)getpid());
-    char *own = o->file || !folder ? NULL : path_join(folder, name);
-    const char *path = o->file ? o->file : own;
-    nib_status status = NIB_OK;
-    snprintf(out->folder, sizeof out->folder, "%s", o->file ? o->file : folder ? folder : "");
-    uint8_t *buffer = own ? mem_alloc_aligned(4096, WRITE_ONCE) : NULL;
-    if (!path || (own && !buffer))
-        status = nib_fail_nomem(err, WRITE_ONCE, "a file to read");
-    if (status == NIB_OK && own)
-        status = write_file(own, buffer, o->cancel, err);
-    mem_free(buffer);
+    char *path = path_join(folder, name);
+    if (!path)
+        return nib_fail_nomem(err, strlen(folder), "a file to read");
+    nib_status status = write_own(path, cancel, err);
     if (status == NIB_OK)
-        status = read_cases(path, o->cancel, seconds, out, err);
-    if (own)
-        (void)unlink(own);
-    mem_free(own);
+        status = read_cases(path, cancel, seconds, out, err);
+    (void)unlink(path);
+    mem_free(path);
+    return status;
+}
+
+/* Nobody asked for the cache folder: where it cannot be written the rest is measured all the same. */
+static nib_status measure_cache(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
+    nib_error why;
+    char *cache = path_cache_dir();
+    nib_status status = cache ? measure_folder(cache, o->cancel, seconds, out, &why)
+                              : nib_fail(&why, NIB_E_IO, "there is no cache folder");
+    if (status == NIB_E_IO) {
+        if (o->log)
+            log_line(o->log, "the disk is not measured: %s", why.message);
+        out->n_disk = 0;
+        status = NIB_OK;
+    } else if (status == NIB_OK) {
+        snprintf(out->folder, sizeof out->folder, "%s", cache);
+    } else if (err) {
+        *err = why;
+    }
     mem_free(cache);
     return status;
+}
+
+static nib_status measure_disk(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
+    if (!o->file && !o->folder)
+        return measure_cache(o, seconds, out, err);
+    snprintf(out->folder, sizeof out->folder, "%s", o->file ? o->file : o->folder);
+    return o->file ? read_cases(o->file, o->cancel, seconds, out, err)
+                   : measure_folder(o->folder, o->cancel, seconds, out, err);
 }
 
 /* ---- products ---- */

@@ -37,7 +37,7 @@ typedef struct hardware {
     hardware_memory memory[HARDWARE_MEMORY];
     int n_memory;
     hardware_disk disk[HARDWARE_DISK];
-    int n_disk;
+    int n_disk;       /* 0: no file could be written */
     char folder[256]; /* whose file system the disk's rates are of */
     bool ring;        /* by io_uring */
     bool direct;      /* round the page cache */
@@ -50,12 +50,14 @@ typedef struct hardware {
 } hardware;
 
 typedef struct hardware_options {
-    const char *folder;       /* a file is written there, read and removed; NULL: $XDG_CACHE_HOME/nibble */
-    const char *file;         /* read this file instead; NULL: none */
-    double seconds;           /* about how long it may take, at least 1 */
+    const char *folder; /* a file is written there, read and removed; NULL: $XDG_CACHE_HOME/nibble, where that
+                           is possible */
+    const char *file;   /* read this file instead; NULL: none */
+    double seconds;     /* about how long it may take, at least 1 */
     nib_progress_fn progress; /* NULL: none */
     void *user;
     const canceller *cancel; /* NULL: none */
+    const logger *log;       /* NULL: silent */
 } hardware_options;
 
 /* NIB_E_CANCELLED, NIB_E_NOMEM, or what the disk says. */

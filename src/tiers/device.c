@@ -15,8 +15,8 @@ nib_status device_open(int tier, int index, device **out, nib_error *err) {
     for (size_t i = 0; i < NUM_COUNT(kinds); i++)
         if (kinds[i]->tier == tier)
             return kinds[i]->open(index, out, err);
-    return nib_fail(err, NIB_E_NOTFOUND, "this nibble has no device whose memory is the tier %s",
-                    tier_names[tier]);
+    return nib_fail(err, NIB_E_NOTFOUND, "this build of nibble has no device for %s%s", tier_names[tier],
+                    tier == NIB_TIER_VRAM ? " (no GPU support)" : "");
 }
 
 void device_close(device *d) {

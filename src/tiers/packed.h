@@ -53,9 +53,9 @@ nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in
 void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
 
 /* Removes what an interrupted writer left behind and, least recently used first, packed files until those
- * that stay and n_byte more are within `most` bytes and leave the file system a tenth of its size. False:
- * there is no such room. Makes the folder. */
-bool packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
-                      const logger *log);
+ * that stay and n_byte more are within `most` bytes and leave the file system a tenth of its size. Makes the
+ * folder. NIB_E_NOFIT: there is no such room; NIB_E_IO: the folder cannot be made or read. */
+nib_status packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
+                            const logger *log, nib_error *err);
 
 #endif

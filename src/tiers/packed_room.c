@@ -4,8 +4,9 @@
 #include "tiers/packed.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -21,19 +22,6 @@ static bool ends_with(const char *name, const char *end) {
     return n > e && !strcmp(name + n - e, end);
 }
 
-/* The folder and those above it. */
-static bool make_folder(const char *folder) {
-    char *path = mem_strdup(folder);
-    for (char *at = path; at && *at; at++)
-        if (*at == '/' && at > path) {
-            *at = 0;
-            (void)mkdir(path, 0777);
-            *at = '/';
-        }
-    mem_free(path);
-    return mkdir(folder, 0777) == 0 || path_is_dir(folder);
-}
-
 typedef struct folder_state {
     uint64_t total;   /* of packed files but `keep` */
     char oldest[256]; /* the least recently used one of them; "": none */
@@ -44,10 +32,10 @@ static bool before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-static bool look(const char *folder, const char *keep, folder_state *s) {
+static nib_status look(const char *folder, const char *keep, folder_state *s, nib_error *err) {
     DIR *dir = opendir(folder);
     if (!dir)
-        return false;
+        return nib_fail_errno(err, "cannot list", folder, errno);
     memset(s, 0, sizeof *s);
     for (struct dirent *e; (e = readdir(dir));) {
         struct stat info;
@@ -67,37 +55,59 @@ static bool look(const char *folder, const char *keep, folder_state *s) {
         }
     }
     closedir(dir);
-    return true;
+    return NIB_OK;
 }
 
-/* n_byte more would leave the file system a tenth of its size. */
-static bool disk_has(const char *folder, uint64_t n_byte) {
+/* What may be written so that the file system keeps a tenth of its size free. */
+static uint64_t disk_left(const char *folder) {
     struct statvfs v;
     if (statvfs(folder, &v))
-        return false;
-    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
-    return left > tenth && left - tenth >= n_byte;
+        return 0;
+    const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
+    return left > tenth ? left - tenth : 0;
 }
 
-bool packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
-                      const logger *log) {
+static nib_status refuse_cap(uint64_t most, uint64_t n_byte, uint64_t others, nib_error *err) {
+    char cap[32], need[32], taken[32], beside[64] = "";
+    if (others)
+        snprintf(beside, sizeof beside, ", and %s are there that cannot be removed",
+                 num_format_size(others, taken));
+    return nib_fail(err, NIB_E_NOFIT, "disk: the cap of %s (--disk) is too small: the file takes %s%s",
+                    num_format_size(most, cap), num_format_size(n_byte, need), beside);
+}
+
+static nib_status refuse_disk(const char *folder, uint64_t n_byte, uint64_t left, nib_error *err) {
+    char need[32], have[32];
+    return nib_fail(err, NIB_E_NOFIT,
+                    "%s: the file takes %s, and the file system has room for %s (a tenth of it stays free)",
+                    folder, num_format_size(n_byte, need), num_format_size(left, have));
+}
+
+/* The least recently used packed file goes; false: there is none, or it cannot be removed. */
+static bool remove_oldest(const char *folder, const folder_state *s, const logger *log) {
+    char *path = s->oldest[0] ? path_join(folder, s->oldest) : NULL;
+    const bool gone = path && (unlink(path) == 0 || !path_exists(path));
+    if (gone)
+        log_line(log, "%s: removed, to make room for another packed file", path);
+    mem_free(path);
+    return gone;
+}
+
+nib_status packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
+                            const logger *log, nib_error *err) {
     folder_state s;
-    if (n_byte > most || !make_folder(folder))
-        return false;
+    if (n_byte > most)
+        return refuse_cap(most, n_byte, 0, err);
+    NIB_TRY(path_make_folders(keep, err));
     const char *name = strrchr(keep, '/');
     name = name ? name + 1 : keep;
-    while (look(folder, name, &s)) {
-        if (s.total <= most - n_byte && disk_has(folder, n_byte))
-            return true;
-        char *path = s.oldest[0] ? path_join(folder, s.oldest) : NULL;
-        if (!path)
-            return false;
-        bool gone = unlink(path) == 0 || !path_exists(path);
-        if (gone)
-            log_line(log, "%s: removed, to make room for another packed file", path);
-        mem_free(path);
-        if (!gone)
-            return false;
+    for (;;) {
+        NIB_TRY(look(folder, name, &s, err));
+        const uint64_t left = disk_left(folder);
+        const bool within = s.total <= most - n_byte;
+        if (within && n_byte <= left)
+            return NIB_OK;
+        if (!remove_oldest(folder, &s, log))
+            return within ? refuse_disk(folder, n_byte, left, err) : refuse_cap(most, n_byte, s.total, err);
     }
-    return false;
 }

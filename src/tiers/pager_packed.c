@@ -286,13 +286,13 @@ static nib_status write_all(pager *p, const pager_options *o, const packed_from 
 static bool may_write(pager *p, const pager_options *o) {
     if (!o->write_packed || !identify(p, o))
         return false;
-    uint64_t bytes = packed_file_bytes(&p->packed_is);
-    char size[32];
-    if (packed_make_room(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK), bytes, p->packed_path, o->log))
-        return true;
-    log_line(o->log, "no packed file is kept: %s has no room for %s", o->packed,
-             num_format_size(bytes, size));
-    return false;
+    nib_error err;
+    const nib_status status =
+        packed_make_room(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK), packed_file_bytes(&p->packed_is),
+                         p->packed_path, o->log, &err);
+    if (status != NIB_OK)
+        log_line(o->log, "the packed weights are not kept: %s", err.message);
+    return status == NIB_OK;
 }
 
 static nib_status tell_written(pager *p, const pager_options *o, nib_status status, const nib_error *why,
