@@ -79,10 +79,13 @@ typedef bool (*nib_cancel_fn)(void *user);
 typedef void (*nib_log_fn)(void *user, const char *line);
 
 #define NIB_AUTO UINT64_MAX
+#define NIB_CTX_WHOLE                                                                                        \
+    (-1) /* of n_ctx: as long as the model was made for, or as memory holds, which is said */
 
 /* How a plan is chosen among those that fit the caps. */
 typedef struct nib_plan_options {
-    const char *quality;     /* what may be lost: lossless (also NULL), high, balanced, small */
+    const char *quality;     /* what may be lost: lossless, high, balanced, small; NULL: the file's formats,
+                                and 8-bit activations whatever they cost */
     double speed;            /* tokens a second: the plan that loses least of those as fast; 0: the fastest */
     char mode;               /* 'a' (also 0): all layers; 'b': layers left out; 'c': left out, and rounded */
     int64_t n_prompt, n_gen; /* the workload; 0: 512 and 128, within the context */
@@ -97,7 +100,8 @@ typedef struct nib_engine_options {
     int64_t n_ctx;       /* the longest context a session will ask for; 0: min(4096, the model's own), and
                             under a RAM cap that does not hold the model beside it less, so that keys and
                             values take at most a quarter of the cap (256 positions at least). Charged when
-                            the engine decides what stays resident. */
+                            the engine decides what stays resident. NIB_E_USAGE: more than the model has
+                            learned positions; NIB_E_NOFIT: more than the machine's memory holds */
     int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
@@ -114,6 +118,7 @@ typedef struct nib_engine_options {
     const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
                          layers of each block, what stays in RAM, sizes. NULL: none. NIB_E_USAGE or
                          NIB_E_MODEL when it does not agree with the model, naming the block */
+    const char *plan_name;            /* of its file, for messages about it; NULL: none */
     const nib_plan_options *planning; /* without `plan`: one is made by these, and obeyed. NULL: the file's
                                          own formats, and as much stays in RAM as fits */
     bool vocab_only;                  /* tokenizer and metadata only: no weights are read */

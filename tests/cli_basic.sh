@@ -134,7 +134,7 @@ code=0
 "$nibble" run "$model" --tokens 1,2,3 -n 50 --ignore-eos >/dev/full 2>"$tmp/err" || code=$?
 check "a full disk exits 1" [ $code = 1 ]
 check "and says so" grep -q "No space left" "$tmp/err"
-code=$( ("$nibble" run "$model" --tokens 1,2,3 -n 2000 -c 4096 --ignore-eos 2>"$tmp/err"; echo $? >"$tmp/code") | head -c 4 >/dev/null; cat "$tmp/code")
+code=$( ("$nibble" run "$model" --tokens 1,2,3 -n 2000 -c 4096 --ignore-eos -q 2>"$tmp/err"; echo $? >"$tmp/code") | head -c 4 >/dev/null; cat "$tmp/code")
 check "a closed pipe ends the run quietly" [ "$code" = 1 ]
 check "without a message" [ ! -s "$tmp/err" ]
 code=0

@@ -200,7 +200,8 @@ static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
         return cli_write_json(result_json(job), job->args);
-    if (job->prompt.turn)
+    /* a text that is continued ends where -n says: nothing to speak of */
+    if (job->prompt.turn || (job->args->predict >= 0 && (int64_t)r->n_token < job->args->predict))
         cli_note_cut(job->args, job->engine, job->prompt.n_token, job->args->predict, r, "-n allows more");
     if (job->args->verbose) {
         cli_note(job->args,
@@ -235,7 +236,7 @@ static int open_for_prompt(run_job *job) {
     if (args->predict == CLI_PREDICT_UNSET)
         args->predict = job->prompt.turn ? -1 : USUAL_TEXT;
     const int64_t needed = (int64_t)job->prompt.n_token + args->predict;
-    if (most && needed > most && args->ctx_size == 0) {
+    if (most && needed > most && args->ctx_size == CLI_CTX_UNSET) {
         nib_engine_close(job->engine);
         job->engine = NULL;
         code = open_engine(job, needed);

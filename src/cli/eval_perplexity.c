@@ -169,17 +169,19 @@ static int score(ppl_job *job) {
 }
 
 int eval_perplexity(cli_args *args) {
-    ppl_job job = {.args = args, .n_ctx = args->ctx_size ? args->ctx_size : 512};
+    ppl_job job = {.args = args};
     nib_engine_options options;
     nib_error err;
-    if (job.n_ctx < 4)
+    if (args->ctx_size > 0 && args->ctx_size < 4)
         return cli_usage_error("-c: perplexity needs a context of at least 4 tokens");
     cli_engine_options(args, &options);
     options.n_logits = CLI_LOGITS_ROWS;
-    options.n_ctx = job.n_ctx;
+    if (!options.n_ctx)
+        options.n_ctx = 512;
     int code = cli_open_engine(args, &options, &job.engine);
     if (code)
         return code;
+    job.n_ctx = nib_engine_info(job.engine)->n_ctx;
     job.n_vocab = nib_engine_info(job.engine)->n_vocab;
     code = tokenize(&job);
     if (!code && nib_session_open(job.engine, NULL, &job.session, &err))

@@ -97,7 +97,7 @@ void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
     nib_engine_traffic(engine, &t);
     sheet_line(&s, "disk         read to open %s", num_format_size(t.loaded, loaded));
     if (t.head_share < 1)
-        sheet_line(&s, "  output head    %8.1f %%  of it computed for a token, the rest estimated",
+        sheet_line(&s, "  output head    %8.1f %%  of it computed for a token: the rest cannot be drawn",
                    t.head_share * 100);
     if (t.streamed == 0 || t.n_pass == 0)
         return;

@@ -19,7 +19,9 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->disk = args->disk;
     options->scratch = args->scratch;
     options->n_thread = (int)args->threads;
-    options->n_ctx = args->ctx_size;
+    options->n_ctx = args->ctx_size == CLI_CTX_UNSET ? 0
+                     : args->ctx_size == 0           ? NIB_CTX_WHOLE
+                                                     : args->ctx_size;
     options->n_batch = args->batch_size;
     options->stream = !args->no_stream;
     options->learn = !args->no_learn;
@@ -73,12 +75,20 @@ int cli_plan_options(const cli_args *args, nib_plan_options *how) {
     return 0;
 }
 
+/* A file that is not there is a mistake on the command line, not a bad model. */
+static nib_status read_plan(const char *path, char **text, nib_error *err) {
+    size_t n_byte;
+    const nib_status status = file_read_all(path, PLAN_MOST_BYTES, text, &n_byte, err);
+    if (status != NIB_E_NOTFOUND)
+        return status;
+    return nib_fail(err, NIB_E_USAGE, "--plan: there is no file %s", path);
+}
+
 /* By --plan, or by a plan that is made for --quality, --speed or --mode, or by neither. */
 static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine **out) {
     nib_error err;
     nib_plan_options how;
     char *text = NULL;
-    size_t n_byte;
     int code = cli_plan_options(args, &how);
     if (code)
         return code;
@@ -86,9 +96,10 @@ static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine 
     if (args->plan && wishes)
         return cli_usage_error(
             "--plan says what --quality, --speed and --mode would decide: give one of them");
-    if (args->plan && file_read_all(args->plan, PLAN_MOST_BYTES, &text, &n_byte, &err))
+    if (args->plan && read_plan(args->plan, &text, &err))
         return cli_fail(&err);
     options->plan = text;
+    options->plan_name = args->plan;
     options->planning = wishes ? &how : NULL;
     nib_status status = nib_engine_open(args->model, options, out, &err);
     options->plan = NULL;

@@ -6,10 +6,13 @@
 #include "base/num.h"
 #include "model/find.h"
 #include "model/reformat.h"
+#include "profile/machine.h"
+#include "tiers/device.h"
 #include "run/engine_text.h"
 #include "run/learn.h"
 #include "run/obey.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +40,7 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     type_id type;
     if (o->n_thread < 0)
         return nib_fail(err, NIB_E_USAGE, "threads: expected 0 or more, found %d", o->n_thread);
-    if (o->n_ctx < 0)
+    if (o->n_ctx < NIB_CTX_WHOLE)
         return nib_fail(err, NIB_E_USAGE, "context: expected 0 or more positions, found %lld",
                         (long long)o->n_ctx);
     if (o->n_batch < 0)
@@ -156,23 +159,49 @@ int64_t engine_cell_rows(const nib_engine_options *o) {
     return NUM_MIN(o->n_batch, (int64_t)(o->ram == NIB_AUTO ? ENGINE_CELL_ROWS_FREE : ENGINE_CELL_ROWS));
 }
 
-static void settle_sizes(nib_engine *e) {
+/* A context that was asked for: what is past the model's or the machine's means is refused, what is past the
+ * model's training is said. */
+static nib_status check_context(const nib_engine *e, nib_error *err) {
+    const int64_t n = e->options.n_ctx, most = model_hparams(e->m)->n_ctx_max,
+                  trained = model_hparams(e->m)->n_ctx_train;
+    char need[32], have[32];
+    machine here;
+    uint64_t bytes;
+    if (most > 0 && n > most)
+        return nib_fail(err, NIB_E_USAGE,
+                        "context: the model has learned %lld positions, and %lld were asked for",
+                        (long long)most, (long long)n);
+    NIB_TRY(engine_session_bytes(e, e->kv_type, n, &bytes, err));
+    machine_look(&here);
+    if (here.ram_total > 0 && bytes > here.ram_total)
+        return nib_fail(err, NIB_E_NOFIT,
+                        "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",
+                        (long long)n, num_format_size(bytes, need), num_format_size(here.ram_total, have),
+                        floor((double)n * ((double)here.ram_total / (double)bytes)));
+    if (trained > 0 && n > trained)
+        log_line(&e->log,
+                 "the context of %lld positions is longer than the %lld that the model was trained with: "
+                 "what it says beyond them may be poor",
+                 (long long)n, (long long)trained);
+    return NIB_OK;
+}
+
+/* Once; the sizes stay as they are afterwards. */
+static nib_status settle_sizes(nib_engine *e, nib_error *err) {
     nib_engine_options *o = &e->options;
     if (!engine_kv_type(o->kv_type, &e->kv_type))
         e->kv_type = small_cache(e->m) ? TYPE_F32 : TYPE_F16;
     e->free_batch = e->free_batch || o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
-    if (o->n_ctx == 0)
+    if (o->n_ctx > 0 && !e->sizes_are_settled)
+        NIB_TRY(check_context(e, err));
+    if (o->n_ctx <= 0)
         o->n_ctx = engine_context(e);
-    int64_t most = model_hparams(e->m)->n_ctx_max;
-    if (most > 0 && o->n_ctx > most) {
-        log_line(&e->log, "the model has learned positions for %lld tokens: the context is that long",
-                 (long long)most);
-        o->n_ctx = most;
-    }
     if (e->free_batch) /* one sequence never has more rows; several may */
         o->n_batch = NUM_MIN(o->n_batch, o->n_ctx);
+    e->sizes_are_settled = true;
+    return NIB_OK;
 }
 
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
@@ -292,6 +321,13 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     return NIB_OK;
 }
 
+/* What is wrong with a plan is said with the name of its file. */
+static nib_status blame_plan(const nib_engine_options *o, nib_status status, nib_error *err) {
+    if (status == NIB_OK || !o || !o->plan_name || status == NIB_E_NOMEM || status == NIB_E_NOFIT)
+        return status;
+    return nib_fail_prefix(err, status, o->plan_name);
+}
+
 /* The same activations for all blocks, unless a plan has others. */
 static nib_status settle_blocks(nib_engine *e, const engine_want *want, nib_error *err) {
     const plan *p = want->plan;
@@ -301,7 +337,7 @@ static nib_status settle_blocks(nib_engine *e, const engine_want *want, nib_erro
         return nib_fail_nomem(err, n, "the blocks' activations");
     memset(e->act_bits, e->options.activation ? e->options.activation : 8, n);
     if (p)
-        return obey_blocks(e, p, err);
+        return blame_plan(&e->options, obey_blocks(e, p, err), err);
     if (!want->keep_nothing)
         return NIB_OK;
     e->kept = mem_calloc(n, sizeof *e->kept);
@@ -314,7 +350,7 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
     engine_want with = *want;
     nib_status status = NIB_OK;
     if (!want->plan && e->options.planning) {
-        settle_sizes(e);
+        NIB_TRY(settle_sizes(e, err));
         NIB_TRY(engine_settle_shortlist(e, NULL, err));
         status = engine_plan(e, e->options.planning, &own, err);
         e->cap_is_named = status == NIB_E_NOFIT;
@@ -329,8 +365,9 @@ static nib_status settle_plan(nib_engine *e, const engine_want *want, nib_error 
     plan_clear(&own);
     if (status != NIB_OK)
         return status;
-    settle_sizes(e);
-    return engine_settle_shortlist(e, want->plan, err);
+    NIB_TRY(settle_sizes(e, err));
+    status = engine_settle_shortlist(e, want->plan, err);
+    return want->plan ? blame_plan(&e->options, status, err) : status;
 }
 
 static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *err) {
@@ -341,6 +378,17 @@ static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *
     if (status == NIB_OK)
         status = engine_open_kernels(e, err);
     return engine_bound_end(e, &b, "a plan and the kernels' map", status, err);
+}
+
+/* A cap on what is not there changes nothing. */
+static void look_for_gpu(const nib_engine *e) {
+    device *gpu = NULL;
+    nib_error why;
+    if (e->options.vram == NIB_AUTO)
+        return;
+    if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
+        log_line(&e->log, "--vram has no effect, the processor computes everything: %s", why.message);
+    device_close(gpu);
 }
 
 static nib_status open_threads(nib_engine *e, nib_error *err) {
@@ -358,7 +406,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
     if (want->plan)
-        NIB_TRY(obey_sizes(o, want->plan, &e->log, err));
+        NIB_TRY(blame_plan(o, obey_sizes(o, want->plan, &e->log, err), err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
     NIB_TRY(model_find(name, &e->path, err));
     NIB_TRY(ledger_open(caps, &e->ledger, err));
@@ -366,6 +414,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     if (!may_wait(e, want))
         NIB_TRY(engine_open_text(e, err));
     if (e->m) {
+        look_for_gpu(e);
         NIB_TRY(open_threads(e, err));
         NIB_TRY(settle_all(e, want, err));
         NIB_TRY(open_weights(e, want, err));
@@ -380,8 +429,9 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
     plan p = {0};
     if (!options || !options->plan)
         return engine_open(name, options, NULL, out, err);
-    NIB_TRY(plan_parse(options->plan, strlen(options->plan), &p, err));
-    nib_status status = engine_open(name, options, &(engine_want){.plan = &p}, out, err);
+    nib_status status = plan_parse(options->plan, strlen(options->plan), &p, err);
+    NIB_TRY(blame_plan(options, status, err));
+    status = engine_open(name, options, &(engine_want){.plan = &p}, out, err);
     plan_clear(&p);
     return status;
 }
@@ -449,10 +499,11 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     NIB_TRY(look_at_files(e, err));
     if (!e->m)
         return NIB_OK;
+    look_for_gpu(e);
     NIB_TRY(open_threads(e, err));
     if (p)
         NIB_TRY(settle_blocks(e, &want, err));
-    settle_sizes(e);
+    NIB_TRY(settle_sizes(e, err));
     return engine_settle_shortlist(e, p, err);
 }
 

@@ -45,6 +45,7 @@ struct nib_engine {
                         NULL: no plan */
     columns columns; /* of the weights whose rounding asks for them */
     char *kernels;   /* what decides among the strategies, for people */
+    bool sizes_are_settled;
     bool free_batch; /* nobody said how many rows a pass has */
     uint64_t tables; /* charged for container, tokenizer and model */
     type_id kv_type;
@@ -82,7 +83,8 @@ nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_
 /* What a model of this kind is used with within reason: the context when nobody said and nothing is scarce.
  */
 int64_t engine_usual_context(const model *m);
-/* The context when nobody said: the usual one, or what the cap has room for. */
+/* The context when nobody said: the usual one, or what the cap has room for. Of NIB_CTX_WHOLE all of it, or
+ * what there is room for. */
 int64_t engine_context(const nib_engine *e);
 /* Rows that go through a block together. More meet less often, and their registers take more memory: where
  * there is a cap, weights are worth more. */

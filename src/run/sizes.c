@@ -13,12 +13,16 @@
 
 #include "base/num.h"
 #include "model/reformat.h"
+#include "profile/machine.h"
+
+#include <string.h>
 
 enum {
     USUAL_CONTEXT = 4096,
     LEAST_CONTEXT = 256, /* where it fits */
     CONTEXT_STEP = 64,
     CONTEXT_SHARE = 4, /* of the cap */
+    MACHINE_SHARE = 8, /* of the machine's free memory, left to others */
     SHARE = 32,        /* of the cap, for more rows */
     STEP = 16,         /* rows are added by so many */
     SLACK = 1 << 20, /* lists that are charged later, and what becomes resident meanwhile; as a plan counts */
@@ -111,37 +115,66 @@ int64_t engine_usual_context(const model *m) {
     return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
 }
 
-/* Positions, at most `most`, of a session within n_byte. */
+/* Positions, at most `most`, of a session within n_byte. What one takes is a constant and about as much for
+ * each position, so a share of `most` by bytes is too many still, and soon few too many. */
 static int64_t positions(const nib_engine *e, int64_t most, uint64_t n_byte) {
-    uint64_t bytes;
-    while (most > CONTEXT_STEP &&
-           (engine_session_bytes(e, e->kv_type, most, &bytes, NULL) != NIB_OK || bytes > n_byte))
-        most = (most - 1) / CONTEXT_STEP * CONTEXT_STEP;
-    return most;
+    while (most > CONTEXT_STEP) {
+        uint64_t bytes;
+        const bool counted = engine_session_bytes(e, e->kv_type, most, &bytes, NULL) == NIB_OK;
+        if (counted && bytes <= n_byte)
+            break;
+        const double share = counted ? (double)n_byte / (double)bytes : 0.5;
+        const int64_t fewer = (int64_t)((double)most * share) + 1; /* rounding never leaves one out */
+        most = NUM_MIN(fewer, most - 1) / CONTEXT_STEP * CONTEXT_STEP;
+    }
+    return NUM_MAX(most, (int64_t)CONTEXT_STEP);
+}
+
+/* What a session may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without a
+ * cap only the whole of a long context can be. */
+static uint64_t room_for_session(const nib_engine *e, int64_t n, bool whole) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = pool_size(e->threads);
+    const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
+    uint64_t session, left = room(e);
+    machine here;
+    pager_need need;
+    if ((o->ram == NIB_AUTO && !whole) || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK)
+        return NIB_AUTO;
+    if (o->ram == NIB_AUTO) {
+        machine_look(&here);
+        left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
+    }
+    const uint64_t all = need.image + need.tables + rows + SLACK;
+    const bool counted = engine_session_bytes(e, e->kv_type, n, &session, NULL) == NIB_OK;
+    if (left == NIB_AUTO || (!counted && !whole) ||
+        (counted && !will_stream(e, &need, session + rows) && o->ram != NIB_AUTO))
+        return NIB_AUTO;
+    const bool streams = o->stream && o->ram != NIB_AUTO;
+    const uint64_t others = streams ? least(e, &need, 0, n_pass, n_cell) : all;
+    const uint64_t spare = whole ? others + SLACK : others; /* a plan counts a little more */
+    const uint64_t beside = left > spare ? left - spare : 0;
+    return streams && !whole ? NUM_MIN(o->ram / CONTEXT_SHARE, beside) : beside;
 }
 
 int64_t engine_context(const nib_engine *e) {
     const nib_engine_options *o = &e->options;
-    const uint64_t left = room(e);
-    const int n_thread = pool_size(e->threads);
+    const hparams *hp = model_hparams(e->m);
+    const bool whole = o->n_ctx == NIB_CTX_WHOLE;
     int64_t n = engine_usual_context(e->m);
-    uint64_t session;
-    pager_need need;
-    if (o->n_ctx_most > 0)
+    if (whole && hp->n_ctx_train > 0)
+        n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
+    if (!whole && o->n_ctx_most > 0)
         n = NUM_MIN(n, num_round_up(o->n_ctx_most, CONTEXT_STEP));
-    if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
-        engine_session_bytes(e, e->kv_type, n, &session, NULL) != NIB_OK)
+    const uint64_t most = room_for_session(e, n, whole);
+    if (most == NIB_AUTO)
         return n;
-    const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
-    const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
-    if (!will_stream(e, &need, session + rows))
-        return n;
-    const uint64_t others =
-        o->stream ? least(e, &need, 0, n_pass, n_cell) : need.image + need.tables + rows + SLACK;
-    const uint64_t beside = left > others ? left - others : 0;
-    const int64_t less = positions(e, n, o->stream ? NUM_MIN(o->ram / CONTEXT_SHARE, beside) : beside);
-    const int64_t fits = NUM_MAX(less, NUM_MIN(n, (int64_t)LEAST_CONTEXT));
-    if (fits < n)
+    const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, most), (int64_t)LEAST_CONTEXT));
+    if (fits < n && whole)
+        log_line(&e->log, "the context has %lld of the model's %lld positions, for which %s has room",
+                 (long long)fits, (long long)n, o->ram == NIB_AUTO ? "the machine's memory" : "the cap");
+    else if (fits < n)
         log_line(&e->log, "the context has %lld positions, for which the cap has room; -c N asks for more",
                  (long long)fits);
     return fits;
@@ -197,7 +230,8 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
 static bool is_plain(const nib_engine *e) {
     const nib_plan_options *how = e->options.planning;
     return e->options.activation != 4 &&
-           (!how || (!how->quality && how->speed <= 0 && (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
+           (!how || ((!how->quality || !strcmp(how->quality, "lossless")) && how->speed <= 0 &&
+                     (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
 }
 
 static nib_status settle_by_plan(nib_engine *e, const plan *p, nib_error *err) {
