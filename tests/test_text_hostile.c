@@ -30,6 +30,14 @@ static nib_status open_json(const char *json, size_t n, nib_error *err) {
     "b\"]},\"added_tokens\":[{\"id\":3,"                                                                     \
     "\"content\":\"<s>\",\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":null}"
 
+#define WRONG_REGEX(pattern, says)                                                                           \
+    {                                                                                                        \
+        "\"pre_tokenizer\":null",                                                                            \
+            "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern                        \
+            "\"},\"behavior\":\"Isolated\"}",                                                                \
+            says                                                                                             \
+    }
+
 static void test_wrong_json(void **state) {
     (void)state;
     static const struct {
@@ -76,6 +84,11 @@ static void test_wrong_json(void **state) {
          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Nope}\"},\"behavior\":"
          "\"Isolated\"}",
          "p{Nope}"},
+        WRONG_REGEX("(a)\\\\1", "a back reference"),
+        WRONG_REGEX("(?<n>a)", "(?< in"),
+        WRONG_REGEX("a(?R)?b", "(?R in"),
+        WRONG_REGEX("(*NO_JIT)a", "(* in"),
+        WRONG_REGEX("\\\\g<1>", "\\g in"),
         {"\"pre_tokenizer\":null",
          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}",
          "'Sideways'"},

@@ -1,59 +1,74 @@
-/* added.c - see added.h. The items are sorted; the range of those that agree with the text so far is narrowed
- * byte by byte, so a position costs no more than the longest agreement. */
+/* added.c - see added.h. */
 #include "text/added.h"
 #include "text/unicode.h"
 
 #include "base/mem.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id, nib_error *err) {
+    text_keys *k = &s->keys;
     if (!n_byte)
         return NIB_OK;
-    if (mem_grow((void **)&s->item, &s->cap, s->n + 1, sizeof *s->item))
-        return nib_fail_nomem(err, (s->n + 1) * sizeof *s->item, "the added tokens");
+    if (mem_grow((void **)&k->item, &k->cap, k->n + 1, sizeof *k->item))
+        return nib_fail_nomem(err, (k->n + 1) * sizeof *k->item, "the added tokens");
     char *copy = mem_strndup(text, n_byte);
     if (!copy)
         return nib_fail_nomem(err, n_byte, "an added token");
-    s->item[s->n++] = (text_key){copy, (uint32_t)n_byte, id};
+    k->item[k->n++] = (text_key){copy, (uint32_t)n_byte, id};
     return NIB_OK;
 }
 
-void added_sort(added_set *s) {
-    text_key_sort(s->item, s->n, s->first);
+static int compare_ids(const void *left, const void *right, void *keys) {
+    const text_key *item = ((const text_keys *)keys)->item;
+    const int32_t a = item[*(const uint32_t *)left].id, b = item[*(const uint32_t *)right].id;
+    return (a > b) - (a < b);
 }
 
-void added_deinit(added_set *s) {
-    for (size_t i = 0; i < s->n; i++)
-        mem_free((char *)(uintptr_t)s->item[i].text);
-    mem_free(s->item);
+nib_status added_sort(added_set *s, nib_error *err) {
+    text_keys *k = &s->keys;
+    text_keys_sort(k);
+    s->by_id = mem_array(k->n, sizeof *s->by_id);
+    if (!s->by_id)
+        return nib_fail_nomem(err, k->n * sizeof *s->by_id, "the added tokens");
+    for (uint32_t i = 0; i < k->n; i++)
+        s->by_id[i] = i;
+    qsort_r(s->by_id, k->n, sizeof *s->by_id, compare_ids, k);
+    return NIB_OK;
 }
 
-size_t added_heap_bytes(const added_set *s) {
-    size_t bytes = s->cap * sizeof *s->item;
-    for (size_t i = 0; i < s->n; i++)
-        bytes += s->item[i].n_byte + 1;
-    return bytes;
-}
-
-/* The list doubles, which takes the old and the new one; texts are blocks of the heap. */
+/* The list doubles, which takes the old and the new one; texts are blocks of the heap. The order by id comes
+ * later, in what the old one has left. */
 uint64_t added_bytes(uint64_t n, uint64_t text_bytes) {
     enum { BLOCK = 32 };
     return 3 * n * sizeof(text_key) + n * BLOCK + text_bytes;
 }
 
-/* In [low, high), all equal up to `depth`: the first whose byte there is at least b; ended ones come first.
- */
-static size_t lower(const added_set *s, size_t low, size_t high, size_t depth, int b) {
+const text_key *added_of(const added_set *s, int32_t id) {
+    size_t low = 0, high = s->keys.n;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        int here = s->item[mid].n_byte > depth ? (unsigned char)s->item[mid].text[depth] : -1;
-        if (here < b)
+        if (s->keys.item[s->by_id[mid]].id < id)
             low = mid + 1;
         else
             high = mid;
     }
-    return low;
+    const text_key *found = low < s->keys.n ? &s->keys.item[s->by_id[low]] : NULL;
+    return found && found->id == id ? found : NULL;
+}
+
+void added_deinit(added_set *s) {
+    for (size_t i = 0; i < s->keys.n; i++)
+        mem_free((char *)(uintptr_t)s->keys.item[i].text);
+    mem_free(s->keys.item);
+    mem_free(s->by_id);
+}
+
+size_t added_heap_bytes(const added_set *s) {
+    size_t bytes = s->keys.cap * sizeof *s->keys.item + s->keys.n * sizeof *s->by_id;
+    for (size_t i = 0; i < s->keys.n; i++)
+        bytes += s->keys.item[i].n_byte + 1;
+    return bytes;
 }
 
 static bool is_word_before(const char *text, size_t at) {
@@ -71,33 +86,27 @@ static bool is_word_at(const char *text, size_t n, size_t at) {
     return at < n && utf8_check(p, n - at) && unicode_is_word(utf8_next(&p));
 }
 
-static bool allowed(const vocab *v, int32_t id, bool special, const char *text, size_t n, size_t begin,
+static bool allowed(const added_search *search, int32_t id, const char *text, size_t n, size_t begin,
                     size_t end) {
-    if (v->flags[id] & VOCAB_CONTROL && !special)
+    const uint8_t flags = search->vocab->flags[id];
+    if (flags & VOCAB_CONTROL && !search->special)
         return false;
-    return !(v->flags[id] & VOCAB_WORD) || !(is_word_before(text, begin) || is_word_at(text, n, end));
+    return !(flags & VOCAB_WORD) || !(is_word_before(text, begin) || is_word_at(text, n, end));
 }
 
 /* The longest allowed token at `at`. */
-static bool match_at(const added_set *s, const vocab *v, bool special, const char *text, size_t n, size_t at,
-                     added_match *out) {
-    unsigned char b = (unsigned char)text[at];
-    size_t low = s->first[b], high = s->first[b + 1];
-    bool found = false;
-    for (size_t depth = 1; low < high; depth++) {
-        for (; low < high && s->item[low].n_byte == depth; low++) {
-            if (!allowed(v, s->item[low].id, special, text, n, at, at + depth))
-                continue;
-            *out = (added_match){at, at + depth, s->item[low].id};
-            found = true;
-        }
-        if (at + depth >= n)
-            break;
-        int next = (unsigned char)text[at + depth];
-        low = lower(s, low, high, depth, next);
-        high = lower(s, low, high, depth, next + 1);
+static nib_status match_at(const added_search *search, const char *text, size_t n, size_t at, bool *found,
+                           added_match *out, nib_error *err) {
+    text_walk walk = text_walk_of(&search->set->keys, text + at);
+    for (const text_key *key; (key = text_walk_next(&walk, &search->set->keys, text + at, n - at));) {
+        if (!allowed(search, key->id, text, n, at, at + key->n_byte))
+            continue;
+        *out = (added_match){at, at + key->n_byte, key->id};
+        *found = true;
     }
-    return found;
+    return work_take(search->work, walk.steps)
+               ? NIB_OK
+               : work_over(search->work, "tokenizer: the search for added tokens", err);
 }
 
 static size_t space_before(const char *text, size_t from, size_t at) {
@@ -123,19 +132,24 @@ static size_t space_after(const char *text, size_t n, size_t at) {
     return at;
 }
 
-bool added_find(const added_set *s, const vocab *v, bool special, const char *text, size_t n, size_t from,
-                added_match *out) {
-    if (!s->n)
-        return false;
-    for (size_t at = from; at < n; at++) {
+/* White space that the token strips is part of the match. */
+static void widen(const vocab *v, const char *text, size_t n, size_t from, added_match *m) {
+    if (v->flags[m->id] & VOCAB_LSTRIP)
+        m->begin = space_before(text, from, m->begin);
+    if (v->flags[m->id] & VOCAB_RSTRIP)
+        m->end = space_after(text, n, m->end);
+}
+
+nib_status added_find(const added_search *search, const char *text, size_t n, size_t from, bool *found,
+                      added_match *out, nib_error *err) {
+    const text_keys *k = &search->set->keys;
+    *found = false;
+    for (size_t at = k->n ? from : n; at < n && !*found; at++) {
         unsigned char b = (unsigned char)text[at];
-        if (s->first[b] == s->first[b + 1] || !match_at(s, v, special, text, n, at, out))
-            continue;
-        if (v->flags[out->id] & VOCAB_LSTRIP)
-            out->begin = space_before(text, from, out->begin);
-        if (v->flags[out->id] & VOCAB_RSTRIP)
-            out->end = space_after(text, n, out->end);
-        return true;
+        if (k->first[b] != k->first[b + 1])
+            NIB_TRY(match_at(search, text, n, at, found, out, err));
     }
-    return false;
+    if (*found)
+        widen(search->vocab, text, n, from, out);
+    return NIB_OK;
 }

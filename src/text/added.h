@@ -5,16 +5,16 @@
 
 #include "text/text_key.h"
 #include "text/vocab.h"
+#include "text/work.h"
 
 typedef struct added_set {
-    text_key *item; /* [n] what is looked for: the tokens' texts, normalised where they say so; owned */
-    size_t n, cap;
-    uint32_t first[257]; /* items that begin with byte b: first[b] .. first[b + 1] */
+    text_keys keys;  /* what is looked for: the tokens' texts, normalised where they say so; owned */
+    uint32_t *by_id; /* [keys.n] places in keys, ascending by id; owned */
 } added_set;
 
 nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id,
                      nib_error *err); /* before sorting */
-void added_sort(added_set *s);
+nib_status added_sort(added_set *s, nib_error *err);
 void added_deinit(added_set *s);
 size_t added_heap_bytes(const added_set *s);
 uint64_t added_bytes(uint64_t n,
@@ -25,9 +25,19 @@ typedef struct added_match {
     int32_t id;
 } added_match;
 
-/* The first match in text[from, n); false: none. Control tokens only when `special`; what lies before `from`
- * is looked at only to know whether a word goes on. */
-bool added_find(const added_set *s, const vocab *v, bool special, const char *text, size_t n, size_t from,
-                added_match *out);
+typedef struct added_search {
+    const added_set *set;
+    const vocab *vocab;
+    bool special; /* control tokens are found too */
+    text_work *work;
+} added_search;
+
+/* The first match in text[from, n); *found false: none. What lies before `from` is looked at only to know
+ * whether a word goes on. NIB_E_MODEL when there are no steps left. */
+nib_status added_find(const added_search *search, const char *text, size_t n, size_t from, bool *found,
+                      added_match *out, nib_error *err);
+
+/* What that token is looked for as; NULL: it is not in the set. */
+const text_key *added_of(const added_set *s, int32_t id);
 
 #endif

@@ -3,11 +3,14 @@
 #include "text/unicode.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <string.h>
 
 /* The longest compatibility decomposition (U+FDFA) has 33 bytes. */
 #define REPLACEMENT_MOST 256
+/* The longest entry of nmt_nfkc has 10 bytes; a damaged one may go round in circles. */
+#define KEY_MOST 256u
 
 struct charsmap {
     const uint32_t *unit; /* [n_unit] */
@@ -47,10 +50,18 @@ static size_t unit_offset(uint32_t unit) {
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
+/* The text at `at` of the map; false: it is none, or so long that a short input would become gigabytes. */
+static bool replacement(const charsmap *m, size_t at, const char **to, size_t *n_to) {
+    *to = m->text + at;
+    *n_to = strnlen(*to, REPLACEMENT_MOST + 1);
+    return *n_to <= REPLACEMENT_MOST && utf8_valid_prefix(*to, *n_to) == *n_to;
+}
+
 size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool longest, const char **to,
                      size_t *n_to) {
-    size_t node = unit_offset(m->unit[0]), length = 0;
-    for (size_t i = 0; i < n_byte; i++) {
+    size_t node = unit_offset(m->unit[0]), length = 0, found = 0;
+    const size_t most = NUM_MIN(n_byte, KEY_MOST);
+    for (size_t i = 0; i < most && (longest || !length); i++) {
         unsigned char b = (unsigned char)text[i];
         node ^= b;
         if (b == 0 || node >= m->n_unit)
@@ -59,19 +70,10 @@ size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool lo
         if ((unit & (1u << 31 | 0xFF)) != b)
             break;
         node ^= unit_offset(unit);
-        if (!(unit >> 8 & 1) || node >= m->n_unit)
+        if (!(unit >> 8 & 1) || node >= m->n_unit || (m->unit[node] & 0x7FFFFFFFu) >= m->n_text)
             continue;
-        size_t at = m->unit[node] & 0x7FFFFFFFu;
-        if (at >= m->n_text)
-            continue;
-        size_t n = strnlen(m->text + at, REPLACEMENT_MOST + 1);
-        if (n > REPLACEMENT_MOST || utf8_valid_prefix(m->text + at, n) != n)
-            continue; /* no text, or so long that a short input would become gigabytes */
-        *to = m->text + at;
-        *n_to = n;
+        found = m->unit[node] & 0x7FFFFFFFu;
         length = i + 1;
-        if (!longest)
-            break;
     }
-    return length;
+    return length && replacement(m, found, to, n_to) ? length : 0;
 }

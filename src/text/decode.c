@@ -78,35 +78,39 @@ static nib_status put_bytes(decode_state *state, const char *text, size_t n, boo
 
 /* ---- the steps on one token ---- */
 
-/* Two buffers in turn; a token is at most 64 KiB, its replacement seldom longer. */
+/* A token's text is where it was, or in the buffer that is not `next`. */
 typedef struct token_text {
     text_buffer buffer[2];
-    int now;
+    int next;
     const char *text;
     size_t n;
+    size_t left; /* bytes that the step may still write */
 } token_text;
 
 static text_buffer *begin_step(token_text *t) {
-    text_buffer *b = &t->buffer[t->now];
-    t->now = !t->now;
+    text_buffer *b = &t->buffer[t->next];
     b->n = 0;
     return b;
 }
 
+static void end_step(token_text *t) {
+    t->text = t->buffer[t->next].data;
+    t->n = t->buffer[t->next].n;
+    t->next = !t->next;
+}
+
 static nib_status byte_level(token_text *t, nib_error *err) {
     text_buffer *out = begin_step(t);
-    size_t n = utf8_valid_prefix(t->text, t->n);
-    for (const char *p = t->text; p < t->text + n;) {
+    if (utf8_valid_prefix(t->text, t->n) != t->n)
+        return NIB_OK;
+    for (const char *p = t->text; p < t->text + t->n;) {
         int b = char_to_byte(utf8_next(&p));
         char byte = (char)b;
         if (b < 0)
             return NIB_OK; /* not written in the alphabet: text as it is */
         NIB_TRY(text_append(out, &byte, 1, err));
     }
-    if (n == t->n) {
-        t->text = out->data;
-        t->n = out->n;
-    }
+    end_step(t);
     return NIB_OK;
 }
 
@@ -122,8 +126,7 @@ static nib_status replace(token_text *t, const decode_step *step, const char *to
         NIB_TRY(text_append(out, to, n_to, err));
     }
     NIB_TRY(text_append(out, p, (size_t)(end - p), err));
-    t->text = out->data;
-    t->n = out->n;
+    end_step(t);
     return NIB_OK;
 }
 
@@ -137,45 +140,48 @@ static void strip(token_text *t, const decode_step *step, int64_t start, int64_t
         t->n -= step->n_from;
 }
 
+static void byte_fallback(token_text *t, char *byte) {
+    int b = vocab_byte_value(t->text, t->n);
+    if (b < 0)
+        return;
+    *byte = (char)b;
+    t->text = byte;
+    t->n = 1;
+}
+
 /* Behind a fuse only the text's front is stripped, which is the first token that gives any text. */
-static nib_status run_steps(const decoder *d, token_text *t, bool started, char *byte, nib_error *err) {
-    bool fused = false;
-    for (size_t i = 0; i < d->n_step; i++) {
-        const decode_step *step = &d->step[i];
-        int b;
-        switch (step->kind) {
-        case DECODE_BYTE_LEVEL: NIB_TRY(byte_level(t, err)); break;
-        case DECODE_BYTE_FALLBACK:
-            b = vocab_byte_value(t->text, t->n);
-            if (b < 0)
-                break;
-            *byte = (char)b;
-            t->text = byte;
-            t->n = 1;
-            break;
-        case DECODE_REPLACE: NIB_TRY(replace(t, step, step->to, step->n_to, err)); break;
-        case DECODE_METASPACE: NIB_TRY(replace(t, step, " ", started || !step->first ? 1 : 0, err)); break;
-        case DECODE_STRIP:
-            if (!fused)
-                strip(t, step, step->start, step->stop);
-            else if (!started)
-                strip(t, step, step->start, 0);
-            break;
-        case DECODE_FUSE: fused = true; break;
-        }
+static nib_status run_step(const decode_step *step, token_text *t, bool started, bool *fused, char *byte,
+                           nib_error *err) {
+    switch (step->kind) {
+    case DECODE_BYTE_LEVEL: return byte_level(t, err);
+    case DECODE_REPLACE: return replace(t, step, step->to, step->n_to, err);
+    case DECODE_METASPACE: return replace(t, step, " ", started || !step->first ? 1 : 0, err);
+    case DECODE_BYTE_FALLBACK: byte_fallback(t, byte); break;
+    case DECODE_FUSE: *fused = true; break;
+    case DECODE_STRIP:
+        if (!*fused || !started)
+            strip(t, step, step->start, *fused ? 0 : step->stop);
+        break;
     }
     return NIB_OK;
 }
 
-/* What an added token was found as, where that was looked for in normalised text. */
-static void find_normalized(const tokenizer *t, int32_t token, token_text *work) {
-    const added_set *set = &t->added_normal;
-    for (size_t i = 0; i < set->n; i++) {
-        if (set->item[i].id != token)
-            continue;
-        work->text = set->item[i].text;
-        work->n = set->item[i].n_byte;
+static nib_status run_steps(const decoder *d, token_text *t, bool started, char *byte, nib_error *err) {
+    static const char *const names[] = {
+#define DECODE_X(id, name) name,
+        DECODE_KINDS(DECODE_X)
+#undef DECODE_X
+    };
+    const size_t most = work_growth(t->n);
+    bool fused = false;
+    t->buffer[0].left = t->buffer[1].left = &t->left;
+    for (size_t i = 0; i < d->n_step; i++) {
+        t->left = most;
+        nib_status status = run_step(&d->step[i], t, started, &fused, byte, err);
+        if (status != NIB_OK)
+            return work_fail_in(status, "decoder", i, names[d->step[i].kind], err);
     }
+    return NIB_OK;
 }
 
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
@@ -193,8 +199,11 @@ nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t tok
         return NIB_OK;
     nib_status status = NIB_OK;
     bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
-    if (!raw && flags & VOCAB_NORMALIZED)
-        find_normalized(t, token, &work);
+    const text_key *normalized = !raw && flags & VOCAB_NORMALIZED ? added_of(&t->added_normal, token) : NULL;
+    if (normalized) { /* what it was found as */
+        work.text = normalized->text;
+        work.n = normalized->n_byte;
+    }
     if (!raw)
         status = run_steps(&t->decoder, &work, state->started, &byte, err);
     if (status == NIB_OK && t->decoder.join_with_spaces && state->started)

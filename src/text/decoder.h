@@ -5,14 +5,20 @@
 
 #include "text/tokenizer.h"
 
+/* X(kind, name in tokenizer.json) */
+#define DECODE_KINDS(X)                                                                                      \
+    X(BYTE_LEVEL, "ByteLevel")       /* the byte alphabet back to bytes */                                   \
+    X(BYTE_FALLBACK, "ByteFallback") /* "<0x41>" is a byte */                                                \
+    X(REPLACE, "Replace")            /* from -> to, in each token */                                         \
+    X(METASPACE, "Metaspace")        /* from -> a space; in the first token -> nothing where `first` */      \
+    X(STRIP, "Strip") /* from, a character, `start` times at the front and `stop` times at the back: of each \
+                         token, or of the whole text behind a fuse (front only) */                           \
+    X(FUSE, "Fuse")
+
 typedef enum decode_kind {
-    DECODE_BYTE_LEVEL,    /* the byte alphabet back to bytes */
-    DECODE_BYTE_FALLBACK, /* "<0x41>" is a byte */
-    DECODE_REPLACE,       /* from -> to, in each token */
-    DECODE_METASPACE,     /* from -> a space; in the first token -> nothing where `first` */
-    DECODE_STRIP, /* from, a character, `start` times at the front and `stop` times at the back: of each
-                     token, or of the whole text behind a fuse (front only) */
-    DECODE_FUSE
+#define DECODE_X(id, name) DECODE_##id,
+    DECODE_KINDS(DECODE_X)
+#undef DECODE_X
 } decode_kind;
 
 typedef struct decode_step {

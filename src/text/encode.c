@@ -31,26 +31,34 @@ typedef struct encoding {
     const tokenizer *t;
     unsigned flags;
     token_list *out;
+    text_work work;
+    normal_scratch normal;
+    split_scratch split;
     merge_scratch merge;
     unigram_scratch unigram;
-    split_scratch split;
-    text_buffer repaired, normal[2];
+    text_buffer repaired;
 } encoding;
 
 static nib_status take_piece(void *user, const char *piece, size_t n, nib_error *err) {
     encoding *e = user;
     if (e->t->model == MODEL_UNIGRAM)
-        return unigram_encode(&e->t->unigram, &e->t->vocab, &e->unigram, piece, n, e->out, err);
+        return unigram_encode(&e->t->unigram, &e->unigram, piece, n, e->out, err);
     return merges_encode(&e->t->merges, &e->t->vocab, &e->merge, piece, n, e->out, err);
+}
+
+static added_search search_in(encoding *e, const added_set *set) {
+    return (added_search){set, &e->t->vocab, e->flags & TOKENIZE_SPECIAL, &e->work};
 }
 
 /* A text without raw added tokens. `first`: it begins where the input does. */
 static nib_status encode_whole(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
     const tokenizer *t = e->t;
-    added_match m;
-    NIB_TRY(normalizer_run(&t->normalizer, e->normal, &text, &n, err));
+    const added_search search = search_in(e, &t->added_normal);
+    NIB_TRY(normalizer_run(&t->normalizer, &e->normal, &text, &n, err));
     for (size_t at = 0; at < n;) {
-        bool found = added_find(&t->added_normal, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
+        added_match m;
+        bool found;
+        NIB_TRY(added_find(&search, text, n, at, &found, &m, err));
         size_t end = found ? m.begin : n;
         NIB_TRY(
             splitter_run(&t->splitter, &e->split, text + at, end - at, first && at == 0, take_piece, e, err));
@@ -99,9 +107,11 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
     for (int i = 0; around && i < t->n_prefix; i++)
         NIB_TRY(token_list_push(e->out, t->prefix[i], err));
     size_t body = e->out->n;
+    const added_search search = search_in(e, &t->added_raw);
     for (size_t at = 0; at < n;) {
         added_match m;
-        bool found = added_find(&t->added_raw, &t->vocab, e->flags & TOKENIZE_SPECIAL, text, n, at, &m);
+        bool found;
+        NIB_TRY(added_find(&search, text, n, at, &found, &m, err));
         size_t end = found ? m.begin : n;
         NIB_TRY(encode_section(e, text + at, end - at, at == 0, err));
         if (!found)
@@ -118,10 +128,13 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
 
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err) {
-    encoding e = {.t = t, .flags = flags, .out = out};
+    encoding e = {.t = t, .flags = flags, .out = out, .work = work_of(n_byte)};
     if (n_byte > TEXT_MOST)
         return nib_fail(err, NIB_E_USAGE, "a text of %zu bytes; at most %zu can be tokenised at once", n_byte,
                         TEXT_MOST);
+    normal_scratch_init(&e.normal, &e.work);
+    split_scratch_init(&e.split, &e.work);
+    e.merge.work = e.unigram.work = &e.work;
     nib_status status = NIB_OK;
     if (n_byte >= CACHE_FROM && t->model == MODEL_MERGES)
         status = merge_scratch_cache(&e.merge, err);
@@ -130,8 +143,7 @@ nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte,
     merge_scratch_deinit(&e.merge);
     unigram_scratch_deinit(&e.unigram);
     split_scratch_deinit(&e.split);
+    normal_scratch_deinit(&e.normal);
     text_buffer_clear(&e.repaired);
-    text_buffer_clear(&e.normal[0]);
-    text_buffer_clear(&e.normal[1]);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include "text/tokenizer.h"
 #include "text/vocab.h"
+#include "text/work.h"
 
 typedef enum merges_kind {
     MERGES_BYTES, /* byte-level: symbols are bytes, pairs are listed */
@@ -43,8 +44,9 @@ void merges_find_cuts(merges *m, const vocab *v);
 size_t merges_heap_bytes(const merges *m);
 uint64_t merges_bytes(uint64_t n); /* of such a table */
 
-/* Memory of one encoding, reused from piece to piece. Zero it first. */
+/* Memory of one encoding, reused from piece to piece: set work, zero the rest. */
 typedef struct merge_scratch {
+    text_work *work;
     int32_t *id, *joined;
     uint32_t *start, *next, *prev, *rank;
     uint64_t *heap;

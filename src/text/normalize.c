@@ -10,6 +10,10 @@
 #include <utf8proc.h>
 
 nib_status text_append(text_buffer *b, const char *text, size_t n_byte, nib_error *err) {
+    if (b->left && n_byte > *b->left)
+        return nib_fail(err, NIB_E_MODEL, "the text grows to more than %d times its length", WORK_GROWTH);
+    if (b->left)
+        *b->left -= n_byte;
     if (mem_grow((void **)&b->data, &b->cap, b->n + n_byte + 1, 1))
         return nib_fail_nomem(err, b->n + n_byte + 1, "a text");
     if (n_byte)
@@ -89,30 +93,23 @@ static nib_status strip(const normal_step *step, const char *text, size_t n, tex
     return text_append(out, begin, (size_t)(end - begin), err);
 }
 
-static nib_status replace_regex(const normal_step *step, const char *text, size_t n, text_buffer *out,
-                                nib_error *err) {
-    regex_run run = {0};
+static nib_status replace_regex(const normal_step *step, regex_run *run, const char *text, size_t n,
+                                text_buffer *out, nib_error *err) {
     size_t at = 0, last = SIZE_MAX;
-    nib_status status = NIB_OK;
-    while (status == NIB_OK) {
+    for (;;) {
         bool found;
         size_t begin, end;
-        status = regex_find(step->pattern, &run, text, n, at, last, &found, &begin, &end, err);
-        if (status != NIB_OK || !found)
-            break;
-        status = text_append(out, text + at, begin - at, err);
-        if (status == NIB_OK)
-            status = text_append(out, step->to, step->n_to, err);
+        NIB_TRY(regex_find(step->pattern, run, text, n, at, last, &found, &begin, &end, err));
+        if (!found)
+            return text_append(out, text + at, n - at, err);
+        NIB_TRY(text_append(out, text + at, begin - at, err));
+        NIB_TRY(text_append(out, step->to, step->n_to, err));
         at = last = end;
     }
-    regex_run_deinit(&run);
-    return status == NIB_OK ? text_append(out, text + at, n - at, err) : status;
 }
 
 static nib_status replace(const normal_step *step, const char *text, size_t n, text_buffer *out,
                           nib_error *err) {
-    if (step->pattern)
-        return replace_regex(step, text, n, out, err);
     const char *end = text + n;
     while (step->n_from && text < end) {
         const char *hit = step->n_from == 1 ? memchr(text, step->from[0], (size_t)(end - text))
@@ -206,8 +203,8 @@ static bool is_ascii(const char *text, size_t n) {
     return true;
 }
 
-static nib_status run_step(const normal_step *step, const char *text, size_t n, text_buffer *out,
-                           nib_error *err) {
+static nib_status run_step(const normal_step *step, regex_run *run, const char *text, size_t n,
+                           text_buffer *out, nib_error *err) {
     switch (step->kind) {
     case NORMAL_NFC:
     case NORMAL_NFD:
@@ -218,7 +215,8 @@ static nib_status run_step(const normal_step *step, const char *text, size_t n, 
     case NORMAL_LOWERCASE: return lowercase(text, n, out, err);
     case NORMAL_STRIP: return strip(step, text, n, out, err);
     case NORMAL_STRIP_ACCENTS: return strip_accents(text, n, out, err);
-    case NORMAL_REPLACE: return replace(step, text, n, out, err);
+    case NORMAL_REPLACE:
+        return step->pattern ? replace_regex(step, run, text, n, out, err) : replace(step, text, n, out, err);
     case NORMAL_CHARSMAP: return map_graphemes(step, text, n, out, err);
     case NORMAL_SENTENCEPIECE: return sentencepiece(step, text, n, out, err);
     case NORMAL_PREPEND: break;
@@ -228,17 +226,45 @@ static nib_status run_step(const normal_step *step, const char *text, size_t n, 
     return text_append(out, text, n, err);
 }
 
-nib_status normalizer_run(const normalizer *z, text_buffer buffer[2], const char **text, size_t *n_byte,
+void normal_scratch_init(normal_scratch *s, text_work *work) {
+    *s = (normal_scratch){.run = {.work = work}};
+    for (size_t i = 0; i < NORMAL_STEPS; i++)
+        s->left[i] = work_growth(work->n_byte);
+}
+
+void normal_scratch_deinit(normal_scratch *s) {
+    text_buffer_clear(&s->buffer[0]);
+    text_buffer_clear(&s->buffer[1]);
+    regex_run_deinit(&s->run);
+}
+
+nib_status normalizer_run(const normalizer *z, normal_scratch *s, const char **text, size_t *n_byte,
                           nib_error *err) {
+    static const struct {
+        const char *name;
+        unsigned steps;
+    } kinds[] = {
+#define NORMAL_X(id, name, steps) {name, steps},
+        NORMAL_KINDS(NORMAL_X)
+#undef NORMAL_X
+    };
     int next = 0;
     for (size_t i = 0; i < z->n_step; i++) {
-        if (z->step[i].kind <= NORMAL_NFKD && is_ascii(*text, *n_byte))
+        const normal_kind kind = z->step[i].kind;
+        if (kind <= NORMAL_NFKD && is_ascii(*text, *n_byte))
             continue;
-        buffer[next].n = 0;
-        NIB_TRY(run_step(&z->step[i], *text, *n_byte, &buffer[next], err));
-        NIB_TRY(text_append(&buffer[next], "", 0, err));
-        *text = buffer[next].data;
-        *n_byte = buffer[next].n;
+        text_buffer *out = &s->buffer[next];
+        out->n = 0;
+        out->left = &s->left[i];
+        nib_status status = work_take(s->run.work, (uint64_t)*n_byte * kinds[kind].steps)
+                                ? run_step(&z->step[i], &s->run, *text, *n_byte, out, err)
+                                : work_over(s->run.work, "it", err);
+        if (status == NIB_OK)
+            status = text_append(out, "", 0, err);
+        if (status != NIB_OK)
+            return work_fail_in(status, "normalizer", i, kinds[kind].name, err);
+        *text = out->data;
+        *n_byte = out->n;
         next = !next;
     }
     return NIB_OK;

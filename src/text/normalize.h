@@ -7,19 +7,26 @@
 #include "text/charsmap.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
+#include "text/work.h"
+
+/* X(kind, name in tokenizer.json, steps of work a byte) */
+#define NORMAL_KINDS(X)                                                                                      \
+    X(NFC, "NFC", 8)                                                                                         \
+    X(NFD, "NFD", 8)                                                                                         \
+    X(NFKC, "NFKC", 8)                                                                                       \
+    X(NFKD, "NFKD", 8)                                                                                       \
+    X(LOWERCASE, "Lowercase", 4)                                                                             \
+    X(STRIP, "Strip", 1)                 /* left, right: white space goes */                                 \
+    X(STRIP_ACCENTS, "StripAccents", 4)  /* marks go */                                                      \
+    X(REPLACE, "Replace", 1)             /* from (or regex) -> to */                                         \
+    X(PREPEND, "Prepend", 1)             /* `to`, unless the text is empty */                                \
+    X(CHARSMAP, "Precompiled", 8)        /* as the `tokenizers` library applies it: by grapheme */           \
+    X(SENTENCEPIECE, "SentencePiece", 8) /* longest match, spaces joined, U+2581 for a space */
 
 typedef enum normal_kind {
-    NORMAL_NFC,
-    NORMAL_NFD,
-    NORMAL_NFKC,
-    NORMAL_NFKD,
-    NORMAL_LOWERCASE,
-    NORMAL_STRIP,         /* left, right: white space goes */
-    NORMAL_STRIP_ACCENTS, /* marks go */
-    NORMAL_REPLACE,       /* from (or regex) -> to */
-    NORMAL_PREPEND,       /* `to`, unless the text is empty */
-    NORMAL_CHARSMAP,      /* as the `tokenizers` library applies it: by grapheme */
-    NORMAL_SENTENCEPIECE  /* as SentencePiece does it: longest match, spaces joined, U+2581 for a space */
+#define NORMAL_X(id, name, steps) NORMAL_##id,
+    NORMAL_KINDS(NORMAL_X)
+#undef NORMAL_X
 } normal_kind;
 
 typedef struct normal_step {
@@ -44,10 +51,20 @@ void normalizer_deinit(normalizer *z);
 
 /* True when no step needs valid UTF-8. */
 bool normalizer_takes_bytes(const normalizer *z);
-/* *text and *n_byte: valid UTF-8 in, valid UTF-8 out, in one of the two buffers (or still the input). */
-nib_status normalizer_run(const normalizer *z, text_buffer buffer[2], const char **text, size_t *n_byte,
+typedef struct normal_scratch { /* working memory for the sections of one text */
+    text_buffer buffer[2];
+    regex_run run;
+    size_t left[NORMAL_STEPS]; /* bytes that a step may still write */
+} normal_scratch;
+void normal_scratch_init(normal_scratch *s, text_work *work);
+void normal_scratch_deinit(normal_scratch *s);
+
+/* *text and *n_byte: valid UTF-8 in, valid UTF-8 out, in one of the two buffers (or still the input).
+ * NIB_E_MODEL names the step that makes the text grow beyond its bounds, or takes too long. */
+nib_status normalizer_run(const normalizer *z, normal_scratch *s, const char **text, size_t *n_byte,
                           nib_error *err);
 
+/* NIB_E_MODEL when *b->left is less. */
 nib_status text_append(text_buffer *b, const char *text, size_t n_byte, nib_error *err);
 
 #endif

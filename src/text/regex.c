@@ -1,4 +1,8 @@
-/* regex.c - see regex.h. The translation is in regex_translate.c. */
+/* regex.c - see regex.h. The translation is in regex_translate.c.
+ *
+ * PCRE2's own match limit counts neither what an item passes ([^x]+ may pass the whole text, from each of its
+ * characters) nor the places where a match is tried. So it calls out before each item, and the callout takes
+ * steps for the call and for the characters since the last one. The limit is then only a second net. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -6,15 +10,19 @@
 #include "text/regex_translate.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <string.h>
 
-/* Enough for any honest piece of text; what needs more backtracking is an attack or a mistake. */
-#define MATCH_LIMIT     20000000u
-#define HEAP_LIMIT_KIB  65536u
+/* A callout takes as long as a dozen characters do. */
+#define CALLOUT_STEPS 16
+/* What a pattern remembers to go back to. The compiled code has a stack of its own; where that is too small
+ * the interpreter takes over, with memory from the heap. */
 #define JIT_STACK_FIRST ((size_t)32 << 10)
 #define JIT_STACK_MOST  ((size_t)1 << 20)
-#define PATTERN_MOST    16384u
+#define HEAP_LIMIT_KIB  65536u
+/* Four times the longest published one; a class of that length is still tried within a step or two. */
+#define PATTERN_MOST 4096u
 
 struct regex {
     pcre2_code *code;
@@ -41,8 +49,9 @@ static nib_status compile(const text_buffer *translated, const char *shown, rege
         PCRE2_SIZE at;
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
         r->code = pcre2_compile((PCRE2_SPTR)translated->data, translated->n,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at,
-                                context);
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+                                    PCRE2_NO_AUTO_CAPTURE | PCRE2_AUTO_CALLOUT,
+                                &code, &at, context);
         if (!r->code && code == PCRE2_ERROR_HEAP_FAILED) {
             status = nib_fail_nomem(err, translated->n, "a regular expression");
         } else if (!r->code) {
@@ -95,7 +104,15 @@ void regex_run_deinit(regex_run *run) {
     pcre2_match_data_free(run->data);
     pcre2_match_context_free(run->context);
     pcre2_jit_stack_free(run->stack);
-    memset(run, 0, sizeof *run);
+    *run = (regex_run){.work = run->work};
+}
+
+static int take_steps(pcre2_callout_block *block, void *user) {
+    regex_run *run = user;
+    const size_t now = block->current_position;
+    const size_t passed = now > run->last ? now - run->last : run->last - now;
+    run->last = now;
+    return work_take(run->work, CALLOUT_STEPS + passed) ? 0 : PCRE2_ERROR_CALLOUT;
 }
 
 static nib_status run_init(regex_run *run, nib_error *err) {
@@ -113,10 +130,32 @@ static nib_status run_init(regex_run *run, nib_error *err) {
         regex_run_deinit(run);
         return nib_fail_nomem(err, JIT_STACK_FIRST, "a regular expression's working memory");
     }
-    pcre2_set_match_limit(run->context, MATCH_LIMIT);
+    pcre2_set_callout(run->context, take_steps, run);
     pcre2_set_heap_limit(run->context, HEAP_LIMIT_KIB);
     pcre2_jit_stack_assign(run->context, NULL, run->stack);
     return NIB_OK;
+}
+
+/* PCRE2's code; run->data has the match. */
+static int match(const regex *r, regex_run *run, const char *text, size_t n_byte, size_t from) {
+    run->last = from;
+    pcre2_set_match_limit(run->context, (uint32_t)NUM_MIN(run->work->left, UINT32_MAX));
+    int code =
+        pcre2_match(r->code, (PCRE2_SPTR)text, n_byte, from, PCRE2_NO_UTF_CHECK, run->data, run->context);
+    if (code == PCRE2_ERROR_JIT_STACKLIMIT)
+        code = pcre2_match(r->code, (PCRE2_SPTR)text, n_byte, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                           run->data, run->context);
+    return code;
+}
+
+static nib_status match_failed(const regex_run *run, int code, nib_error *err) {
+    PCRE2_UCHAR message[128] = "";
+    if (code == PCRE2_ERROR_NOMEMORY)
+        return nib_fail_nomem(err, HEAP_LIMIT_KIB, "matching a regular expression");
+    if (code == PCRE2_ERROR_CALLOUT || code == PCRE2_ERROR_MATCHLIMIT)
+        return work_over(run->work, "its regular expression", err);
+    pcre2_get_error_message(code, message, sizeof message);
+    return nib_fail(err, NIB_E_MODEL, "matching a regular expression: %s", (char *)message);
 }
 
 nib_status regex_find(const regex *r, regex_run *run, const char *text, size_t n_byte, size_t from,
@@ -124,21 +163,11 @@ nib_status regex_find(const regex *r, regex_run *run, const char *text, size_t n
     NIB_TRY(run_init(run, err));
     *found = false;
     for (;;) {
-        uint32_t options = PCRE2_NO_UTF_CHECK;
-        int code = pcre2_match(r->code, (PCRE2_SPTR)text, n_byte, from, options, run->data, run->context);
-        if (code == PCRE2_ERROR_JIT_STACKLIMIT)
-            code = pcre2_match(r->code, (PCRE2_SPTR)text, n_byte, from, options | PCRE2_NO_JIT, run->data,
-                               run->context);
+        int code = match(r, run, text, n_byte, from);
         if (code == PCRE2_ERROR_NOMATCH)
             return NIB_OK;
-        if (code == PCRE2_ERROR_NOMEMORY)
-            return nib_fail_nomem(err, HEAP_LIMIT_KIB, "matching a regular expression");
-        if (code < 0) {
-            PCRE2_UCHAR message[128] = "";
-            pcre2_get_error_message(code, message, sizeof message);
-            return nib_fail(err, NIB_E_FAILED, "tokenizer: matching its regular expression at byte %zu: %s",
-                            from, (char *)message);
-        }
+        if (code < 0)
+            return match_failed(run, code, err);
         const PCRE2_SIZE *pair = pcre2_get_ovector_pointer(run->data);
         *begin = pair[0];
         *end = pair[1] < pair[0] ? pair[0] : pair[1]; /* \K in a lookahead can turn them round */

@@ -1,7 +1,8 @@
 /* regex_translate.c - see regex_translate.h.
  * \s is White_Space in Oniguruma (PCRE2 adds U+180E), \w includes marks and connectors, \h is a hexadecimal
- * digit, \v one character, (?m) lets the dot match a newline. Properties get the characters that are newer
- * than PCRE2's tables, so that texts are cut alike everywhere. */
+ * digit, \v one character, (?m) lets the dot match a newline. What would refer to a group, or call one, is
+ * refused: no published tokenizer does, and its cost could not be bounded. Properties get the characters that
+ * are newer than PCRE2's tables, so that texts are cut alike everywhere. */
 #include "text/regex_translate.h"
 #include "text/normalize.h"
 #include "text/unicode.h"
@@ -183,9 +184,13 @@ static nib_status escape(translation *t, bool in_class) {
     case 'E':
     case 'K':
     case 'N':
-    case 'Q': return nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\%c in a regular expression", c);
+    case 'Q':
+    case 'g':
+    case 'k': return nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\%c in a regular expression", c);
     default: break;
     }
+    if (c >= '1' && c <= '9')
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: a back reference in a regular expression");
     NIB_TRY(text_append(t->out, plain, 1, t->err));
     return text_append(t->out, t->p - 1, 1, t->err);
 }
@@ -219,16 +224,38 @@ static nib_status class(translation *t) {
     return nib_fail(t->err, NIB_E_MODEL, "tokenizer: [ without ] in a regular expression");
 }
 
-/* From behind "(?": inline options, where Ruby's m is PCRE2's s. */
-static nib_status options(translation *t) {
+static bool starts_with(const translation *t, const char *text) {
+    const size_t n = strlen(text);
+    return (size_t)(t->end - t->p) >= n && memcmp(t->p, text, n) == 0;
+}
+
+/* From behind "(?": a kind of group, or inline options, where Ruby's m is PCRE2's s. Nothing can refer to a
+ * group, so none has a name. */
+static nib_status group(translation *t) {
+    static const char *const kinds[] = {":", "=", "!", ">", "<=", "<!", "#"};
+    for (size_t i = 0; i < NUM_COUNT(kinds); i++)
+        if (starts_with(t, kinds[i]))
+            return NIB_OK;
     const char *p = t->p;
     while (p < t->end && *p && strchr("imx-", *p))
         p++;
     if (p == t->p || p >= t->end || (*p != ':' && *p != ')'))
-        return NIB_OK; /* a lookaround or a name */
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (?%.*s in a regular expression",
+                        (int)NUM_MIN(t->end - t->p, 1), t->p);
     for (; t->p < p; t->p++)
         NIB_TRY(put(t, *t->p == 'm' ? "s" : *t->p == 'i' ? "i" : *t->p == 'x' ? "x" : "-"));
     return NIB_OK;
+}
+
+/* From behind '('. */
+static nib_status parenthesis(translation *t) {
+    if (starts_with(t, "*"))
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (* in a regular expression");
+    if (!starts_with(t, "?"))
+        return NIB_OK;
+    t->p++;
+    NIB_TRY(put(t, "?"));
+    return group(t);
 }
 
 nib_status regex_translate(const char *pattern, size_t n_byte, text_buffer *out, nib_error *err) {
@@ -243,11 +270,8 @@ nib_status regex_translate(const char *pattern, size_t n_byte, text_buffer *out,
             NIB_TRY(class(&t));
         } else {
             NIB_TRY(text_append(out, &c, 1, err));
-            if (c == '(' && t.p < t.end && *t.p == '?') {
-                t.p++;
-                NIB_TRY(put(&t, "?"));
-                NIB_TRY(options(&t));
-            }
+            if (c == '(')
+                NIB_TRY(parenthesis(&t));
         }
     }
     return text_append(out, "", 0, err);

@@ -158,25 +158,22 @@ static size_t match_run(const struct scan_part *part, const char *begin, const c
     return (size_t)(p - begin);
 }
 
-/* The spaces at p: their end, the end of the last newline among them, the start of the last of them. */
-static const char *spaces(const char *p, const char *end, const char **newline, const char **last) {
-    *newline = *last = NULL;
-    while (p < end) {
-        const char *next = p;
+/* The spaces at p; none: they end there. */
+static void see_spaces(const char *p, const char *end, scan_spaces *out) {
+    *out = (scan_spaces){.stop = p};
+    while (out->stop < end) {
+        const char *next = out->stop;
         uint32_t c = utf8_next(&next);
         if (!(unicode_class(c) & S))
             break;
         if (c == '\r' || c == '\n')
-            *newline = next;
-        *last = p;
-        p = next;
+            out->newline = next;
+        out->last = out->stop;
+        out->stop = next;
     }
-    return p;
 }
 
-size_t scan_match(const scan_rule *rule, const char *p, const char *end) {
-    const char *newline = NULL, *last = NULL, *stop = p;
-    bool looked = false;
+size_t scan_match(const scan_rule *rule, const char *p, const char *end, scan_spaces *seen) {
     for (int i = 0; i < rule->n; i++) {
         const struct scan_part *part = &parts[rule->part[i]];
         size_t n = 0;
@@ -185,15 +182,14 @@ size_t scan_match(const scan_rule *rule, const char *p, const char *end) {
         } else if (part->kind <= CONTRACTION_CASE) {
             n = match_contraction(p, end, part->kind == CONTRACTION_CASE);
         } else {
-            if (!looked)
-                stop = spaces(p, end, &newline, &last);
-            looked = true;
+            if (!seen->stop || p >= seen->stop)
+                see_spaces(p, end, seen);
             if (part->kind == NEWLINES || part->kind == NEWLINE)
-                n = newline ? (size_t)(newline - p) : 0;
-            else if (part->kind == SPACES || stop == end)
-                n = (size_t)(stop - p);
-            else if (last)
-                n = (size_t)(last - p); /* all but the last one: what follows is no space */
+                n = seen->newline && seen->newline > p ? (size_t)(seen->newline - p) : 0;
+            else if (part->kind == SPACES || seen->stop == end)
+                n = (size_t)(seen->stop - p);
+            else if (seen->last)
+                n = (size_t)(seen->last - p); /* all but the last one: what follows is no space */
         }
         if (n)
             return n;

@@ -16,7 +16,15 @@ typedef struct scan_rule {
 
 bool scan_compile(const char *pattern, size_t n_byte, scan_rule *out); /* false: not of a known shape */
 
-/* The length of the match at p (valid UTF-8 up to end, p < end); 0: none there. Nothing before p matters. */
-size_t scan_match(const scan_rule *rule, const char *p, const char *end);
+/* A run of spaces that was looked at: what it says of its first space it says of those behind it too. */
+typedef struct scan_spaces {
+    const char *stop;    /* its end */
+    const char *newline; /* the end of the last newline in it, or NULL */
+    const char *last;    /* the last of the spaces */
+} scan_spaces;
+
+/* The length of the match at p (valid UTF-8 up to end, p < end); 0: none there. Nothing before p matters.
+ * *seen, zeroed first, goes along from one place in a text to a later one. */
+size_t scan_match(const scan_rule *rule, const char *p, const char *end, scan_spaces *seen);
 
 #endif

@@ -2,9 +2,10 @@
  * one is cut, so nothing is collected; a step that rewrites text has one buffer, which lives as long as its
  * pieces. */
 #include "text/split.h"
-#include "text/unicode.h"
+#include "text/split_find.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <string.h>
 
@@ -18,6 +19,12 @@ nib_status splitter_add(splitter *z, split_kind kind, split_step **out, nib_erro
     return NIB_OK;
 }
 
+/* Published patterns that no engine matches in linear time. */
+static const struct {
+    const char *pattern;
+    split_kind kind;
+} by_hand[] = {{"\\s+$", SPLIT_LINE_END}, {"(?=(\\d{3})+(?!\\d))", SPLIT_THREES}};
+
 nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, split_behavior behavior,
                               bool invert, nib_error *err) {
     split_step *step = NULL;
@@ -28,9 +35,11 @@ nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, s
         step->kind = SPLIT_RULE;
         return NIB_OK;
     }
-    if (n_byte == 4 && memcmp(pattern, "\\s+$", 4) == 0) {
-        step->kind = SPLIT_LINE_END;
-        return NIB_OK;
+    for (size_t i = 0; i < NUM_COUNT(by_hand); i++) {
+        if (strlen(by_hand[i].pattern) == n_byte && memcmp(pattern, by_hand[i].pattern, n_byte) == 0) {
+            step->kind = by_hand[i].kind;
+            return NIB_OK;
+        }
     }
     return regex_open(pattern, n_byte, &step->pattern, err);
 }
@@ -59,114 +68,19 @@ size_t splitter_heap_bytes(const splitter *z) {
     return bytes;
 }
 
+void split_scratch_init(split_scratch *s, text_work *work) {
+    *s = (split_scratch){.run = {.work = work}};
+    for (int i = 0; i < SPLIT_STEPS; i++) {
+        s->left[i] = work_growth(work->n_byte);
+        s->text[i].left = &s->left[i];
+    }
+}
+
 void split_scratch_deinit(split_scratch *s) {
     regex_run_deinit(&s->run);
     for (int i = 0; i < SPLIT_STEPS; i++)
         text_buffer_clear(&s->text[i]);
 }
-
-/* ---- one step's matches ---- */
-
-typedef struct span {
-    size_t begin, end;
-    bool found;
-} span;
-
-static span find_rule(const split_step *step, const char *text, size_t n, size_t from) {
-    for (size_t at = from; at < n; at += utf8_length((unsigned char)text[at])) {
-        size_t length = scan_match(&step->rule, text + at, text + n);
-        if (length)
-            return (span){at, at + length, true};
-    }
-    return (span){n, n, false};
-}
-
-static bool in_class(const split_step *step, uint32_t c) {
-    return unicode_class(c) & step->classes ||
-           (step->ascii_punct && c && c < 128 && strchr("$+<=>^`|~", (int)c));
-}
-
-static span find_class(const split_step *step, const char *text, size_t n, size_t from) {
-    span s = {n, n, false};
-    for (const char *p = text + from, *begin; p < text + n;) {
-        begin = p;
-        bool inside = in_class(step, utf8_next(&p));
-        if (!inside && s.found)
-            break;
-        if (!inside)
-            continue;
-        if (!s.found)
-            s.begin = (size_t)(begin - text);
-        s.end = (size_t)(p - text);
-        s.found = true;
-        if (step->single)
-            break;
-    }
-    return s;
-}
-
-/* \w+|[^\w\s]+ */
-static int word_kind(uint32_t c) {
-    return unicode_is_word(c) ? 1 : unicode_class(c) & UNI_SPACE ? 0 : 2;
-}
-
-static span find_words(const char *text, size_t n, size_t from) {
-    int kind = 0;
-    span s = {n, n, false};
-    for (const char *p = text + from, *begin; p < text + n;) {
-        begin = p;
-        int here = word_kind(utf8_next(&p));
-        if (s.found && here != kind)
-            break;
-        if (!here)
-            continue;
-        if (!s.found)
-            s.begin = (size_t)(begin - text);
-        s.end = (size_t)(p - text);
-        s.found = true;
-        kind = here;
-    }
-    return s;
-}
-
-static span find_line_end(const char *text, size_t n, size_t from) {
-    size_t begin = n;
-    while (begin > from) {
-        size_t at = begin - 1;
-        while (at > from && ((unsigned char)text[at] & 0xC0) == 0x80)
-            at--;
-        const char *p = text + at;
-        if (!(unicode_class(utf8_next(&p)) & UNI_SPACE))
-            break;
-        begin = at;
-    }
-    return (span){begin, n, begin < n};
-}
-
-static nib_status find(const split_step *step, split_scratch *s, const char *text, size_t n, size_t from,
-                       size_t last, span *out, nib_error *err) {
-    *out = (span){n, n, false};
-    switch (step->kind) {
-    case SPLIT_RULE: *out = find_rule(step, text, n, from); break;
-    case SPLIT_REGEX:
-        return regex_find(step->pattern, &s->run, text, n, from, last, &out->found, &out->begin, &out->end,
-                          err);
-    case SPLIT_STRING:
-    case SPLIT_METASPACE: {
-        const char *hit = from < n ? memmem(text + from, n - from, step->string, step->n_string) : NULL;
-        if (hit)
-            *out = (span){(size_t)(hit - text), (size_t)(hit - text) + step->n_string, true};
-        break;
-    }
-    case SPLIT_CLASS: *out = find_class(step, text, n, from); break;
-    case SPLIT_LINE_END: *out = find_line_end(text, n, from); break;
-    case SPLIT_WORDS: *out = find_words(text, n, from); break;
-    case SPLIT_PREFIX: break;
-    }
-    return NIB_OK;
-}
-
-/* ---- the walk ---- */
 
 typedef struct walk {
     const splitter *z;
@@ -180,7 +94,7 @@ typedef struct cutter {
     const walk *w;
     size_t step;
     split_behavior behavior;
-    const char *text;
+    split_search search;
     bool first, waiting, after_match;
     size_t begin, end;
 } cutter;
@@ -188,12 +102,23 @@ typedef struct cutter {
 static nib_status run_from(const walk *w, size_t step, const char *text, size_t n, bool first,
                            nib_error *err);
 
+/* The step's own error; those of the steps behind it have their names already. */
+static nib_status fail_in(const walk *w, size_t i, nib_status status, nib_error *err) {
+    static const char *const names[] = {
+#define SPLIT_X(id, name) name,
+        SPLIT_KINDS(SPLIT_X)
+#undef SPLIT_X
+    };
+    return status == NIB_OK ? status
+                            : work_fail_in(status, "pre-tokenizer", i, names[w->z->step[i].kind], err);
+}
+
 static nib_status emit(const cutter *c, size_t begin, size_t end, nib_error *err) {
     if (begin == end)
         return NIB_OK;
     if (c->step + 1 == c->w->z->n_step)
-        return c->w->take(c->w->user, c->text + begin, end - begin, err);
-    return run_from(c->w, c->step + 1, c->text + begin, end - begin, c->first && begin == 0, err);
+        return c->w->take(c->w->user, c->search.text + begin, end - begin, err);
+    return run_from(c->w, c->step + 1, c->search.text + begin, end - begin, c->first && begin == 0, err);
 }
 
 static nib_status add_range(cutter *c, size_t begin, size_t end, bool is_match, nib_error *err) {
@@ -220,11 +145,11 @@ static nib_status add_range(cutter *c, size_t begin, size_t end, bool is_match, 
 
 static nib_status cut(const walk *w, size_t i, const char *text, size_t n, bool first, nib_error *err) {
     const split_step *step = &w->z->step[i];
-    cutter c = {.w = w, .step = i, .behavior = step->behavior, .text = text, .first = first};
+    cutter c = {.w = w, .step = i, .behavior = step->behavior, .search = {text, n, 0}, .first = first};
     size_t at = 0, last = SIZE_MAX;
     for (;;) {
-        span s;
-        NIB_TRY(find(step, w->s, text, n, at, last, &s, err));
+        split_span s;
+        NIB_TRY(fail_in(w, i, split_find(step, &w->s->run, &c.search, at, last, &s, err), err));
         if (!s.found)
             break;
         if (s.begin > at)
@@ -237,11 +162,11 @@ static nib_status cut(const walk *w, size_t i, const char *text, size_t n, bool 
     return c.waiting ? emit(&c, c.begin, c.end, err) : NIB_OK;
 }
 
-static nib_status metaspace(const walk *w, size_t i, const char *text, size_t n, bool first, nib_error *err) {
-    const split_step *step = &w->z->step[i];
-    text_buffer *b = &w->s->text[i];
-    b->n = 0;
+/* Writes the text with signs for spaces. */
+static nib_status put_signs(const split_step *step, const char *text, size_t n, bool first, text_buffer *b,
+                            nib_error *err) {
     bool has = (n >= step->n_string && memcmp(text, step->string, step->n_string) == 0) || *text == ' ';
+    b->n = 0;
     if (!has && (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && first)))
         NIB_TRY(text_append(b, step->string, step->n_string, err));
     for (const char *p = text, *end = text + n; p < end;) {
@@ -252,22 +177,30 @@ static nib_status metaspace(const walk *w, size_t i, const char *text, size_t n,
         NIB_TRY(text_append(b, step->string, step->n_string, err));
         p = space + 1;
     }
-    return step->cut ? cut(w, i, b->data, b->n, first, err) : run_from(w, i + 1, b->data, b->n, first, err);
+    return NIB_OK;
+}
+
+static nib_status put_space(const char *text, size_t n, text_buffer *b, nib_error *err) {
+    b->n = 0;
+    NIB_TRY(text_append(b, " ", 1, err));
+    return text_append(b, text, n, err);
 }
 
 static nib_status run_from(const walk *w, size_t i, const char *text, size_t n, bool first, nib_error *err) {
     if (i == w->z->n_step)
         return w->take(w->user, text, n, err);
-    if (w->z->step[i].kind == SPLIT_METASPACE)
-        return metaspace(w, i, text, n, first, err);
-    if (w->z->step[i].kind != SPLIT_PREFIX)
+    const split_step *step = &w->z->step[i];
+    text_buffer *b = &w->s->text[i];
+    if (step->kind == SPLIT_METASPACE) {
+        NIB_TRY(fail_in(w, i, put_signs(step, text, n, first, b, err), err));
+        return step->cut ? cut(w, i, b->data, b->n, first, err)
+                         : run_from(w, i + 1, b->data, b->n, first, err);
+    }
+    if (step->kind != SPLIT_PREFIX)
         return cut(w, i, text, n, first, err);
     if (*text == ' ')
         return run_from(w, i + 1, text, n, first, err);
-    text_buffer *b = &w->s->text[i];
-    b->n = 0;
-    NIB_TRY(text_append(b, " ", 1, err));
-    NIB_TRY(text_append(b, text, n, err));
+    NIB_TRY(fail_in(w, i, put_space(text, n, b, err), err));
     return run_from(w, i + 1, b->data, b->n, first, err);
 }
 

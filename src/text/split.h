@@ -8,15 +8,22 @@
 #include "text/regex.h"
 #include "text/scan.h"
 
+/* X(kind, its common name in tokenizer.json) */
+#define SPLIT_KINDS(X)                                                                                       \
+    X(RULE, "Split")          /* a regular expression of a well-known shape (scan.h) */                      \
+    X(REGEX, "Split")         /* any other */                                                                \
+    X(STRING, "Split")        /* a plain string */                                                           \
+    X(CLASS, "Split")         /* runs (or single characters) of some classes */                              \
+    X(LINE_END, "Split")      /* \s+$ on a text without newlines; as a regular expression it is quadratic */ \
+    X(THREES, "Split")        /* (?=(\d{3})+(?!\d)), likewise: threes of digits, from the right */           \
+    X(WORDS, "Whitespace")    /* words, and runs of what is neither word nor space; spaces go */             \
+    X(PREFIX, "ByteLevel")    /* no cut: a space in front where there is none */                             \
+    X(METASPACE, "Metaspace") /* spaces become a sign, one may be put in front, cut before each */
+
 typedef enum split_kind {
-    SPLIT_RULE,     /* a regular expression of a well-known shape (scan.h) */
-    SPLIT_REGEX,    /* any other */
-    SPLIT_STRING,   /* a plain string */
-    SPLIT_CLASS,    /* runs (or single characters) of some classes */
-    SPLIT_LINE_END, /* \s+$ on a text without newlines, which as a regular expression is quadratic */
-    SPLIT_WORDS,    /* words, and runs of what is neither word nor space; spaces go */
-    SPLIT_PREFIX,   /* no cut: a space in front where there is none */
-    SPLIT_METASPACE /* spaces become a sign, one may be put in front, cut before each */
+#define SPLIT_X(id, name) SPLIT_##id,
+    SPLIT_KINDS(SPLIT_X)
+#undef SPLIT_X
 } split_kind;
 
 /* What becomes of the matches, as the `tokenizers` library names it. */
@@ -63,14 +70,17 @@ bool splitter_takes_bytes(const splitter *z);
 void splitter_deinit(splitter *z);
 size_t splitter_heap_bytes(const splitter *z);
 
-typedef struct split_scratch { /* one thread's working memory; zero it first */
+typedef struct split_scratch { /* working memory for the pieces of one text */
     regex_run run;
     text_buffer text[SPLIT_STEPS];
+    size_t left[SPLIT_STEPS]; /* bytes that a step may still write */
 } split_scratch;
+void split_scratch_init(split_scratch *s, text_work *work);
 void split_scratch_deinit(split_scratch *s);
 
 /* Calls take(user, piece) for each piece in order, none of them empty. `first`: the text begins where the
- * whole input begins. */
+ * whole input begins. NIB_E_MODEL names the step that makes the text grow beyond its bounds, or takes too
+ * long. */
 typedef nib_status (*split_take)(void *user, const char *piece, size_t n_byte, nib_error *err);
 nib_status splitter_run(const splitter *z, split_scratch *s, const char *text, size_t n_byte, bool first,
                         split_take take, void *user, nib_error *err);

@@ -36,8 +36,7 @@ struct tokenizer {
     int n_prefix, n_suffix;
     bool takes_bytes; /* the steps and the model work on bytes, so a text need not be UTF-8 */
     bool fix_types;   /* the file's token types are not to be trusted where a name says more */
-    int32_t *end;     /* [n_end] tokens that end a text or a turn, ascending */
-    size_t n_end, cap_end;
+    uint8_t *end;     /* a bit a token: it ends a text or a turn; NULL: none does */
 };
 
 /* An empty tokenizer without special tokens; NULL when out of memory. Freed by tokenizer_close. */

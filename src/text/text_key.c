@@ -16,13 +16,60 @@ static int compare(const void *left, const void *right) {
     return (a->id > b->id) - (a->id < b->id);
 }
 
-void text_key_sort(text_key *key, size_t n, uint32_t first[257]) {
-    if (n)
-        qsort(key, n, sizeof *key, compare);
+void text_keys_sort(text_keys *k) {
+    if (k->n)
+        qsort(k->item, k->n, sizeof *k->item, compare);
     size_t i = 0;
     for (int b = 0; b <= 256; b++) {
-        while (i < n && (unsigned char)key[i].text[0] < b)
+        while (i < k->n && (unsigned char)k->item[i].text[0] < b)
             i++;
-        first[b] = (uint32_t)i;
+        k->first[b] = (uint32_t)i;
     }
+}
+
+/* In [low, high), longer than `depth` and equal up to there: the first whose byte there is at least b. */
+static uint32_t lower(text_walk *w, const text_keys *k, uint32_t low, int b) {
+    uint32_t high = w->high;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        w->steps++;
+        if ((unsigned char)k->item[mid].text[w->depth] < b)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Passes what all possible keys have in common; false when the text has something else there. */
+static bool pass_common(text_walk *w, const text_keys *k, const char *text, size_t n) {
+    const text_key *first = &k->item[w->low], *last = &k->item[w->high - 1];
+    const size_t most = NUM_MIN(first->n_byte, last->n_byte), from = w->depth;
+    bool same = true;
+    while (same && w->depth < most && first->text[w->depth] == last->text[w->depth]) {
+        same = w->depth < n && text[w->depth] == first->text[w->depth];
+        w->depth += same;
+    }
+    w->steps += (w->depth - from) / 2;
+    return same;
+}
+
+const text_key *text_walk_next(text_walk *w, const text_keys *k, const char *text, size_t n) {
+    for (; w->low < w->high; w->steps++) {
+        if (k->item[w->low].n_byte == w->depth) {
+            w->steps += 2; /* the caller looks at it too */
+            return &k->item[w->low++];
+        }
+        if (!pass_common(w, k, text, n))
+            return NULL;
+        if (k->item[w->low].n_byte == w->depth)
+            continue;
+        if (w->depth == n)
+            return NULL;
+        const int next = (unsigned char)text[w->depth];
+        w->low = lower(w, k, w->low, next);
+        w->high = lower(w, k, w->low, next + 1);
+        w->depth++;
+    }
+    return NULL;
 }

@@ -3,6 +3,7 @@
 #ifndef NIB_TEXT_TEXT_KEY_H
 #define NIB_TEXT_TEXT_KEY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,8 +13,27 @@ typedef struct text_key {
     int32_t id;
 } text_key;
 
-/* Ascending by text, equal ones by id. No text is empty. Those that begin with byte b are then
- * first[b] .. first[b + 1]. */
-void text_key_sort(text_key *key, size_t n, uint32_t first[257]);
+typedef struct text_keys {
+    text_key *item; /* [n] the caller's */
+    size_t n, cap;
+    uint32_t first[257]; /* once sorted: those that begin with byte b are first[b] .. first[b + 1] */
+} text_keys;
+
+/* Ascending by text, equal ones by id. No text is empty. */
+void text_keys_sort(text_keys *k);
+
+typedef struct text_walk { /* the keys that are still possible */
+    uint32_t low, high;
+    size_t depth;
+    uint64_t steps; /* of work */
+} text_walk;
+
+static inline text_walk text_walk_of(const text_keys *k, const char *text) {
+    const unsigned char b = (unsigned char)*text;
+    return (text_walk){k->first[b], k->first[b + 1], 1, 1};
+}
+
+/* The next of the keys that text[0, n) begins with, shortest first; NULL: no more. n > 0. */
+const text_key *text_walk_next(text_walk *w, const text_keys *k, const char *text, size_t n);
 
 #endif

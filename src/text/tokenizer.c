@@ -60,32 +60,48 @@ nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *conf
 
 /* ---- the last part of opening ---- */
 
+static size_t end_bytes(const tokenizer *t) {
+    return (size_t)t->vocab.n / 8 + 1;
+}
+
 nib_status tokenizer_add_end(tokenizer *t, int32_t token, nib_error *err) {
-    if (token < 0 || token >= t->vocab.n || tokenizer_is_end(t, token))
+    if (token < 0 || token >= t->vocab.n)
         return NIB_OK;
-    if (mem_grow((void **)&t->end, &t->cap_end, t->n_end + 1, sizeof *t->end))
-        return nib_fail_nomem(err, sizeof *t->end, "the tokenizer");
-    size_t i = t->n_end++;
-    for (; i && t->end[i - 1] > token; i--)
-        t->end[i] = t->end[i - 1];
-    t->end[i] = token;
+    if (!t->end)
+        t->end = mem_calloc(end_bytes(t), 1);
+    if (!t->end)
+        return nib_fail_nomem(err, end_bytes(t), "the tokenizer");
+    t->end[token >> 3] |= (uint8_t)(1u << (token & 7));
     return NIB_OK;
 }
 
-static nib_status add_token(tokenizer *t, int32_t id, nib_error *err) {
+static nib_status add_token(tokenizer *t, normal_scratch *s, int32_t id, nib_error *err) {
     size_t n;
     const char *text = vocab_text(&t->vocab, id, &n);
     if (!(t->vocab.flags[id] & VOCAB_NORMALIZED))
         return added_put(&t->added_raw, text, n, id, err);
-    text_buffer buffer[2] = {{0}};
-    nib_status status = NIB_OK;
     if (utf8_valid_prefix(text, n) == n)
-        status = normalizer_run(&t->normalizer, buffer, &text, &n, err);
+        NIB_TRY(normalizer_run(&t->normalizer, s, &text, &n, err));
+    return added_put(&t->added_normal, text, n, id, err);
+}
+
+/* Normalising them may cost what it costs for one text of all of them. */
+static nib_status add_tokens(tokenizer *t, nib_error *err) {
+    size_t n_byte = 0, n;
+    for (int32_t id = 0; id < t->vocab.n; id++)
+        if (t->vocab.flags[id] & VOCAB_ADDED && vocab_text(&t->vocab, id, &n))
+            n_byte += n;
+    text_work work = work_of(n_byte);
+    normal_scratch s;
+    nib_status status = NIB_OK;
+    normal_scratch_init(&s, &work);
+    for (int32_t id = 0; id < t->vocab.n && status == NIB_OK; id++)
+        if (t->vocab.flags[id] & VOCAB_ADDED)
+            status = add_token(t, &s, id, err);
+    normal_scratch_deinit(&s);
     if (status == NIB_OK)
-        status = added_put(&t->added_normal, text, n, id, err);
-    text_buffer_clear(&buffer[0]);
-    text_buffer_clear(&buffer[1]);
-    return status;
+        status = added_sort(&t->added_raw, err);
+    return status == NIB_OK ? added_sort(&t->added_normal, err) : status;
 }
 
 /* Names of tokens that end a text or a turn in published models. `always`: no text means anything else by it,
@@ -137,11 +153,7 @@ nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
             NIB_TRY(tokenizer_add_end(t, id, err));
     }
     NIB_TRY(tokenizer_add_end(t, t->eos, err));
-    for (int32_t id = 0; id < t->vocab.n; id++)
-        if (t->vocab.flags[id] & VOCAB_ADDED)
-            NIB_TRY(add_token(t, id, err));
-    added_sort(&t->added_raw);
-    added_sort(&t->added_normal);
+    NIB_TRY(add_tokens(t, err));
     t->takes_bytes =
         normalizer_takes_bytes(&t->normalizer) && splitter_takes_bytes(&t->splitter) && model_takes_bytes(t);
     return NIB_OK;
@@ -178,10 +190,7 @@ bool tokenizer_is_special(const tokenizer *t, int32_t token) {
 }
 
 bool tokenizer_is_end(const tokenizer *t, int32_t token) {
-    for (size_t i = 0; i < t->n_end; i++)
-        if (t->end[i] == token)
-            return true;
-    return false;
+    return t->end && token >= 0 && token < t->vocab.n && t->end[token >> 3] >> (token & 7) & 1;
 }
 
 uint64_t tokenizer_heap_bytes(const tokenizer *t) {
@@ -189,5 +198,5 @@ uint64_t tokenizer_heap_bytes(const tokenizer *t) {
            (t->merges.score ? (uint64_t)t->vocab.n * sizeof *t->merges.score : 0) +
            unigram_heap_bytes(&t->unigram, &t->vocab) + added_heap_bytes(&t->added_raw) +
            added_heap_bytes(&t->added_normal) + splitter_heap_bytes(&t->splitter) +
-           t->cap_end * sizeof *t->end;
+           (t->end ? end_bytes(t) : 0);
 }

@@ -45,6 +45,7 @@ typedef struct decode_state {
 typedef struct text_buffer {
     char *data; /* NUL-terminated after each append; freed by text_buffer_clear */
     size_t n, cap;
+    size_t *left; /* bytes that all who share this may still append, or NULL: any number */
 } text_buffer;
 void text_buffer_clear(text_buffer *b);
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,

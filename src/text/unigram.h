@@ -3,21 +3,21 @@
 #ifndef NIB_TEXT_UNIGRAM_H
 #define NIB_TEXT_UNIGRAM_H
 
+#include "text/text_key.h"
 #include "text/tokenizer.h"
 #include "text/vocab.h"
+#include "text/work.h"
 
 typedef struct unigram {
-    double *score;   /* [n_vocab] */
-    int32_t *sorted; /* [n_sorted] ids by text: a trie, walked by narrowing the range */
-    size_t n_sorted;
-    uint32_t first[257]; /* sorted tokens that begin with byte b: first[b] .. first[b + 1] */
+    double *score;  /* [n_vocab] */
+    text_keys keys; /* the tokens by text; the texts are the vocabulary's */
     double unk_score;
     int32_t unk;          /* -1: a text with an unknown character cannot be encoded */
     int32_t byte_id[256]; /* -1: none */
     bool byte_fallback, fuse_unk;
 } unigram;
 
-/* score, unk and the flags are set; finds everything else. */
+/* score, unk and the flags are set; finds everything else. The vocabulary's texts must not move any more. */
 nib_status unigram_init(unigram *u, const vocab *v, nib_error *err);
 void unigram_deinit(unigram *u);
 size_t unigram_heap_bytes(const unigram *u, const vocab *v);
@@ -25,14 +25,15 @@ size_t unigram_heap_bytes(const unigram *u, const vocab *v);
 uint64_t unigram_bytes(uint64_t n);
 uint64_t unigram_bytes_most(uint64_t n);
 
-typedef struct unigram_scratch { /* zero it first */
+typedef struct unigram_scratch { /* set work, zero the rest */
+    text_work *work;
     struct unigram_node *node;
     size_t cap;
 } unigram_scratch;
 void unigram_scratch_deinit(unigram_scratch *s);
 
-/* Appends the tokens of one piece of valid UTF-8. */
-nib_status unigram_encode(const unigram *u, const vocab *v, unigram_scratch *s, const char *text,
-                          size_t n_byte, token_list *out, nib_error *err);
+/* Appends the tokens of one piece of UTF-8, in its shape. NIB_E_MODEL when there are no steps left. */
+nib_status unigram_encode(const unigram *u, unigram_scratch *s, const char *text, size_t n_byte,
+                          token_list *out, nib_error *err);
 
 #endif

@@ -1,0 +1,21 @@
+/* merge_word.h - joining the symbols of one word, for merges.c and merges_encode.c. */
+#ifndef NIB_TEXT_MERGE_WORD_H
+#define NIB_TEXT_MERGE_WORD_H
+
+#include "text/merges.h"
+
+/* The symbol i has the id s->id[i] (below zero: it is no token) and is text[s->start[i], s->start[i + 1]). */
+typedef struct merge_word {
+    const merges *m;
+    const vocab *v;
+    merge_scratch *s;
+    const char *text;
+} merge_word;
+
+/* Room for n symbols and one start more; what was there is gone. */
+nib_status merge_reserve(merge_scratch *s, size_t n, nib_error *err);
+/* Joins the best pair of the *n symbols until there is none, and says how many are left. NIB_E_MODEL when
+ * there are no steps left. */
+nib_status merge_symbols(const merge_word *w, size_t *n, nib_error *err);
+
+#endif

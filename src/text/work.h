@@ -1,0 +1,54 @@
+/* work.h - what a tokenizer may do for one text. Its steps and its vocabulary come from a file, so a stage
+ * whose cost is more than a small multiple of the text's length asks before it goes on, and ends with
+ * NIB_E_MODEL where a text of that length may cost no more. The bounds are far above what published
+ * tokenizers take (the comments say how far), and small enough that a megabyte ends within seconds, whatever
+ * the file holds. */
+#ifndef NIB_TEXT_WORK_H
+#define NIB_TEXT_WORK_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    /* Steps for a byte of the text, and for any text. A step takes a few nanoseconds: a comparison in a
+     * sorted list, a character that a regular expression passes. Published tokenizers take below 200 a byte,
+     * and below 450 where each character grows as far as any does (U+FDFA). */
+    WORK_STEPS = 1024,
+    WORK_STEPS_FREE = 16 << 20,
+    /* Times its length that a text may grow to in one step, and bytes for any text. NFKC and a sign for each
+     * space make at most 13 of one (U+FDFA). */
+    WORK_GROWTH = 16,
+    WORK_GROWTH_FREE = 4096
+};
+
+typedef struct text_work { /* one call's */
+    size_t n_byte;         /* of the text */
+    uint64_t left;         /* steps */
+} text_work;
+
+static inline text_work work_of(size_t n_byte) {
+    return (text_work){n_byte, (uint64_t)n_byte * WORK_STEPS + WORK_STEPS_FREE};
+}
+
+/* Bytes that a step may write for a text of n. */
+static inline size_t work_growth(size_t n_byte) {
+    return n_byte * WORK_GROWTH + WORK_GROWTH_FREE;
+}
+
+/* Takes steps; false when there are not as many left. */
+static inline bool work_take(text_work *w, uint64_t steps) {
+    const bool enough = steps <= w->left;
+    w->left = enough ? w->left - steps : 0;
+    return enough;
+}
+
+/* The error of one that has no steps left. */
+nib_status work_over(const text_work *w, const char *who, nib_error *err);
+
+/* Says which step of the file's failed, counted from 1: "normalizer 2 (Replace)". Only NIB_E_MODEL is the
+ * file's fault. */
+nib_status work_fail_in(nib_status status, const char *what, size_t i, const char *name, nib_error *err);
+
+#endif
