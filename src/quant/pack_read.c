@@ -19,9 +19,9 @@ const uint8_t *tile_table(int table) {
     return tables[table];
 }
 
-static void read_scale(const pack_format *f, const uint8_t *base, int g, int r, float *scale, float *min) {
-    const uint8_t *at = base + tile_scale_start(f) + g * tile_scale_step(f);
-    const int m = r + PACK_PANEL;
+void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min) {
+    const uint8_t *base = scales, *at = base + tile_scale_start(f) + g * tile_scale_step(f);
+    const int r = row, m = row + PACK_PANEL;
     switch (f->scale) {
     case PACK_SCALE_E8M0: *scale = block_mxfp4_scale(at[r]); break;
     case PACK_SCALE_TWO: *scale = at[r]; break;
@@ -37,7 +37,7 @@ static void read_scale(const pack_format *f, const uint8_t *base, int g, int r, 
 
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min) {
     for (int r = 0; r < PACK_PANEL; r++)
-        read_scale(f, scales, g, r, scale + r, min + r);
+        tile_read_scale(f, scales, g, r, scale + r, min + r);
 }
 
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r) {
@@ -51,11 +51,11 @@ void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
         low -= *w;
         const int n_line = 2 * *w, mask = (1 << *w) - 1;
-        for (int q = 0; q < TILE_K / 4; q++)
-            for (int c = 0; c < 4; c++) {
-                int byte = part[q % n_line * TILE_LINE + 4 * row + c];
-                out[4 * q + c] |= (uint8_t)((byte >> (q / n_line * *w) & mask) << low);
-            }
+        uint8_t *to = out;
+        for (int shift = 0; shift < 8; shift += *w)
+            for (int line = 0; line < n_line; line++, to += 4)
+                for (int c = 0; c < 4; c++)
+                    to[c] |= (uint8_t)((part[line * TILE_LINE + 4 * row + c] >> shift & mask) << low);
         part += n_line * TILE_LINE;
     }
     if (f->table != PACK_TABLE_NONE)
@@ -76,7 +76,7 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
         if (at % TILE_K == 0)
             tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
         if (at % group == 0)
-            read_scale(f, c.scales, (int)(in_chunk / group), row, &scale, &min);
+            tile_read_scale(f, c.scales, (int)(in_chunk / group), row, &scale, &min);
         out[at] = scale * (float)(codes[at % TILE_K] - zero);
         if (f->asym)
             out[at] += min;

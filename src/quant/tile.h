@@ -102,6 +102,8 @@ static inline bool tile_short_groups(const pack_format *f) {
 }
 /* Scales and minima of a chunk's group g, for the 16 rows; of TWO the second level. */
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min);
+/* The same for one of them; *min stays where there is none. */
+void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min);
 /* PACK_SCALE_TWO: row r's first level. */
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
 /* A tile of the planes flavour as one of the parts flavour; out is as large. For kernels that unpack anyway.

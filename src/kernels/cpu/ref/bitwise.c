@@ -53,13 +53,13 @@ static float one_output(const bit_job *j, const uint8_t *panel, int row, int64_t
             if (!bitwise_ends(j, t, u))
                 continue;
             const int64_t g = (t * TILE_K + 32 * u) / group;
-            float scale[PACK_PANEL], min[PACK_PANEL] = {0};
-            tile_read_scales(f, c.scales, (int)(g * group % TILE_CHUNK_K / group), scale, min);
+            float scale, min = 0;
+            tile_read_scale(f, c.scales, (int)(g * group % TILE_CHUNK_K / group), row, &scale, &min);
             const int32_t minus = ((const int32_t *)(const void *)(x + j->l.minus))[g];
             const float step = ((const float *)(const void *)(x + j->l.scale))[g];
-            y = fmaf((float)(dot + tile_zero(f) * minus), scale[row] * step, y);
+            y = fmaf((float)(dot + tile_zero(f) * minus), scale * step, y);
             if (f->asym)
-                y = fmaf(min[row], ((const float *)(const void *)(x + j->l.lift))[g], y);
+                y = fmaf(min, ((const float *)(const void *)(x + j->l.lift))[g], y);
             dot = 0;
         }
     }

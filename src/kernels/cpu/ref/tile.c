@@ -120,10 +120,10 @@ static void times_tile(row_job *j, const tile_chunk *c, int64_t tile) {
             j->dot[m - j->m0] += dot;
         }
         if ((at + step) % j->group == 0 || at + step == end) {
-            float scale[PACK_PANEL], min[PACK_PANEL] = {0};
+            float scale, min = 0;
             const int64_t first = at / j->group * j->group;
-            tile_read_scales(f, c->scales, (int)(first % TILE_CHUNK_K / j->group), scale, min);
-            end_group(j, first, scale[row], min[row]);
+            tile_read_scale(f, c->scales, (int)(first % TILE_CHUNK_K / j->group), row, &scale, &min);
+            end_group(j, first, scale, min);
         }
     }
 }
