@@ -102,6 +102,9 @@ typedef struct nib_engine_options {
                             values take at most a quarter of the cap (256 positions at least). Charged when
                             the engine decides what stays resident. NIB_E_USAGE: more than the model has
                             learned positions; NIB_E_NOFIT: more than the machine's memory holds */
+    int32_t n_session;   /* sessions with n_ctx positions each that may be open at the same time, of which a
+                            batch counts as one for each of its sequences; 0: 1. Under a RAM cap room for so
+                            many is kept when the engine opens, and one more is NIB_E_NOFIT */
     int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,

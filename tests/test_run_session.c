@@ -253,6 +253,113 @@ static void decoding_allocates_nothing(void **state) {
     nib_engine_close(e);
 }
 
+/* ---- several sessions under a cap ---- */
+
+enum { N_SESSION = 3 };
+
+typedef struct speaker {
+    nib_session *s;
+    nib_status status;
+    nib_error err;
+} speaker;
+
+static void *speak(void *arg) {
+    speaker *me = arg;
+    int32_t tokens[16];
+    nib_result r;
+    nib_generate_options o;
+    logits_tokens(tokens, 16, large.n_vocab, 1);
+    nib_generate_options_init(&o);
+    o.prompt = tokens;
+    o.n_prompt = 16;
+    o.n_predict = N_CTX - 16;
+    o.ignore_eos = true;
+    me->status = nib_generate(me->s, &o, &r, &me->err);
+    nib_result_clear(&r);
+    return NULL;
+}
+
+/* The engine keeps room for as many as it was opened for: all of them can be used to their ends at once, and
+ * one more is refused with words that say why. */
+static void keep_room(const nib_plan_options *planning) {
+    const char *path = tiny_model("large.gguf", &large);
+    for (int n = 1; n <= N_SESSION; n += N_SESSION - 1) {
+        char opened_for[64];
+        nib_engine *e = NULL;
+        nib_session *more = NULL;
+        nib_error err = {0};
+        nib_memory now;
+        nib_engine_options o = engine_usual();
+        pthread_t threads[N_SESSION];
+        speaker speakers[N_SESSION] = {0};
+        o.n_session = n == 1 ? 0 : n;
+        o.n_ctx = N_CTX;
+        o.planning = planning;
+        o.stream = true;
+        o.ram = tiny_model_half_room(path);
+        o.ram += ledger_look().now;
+        if (nib_engine_open(path, &o, &e, &err))
+            fail_msg("%s", err.message);
+        for (int i = 0; i < n; i++)
+            speakers[i].s = session_must_open(e);
+        assert_int_equal(nib_session_open(e, NULL, &more, &err), NIB_E_NOFIT);
+        snprintf(opened_for, sizeof opened_for, "opened for %d session%s of 128 positions", n,
+                 n == 1 ? "" : "s");
+        if (!strstr(err.message, opened_for))
+            fail_msg("expected \"%s\", found \"%s\"", opened_for, err.message);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, speak, &speakers[i]), 0);
+        for (int i = 0; i < n; i++) {
+            pthread_join(threads[i], NULL);
+            if (speakers[i].status)
+                fail_msg("session %d: %s", i, speakers[i].err.message);
+        }
+        nib_engine_memory(e, &now);
+        assert_true(now.tier[NIB_TIER_RAM].peak <= o.ram && now.tier[NIB_TIER_RAM].planned <= o.ram);
+        nib_session_close(speakers[0].s); /* its room is another one's */
+        speakers[0].s = session_must_open(e);
+        for (int i = 0; i < n; i++)
+            nib_session_close(speakers[i].s);
+        nib_engine_close(e);
+    }
+}
+
+static void room_is_kept_for_sessions(void **state) {
+    (void)state;
+    keep_room(NULL);
+    keep_room(&(nib_plan_options){.n_gen = 8});
+}
+
+static void absurd_contexts_are_refused(void **state) {
+    (void)state;
+    static const int64_t absurd[] = {
+        INT64_MAX, INT64_MAX / 2, INT64_C(1) << 61, INT64_C(1) << 50, INT64_C(1) << 40, -2, INT64_MIN};
+    nib_engine *e = open_engine(tiny_model("small.gguf", &small), 2, 0, NIB_AUTO);
+    nib_session *s = NULL;
+    nib_error err = {0};
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        const nib_session_options o = {.n_ctx = absurd[i]};
+        const nib_batch_options batch = {.n_ctx = absurd[i], .n_position = 64};
+        nib_batch *b = NULL;
+        const nib_status want = absurd[i] < 0 ? NIB_E_USAGE : NIB_E_NOFIT;
+        assert_int_equal(nib_session_open(e, &o, &s, &err), want);
+        assert_null(s);
+        assert_int_equal(nib_batch_open(e, &batch, &b, &err), want);
+        assert_null(b);
+    }
+    nib_engine_options o = engine_usual();
+    nib_engine *none = NULL;
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        o.n_ctx = absurd[i];
+        assert_int_equal(nib_engine_open(tiny_model("small.gguf", &small), &o, &none, &err),
+                         absurd[i] < 0 ? NIB_E_USAGE : NIB_E_NOFIT);
+    }
+    o.n_ctx = 0;
+    o.n_session = -1;
+    assert_int_equal(nib_engine_open(tiny_model("small.gguf", &small), &o, &none, &err), NIB_E_USAGE);
+    nib_engine_close(e);
+}
+
 typedef struct impatient {
     nib_session *s;
     atomic_bool stop;
@@ -492,6 +599,8 @@ int main(void) {
         cmocka_unit_test(wrong_use_changes_nothing),
         cmocka_unit_test(generates_what_the_logits_say),
         cmocka_unit_test(decoding_allocates_nothing),
+        cmocka_unit_test(room_is_kept_for_sessions),
+        cmocka_unit_test(absurd_contexts_are_refused),
         cmocka_unit_test(cancelled_from_another_thread),
         cmocka_unit_test(a_cancel_is_kept_until_a_call_answers),
         cmocka_unit_test(a_cancelled_answer_is_what_was_made),

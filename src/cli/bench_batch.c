@@ -186,6 +186,7 @@ int bench_batch_run(cli_args *args) {
     options.n_ctx = args->n_prompt + args->n_gen + 1;
     options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, most);
     options.n_logits = most;
+    options.n_session = most;
     code = cli_open_engine(args, &options, &b.engine);
     if (!code)
         code = measure(&b);

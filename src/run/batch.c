@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { DEFAULT_SEQUENCES = 8, MAX_SEQUENCES = 4096 };
+enum { DEFAULT_SEQUENCES = 8, MAX_SEQUENCES = ENGINE_MAX_SESSION };
 
 typedef struct request {
     struct request *next;
@@ -178,11 +178,8 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
     b->n_ctx = o->n_ctx ? o->n_ctx : e->options.n_ctx;
     b->n_prompt = o->n_prompt ? o->n_prompt : e->ws.n_pass;
-    const int64_t n_max = model_hparams(e->m)->n_ctx_max, pages = kv_table_pages(b->kv_type, b->n_ctx);
-    if (n_max > 0 && b->n_ctx > n_max)
-        return nib_fail(err, NIB_E_USAGE,
-                        "expected a context of at most %lld (learned positions), found %lld",
-                        (long long)n_max, (long long)b->n_ctx);
+    const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
+    NIB_TRY(engine_check_positions(e, b->kv_type, b->n_ctx, err));
     if (b->n_slot > e->ws.n_pass)
         return nib_fail(err, NIB_E_USAGE,
                         "%ld sequences are more than the %lld rows that a pass of this engine has (n_batch)",
@@ -240,7 +237,7 @@ nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_b
         *out = b;
     else
         nib_batch_close(b);
-    return status;
+    return engine_name_sessions(e, status, err);
 }
 
 static void free_list(request_list *list) {

@@ -43,6 +43,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_ctx < NIB_CTX_WHOLE)
         return nib_fail(err, NIB_E_USAGE, "context: expected 0 or more positions, found %lld",
                         (long long)o->n_ctx);
+    if (o->n_session < 0 || o->n_session > ENGINE_MAX_SESSION)
+        return nib_fail(err, NIB_E_USAGE, "sessions: expected 0 to %d, found %ld", ENGINE_MAX_SESSION,
+                        (long)o->n_session);
     if (o->n_batch < 0)
         return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld",
                         (long long)o->n_batch);
@@ -159,25 +162,10 @@ int64_t engine_cell_rows(const nib_engine_options *o) {
     return NUM_MIN(o->n_batch, (int64_t)(o->ram == NIB_AUTO ? ENGINE_CELL_ROWS_FREE : ENGINE_CELL_ROWS));
 }
 
-/* A context that was asked for: what is past the model's or the machine's means is refused, what is past the
- * model's training is said. */
+/* A context that was asked for. */
 static nib_status check_context(const nib_engine *e, nib_error *err) {
-    const int64_t n = e->options.n_ctx, most = model_hparams(e->m)->n_ctx_max,
-                  trained = model_hparams(e->m)->n_ctx_train;
-    char need[32], have[32];
-    machine here;
-    uint64_t bytes;
-    if (most > 0 && n > most)
-        return nib_fail(err, NIB_E_USAGE,
-                        "context: the model has learned %lld positions, and %lld were asked for",
-                        (long long)most, (long long)n);
-    NIB_TRY(engine_session_bytes(e, e->kv_type, n, &bytes, err));
-    machine_look(&here);
-    if (here.ram_total > 0 && bytes > here.ram_total)
-        return nib_fail(err, NIB_E_NOFIT,
-                        "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",
-                        (long long)n, num_format_size(bytes, need), num_format_size(here.ram_total, have),
-                        floor((double)n * ((double)here.ram_total / (double)bytes)));
+    const int64_t n = e->options.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
+    NIB_TRY(engine_check_positions(e, e->kv_type, n, err));
     if (trained > 0 && n > trained)
         log_line(&e->log,
                  "the context of %lld positions is longer than the %lld that the model was trained with: "
@@ -208,12 +196,51 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
     return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
 }
 
-nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+static nib_status session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
     NIB_TRY(kv_table_bytes(e->m, kv_type, false, n_ctx, bytes, err));
     if (!num_add_u64(*bytes, engine_session_tables(e, n_ctx), bytes))
         return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
     return NIB_OK;
+}
+
+nib_status engine_sessions_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                 nib_error *err) {
+    const int n = e->options.n_session;
+    NIB_TRY(session_bytes(e, kv_type, n_ctx, bytes, err));
+    if (!num_mul_u64(*bytes, (uint64_t)n, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "%d sessions of %lld positions overflow 64 bits", n,
+                        (long long)n_ctx);
+    return NIB_OK;
+}
+
+nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n, nib_error *err) {
+    const int64_t most = model_hparams(e->m)->n_ctx_max;
+    char need[32], have[32];
+    machine here;
+    uint64_t bytes;
+    if (most > 0 && n > most)
+        return nib_fail(err, NIB_E_USAGE,
+                        "context: the model has learned %lld positions, and %lld were asked for",
+                        (long long)most, (long long)n);
+    NIB_TRY(session_bytes(e, kv_type, n, &bytes, err));
+    machine_look(&here);
+    if (here.ram_total > 0 && bytes > here.ram_total)
+        return nib_fail(err, NIB_E_NOFIT,
+                        "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",
+                        (long long)n, num_format_size(bytes, need), num_format_size(here.ram_total, have),
+                        floor((double)n * ((double)here.ram_total / (double)bytes)));
+    return NIB_OK;
+}
+
+nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err) {
+    char prefix[128];
+    const int n = e->options.n_session;
+    if (status != NIB_E_NOFIT || e->options.ram == NIB_AUTO)
+        return status;
+    snprintf(prefix, sizeof prefix, "the engine was opened for %d session%s of %lld positions (n_session)", n,
+             n == 1 ? "" : "s", (long long)e->options.n_ctx);
+    return nib_fail_prefix(err, status, prefix);
 }
 
 /* Keys may serve other sequences where they do not depend on how long their own one is. */
@@ -292,7 +319,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     if (want->keep_free)
         NIB_TRY(want->keep_free(e, want->user, &session, err));
     else
-        NIB_TRY(engine_session_bytes(e, e->kv_type, o->n_ctx, &session, err));
+        NIB_TRY(engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, err));
     ledger_settle(e->ledger, true);
     NIB_TRY(open_shortlist(e, want, session, err));
     engine_rows(e, session, &n_row, &n_cell);
@@ -446,6 +473,8 @@ static nib_engine *new_engine(const nib_engine_options *options, nib_error *err)
         e->options = *options;
     else
         nib_engine_options_init(&e->options);
+    if (e->options.n_session == 0)
+        e->options.n_session = 1;
     e->log = (logger){e->options.log, e->options.user};
     e->step.cancel = (canceller){e->options.cancel, e->options.user};
     pthread_mutex_init(&e->step.lock, NULL);

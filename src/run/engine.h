@@ -77,9 +77,16 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
 bool engine_kv_type(int kv, type_id *out);
 /* The pool of a type, made when it is first asked for; the engine's. Any thread. */
 nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err);
-/* What one session takes: keys and values, logits and its list of tokens. */
-nib_status engine_session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
-                                nib_error *err);
+enum { ENGINE_MAX_SESSION = 4096 };
+/* What the sessions that room is kept for (n_session) take: keys and values, logits, their lists of tokens.
+ */
+nib_status engine_sessions_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                 nib_error *err);
+/* Whether a sequence can have so many positions: NIB_E_USAGE where the model has learned fewer, NIB_E_NOFIT
+ * where the machine's memory could never hold them. */
+nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n_ctx, nib_error *err);
+/* Puts before a NIB_E_NOFIT of a session or a batch what the engine keeps room for; returns status. */
+nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err);
 /* What a model of this kind is used with within reason: the context when nobody said and nothing is scarce.
  */
 int64_t engine_usual_context(const model *m);

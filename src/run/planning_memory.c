@@ -21,6 +21,9 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
     NIB_TRY(kv_table_bytes(e->m, type, false, f->q.n_ctx, &c->bytes, err));
+    if (!num_mul_u64(c->bytes, (uint64_t)e->options.n_session, &c->bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                        (long long)f->q.n_ctx);
     NIB_TRY(kv_table_bytes(e->m, type, false, FEW, &few, err));
     NIB_TRY(kv_table_bytes(e->m, type, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
@@ -130,7 +133,7 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
     f->q.held[NIB_OWNER_TABLES] += placement;
     f->q.touched[NIB_OWNER_TABLES] += placement;
-    f->q.session = engine_session_tables(e, f->q.n_ctx);
+    f->q.session = engine_session_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
     f->q.spare = SPARE;
     add_rows(f, e);
     if (!f->want)

@@ -39,11 +39,8 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail(err, NIB_E_USAGE,
                         "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
                         (long long)o.n_ctx, o.kv_type);
-    int64_t most = model_hparams(engine->m)->n_ctx_max;
-    if (most > 0 && o.n_ctx > most)
-        return nib_fail(err, NIB_E_USAGE,
-                        "expected a context of at most %lld (learned positions), found %lld", (long long)most,
-                        (long long)o.n_ctx);
+    if (o.n_ctx)
+        NIB_TRY(engine_check_positions(engine, type, o.n_ctx, err));
     nib_session *s = mem_calloc(1, sizeof *s);
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");
@@ -51,7 +48,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : engine->options.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
-        return status;
+        return engine_name_sessions(engine, status, err);
     }
     *out = s;
     return NIB_OK;

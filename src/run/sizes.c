@@ -115,12 +115,12 @@ int64_t engine_usual_context(const model *m) {
     return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
 }
 
-/* Positions, at most `most`, of a session within n_byte. What one takes is a constant and about as much for
- * each position, so a share of `most` by bytes is too many still, and soon few too many. */
+/* Positions, at most `most`, of each session within n_byte. What one takes is a constant and about as much
+ * for each position, so a share of `most` by bytes is too many still, and soon few too many. */
 static int64_t positions(const nib_engine *e, int64_t most, uint64_t n_byte) {
     while (most > CONTEXT_STEP) {
         uint64_t bytes;
-        const bool counted = engine_session_bytes(e, e->kv_type, most, &bytes, NULL) == NIB_OK;
+        const bool counted = engine_sessions_bytes(e, e->kv_type, most, &bytes, NULL) == NIB_OK;
         if (counted && bytes <= n_byte)
             break;
         const double share = counted ? (double)n_byte / (double)bytes : 0.5;
@@ -130,9 +130,9 @@ static int64_t positions(const nib_engine *e, int64_t most, uint64_t n_byte) {
     return NUM_MAX(most, (int64_t)CONTEXT_STEP);
 }
 
-/* What a session may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without a
- * cap only the whole of a long context can be. */
-static uint64_t room_for_session(const nib_engine *e, int64_t n, bool whole) {
+/* What the sessions may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without
+ * a cap only the whole of a long context can be. */
+static uint64_t room_for_sessions(const nib_engine *e, int64_t n, bool whole) {
     const nib_engine_options *o = &e->options;
     const int n_thread = pool_size(e->threads);
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
@@ -147,7 +147,7 @@ static uint64_t room_for_session(const nib_engine *e, int64_t n, bool whole) {
         left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
     }
     const uint64_t all = need.image + need.tables + rows + SLACK;
-    const bool counted = engine_session_bytes(e, e->kv_type, n, &session, NULL) == NIB_OK;
+    const bool counted = engine_sessions_bytes(e, e->kv_type, n, &session, NULL) == NIB_OK;
     if (left == NIB_AUTO || (!counted && !whole) ||
         (counted && !will_stream(e, &need, session + rows) && o->ram != NIB_AUTO))
         return NIB_AUTO;
@@ -167,7 +167,7 @@ int64_t engine_context(const nib_engine *e) {
         n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
     if (!whole && o->n_ctx_most > 0)
         n = NUM_MIN(n, num_round_up(o->n_ctx_most, CONTEXT_STEP));
-    const uint64_t most = room_for_session(e, n, whole);
+    const uint64_t most = room_for_sessions(e, n, whole);
     if (most == NIB_AUTO)
         return n;
     const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, most), (int64_t)LEAST_CONTEXT));
@@ -211,7 +211,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     pager_need need;
     uint64_t session;
     if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
-        engine_session_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+        engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
