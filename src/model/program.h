@@ -34,7 +34,8 @@ typedef enum op_kind {
     OP_EMBED_POS, /* out += row (position + pos_offset) of w */
     OP_NORM,   /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
     OP_LINEAR, /* out = in . w^T + b */
-    OP_SHORTLIST, /* the same where out may be among its largest, -infinity elsewhere (exec/cpu/shortlist.h) */
+    OP_SHORTLIST, /* the same where out may be among its largest, -infinity elsewhere (exec/cpu/shortlist.h)
+                   */
     OP_ROPE,      /* out = in rotated, head by head */
     OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
     OP_ACT,       /* out = act(in) */
