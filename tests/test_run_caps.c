@@ -178,6 +178,43 @@ static void folders(void **state) {
     }
 }
 
+/* A plan that is obeyed: the rows of a prompt give way to what it keeps. */
+static void plans(void **state) {
+    (void)state;
+    static const tiny_shape shape = {TYPE_Q8_0, 8, 256, 1024, 8, 2, 8001, 512, true};
+    char model[1024], path[1024];
+    uint64_t seed = 50;
+    snprintf(model, sizeof model, "%s", tiny_model_with_words("planned.gguf", &shape));
+    snprintf(path, sizeof path, "%s", temp_path("plan.json"));
+    const char *const make[] = {"nibble", "plan", model, "--ram", "18M", "-c", "256", "-o", path, NULL};
+    const char *const obey[] = {"--plan", path, NULL};
+    assert_int_equal(run(make).code, 0);
+    try_model(model, obey, &seed);
+}
+
+/* A text is read no further than it could be held, whatever follows. */
+static void long_texts(void **state) {
+    (void)state;
+    static const tiny_shape shape = {TYPE_Q8_0, 3, 256, 640, 8, 2, 513, 128, false};
+    enum { BYTES = 24 << 20 };
+    char model[1024], name[1024], cap[32];
+    snprintf(model, sizeof model, "%s", tiny_model_with_words("short.gguf", &shape));
+    char *text = mem_alloc(BYTES);
+    assert_non_null(text);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = "t0 1 t2 "[i % 8];
+    snprintf(name, sizeof name, "%s", temp_file("long.txt", text, BYTES));
+    mem_free(text);
+    const uint64_t bytes = floor_bytes() + 8 * MIB;
+    snprintf(cap, sizeof cap, "%lluK", (unsigned long long)(bytes / KIB));
+    const char *const args[] = {"nibble", "run", model, "--ram", cap, "-f", name, "-n", "2", NULL};
+    const outcome o = run(args);
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.said, "too long for the context"));
+    if (o.peak > bytes)
+        fail_msg("%s: %llu KiB resident: %s", cap, (unsigned long long)(o.peak / KIB), o.said);
+}
+
 /* What `nibble models pull` has fetched, where it has. */
 static void real(void **state) {
     (void)state;
@@ -204,6 +241,7 @@ static void none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic), cmocka_unit_test(folders),
+                                       cmocka_unit_test(plans), cmocka_unit_test(long_texts),
                                        cmocka_unit_test(real)},
                             nothing[] = {cmocka_unit_test(none)};
     if (SANITIZED || access(nibble(), X_OK))

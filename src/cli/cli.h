@@ -147,8 +147,11 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);
-/* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. */
-int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte);
+/* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. engine: whose
+ * context is to hold the text; NULL: nobody's. Under a cap on RAM no more is read than could be held, since
+ * nothing else bounds what a text takes until its tokens are counted. */
+int cli_read_text(const cli_args *args, const nib_engine *engine, size_t first_rest, char **text,
+                  size_t *n_byte);
 /* What cli_read_text would find wrong before it reads: two texts, or a stdin that is closed. An exit code. */
 int cli_check_text(const cli_args *args, size_t first_rest);
 /* "1,2 3" -> ids, freed with free(). An exit code. */

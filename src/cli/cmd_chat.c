@@ -87,7 +87,7 @@ static int first_message(chat *c) {
     message m = {0};
     if (!c->args->prompt && !c->args->file && !c->args->rest.n)
         return 0;
-    int code = cli_read_text(c->args, 0, &m.text, &m.n_byte);
+    int code = cli_read_text(c->args, c->engine, 0, &m.text, &m.n_byte);
     if (code)
         return code;
     while (m.n_byte && strchr("\r\n", m.text[m.n_byte - 1])) /* the end of a file's last line */

@@ -91,7 +91,7 @@ static int run(cli_args *args) {
         code = cli_fail(&err);
     }
     if (!code && !args->tokens)
-        code = cli_read_text(args, 0, &text, &n_byte);
+        code = cli_read_text(args, NULL, 0, &text, &n_byte);
     if (!code)
         code = args->decode ? decode(args, engine, args->tokens ? args->tokens : text)
                             : encode(args, engine, text, n_byte);

@@ -153,7 +153,7 @@ int eval_hellaswag(cli_args *args) {
     reading.file = args->hellaswag;
     char *text;
     size_t n_byte;
-    int code = cli_read_text(&reading, reading.rest.n, &text, &n_byte);
+    int code = cli_read_text(&reading, NULL, reading.rest.n, &text, &n_byte);
     if (code)
         return code;
     cli_engine_options(args, &options);

@@ -15,6 +15,8 @@ typedef struct ppl_job {
     nib_session *session;
     int32_t *tokens;
     size_t n_token;
+    char *text; /* [n_byte], until it is tokens */
+    size_t n_byte;
     int64_t n_ctx, n_chunk, n_vocab;
     int64_t n_done;       /* chunks */
     const int32_t *chunk; /* the tokens of the chunk being scored */
@@ -88,20 +90,23 @@ static int score_chunks(ppl_job *job) {
     return 0;
 }
 
-static int tokenize(ppl_job *job) {
-    char *text;
-    size_t n_byte;
+/* Before the engine is open: what the text takes is then what the process has when a cap is counted. */
+static int read_text(ppl_job *job) {
     cli_args reading = *job->args;
     reading.file = job->args->ppl;
-    int code = cli_read_text(&reading, reading.rest.n, &text, &n_byte);
-    if (code)
-        return code;
-    if (n_byte && text[n_byte - 1] == '\n')
-        n_byte--;
+    return cli_read_text(&reading, NULL, reading.rest.n, &job->text, &job->n_byte);
+}
+
+static int tokenize(ppl_job *job) {
+    int code = 0;
     nib_error err;
-    if (nib_tokenize(job->engine, text, n_byte, NIB_TOKENIZE_BOS, &job->tokens, &job->n_token, &err))
+    if (job->n_byte && job->text[job->n_byte - 1] == '\n')
+        job->n_byte--;
+    if (nib_tokenize(job->engine, job->text, job->n_byte, NIB_TOKENIZE_BOS, &job->tokens, &job->n_token,
+                     &err))
         code = cli_fail(&err);
-    free(text);
+    free(job->text);
+    job->text = NULL;
     job->n_chunk = (int64_t)job->n_token / job->n_ctx;
     if (!code && job->n_chunk < 1)
         code = cli_usage_error("%s has %zu tokens; at least %lld are needed (see -c)", job->args->ppl,
@@ -178,9 +183,13 @@ int eval_perplexity(cli_args *args) {
     options.n_logits = CLI_LOGITS_ROWS;
     if (!options.n_ctx)
         options.n_ctx = 512;
-    int code = cli_open_engine(args, &options, &job.engine);
-    if (code)
+    int code = read_text(&job);
+    if (!code)
+        code = cli_open_engine(args, &options, &job.engine);
+    if (code) {
+        free(job.text);
         return code;
+    }
     job.n_ctx = nib_engine_info(job.engine)->n_ctx;
     job.n_vocab = nib_engine_info(job.engine)->n_vocab;
     code = tokenize(&job);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,13 +114,41 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
     return code ? code : open_by_plan(args, options, out);
 }
 
-static int read_stream(int in, const char *name, char **text, size_t *n_byte) {
+typedef struct text_limit {
+    size_t most; /* bytes */
+    int64_t n_ctx;
+} text_limit;
+
+/* Texts have 3 to 5 bytes a token. While one is read and cut in tokens the keys and values of the context
+ * are promised and not yet there: each position's memory is many times what its part of the text takes. */
+static text_limit limit_of(const nib_engine *engine) {
+    enum { LEAST = 64 << 10, EACH = 64 };
+    nib_memory now;
+    if (!engine)
+        return (text_limit){SIZE_MAX, 0};
+    nib_engine_memory(engine, &now);
+    const int64_t n_ctx = nib_engine_info(engine)->n_ctx;
+    const size_t most = NUM_MAX((size_t)n_ctx * EACH, (size_t)LEAST);
+    return (text_limit){now.tier[NIB_TIER_RAM].cap == NIB_AUTO ? SIZE_MAX : most, n_ctx};
+}
+
+static int too_long(const char *name, const text_limit *limit) {
+    char size[32];
+    return cli_usage_error("%s: a text of more than %s is too long for the context of %lld (-c)", name,
+                           num_format_size(limit->most, size), (long long)limit->n_ctx);
+}
+
+static int read_stream(int in, const char *name, const text_limit *limit, char **text, size_t *n_byte) {
     size_t n = 0, cap = 1 << 16;
     char *data = malloc(cap + 1);
     ssize_t got = 1;
     while (data && got > 0 && cli_wait_input(in, -1)) {
         got = read(in, data + n, cap - n);
         n += got > 0 ? (size_t)got : 0;
+        if (n > limit->most) {
+            free(data);
+            return too_long(name, limit);
+        }
         if (n < cap)
             continue;
         char *grown = realloc(data, (cap *= 2) + 1);
@@ -161,7 +190,9 @@ int cli_check_text(const cli_args *args, size_t first_rest) {
     return 0;
 }
 
-int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *n_byte) {
+int cli_read_text(const cli_args *args, const nib_engine *engine, size_t first_rest, char **text,
+                  size_t *n_byte) {
+    const text_limit limit = limit_of(engine);
     const char *given = text_argument(args, first_rest);
     const int code = cli_check_text(args, first_rest);
     if (code)
@@ -174,14 +205,14 @@ int cli_read_text(const cli_args *args, size_t first_rest, char **text, size_t *
     if (!args->file && isatty(STDIN_FILENO))
         cli_note(args, "nibble: type the text; Ctrl-D at the beginning of a line ends it");
     if (!args->file || !strcmp(args->file, "-"))
-        return read_stream(STDIN_FILENO, "stdin", text, n_byte);
+        return read_stream(STDIN_FILENO, "stdin", &limit, text, n_byte);
     const int in = open(args->file, O_RDONLY | O_CLOEXEC);
     if (in < 0) {
         nib_error err = {NIB_E_USAGE, ""};
         snprintf(err.message, sizeof err.message, "cannot open %s: %s", args->file, strerror(errno));
         return cli_fail(&err);
     }
-    const int done = read_stream(in, args->file, text, n_byte);
+    const int done = read_stream(in, args->file, &limit, text, n_byte);
     close(in);
     return done;
 }

@@ -62,7 +62,7 @@ static int read_text(const cli_args *args, const nib_engine *engine, prompt *out
     char *text;
     size_t n_byte;
     nib_error err;
-    int code = cli_read_text(args, 0, &text, &n_byte);
+    int code = cli_read_text(args, engine, 0, &text, &n_byte);
     if (code)
         return code;
     if (n_byte == 0 || (out->turn && is_blank(text, n_byte))) {

@@ -304,8 +304,7 @@ static nib_status try_both(maker *m, double lost, plan_decision *trial, plan_dec
     return NIB_OK;
 }
 
-/* Of what a plan keeps that is obeyed; *all: nothing is left to stream. */
-static uint64_t kept_bytes(const plan_question *q, bool *all) {
+uint64_t plan_kept_bytes(const plan_question *q, bool *all) {
     uint64_t sum = 0;
     *all = true;
     for (int b = 0; q->kept && b < q->n_block; b++) {
@@ -319,7 +318,7 @@ static uint64_t kept_bytes(const plan_question *q, bool *all) {
 /* Caps that would do, whatever the caps are. */
 void plan_needs(const plan_question *q, plan_outcome *out) {
     bool all;
-    const uint64_t kept = kept_bytes(q, &all);
+    const uint64_t kept = plan_kept_bytes(q, &all);
     uint64_t whole = 0, small = 0;
     for (int b = 0; b < q->n_block; b++) {
         uint64_t least = UINT64_MAX;

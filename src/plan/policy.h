@@ -177,6 +177,8 @@ typedef struct plan_outcome {
 } plan_outcome;
 
 /* d's arrays are the caller's, [n_block] each. */
+/* Of what a plan keeps that is obeyed (q->kept); *all: nothing is left to stream. */
+uint64_t plan_kept_bytes(const plan_question *q, bool *all);
 /* The caps of an outcome alone. */
 void plan_needs(const plan_question *q, plan_outcome *out);
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err);

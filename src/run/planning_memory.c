@@ -79,7 +79,9 @@ void planning_fewer_rows(planning *f, const nib_engine *e) {
     planning_rows *few = &f->base, *many = &f->streamed;
     if (e->pager || !e->free_batch || has_rows(f) || !o->stream || o->ram == NIB_AUTO)
         return;
-    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) > o->ram &&
+    bool all;
+    const uint64_t kept = plan_kept_bytes(&f->q, &all);
+    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + kept > o->ram &&
            engine_rows_halve(&many->n_pass, &many->n_cell)) {
         *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
         count_rows(f, e);
@@ -120,6 +122,7 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
+    f->q.kept = f->want ? e->kept : NULL;
     if (!e->text_is_open) {
         uint64_t held = 0;
         for (int i = 0; i < NIB_N_OWNER; i++)
@@ -136,10 +139,7 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     f->q.session = engine_session_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
     f->q.spare = SPARE;
     add_rows(f, e);
-    if (!f->want)
-        return NIB_OK;
-    f->q.kept = e->kept;
-    if (!f->want->keep_free)
+    if (!f->want || !f->want->keep_free)
         return NIB_OK;
     f->q.caches[0].bytes = 0;
     return f->want->keep_free(e, f->want->user, &f->q.session, err);

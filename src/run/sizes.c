@@ -38,10 +38,10 @@ static uint64_t room(const nib_engine *e) {
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
-/* What the activations of such passes are promised, with one row of logits. */
+/* What the activations of such passes are promised. */
 static uint64_t pass_bytes(const nib_engine *e, int n_thread, int64_t n_pass, int64_t n_cell) {
     const workspace_use use = engine_workspace_use(e);
-    return workspace_bytes(e->m, n_thread, n_pass, n_cell, 1, &use, NULL);
+    return workspace_bytes(e->m, n_thread, n_pass, n_cell, engine_logits_rows(e), &use, NULL);
 }
 
 static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
@@ -49,8 +49,9 @@ static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t ot
     uint64_t whole;
     if (e->kept)
         return true;
-    return left != NIB_AUTO && (!num_add_u64(need->image, need->tables, &whole) ||
-                                !num_add_u64(whole, NUM_MAX(need->staging, others), &whole) || whole > left);
+    return left != NIB_AUTO &&
+           (!num_add_u64(need->image, need->tables, &whole) || !num_add_u64(whole, SLACK, &whole) ||
+            !num_add_u64(whole, NUM_MAX(need->staging, others), &whole) || whole > left);
 }
 
 void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,
@@ -70,11 +71,21 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
     }
 }
 
-/* What is charged when nothing but the least of the weights stays; UINT64_MAX: it overflows. */
+/* What a plan keeps, of all blocks. */
+static uint64_t kept_bytes(const nib_engine *e) {
+    uint64_t sum = 0;
+    for (int b = 0; e->kept && b < model_n_block(e->m); b++)
+        sum += NUM_MIN(e->kept[b], model_block(e->m, b)->bytes);
+    return sum;
+}
+
+/* What is charged when nothing but the least of the weights stays, or what a plan keeps; UINT64_MAX: it
+ * overflows. */
 static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
                       int64_t n_cell) {
     const uint64_t rows = pass_bytes(e, pool_size(e->threads), n_pass, n_cell);
-    const uint64_t parts[] = {need->tables, need->vectors, need->ring, need->row, session, rows};
+    const uint64_t parts[] = {need->tables, need->vectors, need->ring, need->row,
+                              session,      kept_bytes(e), rows};
     uint64_t all = SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))
