@@ -134,7 +134,7 @@ typedef struct nib_engine_options {
     bool no_fuse;    /* every op of the model on its own: slower, the same bits; for comparing */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
-    nib_cancel_fn cancel;     /* ends opening, and every pass of every session; NULL: none */
+    nib_cancel_fn cancel;     /* ends opening, planning, and every pass; NULL: none */
     void *user;               /* for the three above */
 } nib_engine_options;
 

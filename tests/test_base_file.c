@@ -206,6 +206,24 @@ static void a_writer_leaves_all_or_nothing(void **state) {
     mem_free(text);
 }
 
+static bool yes(void *user) {
+    (void)user;
+    return true;
+}
+
+static void a_writer_asks_before_the_file_appears(void **state) {
+    (void)state;
+    nib_error err = {NIB_OK, ""};
+    file_writer *w;
+    const canceller cancelled = {yes, NULL};
+    const char *path = temp_path("asked");
+    assert_int_equal(file_writer_open(path, &w, &err), NIB_OK);
+    file_writer_ask(w, &cancelled);
+    assert_int_equal(file_writer_write(w, "text", 4, &err), NIB_OK);
+    assert_int_equal(file_writer_commit(w, &err), NIB_E_CANCELLED);
+    assert_false(path_exists(path));
+}
+
 static void a_writer_ends_as_its_status_says(void **state) {
     (void)state;
     nib_error err;
@@ -358,6 +376,7 @@ int main(void) {
         cmocka_unit_test(every_fault_is_reported),
         cmocka_unit_test(whole_files_are_read_within_a_limit),
         cmocka_unit_test(a_writer_leaves_all_or_nothing),
+        cmocka_unit_test(a_writer_asks_before_the_file_appears),
         cmocka_unit_test(a_writer_ends_as_its_status_says),
         cmocka_unit_test(a_writer_follows_links_and_keeps_devices),
         cmocka_unit_test(a_large_file_is_whole),

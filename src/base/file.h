@@ -3,7 +3,7 @@
 #ifndef NIB_BASE_FILE_H
 #define NIB_BASE_FILE_H
 
-#include "base/status.h"
+#include "base/cancel.h"
 
 typedef struct file file;
 
@@ -36,6 +36,9 @@ nib_status file_writer_open(const char *path, file_writer **out, nib_error *err)
 nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err);
 /* n zeros that take no room on disk where the file system can do that. */
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
+/* Asked when everything is written and before the file appears, which may take a while: true, and commit
+ * removes it and returns NIB_E_CANCELLED. NULL: never. */
+void file_writer_ask(file_writer *w, const canceller *cancel);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
 /* Commits when `status`, of what was written, is NIB_OK, else aborts; gives the first that failed. */

@@ -22,9 +22,10 @@ struct file_writer {
     int fd;
     char *path;      /* where it goes; a symbolic link is followed */
     char *temporary; /* NULL: path is a device or a pipe and is written directly */
-    uint64_t at;     /* of the file, written */
-    uint64_t sent;   /* of them, on their way to the disk; all but the last BEHIND are there */
-    size_t n;        /* in buffer */
+    const canceller *cancel;
+    uint64_t at;   /* of the file, written */
+    uint64_t sent; /* of them, on their way to the disk; all but the last BEHIND are there */
+    size_t n;      /* in buffer */
     char buffer[BUFFER];
 };
 
@@ -149,11 +150,16 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
     return NIB_OK;
 }
 
+void file_writer_ask(file_writer *w, const canceller *cancel) {
+    w->cancel = cancel;
+}
+
 static nib_status finish(file_writer *w, nib_error *err) {
     NIB_TRY(flush(w, err));
     /* A network or quota file system may only say now that the disk is full. */
     if (w->temporary && fsync(w->fd))
         return nib_fail_errno(err, "cannot write", w->path, errno);
+    NIB_TRY(cancel_check(w->cancel, err));
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) && errno != EINTR)

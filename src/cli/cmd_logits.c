@@ -21,6 +21,7 @@ static void write_row(void *user, int64_t position, const float *logits) {
 }
 
 static int write_logits(cli_args *args, nib_engine *engine, const int32_t *tokens, size_t n_token) {
+    const canceller cancel = {cli_cancel, NULL};
     logits_job job = {.n_vocab = nib_engine_info(engine)->n_vocab};
     nib_session *session;
     nib_error err;
@@ -30,8 +31,10 @@ static int write_logits(cli_args *args, nib_engine *engine, const int32_t *token
     nib_status status = safetensors_writer_open(args->output, &job.writer, &err);
     if (!status)
         status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, &err);
-    if (!status)
+    if (!status) {
+        safetensors_writer_ask(job.writer, &cancel);
         status = nib_session_forward(session, tokens, n_token, 0, write_row, &job, &err);
+    }
     if (!status && job.status) {
         status = job.status;
         err = job.err;

@@ -190,6 +190,8 @@ static void set_metadata(synth_job *job) {
 }
 
 static nib_status write_file(synth_job *job, bool hollow) {
+    const canceller cancel = {cli_cancel, NULL};
+    gguf_writer_ask(job->writer, &cancel);
     set_metadata(job);
     if (!job->status)
         synth_each_tensor(job->shape, job->n_layer, declare_tensor, job);

@@ -242,6 +242,10 @@ nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {
     return NIB_OK;
 }
 
+void gguf_writer_ask(gguf_writer *w, const canceller *cancel) {
+    file_writer_ask(w->out, cancel);
+}
+
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err) {
     nib_status status = gguf_writer_data(w, "", 0, err);
     if (status == NIB_OK && w->current < w->tensors.n)

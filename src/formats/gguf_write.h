@@ -37,6 +37,7 @@ nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib
 /* Instead of all data: zeros that take no room on disk, for what is only planned with. */
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);
 
+void gguf_writer_ask(gguf_writer *w, const canceller *cancel); /* file_writer_ask */
 /* All declared bytes must have come. Frees the writer in any case. */
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err);
 void gguf_writer_abort(gguf_writer *w); /* NULL is fine */

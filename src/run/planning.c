@@ -402,6 +402,8 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     o.vocab_only = false;
     NIB_TRY(engine_open_headers(name, &o, NULL, &e, err));
     nib_status status = engine_plan(e, how ? how : &defaults, &p, err);
+    if (status == NIB_OK)
+        status = cancel_check(&e->step.cancel, err);
     nib_engine_close(e);
     if (status == NIB_OK)
         status = plan_print(&p, json, err);
