@@ -108,6 +108,8 @@ static nib_status render_text(const char *source, const char *variables, nib_err
     return status;
 }
 
+#define TEN "abcdefghij"
+
 static void messages_name_construct_and_line(void **state) {
     (void)state;
     static const struct {
@@ -123,6 +125,9 @@ static void messages_name_construct_and_line(void **state) {
         {"{{ raise_exception('no\nsystem') }}", "no\\nsystem", NIB_E_USAGE},
         {"{{ 9223372036854775807 + 1 }}", "64 bits", NIB_E_MODEL},
         {"{{ 99999999999999999999 }}", "64 bits", NIB_E_MODEL},
+        {"{{ " TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+             TEN TEN " }}",
+         "a name is too long", NIB_E_MODEL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         nib_error err = {.message = ""};
@@ -162,6 +167,83 @@ static void limits_stop_everything(void **state) {
         if (status != NIB_E_MODEL || !strstr(err.message, rows[i].says))
             fail_msg("%s: %d %s", rows[i].source, status, err.message);
     }
+}
+
+/* What each step may cost is counted too: without that, each of these takes hours. */
+#define FOREVER(setup, what)                                                                                 \
+    setup "{% for i in range(99999) %}{% for j in range(99999) %}{% set y = " what                           \
+          " %}{% endfor %}{% endfor %}"
+#define LONG_A "{% set a = 'a' * 4000000 %}"
+#define ZEROS  "{% set l = [0] * 1000000 %}"
+#define NESTED(what)                                                                                         \
+    "{% set ns = namespace(t=(1, 2)) %}{% for i in range(99) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}"    \
+    "{% set y = " what " %}"
+
+static void every_step_is_short(void **state) {
+    (void)state;
+    static const char *const sources[] = {
+        FOREVER(LONG_A "{% set b = a + 'x' %}{% set c = a + 'y' %}", "b == c"),
+        FOREVER(LONG_A "{% set b = a + 'x' %}{% set c = a + 'y' %}", "b in [c]"),
+        FOREVER(LONG_A "{% set d = {a + '1': 1, a + '2': 2} %}{% set k = a + '3' %}", "d[k]"),
+        FOREVER(LONG_A "{% set b = a + 'x' %}{% set c = a + 'y' %}", "b.startswith(('q', c))"),
+        FOREVER(LONG_A, "a is lower"),
+        FOREVER(LONG_A, "a.replace('a', '')"),
+        FOREVER(LONG_A, "a.partition('x')"),
+        FOREVER(LONG_A, "a.count('a')"),
+        FOREVER(LONG_A, "a.splitlines()"),
+        FOREVER(LONG_A, "a | truncate(3000000)"),
+        FOREVER(LONG_A "{% set b = 'x ' + a %}", "b | truncate(3000000)"),
+        FOREVER("{% set s = 'a' * 15 %}{% set c = 'b' * 4000000 + 'a' %}", "s.strip(c)"),
+        FOREVER("{% set z = '0' * 4000000 %}", "z | int"),
+        FOREVER("{% set z = '_' * 4000000 %}", "z | float"),
+        FOREVER("{% set z = '%' + '0' * 4000000 + 'd' %}", "z % 1"),
+        FOREVER("{% set z = '{:' + '0' * 4000000 + '}' %}", "z.format(1)"),
+        FOREVER("{% set z = '%Z' * 2000000 %}", "strftime_now(z)"),
+        FOREVER("{% set z = '\xC3\xA9' * 2000000 %}", "z[1999998:]"),
+        FOREVER("{% set l = [''] * 1000000 %}", "''.join(l)"),
+        FOREVER("{% set l = [''] * 1000000 %}", "l | join"),
+        FOREVER(ZEROS, "l | sum"),
+        FOREVER(ZEROS, "l | select | list"),
+        FOREVER("", "(i / 7) | string"),
+        LONG_A "{% set p = 'a' * 2000000 + 'b' %}{% set y = a.rsplit(p) %}",
+        LONG_A "{% set p = 'a' * 2000000 + 'b' %}{% set y = a.rfind(p) %}",
+        LONG_A "{% set p = 'a' * 2000000 + 'b' %}{% set y = a.rpartition(p) %}",
+        NESTED("{}.get(ns.t)"),
+        NESTED("{ns.t: 1}"),
+        NESTED("ns.t | string"),
+    };
+    static const tpl_limits limits = {.steps = 1 << 20, .memory = 64 << 20, .output = 8 << 20, .depth = 200};
+    json_t *none = json_object();
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        template *t;
+        nib_error err = {.message = ""};
+        char *text;
+        size_t n;
+        assert_int_equal(template_parse(sources[i], strlen(sources[i]), &t, &err), NIB_OK);
+        nib_status status = tpl_render_limited(t, none, 0, limits, &text, &n, &err);
+        if (status != NIB_E_MODEL || !strstr(err.message, "more than"))
+            fail_msg("%s: %d %s", sources[i], status, err.message);
+        template_free(t);
+    }
+    json_decref(none);
+}
+
+/* 500 KB of string literals side by side: joining them one by one would take gigabytes. */
+static void many_literals_are_linear(void **state) {
+    (void)state;
+    enum { N = 100000 };
+    char *source = mem_alloc(5 * N + 8), *at = source, *text;
+    nib_error err = {.message = ""};
+    json_t *none = json_object();
+    at = stpcpy(at, "{{ ");
+    for (int i = 0; i < N; i++)
+        at = stpcpy(at, "'ab' ");
+    at = stpcpy(at, "}}");
+    assert_int_equal(render(source, (size_t)(at - source), none, 0, &text, &err), NIB_OK);
+    assert_int_equal(strlen(text), 2 * N);
+    mem_free(text);
+    mem_free(source);
+    json_decref(none);
 }
 
 static void deep_nesting_is_refused(void **state) {
@@ -239,7 +321,8 @@ static void every_allocation_may_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renders_as_jinja2_does),        cmocka_unit_test(messages_name_construct_and_line),
-        cmocka_unit_test(limits_stop_everything),        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(limits_stop_everything),        cmocka_unit_test(every_step_is_short),
+        cmocka_unit_test(many_literals_are_linear),      cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(long_conversations_are_linear), cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

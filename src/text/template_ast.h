@@ -66,6 +66,7 @@ typedef struct tpl_node {
 
 #define TPL_MAX_SOURCE (512u << 10)
 #define TPL_MAX_NEST   150 /* of blocks and brackets while parsing */
+#define TPL_MAX_NAME   255 /* bytes: names are compared wherever one is looked up */
 
 /* Source (newlines as they come) -> N_BODY in the arena `mem`. NIB_E_MODEL names the construct and the line.
  */

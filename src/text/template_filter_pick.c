@@ -27,7 +27,7 @@ static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *att
         tpl_value key = tpl_int(number), of = *out;
         if (!(digits && dot > p) && !tpl_str_ref(r, p, (size_t)(dot - p), &key))
             return false;
-        if (!tpl_item(r, &of, &key, out))
+        if (!tpl_charge(r, 1) || !tpl_item(r, &of, &key, out))
             return false;
         if (dot >= end)
             return true;

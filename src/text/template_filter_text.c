@@ -112,6 +112,11 @@ static bool parse_float(const tpl_str *s, double *out) {
     return p < end && tpl_read_float(p, (size_t)(end - p), out);
 }
 
+/* For reading a number out of it, however long it is. */
+static bool charge_text(tpl_run *r, const tpl_value *v) {
+    return v->type != TPL_STR || tpl_charge(r, v->u.s->n / 16);
+}
+
 static bool float_to_int(double f, int64_t *out) {
     if (!(f > -9.2e18 && f < 9.2e18))
         return false;
@@ -122,7 +127,7 @@ static bool float_to_int(double f, int64_t *out) {
 static bool f_int(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     int64_t base = 10, value;
     double f;
-    if (!tpl_arg_int(r, c, 1, &base) || !tpl_need_defined(r, self))
+    if (!tpl_arg_int(r, c, 1, &base) || !tpl_need_defined(r, self) || !charge_text(r, self))
         return false;
     if (base < 2 || base > 36)
         return tpl_fail(r, "int: base %d", (int)base);
@@ -142,7 +147,7 @@ static bool f_int(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
 
 static bool f_float(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     double f = 0;
-    if (!tpl_need_defined(r, self))
+    if (!tpl_need_defined(r, self) || !charge_text(r, self))
         return false;
     if (tpl_is_number(self))
         *out = tpl_float(tpl_as_float(self));
@@ -293,6 +298,8 @@ static bool f_truncate(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
     if (self->type != TPL_STR)
         return tpl_fail(r, "truncate: expected a string, found '%s'", tpl_type_name(self->type));
     size_t keep = tpl_utf8_offset(s, (size_t)length - end->n_char);
+    if (!tpl_charge(r, keep / 16))
+        return false;
     if (!(c->given[1] && tpl_truth(&c->arg[1]))) {
         size_t word = keep;
         while (word > 0 && s->data[word - 1] != ' ')

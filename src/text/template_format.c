@@ -289,6 +289,8 @@ bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args, tpl_v
     percent p = {.r = r, .args = args};
     tpl_builder b = {.r = r};
     const char *at = format->data, *end = at + format->n;
+    if (!tpl_charge(r, format->n / 16))
+        return false;
     while (at < end && !b.failed) {
         const char *sign = memchr(at, '%', (size_t)(end - at));
         tpl_put(&b, at, (size_t)((sign ? sign : end) - at));
@@ -448,6 +450,8 @@ bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
     brace s = {.r = r, .args = c->args};
     tpl_builder b = {.r = r};
     const char *p = self->u.s->data, *end = p + self->u.s->n;
+    if (!tpl_charge(r, self->u.s->n / 16))
+        return false;
     while (p < end && !b.failed) {
         if (*p != '{' && *p != '}') {
             tpl_put(&b, p++, 1);

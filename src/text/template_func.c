@@ -184,7 +184,8 @@ static bool f_strftime_now(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_v
         return false;
     if (!format || !gmtime_r(&now, &t))
         return tpl_fail(r, "strftime_now: no format, or no such time");
-    return put_times(r, &b, &t, format->data, format->data + format->n) && tpl_built(&b, out);
+    return tpl_charge(r, format->n / 16) && put_times(r, &b, &t, format->data, format->data + format->n) &&
+           tpl_built(&b, out);
 }
 
 static bool cycle_of(tpl_run *r, tpl_type as, const tpl_value *v, size_t n, tpl_value *out) {

@@ -390,6 +390,8 @@ static nib_status lex_in_tag(tpl_lexer *x, tpl_token *out, nib_error *err) {
         const char *p = x->p;
         while (p < x->end && name_byte(*p, false))
             p++;
+        if (p - x->p > TPL_MAX_NAME)
+            return lex_fail(x, "a name is too long", err);
         out->kind = T_NAME;
         set_text(out, x->p, (size_t)(p - x->p));
         x->p = p;

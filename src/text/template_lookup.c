@@ -188,7 +188,7 @@ static bool slice_str(tpl_run *r, const tpl_str *s, int64_t from, int64_t count,
                       tpl_value *out) {
     if (step == 1) {
         size_t begin = tpl_utf8_offset(s, (size_t)from), end = tpl_utf8_offset(s, (size_t)(from + count));
-        return tpl_charge(r, end / 64) && tpl_str_ref(r, s->data + begin, end - begin, out);
+        return tpl_charge(r, end / 16) && tpl_str_ref(r, s->data + begin, end - begin, out);
     }
     const tpl_list *chars;
     tpl_value whole = tpl_of_str(s);

@@ -71,7 +71,7 @@ bool tpl_equal(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, bo
     switch (a->type) {
     case TPL_UNDEF:
     case TPL_NONE: *out = true; return true;
-    case TPL_STR: *out = tpl_str_same(a->u.s, b->u.s); return !*out || tpl_charge(r, a->u.s->n / 64);
+    case TPL_STR: return tpl_same(r, a->u.s, b->u.s, out);
     case TPL_LIST:
     case TPL_TUPLE:
     case TPL_RANGE: return equal_lists(r, a->u.list, b->u.list, depth, out);
@@ -161,7 +161,7 @@ static bool chars_of(tpl_run *r, const tpl_str *s, const tpl_list **out) {
     return true;
 }
 
-bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out) {
+static bool list_of_value(tpl_run *r, const tpl_value *v, const tpl_list **out) {
     tpl_list *l;
     switch (v->type) {
     case TPL_LIST:
@@ -187,6 +187,11 @@ bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out) {
         return true;
     default: return tpl_fail(r, "'%s' object is not iterable", tpl_type_name(v->type));
     }
+}
+
+/* Whoever wants the list walks over it. */
+bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out) {
+    return list_of_value(r, v, out) && tpl_charge(r, (*out)->n / 4);
 }
 
 bool tpl_length(tpl_run *r, const tpl_value *v, size_t *out) {

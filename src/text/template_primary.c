@@ -42,23 +42,33 @@ static tpl_node *parse_parens(tpl_parser *p, int line) {
     return n && tpl_expect(p, T_RPAREN) ? n : NULL;
 }
 
+/* Appends more to *all, which has room for *cap bytes of its own. */
+static bool join_string(tpl_parser *p, tpl_str *all, size_t *cap, const tpl_str *more) {
+    const size_t n = all->n + more->n;
+    char *data = (char *)(uintptr_t)all->data;
+    if (n > *cap) {
+        data = arena_alloc(p->mem, 2 * n);
+        if (!data) {
+            nib_fail_nomem(p->err, 2 * n, "the chat template");
+            return false;
+        }
+        *cap = 2 * n;
+        memcpy(data, all->data, all->n);
+    }
+    memcpy(data + all->n, more->data, more->n);
+    *all = (tpl_str){.data = data, .n = n, .n_char = all->n_char + more->n_char};
+    return true;
+}
+
 /* Strings side by side are one string, as in Python. */
 static tpl_node *parse_strings(tpl_parser *p, int line) {
     tpl_node *n = tpl_node_new(p, N_CONST, line);
     tpl_str all = p->tok.text;
+    size_t cap = 0;
     if (!n || !tpl_advance(p))
         return NULL;
     while (p->tok.kind == T_STRING) {
-        char *joined = arena_alloc(p->mem, all.n + p->tok.text.n + 1);
-        if (!joined) {
-            nib_fail_nomem(p->err, all.n + p->tok.text.n, "the chat template");
-            return NULL;
-        }
-        memcpy(joined, all.data, all.n);
-        memcpy(joined + all.n, p->tok.text.data, p->tok.text.n);
-        all =
-            (tpl_str){.data = joined, .n = all.n + p->tok.text.n, .n_char = all.n_char + p->tok.text.n_char};
-        if (!tpl_advance(p))
+        if (!join_string(p, &all, &cap, &p->tok.text) || !tpl_advance(p))
             return NULL;
     }
     return tpl_const_str(p, n, all) ? n : NULL;

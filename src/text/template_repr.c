@@ -10,6 +10,9 @@
 
 #include <utf8proc.h>
 
+/* Up to 17 tries to print a number and to read it again. */
+#define FLOAT_STEPS 100
+
 bool tpl_is_printable(uint32_t code) {
     switch (utf8proc_category((utf8proc_int32_t)code)) {
     case UTF8PROC_CATEGORY_CC:
@@ -53,6 +56,10 @@ static void put_str_repr(tpl_builder *b, const tpl_str *s) {
 /* The fewest digits that read back as the same double: Python's repr. Point or exponent as Python chooses. */
 void tpl_put_float(tpl_builder *b, double f) {
     char text[64], digits[32];
+    if (!tpl_charge(b->r, FLOAT_STEPS)) {
+        b->failed = true;
+        return;
+    }
     if (isnan(f) || isinf(f)) {
         tpl_puts(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;

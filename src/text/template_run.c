@@ -66,6 +66,11 @@ bool tpl_emit(tpl_run *r, const char *data, size_t n) {
     return true;
 }
 
+bool tpl_same(tpl_run *r, const tpl_str *a, const tpl_str *b, bool *out) {
+    *out = tpl_str_same(a, b);
+    return a->n != b->n || tpl_charge(r, a->n / 64);
+}
+
 static bool str_made(tpl_run *r, tpl_str s, tpl_value *out) {
     tpl_str *made = tpl_alloc(r, 1, sizeof *made);
     if (!made)
@@ -145,6 +150,8 @@ tpl_dict *tpl_dict_new(tpl_run *r, size_t cap) {
 }
 
 static bool hashable(tpl_run *r, const tpl_value *key, int depth) {
+    if (!tpl_charge(r, 1))
+        return false;
     if (key->type == TPL_LIST || key->type == TPL_DICT || depth > TPL_MAX_VALUE_DEPTH)
         return tpl_fail(r, "unhashable type: '%s'", tpl_type_name(key->type));
     for (size_t i = 0; key->type == TPL_TUPLE && i < key->u.list->n; i++) {
@@ -158,11 +165,12 @@ bool tpl_dict_get_str(tpl_run *r, const tpl_dict *d, const tpl_str *key, tpl_val
     *val = NULL;
     if (!tpl_charge(r, d->n / 8))
         return false;
-    for (size_t i = 0; i < d->n; i++) {
-        if (d->key[i].type == TPL_STR && tpl_str_same(d->key[i].u.s, key)) {
+    for (size_t i = 0; i < d->n && !*val; i++) {
+        bool same = false;
+        if (d->key[i].type == TPL_STR && !tpl_same(r, d->key[i].u.s, key, &same))
+            return false;
+        if (same)
             *val = &d->val[i];
-            break;
-        }
     }
     return true;
 }

@@ -8,9 +8,11 @@
 
 #include <jansson.h>
 
+/* Whatever takes time in proportion to a value is charged for it. */
 typedef struct tpl_limits {
-    uint64_t steps; /* nodes evaluated, plus bytes moved over 64 */
-    size_t memory;  /* of the render's arena */
+    uint64_t
+        steps;     /* nodes evaluated, plus bytes moved over 64, characters looked at over 16, items over 4 */
+    size_t memory; /* of the render's arena */
     size_t output;
     int depth; /* of evaluation: expressions, statements and macro calls together */
 } tpl_limits;
@@ -54,6 +56,7 @@ bool tpl_fail(tpl_run *r, const char *format, ...) __attribute__((format(printf,
 bool tpl_charge(tpl_run *r, uint64_t steps);
 void *tpl_alloc(tpl_run *r, size_t n, size_t each); /* NULL: failed */
 bool tpl_emit(tpl_run *r, const char *data, size_t n);
+bool tpl_same(tpl_run *r, const tpl_str *a, const tpl_str *b, bool *out); /* tpl_str_same, charged */
 bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* data stays where it is */
 bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out);
 bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out);
@@ -163,8 +166,10 @@ bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bo
 bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t most,
                  tpl_value *out);
 const char *tpl_find_in(const char *s, size_t n, const char *what, size_t n_what); /* NULL: not there */
+bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what,
+                   const char **out); /* *out NULL: not there */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out);
-bool tpl_all_case(const tpl_str *s, bool upper); /* str.isupper, str.islower */
+bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out); /* str.isupper, str.islower */
 
 /* --- template_eval.c and template_exec.c --- */
 bool tpl_eval(tpl_run *r, const tpl_node *n, tpl_value *out);

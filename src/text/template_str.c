@@ -66,16 +66,16 @@ bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out) {
     return tpl_built(&b, out);
 }
 
-bool tpl_all_case(const tpl_str *s, bool upper) {
-    bool any = false;
-    for (const char *p = s->data, *end = s->data + s->n; p < end;) {
+bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out) {
+    bool any = false, all = true;
+    for (const char *p = s->data, *end = s->data + s->n; all && p < end;) {
         uint32_t c = tpl_utf8_next(&p, end);
-        if (upper ? is_upper(c) : is_lower(c))
-            any = true;
-        else if (is_cased(c))
-            return false;
+        bool wanted = upper ? is_upper(c) : is_lower(c);
+        any = any || wanted;
+        all = wanted || !is_cased(c);
     }
-    return any;
+    *out = tpl_bool(any && all);
+    return tpl_charge(r, s->n / 16);
 }
 
 static bool strips(const tpl_str *chars, uint32_t c) {
@@ -90,7 +90,7 @@ static bool strips(const tpl_str *chars, uint32_t c) {
 
 bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bool right, tpl_value *out) {
     const char *p = s->data, *end = s->data + s->n, *next = p;
-    if (!tpl_charge(r, s->n / 16 * (chars ? chars->n + 1 : 1)))
+    if (!tpl_charge(r, (uint64_t)s->n * (chars ? chars->n + 1 : 1) / 16))
         return false;
     while (left && p < end && strips(chars, tpl_utf8_next(&next, end)))
         p = next;
@@ -111,6 +111,8 @@ bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_st
     tpl_builder b = {.r = r};
     const char *p = s->data, *end = s->data + s->n;
     int64_t left = most < 0 ? INT64_MAX : most;
+    if (!tpl_charge(r, s->n / 16))
+        return false;
     if (!from->n) { /* between all characters, and at both ends */
         while (left-- > 0 && !b.failed) {
             tpl_put(&b, to->data, to->n);
@@ -125,6 +127,8 @@ bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_st
         const char *hit = tpl_find_in(p, (size_t)(end - p), from->data, from->n);
         if (!hit)
             break;
+        if (!tpl_charge(r, 1))
+            return false;
         tpl_put(&b, p, (size_t)(hit - p));
         tpl_put(&b, to->data, to->n);
         p = hit + from->n;
@@ -217,12 +221,19 @@ static bool split_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, in
     return push_part(parts, p, end);
 }
 
-static const char *find_last(const char *s, size_t n, const char *what, size_t n_what) {
-    for (size_t i = n + 1; i-- > 0;) {
-        if (n - i >= n_what && memcmp(s + i, what, n_what) == 0)
-            return s + i;
+bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what, const char **out) {
+    *out = NULL;
+    size_t places = what->n > n ? 0 : n - what->n + 1, i = places;
+    while (i > 0 && !*out) {
+        i--;
+        if (what->n && s[i] != what->data[0])
+            continue;
+        if (!tpl_charge(r, what->n / 64))
+            return false;
+        if (!what->n || memcmp(s + i, what->data, what->n) == 0)
+            *out = s + i;
     }
-    return NULL;
+    return tpl_charge(r, (places - i) / 16);
 }
 
 static void reverse(tpl_items *parts) {
@@ -236,7 +247,9 @@ static void reverse(tpl_items *parts) {
 static bool rsplit_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, int64_t most) {
     const char *begin = s->data, *end = begin + s->n;
     while (most-- != 0) {
-        const char *hit = find_last(begin, (size_t)(end - begin), sep->data, sep->n);
+        const char *hit;
+        if (!tpl_find_last(parts->r, begin, (size_t)(end - begin), sep, &hit))
+            return false;
         if (!hit)
             break;
         if (!push_part(parts, hit + sep->n, end))
@@ -312,6 +325,8 @@ static bool m_splitlines(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
     tpl_items parts = {.r = r};
     bool keep = c->given[0] && tpl_truth(&c->arg[0]);
     const char *p = self->u.s->data, *end = p + self->u.s->n;
+    if (!tpl_charge(r, self->u.s->n / 16))
+        return false;
     while (p < end) {
         const char *from = p, *stop = p;
         while (p < end) {
@@ -395,13 +410,11 @@ CLASS_METHODS(CLASS_X)
 
 static bool m_isupper(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     (void)c;
-    *out = tpl_bool(tpl_all_case(self->u.s, true));
-    return tpl_charge(r, self->u.s->n / 16);
+    return tpl_all_case(r, self->u.s, true, out);
 }
 static bool m_islower(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     (void)c;
-    *out = tpl_bool(tpl_all_case(self->u.s, false));
-    return tpl_charge(r, self->u.s->n / 16);
+    return tpl_all_case(r, self->u.s, false, out);
 }
 
 const tpl_func tpl_str_methods[] = {

@@ -32,14 +32,6 @@ static bool need_str(tpl_run *r, const tpl_call *c, const tpl_str **out) {
     return *out || tpl_fail(r, "expected a string, found 'NoneType'");
 }
 
-static const char *find_last(const char *s, size_t n, const tpl_str *what) {
-    for (size_t i = n + 1; i-- > 0;) {
-        if (n - i >= what->n && (!what->n || memcmp(s + i, what->data, what->n) == 0))
-            return s + i;
-    }
-    return NULL;
-}
-
 /* Position of the argument in self, -1 when it is not there. */
 static bool position(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, int64_t *out) {
     const tpl_str *s = self->u.s, *what;
@@ -50,10 +42,11 @@ static bool position(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, 
     *out = -1;
     if (!valid)
         return true;
-    const char *base = s->data + from;
-    const char *hit = last      ? find_last(base, to - from, what)
-                      : what->n ? tpl_find_in(base, to - from, what->data, what->n)
-                                : base;
+    const char *base = s->data + from, *hit = base;
+    if (last && !tpl_find_last(r, base, to - from, what, &hit))
+        return false;
+    if (!last && what->n)
+        hit = tpl_find_in(base, to - from, what->data, what->n);
     if (hit)
         *out = (int64_t)(first + tpl_utf8_count(base, (size_t)(hit - base)));
     return true;
@@ -93,7 +86,7 @@ static bool m_count(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
     for (; valid && what->n && (p = tpl_find_in(p, (size_t)(end - p), what->data, what->n)); p += what->n)
         n++;
     *out = tpl_int(n);
-    return true;
+    return tpl_charge(r, (uint64_t)n);
 }
 
 static bool has_edge(const char *s, size_t n, const tpl_str *what, bool end) {
@@ -112,6 +105,8 @@ static bool edge(tpl_run *r, const tpl_value *self, tpl_call *c, bool end, tpl_v
             if (l->v[i].type != TPL_STR)
                 return tpl_fail(r, "expected a tuple of strings");
             hit = valid && has_edge(s, to - from, l->v[i].u.s, end);
+            if (!tpl_charge(r, 1 + l->v[i].u.s->n / 64))
+                return false;
         }
     } else {
         const tpl_str *what;
@@ -150,7 +145,11 @@ static bool part(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, tpl_
         return false;
     if (!sep->n)
         return tpl_fail(r, "partition() with an empty separator");
-    const char *hit = last ? find_last(s->data, s->n, sep) : tpl_find_in(s->data, s->n, sep->data, sep->n);
+    const char *hit = NULL;
+    if (last ? !tpl_find_last(r, s->data, s->n, sep, &hit) : !tpl_charge(r, s->n / 16))
+        return false;
+    if (!last)
+        hit = tpl_find_in(s->data, s->n, sep->data, sep->n);
     tpl_items parts = {.r = r};
     tpl_value v[3];
     size_t before = hit ? (size_t)(hit - s->data) : last ? 0 : s->n;

@@ -74,7 +74,7 @@ static bool t_divisibleby(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value
 
 static bool case_test(tpl_run *r, const tpl_value *v, bool upper, tpl_value *out) {
     tpl_value text;
-    return tpl_to_str(r, v, &text) && say(tpl_all_case(text.u.s, upper), out);
+    return tpl_to_str(r, v, &text) && tpl_all_case(r, text.u.s, upper, out);
 }
 static bool t_lower(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value *out) {
     (void)c;
