@@ -83,7 +83,7 @@ $(BUILD)/libnibble.so: $(LIB_OBJ)
 # What is instantiated most. Where each variable of each inlined call lives is half of a compiler's time and nine tenths
 # of an object's size, so these keep line numbers only; the code is the same. Under a sanitizer, which checks every
 # access, nothing is inlined.
-INSTANTIATED := $(BUILD)/src/kernels/%.o $(BUILD)/src/quant/cpu/%.o $(BUILD)/tests/support/amx_%.o
+INSTANTIATED := $(BUILD)/src/kernels/%.o $(BUILD)/src/quant/cpu/%.o
 $(INSTANTIATED): CFLAGS += -g1
 ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline

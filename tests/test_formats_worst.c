@@ -2,6 +2,7 @@
  * code 4. A child process opens each, so that its time and memory are its own. */
 #include "base/num.h"
 #include "nib.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 
 #include <fcntl.h>
@@ -22,9 +23,9 @@
 /* The promise is 10 s by the clock on any machine; half of it in processor time. A sanitizer takes several
  * times the time, and red zones, shadow and what it keeps of freed memory beside the memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SECONDS_MOST = 30, MIB_MOST = 1200, SANITIZED = 1 };
+enum { SECONDS_MOST = 30, MIB_MOST = 1200 };
 #else
-enum { SECONDS_MOST = 5, MIB_MOST = 200, SANITIZED = 0 };
+enum { SECONDS_MOST = 5, MIB_MOST = 200 };
 #endif
 
 enum { EXIT_OTHER = 200 };

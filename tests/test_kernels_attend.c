@@ -2,6 +2,7 @@
  * head sizes, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those who see
  * it. */
 #include "support/guard.h"
+#include "support/isas.h"
 #include "support/matrix.h"
 #include "support/paged_kv.h"
 
@@ -15,10 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define EACH_ISA(t)                                                                                          \
-    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
-        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
 typedef struct attend_case {
     int64_t n_head, n_kv, d, n_row, past, window;
@@ -157,7 +154,7 @@ static void check_case(const attend_case *c) {
     const size_t n = (size_t)(c->n_row * c->n_head * c->d) * sizeof(float);
     problem p0 = problem_open(kernels_table_for("ref"), c);
     guarded expected = attend_by(kernels_table_for("ref"), &p0, c->n_head, c->n_row);
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         problem p = problem_open(t, c);
         assert_memory_equal(p.kv.pages[0], p0.kv.pages[0], 1);
         guarded out = attend_by(t, &p, c->n_head, c->n_row);
@@ -238,7 +235,7 @@ static void test_cases(void **state) {
 static void test_nan(void **state) {
     (void)state;
     const attend_case c = {.n_head = 4, .n_kv = 2, .d = 32, .n_row = 24, .past = 50, .type = TYPE_F16};
-    EACH_ISA(t)
+    EACH_OPS(t)
     for (int value = 0; value < 2; value++) {
         problem p = problem_open(t, &c);
         guarded clean = attend_by(t, &p, c.n_head, c.n_row);
@@ -266,7 +263,7 @@ static void test_nan(void **state) {
 static void test_rewrite(void **state) {
     (void)state;
     const attend_case c = {.n_head = 2, .n_kv = 1, .d = 24, .n_row = 1, .past = 33, .type = TYPE_F32};
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         problem p = problem_open(t, &c);
         guarded first = attend_by(t, &p, 2, 1);
         float other[24] = {5};

@@ -1,6 +1,7 @@
 /* Columns of packed matrices, and spikes of rows, on every instruction set: the bits of pack_read_row for
  * every format, and the same spikes as by their definition. */
 #include "support/guard.h"
+#include "support/isas.h"
 #include "support/matrix.h"
 
 #include "kernels/kernels.h"
@@ -13,17 +14,13 @@
 
 #include <cmocka.h>
 
-#define EACH_ISA(t)                                                                                          \
-    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
-        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
-
 static void check_columns(const matrix *m, const char *name) {
     const int64_t n = m->view.n, k = m->view.k, from = 16;
     float *rows = malloc((size_t)(n * k) * sizeof *rows);
     assert_non_null(rows);
     for (int64_t r = 0; r < n; r++)
         pack_read_row(&m->view, r, rows + r * k);
-    EACH_ISA(t)
+    EACH_OPS(t)
     for (int64_t c = 0; c < k; c++) {
         guarded out = guard_open((size_t)(n - from) * sizeof(float));
         t->column(&m->view, c, from, n, out.data);
@@ -56,7 +53,7 @@ static void columns(void **state) {
 }
 
 static void check_spikes(const float *x, int64_t k, float share, int n_expected, const int32_t *at) {
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         spike found[ACT_SPIKES];
         assert_int_equal(t->spikes(x, k, share, found), n_expected);
         for (int i = 0; i < n_expected; i++) {

@@ -2,6 +2,7 @@
  * against double precision over what the codes say, equal bits for any way of going through the positions,
  * also after going back to a shorter prefix. */
 #include "support/guard.h"
+#include "support/isas.h"
 #include "support/matrix.h"
 #include "support/paged_kv.h"
 
@@ -16,10 +17,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define EACH_ISA(t)                                                                                          \
-    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
-        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
 typedef struct coded_case {
     int64_t n_head, n_kv, d, n, window; /* n positions, each a row */
@@ -186,7 +183,7 @@ static void check_case(const coded_case *c) {
     for (int64_t r = 0; r < c->n; r += 1 + r / 5)
         for (int64_t h = 0; h < c->n_head; h++)
             check_row(kernels_table_for("ref"), &first, r, h);
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         cache x = cache_open(c);
         steps(t, &x, 0, c->n, KV_BLOCK, c->n_head);
         assert_memory_equal(x.out, first.out, n); /* the same bits as the reference */
@@ -226,7 +223,7 @@ static void test_going_back(void **state) {
     const coded_case c = {.n_head = 2, .n_kv = 1, .d = 32, .n = 250, .type = TYPE_KV4};
     static const int64_t back[] = {249, 200, 193, 192, 130, 128, 64};
     const size_t n = (size_t)(c.n * c.n_head * c.d) * sizeof(float);
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         cache want = cache_open(&c);
         steps(t, &want, 0, c.n, 50, 2);
         for (size_t i = 0; i < NUM_COUNT(back); i++) {
@@ -249,7 +246,7 @@ static void test_going_back(void **state) {
 static void test_nan(void **state) {
     (void)state;
     const coded_case c = {.n_head = 4, .n_kv = 2, .d = 64, .n = 200, .window = 40, .type = TYPE_KV8};
-    EACH_ISA(t)
+    EACH_OPS(t)
     for (int value = 0; value < 2; value++) {
         cache clean = cache_open(&c), x = cache_open(&c);
         (value ? x.v : x.k)[(10 * c.n_kv + 0) * c.d + 3] = value ? INFINITY : NAN; /* kv head 0 */

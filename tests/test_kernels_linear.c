@@ -2,6 +2,7 @@
  * against double precision under a derived bound, and bit by bit against the reference, whatever the rows are
  * grouped with. */
 #include "kernels/act8.h"
+#include "support/isas.h"
 #include "support/tilecase.h"
 
 #include <math.h>
@@ -12,10 +13,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define EACH_ISA(t)                                                                                          \
-    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
-        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
 static const char *name_of(const matrix *w) {
     static char name[PACK_NAME];

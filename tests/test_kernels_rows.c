@@ -1,6 +1,7 @@
 /* Activations, norms, rotations and small arithmetic on every instruction set, against double precision under
  * stated bounds, bit by bit against the reference, at odd lengths, in place, with NaN and infinity. */
 #include "support/guard.h"
+#include "support/isas.h"
 #include "support/matrix.h"
 
 #include "kernels/kernels.h"
@@ -13,10 +14,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define EACH_ISA(t)                                                                                          \
-    for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
-        for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
 static double act_exact(act_kind kind, double x) {
     switch (kind) {
@@ -52,7 +49,7 @@ static void test_act(void **state) {
                          : (i & 1 ? 1.0f : -1.0f) * exp2f((float)(i % 200) / 2 - 60);
     for (int kind = ACT_SILU; kind <= ACT_RELU2; kind++) {
         kernels_table_for("ref")->act((act_kind)kind, x, expected, N);
-        EACH_ISA(t) {
+        EACH_OPS(t) {
             t->act((act_kind)kind, x, y, N);
             assert_memory_equal(y, expected, N * sizeof *y);
             for (int i = 0; i < N; i++) {
@@ -78,7 +75,7 @@ static void test_softcap(void **state) {
     for (int i = 0; i < N; i++)
         x[i] = (i & 1 ? 1.0f : -1.0f) * exp2f((float)i * 60 / N - 40);
     kernels_table_for("ref")->softcap(x, 30, expected, N);
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         t->softcap(x, 30, y, N);
         assert_memory_equal(y, expected, N * sizeof *y);
         for (int i = 0; i < N; i++) {
@@ -103,7 +100,7 @@ static void test_lengths(void **state) {
             xs[i] = random_float(&seed) * 4;
             us[i] = random_float(&seed);
         }
-        EACH_ISA(t) {
+        EACH_OPS(t) {
             t->add(xs, us, 0.5f, ys, n);
             for (int i = 0; i < n; i++)
                 assert_true(ys[i] == xs[i] + us[i] * 0.5f);
@@ -142,7 +139,7 @@ static void check_norm(norm_kind kind, int64_t k, int64_t n_group, bool w_full, 
     }
     const float *ws = affine ? w.data : NULL, *bs = bias ? b.data : NULL, *xs = x.data, *ys = y.data;
     kernels_table_for("ref")->norm(kind, xs, ws, bs, expected.data, k, n_group, w_full, 1e-5f);
-    EACH_ISA(t) {
+    EACH_OPS(t) {
         t->norm(kind, xs, ws, bs, y.data, k, n_group, w_full, 1e-5f);
         assert_memory_equal(y.data, expected.data, (size_t)k * 4);
         for (int64_t g = 0; g < n_group; g++) {
@@ -205,7 +202,7 @@ static void test_rope(void **state) {
             }
             for (int64_t i = 0; i < n; i++)
                 start[i] = random_float(&seed);
-            EACH_ISA(t) {
+            EACH_OPS(t) {
                 float *xs = memcpy(x.data, start, (size_t)n * 4);
                 t->rope((rope_style)style, xs, shapes[s].n_head, shapes[s].d_head, shapes[s].n_rot, cs);
                 for (int64_t h = 0; h < shapes[s].n_head; h++)
@@ -230,7 +227,7 @@ static void test_rope(void **state) {
 static void test_nan(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    EACH_ISA(t)
+    EACH_OPS(t)
     for (int i = 0; i < 3; i++)
         for (int at = 0; at < 37; at += 6) {
             float x[37], y[37];

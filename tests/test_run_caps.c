@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/find.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
@@ -21,12 +22,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* its own memory does not fit */
-#else
-enum { SANITIZED = 0 };
-#endif
 
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
@@ -244,7 +239,7 @@ int main(void) {
                                        cmocka_unit_test(plans), cmocka_unit_test(long_texts),
                                        cmocka_unit_test(real)},
                             nothing[] = {cmocka_unit_test(none)};
-    if (SANITIZED || access(nibble(), X_OK))
+    if (SANITIZED || access(nibble(), X_OK)) /* a sanitizer's own memory does not fit */
         return cmocka_run_group_tests(nothing, NULL, NULL);
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
     setenv("NIBBLE_NO_LEARN", "1", 1);

@@ -7,6 +7,7 @@
 #include "support/expected.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/slow.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
 
@@ -48,7 +49,7 @@ static void check_cuts(const char *path, int n) {
     int32_t tokens[N_TOKEN];
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
         logits_rows want = {0};
-        for (size_t i = 0; i < NUM_COUNT(ways); i++) {
+        for (size_t i = 0; i < NUM_COUNT(ways); i += (size_t)slow_step(2)) {
             nib_engine *e = open_with(path, kinds[k], ways[i].n_thread, ways[i].n_batch, ways[i].no_fuse);
             logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 1);
             logits_rows got = logits_of(e, tokens, n);
@@ -82,7 +83,7 @@ static void long_rows_by_any_threads(void **state) {
     logits_tokens(tokens, N, MOST, 3);
     for (size_t k = 0; k < NUM_COUNT(caches); k++) {
         float want[SINGLE][MOST];
-        for (size_t i = 0; i < NUM_COUNT(threads); i++) {
+        for (size_t i = 0; i < NUM_COUNT(threads); i += (size_t)slow_step(2)) {
             nib_engine *e = open_with(path, caches[k], threads[i], 512, false);
             nib_session *s = session_must_open(e);
             assert_int_equal(nib_session_sync(s, tokens, N - SINGLE, NULL), NIB_OK);

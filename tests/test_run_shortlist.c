@@ -9,6 +9,7 @@
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/skip.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
 
@@ -97,7 +98,7 @@ static void check_resident(const char *path) {
         bool no_fuse;
     } cases[] = {{2, 1, 8, false}, {1, 1, 8, false},  {1, 2, 8, false},  {1, 3, 8, false}, {2, 5, 8, false},
                  {3, 8, 8, false}, {1, 16, 8, false}, {2, 40, 8, false}, {2, 1, 8, true},  {2, 1, 16, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += (size_t)slow_step(2)) {
         nib_engine_options o = options(cases[i].n_thread, 0);
         double share;
         uint64_t streamed;
@@ -148,7 +149,7 @@ static bool streams_with(const char *path, int n_best, uint64_t room) {
 
 /* The middle of the caps that stream with a shortlist: what a process has differs from time to time. */
 static uint64_t streaming_cap(const char *path, int n_best) {
-    const uint64_t step = 256 << 10;
+    const uint64_t step = (uint64_t)slow_step(2) << 18;
     uint64_t first = 0, room = 4 << 20;
     for (; room < (uint64_t)64 << 20; room += step) {
         const bool works = streams_with(path, n_best, room);
@@ -408,8 +409,8 @@ static void faults(void **state) {
         skip_because("a sanitizer's own memory does not fit the caps here");
     life l = {.path = tiny_model("tied.gguf", &tied)};
     l.room = streaming_cap(l.path, 1);
-    fault_sweep(FAULT_ALLOC, 7, live, &l);
-    fault_sweep(FAULT_READ, 23, live, &l);
+    fault_sweep(FAULT_ALLOC, 7 * slow_step(3), live, &l);
+    fault_sweep(FAULT_READ, 23 * slow_step(3), live, &l);
 }
 
 int main(void) {

@@ -5,6 +5,7 @@
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
@@ -205,13 +206,6 @@ static uint64_t least_room(const char *path, uint64_t most) {
     return high;
 }
 
-/* A sanitizer takes its time: a few of the ways, every value of each setting among them. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SOME = 7 };
-#else
-enum { SOME = 1 };
-#endif
-
 static void the_same_bits(const tiny_shape *of) {
     static float expected[N_VOCAB], found[N_VOCAB];
     const char *path = tiny_model("ways.gguf", of), *scratch = temp_path("ways");
@@ -220,7 +214,7 @@ static void the_same_bits(const tiny_shape *of) {
     const int64_t batches[] = {0, 1, 23};
     (void)mkdir(scratch, 0777);
     walk(path, &(way){NIB_AUTO, 1, 0, NULL, false}, expected);
-    for (int i = 0; i < 18; i += SOME) {
+    for (int i = 0; i < 18; i += slow_step(7)) { /* 7: still every value of each setting */
         way how = {rooms[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
         nib_traffic t = walk(path, &how, found);
         assert_memory_equal(expected, found, sizeof expected);

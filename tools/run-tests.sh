@@ -38,7 +38,7 @@ reasons() {
 one() {
     cpu=${1%%/*} test=${1#*/} out=$2/${1%%/*}
     name=$(basename "$test" .sh)
-    unset NIBBLE_CPU
+    unset NIBBLE_CPU CPUS
     [ "$cpu" = native ] || export NIBBLE_CPU="$cpu"
     mkdir -p "$out"
     TMPDIR=$out/$name.tmp

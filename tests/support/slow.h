@@ -1,0 +1,19 @@
+/* slow.h - where everything takes many times as long: under a sanitizer, and where only the scalar reference
+ * computes. A long list of cases is thinned out there. */
+#ifndef NIB_TESTS_SLOW_H
+#define NIB_TESTS_SLOW_H
+
+#include "kernels/kernels.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+/* From one case to the next that is tried: `step` there, else 1. */
+static inline int slow_step(int step) {
+    return SANITIZED || kernels_table() == kernels_table_for("ref") ? step : 1;
+}
+
+#endif
