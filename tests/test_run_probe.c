@@ -271,20 +271,18 @@ static void the_probe_sees_what_is_computed(void **state) {
     measure_rows rows;
     nib_error err = {0};
     assert_non_null(ch.layers);
-    pager_pin(e->pager, 0, &views);
+    views = pager_views(e->pager, 0);
     for (int r = 0; r < ROWS; r++) {
         float row[D];
         pack_read_row(&views[0], c.tokens[r], row);
         for (int i = 0; i < D; i++)
             ch.layers[0].in[r][i] = (double)row[i];
     }
-    pager_unpin(e->pager, 0);
     for (int l = 0; l < N_LAYER; l++) {
-        pager_pin(e->pager, l + 1, &views);
+        views = pager_views(e->pager, l + 1);
         if (l > 0)
             memcpy(ch.layers[l].in, ch.layers[l - 1].out, sizeof ch.layers[l].in);
         compute_layer(&(direct){views, model_block(e->m, l + 1)}, &ch.layers[l]);
-        pager_unpin(e->pager, l + 1);
     }
     assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
     const probe see = {.look = check, .user = &ch};
@@ -340,12 +338,11 @@ static void scores_are_means_of_norms(void **state) {
     nib_error err = {0};
     double hidden[FF], x[D], h[D], q[D], k[KV_HEADS * D_HEAD], v[D], a[D], ffn[D], attn2 = 0, ffn2 = 0;
     float row[D];
-    pager_pin(e->pager, 0, &views);
+    views = pager_views(e->pager, 0);
     pack_read_row(&views[0], 7, row);
     for (int i = 0; i < D; i++)
         x[i] = (double)row[i];
-    pager_unpin(e->pager, 0);
-    pager_pin(e->pager, 1, &views);
+    views = pager_views(e->pager, 1);
     const direct d = {views, model_block(e->m, 1)};
     rms_norm(&d, "attn_norm", x, h);
     product(&d, "q", h, q);
@@ -361,7 +358,6 @@ static void scores_are_means_of_norms(void **state) {
         attn2 += q[i] * q[i] + (i < KV_HEADS * D_HEAD ? v[i] * v[i] : 0);
         ffn2 += ffn[i] * ffn[i];
     }
-    pager_unpin(e->pager, 1);
     nib_engine_close(e);
     nib_engine_options_init(&o);
     assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_OK);

@@ -144,15 +144,11 @@ static void products_are_of_the_sum(void **state) {
         c.tokens = tokens;
         c.begin = starts;
         assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
-        const view *views;
-        pager_pin(e->pager, 0, &views);
+        const view *views = pager_views(e->pager, 0);
         view embed[2];
         for (int s = 0; s < 2; s++)
             embed[s] = views[find_weight(model_block(e->m, 0), model_block(e->m, 0)->weights[0].name, s)];
-        pager_unpin(e->pager, 0);
-        pager_pin(e->pager, 1, &views);
-        o.views = views;
-        pager_unpin(e->pager, 1);
+        o.views = pager_views(e->pager, 1);
         o.embed = embed;
         o.b = model_block(e->m, 1);
         o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);

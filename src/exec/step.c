@@ -9,19 +9,13 @@ typedef struct loop {
     stepper *s;
     const executor *e;
     const pass *p;
-    int pinned;
-    const view *views; /* of the pinned block */
-    int64_t head_row;  /* rows of the stream whose logits are wanted begin there */
-    canceller cancel;  /* the pass's and the stepper's */
+    int64_t head_row; /* rows of the stream whose logits are wanted begin there */
+    canceller cancel; /* the pass's and the stepper's */
 } loop;
 
 static bool is_cancelled(void *user) {
     const loop *l = user;
     return cancel_asked(l->p->cancel) || cancel_asked(&l->s->cancel);
-}
-
-static bool is_left_out(const pass *p, int b) {
-    return p->change && p->change->left_out && p->change->left_out[b];
 }
 
 /* The rows whose logits are wanted stand one after the other in the stream from now on, from the first of
@@ -52,47 +46,42 @@ static int64_t gather_wanted(const loop *l) {
 
 static nib_status begin_block(loop *l, int b, nib_error *err) {
     const pass *p = l->p;
-    if (l->pinned >= 0)
-        pager_unpin(l->e->pager, l->pinned);
-    l->pinned = -1;
     if (p->enter)
         NIB_TRY(p->enter(p->user, b, l->e->ws->reg[REG_X], err));
-    pager_pin(l->e->pager, b, &l->views);
-    l->pinned = b;
     if (b == model_n_block(l->e->m) - 1)
         l->head_row = gather_wanted(l);
     return NIB_OK;
 }
 
-/* A head cell's logits, segment by segment. */
-static nib_status give_logits(const loop *l, const cell *c, nib_error *err) {
+/* Logits of a visit of the head, segment by segment. */
+static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     const pass *p = l->p;
     const int64_t n_vocab = model_hparams(l->e->m)->n_vocab;
-    for (int64_t r = 0, n; r < c->n_row; r += n) {
-        int64_t row = c->row + r;
-        const segment *s = schedule_find(p->segments, p->n_segment, true, &row);
-        n = NUM_MIN(s->n_row - row, c->n_row - r);
+    for (int64_t r = 0, n; r < v->n_row; r += n) {
+        int64_t row = v->row + r;
+        const segment *s = visits_segment(p->segments, p->n_segment, true, &row);
+        n = NUM_MIN(s->n_row - row, v->n_row - r);
         NIB_TRY(
             p->rows(p->user, (int)(s - p->segments), row, n, l->e->ws->reg[REG_LOGITS] + r * n_vocab, err));
     }
     return NIB_OK;
 }
 
-static nib_status do_cell(loop *l, const cell *c, bool again, nib_error *err) {
+static nib_status do_visit(const loop *l, const visit *v, const visits *rest, nib_error *err) {
     const executor *e = l->e;
     const pass *p = l->p;
-    const view *other = p->change && p->change->views ? p->change->views[c->block] : NULL;
-    const bool head = c->block == model_n_block(e->m) - 1;
-    int64_t segment_row = c->row;
-    const segment *s = schedule_find(p->segments, p->n_segment, head, &segment_row);
-    const exec_cell now = {.block = c->block,
-                           .views = other ? other : l->views,
+    const view *views, *other = p->change && p->change->views ? p->change->views[v->block] : NULL;
+    const bool head = v->block == model_n_block(e->m) - 1;
+    int64_t segment_row = v->row;
+    const segment *s = visits_segment(p->segments, p->n_segment, head, &segment_row);
+    pager_pin(e->pager, v, rest, &views);
+    const exec_cell now = {.block = v->block,
+                           .views = other ? other : views,
                            .other_views = other != NULL,
-                           .act_bits = p->change && p->change->act_bits ? p->change->act_bits[c->block] : 0,
-                           .again = again,
-                           .cache_only = c->cache_only,
-                           .row = head ? l->head_row + c->row : c->row,
-                           .n_row = c->n_row,
+                           .act_bits = p->change && p->change->act_bits ? p->change->act_bits[v->block] : 0,
+                           .cache_only = v->cache_only,
+                           .row = head ? l->head_row + v->row : v->row,
+                           .n_row = v->n_row,
                            .segments = p->segments,
                            .n_segment = p->n_segment,
                            .segment = (int)(s - p->segments),
@@ -100,27 +89,41 @@ static nib_status do_cell(loop *l, const cell *c, bool again, nib_error *err) {
                            .probe = p->probe,
                            .logits = p->logits,
                            .cancel = &l->cancel};
-    NIB_TRY(exec_cell_run(e, &now, err));
-    return head && p->rows ? give_logits(l, c, err) : NIB_OK;
+    nib_status status = exec_cell_run(e, &now, err);
+    pager_unpin(e->pager);
+    return status == NIB_OK && head && p->rows ? give_logits(l, v, err) : status;
 }
 
-static nib_status steps(loop *l, schedule *order, nib_error *err) {
-    int at = -1; /* the block whose cells are being done, also when it is left out */
+static nib_status steps(loop *l, visits list, nib_error *err) {
+    int at = -1; /* the block of the visit before */
     nib_status status = NIB_OK;
-    cell c;
-    while (status == NIB_OK && schedule_next(order, &c)) {
-        if (is_left_out(l->p, c.block))
-            continue;
+    visit v;
+    while (status == NIB_OK && visits_next(&list, &v)) {
         status = cancel_check(&l->cancel, err);
-        if (status == NIB_OK && c.block != at)
-            status = begin_block(l, c.block, err);
-        at = c.block;
+        if (status == NIB_OK && v.block != at)
+            status = begin_block(l, v.block, err);
+        at = v.block;
         if (status == NIB_OK)
-            status = do_cell(l, &c, schedule_stays(order, c.block), err);
+            status = do_visit(l, &v, &list, err);
     }
-    if (l->pinned >= 0)
-        pager_unpin(l->e->pager, l->pinned);
     return status;
+}
+
+static visits visits_of(const executor *e, const pass *p) {
+    const int n_block = model_n_block(e->m);
+    const bool looked_at = p->probe || p->change || p->enter;
+    return (visits){.next = p->order ? p->order : visits_by_block,
+                    .n_block = n_block,
+                    .first = p->first_block,
+                    .end = p->end_block ? p->end_block : n_block,
+                    .left_out = p->change ? p->change->left_out : NULL,
+                    .segments = p->segments,
+                    .n_segment = p->n_segment,
+                    .n_cell = e->ws->n_cell,
+                    .n_head = p->logits ? 1 : p->n_head,
+                    /* streamed pages come for all rows of a block, as often for each block */
+                    .whole = looked_at || pager_streams(e->pager),
+                    .apart = looked_at || p->apart};
 }
 
 /* Tables for the rows and room in the caches; tells the ledger what becomes resident. */
@@ -141,23 +144,19 @@ static nib_status prepare(const executor *e, const pass *p, int64_t n_head, nib_
 
 nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
     const executor *e = &s->exec;
-    const int64_t n_head = p->logits ? 1 : p->n_head;
-    const bool looked_at = p->probe || p->change || p->enter;
-    /* streamed pages come for whole cells, as often for each block */
-    const bool whole = looked_at || pager_streams(e->pager);
-    schedule order = schedule_begin(model_n_block(e->m), p->first_block, p->segments, p->n_segment,
-                                    e->ws->n_cell, n_head, whole, looked_at || p->apart);
+    const visits list = visits_of(e, p);
     pthread_mutex_lock(&s->lock);
     const double start = e->trace ? time_now() : 0;
     s->n_pass++;
-    nib_status status = prepare(e, p, n_head, err);
+    nib_status status = prepare(e, p, list.n_head, err);
     if (status == NIB_OK) {
-        pager_expect(e->pager, schedule_n_cell(&order), schedule_n_head(&order));
-        loop l = {.s = s, .e = e, .p = p, .pinned = -1};
+        pager_begin(e->pager, &list);
+        loop l = {.s = s, .e = e, .p = p};
         l.cancel = (canceller){is_cancelled, &l};
         pool_stay(e->threads);
-        status = steps(&l, &order, err);
+        status = steps(&l, list, err);
         pool_leave(e->threads);
+        pager_end(e->pager);
     }
     if (e->trace)
         s->pass_s += time_now() - start;

@@ -1,5 +1,5 @@
-/* step.h - one pass of the step loop: rows of one or several sequences through the blocks, each block pinned
- * once. Sessions, evaluation and measurement all compute through here.
+/* step.h - one pass of the step loop: rows of one or several sequences through the blocks, in the order of
+ * a list of visits (tiers/visits.h). Sessions, evaluation and measurement all compute through here.
  *
  * One pass at a time: step_pass holds the lock, and the workspace belongs to it. Nothing is allocated. */
 #ifndef NIB_EXEC_STEP_H
@@ -30,13 +30,16 @@ typedef struct pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the workspace's
                                 n_pass rows together */
     int n_segment;
-    bool apart;      /* no cell has rows of two segments, because they use one cache in turn */
-    int first_block; /* 0; else the pass begins there with what enter() puts into the stream */
-    float *logits;   /* [n_vocab]: of the one row of all segments that has a head row; or NULL: */
-    int64_t n_head;  /* rows of logits computed together, at most the workspace's */
+    bool apart; /* no visit has rows of two segments, because they use one cache in turn */
+    /* A stage of the model: blocks [first_block, end_block). The first of them finds in the residual stream
+     * what enter() puts there, or what the stage before it has left. end_block 0: to the head. */
+    int first_block, end_block;
+    visit_next_fn order; /* NULL: visits_by_block */
+    float *logits;       /* [n_vocab]: of the one row of all segments that has a head row; or NULL: */
+    int64_t n_head;      /* rows of logits computed together, at most the workspace's */
     nib_status (*rows)(void *user, int segment, int64_t row, int64_t n_row, const float *logits,
                        nib_error *err); /* rows [row, row + n_row) of a segment: [n_row, n_vocab] */
-    /* NULL, or called before a block's first cell with the residual stream of all rows, [rows, d_model]: to
+    /* NULL, or called before a block's first visit with the residual stream of all rows, [rows, d_model]: to
      * look at it, or to set it. */
     nib_status (*enter)(void *user, int block, float *x, nib_error *err);
     void *user;                /* of the two above */

@@ -237,11 +237,9 @@ static nib_status pack_matrix(measure_copy *c, const weight *w, const recipe *f,
 }
 
 /* The pager's views of a block; matrices among them that will be replaced may be anything. */
-static void pager_views(measure_copy *c, int b) {
-    const view *views;
-    pager_pin(c->e->pager, b, &views);
+static void take_views(measure_copy *c, int b) {
+    const view *views = pager_views(c->e->pager, b);
     memcpy(c->views + c->first[b], views, (size_t)model_block(c->e->m, b)->n_weight * sizeof *views);
-    pager_unpin(c->e->pager, b);
     c->by_block[b] = c->views + c->first[b];
 }
 
@@ -254,7 +252,7 @@ static void replace_shared(measure_copy *c, int b) {
             if (w->shared_block != b || w->vector)
                 continue;
             if (!c->by_block[j])
-                pager_views(c, j);
+                take_views(c, j);
             c->views[c->first[j] + i] = c->views[c->first[b] + w->shared_index];
         }
     }
@@ -265,7 +263,7 @@ nib_status measure_copy_lower(measure_copy *c, const saliency_watch *channels, i
     const block *blk = model_block(c->e->m, b);
     uint8_t *at = c->data;
     memset(c->by_block, 0, (size_t)model_n_block(c->e->m) * sizeof *c->by_block);
-    pager_views(c, b);
+    take_views(c, b);
     for (int i = 0; i < blk->n_weight; i++) {
         const weight *w = &blk->weights[i];
         recipe f;

@@ -3,10 +3,12 @@
  * DESIGN. Weights are cut into pages, the same way for every budget. When everything fits (or there is no
  * cap) every page has a place in one mapping and pinning is a look-up. Under a smaller cap, with streaming
  * allowed, as many pages as fit beside the ring stay, or those that a plan names; the others go through a
- * ring of slots, filled by the reader thread in the order in which a pass visits them. Several cells of rows
- * may go through a block: then the block's pages stay in the ring until the last cell, or, when the block is
- * larger than the ring, as many of its first pages as leave a window for the rest to pass through. Vectors
- * are always resident; tables are read by row.
+ * ring of slots, filled by the reader thread in the order of the pass's visits (visits.h), which is the order
+ * of the step loop itself. A block may be visited several times in a row: then its pages stay in the ring
+ * until the last visit, or, when the block is larger than the ring, as many of its first pages as leave a
+ * window for the rest to pass through. Behind the last visit the reader goes on with the next pass, which is
+ * taken to be one row through the same blocks; when it begins and is another, the pages that agree with it
+ * stay and the others are dropped. Vectors are always resident; tables are read by row.
  *
  *      page, in a slot:
  *
@@ -21,8 +23,9 @@
  *            |<---------------------  failed                               |
  *            |   reader_pin: told                                          | reader_unpin
  *            |<------------------------------------------------------------+
- *            +<--- reading to ready, or failed, but not what is asked for: turn_to; a slot that has reads in
- * flight or is being packed is discarded and becomes empty when that has ended (settle)
+ *            +<--- reading to ready, or failed, but not what is asked for: turn_to, or not what the pass that
+ * begins will ask for: reader_begin. A slot that has reads in flight or is being packed is discarded and
+ * becomes empty when that has ended (settle)
  *
  * INVARIANTS
  *  1. A page's bytes are in exactly one of: its place in the mapping, slots, the disk.
@@ -30,7 +33,8 @@
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
  * them is allocated; nothing is allocated by fetch, release or read_row.
  *  4. At most one page is pinned at a time, and of a block at most as many as there are slots, less WINDOW,
- * wait for its next cell unless all of them fit, so the reader always comes to the page that is waited for.
+ * wait for its next visit unless all of them fit (visit_pages.h), so the reader always comes to the page that
+ * is waited for.
  * There is a buffer that no slot has, or somebody packs and gives one back: so what arrived can be packed.
  *  5. A slot's state changes under the reader's lock only; its buffer is written only while it is reading,
  * read only while it is packing or pinned; who packs writes to a buffer that no slot has.
@@ -117,7 +121,7 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     NIB_TRY(map_resident(p, need.vectors + kept, err));
     pager_place(p);
     NIB_TRY(pager_load_resident(p, o, shape, err));
-    const int n_streamed = p->first_streamed[p->layout.n_block];
+    const int n_streamed = p->streamed.first[p->layout.n_block];
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, need.row, err));
     p->staging = need.row;
     NIB_TRY(open_row_buffer(p, err));
@@ -186,9 +190,9 @@ static nib_status make_tables(pager *p, nib_error *err) {
     const page_layout *l = &p->layout;
     p->state = mem_calloc((size_t)l->n_page + 1, sizeof *p->state);
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
-    p->streamed = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed);
-    p->first_streamed = mem_calloc((size_t)l->n_block + 1, sizeof *p->first_streamed);
-    if (!p->state || !p->views || !p->streamed || !p->first_streamed)
+    p->streamed.pages = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed.pages);
+    p->streamed.first = mem_calloc((size_t)l->n_block + 1, sizeof *p->streamed.first);
+    if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first)
         return nib_fail_nomem(err, p->tables, "the pager's tables");
     return NIB_OK;
 }
@@ -200,7 +204,7 @@ nib_status pager_open(const model *m, ledger *l, const pager_options *options, p
     p->m = m;
     p->ledger = l;
     p->log = options->log;
-    p->now = (fetched){.block = -1, .visit = -1, .page = -1};
+    p->now = (fetched){.use = -1, .page = -1};
     nib_status status = make_tables(p, err);
     if (status == NIB_OK)
         status = settle(p, options, err);
@@ -228,7 +232,7 @@ void pager_close(pager *p) {
     page_layout_close(&p->layout);
     mem_free(p->state);
     mem_free(p->views);
-    mem_free(p->streamed);
-    mem_free(p->first_streamed);
+    mem_free(p->streamed.pages);
+    mem_free(p->streamed.first);
     mem_free(p);
 }

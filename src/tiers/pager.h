@@ -2,9 +2,9 @@
  *
  * The pager owns every weight byte. A page is a few small matrices of a block, or some rows of a large one
  * (page_layout.h). Pages it decides to keep are read and packed at open and stay; the others are read round
- * the page cache, ahead of use, into a ring of slots (the order of a dense model is known, so the next page
- * is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay valid, and
- * a slot that is fetched is never reused. One thread fetches; a reader thread fills.
+ * the page cache, ahead of use, into a ring of slots (the order of a pass is known, visits.h, so the next
+ * page is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay
+ * valid, and a slot that is fetched is never reused. One thread fetches; a reader thread fills.
  *
  * Vectors (norms, biases) are always resident. A table that is only looked up by row (an embedding, or a head
  * of which only the best rows are computed) is not streamed at all: its rows are read when they are asked
@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "model/model.h"
 #include "tiers/ledger.h"
+#include "tiers/visits.h"
 
 typedef struct pager pager;
 
@@ -44,7 +45,7 @@ typedef struct pager_need {
     uint64_t sums;      /* tables: checksums, while a packed file is read */
     uint64_t page_most; /* the largest page that is streamed */
     uint64_t part;      /* of it, what is read at a time from the model's files: all, or some rows */
-    bool block_in_ring; /* the ring holds any block: it is read once for all cells of a pass */
+    bool block_in_ring; /* the ring holds any block: it is read once for all visits in a row */
 } pager_need;
 /* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,
  * tables + vectors + kept pages + max(stream_staging, ring + row + what the session adds), and sums with a
@@ -79,11 +80,18 @@ typedef struct pager_options {
 nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);
 void pager_close(pager *p);
 
+/* A pass begins: all its visits. Pages are read ahead in their order, and what was read ahead before and
+ * agrees with it stays. The list's segments stay valid until pager_end: the pass is over, or given up.
+ * Another one over the same blocks is then foreseen. Without a pass, pages are read as they are asked for. */
+void pager_begin(pager *p, const visits *pass);
+void pager_end(pager *p);
+
 /* The block's views, one for each of its weights in order (a shared weight's too). data is NULL for a matrix
- * that is not resident as a whole: products fetch it, and a table is looked up by row (pager_read_row). One
- * block at a time. */
-void pager_pin(pager *p, int block, const view **views);
-void pager_unpin(pager *p, int block);
+ * that is not resident as a whole: products fetch it, and a table is looked up by row (pager_read_row). */
+const view *pager_views(const pager *p, int block);
+/* The views of a visit's block, for fetching from it; rest: the visits behind it. One visit at a time. */
+void pager_pin(pager *p, const visit *at, const visits *rest, const view **views);
+void pager_unpin(pager *p);
 
 /* A matrix that is not resident as a whole, in pieces of rows, to be fetched and released one after the other
  * and in order, while its block is pinned. */
@@ -96,9 +104,8 @@ typedef struct pager_piece {
  * is then fetched; a later call tries again. While a page with several whole matrices is fetched, their views
  * have data. */
 nib_status pager_fetch(pager *p, int block, int w, int piece, pager_piece *out, nib_error *err);
-/* What is fetched, if anything. again: other rows of this pass will need it; prefetching goes on with what
- * comes next. */
-void pager_release(pager *p, bool again);
+/* What is fetched, if anything. Prefetching goes on with what comes next. */
+void pager_release(pager *p);
 
 /* Packed bytes of a block's own weight w, without what rounds its place up to pages, by where they are: kept,
  * or on disk and read when needed. Both 0 for a weight that another block owns. */
@@ -119,15 +126,11 @@ nib_status pager_read_panels(pager *p, int block, int w, const int32_t *panels, 
 /* Whether some matrices are not resident as a whole, so that passes fetch them. */
 bool pager_streams(const pager *p);
 
-/* A pass begins: how often each block's matrices will be fetched, and the last block's (the head's). What the
- * reader reads ahead, and what stays in the ring between two cells of a block, follows from it. */
-void pager_expect(pager *p, int n_cell, int n_head);
-
 typedef struct pager_stats {
     uint64_t resident_bytes; /* packed weights kept, vectors included */
     uint64_t bytes_loaded;   /* from disk, by pager_open */
     uint64_t bytes_streamed; /* from disk since then, rows of tables included */
-    uint64_t pass_bytes;     /* from disk for one pass with one cell, without rows of tables */
+    uint64_t pass_bytes;     /* from disk for a pass with one row, without rows of tables */
     double wait_s;           /* of pager_fetch for the reader */
     bool packed;             /* what is streamed comes from the packed file */
 } pager_stats;

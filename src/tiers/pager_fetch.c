@@ -9,17 +9,35 @@ static void tell_lost(pager *p) {
         log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
 }
 
-void pager_pin(pager *p, int b, const view **views) {
-    assert(p->now.block < 0);
-    tell_lost(p);
-    p->now = (fetched){.block = b, .visit = -1, .next = p->first_streamed[b], .page = -1};
-    *views = p->views + p->layout.first_weight[b];
+void pager_begin(pager *p, const visits *pass) {
+    if (p->reader)
+        reader_begin(p->reader, pass);
 }
 
-void pager_unpin(pager *p, int b) {
-    assert(p->now.block == b && p->now.visit < 0);
-    (void)b;
-    p->now.block = -1;
+void pager_end(pager *p) {
+    if (p->reader)
+        reader_end(p->reader);
+}
+
+const view *pager_views(const pager *p, int b) {
+    return p->views + p->layout.first_weight[b];
+}
+
+void pager_pin(pager *p, const visit *at, const visits *rest, const view **views) {
+    assert(!p->now.pinned);
+    tell_lost(p);
+    p->now = (fetched){.pinned = true,
+                       .at = *at,
+                       .rest = *rest,
+                       .use = -1,
+                       .next = p->streamed.first[at->block],
+                       .page = -1};
+    *views = pager_views(p, at->block);
+}
+
+void pager_unpin(pager *p) {
+    assert(p->now.pinned && p->now.use < 0);
+    p->now.pinned = false;
 }
 
 /* Pages of the matrix that stay: they are its first ones. */
@@ -36,23 +54,25 @@ int pager_n_piece(const pager *p, int b, int w) {
     return at->n_page - n + (n > 0);
 }
 
-/* The next visit of this page by the pinned block. Another cell begins the block's list again. */
-static int visit_of(fetched *now, const pager *p, int page) {
-    const int first = p->first_streamed[now->block], end = p->first_streamed[now->block + 1];
+/* The next use of this page by the pinned block. */
+static int use_of(const pager *p, int page) {
+    const int b = p->now.at.block, first = p->streamed.first[b], end = p->streamed.first[b + 1];
     for (int i = 0; i < end - first; i++) {
-        const int visit = first + (now->next - first + i) % (end - first);
-        if (p->streamed[visit] != page)
-            continue;
-        now->cell += visit < now->next;
-        return visit;
+        const int use = first + (p->now.next - first + i) % (end - first);
+        if (p->streamed.pages[use] == page)
+            return use;
     }
     return -1;
+}
+
+static page_cursor cursor_of(const pager *p, int use) {
+    return (page_cursor){.at = p->now.at, .rest = p->now.rest, .i = use};
 }
 
 /* Views of the whole matrices in a page: data is the page, NULL: it is gone. */
 static void patch(pager *p, int page, const uint8_t *data) {
     const page_layout *l = &p->layout;
-    const int b = p->now.block;
+    const int b = p->now.at.block;
     for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
         const weight_place *at = page_layout_place(l, b, i);
         if (at->n_page == 1 && at->first_page == page)
@@ -64,19 +84,20 @@ nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_
     const weight_place *at = page_layout_place(&p->layout, b, w);
     const view *whole = &p->views[p->layout.first_weight[b] + w];
     const int kept = n_resident(p, at);
-    assert(p->now.block == b && p->now.visit < 0 && at->n_page > 0);
+    assert(p->now.pinned && p->now.at.block == b && p->now.use < 0 && at->n_page > 0);
     if (kept > 0 && piece == 0) {
         const int64_t n = kept == at->n_page ? whole->n : kept * at->page_rows;
         *out = (pager_piece){{p->state[at->first_page].resident + at->offset, whole->format, n, whole->k}, 0};
         return NIB_OK;
     }
     const int i = piece - (kept > 0) + kept, page = at->first_page + i;
-    const int visit = visit_of(&p->now, p, page);
+    const int use = use_of(p, page);
     uint8_t *data;
-    assert(i < at->n_page && visit >= 0);
-    NIB_TRY(reader_pin(p->reader, b, visit, p->now.cell, &data, &p->wait_s, err));
-    p->now.visit = visit;
-    p->now.next = visit + 1;
+    assert(i < at->n_page && use >= 0);
+    const page_cursor cursor = cursor_of(p, use);
+    NIB_TRY(reader_pin(p->reader, &cursor, &data, &p->wait_s, err));
+    p->now.use = use;
+    p->now.next = use + 1;
     const int64_t first = i * at->page_rows;
     const int64_t n = i == at->n_page - 1 ? whole->n - first : at->page_rows;
     *out = (pager_piece){{data + at->offset, whole->format, n, whole->k}, first};
@@ -87,13 +108,15 @@ nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_
     return NIB_OK;
 }
 
-void pager_release(pager *p, bool again) {
+void pager_release(pager *p) {
     if (p->now.page >= 0)
         patch(p, p->now.page, NULL);
     p->now.page = -1;
-    if (p->now.visit >= 0)
-        reader_unpin(p->reader, p->now.block, p->now.visit, again);
-    p->now.visit = -1;
+    if (p->now.use >= 0) {
+        const page_cursor cursor = cursor_of(p, p->now.use);
+        reader_unpin(p->reader, &cursor);
+    }
+    p->now.use = -1;
 }
 
 /* To p->row_packed. */
@@ -129,11 +152,6 @@ nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_err
 
 bool pager_streams(const pager *p) {
     return p->reader != NULL;
-}
-
-void pager_expect(pager *p, int n_cell, int n_head) {
-    if (p->reader)
-        reader_expect(p->reader, n_cell, n_head);
 }
 
 void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk) {

@@ -78,9 +78,11 @@ uint64_t pager_page_file_bytes(const pager *p, int i) {
 }
 
 uint64_t pager_pass_bytes(const pager *p) {
+    const visits pass = visits_of_one_row(p->layout.n_block, 0, p->layout.n_block);
+    page_cursor at = page_cursor_of(&p->streamed, &pass);
     uint64_t all = 0;
-    for (int i = 0; i < p->first_streamed[p->layout.n_block]; i++)
-        all += pager_page_file_bytes(p, p->streamed[i]);
+    for (; !at.ended; page_cursor_step(&p->streamed, &at))
+        all += pager_page_file_bytes(p, p->streamed.pages[at.i]);
     return all;
 }
 

@@ -8,6 +8,7 @@
 #include "tiers/page_layout.h"
 #include "tiers/pager.h"
 #include "tiers/region.h"
+#include "tiers/visit_pages.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,11 +40,12 @@ typedef struct panel_reader {
 
 /* What is fetched now, one thing at a time, and where in the pass that is. */
 typedef struct fetched {
-    int block; /* pinned; -1: none */
-    int visit; /* into pager.streamed: of the page in a slot; -1: nothing, or something resident */
-    int next;  /* the visit that is expected next */
-    int cell;  /* how often the block's pages were all visited in this pass */
-    int page;  /* patched into the views; -1: none */
+    bool pinned;
+    visit at;    /* the visit whose block is pinned */
+    visits rest; /* behind it */
+    int use;     /* into pager.streamed: of the page in a slot; -1: nothing, or something resident */
+    int next;    /* the use that is expected next */
+    int page;    /* patched into the views; -1: none */
 } fetched;
 
 struct pager {
@@ -52,10 +54,9 @@ struct pager {
     loader *loader;
     const logger *log;
     page_layout layout;
-    page_state *state;   /* [n_page] */
-    view *views;         /* [n_weight] */
-    int *streamed;       /* those of layout.visits that are not resident */
-    int *first_streamed; /* [n_block + 1] */
+    page_state *state;    /* [n_page] */
+    view *views;          /* [n_weight] */
+    visit_pages streamed; /* those of layout.visits that are not resident */
     tier_region resident;
     uint8_t *map; /* it: vectors, then the pages that stay; when all do, the image */
     uint64_t map_bytes;
@@ -169,7 +170,7 @@ void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8
 /* Reads and packs it row by row, in turn. */
 nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err);
 uint64_t pager_page_file_bytes(const pager *p, int i);
-uint64_t pager_pass_bytes(const pager *p); /* of the files, for all visits of what is streamed */
+uint64_t pager_pass_bytes(const pager *p); /* of the files, for a pass with one row */
 
 /* ---- pager_packed.c ---- */
 /* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
@@ -198,11 +199,12 @@ typedef struct ring_shape {
 ring_shape ring_shape_of(const page_layout *l);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
-/* Visit number `visit` of the pager's streamed ones, which belongs to block b: its page in a slot, pinned;
- * waits. cell: how often the block's pages were visited before in this pass. */
-nib_status reader_pin(reader *r, int b, int visit, int cell, uint8_t **data, double *wait_s, nib_error *err);
-/* again: it will be visited again by another cell of the block. */
-void reader_unpin(reader *r, int b, int visit, bool again);
-void reader_expect(reader *r, int n_cell, int n_head);
+/* A pass begins, and ends: pager_begin and pager_end. */
+void reader_begin(reader *r, const visits *pass);
+void reader_end(reader *r);
+/* The page of at->i in a slot, pinned; waits. The others behind it in the list are read next. */
+nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err);
+/* What reader_pin gave for this cursor. */
+void reader_unpin(reader *r, const page_cursor *at);
 
 #endif

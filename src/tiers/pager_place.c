@@ -89,12 +89,12 @@ static void order_the_others(pager *p) {
     const page_layout *l = &p->layout;
     int n = 0;
     for (int b = 0; b < l->n_block; b++) {
-        p->first_streamed[b] = n;
+        p->streamed.first[b] = n;
         for (int i = l->first_visit[b]; i < l->first_visit[b + 1]; i++)
             if (!p->state[l->visits[i]].resident)
-                p->streamed[n++] = l->visits[i];
+                p->streamed.pages[n++] = l->visits[i];
     }
-    p->first_streamed[l->n_block] = n;
+    p->streamed.first[l->n_block] = n;
 }
 
 /* The matrix as a whole, or NULL. */

@@ -31,7 +31,7 @@ static slot *next_read(reader *r, int *read) {
         return NULL;
     for (;;) {
         slot *oldest = NULL;
-        for (int i = 0; i < r->n_slot; i++) {
+        for (int i = 0; i < r->p->streamed.n_slot; i++) {
             slot *s = &r->slots[i];
             if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK &&
                 (!oldest || s->order < oldest->order))
@@ -139,7 +139,7 @@ static void reap(reader *r) {
 static void leave_packed(reader *r) {
     pager_packed_drop(r->p, r->damaged);
     atomic_store(&r->p->packed_lost, true);
-    for (int i = 0; i < r->n_slot; i++) {
+    for (int i = 0; i < r->p->streamed.n_slot; i++) {
         slot *s = &r->slots[i];
         if (s->state != SLOT_READING)
             continue;
@@ -152,7 +152,7 @@ static void leave_packed(reader *r) {
 
 /* Whether a read could be started. */
 static bool can_read(reader *r) {
-    for (int i = 0; i < r->n_slot; i++) {
+    for (int i = 0; i < r->p->streamed.n_slot; i++) {
         const slot *s = &r->slots[i];
         if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK)
             return true;
@@ -167,7 +167,7 @@ static turn pack_or_wait(reader *r) {
     turn next = TURN_LOOK;
     int n_arrived = 0;
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->n_slot; i++)
+    for (int i = 0; i < r->p->streamed.n_slot; i++)
         n_arrived += r->slots[i].state == SLOT_ARRIVED;
     if (n_arrived > 1)
         pthread_cond_broadcast(&r->changed); /* who waits may help */
@@ -214,13 +214,15 @@ static nib_status start(reader *r, nib_error *err) {
     const uint64_t scratch = 2 * load_buffer_bytes(p->m, 0, 0);
     const ring_shape shape = ring_shape_of(&p->layout);
     r->each = shape.each;
-    r->n_slot = shape.n_slot;
+    p->streamed.n_slot = shape.n_slot;
+    ring_foresee(r, 0, p->layout.n_block);
+    r->next = page_cursor_of(&p->streamed, &r->after);
     NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING, shape.bytes, false,
                              "the ring of streamed weights", err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
     memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */
-    for (int i = r->n_slot; i >= 0; i--)
+    for (int i = shape.n_slot; i >= 0; i--)
         r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)i * r->each;
     for (int i = 0; i < 2; i++) {
         NIB_TRY(load_buffer_init(&r->scratch[i], p->m, 0, 0, NULL, err));
@@ -241,8 +243,6 @@ nib_status reader_open(pager *p, reader **out, nib_error *err) {
     if (!r)
         return nib_fail_nomem(err, sizeof *r, "the reader");
     r->p = p;
-    r->n_cell = r->n_head = 1;
-    r->next = ring_next_block(r, p->layout.n_block - 1);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     const nib_status status = start(r, err);

@@ -10,54 +10,48 @@
 
 #include <assert.h>
 
-enum { WINDOW = 4 /* slots that pages pass through while others wait for the next cell */ };
-
 /* ---- the order ---- */
 
-static int n_visit(const reader *r, int b) {
-    return r->p->first_streamed[b + 1] - r->p->first_streamed[b];
-}
-
-/* How many of a block's first pages stay in the ring between two cells. */
-static int n_staying(const reader *r, int b) {
-    const int n = n_visit(r, b);
-    return n <= r->n_slot ? n : r->n_slot - WINDOW;
-}
-
-static int n_cell_of(const reader *r, int b) {
-    return b == r->p->layout.n_block - 1 ? r->n_head : r->n_cell;
-}
-
-/* In this pass or the next. */
-position ring_next_block(const reader *r, int b) {
-    const int n = r->p->layout.n_block;
-    for (int i = 1; i <= n; i++) {
-        const int at = (b + i) % n;
-        if (n_visit(r, at) > 0 && (n_cell_of(r, at) > 0 || i == n))
-            return (position){at, r->p->first_streamed[at], 0};
-    }
-    return (position){b, r->p->first_streamed[b], 0};
+/* Behind the pass, and behind what comes after it, that once more. */
+static void go_on(reader *r) {
+    if (!r->next.ended)
+        return;
+    r->next = page_cursor_of(&r->p->streamed, &r->after);
+    r->in_pass = false;
 }
 
 static void advance(reader *r) {
-    position *at = &r->next;
-    if (++at->visit < r->p->first_streamed[at->block + 1])
-        return;
-    const int staying = n_staying(r, at->block);
-    if (++at->cell < n_cell_of(r, at->block) && staying < n_visit(r, at->block))
-        at->visit = r->p->first_streamed[at->block] + staying;
-    else
-        *at = ring_next_block(r, at->block);
+    page_cursor_step(&r->p->streamed, &r->next);
+    go_on(r);
+}
+
+static int page_of(const reader *r, const page_cursor *at) {
+    return r->p->streamed.pages[at->i];
+}
+
+void ring_foresee(reader *r, int first, int end) {
+    r->after = visits_of_one_row(r->p->layout.n_block, first, end);
 }
 
 /* ---- slots ---- */
 
 slot *ring_find(reader *r, int page, unsigned mask) {
     slot *found = NULL;
-    for (int i = 0; i < r->n_slot; i++) {
+    for (int i = 0; i < r->p->streamed.n_slot; i++) {
         slot *s = &r->slots[i];
         if ((mask & (1u << s->state)) && (page < 0 || s->page == page) && !s->discard &&
             (!found || s->order < found->order))
+            found = s;
+    }
+    return found;
+}
+
+/* The oldest slot, from this place in the order on, that is not empty and still wanted. */
+static slot *oldest_from(reader *r, uint64_t order) {
+    slot *found = NULL;
+    for (int i = 0; i < r->p->streamed.n_slot; i++) {
+        slot *s = &r->slots[i];
+        if (s->state != SLOT_EMPTY && !s->discard && s->order >= order && (!found || s->order < found->order))
             found = s;
     }
     return found;
@@ -118,7 +112,7 @@ void ring_plan(reader *r, slot *s) {
 }
 
 bool ring_has_room(reader *r) {
-    return !r->stalled && r->n_spare > 0 && r->n_spare + r->n_packing >= 2 &&
+    return !r->stalled && !r->next.ended && r->n_spare > 0 && r->n_spare + r->n_packing >= 2 &&
            ring_find(r, -1, 1u << SLOT_EMPTY);
 }
 
@@ -127,8 +121,7 @@ slot *ring_take(reader *r) {
         return NULL;
     slot *s = ring_find(r, -1, 1u << SLOT_EMPTY);
     *s = (slot){.state = SLOT_READING,
-                .page = r->p->streamed[r->next.visit],
-                .visit = r->next.visit,
+                .page = page_of(r, &r->next),
                 .order = r->n_taken++,
                 .buffer = r->spare[--r->n_spare]};
     advance(r);
@@ -158,44 +151,74 @@ bool ring_pack(reader *r, int who) {
     return true;
 }
 
-/* ---- pinning ---- */
+/* ---- passes ---- */
 
-/* Something else is wanted than what was foreseen (a pass that was cancelled, or begins elsewhere; an error
- * before): what is there is dropped and the reader goes on from the page that is asked for. */
-static void turn_to(reader *r, position where) {
-    for (int i = 0; i < r->n_slot; i++) {
-        slot *s = &r->slots[i];
-        if (s->state == SLOT_READY || s->state == SLOT_FAILED || s->state == SLOT_ARRIVED) {
-            put_back(r, s);
-        } else if (s->state == SLOT_READING) {
-            s->discard = true;
-            ring_settle(r, s);
-        } else if (s->state == SLOT_PACKING) {
-            s->discard = true; /* settled by who packs */
-        }
+/* What is in a slot is not wanted any more. */
+static void drop(reader *r, slot *s) {
+    if (s->state == SLOT_READY || s->state == SLOT_FAILED || s->state == SLOT_ARRIVED) {
+        put_back(r, s);
+    } else if (s->state == SLOT_READING) {
+        s->discard = true;
+        ring_settle(r, s);
+    } else if (s->state == SLOT_PACKING) {
+        s->discard = true; /* settled by who packs */
     }
+}
+
+/* The reader goes on from here. Slots keep the pages that come first from here on, in this order; the others
+ * are dropped, and what could not be read, to be tried again. */
+static void turn_to(reader *r, const page_cursor *at, bool in_pass) {
+    slot *s;
+    uint64_t order = 0; /* slots before this one are as they have to be */
+    r->next = *at;
+    r->in_pass = in_pass;
     r->stalled = false;
-    r->next = where;
+    go_on(r);
+    while ((s = oldest_from(r, order)) && s->state != SLOT_FAILED && !r->next.ended &&
+           s->page == page_of(r, &r->next)) {
+        order = s->order + 1;
+        advance(r);
+    }
+    for (; s; s = oldest_from(r, order)) {
+        order = s->order + 1;
+        drop(r, s);
+    }
     pthread_cond_broadcast(&r->changed);
+}
+
+void reader_begin(reader *r, const visits *pass) {
+    const page_cursor at = page_cursor_of(&r->p->streamed, pass);
+    pthread_mutex_lock(&r->lock);
+    ring_foresee(r, pass->first, pass->end);
+    turn_to(r, &at, true);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void reader_end(reader *r) {
+    const page_cursor none = {.ended = true};
+    pthread_mutex_lock(&r->lock);
+    if (r->in_pass)
+        turn_to(r, &none, false);
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* The reader will not come to it: its next page is another one, or slots are full of what nobody comes back
  * to. */
-static bool is_not_foreseen(reader *r, int visit) {
+static bool is_not_foreseen(reader *r, int page) {
     bool room = false;
-    for (int i = 0; i < r->n_slot; i++)
+    for (int i = 0; i < r->p->streamed.n_slot; i++)
         room = room || r->slots[i].state == SLOT_EMPTY || r->slots[i].discard;
-    return !slot_of(r, r->p->streamed[visit]) && (r->stalled || r->next.visit != visit || !room);
+    return !slot_of(r, page) && (r->stalled || r->next.ended || page_of(r, &r->next) != page || !room);
 }
 
-nib_status reader_pin(reader *r, int b, int visit, int cell, uint8_t **data, double *wait_s, nib_error *err) {
-    const int page = r->p->streamed[visit];
+nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err) {
+    const int page = page_of(r, at);
     nib_status status = NIB_OK;
     slot *s;
     double begin = time_now();
     pthread_mutex_lock(&r->lock);
-    if (is_not_foreseen(r, visit))
-        turn_to(r, (position){b, visit, cell});
+    if (is_not_foreseen(r, page))
+        turn_to(r, at, true);
     while (!(s = slot_of(r, page)) || (s->state != SLOT_READY && s->state != SLOT_FAILED))
         if (!ring_pack(r, 1))
             pthread_cond_wait(&r->changed, &r->lock);
@@ -206,29 +229,23 @@ nib_status reader_pin(reader *r, int b, int visit, int cell, uint8_t **data, dou
         status = s->status;
         if (err)
             *err = s->error;
-        put_back(r, s); /* the reader stays stalled until the next pin asks for something */
+        put_back(r, s); /* the reader stays stalled until something else is asked for */
     }
     pthread_mutex_unlock(&r->lock);
     *wait_s += time_now() - begin;
     return status;
 }
 
-void reader_unpin(reader *r, int b, int visit, bool again) {
+void reader_unpin(reader *r, const page_cursor *at) {
+    const visit_pages *p = &r->p->streamed;
+    const int first = p->first[at->at.block], n = p->first[at->at.block + 1] - first;
     pthread_mutex_lock(&r->lock);
-    slot *s = ring_find(r, r->p->streamed[visit], 1u << SLOT_PINNED);
+    slot *s = ring_find(r, p->pages[at->i], 1u << SLOT_PINNED);
     assert(s);
-    const bool stays = again && visit - r->p->first_streamed[b] < n_staying(r, b);
-    if (stays)
+    if (at->at.again && at->i - first < visit_pages_staying(n, p->n_slot))
         s->state = SLOT_READY;
     else
         put_back(r, s);
     pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-}
-
-void reader_expect(reader *r, int n_cell, int n_head) {
-    pthread_mutex_lock(&r->lock);
-    r->n_cell = n_cell;
-    r->n_head = n_head;
     pthread_mutex_unlock(&r->lock);
 }

@@ -18,7 +18,7 @@ typedef enum slot_state {
 
 typedef struct slot {
     slot_state state;
-    int page, visit;
+    int page;
     uint64_t order;   /* when it was taken: a short cycle has a page twice, for this pass and for the next */
     uint8_t *buffer;  /* what is read, then what was packed; NULL: empty */
     load_reads reads; /* of the model's files; n 0: one of the packed file, or in turn */
@@ -29,11 +29,6 @@ typedef struct slot {
     nib_status status; /* of the first read that failed */
     nib_error error;
 } slot;
-
-/* A visit of the cycle, in which cell of its block. */
-typedef struct position {
-    int block, visit, cell;
-} position;
 
 /* Which slot's read a tag of the queue is. */
 typedef struct in_flight {
@@ -46,7 +41,6 @@ struct reader {
     bool started;
     tier_region buffers; /* of `each` bytes */
     uint64_t each;
-    int n_slot;             /* of the slots, that are used */
     uint64_t charged;       /* for scratch */
     load_buffer scratch[2]; /* for packing: the reader's, and that of who asks for pages */
     read_queue *queue;      /* the reader's, with what follows */
@@ -63,16 +57,16 @@ struct reader {
     uint8_t *spare[READER_BUFFERS]; /* buffers that no slot has */
     int n_spare, n_packing;
     uint64_t n_taken;
-    position next;
-    int n_cell, n_head; /* of the pass */
+    visits after;     /* what comes behind a pass: as far as anybody knows, one row through its blocks */
+    page_cursor next; /* the page that is taken next: of the pass, then of what comes after it */
+    bool in_pass;     /* of the pass, whose segments are still there */
 };
 
 /* All with the lock. */
 
 /* The oldest slot in one of the states of `mask`, of this page (-1: of any) and still wanted. */
 slot *ring_find(reader *r, int page, unsigned mask);
-position ring_next_block(const reader *r, int b); /* the first visit behind block b */
-/* The next page of the cycle to an empty slot; NULL: there is none, or no buffer. */
+/* The next page to an empty slot; NULL: there is none, or no buffer. */
 slot *ring_take(reader *r);
 /* Nothing of a slot is read or packed any more, perhaps: what becomes of it. ring_tell tells those who wait:
  * they may take the processor at once, so the next reads are started before. */
@@ -81,6 +75,8 @@ void ring_tell(reader *r);
 /* Packs the oldest page that arrived, without the lock meanwhile; false: there is none, or no buffer to pack
  * it to. who: 0 the reader, 1 another thread. */
 bool ring_pack(reader *r, int who);
+/* A pass over blocks [first, end) comes next, or after the one that is under way. */
+void ring_foresee(reader *r, int first, int end);
 /* Some page could be taken. */
 bool ring_has_room(reader *r);
 /* How a slot's page is read now. */

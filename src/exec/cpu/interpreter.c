@@ -154,7 +154,7 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
         one.part = &rows.v;
         one.part_row = rows.first_row;
         run(&one);
-        pager_release(one.e->pager, c->again);
+        pager_release(one.e->pager);
     }
     whole->acts = one.acts;
     return NIB_OK;
@@ -200,7 +200,7 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
         j->first_op = j->end_op;
         if (j->first_op == end)
             break;
-        pager_release(j->e->pager, j->cell->again);
+        pager_release(j->e->pager);
         status = bring(j, &j->first_op, err);
     }
     return status;
@@ -266,6 +266,6 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
     whole.shares = e->fuse && !now->probe ? shares : NULL;
     const int n_op = model_block(e->m, now->block)->program.n_op;
     const nib_status status = now->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
-    pager_release(e->pager, now->again);
+    pager_release(e->pager);
     return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;
 }

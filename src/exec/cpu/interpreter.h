@@ -11,11 +11,11 @@
 #include "base/cancel.h"
 #include "exec/probe.h"
 #include "exec/cpu/routes.h"
-#include "exec/schedule.h"
 #include "exec/cpu/shortlist.h"
 #include "exec/trace.h"
 #include "exec/cpu/workspace.h"
 #include "tiers/pager.h"
+#include "tiers/visits.h"
 
 typedef struct executor {
     const model *m;
@@ -41,7 +41,6 @@ typedef struct exec_cell {
     int n_segment;
     float *logits;       /* [n_row, n_vocab] for the head; NULL: the workspace's */
     const probe *probe;  /* NULL: none; told about these rows: */
-    bool again;          /* more rows of the pass will go through this block */
     bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
     int segment;         /* of the cell's first row */
     int64_t segment_row; /* that row in it */

@@ -1,0 +1,32 @@
+/* visit_pages.c - see visit_pages.h. */
+#include "tiers/visit_pages.h"
+
+enum { WINDOW = 4 /* slots that pages pass through while others stay */ };
+
+int visit_pages_staying(int n, int n_slot) {
+    return n <= n_slot ? n : NUM_MAX(n_slot - WINDOW, 0);
+}
+
+/* To the first page that the visits behind `at` read. */
+static void next_visit(const visit_pages *p, page_cursor *c) {
+    do {
+        const bool again = c->at.again;
+        if (!visits_next(&c->rest, &c->at)) {
+            c->ended = true;
+            return;
+        }
+        const int n = p->first[c->at.block + 1] - p->first[c->at.block];
+        c->i = p->first[c->at.block] + (again ? visit_pages_staying(n, p->n_slot) : 0);
+    } while (c->i == p->first[c->at.block + 1]);
+}
+
+page_cursor page_cursor_of(const visit_pages *p, const visits *list) {
+    page_cursor c = {.rest = *list};
+    next_visit(p, &c);
+    return c;
+}
+
+void page_cursor_step(const visit_pages *p, page_cursor *c) {
+    if (!c->ended && ++c->i == p->first[c->at.block + 1])
+        next_visit(p, c);
+}

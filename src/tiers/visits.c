@@ -1,0 +1,84 @@
+/* visits.c - see visits.h. */
+#include "tiers/visits.h"
+
+bool visits_next(visits *v, visit *out) {
+    if (!v->next || !v->next(v, out))
+        return false;
+    visits behind = *v;
+    visit then;
+    out->again = v->next(&behind, &then) && then.block == out->block;
+    return true;
+}
+
+/* Rows of a segment in a layer, or in the head. */
+static int64_t rows_of(const segment *s, bool head) {
+    return head ? s->n_row - s->head_row : s->n_row;
+}
+
+const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row) {
+    for (int i = 0; i < n_segment; i++) {
+        const int64_t n = rows_of(&segments[i], head);
+        if (*row < n) {
+            *row += head ? segments[i].head_row : 0;
+            return &segments[i];
+        }
+        *row -= n;
+    }
+    return NULL;
+}
+
+/* Rows from this one on, at most `most`, that are alike: with logits, or without. */
+static int64_t alike(const visits *v, int64_t row, int64_t most, bool *wanted) {
+    const segment *of = visits_segment(v->segments, v->n_segment, false, &row),
+                  *end = v->segments + v->n_segment;
+    int64_t n = 0;
+    *wanted = row >= of->head_row;
+    for (; of < end && n < most; of++, row = 0) {
+        const bool other = row < of->n_row && (row >= of->head_row) != *wanted;
+        if (other)
+            break;
+        n += (*wanted ? of->n_row : of->head_row) - row;
+        if (!*wanted && of->head_row < of->n_row)
+            break;
+    }
+    return NUM_MIN(n, most);
+}
+
+/* What is left of the block's rows from the list's place on goes into *out; false: nothing. */
+static bool rest_of_block(const visits *v, visit *out) {
+    const bool head = v->block == v->n_block - 1, last_layer = v->block == v->n_block - 2 && v->block > 0;
+    int64_t row = v->row, left = 0;
+    bool wanted = true;
+    const segment *of = visits_segment(v->segments, v->n_segment, head, &row);
+    if (!of)
+        return false;
+    for (const segment *i = of; i < v->segments + v->n_segment && (i == of || !v->apart); i++)
+        left += i == of ? of->n_row - row : rows_of(i, head);
+    int64_t n = NUM_MIN(head ? v->n_head : v->n_cell, left);
+    if (last_layer && !v->whole)
+        n = alike(v, v->row, n, &wanted);
+    *out = (visit){.block = v->block, .row = v->row, .n_row = n, .cache_only = !wanted};
+    return true;
+}
+
+bool visits_by_block(visits *v, visit *out) {
+    for (v->block = NUM_MAX(v->block, v->first); v->block < v->end; v->block++, v->row = 0) {
+        if ((v->left_out && v->left_out[v->block]) || !rest_of_block(v, out))
+            continue;
+        v->row += out->n_row;
+        return true;
+    }
+    return false;
+}
+
+visits visits_of_one_row(int n_block, int first, int end) {
+    static const segment one = {.n_row = 1};
+    return (visits){.next = visits_by_block,
+                    .n_block = n_block,
+                    .first = first,
+                    .end = end,
+                    .segments = &one,
+                    .n_segment = 1,
+                    .n_cell = 1,
+                    .n_head = 1};
+}

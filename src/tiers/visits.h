@@ -1,0 +1,72 @@
+/* visits.h - the order of one pass: which block is visited next, by which rows of the batch.
+ *
+ * The order exists once, as an iterator. The step loop (exec/step.h) executes it, and the pager reads weights
+ * ahead of it (visit_pages.h gives the pages). Another order is another `visit_next_fn`, and its readers do
+ * not change.
+ *
+ * A batch is made of segments: rows of one sequence, one after the other. The usual order, visits_by_block,
+ * walks the blocks, and inside a block the rows of all segments in groups of n_cell. So weights are used by
+ * all rows before the next ones come, and products see as many rows as there are. The last block, the head,
+ * sees only the rows whose logits are wanted. Of all other rows the last layer computes keys and values
+ * alone, since nothing else of it is ever read (cache_only).
+ *
+ * An order visits each row's blocks from `first` up, the rows of a sequence in a block in the order of their
+ * positions, and the head after everything else.
+ *
+ * A list is a value: a copy goes on from the same place. It borrows its segments. */
+#ifndef NIB_TIERS_VISITS_H
+#define NIB_TIERS_VISITS_H
+
+#include "base/num.h"
+#include "tiers/kv_table.h"
+
+/* Rows of one sequence that are computed in a pass. */
+typedef struct segment {
+    kv_table *kv;
+    const int32_t *tokens; /* [n_row] */
+    int64_t position;      /* of its first row in the sequence */
+    int64_t length;        /* of the whole sequence, as far as it is known: rotary frequencies depend on it */
+    int64_t row, n_row;    /* rows [row, row + n_row) of the pass */
+    int64_t head_row;      /* logits for its rows [head_row, n_row); n_row: none */
+} segment;
+
+/* A block, and the rows that go through it together. */
+typedef struct visit {
+    int block;
+    int64_t row, n_row; /* rows of the pass; of the head: counted among those whose logits are wanted */
+    bool cache_only;    /* of a layer: nothing but their keys and values is wanted */
+    bool again;         /* the next visit is of the same block */
+} visit;
+
+typedef struct visits visits;
+/* The next visit without `again`; false: there is none. Touches nothing but the list's own place. */
+typedef bool (*visit_next_fn)(visits *v, visit *out);
+
+struct visits {
+    visit_next_fn next;      /* the order; NULL: there are no visits */
+    int n_block;             /* of the model; its last one is the head */
+    int first, end;          /* blocks [first, end) are visited: all, or a stage of a pipeline */
+    const bool *left_out;    /* [n_block]: rows pass these by; NULL: none */
+    const segment *segments; /* [n_segment], their rows one after the other */
+    int n_segment;
+    int64_t n_cell, n_head; /* rows of one visit, at most; of one of the head */
+    bool whole;             /* every row goes through every op of all layers */
+    bool apart;             /* no visit has rows of two segments */
+    int block;              /* where the next visit begins: the order's own, from 0 */
+    int64_t row;
+};
+
+/* The next visit; false: the list is at its end. */
+bool visits_next(visits *v, visit *out);
+
+/* The usual order. */
+bool visits_by_block(visits *v, visit *out);
+
+/* Each block of [first, end) once, with one row: a token is decoded. It borrows nothing. */
+visits visits_of_one_row(int n_block, int first, int end);
+
+/* The segment of a row, counted as visits of a layer or of the head count them; *row becomes the row of the
+ * segment. NULL: there are no more. */
+const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row);
+
+#endif

@@ -1,0 +1,235 @@
+/* Other orders of a pass through the step loop and the pager: micro-batches in a zig-zag, one micro-batch
+ * after the other, stages of a pipeline, and passes that differ from step to step. All give the logits of the
+ * usual order, from resident and from streamed weights, and read what their order needs. */
+#include "exec/step.h"
+#include "run/sequence.h"
+#include "support/engine.h"
+#include "support/logits.h"
+#include "support/process.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_SEQUENCE = 3, N_TOKEN = 11, N_BLOCK = 18, N_VOCAB = 2048, N_CTX = 64 };
+
+static const tiny_shape narrow = {TYPE_Q8_0, N_BLOCK - 2, 128, 256, 4, 2, N_VOCAB, 128, false};
+
+typedef struct world {
+    nib_engine *e;
+    sequence of[N_SEQUENCE];
+    int32_t room[N_SEQUENCE][N_CTX];
+    segment segments[N_SEQUENCE];
+    float logits[N_SEQUENCE][N_VOCAB];
+} world;
+
+static void open_world(world *w, const char *path, uint64_t room) {
+    nib_engine_options o = engine_usual();
+    nib_error err = {0};
+    o.n_batch = N_SEQUENCE * N_TOKEN;
+    o.n_ctx = N_CTX;
+    o.n_session = N_SEQUENCE;
+    o.stream = room != NIB_AUTO;
+    if (o.stream)
+        o.ram = ledger_look().now + room;
+    memset(w, 0, sizeof *w);
+    w->e = engine_must_open(path, &o, NULL);
+    for (int i = 0; i < N_SEQUENCE; i++)
+        if (sequence_open(&w->of[i], w->e, TYPE_F16, N_CTX, w->room[i], false, &err))
+            fail_msg("%s", err.message);
+}
+
+static void close_world(world *w) {
+    for (int i = 0; i < N_SEQUENCE; i++)
+        sequence_close(&w->of[i]);
+    nib_engine_close(w->e);
+}
+
+static nib_status take(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                       nib_error *err) {
+    world *w = user;
+    (void)row;
+    (void)err;
+    assert_int_equal(n_row, 1);
+    memcpy(w->logits[segment_index], logits, sizeof w->logits[segment_index]);
+    return NIB_OK;
+}
+
+static void run(world *w, pass p) {
+    nib_error err = {0};
+    p.segments = w->segments;
+    p.n_segment = N_SEQUENCE;
+    p.n_head = 1;
+    p.rows = take;
+    p.user = w;
+    if (step_pass(&w->e->step, &p, &err))
+        fail_msg("%s", err.message);
+}
+
+/* All but the last tokens of the sequences anew, as rows of the next pass. */
+static void begin_prompts(world *w) {
+    int32_t tokens[N_TOKEN];
+    memset(w->logits, 0, sizeof w->logits);
+    for (int i = 0; i < N_SEQUENCE; i++) {
+        logits_tokens(tokens, N_TOKEN, N_VOCAB, (uint64_t)i + 1);
+        sequence_set(&w->of[i], tokens, N_TOKEN, 0);
+        w->segments[i] = sequence_rows(&w->of[i], (int64_t)i * N_TOKEN, N_TOKEN, N_TOKEN - 1);
+    }
+}
+
+/* One token more of each. */
+static void begin_decoding(world *w, int32_t token) {
+    for (int i = 0; i < N_SEQUENCE; i++) {
+        sequence_advance(&w->of[i], w->segments[i].n_row);
+        sequence_add(&w->of[i], token + i);
+        w->segments[i] = sequence_rows(&w->of[i], i, 1, 0);
+    }
+}
+
+static uint64_t streamed(const world *w) {
+    nib_traffic t;
+    nib_engine_traffic(w->e, &t);
+    return t.streamed;
+}
+
+static uint64_t one_pass(const world *w) {
+    nib_traffic t;
+    nib_engine_traffic(w->e, &t);
+    return t.pass;
+}
+
+/* ---- other orders ---- */
+
+static visit micro_batch(const visits *v, int b, int64_t i) {
+    const bool head = b == v->n_block - 1;
+    return (visit){
+        .block = b, .row = head ? i : v->segments[i].row, .n_row = head ? 1 : v->segments[i].n_row};
+}
+
+/* Every segment is a micro-batch; they go through the blocks forwards and backwards in turn, so that the last
+ * one of a block is the first one of the next. */
+static bool zig_zag(visits *v, visit *out) {
+    for (v->block = NUM_MAX(v->block, v->first); v->block < v->end; v->block++, v->row = 0) {
+        if (v->row == v->n_segment)
+            continue;
+        *out = micro_batch(v, v->block, v->block % 2 ? v->n_segment - 1 - v->row : v->row);
+        v->row++;
+        return true;
+    }
+    return false;
+}
+
+/* One micro-batch goes through all layers, then the next one; the head comes last. */
+static bool one_by_one(visits *v, visit *out) {
+    const int head = v->n_block - 1;
+    if (v->block == head && v->row + 1 < v->n_segment) {
+        v->block = 0;
+        v->row++;
+    } else if (v->block == head) {
+        v->block++;
+        v->row = 0;
+    }
+    if (v->block > head) {
+        if (v->row == v->n_segment)
+            return false;
+        *out = micro_batch(v, head, v->row++);
+        return true;
+    }
+    *out = micro_batch(v, v->block++, v->row);
+    return true;
+}
+
+/* ---- the same answers ---- */
+
+static float expected[N_SEQUENCE][N_VOCAB], expected_next[N_SEQUENCE][N_VOCAB];
+
+static void as_usual(world *w) {
+    begin_prompts(w);
+    run(w, (pass){0});
+    memcpy(expected, w->logits, sizeof expected);
+    begin_decoding(w, 7);
+    run(w, (pass){0});
+    memcpy(expected_next, w->logits, sizeof expected_next);
+}
+
+/* Each way of a prompt is followed by a token in the usual order, and the other way round. */
+static void check_all(world *w) {
+    static const visit_next_fn orders[] = {zig_zag, one_by_one};
+    for (int i = 0; i < 2; i++)
+        for (int stages = 1; stages <= 4; stages++) {
+            begin_prompts(w);
+            for (int s = 0; s < stages; s++)
+                run(w, (pass){.first_block = N_BLOCK * s / stages,
+                              .end_block = N_BLOCK * (s + 1) / stages,
+                              .order = stages == 1 ? orders[i]
+                                       : i         ? zig_zag
+                                                   : NULL});
+            assert_memory_equal(w->logits, expected, sizeof expected);
+            begin_decoding(w, 7);
+            run(w, (pass){.order = i ? orders[stages % 2] : NULL});
+            assert_memory_equal(w->logits, expected_next, sizeof expected_next);
+        }
+}
+
+static void resident(void **state) {
+    world w;
+    (void)state;
+    open_world(&w, tiny_model("visits.gguf", &narrow), NIB_AUTO);
+    as_usual(&w);
+    check_all(&w);
+    close_world(&w);
+}
+
+static void from_disk(void **state) {
+    world w;
+    (void)state;
+    const char *path = tiny_model("visits.gguf", &narrow);
+    open_world(&w, path, tiny_model_half_room(path));
+    assert_true(pager_streams(w.e->pager));
+    check_all(&w);
+    close_world(&w);
+}
+
+/* ---- what is read ---- */
+
+/* Bytes that n passes of an order read, and the ring at most beside them. */
+static uint64_t read_by(world *w, visit_next_fn order, int n) {
+    const uint64_t before = streamed(w);
+    for (int i = 0; i < n; i++) {
+        begin_prompts(w);
+        run(w, (pass){.order = order});
+    }
+    return streamed(w) - before;
+}
+
+/* The pager follows the order: a zig-zag reads each page once for all micro-batches, and one micro-batch
+ * after the other reads the layers for each. */
+static void reads_by_the_order(void **state) {
+    enum { N = 8 };
+    world w;
+    pager_need need;
+    (void)state;
+    const char *path = tiny_model("visits.gguf", &narrow);
+    open_world(&w, path, tiny_model_half_room(path));
+    assert_int_equal(pager_needs(w.e->m, 2, &need, NULL), NIB_OK);
+    const uint64_t slack = need.ring + N * N_SEQUENCE * N_TOKEN * UINT64_C(4096), all = N * one_pass(&w);
+    read_by(&w, NULL, 1);
+    assert_in_range(read_by(&w, NULL, N), all - need.ring, all + slack);
+    assert_in_range(read_by(&w, zig_zag, N), all - need.ring, all + slack);
+    assert_true(read_by(&w, one_by_one, N) > 2 * all - need.ring);
+    close_world(&w);
+}
+
+int main(void) {
+    process_counted();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resident),
+        cmocka_unit_test(from_disk),
+        cmocka_unit_test(reads_by_the_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
