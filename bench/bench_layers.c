@@ -66,7 +66,7 @@ static double perplexity(bench *b) {
             .kv = &b->kv, .tokens = b->chunk, .length = CHUNK, .n_row = CHUNK, .head_row = CHUNK / 2};
         const pass p = {.segments = &all,
                         .n_segment = 1,
-                        .n_head = b->e->ws.n_head,
+                        .n_head = b->e->backend->rows.n_head,
                         .rows = score,
                         .user = b,
                         .change = &change};

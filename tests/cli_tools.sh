@@ -13,7 +13,7 @@ not() {
 # lint-includes.sh: one clean tree, then one mistake at a time.
 lint() { # lint FILE LINE: a file of the library with that line
     rm -rf "$tmp/tree"
-    mkdir -p "$tmp/tree/src/base" "$tmp/tree/src/formats" "$tmp/tree/$(dirname "$1")"
+    mkdir -p "$tmp/tree/src/base" "$tmp/tree/src/formats" "$tmp/tree/src/exec/cpu" "$tmp/tree/$(dirname "$1")"
     printf '#include "base/mem.h"\n/* printf("x"); */ static const char s[] = "exit(1)"; // abort()\n' \
         >"$tmp/tree/src/formats/a.c"
     printf '%s\n' "$2" >"$tmp/tree/$1"
@@ -23,6 +23,8 @@ check "a clean tree" lint src/formats/b.c '#include "quant/types.h"'
 check "an include that points up" not lint src/base/b.c '#include "formats/container.h"'
 check "a room that is not in the order" not lint src/attic/b.c 'int x;'
 check "a header without its room" not lint src/base/b.c '#include "mem.h"'
+check "a back end's header outside it" not lint src/exec/b.c '#include "exec/cpu/b.h"'
+check "a back end's header inside it" lint src/exec/cpu/b.c '#include "exec/cpu/b.h"'
 check "printing" not lint src/base/b.c 'void f(void) { printf("x"); }'
 check "printing to stderr" not lint src/base/b.c 'void f(void) { fputs("x", stderr); }'
 check "exiting" not lint src/base/b.c 'void f(void) { exit(1); }'

@@ -110,10 +110,8 @@ static void cells_of_any_size(void **state) {
         logits_rows want = {0};
         for (size_t i = 0; i < NUM_COUNT(cells); i++) {
             nib_engine *e = open_with(path, kinds[k], 3, 256, false);
-            workspace_close(&e->ws);
-            assert_int_equal(
-                workspace_open(&e->ws, e->m, e->ledger, 3, 256, cells[i], 16, (workspace_use){0}, NULL),
-                NIB_OK);
+            const backend_rows rows = {256, cells[i], 16};
+            assert_int_equal(e->kind->reserve(e->backend, &rows, NULL), NIB_OK);
             logits_rows got = logits_of(e, tokens, N_TOKEN);
             if (i == 0) {
                 want = got;

@@ -73,7 +73,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     const pass p = {.segments = rows.segments,
                     .n_segment = rows.n_segment,
                     .apart = true,
-                    .n_head = e->ws.n_head,
+                    .n_head = e->backend->rows.n_head,
                     .rows = collect,
                     .user = &got,
                     .probe = looks ? &see : NULL};

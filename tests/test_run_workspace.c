@@ -1,6 +1,7 @@
 /* What the ledger says a pass makes resident of registers, rows of integers and scratch, against what the
  * system has resident: one row, many; where products read integers at once, where nothing is fused, and with
  * 16-bit activations. */
+#include "exec/cpu/cpu.h"
 #include "kernels/strategy.h"
 #include "run/engine.h"
 #include "support/engine.h"
@@ -47,8 +48,9 @@ static void check(int n_row, bool no_fuse, int activation, uint64_t *touched) {
         tokens[i] = (i * 7919 + 13) % N_VOCAB;
     if (nib_session_sync(s, tokens, n_row, &err))
         fail_msg("%s", err.message);
-    const uint64_t has = resident(e->ws.memory.at, e->ws.memory.bytes);
-    *touched = e->ws.memory.touched;
+    const tier_region *memory = &cpu_of(e->backend)->ws.memory;
+    const uint64_t has = resident(memory->at, memory->bytes);
+    *touched = memory->touched;
     const uint64_t apart = has > *touched ? has - *touched : *touched - has;
     /* of few rows the usual scratch, which is told as a whole, is most; of what is told a page may be one
      * that others are on too */

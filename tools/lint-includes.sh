@@ -1,7 +1,8 @@
 #!/bin/sh
-# Two rules that no compiler checks:
+# Three rules that no compiler checks:
 #  - a module (folder under src/) includes itself and modules below it only; the order stands here, lowest first, and in
 #    docs/architecture.md with its reasons;
+#  - a back end (folder under src/exec/) is used through src/exec/backend.h: nobody else includes its headers;
 #  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
@@ -40,6 +41,14 @@ for folder in src/*/; do
     stray=$(printf '%s\n' "$includes" | grep -vE '"([a-z0-9_]+/.*|nib\.h)"' | grep .)
     [ -z "$stray" ] || say "$stray
   include a header by its path under src/"
+done
+
+for folder in src/exec/*/; do
+    [ -d "$folder" ] || continue
+    name=$(basename "$folder")
+    others=$(grep -rn "\"exec/$name/" src --include='*.[ch]' | grep -v "^src/exec/$name/")
+    [ -z "$others" ] || say "$others
+  src/exec/$name/ is a back end, which others use through exec/backend.h"
 done
 
 # Comments and strings may mention what code may not call: both are blanked first. Lines keep their numbers.

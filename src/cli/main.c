@@ -83,11 +83,6 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if ((command->groups & CLI_MODEL) && !(command->groups & CLI_MODEL_OPTIONAL) && !args.model &&
                !args.hf_repo) {
         code = cli_usage_error("which model? usage: nibble %s %s", command->name, command->usage);
-    } else if (args.backend && strcmp(args.backend, "cpu")) {
-        nib_error err = {NIB_E_DEVICE, ""};
-        snprintf(err.message, sizeof err.message, "backend '%s' is not available; this build has: cpu",
-                 args.backend);
-        code = cli_fail(&err);
     } else if ((int64_t)args.rest.n > command->n_rest) {
         code = cli_usage_error(
             "unexpected argument '%s' (a text of several words needs quotes); usage: nibble %s %s",

@@ -27,6 +27,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->stream = !args->no_stream;
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
+    options->backend = args->backend;
     options->no_fuse = args->no_fuse;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;

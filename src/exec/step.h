@@ -1,19 +1,23 @@
 /* step.h - one pass of the step loop: rows of one or several sequences through the blocks, in the order of
- * a list of visits (tiers/visits.h). Sessions, evaluation and measurement all compute through here.
+ * a list of visits (tiers/visits.h), on a back end. Sessions, evaluation and measurement all compute
+ * through here.
  *
- * One pass at a time: step_pass holds the lock, and the workspace belongs to it. Nothing is allocated. */
+ * One pass at a time: step_pass holds the lock, and the back end belongs to it. */
 #ifndef NIB_EXEC_STEP_H
 #define NIB_EXEC_STEP_H
 
-#include "exec/cpu/interpreter.h"
+#include "exec/backend.h"
 
 #include <pthread.h>
 
 /* What passes are computed with. */
 typedef struct stepper {
-    executor exec;        /* the processor, the only back end */
+    const model *m;
+    backend *backend;
+    pager *pager;
     canceller cancel;     /* asked beside a pass's own */
-    pthread_mutex_t lock; /* one pass at a time: the threads, the workspace and the pager's pins */
+    pthread_mutex_t lock; /* one pass at a time: the threads, the back end and the pager's pins */
+    op_trace *trace;      /* the back end's; NULL: times are not taken */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t n_pass;      /* passes so far */
 } stepper;
@@ -27,7 +31,7 @@ typedef struct pass_change {
 } pass_change;
 
 typedef struct pass {
-    const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the workspace's
+    const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the back end's
                                 n_pass rows together */
     int n_segment;
     bool apart; /* no visit has rows of two segments, because they use one cache in turn */
@@ -36,12 +40,12 @@ typedef struct pass {
     int first_block, end_block;
     visit_next_fn order; /* NULL: visits_by_block */
     float *logits;       /* [n_vocab]: of the one row of all segments that has a head row; or NULL: */
-    int64_t n_head;      /* rows of logits computed together, at most the workspace's */
+    int64_t n_head;      /* rows of logits computed together, at most the back end's */
     nib_status (*rows)(void *user, int segment, int64_t row, int64_t n_row, const float *logits,
                        nib_error *err); /* rows [row, row + n_row) of a segment: [n_row, n_vocab] */
-    /* NULL, or called before a block's first visit with the residual stream of all rows, [rows, d_model]: to
-     * look at it, or to set it. */
-    nib_status (*enter)(void *user, int block, float *x, nib_error *err);
+    /* NULL, or called before a block's first visit: the residual stream of all rows can be read and written.
+     */
+    nib_status (*enter)(void *user, int block, backend *by, nib_error *err);
     void *user;                /* of the two above */
     const probe *probe;        /* NULL: none */
     const pass_change *change; /* NULL: none */

@@ -177,13 +177,13 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
                         (long long)o->n_prompt, o->kv_type);
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
     b->n_ctx = o->n_ctx ? o->n_ctx : e->options.n_ctx;
-    b->n_prompt = o->n_prompt ? o->n_prompt : e->ws.n_pass;
+    b->n_prompt = o->n_prompt ? o->n_prompt : e->backend->rows.n_pass;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
     NIB_TRY(engine_check_positions(e, b->kv_type, b->n_ctx, err));
-    if (b->n_slot > e->ws.n_pass)
+    if (b->n_slot > e->backend->rows.n_pass)
         return nib_fail(err, NIB_E_USAGE,
                         "%ld sequences are more than the %lld rows that a pass of this engine has (n_batch)",
-                        (long)b->n_slot, (long long)e->ws.n_pass);
+                        (long)b->n_slot, (long long)e->backend->rows.n_pass);
     if (pages > INT64_MAX / KV_BLOCK / b->n_slot)
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %ld sequences overflow 64 bits",
                         (long)b->n_slot);
@@ -388,7 +388,7 @@ static int compose(nib_batch *b) {
         if (s->of.n_token - s->of.n == 1)
             add_rows(b, s, &n_segment, &row, 1);
     }
-    left = NUM_MIN(left, b->engine->ws.n_pass - row);
+    left = NUM_MIN(left, b->engine->backend->rows.n_pass - row);
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
     return n_segment;
@@ -430,7 +430,7 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
         return NIB_OK;
     const pass p = {.segments = b->segments,
                     .n_segment = n_segment,
-                    .n_head = b->engine->ws.n_head,
+                    .n_head = b->engine->backend->rows.n_head,
                     .rows = take_logits,
                     .user = b};
     const nib_status status = step_pass(&b->engine->step, &p, err);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "exec/shortlist.h"
 #include "model/find.h"
 #include "model/reformat.h"
 #include "profile/machine.h"
@@ -150,12 +151,19 @@ int64_t engine_logits_rows(const nib_engine *e) {
     return NUM_MIN(n, o->n_batch);
 }
 
-workspace_use engine_workspace_use(const nib_engine *e) {
-    workspace_use use = {
-        .norms = e->options.no_fuse, .rests = e->options.activation == 16, .sliced = e->options.bf16_tiles};
+backend_setup engine_backend_setup(const nib_engine *e, int n_thread) {
+    backend_setup s = {.m = e->m,
+                       .n_thread = n_thread,
+                       .threads = e->threads && pool_size(e->threads) == n_thread ? e->threads : NULL,
+                       .ledger = e->ledger,
+                       .log = &e->log,
+                       .act_bits = e->act_bits,
+                       .a16 = e->options.activation == 16,
+                       .fuse = !e->options.no_fuse,
+                       .sliced = e->options.bf16_tiles};
     for (int b = 0; e->act_bits && b < model_n_block(e->m); b++)
-        use.rests = use.rests || e->act_bits[b] == 16;
-    return use;
+        s.a16 = s.a16 || e->act_bits[b] == 16;
+    return s;
 }
 
 int64_t engine_cell_rows(const nib_engine_options *o) {
@@ -255,8 +263,8 @@ nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error 
     nib_status status = NIB_OK;
     pthread_mutex_lock(&e->step.lock);
     if (!e->kv[type])
-        status =
-            kv_pool_open(e->m, type, false, can_share(e->m), device_host(), e->ledger, &e->kv[type], err);
+        status = kv_pool_open(e->m, type, false, can_share(e->m), e->backend->device, e->ledger, &e->kv[type],
+                              err);
     *out = e->kv[type];
     pthread_mutex_unlock(&e->step.lock);
     return status;
@@ -291,13 +299,17 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
  * worth more, unless it was asked for. */
 static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
     char best[32] = "";
+    uint64_t bytes;
+    int bits;
     if (!e->n_best)
         return NIB_OK;
-    NIB_TRY(shortlist_open(&e->best, e->m, e->threads, e->ledger, e->n_best, &e->step.cancel, &e->sketch_read,
-                           err));
+    shortlist_of(e->m, e->n_best, &bytes, &bits);
+    NIB_TRY(e->kind->shortlist_open(e->backend, e->n_best, &e->step.cancel, &e->sketch_read, err));
+    e->has_sketch = true;
     ledger_settle(e->ledger, true);
     if (!want->plan && e->options.shortlist == NIB_SHORTLIST_AUTO && !engine_has_room(e, session)) {
-        shortlist_close(&e->best);
+        e->kind->shortlist_close(e->backend);
+        e->has_sketch = false;
         model_set_shortlist(e->m, false);
         e->n_best = 0;
         return NIB_OK;
@@ -308,43 +320,40 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
         &e->log,
         "the output head is computed only where the %slikeliest token%s can be, which a sketch in %d bits "
         "tells: the answers are the same",
-        best, e->n_best > 1 ? "s" : "", e->best.sketch.format.bits);
+        best, e->n_best > 1 ? "s" : "", bits);
     return NIB_OK;
 }
 
 static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
     const nib_engine_options *o = &e->options;
     uint64_t session;
-    int64_t n_row, n_cell;
+    backend_rows rows = {.n_head = 0};
     if (want->keep_free)
         NIB_TRY(want->keep_free(e, want->user, &session, err));
     else
         NIB_TRY(engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, err));
     ledger_settle(e->ledger, true);
     NIB_TRY(open_shortlist(e, want, session, err));
-    engine_rows(e, session, &n_row, &n_cell);
+    engine_rows(e, session, &rows.n_pass, &rows.n_cell);
     if (want->n_row) {
-        n_row = want->n_row;
-        n_cell = NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS);
+        rows.n_pass = want->n_row;
+        rows.n_cell = NUM_MIN(want->n_row, (int64_t)ENGINE_CELL_ROWS);
     }
+    rows.n_head = engine_logits_rows(e);
     if (o->shortlist == NIB_SHORTLIST_ON && o->n_best && !e->n_best)
         log_line(&e->log,
                  "the output head is computed as a whole: a sketch was asked for, but would not help "
                  "this head, these activations or this sampling");
-    NIB_TRY(workspace_open(&e->ws, e->m, e->ledger, pool_size(e->threads), n_row, n_cell,
-                           engine_logits_rows(e), engine_workspace_use(e), err));
+    NIB_TRY(e->kind->reserve(e->backend, &rows, err));
     NIB_TRY(engine_alloc_placement(e, err));
     NIB_TRY(open_pager(e, session, err));
     engine_fill_placement(e);
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
     ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
-    e->step.exec = (executor){e->m,        e->pager,    e->threads,    kernels_table(), &e->ws, &e->routes,
-                              e->act_bits, !o->no_fuse, o->bf16_tiles, &e->best,        NULL};
-    if (o->bf16_tiles && !e->step.exec.kernels->linear_sliced)
-        log_line(&e->log,
-                 "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
-                 e->step.exec.kernels->isa);
+    e->step.m = e->m;
+    e->step.backend = e->backend;
+    e->step.pager = e->pager;
     return NIB_OK;
 }
 
@@ -403,7 +412,7 @@ static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *
     engine_bound_set(e, &b);
     nib_status status = settle_plan(e, want, err);
     if (status == NIB_OK)
-        status = engine_open_kernels(e, err);
+        status = engine_open_backend(e, err);
     return engine_bound_end(e, &b, "a plan and the kernels' map", status, err);
 }
 
@@ -432,6 +441,7 @@ static bool may_wait(const nib_engine *e, const engine_want *want) {
 static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
+    NIB_TRY(backend_find(o->backend, &e->kind, err));
     if (want->plan)
         NIB_TRY(blame_plan(o, obey_sizes(o, want->plan, &e->log, err), err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
@@ -521,6 +531,7 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
     const engine_want want = {.plan = p};
     NIB_TRY(check_options(&e->options, err));
+    NIB_TRY(backend_find(e->options.backend, &e->kind, err));
     if (p)
         NIB_TRY(obey_sizes(&e->options, p, &e->log, err));
     NIB_TRY(model_find(name, &e->path, err));
@@ -546,13 +557,11 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     learn_keep(e);
-    trace_close(e->step.exec.trace);
     pager_close(e->pager);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
-    shortlist_close(&e->best);
-    workspace_close(&e->ws);
-    routes_close(&e->routes);
+    if (e->backend)
+        e->kind->close(e->backend);
     mem_free(e->act_bits);
     mem_free(e->kept);
     mem_free(e->kernels);
@@ -584,7 +593,7 @@ void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
                          s.pass_bytes,
                          e->step.n_pass,
                          s.wait_s,
-                         e->best.n_best ? shortlist_share(&e->best) : 1};
+                         e->has_sketch ? e->kind->shortlist_share(e->backend) : 1};
     pthread_mutex_unlock(&e->step.lock);
 }
 
@@ -595,11 +604,9 @@ nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE,
                         "the engine was opened for its vocabulary only: it computes nothing");
     pthread_mutex_lock(&e->step.lock);
-    nib_status status = NIB_OK;
-    if (!e->step.exec.trace)
-        status = trace_open(e->m, pool_size(e->threads), e->step.exec.fuse, &e->step.exec.trace, err);
-    else
-        trace_clear(e->step.exec.trace);
+    const nib_status status =
+        e->kind->trace ? e->kind->trace(e->backend, &e->step.trace, err)
+                       : nib_fail(err, NIB_E_USAGE, "the %s back end cannot be traced", e->kind->name);
     e->step.pass_s = 0;
     pthread_mutex_unlock(&e->step.lock);
     return status;
@@ -618,9 +625,9 @@ size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t most, do
     pthread_mutex_lock(&e->step.lock);
     if (pass_s)
         *pass_s = e->step.pass_s;
-    for (int i = 0; e->step.exec.trace && i < trace_n_row(e->step.exec.trace); i++, n++)
+    for (int i = 0; e->step.trace && i < trace_n_row(e->step.trace); i++, n++)
         if (n < most)
-            trace_row_read(e->step.exec.trace, i, &rows[n]);
+            trace_row_read(e->step.trace, i, &rows[n]);
     pthread_mutex_unlock(&e->step.lock);
     return n;
 }

@@ -34,10 +34,10 @@ struct nib_engine {
     tokenizer_need text;  /* while it is not, and headers are all that was read: what it will take */
     pool *threads;
     pager *pager;
-    workspace ws;
+    const backend_kind *kind; /* of back end */
+    backend *backend;
     stepper step;
-    routes routes;
-    shortlist best;
+    bool has_sketch;      /* the back end's, of the output head */
     uint64_t sketch_read; /* bytes of the files that were read for it */
     int32_t n_best;       /* that the output head gives, in two steps; 0: it gives all */
     uint8_t *act_bits;    /* [n_block], of the activations: the options', or the plan's */
@@ -113,10 +113,11 @@ bool engine_has_room(const nib_engine *e, uint64_t session);
 /* What the engine will charge for it, and has not yet. */
 uint64_t engine_shortlist_bytes(const nib_engine *e);
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
-/* Rows that go through a block together, and rows of logits, of the workspace. */
+/* Rows that go through a block together, and rows of logits. */
 int64_t engine_cell_rows(const nib_engine_options *o);
 int64_t engine_logits_rows(const nib_engine *e);
-workspace_use engine_workspace_use(const nib_engine *e); /* without rows */
+/* What the back end computes for, on so many threads. The engine's own are in it when it has so many. */
+backend_setup engine_backend_setup(const nib_engine *e, int n_thread);
 /* Everything from headers alone: container and model without the vocabulary, what that will take, and sizes,
  * in a ledger without a RAM cap. With a plan as it would be obeyed. The engine is to be closed. */
 nib_status engine_open_headers(const char *model, const nib_engine_options *options, const plan *p,
@@ -139,8 +140,8 @@ char *engine_packed_folder(const nib_engine_options *o);
 bool engine_packed_expected(const nib_engine *e);
 uint64_t engine_placement_bytes(const model *m); /* charged for the list of slices */
 void engine_fill_info(nib_engine *e);
-/* Settles e->routes by the options' kernel map, by this machine's own, or by the rule. */
-nib_status engine_open_kernels(nib_engine *e, nib_error *err);
+/* The back end, with the options' kernel map, this machine's own, or none. */
+nib_status engine_open_backend(nib_engine *e, nib_error *err);
 /* The list of slices: its memory before the pager decides what stays, its content afterwards. */
 nib_status engine_alloc_placement(nib_engine *e, nib_error *err);
 void engine_fill_placement(nib_engine *e);

@@ -52,12 +52,14 @@ static void set_flavours(nib_engine *e, const policy *map) {
     }
 }
 
-nib_status engine_open_kernels(nib_engine *e, nib_error *err) {
+nib_status engine_open_backend(nib_engine *e, nib_error *err) {
     policy map = {0};
     nib_status status = load_map(e, &map, err);
     if (status == NIB_OK) {
+        backend_setup setup = engine_backend_setup(e, pool_size(e->threads));
         set_flavours(e, &map);
-        status = routes_open(&e->routes, e->m, &map, kernels_table(), e->act_bits, err);
+        setup.kernels = &map;
+        status = e->kind->open(&setup, &e->backend, err);
     }
     policy_clear(&map);
     return status;

@@ -51,8 +51,8 @@ int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest)
 
 /* One layer's keys and values serve all layers and prompts, one after the other. */
 static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
-    NIB_TRY(kv_pool_open(e->m, TYPE_F32, true, false, device_host(), e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->m, device_host(), e->ledger, r->longest, false, err);
+    NIB_TRY(kv_pool_open(e->m, TYPE_F32, true, false, e->backend->device, e->ledger, &r->pages, err));
+    return kv_table_open(&r->kv, r->pages, e->m, e->backend->device, e->ledger, r->longest, false, err);
 }
 
 nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,
@@ -64,9 +64,9 @@ nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *
         if (c->tokens[i] < 0 || c->tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %lld: expected an id below %lld, found %ld",
                             (long long)i, (long long)n_vocab, (long)c->tokens[i]);
-    if (r->n_row > e->ws.n_pass)
-        return nib_fail(err, NIB_E_USAGE, "expected at most %lld rows, found %lld", (long long)e->ws.n_pass,
-                        (long long)r->n_row);
+    if (r->n_row > e->backend->rows.n_pass)
+        return nib_fail(err, NIB_E_USAGE, "expected at most %lld rows, found %lld",
+                        (long long)e->backend->rows.n_pass, (long long)r->n_row);
     r->segments = mem_calloc((size_t)c->n_prompt, sizeof *r->segments);
     if (!r->segments)
         return nib_fail_nomem(err, (size_t)c->n_prompt * sizeof *r->segments, "the prompts");

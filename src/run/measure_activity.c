@@ -43,9 +43,9 @@ static void look(void *user, const probe_seen *s) {
     }
 }
 
-static nib_status tell(void *user, int b, float *x, nib_error *err) {
+static nib_status tell(void *user, int b, backend *by, nib_error *err) {
     const watch *w = user;
-    (void)x;
+    (void)by;
     return measure_progress(w->e, "measuring activity", (uint64_t)b, (uint64_t)model_n_block(w->e->m) - 1,
                             err);
 }

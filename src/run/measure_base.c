@@ -55,11 +55,13 @@ static size_t stream_bytes(const measure_base *b) {
 
 /* ---- the base pass ---- */
 
-static nib_status keep_stream(void *user, int i, float *x, nib_error *err) {
+static nib_status keep_stream(void *user, int i, backend *by, nib_error *err) {
     const measure_base *b = user;
-    (void)err;
-    if (i > 0)
-        memcpy(stream_before(b, i), x, stream_bytes(b));
+    const float *x;
+    if (i == 0)
+        return NIB_OK;
+    NIB_TRY(by->kind->read_stream(by, 0, b->rows.n_row, &x, err));
+    memcpy(stream_before(b, i), x, stream_bytes(b));
     return NIB_OK;
 }
 
@@ -108,7 +110,7 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,
                     .apart = true,
-                    .n_head = e->ws.n_head,
+                    .n_head = e->backend->rows.n_head,
                     .rows = keep_logits,
                     .enter = keep_stream,
                     .user = b,
@@ -149,14 +151,17 @@ static void compare(trying *t, const float *base, const float *x, int64_t n_row,
     t->n_error += n_row;
 }
 
-static nib_status enter(void *user, int i, float *x, nib_error *err) {
+static nib_status enter(void *user, int i, backend *by, nib_error *err) {
     trying *t = user;
-    (void)err;
+    const int64_t n_row = t->b->rows.n_row;
+    const float *x;
     if (!t->began && t->first > 0)
-        memcpy(x, stream_before(t->b, t->first), stream_bytes(t->b));
+        NIB_TRY(by->kind->write_stream(by, 0, n_row, stream_before(t->b, t->first), err));
     t->began = true;
-    if (i == t->first + 1 && t->has_error)
-        compare(t, stream_before(t->b, i), x, t->b->rows.n_row, model_hparams(t->b->e->m)->d_model);
+    if (i != t->first + 1 || !t->has_error)
+        return NIB_OK;
+    NIB_TRY(by->kind->read_stream(by, 0, n_row, &x, err));
+    compare(t, stream_before(t->b, i), x, n_row, model_hparams(t->b->e->m)->d_model);
     return NIB_OK;
 }
 
@@ -190,7 +195,7 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
                     .n_segment = b->rows.n_segment,
                     .apart = true,
                     .first_block = first,
-                    .n_head = b->e->ws.n_head,
+                    .n_head = b->e->backend->rows.n_head,
                     .rows = take_rows,
                     .enter = enter,
                     .user = &t,

@@ -70,9 +70,9 @@ static void look(void *user, const probe_seen *s) {
     }
 }
 
-static nib_status tell(void *user, int b, float *x, nib_error *err) {
+static nib_status tell(void *user, int b, backend *by, nib_error *err) {
     const watch *w = user;
-    (void)x;
+    (void)by;
     return measure_progress(w->e, "measuring layers", (uint64_t)b, (uint64_t)model_n_block(w->e->m) - 1, err);
 }
 
@@ -90,7 +90,7 @@ static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, 
 }
 
 static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, nib_error *err) {
-    const int64_t n_cell = e->ws.n_cell;
+    const int64_t n_cell = e->backend->rows.n_cell;
     const uint64_t bytes = cell_bytes(e->m, n_cell);
     watch w = {.e = e, .p = p};
     measure_rows rows = {0};

@@ -3,6 +3,7 @@
 #include "run/engine.h"
 
 #include "base/mem.h"
+#include "exec/shortlist.h"
 #include "model/reformat.h"
 #include "quant/recipe.h"
 
@@ -100,11 +101,12 @@ static void add(nib_engine *e, size_t first, nib_slice what) {
 
 static void add_sketch(nib_engine *e) {
     char name[PACK_NAME];
-    uint64_t bytes = 0;
-    const view *v = &e->best.sketch;
-    if (!e->best.n_best || !pack_bytes(&v->format, v->n, v->k, &bytes))
+    const weight *head;
+    uint64_t bytes;
+    view sketch;
+    if (!e->has_sketch || !shortlist_sketch(e->m, e->n_best, &head, &sketch, &bytes))
         return;
-    pack_name(&v->format, name);
+    pack_name(&sketch.format, name);
     add(e, e->n_slice,
         (nib_slice){model_block(e->m, model_n_block(e->m) - 1)->name, NULL, -1, kept_name(e, name), bytes,
                     NIB_TIER_RAM});

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "exec/shortlist.h"
 #include "model/reformat.h"
 #include "plan/rates.h"
 #include "profile/importance.h"

@@ -53,14 +53,12 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
 static void count_rows(planning *f, const nib_engine *e) {
     const int64_t n_head = engine_logits_rows(e), n = f->q.n_prompt;
     const planning_rows *few = &f->base, *many = &f->streamed;
-    workspace_use use = engine_workspace_use(e);
+    const backend_setup setup = engine_backend_setup(e, f->q.rates.n_thread);
+    const backend_rows base = {few->n_pass, few->n_cell, n_head},
+                       streamed = {many->n_pass, many->n_cell, n_head};
     uint64_t touched, more_touched;
-    use.n_row = NUM_MIN(n, few->n_pass);
-    const uint64_t bytes =
-        workspace_bytes(e->m, f->q.rates.n_thread, few->n_pass, few->n_cell, n_head, &use, &touched);
-    use.n_row = NUM_MIN(n, many->n_pass);
-    const uint64_t more =
-        workspace_bytes(e->m, f->q.rates.n_thread, many->n_pass, many->n_cell, n_head, &use, &more_touched);
+    const uint64_t bytes = e->kind->row_bytes(&setup, &base, NUM_MIN(n, few->n_pass), &touched);
+    const uint64_t more = e->kind->row_bytes(&setup, &streamed, NUM_MIN(n, many->n_pass), &more_touched);
     f->q.held[NIB_OWNER_ACTIVATIONS] += bytes - f->workspace;
     f->q.touched[NIB_OWNER_ACTIVATIONS] += touched - f->workspace_touched;
     f->q.more_rows = more - bytes;
@@ -94,7 +92,7 @@ static void add_rows(planning *f, const nib_engine *e) {
     f->base = f->streamed = (planning_rows){o->n_batch, engine_cell_rows(o)};
     f->q.free_batch = e->free_batch;
     if (e->pager)
-        f->base = f->streamed = (planning_rows){e->ws.n_pass, e->ws.n_cell};
+        f->base = f->streamed = (planning_rows){e->backend->rows.n_pass, e->backend->rows.n_cell};
     else if (has_rows(f))
         f->base = f->streamed =
             (planning_rows){f->want->n_row, NUM_MIN(f->want->n_row, (int64_t)ENGINE_CELL_ROWS)};

@@ -125,7 +125,7 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, cons
     const pass p = {.segments = &all,
                     .n_segment = 1,
                     .logits = rows ? NULL : s->logits,
-                    .n_head = s->engine->ws.n_head,
+                    .n_head = s->engine->backend->rows.n_head,
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
                     .cancel = &cancel};
@@ -140,7 +140,7 @@ static nib_status compute(nib_session *s, const sync_options *o, nib_error *err)
     const int64_t start = of->n, n = of->n_token;
     s->logits_valid = false;
     while (of->n < n) {
-        const int64_t n_row = NUM_MIN(s->engine->ws.n_pass, n - of->n);
+        const int64_t n_row = NUM_MIN(s->engine->backend->rows.n_pass, n - of->n);
         const bool final = of->n + n_row == n;
         int64_t head_row = n_row - (final ? 1 : 0);
         if (o->first_row >= 0)

@@ -12,6 +12,7 @@
 #include "run/engine.h"
 
 #include "base/num.h"
+#include "exec/shortlist.h"
 #include "model/reformat.h"
 #include "profile/machine.h"
 
@@ -40,8 +41,8 @@ static uint64_t room(const nib_engine *e) {
 
 /* What the activations of such passes are promised. */
 static uint64_t pass_bytes(const nib_engine *e, int n_thread, int64_t n_pass, int64_t n_cell) {
-    const workspace_use use = engine_workspace_use(e);
-    return workspace_bytes(e->m, n_thread, n_pass, n_cell, engine_logits_rows(e), &use, NULL);
+    const backend_setup setup = engine_backend_setup(e, n_thread);
+    return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, engine_logits_rows(e)}, 0, NULL);
 }
 
 static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
@@ -195,9 +196,9 @@ int64_t engine_context(const nib_engine *e) {
 
 uint64_t engine_shortlist_bytes(const nib_engine *e) {
     uint64_t bytes = 0, staging;
-    if (e->n_best && !e->best.n_best)
-        shortlist_bytes(e->m, e->options.n_thread ? e->options.n_thread : thread_physical_cores(), e->n_best,
-                        &bytes, &staging);
+    if (e->n_best && !e->has_sketch)
+        e->kind->shortlist_bytes(e->m, e->options.n_thread ? e->options.n_thread : thread_physical_cores(),
+                                 e->n_best, &bytes, &staging);
     return bytes;
 }
 
@@ -273,7 +274,8 @@ nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err)
         e->n_best = o->n_best;
     if (!e->n_best)
         return NIB_OK;
-    const bool can = shortlist_bytes(e->m, pool_size(e->threads), e->n_best, &bytes, &staging);
+    const bool can = e->kind->shortlist_bytes &&
+                     e->kind->shortlist_bytes(e->m, pool_size(e->threads), e->n_best, &bytes, &staging);
     if (p && !can)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan has the output head in two steps, which this one cannot have");

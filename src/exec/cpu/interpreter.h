@@ -19,7 +19,7 @@
 
 typedef struct executor {
     const model *m;
-    pager *pager;
+    pager *pager; /* of the weights that are being used */
     pool *threads;
     const kernel_table *kernels;
     workspace *ws;

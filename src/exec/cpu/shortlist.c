@@ -2,51 +2,11 @@
 #include "exec/cpu/shortlist.h"
 
 #include "base/num.h"
-#include "model/reformat.h"
 #include "quant/tile.h"
 #include "tiers/load_matrix.h"
 
 #include <math.h>
 #include <string.h>
-
-enum {
-    LEAST_HEAD = 1 << 20,  /* bytes: below, a pass over it is no longer than starting one */
-    COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
-};
-#define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
-
-/* A sketch, and how many times a small read's time a token waits for rows of the matrix where that is on
- * disk: for few, for more. Measured: docs/shortlist.md. */
-typedef struct grade {
-    const char *format;
-    double waits;
-} grade;
-static const grade fine[] = {{"u5g64", 4}, {"u5g64", 48}}, coarse[] = {{"u4g64", 12}, {"u4g32", 92}};
-
-static grade grade_of(const weight *head, int n_best) {
-    const grade *of = head->n >= COARSE_FROM / head->k ? coarse : fine;
-    return of[n_best > SHORTLIST_FEW];
-}
-
-/* The head's matrix, the format of its sketch and the bytes of that; false: it cannot have one that helps. */
-static bool sketch_of(const model *m, int n_best, const weight **head, pack_format *format, uint64_t *bytes) {
-    return n_best >= 1 && n_best <= SHORTLIST_MOST && model_head(m, head) && (*head)->bytes >= LEAST_HEAD &&
-           pack_from_name(grade_of(*head, n_best).format, (*head)->k, format) &&
-           pack_bytes(format, (*head)->n, (*head)->k, bytes) &&
-           (double)*bytes <= WORTH * (double)(*head)->bytes;
-}
-
-double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
-    const weight *head;
-    pack_format f;
-    if (!sketch_of(m, n_best, &head, &f, bytes)) {
-        *bytes = 0;
-        *bits = 0;
-        return 0;
-    }
-    *bits = f.bits;
-    return grade_of(head, n_best).waits;
-}
 
 typedef struct sizes {
     int64_t n_panel;
@@ -57,11 +17,11 @@ static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-static bool sizes_of(const model *m, int n_thread, int n_best, sizes *out, pack_format *format,
+static bool sizes_of(const model *m, int n_thread, int n_best, sizes *out, view *sketch,
                      const weight **head) {
-    if (!sketch_of(m, n_best, head, format, &out->sketch))
+    if (!shortlist_sketch(m, n_best, head, sketch, &out->sketch))
         return false;
-    out->n_panel = num_div_up((*head)->n, PACK_PANEL);
+    out->n_panel = num_div_up(sketch->n, PACK_PANEL);
     out->sketch = round64(out->sketch);
     out->step = round64((uint64_t)out->n_panel * PACK_PANEL * sizeof(float));
     out->best = round64((uint64_t)n_thread * (uint64_t)n_best * sizeof(float));
@@ -75,10 +35,10 @@ static uint64_t sum(const sizes *z) {
 }
 
 bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging) {
-    pack_format format;
     const weight *head;
+    view sketch;
     sizes z;
-    if (!sizes_of(m, n_thread, n_best, &z, &format, &head))
+    if (!sizes_of(m, n_thread, n_best, &z, &sketch, &head))
         return false;
     *bytes = sum(&z);
     *staging = load_matrix_bytes(m, n_thread);
@@ -143,14 +103,14 @@ nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l
                           const canceller *cancel, uint64_t *n_read, nib_error *err) {
     const int n_thread = pool_size(threads);
     const weight *head;
-    pack_format format;
+    view sketch;
     sizes z;
     memset(s, 0, sizeof *s);
-    if (!sizes_of(m, n_thread, n_best, &z, &format, &head))
+    if (!sizes_of(m, n_thread, n_best, &z, &sketch, &head))
         return nib_fail(err, NIB_E_USAGE, "the output head cannot have a sketch for the best %d", n_best);
     NIB_TRY(tier_region_open(&s->memory, device_host(), l, NIB_OWNER_WEIGHTS, sum(&z), false,
                              "the output head's sketch", err));
-    s->sketch = (view){NULL, format, head->n, head->k};
+    s->sketch = sketch;
     s->n_best = n_best;
     place(s, &z, n_thread);
     const nib_status status = read_sketch(s, m, head, threads, l, cancel, n_read, err);

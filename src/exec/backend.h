@@ -1,0 +1,129 @@
+/* backend.h - what computes: the contract between the step loop and a device.
+ *
+ * A back end runs the programs of a model's blocks (model/program.h) on rows of a batch. How it does that
+ * (threads and micro-kernels, a graph of launches, plain C) is its own affair, and so is its memory:
+ * registers are never seen from outside, and what somebody wants of them is read by a call that gives host
+ * memory.
+ *
+ *     open   reserve   ( begin   run*   end )*   close
+ *
+ * `begin` is told the rows of a pass: sequences, positions, tokens, and where their keys and values are,
+ * which is memory of the back end's own device. `run` is given the weights of a block, in host memory, and
+ * goes through the block with some of the rows. A back end may queue what it is asked for and compute later:
+ * an error of a run may come out of a later call, and reads wait. `end` comes after every `begin` that
+ * returned NIB_OK, also after an error in between; nothing is queued any more when it returns.
+ *
+ * One pass at a time, and all calls by one thread at a time.
+ *
+ * A new back end is a folder exec/NAME/ with one `const backend_kind`, declared below, and a row of the list
+ * in backend.c; a device of its own (tiers/device.h) where its memory is not the host's. exec/check/ is the
+ * smallest one. tests/test_exec_check.c shows what to compare. */
+#ifndef NIB_EXEC_BACKEND_H
+#define NIB_EXEC_BACKEND_H
+
+#include "base/cancel.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "exec/probe.h"
+#include "exec/trace.h"
+#include "kernels/policy.h"
+#include "tiers/device.h"
+#include "tiers/pager.h"
+#include "tiers/visits.h"
+
+/* What it computes for. Everything is borrowed and outlives the back end, except `kernels`. */
+typedef struct backend_setup {
+    const model *m;
+    int n_thread;
+    pool *threads; /* n_thread of the host's, which nobody else uses during a call; NULL: only sizes are asked
+                      for */
+    ledger *ledger;
+    const logger *log;
+    const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
+    bool a16;                /* some of them are 16 */
+    bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
+    bool sliced;             /* float weights as linear_args.sliced says, where it can */
+    const policy *kernels;   /* the kernel map; NULL: none */
+} backend_setup;
+
+/* Rows that there is room for: of a pass, of one run of a layer, of one run of the head. */
+typedef struct backend_rows {
+    int64_t n_pass, n_cell, n_head;
+} backend_rows;
+
+/* One pass. Valid until its end. */
+typedef struct backend_pass {
+    const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
+                                pages for the rows, of the back end's device */
+    int n_segment;
+    int64_t n_head; /* rows of logits of one run, at most */
+    float *logits; /* host memory [n_vocab], which gets the logits of the one row that has any; NULL: they are
+                      read */
+    const probe *probe;      /* NULL: none; else it is told of what flows through layers */
+    const canceller *cancel; /* asked while it computes; NULL: never */
+} backend_pass;
+
+/* Rows of the pass go through a block. Valid during the call, the weights too. */
+typedef struct backend_run {
+    visit visit;         /* the head comes after everything else */
+    int segment;         /* of the visit's first row */
+    int64_t segment_row; /* that row in it */
+    const view *views; /* [n_weight], the block's weights in host memory. data NULL: fetched of the pager, in
+                          the order of the program (pager_fetch), or looked up by row (pager_read_row) */
+    bool replaced;     /* they are not what the model says, nor the pager's */
+    pager *pager;      /* in which the visit is pinned */
+    int act_bits;      /* instead of the setup's; 0: those */
+} backend_run;
+
+typedef struct backend backend;
+
+typedef struct backend_kind {
+    const char *name; /* as people type it */
+    /* NIB_E_DEVICE: this build or this machine has none. */
+    nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
+    void (*close)(backend *b);
+
+    /* Bytes that `reserve` promises to the ledger as activations; *touched (NULL: not asked) what of them a
+     * pass of n_row rows makes resident. Pure. */
+    uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
+    /* Room for so many rows, instead of what there was. */
+    nib_status (*reserve)(backend *b, const backend_rows *rows, nib_error *err);
+
+    nib_status (*begin)(backend *b, const backend_pass *p, nib_error *err);
+    /* NIB_E_CANCELLED, or an error of reading weights: the rows' registers and their positions in the caches
+     * may hold anything. */
+    nib_status (*run)(backend *b, const backend_run *r, nib_error *err);
+    void (*end)(backend *b);
+
+    /* The residual stream of n_row rows of the pass [n_row, d_model]: host memory, the back end's, valid
+     * until its next call. What a pass leaves there is found by the next one, unless the head was run. */
+    nib_status (*read_stream)(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err);
+    nib_status (*write_stream)(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err);
+    /* The first n_row rows of logits of the last run [n_row, n_vocab], likewise. */
+    nib_status (*read_logits)(backend *b, int64_t n_row, const float **out, nib_error *err);
+
+    /* Where its time goes from now on; *out is the back end's. NULL: it does not know. */
+    nib_status (*trace)(backend *b, op_trace **out, nib_error *err);
+
+    /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: it has none, and heads are computed as a whole.
+     */
+    bool (*shortlist_bytes)(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
+    nib_status (*shortlist_open)(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
+                                 nib_error *err);
+    void (*shortlist_close)(backend *b);
+    double (*shortlist_share)(const backend *b); /* of the head's rows, those that were computed exactly */
+} backend_kind;
+
+/* What every kind's own struct begins with. */
+struct backend {
+    const backend_kind *kind;
+    device *device;    /* where keys and values are to be */
+    backend_rows rows; /* as reserved */
+};
+
+extern const backend_kind backend_cpu;
+
+/* The kind of that name (NULL: the first one); NIB_E_DEVICE says which there are. */
+nib_status backend_find(const char *name, const backend_kind **out, nib_error *err);
+
+#endif

@@ -1,0 +1,219 @@
+/* cpu.c - the contract (exec/backend.h) on the processor: what is asked for is done when a call returns. */
+#include "exec/cpu/cpu.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+/* ---- opening ---- */
+
+static void cpu_close(backend *b) {
+    cpu *c = cpu_of(b);
+    trace_close(c->exec.trace);
+    shortlist_close(&c->best);
+    workspace_close(&c->ws);
+    routes_close(&c->routes);
+    mem_free(c);
+}
+
+static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err) {
+    const kernel_table *kernels = kernels_table();
+    cpu *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return nib_fail_nomem(err, sizeof *c, "the back end");
+    c->base = (backend){.kind = &backend_cpu, .device = device_host()};
+    c->setup = *s;
+    c->exec = (executor){.m = s->m,
+                         .threads = s->threads,
+                         .kernels = kernels,
+                         .ws = &c->ws,
+                         .routes = &c->routes,
+                         .act_bits = s->act_bits,
+                         .fuse = s->fuse,
+                         .sliced = s->sliced,
+                         .best = &c->best};
+    const nib_status status = routes_open(&c->routes, s->m, s->kernels, kernels, s->act_bits, err);
+    if (status != NIB_OK) {
+        cpu_close(&c->base);
+        return status;
+    }
+    if (s->sliced && !kernels->linear_sliced)
+        log_line(s->log, "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
+                 kernels->isa);
+    *out = &c->base;
+    return NIB_OK;
+}
+
+/* ---- rows ---- */
+
+static workspace_use use_of(const backend_setup *s) {
+    return (workspace_use){.norms = !s->fuse, .rests = s->a16, .sliced = s->sliced};
+}
+
+static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
+                              uint64_t *touched) {
+    workspace_use use = use_of(s);
+    use.n_row = n_row;
+    return workspace_bytes(s->m, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head, &use, touched);
+}
+
+static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *err) {
+    cpu *c = cpu_of(b);
+    const backend_setup *s = &c->setup;
+    workspace_close(&c->ws);
+    NIB_TRY(workspace_open(&c->ws, s->m, s->ledger, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head,
+                           use_of(s), err));
+    b->rows = *rows;
+    return NIB_OK;
+}
+
+/* ---- a pass ---- */
+
+/* Tables for the rows; tells the ledger what becomes resident. */
+static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
+    cpu *c = cpu_of(b);
+    int64_t n_row = 0, n_logits = 0;
+    (void)err;
+    c->pass = *p;
+    c->head_row = -1;
+    for (int i = 0; i < p->n_segment; i++) {
+        n_row += p->segments[i].n_row;
+        n_logits += p->segments[i].n_row - p->segments[i].head_row;
+    }
+    workspace_reach(&c->ws, n_row, NUM_MIN(n_row, c->ws.n_cell),
+                    p->logits ? 0 : NUM_MIN(n_logits, p->n_head));
+    for (int i = 0; i < p->n_segment; i++) {
+        const segment *s = &p->segments[i];
+        workspace_rows(&c->ws, c->setup.m, s->row, s->position, s->n_row, s->length, s->tokens);
+    }
+    pool_stay(c->setup.threads);
+    return NIB_OK;
+}
+
+static void cpu_end(backend *b) {
+    pool_leave(cpu_of(b)->setup.threads);
+}
+
+/* The rows whose logits are wanted stand one after the other in the stream from now on, from the first of
+ * them or, where others stand between them, from its beginning. The head is the last to read it. */
+static int64_t gather_wanted(const cpu *c) {
+    const backend_pass *p = &c->pass;
+    const size_t width = (size_t)model_hparams(c->setup.m)->d_model;
+    float *x = c->ws.reg[REG_X];
+    int64_t n = 0, first = 0, next = -1;
+    bool together = true;
+    for (int i = 0; i < p->n_segment; i++) {
+        const segment *s = &p->segments[i];
+        if (s->head_row == s->n_row)
+            continue;
+        first = next < 0 ? s->row + s->head_row : first;
+        together = together && (next < 0 || next == s->row + s->head_row);
+        next = s->row + s->n_row;
+    }
+    for (int i = 0; i < p->n_segment && !together; i++) {
+        const segment *s = &p->segments[i];
+        const int64_t rows = s->n_row - s->head_row;
+        memmove(x + (size_t)n * width, x + (size_t)(s->row + s->head_row) * width,
+                (size_t)rows * width * sizeof *x);
+        n += rows;
+    }
+    return together ? first : 0;
+}
+
+static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
+    cpu *c = cpu_of(b);
+    const visit *v = &r->visit;
+    const bool head = v->block == model_n_block(c->setup.m) - 1;
+    if (head && c->head_row < 0)
+        c->head_row = gather_wanted(c);
+    c->exec.pager = r->pager;
+    const exec_cell now = {.block = v->block,
+                           .views = r->views,
+                           .other_views = r->replaced,
+                           .act_bits = r->act_bits,
+                           .cache_only = v->cache_only,
+                           .row = head ? c->head_row + v->row : v->row,
+                           .n_row = v->n_row,
+                           .segments = c->pass.segments,
+                           .n_segment = c->pass.n_segment,
+                           .segment = r->segment,
+                           .segment_row = r->segment_row,
+                           .probe = c->pass.probe,
+                           .logits = c->pass.logits,
+                           .cancel = c->pass.cancel};
+    return exec_cell_run(&c->exec, &now, err);
+}
+
+/* ---- what is read: the registers are host memory ---- */
+
+static float *stream_at(const backend *b, int64_t row) {
+    const cpu *c = (const cpu *)(const void *)b;
+    return c->ws.reg[REG_X] + row * model_hparams(c->setup.m)->d_model;
+}
+
+static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err) {
+    (void)n_row;
+    (void)err;
+    *out = stream_at(b, row);
+    return NIB_OK;
+}
+
+static nib_status cpu_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
+    (void)err;
+    memcpy(stream_at(b, row), x, (size_t)(n_row * model_hparams(cpu_of(b)->setup.m)->d_model) * sizeof *x);
+    return NIB_OK;
+}
+
+static nib_status cpu_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
+    (void)n_row;
+    (void)err;
+    *out = cpu_of(b)->ws.reg[REG_LOGITS];
+    return NIB_OK;
+}
+
+static nib_status cpu_trace(backend *b, op_trace **out, nib_error *err) {
+    cpu *c = cpu_of(b);
+    if (c->exec.trace)
+        trace_clear(c->exec.trace);
+    else
+        NIB_TRY(trace_open(c->setup.m, c->setup.n_thread, c->setup.fuse, &c->exec.trace, err));
+    *out = c->exec.trace;
+    return NIB_OK;
+}
+
+/* ---- the head in two steps ---- */
+
+static nib_status cpu_shortlist_open(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
+                                     nib_error *err) {
+    cpu *c = cpu_of(b);
+    return shortlist_open(&c->best, c->setup.m, c->setup.threads, c->setup.ledger, n_best, cancel, n_read,
+                          err);
+}
+
+static void cpu_shortlist_close(backend *b) {
+    shortlist_close(&cpu_of(b)->best);
+}
+
+static double cpu_shortlist_share(const backend *b) {
+    return shortlist_share(&((const cpu *)(const void *)b)->best);
+}
+
+const backend_kind backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .row_bytes = cpu_row_bytes,
+    .reserve = cpu_reserve,
+    .begin = cpu_begin,
+    .run = cpu_run,
+    .end = cpu_end,
+    .read_stream = cpu_read_stream,
+    .write_stream = cpu_write_stream,
+    .read_logits = cpu_read_logits,
+    .trace = cpu_trace,
+    .shortlist_bytes = shortlist_bytes,
+    .shortlist_open = cpu_shortlist_open,
+    .shortlist_close = cpu_shortlist_close,
+    .shortlist_share = cpu_shortlist_share,
+};

@@ -1,0 +1,46 @@
+/* shortlist.c - see shortlist.h: which sketch a head gets. */
+#include "exec/shortlist.h"
+
+#include "model/reformat.h"
+
+enum {
+    LEAST_HEAD = 1 << 20,  /* bytes: below, a pass over it is no longer than starting one */
+    COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
+};
+#define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
+
+/* A sketch, and how many times a small read's time a token waits for rows of the matrix where that is on
+ * disk: for few, for more. Measured: docs/shortlist.md. */
+typedef struct grade {
+    const char *format;
+    double waits;
+} grade;
+static const grade fine[] = {{"u5g64", 4}, {"u5g64", 48}}, coarse[] = {{"u4g64", 12}, {"u4g32", 92}};
+
+static grade grade_of(const weight *head, int n_best) {
+    const grade *of = head->n >= COARSE_FROM / head->k ? coarse : fine;
+    return of[n_best > SHORTLIST_FEW];
+}
+
+bool shortlist_sketch(const model *m, int n_best, const weight **of, view *sketch, uint64_t *bytes) {
+    const weight *head;
+    if (n_best < 1 || n_best > SHORTLIST_MOST || !model_head(m, &head) || head->bytes < LEAST_HEAD)
+        return false;
+    *of = head;
+    *sketch = (view){.n = head->n, .k = head->k};
+    return pack_from_name(grade_of(head, n_best).format, head->k, &sketch->format) &&
+           pack_bytes(&sketch->format, head->n, head->k, bytes) &&
+           (double)*bytes <= WORTH * (double)head->bytes;
+}
+
+double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
+    const weight *head;
+    view sketch;
+    if (!shortlist_sketch(m, n_best, &head, &sketch, bytes)) {
+        *bytes = 0;
+        *bits = 0;
+        return 0;
+    }
+    *bits = sketch.format.bits;
+    return grade_of(head, n_best).waits;
+}
