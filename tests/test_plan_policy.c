@@ -80,6 +80,43 @@ static void the_last_layer_is_short(void **state) {
     }
 }
 
+/* The first token takes what the prompt's visits take: blocks that the ring does not hold are read for every
+ * visit but for the pages that stay, and only the last pass has logits. */
+static void the_first_token_follows_the_visits(void **state) {
+    (void)state;
+    facts f;
+    facts_make(&f);
+    f.q.packed = false;
+    f.q.n_prompt = f.q.n_batch = 128;
+    f.q.cap[NIB_TIER_RAM] = 60 * MIB;
+    f.q.need.page_most = MIB;
+    f.q.need.n_slot = 64;      /* blocks of 60 MiB */
+    f.q.rates.disk_file = 1e8; /* reading binds */
+    plan one = facts_plan(&f.q);
+    f.q.n_cell_streamed = 32;
+    plan held = facts_plan(&f.q);
+    assert_true(fabs(held.predicted.ttft_s - one.predicted.ttft_s) < 1e-9);
+    f.q.need.n_slot = 8;
+    plan four = facts_plan(&f.q);
+    const double times = four.predicted.ttft_s / one.predicted.ttft_s;
+    /* four layers of five blocks are read four times, but for four of some fifty pages */
+    if (!(times > 3.1 && times < 3.3))
+        fail_msg("%g times", times);
+    f.q.cap[NIB_TIER_RAM] = NIB_AUTO;
+    f.q.n_batch = 16;
+    plan before = facts_plan(&f.q);
+    f.q.rates.op_s = 1e-3;
+    f.blocks[FACTS_N - 1].n_op += 1000;
+    plan after = facts_plan(&f.q);
+    f.blocks[FACTS_N - 1].n_op -= 1000;
+    plan same = facts_plan(&f.q);
+    assert_true(fabs(after.predicted.ttft_s - same.predicted.ttft_s - 1) < 1e-6);
+    assert_true(before.predicted.ttft_s < same.predicted.ttft_s);
+    plan *const all[] = {&one, &held, &four, &before, &after, &same};
+    for (size_t i = 0; i < NUM_COUNT(all); i++)
+        plan_clear(all[i]);
+}
+
 /* More RAM is never slower, and every byte of it is used while something is streamed. */
 static void more_is_never_slower(void **state) {
     (void)state;
@@ -294,6 +331,7 @@ int main(void) {
         cmocka_unit_test(stacks_are_written_by_slice),
         cmocka_unit_test(everything_stays),
         cmocka_unit_test(the_last_layer_is_short),
+        cmocka_unit_test(the_first_token_follows_the_visits),
         cmocka_unit_test(more_is_never_slower),
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(stacks_and_minima_cost),

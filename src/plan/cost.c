@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "plan/rates.h"
+#include "tiers/visit_pages.h"
 
 #include <string.h>
 
@@ -69,37 +70,85 @@ double plan_stolen_seconds(const plan_question *q, bool packed) {
     return plan_stolen_share(&q->rates, packed);
 }
 
-/* Rows of a prompt that go through the blocks together. The last layer computes keys and values for all of
- * them, and the rest for one; unless weights are streamed (exec/step.c). */
-static double pass_seconds(const plan_question *q, const plan_decision *d, double rows, double done) {
-    const int n_layer = q->n_block - 2;
-    const double attention = (double)q->attention_macs * (done + rows / 2) / q->rates.many_rows[0];
-    double total = rows * (d->streamed || n_layer < 1 ? attention : attention * (n_layer - 1) / n_layer);
-    for (int b = 0; b < q->n_block; b++) {
-        const plan_block_facts *f = &q->blocks[b];
-        if (d->choice[b] < 0)
-            continue;
-        const double one = plan_block_seconds(q, b, d->choice[b], d->activation[b]);
-        const double macs_s = q->rates.many_rows[f->choices[d->choice[b]].bits];
-        const uint64_t macs = b == n_layer && !d->streamed ? f->cache_macs : f->macs;
-        const double many = rows * (double)macs / macs_s * slices(q, d->activation[b]);
-        total += f->is_layer ? NUM_MAX(one, many) : one; /* logits of the last row only */
-    }
-    return total;
+/* ---- passes of a prompt ---- */
+
+/* What one pass computes and reads. */
+typedef struct pass_cost {
+    double compute_s, bytes; /* bytes: packed, of those that are streamed */
+} pass_cost;
+
+/* Rows of one sequence, some of the last ones with logits, in the order of the step loop. */
+static visits prompt_visits(const plan_question *q, const plan_decision *d, const segment *rows) {
+    const int64_t n_cell = d->streamed ? q->n_cell_streamed : q->n_cell;
+    return (visits){.next = visits_by_block,
+                    .n_block = q->n_block,
+                    .end = q->n_block,
+                    .segments = rows,
+                    .n_segment = 1,
+                    .n_cell = n_cell ? n_cell : rows->n_row,
+                    .n_head = 1,
+                    .whole = d->streamed};
 }
 
-static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {
-    double total = 0;
-    const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
-    const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1);
-    const int64_t whole = all / batch, rest = all % batch;
-    for (int64_t i = 0; i < NUM_MIN(whole, (int64_t)64); i++) { /* more are alike but for the attention */
-        const double times = whole > 64 ? (double)whole / 64 : 1;
-        const double t = pass_seconds(q, d, (double)batch, (double)(i * batch) * times) + stolen_s;
-        total += NUM_MAX(t, disk_s) * times;
+/* Rows [v->row, v->row + v->n_row) of a pass before which `done` positions are in the cache. */
+static double visit_seconds(const plan_question *q, const plan_decision *d, const visit *v, double done) {
+    const plan_block_facts *f = &q->blocks[v->block];
+    const int choice = d->choice[v->block], activation = d->activation[v->block];
+    const double rows = (double)v->n_row, one = plan_block_seconds(q, v->block, choice, activation);
+    if (!f->is_layer)
+        return one;
+    const double macs = (double)(v->cache_only ? f->cache_macs : f->macs);
+    const double many = rows * macs / q->rates.many_rows[f->choices[choice].bits] * slices(q, activation);
+    const double positions = v->cache_only ? 0 : rows * (done + (double)v->row + rows / 2);
+    return NUM_MAX(one, many) +
+           positions * (double)q->attention_macs / (q->n_block - 2) / q->rates.many_rows[0];
+}
+
+static double streamed_bytes(const plan_question *q, const plan_decision *d, int b) {
+    const uint64_t all = q->blocks[b].choices[d->choice[b]].bytes;
+    return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;
+}
+
+/* Of them, what a visit of the same block as the one before reads once more. */
+static double bytes_again(const plan_question *q, double bytes) {
+    const double page = (double)q->need.page_most;
+    const int n = page > 0 ? (int)NUM_MIN(bytes / page + 1, 1e9) : 0;
+    return n ? bytes * (n - visit_pages_staying(n, q->need.n_slot)) / n : 0;
+}
+
+static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, int64_t n_row, int64_t n_logits,
+                              double done) {
+    const segment rows = {.n_row = n_row, .head_row = n_row - n_logits};
+    visits list = prompt_visits(q, d, &rows);
+    pass_cost sum = {0};
+    bool again = false;
+    for (visit v; visits_next(&list, &v); again = v.again) {
+        if (d->choice[v.block] < 0 || (again && !q->blocks[v.block].is_layer))
+            continue;
+        const double bytes = streamed_bytes(q, d, v.block);
+        sum.compute_s += visit_seconds(q, d, &v, done);
+        sum.bytes += again ? bytes_again(q, bytes) : bytes;
     }
-    if (rest)
-        total += NUM_MAX(pass_seconds(q, d, (double)rest, (double)(whole * batch)) + stolen_s, disk_s);
+    return sum;
+}
+
+/* disk_s, stolen_s: of a pass that reads each page once. */
+static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {
+    enum { TRIED = 64 }; /* more passes are alike but for the attention */
+    const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
+    const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1), n_more = (all - 1) / batch,
+                  n_tried = NUM_MIN(n_more, (int64_t)TRIED);
+    double once = 0, total = 0;
+    for (int b = 0; b < q->n_block; b++)
+        once += d->choice[b] < 0 ? 0 : streamed_bytes(q, d, b);
+    for (int64_t i = 0; i <= n_tried; i++) { /* the last one gives logits */
+        const bool last = i == n_tried;
+        const double times = last ? 1 : (double)n_more / (double)n_tried;
+        const double done = (double)(last ? n_more : i) * times * (double)batch;
+        const pass_cost c = cost_of_pass(q, d, last ? all - n_more * batch : batch, last, done);
+        const double reads = once > 0 ? c.bytes / once : 0;
+        total += NUM_MAX(c.compute_s + reads * stolen_s, reads * disk_s) * times;
+    }
     return total;
 }
 
@@ -151,8 +200,10 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
 
 void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *out) {
     const double middle = (double)q->n_prompt + (double)q->n_gen / 2;
+    visits token = visits_of_one_row(q->n_block, 0, q->n_block);
     memset(out, 0, sizeof *out);
-    for (int b = 0; b < q->n_block; b++) {
+    for (visit v; visits_next(&token, &v);) {
+        const int b = v.block;
         const plan_block_facts *f = &q->blocks[b];
         if (d->choice[b] < 0)
             continue;

@@ -100,9 +100,10 @@ typedef struct plan_question {
     uint64_t device_packed,
         device_file; /* numbers of the disks of the packed file and of the model's; 0: unknown */
     int64_t n_ctx, n_batch, n_prompt, n_gen;
-    int64_t n_batch_streamed; /* rows of a pass where weights are streamed; 0: as many as n_batch */
-    int n_best;               /* of the logits, that the output head gives by its sketch; 0: all */
-    uint64_t sketch_bytes;    /* read for each token beside the blocks' weights; held has them */
+    int64_t n_batch_streamed;        /* rows of a pass where weights are streamed; 0: as many as n_batch */
+    int64_t n_cell, n_cell_streamed; /* rows of a visit, likewise; 0: all of a pass */
+    int n_best;                      /* of the logits, that the output head gives by its sketch; 0: all */
+    uint64_t sketch_bytes;           /* read for each token beside the blocks' weights; held has them */
     int sketch_bits;
     double row_waits;  /* how often a token waits for its own row, where that is on disk */
     double best_waits; /* and for rows of the head, where they are */

@@ -64,6 +64,8 @@ static void count_rows(planning *f, const nib_engine *e) {
     f->q.more_rows = more - bytes;
     f->q.more_touched = more_touched - touched;
     f->q.n_batch_streamed = many->n_pass;
+    f->q.n_cell = few->n_cell;
+    f->q.n_cell_streamed = many->n_cell;
     f->workspace = bytes;
     f->workspace_touched = touched;
 }

@@ -45,6 +45,7 @@ typedef struct pager_need {
     uint64_t sums;      /* tables: checksums, while a packed file is read */
     uint64_t page_most; /* the largest page that is streamed */
     uint64_t part;      /* of it, what is read at a time from the model's files: all, or some rows */
+    int n_slot;         /* of the ring: pages */
     bool block_in_ring; /* the ring holds any block: it is read once for all visits in a row */
 } pager_need;
 /* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,

@@ -96,6 +96,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
                     .page_most = l->page_most,
                     .part = shape.part,
+                    .n_slot = shape.n_slot,
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
         n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= shape.n_slot;

@@ -1,8 +1,8 @@
 /* visits.h - the order of one pass: which block is visited next, by which rows of the batch.
  *
- * The order exists once, as an iterator. The step loop (exec/step.h) executes it, and the pager reads weights
- * ahead of it (visit_pages.h gives the pages). Another order is another `visit_next_fn`, and its readers do
- * not change.
+ * The order exists once, as an iterator. The step loop (exec/step.h) executes it; the pager reads weights
+ * ahead of it (visit_pages.h gives the pages); the cost model (plan/cost.c) counts it. Another order is
+ * another `visit_next_fn`, and its readers do not change.
  *
  * A batch is made of segments: rows of one sequence, one after the other. The usual order, visits_by_block,
  * walks the blocks, and inside a block the rows of all segments in groups of n_cell. So weights are used by
