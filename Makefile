@@ -17,14 +17,16 @@ VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
 PKGS    := jansson libpcre2-8 libutf8proc libxxhash liburing
 # What the command needs beside it; the library does not.
 CLI_PKGS := libedit nettle
-# Of these the command has the headers only: it loads the library when it fetches something.
+# Of these the command has the headers only: it loads the library when it fetches something, or serves.
 CLI_HEADERS := libcurl
+SERVER_HEADERS := libmicrohttpd
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
 CFLAGS  += -std=c11 -g $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=hidden -ffp-contract=off $(SAN)
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 LDFLAGS += $(SAN)
 
 $(BUILD)/src/cli/%.o: CPPFLAGS += $(shell pkg-config --cflags $(CLI_PKGS) $(CLI_HEADERS))
+$(BUILD)/src/server/%.o: CPPFLAGS += $(shell pkg-config --cflags $(SERVER_HEADERS))
 
 # The instruction set belongs to a folder, so no body needs an #ifdef and one binary serves every CPU.
 ISA_avx2   := -mavx2 -mfma -mf16c
@@ -34,9 +36,11 @@ ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -ma
 ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
-LIB_SRC := $(filter-out src/cli/%,$(sort $(shell find src -name '*.c')))
+LIB_SRC := $(filter-out src/cli/% src/server/%,$(sort $(shell find src -name '*.c')))
+SERVER_SRC := $(sort $(wildcard src/server/*.c))
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry.o
+SERVER_OBJ := $(SERVER_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry_cli.o
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
 FUZZ    := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
@@ -67,7 +71,12 @@ $(BUILD)/libinternal.a: $(LIB_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJ)
 
-$(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libinternal.a
+# The server is the command's; tests take of it what they name.
+$(BUILD)/libserver.a: $(SERVER_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $(SERVER_OBJ)
+
+$(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(shell pkg-config --libs $(CLI_PKGS)) $(LDLIBS)
 
 # For others: one object in which only what nib.h exports can be seen, so that no name of ours can clash.
@@ -111,11 +120,11 @@ TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap -lcmocka
 $(BUILD)/tests/%.o: CPPFLAGS += -Itests
 # The AMX kernels over tiles in plain C: they still need AVX-512 for the rest.
 $(BUILD)/tests/support/amx_emulated.o $(BUILD)/tests/support/amx_emulated_rows.o: CFLAGS += $(ISA_avx512)
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 # In the test run a fuzz target replays its corpus, tests/data/fuzz/NAME/.
-$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libinternal.a
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Vocabularies are kept packed: they are two thirds of the test data and a quarter of that when packed.
@@ -142,7 +151,7 @@ fuzz: ## fuzz every parser for FUZZ_SECONDS each (FUZZ=fuzz_NAME for one); needs
 	@$(MAKE) CC=$(CLANG) BUILD=$(BUILD)-fuzz OPT=-O1 SAN="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all" \
 		$(FUZZ:%=$(BUILD)-fuzz/fuzz/%)
 	@sh tools/run-fuzz.sh $(BUILD)-fuzz $(FUZZ_SECONDS) $(FUZZ)
-$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libinternal.a
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	@mkdir -p $(@D)
 	$(CC) -fsanitize=address,undefined,fuzzer -o $@ $^ $(LDLIBS)
 

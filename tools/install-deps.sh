@@ -38,6 +38,7 @@ need libedit-dev modules libedit
 need liburing-dev modules liburing
 need nettle-dev modules nettle
 need libcurl4-openssl-dev modules libcurl
+need libmicrohttpd-dev modules libmicrohttpd
 need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <utf8proc.h>
 
 typedef struct survey {
     int depth, deepest;
@@ -244,4 +245,25 @@ nib_status jsonx_get_string(const json_t *object, const char *key, bool required
         return wrong_type(key, want, v, err);
     *out = json_string_value(v);
     return NIB_OK;
+}
+
+json_t *jsonx_string(const char *text, size_t n_byte) {
+    static const char replacement[] = "\xEF\xBF\xBD";
+    json_t *json = json_stringn(text, n_byte);
+    if (json)
+        return json;
+    char *clean = mem_array(n_byte + 1, sizeof replacement - 1);
+    size_t n = 0;
+    for (size_t i = 0; clean && i < n_byte;) {
+        utf8proc_int32_t code;
+        const utf8proc_ssize_t wide =
+            utf8proc_iterate((const uint8_t *)text + i, (utf8proc_ssize_t)(n_byte - i), &code);
+        memcpy(clean + n, wide > 0 ? text + i : replacement,
+               wide > 0 ? (size_t)wide : sizeof replacement - 1);
+        n += wide > 0 ? (size_t)wide : sizeof replacement - 1;
+        i += wide > 0 ? (size_t)wide : 1;
+    }
+    json = clean ? json_stringn(clean, n) : NULL;
+    mem_free(clean);
+    return json;
 }

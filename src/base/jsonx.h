@@ -38,6 +38,9 @@ nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_e
  * mem_free. */
 char *jsonx_text(const json_t *value, size_t flags);
 
+/* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */
+json_t *jsonx_string(const char *text, size_t n_byte);
+
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);
 nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err);
 nib_status jsonx_get_bool(const json_t *object, const char *key, bool required, bool *out, nib_error *err);

@@ -32,7 +32,8 @@ enum {                        /* groups of options that a command takes */
        CLI_PLAN = 1 << 17,           /* what a plan is made for */
        CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
        CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */
-       CLI_FETCH = 1 << 20           /* how a model is fetched */
+       CLI_FETCH = 1 << 20,          /* how a model is fetched */
+       CLI_SERVE = 1 << 21           /* who may ask a server, and how much */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
@@ -121,6 +122,9 @@ void cli_log(void *user, const char *line);                     /* nib_log_fn, u
  * signal's number. Both interrupt; either of them a second time leaves at once, and so does what has not
  * ended some seconds later. */
 void cli_signals_init(void);
+/* From now on what goes on is finished after the first signal, however long it takes; the second one still
+ * leaves at once. */
+void cli_signals_drain(void);
 void cli_signals_leave(void); /* in a child: signals do again what they do to any process */
 bool cli_interrupted(void);
 bool cli_cancel(void *user);        /* the same, a nib_cancel_fn: whatever takes long asks it */
@@ -165,7 +169,6 @@ int32_t cli_n_best(const cli_args *args);
 void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_prompt, int64_t n_predict,
                   const nib_result *result, const char *more);
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token);
-json_t *cli_text_json(const char *text, size_t n_byte); /* bytes that are no UTF-8 become U+FFFD */
 
 /* ---- memory.c, placement.c ---- */
 json_t *cli_prediction_json(const nib_prediction *p);

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/pull.h"
@@ -46,7 +47,7 @@ static json_t *model_json(const stored *m) {
     const description d = describe(m->path);
     return json_pack("{s:s, s:s, s:b, s:I, s:I, s:o, s:b}", "name", m->name, "arch", d.arch, "readable",
                      (int)d.good, "params", (json_int_t)d.params, "bytes", (json_int_t)d.bytes, "path",
-                     cli_text_json(m->path, strlen(m->path)), "shared", (int)m->cached);
+                     jsonx_string(m->path, strlen(m->path)), "shared", (int)m->cached);
 }
 
 static int list_json(const cli_args *args, const model_store *s) {

@@ -1,6 +1,7 @@
 /* cmd_run.c - nibble run: a prompt in, an answer or the text that follows out as it is made. */
 #include "cli/cli.h"
 
+#include "base/jsonx.h"
 #include "base/num.h"
 #include "cli/prompt.h"
 #include "cli/wrap.h"
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <utf8proc.h>
 
 enum {
     USUAL_TEXT = 256,  /* tokens that follow a text, which seldom ends by itself */
@@ -110,25 +110,6 @@ void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_promp
                  n_prompt, (long long)n_ctx);
 }
 
-json_t *cli_text_json(const char *text, size_t n_byte) {
-    json_t *json = json_stringn(text, n_byte);
-    if (json)
-        return json;
-    char *clean = malloc(3 * n_byte + 1);
-    size_t n = 0;
-    for (size_t i = 0; clean && i < n_byte;) {
-        utf8proc_int32_t code;
-        utf8proc_ssize_t wide =
-            utf8proc_iterate((const uint8_t *)text + i, (utf8proc_ssize_t)(n_byte - i), &code);
-        memcpy(clean + n, wide > 0 ? text + i : "\xEF\xBF\xBD", wide > 0 ? (size_t)wide : 3);
-        n += wide > 0 ? (size_t)wide : 3;
-        i += wide > 0 ? (size_t)wide : 1;
-    }
-    json = clean ? json_stringn(clean, n) : NULL;
-    free(clean);
-    return json;
-}
-
 json_t *cli_tokens_json(const int32_t *tokens, size_t n_token) {
     json_t *list = json_array();
     for (size_t i = 0; i < n_token; i++)
@@ -189,7 +170,7 @@ static const char *finish_reason(const run_job *job) {
 static json_t *result_json(const run_job *job) {
     const nib_result *r = &job->result;
     return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "text",
-                     cli_text_json(r->text ? r->text : "", r->n_byte), "tokens",
+                     jsonx_string(r->text ? r->text : "", r->n_byte), "tokens",
                      cli_tokens_json(r->tokens, r->n_token), "finish_reason", finish_reason(job), "timings",
                      timings_json(r), "memory", cli_memory_json(job->engine), "traffic",
                      cli_traffic_json(job->engine), "placement", cli_placement_json(job->engine), "predicted",

@@ -1,6 +1,8 @@
 /* cmd_tokenize.c - nibble tokenize: text to ids and back. */
 #include "cli/cli.h"
 
+#include "base/jsonx.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +48,7 @@ static int decode(const cli_args *args, const nib_engine *engine, const char *li
     if (nib_detokenize(engine, tokens, n_token, &text, &n_byte, &err)) {
         code = cli_fail(&err);
     } else if (args->json) {
-        code = cli_write_json(json_pack("{s:o, s:o}", "text", cli_text_json(text, n_byte), "tokens",
+        code = cli_write_json(json_pack("{s:o, s:o}", "text", jsonx_string(text, n_byte), "tokens",
                                         cli_tokens_json(tokens, n_token)),
                               args);
         nib_free(text);

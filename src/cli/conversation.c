@@ -1,6 +1,7 @@
 /* conversation.c - messages and their tokens, see conversation.h. */
 #include "cli/conversation.h"
 
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/status.h"
@@ -47,7 +48,7 @@ static size_t n_before(const conversation *c) {
 static json_t *content_json(const char *text, size_t n_byte) {
     static const char replacement[] = "\xEF\xBF\xBD";
     if (!memchr(text, 0, n_byte))
-        return cli_text_json(text, n_byte);
+        return jsonx_string(text, n_byte);
     char *clean = mem_array(n_byte, sizeof replacement - 1);
     size_t n = 0;
     for (size_t i = 0; clean && i < n_byte; i++) {
@@ -55,7 +56,7 @@ static json_t *content_json(const char *text, size_t n_byte) {
         memcpy(clean + n, text[i] ? text + i : replacement, wide);
         n += wide;
     }
-    json_t *json = clean ? cli_text_json(clean, n) : NULL;
+    json_t *json = clean ? jsonx_string(clean, n) : NULL;
     mem_free(clean);
     return json;
 }

@@ -1,6 +1,8 @@
 /* failure.c - the document of a command that was asked for JSON and failed, or was interrupted. */
 #include "cli/cli.h"
 
+#include "base/jsonx.h"
+
 #include <ctype.h>
 #include <string.h>
 
@@ -47,7 +49,7 @@ void cli_print_failure(int exit_code, const cli_args *args) {
     else if (failure.status == NIB_OK)
         cli_failed(status_of(exit_code), nib_status_text(status_of(exit_code)));
     json_t *document = json_pack("{s:{s:o, s:o}}", "error", "status", status_json(failure.status), "message",
-                                 cli_text_json(failure.message, strlen(failure.message)));
+                                 jsonx_string(failure.message, strlen(failure.message)));
     if (document && so_far)
         json_object_update(document, so_far);
     cli_made(NULL);

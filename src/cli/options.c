@@ -387,7 +387,9 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
 
 void cli_args_clear(cli_args *args) {
     free(args->rest.data);
-    free(args->stop.data);
+    for (size_t i = 0; i < cli_n_option; i++)
+        if (cli_options[i].kind == OPTION_LIST)
+            free(((cli_strings *)field_of(args, &cli_options[i]))->data);
     for (size_t i = 0; i < args->owned.n; i++)
         free((void *)args->owned.data[i]);
     free(args->owned.data);

@@ -3,6 +3,7 @@
 #include "cli/pull.h"
 
 #include "base/file.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/similar.h"
@@ -152,8 +153,8 @@ int pull_model(const cli_args *args, const char *name) {
     if (!path)
         return no_memory();
     if (args->json)
-        code = cli_write_json(
-            json_pack("{s:s, s:o}", "name", name, "path", cli_text_json(path, strlen(path))), args);
+        code = cli_write_json(json_pack("{s:s, s:o}", "name", name, "path", jsonx_string(path, strlen(path))),
+                              args);
     else if (cli_write(path, strlen(path)))
         cli_write("\n", 1);
     mem_free(path);

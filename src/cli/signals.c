@@ -19,6 +19,7 @@ enum { GRACE_SECONDS = 5 }; /* ending takes a tenth of one; on a machine that is
 
 static atomic_bool interrupted;
 static atomic_int ending;           /* the signal that ends the program; 0: none */
+static atomic_bool drains;          /* no alarm */
 static int wake_pipe[2] = {-1, -1}; /* a handler writes here, so that no signal is lost before poll waits */
 static struct termios terminal;     /* to be left as it was found */
 static atomic_bool terminal_saved;
@@ -43,11 +44,13 @@ static void leave_now(int number) {
 
 static void on_signal(int number) {
     int saved_errno = errno;
+    const bool both = atomic_load(&drains) && cli_interrupted();
     const bool again =
         number == SIGINT ? atomic_exchange(&interrupted, true) : atomic_exchange(&ending, number) != 0;
-    if (again)
+    if (again || both)
         leave_now(number);
-    alarm(GRACE_SECONDS);
+    if (!atomic_load(&drains))
+        alarm(GRACE_SECONDS);
     cli_wake();
     errno = saved_errno;
 }
@@ -62,6 +65,10 @@ void cli_signals_init(void) {
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
         sigaction(SIGHUP, &act, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error that we see and report */
+}
+
+void cli_signals_drain(void) {
+    atomic_store(&drains, true);
 }
 
 void cli_signals_leave(void) {

@@ -1,0 +1,51 @@
+/* buffer.c - see buffer.h. */
+#include "server/buffer.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+void buffer_clear(buffer *b) {
+    mem_free(b->data);
+    *b = (buffer){0};
+}
+
+void buffer_add(buffer *b, const void *data, size_t n) {
+    b->no_memory = b->no_memory || mem_grow((void **)&b->data, &b->cap, b->n + n + 1, 1);
+    if (b->no_memory)
+        return;
+    if (n)
+        memcpy(b->data + b->n, data, n);
+    b->n += n;
+    b->data[b->n] = '\0';
+}
+
+void buffer_text(buffer *b, const char *text) {
+    buffer_add(b, text, strlen(text));
+}
+
+void buffer_json(buffer *b, json_t *value) {
+    char *text = value ? jsonx_text(value, JSON_COMPACT) : NULL;
+    if (text)
+        buffer_text(b, text);
+    else
+        b->no_memory = true;
+    mem_free(text);
+    json_decref(value);
+}
+
+size_t buffer_left(const buffer *b) {
+    return b->n - b->taken;
+}
+
+size_t buffer_take(buffer *b, char *out, size_t n) {
+    n = NUM_MIN(n, buffer_left(b));
+    if (n)
+        memcpy(out, b->data + b->taken, n);
+    b->taken += n;
+    if (b->taken == b->n)
+        b->taken = b->n = 0;
+    return n;
+}

@@ -1,0 +1,44 @@
+/* call.h - the body of a request for an answer, checked: after call_parse every number is in its range and
+ * every text is where its pointer says. Unknown members are left alone, null is the same as not there. */
+#ifndef NIB_SERVER_CALL_H
+#define NIB_SERVER_CALL_H
+
+#include "server/fault.h"
+
+typedef enum call_kind { CALL_CHAT, CALL_COMPLETION } call_kind;
+
+enum { CALL_MOST_CHOICES = 16, CALL_MOST_STOPS = 16, CALL_MOST_PROMPTS = 64 };
+
+typedef struct call {
+    call_kind kind;
+    json_t *body;     /* what the pointers below point into */
+    json_t *messages; /* CALL_CHAT: role and a text as content; an array */
+    json_t *tools;    /* CALL_CHAT: an array for the template; NULL: none. The body's */
+    json_t *prompts;  /* CALL_COMPLETION: an array of texts and of arrays of ids */
+    nib_sampling sampling;
+    int64_t max_tokens; /* -1: as many as there is room for */
+    int64_t seed;
+    bool has_seed;
+    int32_t n; /* answers to each prompt */
+    bool stream, usage, ignore_eos, echo;
+    const char *stop[CALL_MOST_STOPS];
+    size_t n_stop;
+} call;
+
+/* False: *why says what was expected and what was found. The call is to be cleared in any case. */
+bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
+void call_clear(call *c);
+
+/* Numbers, texts and truths of a body by a table; other modules of the server parse their own with it. */
+typedef enum member_kind { MEMBER_BOOL, MEMBER_FLOAT, MEMBER_I32, MEMBER_I64, MEMBER_TEXT } member_kind;
+typedef struct member {
+    const char *name;
+    member_kind kind;
+    size_t offset; /* of a bool, float, int32_t, int64_t or const char * */
+    double least, most;
+} member;
+bool members_read(const json_t *object, const member *members, size_t n, void *out, fault *why);
+/* The body as an object; NULL: *why says what it is instead. */
+json_t *body_parse(const char *text, size_t n_byte, fault *why);
+
+#endif

@@ -1,0 +1,335 @@
+/* exchange.c - what libmicrohttpd calls: a request comes in piece by piece, an answer goes out.
+ *
+ *     first look --> body --> handled --> reply                       (all but answers, and every fault)
+ *                                 |-----> suspended --> whole answer
+ *                                 '-----> stream: taken from the job, suspended while there is nothing
+ *
+ * A request that is refused is read to its end before that is said, since many clients look for an answer
+ * only then; one that is too long for that is answered at once. */
+#include "server/parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum {
+    CONNECTION_BYTES = 16 << 10, /* headers, and what is sent at a time */
+    STREAM_BLOCK = 4 << 10,
+    MOST_HEADER = 4096
+};
+
+void server_wake(server *s) {
+    const uint64_t one = 1;
+    if (write(s->wake, &one, sizeof one) < 0) {
+        /* it is awake already */
+    }
+}
+
+void exchange_resume(exchange *x) {
+    if (!x || !x->suspended)
+        return;
+    x->suspended = false;
+    web.resume_connection(x->connection);
+}
+
+static void suspend(exchange *x) {
+    x->suspended = true;
+    web.suspend_connection(x->connection);
+}
+
+void exchange_json(exchange *x, json_t *value) {
+    buffer_json(&x->reply, value);
+    x->type = "application/json";
+}
+
+/* ---- who asks ---- */
+
+static const char *header(const exchange *x, const char *name) {
+    return web.lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+/* In a time that depends on the lengths alone. */
+static bool same_secret(const char *given, const char *secret) {
+    const size_t n = strlen(given), n_secret = strlen(secret);
+    unsigned differ = n != n_secret;
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned)given[i] ^ (unsigned)secret[n_secret ? i % n_secret : 0];
+    return differ == 0;
+}
+
+static bool has_key(const exchange *x) {
+    const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
+    unsigned found = 0;
+    if (bearer && strncasecmp(bearer, "Bearer ", 7) != 0)
+        bearer = NULL;
+    for (size_t i = 0; i < x->s->options.n_key; i++) {
+        found |= bearer && same_secret(bearer + 7, x->s->keys[i]);
+        found |= plain && same_secret(plain, x->s->keys[i]);
+    }
+    return found || x->s->options.n_key == 0;
+}
+
+/* The name in "name:port" or "[name]:port". */
+static size_t name_length(const char *host) {
+    return host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+}
+
+static bool is_local_name(const server *s, const char *host) {
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", ""};
+    const size_t n = name_length(host);
+    for (size_t i = 0; i < NUM_COUNT(names); i++)
+        if (strlen(names[i]) == n && !strncasecmp(names[i], host, n))
+            return true;
+    return strlen(s->listener.host) == n && !strncasecmp(s->listener.host, host, n);
+}
+
+/* Pages of other places, in a browser on this machine, cannot ask: neither as themselves, nor under a name of
+ * theirs that leads here. */
+static bool comes_from_elsewhere(const exchange *x) {
+    const char *origin = header(x, "Origin"), *host = header(x, "Host");
+    const char *from = origin ? strstr(origin, "://") : NULL;
+    if (origin && (!from || !host || strcasecmp(from + 3, host) != 0))
+        return true;
+    return x->s->listener.loopback && host && !is_local_name(x->s, host);
+}
+
+static void find_route(exchange *x, const char *url, const char *method) {
+    const bool head = !strcmp(method, MHD_HTTP_METHOD_HEAD);
+    size_t n = strlen(url);
+    while (n > 1 && url[n - 1] == '/')
+        n--;
+    for (size_t i = 0; i < server_n_route; i++) {
+        const route *r = &server_routes[i];
+        if (strlen(r->path) != n || strncmp(r->path, url, n) != 0)
+            continue;
+        x->allow = r->method;
+        if (!strcmp(r->method, head ? MHD_HTTP_METHOD_GET : method))
+            x->route = r;
+    }
+    if (x->route)
+        x->allow = NULL;
+    else if (x->allow)
+        fault_set(&x->why, 405, NULL, "%.80s takes %s, not %.16s", url, x->allow, method);
+    else
+        fault_set(&x->why, 404, NULL, "there is no %.16s %.80s here", method, url);
+}
+
+static void first_look(exchange *x, const char *url, const char *method) {
+    server *s = x->s;
+    if (strlen(url) > MOST_HEADER)
+        fault_set(&x->why, 414, NULL, "the address is too long");
+    find_route(x, url, method);
+    if (comes_from_elsewhere(x))
+        fault_set(&x->why, 403, NULL, "requests of other places' pages are not answered");
+    else if (!(x->route && x->route->open) && !has_key(x)) {
+        x->why = (fault){0}; /* what is here is nobody else's business */
+        fault_set(&x->why, 401, "invalid_api_key", "the request has no key that is known here");
+    }
+    if (x->route && x->route->how && !atomic_load(&s->ready))
+        fault_set(&x->why, 503, NULL, "Loading model");
+    if (x->route && x->route->how && atomic_load(&s->ending))
+        fault_set(&x->why, 503, NULL, "the server is ending");
+}
+
+/* ---- a request's body ---- */
+
+static bool take_body(exchange *x, const char *data, size_t n) {
+    server *s = x->s;
+    if (x->why.status)
+        return true;
+    if (x->body.n + n > s->options.max_body)
+        return fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
+                         (unsigned long long)s->options.max_body);
+    if (s->n_body + n > s->options.room / 2) {
+        x->why.retry_s = 1;
+        return fault_set(&x->why, 503, NULL, "too many requests are being received");
+    }
+    buffer_add(&x->body, data, n);
+    x->n_body += n;
+    s->n_body += n;
+    return !x->body.no_memory || fault_set(&x->why, 503, NULL, "out of memory");
+}
+
+static void drop_body(exchange *x) {
+    x->s->n_body -= x->n_body;
+    x->n_body = 0;
+    buffer_clear(&x->body);
+}
+
+static bool is_too_long(const exchange *x) {
+    const char *length = header(x, "Content-Length");
+    return length && strtoull(length, NULL, 10) > x->s->options.max_body;
+}
+
+/* ---- answers ---- */
+
+static enum MHD_Result queue(exchange *x, int status, const char *type, struct MHD_Response *r) {
+    char seconds[16];
+    if (!r)
+        return MHD_NO;
+    if (type)
+        web.add_response_header(r, "Content-Type", type);
+    if (x->why.retry_s) {
+        snprintf(seconds, sizeof seconds, "%d", x->why.retry_s);
+        web.add_response_header(r, "Retry-After", seconds);
+    }
+    if (status == 401)
+        web.add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (status == 405 && x->allow)
+        web.add_response_header(r, "Allow", x->allow);
+    web.add_response_header(r, "Cache-Control", "no-store");
+    web.add_response_header(r, "X-Content-Type-Options", "nosniff");
+    const enum MHD_Result done = web.queue_response(x->connection, (unsigned)status, r);
+    web.destroy_response(r);
+    return done;
+}
+
+static void write_fault(exchange *x) {
+    const dialect *how = x->route ? x->route->how : NULL;
+    json_t *value = how && how->fault ? how->fault(&x->why) : fault_json(&x->why);
+    buffer_clear(&x->reply);
+    exchange_json(x, value);
+    pthread_mutex_lock(&x->s->lock);
+    x->s->counts.n_refused++;
+    pthread_mutex_unlock(&x->s->lock);
+}
+
+static enum MHD_Result send_reply(exchange *x) {
+    if (x->why.status)
+        write_fault(x);
+    if (x->reply.no_memory)
+        return MHD_NO;
+    const int status = x->why.status ? x->why.status : 200;
+    return queue(x, status, x->type,
+                 web.create_response_from_buffer(x->reply.n, x->reply.data, MHD_RESPMEM_MUST_COPY));
+}
+
+static ssize_t read_stream(void *user, uint64_t at, char *out, size_t most) {
+    exchange *x = user;
+    job *j = x->job;
+    ssize_t n;
+    (void)at;
+    pthread_mutex_lock(&x->s->lock);
+    job_write(j);
+    n = (ssize_t)buffer_take(&j->out, out, most);
+    if (j->out.no_memory || !j->at)
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    else if (n == 0 && j->ended)
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    else if (n == 0)
+        suspend(x);
+    pthread_mutex_unlock(&x->s->lock);
+    return n;
+}
+
+static enum MHD_Result send_stream(exchange *x) {
+    return queue(x, 200, x->job->how->stream_type,
+                 web.create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, x, NULL));
+}
+
+/* Suspends until all of the answer is there. */
+static enum MHD_Result send_whole(exchange *x) {
+    job *j = x->job;
+    pthread_mutex_lock(&x->s->lock);
+    const bool gone = !j->at, waits = !gone && j->n_left > 0;
+    if (waits)
+        suspend(x);
+    x->why = j->why;
+    pthread_mutex_unlock(&x->s->lock);
+    if (gone)
+        return MHD_NO;
+    if (waits)
+        return MHD_YES;
+    x->type = "application/json";
+    if (!x->why.status)
+        j->how->whole(j, &x->reply);
+    return send_reply(x);
+}
+
+static void handle(exchange *x) {
+    mem_bound b;
+    x->handled = true;
+    if (!x->why.status) {
+        mem_bound_set(&b, x->s->options.room / 2);
+        x->route->handle(x);
+        mem_bound_end(&b);
+    }
+    drop_body(x);
+}
+
+/* ---- libmicrohttpd's callbacks ---- */
+
+static exchange *begin(server *s, struct MHD_Connection *c) {
+    exchange *x = mem_calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->s = s;
+    x->connection = c;
+    x->fd = web.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    atomic_fetch_add(&s->n_exchange, 1);
+    return x;
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
+                                  const char *version, const char *data, size_t *n_byte, void **state) {
+    exchange *x = *state;
+    (void)version;
+    if (!x) {
+        *state = x = begin(user, c);
+        if (!x)
+            return MHD_NO;
+        first_look(x, url, method);
+        if (!is_too_long(x))
+            return MHD_YES;
+        if (!x->why.status)
+            fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
+                      (unsigned long long)x->s->options.max_body);
+        x->handled = true;
+        return send_reply(x);
+    }
+    if (*n_byte) {
+        take_body(x, data, *n_byte);
+        *n_byte = 0;
+        return MHD_YES;
+    }
+    if (!x->handled)
+        handle(x);
+    if (!x->job)
+        return send_reply(x);
+    return x->job->call.stream ? send_stream(x) : send_whole(x);
+}
+
+static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_RequestTerminationCode code) {
+    server *s = user;
+    exchange *x = *state;
+    (void)c;
+    (void)code;
+    if (!x)
+        return;
+    drop_body(x);
+    if (x->job) {
+        pthread_mutex_lock(&s->lock);
+        job_cancel(x->job);
+        pthread_mutex_unlock(&s->lock);
+        job_release(x->job);
+    }
+    buffer_clear(&x->reply);
+    mem_free(x);
+    *state = NULL;
+    atomic_fetch_sub(&s->n_exchange, 1);
+    server_wake(s);
+}
+
+struct MHD_Daemon *exchange_listen(server *s) {
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    return web.start_daemon(flags, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listener.fd,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.n_connection,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->options.timeout_s,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                            MHD_OPTION_NOTIFY_COMPLETED, on_end, s, MHD_OPTION_END);
+}

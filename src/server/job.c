@@ -1,0 +1,403 @@
+/* job.c - from a checked call to requests of the batch, and from their results to bytes to send. */
+#include "server/parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/seed.h"
+#include "base/thread.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { PING_S = 10, WATCHED = 64 };
+
+/* ---- one job ---- */
+
+static void job_free(job *j) {
+    for (size_t i = 0; i < j->n_answer; i++) {
+        buffer_clear(&j->answers[i].text);
+        nib_result_clear(&j->answers[i].result);
+    }
+    mem_free(j->answers);
+    buffer_clear(&j->out);
+    call_clear(&j->call);
+    mem_free(j);
+}
+
+void job_release(job *j) {
+    if (atomic_fetch_sub(&j->refs, 1) == 1)
+        job_free(j);
+}
+
+static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
+    job *j = mem_calloc(1, sizeof *j);
+    if (!j) {
+        call_clear(c);
+        return NULL;
+    }
+    j->s = x->s;
+    j->how = how;
+    j->call = *c;
+    j->created = (int64_t)time(NULL);
+    j->n_answer = n_prompt * (size_t)c->n;
+    j->answers = mem_calloc(j->n_answer, sizeof *j->answers);
+    j->told = time_now();
+    atomic_init(&j->refs, 1);
+    snprintf(j->id, sizeof j->id, "%016llx%08llx", (unsigned long long)seed_secret(),
+             (unsigned long long)(seed_secret() & 0xffffffff));
+    for (size_t i = 0; j->answers && i < j->n_answer; i++) {
+        j->answers[i].of = j;
+        j->answers[i].index = i;
+    }
+    if (j->answers)
+        return j;
+    j->n_answer = 0;
+    job_free(j);
+    return NULL;
+}
+
+size_t job_cached(const job *j) {
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_answer; i += (size_t)j->call.n) {
+        const answer *a = &j->answers[i];
+        n += a->done && (size_t)a->result.prompt_n < a->n_prompt ? a->n_prompt - (size_t)a->result.prompt_n
+                                                                 : 0;
+    }
+    return n;
+}
+
+size_t job_predicted(const job *j) {
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_answer; i++)
+        n += j->answers[i].result.n_token;
+    return n;
+}
+
+/* ---- prompts ---- */
+
+typedef struct prompt {
+    int32_t *tokens; /* freed by nib_free */
+    size_t n;
+} prompt;
+
+static bool tokenize(const nib_engine *e, const char *text, size_t n_byte, prompt *out, fault *why) {
+    nib_error err;
+    if (nib_tokenize(e, text, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens, &out->n, &err))
+        return fault_engine(why, &err);
+    return true;
+}
+
+static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *why) {
+    nib_error err;
+    buffer messages = {0}, tools = {0};
+    char *text = NULL;
+    if (!nib_engine_info(e)->has_chat_template)
+        return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
+    buffer_json(&messages, json_incref(c->messages));
+    if (c->tools)
+        buffer_json(&tools, json_incref(c->tools));
+    if (messages.no_memory || tools.no_memory)
+        fault_set(why, 503, NULL, "out of memory");
+    else if (nib_chat_render(e, messages.data, tools.data, true, &text, &err))
+        fault_engine(why, &err);
+    buffer_clear(&messages);
+    buffer_clear(&tools);
+    const bool is_there = text && tokenize(e, text, strlen(text), out, why);
+    nib_free(text);
+    return is_there;
+}
+
+static bool ids_prompt(const json_t *ids, prompt *out, fault *why) {
+    size_t i;
+    const json_t *id;
+    out->n = json_array_size(ids);
+    out->tokens = mem_array(out->n, sizeof *out->tokens);
+    if (!out->tokens)
+        return fault_set(why, 503, NULL, "out of memory");
+    json_array_foreach(ids, i, id) {
+        out->tokens[i] = (int32_t)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool check_length(const nib_engine *e, const call *c, const prompt *p, fault *why) {
+    const long long n_ctx = (long long)nib_engine_info(e)->n_ctx;
+    const char *field = c->kind == CALL_CHAT ? "messages" : "prompt";
+    if (p->n == 0)
+        return fault_field(why, field, "has no tokens");
+    if (p->n <= (size_t)n_ctx)
+        return true;
+    fault_field(why, field, "the context has %lld tokens, and the prompt has %zu", n_ctx, p->n);
+    why->code = "context_length_exceeded";
+    return false;
+}
+
+static size_t n_prompts(const call *c) {
+    return c->kind == CALL_CHAT ? 1 : json_array_size(c->prompts);
+}
+
+static bool make_prompt(const nib_engine *e, const call *c, size_t index, prompt *out, fault *why) {
+    const json_t *given = json_array_get(c->prompts, index);
+    *out = (prompt){0};
+    const bool made = c->kind == CALL_CHAT ? chat_prompt(e, c, out, why)
+                      : json_is_array(given)
+                          ? ids_prompt(given, out, why)
+                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
+    return made && check_length(e, c, out, why);
+}
+
+/* ---- to the batch ---- */
+
+static bool on_text(void *user, const char *text, size_t n_byte) {
+    answer *a = user;
+    job *j = a->of;
+    pthread_mutex_lock(&j->s->lock);
+    if (j->at && j->call.stream) {
+        buffer_add(&a->text, text, n_byte);
+        exchange_resume(j->at);
+    }
+    pthread_mutex_unlock(&j->s->lock);
+    return true;
+}
+
+static nib_generate_options options_of(const job *j, answer *a, const prompt *p) {
+    const call *c = &j->call;
+    nib_generate_options o;
+    nib_generate_options_init(&o);
+    o.prompt = p->tokens;
+    o.n_prompt = p->n;
+    o.n_predict = c->max_tokens;
+    o.ignore_eos = c->ignore_eos;
+    o.stop = (const char *const *)c->stop;
+    o.n_stop = c->n_stop;
+    o.sampling = c->sampling;
+    o.sampling.seed = c->has_seed ? (uint64_t)c->seed + a->index % (size_t)c->n : seed_secret();
+    o.on_text = on_text;
+    o.user = a;
+    return o;
+}
+
+/* The lock is held, so that the batch's answer is looked for only when its number is known. */
+static bool add_answers(job *j, size_t index, const prompt *p, fault *why) {
+    nib_error err;
+    j->n_prompt += p->n;
+    for (size_t i = 0; i < (size_t)j->call.n; i++) {
+        answer *a = &j->answers[index * (size_t)j->call.n + i];
+        const nib_generate_options o = options_of(j, a, p);
+        a->n_prompt = p->n;
+        if (nib_batch_add(j->s->batch, &o, &a->id, &err))
+            return fault_engine(why, &err);
+        j->n_left++;
+    }
+    return true;
+}
+
+static bool has_room(const server *s, size_t n, fault *why) {
+    if (s->n_answer + n <= (size_t)(s->n_sequence + s->options.n_queue))
+        return true;
+    fault_set(why, 429, "queue_full", "%zu answers are being computed or wait, and at most %d may: try again",
+              s->n_answer, s->n_sequence + s->options.n_queue);
+    why->retry_s = 1;
+    return false;
+}
+
+/* All of them, or none. */
+static bool add_all(job *j, const prompt *prompts, size_t n, fault *why) {
+    server *s = j->s;
+    pthread_mutex_lock(&s->lock);
+    bool added = has_room(s, j->n_answer, why);
+    for (size_t i = 0; i < n && added; i++)
+        added = add_answers(j, i, &prompts[i], why);
+    if (j->n_left > 0) { /* also those that were added before one failed */
+        atomic_fetch_add(&j->refs, 1);
+        j->next = s->jobs;
+        s->jobs = j;
+        s->n_answer += j->n_left;
+        s->counts.n_request++;
+    }
+    if (!added)
+        job_cancel(j);
+    pthread_mutex_unlock(&s->lock);
+    server_wake(s);
+    return added;
+}
+
+bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
+    const size_t n = n_prompts(c);
+    job *j = job_new(x, c, how, n);
+    prompt *prompts = mem_calloc(n, sizeof *prompts);
+    bool good = j && prompts;
+    if (!good)
+        fault_set(why, 503, NULL, "out of memory");
+    for (size_t i = 0; i < n && good; i++)
+        good = make_prompt(x->s->engine, &j->call, i, &prompts[i], why);
+    if (good)
+        j->at = x;
+    good = good && add_all(j, prompts, n, why);
+    for (size_t i = 0; prompts && i < n; i++)
+        nib_free(prompts[i].tokens);
+    mem_free(prompts);
+    if (good)
+        x->job = j;
+    else if (j)
+        job_release(j);
+    return good;
+}
+
+void job_cancel(job *j) {
+    j->at = NULL;
+    for (size_t i = 0; i < j->n_answer; i++)
+        if (j->answers[i].id && !j->answers[i].done)
+            nib_batch_cancel(j->s->batch, j->answers[i].id);
+    server_wake(j->s);
+}
+
+/* ---- from the batch ---- */
+
+static void fail(job *j, const nib_error *err) {
+    fault_engine(&j->why, err);
+    for (size_t i = 0; i < j->n_answer; i++)
+        if (!j->answers[i].done)
+            nib_batch_cancel(j->s->batch, j->answers[i].id);
+}
+
+static answer *find(server *s, int64_t id) {
+    for (job *j = s->jobs; j; j = j->next)
+        for (size_t i = 0; i < j->n_answer; i++)
+            if (j->answers[i].id == id)
+                return &j->answers[i];
+    return NULL;
+}
+
+static void count(server *s, const answer *a) {
+    server_counts *c = &s->counts;
+    const nib_result *r = &a->result;
+    c->n_cancelled += a->how.status == NIB_E_CANCELLED;
+    c->n_failed += a->how.status != NIB_OK && a->how.status != NIB_E_CANCELLED;
+    c->prompt_tokens += (uint64_t)r->prompt_n;
+    c->cached_tokens += r->prompt_n > 0 ? (uint64_t)((int64_t)a->n_prompt - r->prompt_n) : 0;
+    c->prompt_s += r->prompt_s;
+    c->predicted_tokens += r->n_token;
+    c->predicted_s += r->predicted_s;
+}
+
+/* True: the job has nothing left to compute, and is in the list no more. */
+static bool close_answer(server *s, answer *a) {
+    job *j = a->of;
+    a->done = true;
+    j->n_left--;
+    s->n_answer--;
+    count(s, a);
+    if (a->how.status != NIB_OK && a->how.status != NIB_E_CANCELLED)
+        fail(j, &a->how);
+    if (j->at && (j->n_left == 0 || j->call.stream))
+        exchange_resume(j->at);
+    if (j->n_left > 0)
+        return false;
+    job **at = &s->jobs;
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+    return true;
+}
+
+void jobs_take(server *s) {
+    int64_t id;
+    nib_result result;
+    nib_error how;
+    while (nib_batch_take(s->batch, &id, &result, &how)) {
+        pthread_mutex_lock(&s->lock);
+        answer *a = find(s, id);
+        a->result = result;
+        a->how = how;
+        job *j = a->of;
+        const bool last = close_answer(s, a);
+        pthread_mutex_unlock(&s->lock);
+        if (last)
+            job_release(j);
+    }
+}
+
+void jobs_fail(server *s, const nib_error *err) {
+    pthread_mutex_lock(&s->lock);
+    for (job *j = s->jobs; j; j = j->next)
+        fail(j, err);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void drop(job *j) {
+    exchange_resume(j->at);
+    job_cancel(j);
+}
+
+void jobs_drop(server *s) {
+    pthread_mutex_lock(&s->lock);
+    for (job *j = s->jobs; j; j = j->next)
+        drop(j);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void watch(struct pollfd *fds, job **jobs, nfds_t n) {
+    const double now = time_now();
+    if (n && poll(fds, n, 0) < 0)
+        return;
+    for (nfds_t i = 0; i < n; i++) {
+        job *j = jobs[i];
+        if (fds[i].revents) { /* nobody is there any more, or reads */
+            drop(j);
+        } else if (j->call.stream && j->how->ping && now - j->told > PING_S) {
+            j->how->ping(&j->out);
+            j->told = now;
+            exchange_resume(j->at);
+        }
+    }
+}
+
+void jobs_watch(server *s) {
+    struct pollfd fds[WATCHED];
+    job *jobs[WATCHED];
+    nfds_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (job *j = s->jobs; j; j = j->next) {
+        if (!j->at || !j->at->suspended)
+            continue;
+        fds[n] = (struct pollfd){.fd = j->at->fd, .events = POLLRDHUP};
+        jobs[n++] = j;
+        if (n == WATCHED) {
+            watch(fds, jobs, n);
+            n = 0;
+        }
+    }
+    watch(fds, jobs, n);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- to be sent ---- */
+
+void job_write(job *j) {
+    if (j->ended)
+        return;
+    if (!j->begun)
+        j->how->begin(j, &j->out);
+    j->begun = true;
+    for (size_t i = 0; i < j->n_answer && !j->why.status; i++) {
+        answer *a = &j->answers[i];
+        if (a->text.n > 0)
+            j->how->piece(j, a, a->text.data, a->text.n, &j->out);
+        j->out.no_memory = j->out.no_memory || a->text.no_memory;
+        a->text.n = 0;
+        if (a->done && !a->closed)
+            j->how->close(j, a, &j->out);
+        a->closed = a->done;
+    }
+    j->told = time_now();
+    if (j->n_left > 0)
+        return;
+    if (j->why.status)
+        j->how->fail(&j->why, &j->out);
+    else
+        j->how->end(j, &j->out);
+    j->ended = true;
+}

@@ -1,0 +1,180 @@
+/* openai.c - answers as OpenAI's API writes them: chat completions, and completions. */
+#include "server/parts.h"
+
+#include "base/jsonx.h"
+#include "base/num.h"
+
+#include <stdio.h>
+
+typedef struct style {
+    const char *prefix, *whole, *chunk; /* of the id; of "object" */
+} style;
+
+static const style styles[] = {[CALL_CHAT] = {"chatcmpl-", "chat.completion", "chat.completion.chunk"},
+                               [CALL_COMPLETION] = {"cmpl-", "text_completion", "text_completion"}};
+
+static json_t *finish_reason(const answer *a) {
+    if (!a->done)
+        return json_null();
+    return json_string(a->result.finish == NIB_FINISH_LENGTH ? "length" : "stop");
+}
+
+static json_t *usage(const job *j) {
+    const size_t n = job_predicted(j);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)j->n_prompt,
+                     "completion_tokens", (json_int_t)n, "total_tokens", (json_int_t)(j->n_prompt + n),
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)job_cached(j));
+}
+
+/* What every answer and piece has; takes the reference to choices. */
+static json_t *envelope(const job *j, bool chunk, json_t *choices) {
+    const style *s = &styles[j->call.kind];
+    char id[64];
+    snprintf(id, sizeof id, "%s%s", s->prefix, j->id);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", chunk ? s->chunk : s->whole,
+                     "created", (json_int_t)j->created, "model", j->s->name, "system_fingerprint",
+                     "nibble-" NIB_VERSION, "choices", choices);
+}
+
+/* ---- in pieces ---- */
+
+static void event(json_t *value, buffer *out) {
+    buffer_text(out, "data: ");
+    buffer_json(out, value);
+    buffer_text(out, "\n\n");
+}
+
+/* With usage asked for every piece has the member. */
+static void chunk(const job *j, json_t *choices, buffer *out) {
+    json_t *value = envelope(j, true, choices);
+    if (value && j->call.usage)
+        json_object_set_new(value, "usage", json_null());
+    event(value, out);
+}
+
+static json_t *delta(const answer *a, json_t *change, json_t *reason) {
+    return json_pack("[{s:I, s:o, s:n, s:o}]", "index", (json_int_t)a->index, "delta", change, "logprobs",
+                     "finish_reason", reason);
+}
+
+static json_t *text_choice(const answer *a, json_t *text, json_t *reason) {
+    return json_pack("[{s:I, s:o, s:n, s:o}]", "index", (json_int_t)a->index, "text", text, "logprobs",
+                     "finish_reason", reason);
+}
+
+static void chat_begin(const job *j, buffer *out) {
+    for (size_t i = 0; i < j->n_answer; i++)
+        chunk(j,
+              delta(&j->answers[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null()),
+              out);
+}
+
+static void chat_piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+    chunk(j, delta(a, json_pack("{s:o}", "content", jsonx_string(text, n_byte)), json_null()), out);
+}
+
+static void chat_close(const job *j, const answer *a, buffer *out) {
+    chunk(j, delta(a, json_object(), finish_reason(a)), out);
+}
+
+static const json_t *prompt_of(const answer *a) {
+    return json_array_get(a->of->call.prompts, a->index / (size_t)a->of->call.n);
+}
+
+static void completion_begin(const job *j, buffer *out) {
+    for (size_t i = 0; i < j->n_answer && j->call.echo; i++) {
+        const json_t *prompt = prompt_of(&j->answers[i]);
+        if (json_is_string(prompt))
+            chunk(j, text_choice(&j->answers[i], json_copy((json_t *)(uintptr_t)prompt), json_null()), out);
+    }
+}
+
+static void completion_piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+    chunk(j, text_choice(a, jsonx_string(text, n_byte), json_null()), out);
+}
+
+static void completion_close(const job *j, const answer *a, buffer *out) {
+    chunk(j, text_choice(a, json_string(""), finish_reason(a)), out);
+}
+
+static void stream_end(const job *j, buffer *out) {
+    if (j->call.usage) {
+        json_t *value = envelope(j, true, json_array());
+        if (value)
+            json_object_set_new(value, "usage", usage(j));
+        event(value, out);
+    }
+    buffer_text(out, "data: [DONE]\n\n");
+}
+
+static void stream_ping(buffer *out) {
+    buffer_text(out, ": the answer is on its way\n\n");
+}
+
+static void stream_fail(const fault *why, buffer *out) {
+    event(fault_json(why), out);
+}
+
+/* ---- whole ---- */
+
+static json_t *whole_choice(const answer *a) {
+    const nib_result *r = &a->result;
+    buffer text = {0};
+    const json_t *prompt = prompt_of(a);
+    if (a->of->call.kind == CALL_CHAT)
+        return json_pack("{s:I, s:{s:s, s:o}, s:n, s:o}", "index", (json_int_t)a->index, "message", "role",
+                         "assistant", "content", jsonx_string(r->text ? r->text : "", r->n_byte), "logprobs",
+                         "finish_reason", finish_reason(a));
+    if (a->of->call.echo && json_is_string(prompt))
+        buffer_add(&text, json_string_value(prompt), json_string_length(prompt));
+    buffer_add(&text, r->text ? r->text : "", r->n_byte);
+    json_t *choice = json_pack("{s:I, s:o, s:n, s:o}", "index", (json_int_t)a->index, "text",
+                               text.no_memory ? NULL : jsonx_string(text.data, text.n), "logprobs",
+                               "finish_reason", finish_reason(a));
+    buffer_clear(&text);
+    return choice;
+}
+
+static double per_second(int64_t n, double s) {
+    return s > 0 ? (double)n / s : 0;
+}
+
+/* As llama-server adds them. */
+static json_t *timings(const answer *a) {
+    const nib_result *r = &a->result;
+    return json_pack(
+        "{s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "cache_n", (json_int_t)((int64_t)a->n_prompt - r->prompt_n),
+        "prompt_n", (json_int_t)r->prompt_n, "prompt_ms", 1e3 * r->prompt_s, "prompt_per_second",
+        per_second(r->prompt_n, r->prompt_s), "predicted_n", (json_int_t)r->predicted_n, "predicted_ms",
+        1e3 * r->predicted_s, "predicted_per_second", per_second(r->predicted_n, r->predicted_s));
+}
+
+static void whole(const job *j, buffer *out) {
+    json_t *choices = json_array();
+    for (size_t i = 0; i < j->n_answer; i++)
+        json_array_append_new(choices, whole_choice(&j->answers[i]));
+    json_t *value = envelope(j, false, choices);
+    if (!value || json_array_size(choices) != j->n_answer || json_object_set_new(value, "usage", usage(j)) ||
+        json_object_set_new(value, "timings", timings(&j->answers[0])))
+        out->no_memory = true;
+    buffer_json(out, value);
+}
+
+const dialect openai_chat = {.stream_type = "text/event-stream",
+                             .begin = chat_begin,
+                             .piece = chat_piece,
+                             .close = chat_close,
+                             .end = stream_end,
+                             .ping = stream_ping,
+                             .fail = stream_fail,
+                             .whole = whole,
+                             .fault = fault_json};
+const dialect openai_completion = {.stream_type = "text/event-stream",
+                                   .begin = completion_begin,
+                                   .piece = completion_piece,
+                                   .close = completion_close,
+                                   .end = stream_end,
+                                   .ping = stream_ping,
+                                   .fail = stream_fail,
+                                   .whole = whole,
+                                   .fault = fault_json};

@@ -1,0 +1,146 @@
+/* parts.h - what a server is made of; for the files of this folder.
+ *
+ *     exchange   one request and its answer over HTTP. Belongs to its connection, made and freed by the
+ * thread of libmicrohttpd. job        what an exchange has computed: one or more answers, each of which is
+ * one request to the batch. Referred to by the exchange and, until all answers are there, by the thread that
+ *                computes; whoever is last frees it.
+ *     dialect    how answers are written: one table of functions for each API.
+ *
+ * server.lock guards the list of jobs, everything in jobs that is said to be guarded, and whether a
+ * connection is suspended. Order: server.lock, then the batch's own. */
+#ifndef NIB_SERVER_PARTS_H
+#define NIB_SERVER_PARTS_H
+
+#include "server/buffer.h"
+#include "server/call.h"
+#include "server/listen.h"
+#include "server/server.h"
+#include "server/web.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct job job;
+typedef struct exchange exchange;
+
+typedef struct answer { /* one of a job's */
+    job *of;
+    size_t index;
+    int64_t id; /* in the batch */
+    size_t n_prompt;
+    /* guarded: */
+    buffer text; /* that is not written yet */
+    bool done;   /* result and how are there */
+    bool closed; /* its end is written */
+    nib_result result;
+    nib_error how;
+} answer;
+
+typedef struct dialect {
+    const char *stream_type; /* of HTTP, for answers that come in pieces */
+    /* Each adds to out, where it may be NULL: nothing. What comes before all pieces, a piece of one answer's
+     * text, the end of one, the end of all; what is sent when nothing else is known (a comment). */
+    void (*begin)(const job *j, buffer *out);
+    void (*piece)(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out);
+    void (*close)(const job *j, const answer *a, buffer *out);
+    void (*end)(const job *j, buffer *out);
+    void (*ping)(buffer *out);
+    void (*fail)(const fault *why, buffer *out); /* after some pieces */
+    void (*whole)(const job *j, buffer *out);    /* the answer in one piece */
+    json_t *(*fault)(const fault *why);          /* the answer is refused */
+} dialect;
+
+struct job {
+    server *s;
+    const dialect *how;
+    call call;
+    char id[40]; /* a part of the answer's */
+    int64_t created;
+    atomic_int refs;
+    size_t n_answer, n_prompt; /* tokens of all prompts; one that is shared by n answers counts once */
+    answer *answers;
+    /* guarded: */
+    job *next;     /* in the list of those that are not done */
+    exchange *at;  /* NULL: nobody waits for the answer any more */
+    size_t n_left; /* answers that are not done */
+    fault why;     /* computing failed */
+    buffer out;    /* written, not sent */
+    bool begun, ended;
+    double told; /* when something was last written */
+};
+
+typedef struct route {
+    const char *method, *path;
+    bool open; /* for those without a key too */
+    const dialect *how;
+    void (*handle)(exchange *x); /* on libmicrohttpd's thread: fills reply, or begins a job */
+} route;
+
+struct exchange {
+    server *s;
+    struct MHD_Connection *connection;
+    int fd;
+    const route *route; /* NULL: there is none */
+    fault why;          /* the reply when it is set */
+    const char *allow;  /* of a 405; NULL: none */
+    buffer body, reply;
+    uint64_t n_body; /* charged to the server */
+    const char *type;
+    job *job;
+    bool handled;
+    bool suspended; /* guarded */
+};
+
+typedef struct server_counts { /* since the server was opened; guarded */
+    uint64_t n_request, n_refused, n_cancelled, n_failed;
+    uint64_t prompt_tokens, cached_tokens, predicted_tokens;
+    double prompt_s, predicted_s;
+} server_counts;
+
+struct server {
+    server_options options;
+    char **keys; /* [options.n_key] */
+    char *name, *host;
+    listener listener;
+    struct MHD_Daemon *daemon;
+    int wake; /* an eventfd: there is something to do */
+    time_t opened;
+    nib_engine *engine; /* set once, before `ready` */
+    nib_batch *batch;
+    int n_sequence;
+    atomic_bool ready, ending;
+    atomic_int n_exchange;
+    pthread_mutex_t lock;
+    job *jobs;       /* guarded: not done */
+    size_t n_answer; /* guarded: not done */
+    uint64_t n_body; /* bytes of bodies; libmicrohttpd's thread's */
+    server_counts counts;
+};
+
+extern const route server_routes[];
+extern const size_t server_n_route;
+extern const dialect openai_chat, openai_completion;
+
+void server_wake(server *s);
+
+/* ---- job.c ---- */
+/* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
+ * any case. */
+bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
+void job_release(job *j);
+void job_write(job *j);                          /* guarded: what is new goes to out */
+void job_cancel(job *j);                         /* guarded */
+void jobs_take(server *s);                       /* what the batch has done; the thread that computes */
+void jobs_fail(server *s, const nib_error *err); /* all that are not done */
+void jobs_drop(server *s);                       /* nobody waits any more: no connection is left suspended */
+void jobs_watch(server *s); /* clients that are gone, and those that should hear something */
+/* Tokens of the prompts that need not be computed, of all answers that are done. */
+size_t job_cached(const job *j);
+size_t job_predicted(const job *j);
+
+/* ---- exchange.c ---- */
+struct MHD_Daemon *exchange_listen(server *s);
+void exchange_resume(exchange *x);              /* guarded */
+void exchange_json(exchange *x, json_t *value); /* the reply; takes the reference */
+
+#endif

@@ -1,0 +1,174 @@
+/* server.c - see server.h. */
+#include "server/parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/status.h"
+
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    USUAL_CONNECTIONS = 256,
+    USUAL_QUEUE = 64,
+    USUAL_BODY = 1 << 20,
+    USUAL_ROOM = 64 << 20,
+    USUAL_TIMEOUT_S = 60,
+    BODY_SHARE = 8,   /* of the room, for one body */
+    IDLE_MS = 60000,  /* between two looks at nothing */
+    PAUSE_MS = 100,   /* before what failed is tried again */
+    MOST_FAILURES = 3 /* of a step, one after the other, until requests are given up */
+};
+
+/* ---- opening ---- */
+
+static void settle(server_options *o) {
+    o->host = o->host ? o->host : "127.0.0.1";
+    o->name = o->name ? o->name : "model";
+    o->n_connection = o->n_connection ? o->n_connection : USUAL_CONNECTIONS;
+    o->n_queue = o->n_queue ? o->n_queue : USUAL_QUEUE;
+    o->room = o->room ? o->room : USUAL_ROOM;
+    o->max_body = o->max_body ? o->max_body : USUAL_BODY;
+    o->max_body = NUM_MIN(o->max_body, o->room / BODY_SHARE);
+    o->timeout_s = o->timeout_s ? o->timeout_s : USUAL_TIMEOUT_S;
+}
+
+static bool copy_texts(server *s) {
+    s->keys = mem_calloc(s->options.n_key + 1, sizeof *s->keys);
+    s->name = mem_strdup(s->options.name);
+    s->host = mem_strdup(s->options.host);
+    for (size_t i = 0; s->keys && i < s->options.n_key; i++)
+        if (!(s->keys[i] = mem_strdup(s->options.keys[i])))
+            return false;
+    return s->keys && s->name && s->host;
+}
+
+static nib_status listen_now(server *s, nib_error *err) {
+    NIB_TRY(web_load(err));
+    NIB_TRY(listen_open(s->host, s->options.port, &s->listener, err));
+    s->daemon = exchange_listen(s);
+    if (!s->daemon)
+        return nib_fail(err, NIB_E_FAILED, "libmicrohttpd cannot serve at %s", s->listener.address);
+    return NIB_OK;
+}
+
+nib_status server_open(const server_options *options, server **out, nib_error *err) {
+    server *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "a server");
+    s->options = *options;
+    settle(&s->options);
+    s->listener.fd = -1;
+    s->opened = time(NULL);
+    pthread_mutex_init(&s->lock, NULL);
+    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    nib_status status = copy_texts(s) ? NIB_OK : nib_fail_nomem(err, sizeof *s, "a server");
+    if (status == NIB_OK && s->wake < 0)
+        status = nib_fail(err, NIB_E_FAILED, "no eventfd");
+    if (status == NIB_OK)
+        status = listen_now(s, err);
+    if (status == NIB_OK)
+        *out = s;
+    else
+        server_close(s);
+    return status;
+}
+
+static void stop_serving(server *s) {
+    jobs_drop(s);
+    if (s->daemon)
+        web.stop_daemon(s->daemon);
+    s->daemon = NULL;
+}
+
+void server_close(server *s) {
+    if (!s)
+        return;
+    stop_serving(s);
+    nib_batch_close(s->batch);
+    listen_close(&s->listener);
+    if (s->wake >= 0)
+        close(s->wake);
+    for (size_t i = 0; s->keys && i < s->options.n_key; i++)
+        mem_free(s->keys[i]);
+    mem_free(s->keys);
+    mem_free(s->name);
+    mem_free(s->host);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+const char *server_address(const server *s) {
+    return s->listener.address;
+}
+
+int server_port(const server *s) {
+    return s->listener.port;
+}
+
+/* ---- computing ---- */
+
+static void drain_wake(server *s) {
+    uint64_t n;
+    if (read(s->wake, &n, sizeof n) < 0) {
+        /* nobody woke it */
+    }
+}
+
+/* A step that fails is tried again, since what failed (a disk) may work the next time; at last its requests
+ * end with what is wrong. */
+static void note_failure(server *s, const nib_error *err, int *n_failed, const server_host *host) {
+    if (s->options.log)
+        s->options.log(s->options.user, err->message);
+    if (++*n_failed < MOST_FAILURES) {
+        host->wait(host->user, s->wake, PAUSE_MS);
+        return;
+    }
+    jobs_fail(s, err);
+    *n_failed = 0;
+}
+
+static void stop_listening(server *s) {
+    atomic_store(&s->ending, true);
+    web.quiesce_daemon(s->daemon);
+    listen_close(&s->listener);
+}
+
+static void step_all(server *s, const server_host *host) {
+    nib_error err;
+    int32_t n_left = 0;
+    int n_failed = 0;
+    for (;;) {
+        if (!atomic_load(&s->ending) && host->ending(host->user))
+            stop_listening(s);
+        drain_wake(s);
+        jobs_watch(s);
+        if (nib_batch_step(s->batch, &n_left, &err))
+            note_failure(s, &err, &n_failed, host);
+        else
+            n_failed = 0;
+        jobs_take(s);
+        if (n_left > 0)
+            continue;
+        if (atomic_load(&s->ending) && atomic_load(&s->n_exchange) == 0)
+            return;
+        host->wait(host->user, s->wake, IDLE_MS);
+    }
+}
+
+nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err) {
+    nib_batch_options o;
+    nib_batch_options_init(&o);
+    o.n_sequence = n_sequence;
+    NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
+    s->engine = engine;
+    s->n_sequence = n_sequence;
+    atomic_store(&s->ready, true);
+    return NIB_OK;
+}
+
+void server_run(server *s, const server_host *host) {
+    step_all(s, host);
+    stop_serving(s);
+}

@@ -1,0 +1,54 @@
+/* server.h - an engine behind HTTP: OpenAI's API, answered by one batch.
+ *
+ * One thread, that of server_run, computes; one of libmicrohttpd's reads requests and writes answers, and
+ * sleeps while there is nothing to send. A request is checked and made tokens of on the thread that read it,
+ * is added to the batch, and its connection is suspended until there is text for it. Nothing here is large:
+ * bodies, values and connections are bounded by the options.
+ *
+ * libmicrohttpd is loaded by server_open and not linked: with all that it needs itself it would add to the
+ * memory and the start of every command. */
+#ifndef NIB_SERVER_SERVER_H
+#define NIB_SERVER_SERVER_H
+
+#include "nib.h"
+
+typedef struct server server;
+
+typedef struct server_options {
+    const char *host;        /* a name or number of this machine; "/PATH": a Unix socket. NULL: 127.0.0.1 */
+    int port;                /* 0: one that is free */
+    const char *const *keys; /* one of them is asked for; none: everybody may. Copied */
+    size_t n_key;
+    const char *name;  /* of the model, for those who ask */
+    int n_connection;  /* at the same time; 0: 256 */
+    int n_queue;       /* requests that wait for a place, at most; 0: 64 */
+    uint64_t max_body; /* bytes of one request; 0: 1 MiB, or what `room` allows */
+    uint64_t room;     /* bytes that requests may take together beside the engine; 0: 64 MiB */
+    int timeout_s;     /* a connection on which nothing moves is closed after; 0: 60 */
+    nib_log_fn log;    /* NULL: none */
+    void *user;        /* of log */
+} server_options;
+
+/* Listens at once, and answers that the model is being loaded until server_begin. NIB_E_USAGE: this address
+ * cannot be had; NIB_E_FAILED: there is no libmicrohttpd. */
+nib_status server_open(const server_options *options, server **out, nib_error *err);
+void server_close(server *s); /* before its engine; NULL is fine */
+
+/* "http://127.0.0.1:8080", "unix:/run/nibble.sock". */
+const char *server_address(const server *s);
+int server_port(const server *s); /* 0: a Unix socket */
+
+typedef struct server_host {
+    /* Until fd can be read, most_ms went by, or something else is to be looked at. */
+    void (*wait)(void *user, int fd, int most_ms);
+    /* Whether to take no more requests, and return when those that are there are answered. */
+    bool (*ending)(void *user);
+    void *user;
+} server_host;
+
+/* From now on requests are taken, n_sequence of which are computed together. Once. */
+nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err);
+/* Computes. Returns when host->ending said so; afterwards nobody is answered. */
+void server_run(server *s, const server_host *host);
+
+#endif

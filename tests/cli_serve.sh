@@ -1,0 +1,30 @@
+#!/bin/sh
+# nibble serve, asked over HTTP by a client of our own (support/serve-checks.py): answers, streams, refusals, keys, clients
+# that leave, signals, the cap on memory. NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
+command -v python3 >/dev/null || { echo "skip serve: no python3"; exit 0; }
+if ! python3 -c 'import ctypes; ctypes.CDLL("libmicrohttpd.so.12")' 2>/dev/null; then
+    echo "skip serve: no libmicrohttpd"
+    exit 0
+fi
+cd "$tmp" || exit 1
+export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+export NIBBLE_MODELS="$tmp/none"
+
+printf '%s' "The sky is blue, since små parts of air ✓ scatter short waves of light most." >answer
+mkdir script random
+python3 "$here/support/script-model.py" script answer || exit 1
+python3 "$here/support/chat-model.py" "$here" random || exit 1
+cp "$here/support/chat-template.jinja" script/chat_template.jinja
+build=plain
+if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+    build=sanitized
+    echo "skip a server's cap: a sanitizer's own memory does not fit it"
+fi
+python3 "$here/support/serve-checks.py" "$nibble" script answer random $build || failed=1
+exit $failed

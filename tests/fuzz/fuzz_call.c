@@ -1,0 +1,44 @@
+/* Any bytes as the body of a request: refused with a reason, or read, and then every number is in its range
+ * and every text is there. The first byte chooses the kind. */
+#include "server/call.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void hold(bool good) {
+    if (!good)
+        abort();
+}
+
+static void look(const call *c) {
+    const nib_sampling *s = &c->sampling;
+    hold(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1 && s->top_k >= 0);
+    hold(s->min_p >= 0 && s->min_p <= 1 && s->repeat_penalty > 0 && s->penalty_window >= -1);
+    hold(c->n >= 1 && c->n <= CALL_MOST_CHOICES && c->max_tokens >= -1 && c->max_tokens != 0);
+    hold(c->n_stop <= CALL_MOST_STOPS);
+    for (size_t i = 0; i < c->n_stop; i++)
+        hold(strlen(c->stop[i]) > 0);
+    if (c->kind == CALL_COMPLETION)
+        hold(json_array_size(c->prompts) > 0);
+    for (size_t i = 0; i < json_array_size(c->messages); i++)
+        hold(json_is_string(json_object_get(json_array_get(c->messages, i), "content")));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    call c;
+    fault why = {0};
+    const call_kind kind = size && data[0] % 2 ? CALL_COMPLETION : CALL_CHAT;
+    const size_t skip = size ? 1 : 0;
+    const bool read = call_parse(kind, (const char *)data + skip, size - skip, &c, &why);
+    hold(read == (why.status == 0));
+    if (read)
+        look(&c);
+    else
+        hold(why.message[0] != '\0');
+    json_decref(fault_json(&why));
+    call_clear(&c);
+    return 0;
+}

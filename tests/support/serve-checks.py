@@ -1,0 +1,255 @@
+"""What nibble serve answers: serve-checks.py NIBBLE SCRIPT-MODEL ANSWER-FILE RANDOM-MODEL [sanitized]. The first model always gives
+the answer of the file, the second one random bytes."""
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from server import Server, check, finish, text_of
+
+nibble, script, answer_file, random_model = sys.argv[1:5]
+with open(answer_file, encoding="utf-8") as file:
+    ANSWER = file.read()
+USER = [{"role": "user", "content": "Why?"}]
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+
+def content(value):
+    return value["choices"][0]["message"]["content"]
+
+
+def param(result):
+    status, value = result
+    return status, value["error"]["param"]
+
+
+def basics(s):
+    check("health needs nothing", s.get("/health") == (200, {"status": "ok"}))
+    status, value = s.get("/v1/models")
+    check("the model is listed", status == 200 and [m["id"] for m in value["data"]] == ["m"], value)
+    status, value = s.post(CHAT, {"messages": USER})
+    check("a chat is answered", status == 200 and content(value) == ANSWER, value)
+    check("as OpenAI writes it", value["object"] == "chat.completion" and value["id"].startswith("chatcmpl-") and
+          value["choices"][0]["finish_reason"] == "stop" and value["choices"][0]["message"]["role"] == "assistant")
+    usage = value["usage"]
+    check("usage adds up", usage["prompt_tokens"] == 6 and
+          usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"], usage)
+    status, value = s.post(CHAT, {"messages": USER, "max_tokens": 2})
+    check("max_tokens cuts", content(value) == " ".join(ANSWER.split()[:2]) and
+          value["choices"][0]["finish_reason"] == "length", value)
+    status, value = s.post(CHAT, {"messages": USER, "max_completion_tokens": 1})
+    check("so does max_completion_tokens", value["usage"]["completion_tokens"] == 1, value)
+    word = ANSWER.split()[3]
+    for stop in (word, ["nothing", word]):
+        status, value = s.post(CHAT, {"messages": USER, "stop": stop})
+        check("a stop string ends the answer before it", content(value) == ANSWER[:ANSWER.index(word)] and
+              value["choices"][0]["finish_reason"] == "stop", value)
+    status, value = s.post(CHAT, {"messages": [{"role": "developer", "content": "Be it."}, *USER], "n": 2})
+    check("n answers", [c["message"]["content"] for c in value["choices"]] == [ANSWER] * 2, value)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Wh"}, {"type": "text", "text": "y?"}]}]
+    check("parts are one text", s.post(CHAT, {"messages": parts})[1]["usage"]["prompt_tokens"] == 6)
+    status, value = s.post(TEXT, {"prompt": "Why?<a>"})
+    check("a text is continued", status == 200 and value["choices"][0]["text"] == ANSWER and
+          value["object"] == "text_completion", value)
+    status, value = s.post(TEXT, {"prompt": [[87, 258], "x<a>"], "echo": True, "max_tokens": 1})
+    first = ANSWER.split()[0]
+    check("several prompts, ids and texts", [c["text"] for c in value["choices"]] == [first, "x<a>" + first], value)
+    check("unknown fields are ignored", s.post(CHAT, {"messages": USER, "user": "me", "what": {"a": []}})[0] == 200)
+    check("null is not there", s.post(CHAT, {"messages": USER, "seed": None, "stop": None, "tools": None})[0] == 200)
+
+
+def streams(s):
+    events = s.stream(CHAT, {"messages": USER})
+    first, last = json.loads(events[0]), json.loads(events[-2])
+    check("a stream begins with the role", first["choices"][0]["delta"] == {"role": "assistant", "content": ""}, events[0])
+    check("it ends with the reason", last["choices"][0]["delta"] == {} and
+          last["choices"][0]["finish_reason"] == "stop", events[-2])
+    check("and with [DONE]", events[-1] == "[DONE]", events[-1])
+    check("its pieces are the answer", text_of(events) == {0: ANSWER}, events)
+    check("one id", len({json.loads(e)["id"] for e in events[:-1]}) == 1)
+    events = s.stream(CHAT, {"messages": USER, "stream_options": {"include_usage": True}})
+    last = json.loads(events[-2])
+    check("usage comes before the end", last["choices"] == [] and last["usage"]["prompt_tokens"] == 6, last)
+    check("and is null before", all(json.loads(e)["usage"] is None for e in events[:-2]))
+    check("a text streams, too", text_of(s.stream(TEXT, {"prompt": "x<a>", "echo": True})) == {0: "x<a>" + ANSWER})
+    check("n streams", text_of(s.stream(CHAT, {"messages": USER, "n": 3})) == {0: ANSWER, 1: ANSWER, 2: ANSWER})
+
+
+def refusals(s):
+    wrong = [("temperature", "hot"), ("temperature", 3), ("temperature", -0.1), ("top_p", 1.5), ("top_p", True),
+             ("top_k", -1), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
+             ("max_completion_tokens", -1), ("n", 0), ("n", 1000), ("seed", "x"), ("seed", 1.5), ("stream", 1), ("stop", 1),
+             ("stop", [""]), ("stop", ["a"] * 99), ("frequency_penalty", 9), ("presence_penalty", []),
+             ("repeat_penalty", 0), ("stream_options", 1), ("messages", []), ("messages", "x"), ("tools", {}),
+             ("response_format", {"type": "json_object"}), ("grammar", "root ::= x")]
+    for name, value in wrong:
+        got = param(s.post(CHAT, {"messages": USER, name: value}))
+        check(f"{name} {str(value)[:20]} is refused by name", got == (400, name), got)
+    for message, name in (({}, "role"), ({"role": "king", "content": "x"}, "role"), ({"role": "user"}, "content"),
+                          ({"role": "user", "content": 1}, "content"),
+                          ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "content")):
+        got = param(s.post(CHAT, {"messages": [*USER, message]}))
+        check(f"a message {str(message)[:40]} is refused", got == (400, f"messages[1].{name}"), got)
+    for prompt in (None, [], [1.5], [[]], {}, [-1], ""):
+        got = param(s.post(TEXT, {"prompt": prompt}))
+        check(f"a prompt {prompt} is refused", got == (400, "prompt"), got)
+    check("an id beyond the vocabulary is refused", s.post(TEXT, {"prompt": [99999]})[0] == 400)
+    for body in ("", "{", "[]", '{"a":1,"a":2}', "[" * 99, "\xff", '{"messages": [{"role":"user","content":"a\\u0000b"}]}'):
+        status, value = s.post(CHAT, body.encode("latin-1"))
+        check(f"a body {body[:12]!r} is refused", status == 400 and value["error"]["message"], value)
+    status, value = s.post(CHAT, {"messages": [{"role": "system", "content": "no"}]})
+    check("what the template refuses is said in its words", status == 400 and
+          "this system message is refused" in value["error"]["message"], value)
+    status, value = s.post(TEXT, {"prompt": "x" * 400})
+    check("a prompt beyond the context is refused", status == 400 and value["error"]["param"] == "prompt" and
+          value["error"]["code"] == "context_length_exceeded", value)
+    status, value = s.post(TEXT, {"prompt": "x" * 20000})
+    check("a body beyond the limit is refused", status == 413, value)
+    status, headers, _ = s.ask("GET", CHAT)
+    check("another method is 405", status == 405 and headers["Allow"] == "POST")
+    check("another address is 404", s.get("/v1/nothing")[0] == 404)
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+        check(f"{headers} is answered nothing", s.get("/v1/models", headers)[0] == 403)
+    own = {"Origin": f"http://127.0.0.1:{s.port}"}
+    check("the own page is answered", s.get("/v1/models", own)[0] == 200)
+    status, headers, _ = s.ask("GET", "/v1/models", None, own)
+    check("other pages are not told that they may", "Access-Control-Allow-Origin" not in headers)
+    check("after all that it answers", s.get("/health")[0] == 200)
+
+
+def keys():
+    with open("keys", "w") as file:
+        file.write("from-file\n")
+    s = Server(nibble, script, "--api-key", "secret-one", "--api-key-file", "keys", "-v")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer secret-on"},
+                    {"Authorization": "Bearer secret-onee"}, {"Authorization": "secret-one"}, {"x-api-key": ""}):
+        status, value = s.get("/v1/models", headers)
+        check(f"{headers} is no key", status == 401 and value["error"]["type"] == "authentication_error", value)
+    for headers in ({"Authorization": "Bearer secret-one"}, {"authorization": "bearer from-file"},
+                    {"x-api-key": "secret-one"}):
+        check(f"{headers} is one", s.get("/v1/models", headers)[0] == 200)
+    check("what is not there needs a key, too", s.get("/nothing")[0] == 401)
+    check("health needs none", s.get("/health")[0] == 200)
+    code, said = s.end()
+    check("keys are not said", "secret-one" not in said and "from-file" not in said and code == 0, said)
+
+
+LONG = {"prompt": "abc", "seed": 1, "max_tokens": 3000, "ignore_eos": True}
+
+
+def alike():
+    s = Server(nibble, random_model, "-c", "4000", "--parallel", "4")
+    bodies = [{"prompt": "The prompt" + " of one" * (i % 3) + str(i // 2), "seed": i // 2, "temperature": 1.2,
+               "max_tokens": 60, "ignore_eos": True, "presence_penalty": 0.5 * (i % 2)} for i in range(8)]
+    alone = [s.post(TEXT, body)[1]["choices"][0]["text"] for body in bodies]
+    together = [None] * 8
+
+    def ask(i):
+        together[i] = s.post(TEXT, bodies[i])[1]["choices"][0]["text"] if i % 2 else \
+            text_of(s.stream(TEXT, bodies[i]))[0]
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check("8 at a time say what each says alone", together == alone, (together, alone))
+    check("and that is not always the same", len(set(alone)) > 4, alone)
+    ends(s)
+
+
+def raw(s, body):
+    data = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", s.port), timeout=60)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+    return connection
+
+
+def ends(s):
+    """SIGTERM while an answer is on its way."""
+    connection = raw(s, dict(LONG, stream=True, max_tokens=300))
+    got = connection.recv(300)
+    s.child.send_signal(signal.SIGTERM)
+    while piece := connection.recv(65536):
+        got += piece
+    check("SIGTERM lets an answer end", b"data: [DONE]\n\n" in got, got[-200:])
+    code, said = s.end(None)
+    check("and the server", code == 0, (code, said))
+
+
+def leaves():
+    """One place and a queue of one; clients that go away."""
+    s = Server(nibble, random_model, "-c", "4000", "--parallel", "1", "--queue", "1")
+    first = raw(s, dict(LONG, stream=True))
+    first.recv(100)
+    second = raw(s, LONG)
+    deadline = time.time() + 20
+    status = 0
+    while status != 429 and time.time() < deadline:  # the second one may not have arrived
+        status, headers, _ = s.ask("POST", TEXT, dict(LONG, max_tokens=1))
+    check("a full queue is 429", status == 429 and int(headers["Retry-After"]) > 0, status)
+    begun = time.time()
+    first.close()
+    second.close()
+    while status == 429 and time.time() < begun + 20:
+        status, headers, _ = s.ask("POST", TEXT, dict(LONG, max_tokens=1))
+    check("who closes the connection makes room", status == 200, status)
+    first = raw(s, dict(LONG, stream=True))
+    first.recv(100)
+    s.child.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    code, said = s.end()
+    check("a second signal stops at once", code == 128 + signal.SIGTERM, (code, said))
+
+
+def capped():
+    """Bodies as large as they may be, eight at a time, and answers."""
+    cap = 28 << 20
+    s = Server(nibble, random_model, "-c", "128", "--parallel", "4", "--ram", str(cap))
+    bodies = [{"prompt": f"{i}" + "x" * 60, "seed": i, "max_tokens": 60, "ignore_eos": True, "pad": "y" * 60000 * (i % 4)}
+              for i in range(8)]
+    answers = []
+
+    def ask(i):
+        for _ in range(4):
+            answers.append(s.post(TEXT, bodies[i])[0])
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check("8 clients are answered under --ram", answers == [200] * 32, answers)
+    check("and the cap is kept", s.peak() <= cap, s.peak())
+    s.end()
+
+
+def sockets():
+    path = os.path.abspath("socket")
+    s = Server(nibble, script, "--host", path, "--alias", "other")
+    check("a Unix socket is answered", s.get("/v1/models")[1]["data"][0]["id"] == "other")
+    check("it is its owner's alone", os.stat(path).st_mode & 0o777 == 0o600)
+    s.end(signal.SIGINT)
+    check("it goes with the server", not os.path.exists(path))
+    s = Server(nibble, script)
+    taken = Server(nibble, script, "--port", str(s.port))
+    code, said = taken.end()
+    check("a port that is taken exits 2, and another one is named", code == 2 and "--port" in said, (code, said))
+    s.end()
+
+
+basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
+check("port 0 prints the port", basic.port > 0, basic.address)
+basics(basic)
+streams(basic)
+refusals(basic)
+code, said = basic.end()
+check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))
+keys()
+alike()
+leaves()
+sockets()
+if "sanitized" not in sys.argv:
+    capped()
+finish()

@@ -1,0 +1,157 @@
+/* The body of a request: what is read, and how what is wrong is named. Over HTTP: cli_serve.sh. */
+#include "server/call.h"
+
+#include "base/mem.h"
+#include "support/faults.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}]"
+
+static bool read_text(call_kind kind, const char *text, call *c, fault *why) {
+    *why = (fault){0};
+    return call_parse(kind, text, strlen(text), c, why);
+}
+
+static void test_everything_is_read(void **state) {
+    call c;
+    fault why;
+    (void)state;
+    assert_true(
+        read_text(CALL_CHAT,
+                  "{" CHAT ",\"temperature\":0.25,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.125,\"seed\":-3,"
+                  "\"n\":2,\"max_completion_tokens\":11,\"stop\":[\"a\",\"bc\"],\"stream\":true,"
+                  "\"frequency_penalty\":-1,\"presence_penalty\":1.5,\"ignore_eos\":true,"
+                  "\"stream_options\":{\"include_usage\":true},\"response_format\":{\"type\":\"text\"}}",
+                  &c, &why));
+    assert_float_equal(c.sampling.temperature, 0.25, 0);
+    assert_float_equal(c.sampling.top_p, 0.5, 0);
+    assert_float_equal(c.sampling.min_p, 0.125, 0);
+    assert_float_equal(c.sampling.frequency_penalty, -1, 0);
+    assert_float_equal(c.sampling.presence_penalty, 1.5, 0);
+    assert_int_equal(c.sampling.top_k, 7);
+    assert_true(c.has_seed && c.stream && c.usage && c.ignore_eos);
+    assert_int_equal(c.seed, -3);
+    assert_int_equal(c.n, 2);
+    assert_int_equal(c.max_tokens, 11);
+    assert_int_equal(c.n_stop, 2);
+    assert_string_equal(c.stop[1], "bc");
+    call_clear(&c);
+}
+
+static void test_defaults(void **state) {
+    call c;
+    fault why;
+    nib_sampling usual;
+    (void)state;
+    nib_sampling_init(&usual);
+    assert_true(read_text(CALL_CHAT, "{" CHAT ",\"temperature\":null,\"what\":{}}", &c, &why));
+    assert_float_equal(c.sampling.temperature, usual.temperature, 0);
+    assert_true(!c.has_seed && !c.stream && !c.usage && c.n == 1 && c.max_tokens == -1 && c.n_stop == 0);
+    call_clear(&c);
+    assert_true(read_text(CALL_COMPLETION, "{\"prompt\":\"a\",\"top_p\":0}", &c, &why));
+    assert_true(c.sampling.top_p > 0 && c.sampling.top_p < 1e-6f); /* the likeliest alone */
+    call_clear(&c);
+}
+
+static void test_messages_become_texts(void **state) {
+    call c;
+    fault why;
+    (void)state;
+    assert_true(
+        read_text(CALL_CHAT,
+                  "{\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                  "{\"type\":\"text\",\"text\":\"b\"}],\"name\":\"x\"},"
+                  "{\"role\":\"assistant\",\"tool_calls\":[{}]}]}",
+                  &c, &why));
+    const json_t *first = json_array_get(c.messages, 0), *second = json_array_get(c.messages, 1);
+    assert_string_equal(json_string_value(json_object_get(first, "role")), "system");
+    assert_string_equal(json_string_value(json_object_get(first, "content")), "ab");
+    assert_string_equal(json_string_value(json_object_get(first, "name")), "x");
+    assert_string_equal(json_string_value(json_object_get(second, "content")), "");
+    call_clear(&c);
+}
+
+static void test_prompts(void **state) {
+    static const struct {
+        const char *text;
+        size_t n;
+    } rows[] = {
+        {"{\"prompt\":\"a\"}", 1}, {"{\"prompt\":[1,2]}", 1}, {"{\"prompt\":[\"a\",[1,2],\"b\"]}", 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        call c;
+        fault why;
+        assert_true(read_text(CALL_COMPLETION, rows[i].text, &c, &why));
+        assert_int_equal(json_array_size(c.prompts), rows[i].n);
+        call_clear(&c);
+    }
+}
+
+static void test_what_is_wrong_is_named(void **state) {
+    static const struct {
+        const char *text, *param, *says;
+    } rows[] = {
+        {"{" CHAT ",\"temperature\":\"1\"}", "temperature", "expected a number from 0 to 2, found a string"},
+        {"{" CHAT ",\"temperature\":2.5}", "temperature", "found 2.5"},
+        {"{" CHAT ",\"top_k\":1.5}", "top_k", "expected a whole number from 0 to 16777216, found 1.5"},
+        {"{" CHAT ",\"n\":17}", "n", "from 1 to 16"},
+        {"{" CHAT ",\"seed\":1e300}", "seed", "expected a whole number"},
+        {"{" CHAT ",\"stop\":[1]}", "stop", "found a number"},
+        {"{" CHAT ",\"stream\":\"yes\"}", "stream", "expected true or false"},
+        {"{" CHAT ",\"stream_options\":[]}", "stream_options", "expected an object"},
+        {"{" CHAT ",\"tool_choice\":\"required\",\"tools\":[{}]}", "tool_choice", "only"},
+        {"{" CHAT ",\"grammar\":\"x\"}", "grammar", "not supported"},
+        {"{\"messages\":[1]}", "messages[0]", "expected an object"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content",
+         "nothing but text"},
+        {"{\"messages\":[{\"role\":\"a%s%n\",\"content\":\"\"}]}", "messages[0].role", "found 'a%s%n'"},
+        {"{\"messages\":{}}", "messages", "found an object"},
+        {"[1]", "", "expected an object, found an array"},
+        {"{", "", "is no JSON"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        call c;
+        fault why;
+        assert_false(read_text(CALL_CHAT, rows[i].text, &c, &why));
+        assert_int_equal(why.status, 400);
+        assert_string_equal(why.param, rows[i].param);
+        assert_non_null(strstr(why.message, rows[i].says));
+        call_clear(&c);
+    }
+}
+
+/* What may not be there is memory: a reason comes back, and nothing leaks. */
+static void test_no_memory(void **state) {
+    static const char text[] = "{" CHAT ",\"stop\":\"a\",\"n\":2}";
+    (void)state;
+    for (int64_t n = 1; n < 1000; n++) {
+        call c;
+        fault why;
+        fault_arm(FAULT_ALLOC, n);
+        const bool good = read_text(CALL_CHAT, text, &c, &why);
+        const int64_t calls = fault_count(FAULT_ALLOC);
+        fault_arm(FAULT_ALLOC, 0);
+        assert_true(good == (why.status == 0));
+        call_clear(&c);
+        if (calls < n)
+            return;
+    }
+    fail_msg("it never ends");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everything_is_read),     cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_messages_become_texts),  cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_what_is_wrong_is_named), cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
