@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
+#include "run/engine.h"
 #include "exec/step.h"
 
 #include <math.h>
@@ -87,8 +88,8 @@ static void open_all(bench *b, char **argv) {
     o.activation = 16;
     if (nib_engine_open(argv[1], &o, &b->e, &err) || file_read_all(argv[2], 64 << 20, &text, &n_byte, &err) ||
         nib_tokenize(b->e, text, n_byte, 0, &tokens, &n, &err) ||
-        kv_pool_open(b->e->m, TYPE_F32, true, false, device_host(), b->e->ledger, &b->pool, &err) ||
-        kv_table_open(&b->kv, b->pool, b->e->m, device_host(), b->e->ledger, CHUNK, false, &err))
+        kv_pool_open(b->e->layout, TYPE_F32, true, false, device_host(), b->e->ledger, &b->pool, &err) ||
+        kv_table_open(&b->kv, b->pool, b->e->layout, device_host(), b->e->ledger, CHUNK, false, &err))
         die(err.message);
     mem_free(text);
     const bool bos = nib_engine_info(b->e)->add_bos;

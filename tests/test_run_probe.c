@@ -282,7 +282,7 @@ static void the_probe_sees_what_is_computed(void **state) {
         views = pager_views(e->pager, l + 1);
         if (l > 0)
             memcpy(ch.layers[l].in, ch.layers[l - 1].out, sizeof ch.layers[l].in);
-        compute_layer(&(direct){views, model_block(e->m, l + 1)}, &ch.layers[l]);
+        compute_layer(&(direct){views, layout_block(e->layout, l + 1)}, &ch.layers[l]);
     }
     assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
     const probe see = {.look = check, .user = &ch};
@@ -343,7 +343,7 @@ static void scores_are_means_of_norms(void **state) {
     for (int i = 0; i < D; i++)
         x[i] = (double)row[i];
     views = pager_views(e->pager, 1);
-    const direct d = {views, model_block(e->m, 1)};
+    const direct d = {views, layout_block(e->layout, 1)};
     rms_norm(&d, "attn_norm", x, h);
     product(&d, "q", h, q);
     product(&d, "k", h, k);

@@ -193,7 +193,7 @@ static void on_disk(void **state) {
 /* ---- rows that came with panels ---- */
 
 static int weight_of(const nib_engine *e, int b, op_kind kind) {
-    const program *p = &model_block(e->m, b)->program;
+    const program *p = &layout_block(e->layout, b)->program;
     for (int i = 0; i < p->n_op; i++)
         if (p->ops[i].kind == kind)
             return p->ops[i].w;

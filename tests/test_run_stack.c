@@ -2,11 +2,11 @@
  * by a float64 oracle; the same bits whatever is resident, however it is computed; without its second slice a
  * stack is its first one. */
 #include "base/num.h"
-#include "model/reformat.h"
 #include "run/measure_rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/tempdir.h"
+#include "support/tinylayout.h"
 #include "support/tinymodel.h"
 #include "support/tinyplan.h"
 
@@ -147,10 +147,11 @@ static void products_are_of_the_sum(void **state) {
         const view *views = pager_views(e->pager, 0);
         view embed[2];
         for (int s = 0; s < 2; s++)
-            embed[s] = views[find_weight(model_block(e->m, 0), model_block(e->m, 0)->weights[0].name, s)];
+            embed[s] = views[find_weight(layout_block(e->layout, 0),
+                                         layout_block(e->layout, 0)->weights[0].name, s)];
         o.views = pager_views(e->pager, 1);
         o.embed = embed;
-        o.b = model_block(e->m, 1);
+        o.b = layout_block(e->layout, 1);
         o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);
         const probe eyes = {.look = look_at_point, .product = look_at_input, .user = &o};
         const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &eyes};
@@ -330,41 +331,30 @@ static void left_out_is_the_first_alone(void **state) {
     }
 }
 
-/* ---- the model's description ---- */
+/* ---- the layout ---- */
 
-static void comes_and_goes(void **state) {
+/* Of a stack in all blocks, and of the model, which has none of it. */
+static void beside_the_model(void **state) {
     (void)state;
+    static const char *const forms[] = {"u4g64+u4g64", "u3g32+u3g32"};
     const tiny_shape *shapes[] = {&tied, &untied};
     for (int i = 0; i < 2; i++) {
-        const logger silent = {0};
+        tiny_layout of = tiny_layout_open(tiny_model("m.gguf", shapes[i]));
         nib_error err = {0};
-        model *m = NULL, *plain = NULL;
-        const char *path = tiny_model("m.gguf", shapes[i]);
-        assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
-        assert_int_equal(model_open(path, &silent, &plain, &err), NIB_OK);
-        for (int round = 0; round < 2; round++)
-            for (int b = 0; b < model_n_block(m); b++)
-                assert_int_equal(model_reformat(m, b, round ? "u3g32+u3g32" : "u4g64+u4g64", &err), NIB_OK);
-        const block *last = model_block(m, model_n_block(m) - 1);
-        assert_true(last->program.ops[last->program.n_op - 1].adds);
-        assert_int_equal(model_reformat(m, 1, "u4g64t+u4g64", &err), NIB_E_USAGE);
-        assert_non_null(strstr(err.message, "layer.0"));
-        for (int b = 0; b < model_n_block(m); b++)
-            assert_int_equal(model_reformat(m, b, "file", &err), NIB_OK);
-        for (int b = 0; b < model_n_block(m); b++) {
-            const block *x = model_block(m, b), *y = model_block(plain, b);
-            assert_int_equal(x->n_weight, y->n_weight);
-            assert_int_equal(x->program.n_op, y->program.n_op);
-            assert_true(x->bytes == y->bytes);
-            for (int j = 0; j < x->program.n_op; j++) {
-                const op *p = &x->program.ops[j], *q = &y->program.ops[j];
-                assert_true(p->kind == q->kind && p->w == q->w && p->out == q->out && p->adds == q->adds);
-                assert_memory_equal(&p->fuse, &q->fuse, sizeof p->fuse);
-                assert_memory_equal(&p->cost, &q->cost, sizeof p->cost);
-            }
+        layout *none = NULL;
+        for (int f = 0; f < 2; f++) {
+            tiny_layout_change(&of, &(layout_choice){.format = forms[f]});
+            const block *last = layout_block(of.l, layout_n_block(of.l) - 1), *was = model_block(of.m, 1);
+            assert_true(last->program.ops[last->program.n_op - 1].adds);
+            assert_true(layout_block(of.l, 1)->n_weight > was->n_weight);
+            for (int j = 0; j < was->program.n_op; j++)
+                assert_false(was->program.ops[j].adds);
         }
-        model_close(m);
-        model_close(plain);
+        assert_int_equal(layout_make(of.m, &(layout_choice){.format = "u4g64t+u4g64"}, &none, &err),
+                         NIB_E_USAGE);
+        assert_non_null(strstr(err.message, "embed"));
+        assert_null(none);
+        tiny_layout_close(&of);
     }
 }
 
@@ -401,7 +391,7 @@ int main(void) {
         cmocka_unit_test(products_are_of_the_sum),  cmocka_unit_test(however_it_is_computed),
         cmocka_unit_test(wherever_it_is),           cmocka_unit_test(second_slices_stream),
         cmocka_unit_test(one_packed_file_for_both), cmocka_unit_test(left_out_is_the_first_alone),
-        cmocka_unit_test(comes_and_goes),           cmocka_unit_test(as_text),
+        cmocka_unit_test(beside_the_model),         cmocka_unit_test(as_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * against a plain copy of what each of them wrote; what is reserved is enough, what is shared takes no room
  * twice, what nobody refers to is found again until its page is needed. */
 #include "base/num.h"
+#include "support/tinylayout.h"
 #include "support/tinymodel.h"
 #include "tiers/kv_table.h"
 
@@ -25,7 +26,7 @@ typedef struct sequence {
 } sequence;
 
 typedef struct setting {
-    model *m;
+    tiny_layout of;
     ledger *l;
     kv_pool *pages;
 } setting;
@@ -35,9 +36,9 @@ static setting setting_open(type_id type, uint64_t ram) {
         [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
     setting s = {0};
     nib_error err = {0};
-    if (model_open(tiny_model("kv.gguf", &shape), &(logger){0}, &s.m, &err) ||
-        ledger_open(caps, &s.l, &err) ||
-        kv_pool_open(s.m, type, false, true, device_host(), s.l, &s.pages, &err))
+    s.of = tiny_layout_open(tiny_model("kv.gguf", &shape));
+    if (ledger_open(caps, &s.l, &err) ||
+        kv_pool_open(s.of.l, type, false, true, device_host(), s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
 }
@@ -48,12 +49,12 @@ static void setting_close(setting *s) {
     ledger_report(s->l, &now);
     assert_int_equal(now.owner[NIB_OWNER_KV], 0);
     ledger_close(s->l);
-    model_close(s->m);
+    tiny_layout_close(&s->of);
 }
 
 static void open_table(const setting *s, kv_table *t, int64_t n_ctx) {
     nib_error err = {0};
-    if (kv_table_open(t, s->pages, s->m, device_host(), s->l, n_ctx, false, &err))
+    if (kv_table_open(t, s->pages, s->of.l, device_host(), s->l, n_ctx, false, &err))
         fail_msg("%s", err.message);
 }
 
@@ -241,9 +242,9 @@ static void refused_when_reserved(void **state) {
     kv_table t;
     nib_error err = {0};
     kv_usage u;
-    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, 1 << 16, false, &err),
+    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, 1 << 16, false, &err),
                      NIB_E_NOFIT);
-    assert_int_equal(kv_table_open(&t, set.pages, set.m, device_host(), set.l, INT64_MAX / 2, false, &err),
+    assert_int_equal(kv_table_open(&t, set.pages, set.of.l, device_host(), set.l, INT64_MAX / 2, false, &err),
                      NIB_E_NOFIT);
     kv_pool_usage(set.pages, &u);
     assert_int_equal(u.reserved, 0);

@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "support/process.h"
 #include "support/tinyfolder.h"
+#include "support/tinylayout.h"
 #include "support/tinymodel.h"
 #include "tiers/pager.h"
 
@@ -23,14 +24,6 @@ enum { ROOM = 64 << 20, THREADS = 2 };
 static const tiny_shape coarse = {TYPE_Q4_1, 2, 576, 1536, 9, 3, 2048, 64, true};
 static const tiny_shape large = {TYPE_Q4_0, 2, 1056, 1056, 8, 8, 4096, 64, true};
 
-static model *open_model(const char *path) {
-    nib_error err = {0};
-    model *m = NULL;
-    if (model_open(path, NULL, &m, &err))
-        fail_msg("%s", err.message);
-    return m;
-}
-
 static uint64_t own_bytes(const block *blk) {
     uint64_t all = 0;
     for (int i = 0; i < blk->n_weight; i++)
@@ -44,9 +37,9 @@ static void check(const char *path) {
     pager_page *pages;
     pager_need need;
     int n_page;
-    model *m = open_model(path);
-    assert_int_equal(pager_pages(m, &pages, &n_page, &err), NIB_OK);
-    assert_int_equal(pager_needs(m, 2, &need, &err), NIB_OK);
+    tiny_layout of = tiny_layout_open(path);
+    assert_int_equal(pager_pages(of.l, &pages, &n_page, &err), NIB_OK);
+    assert_int_equal(pager_needs(of.l, 2, &need, &err), NIB_OK);
     uint64_t all = need.vectors;
     for (int i = 0; i < n_page; i++) {
         assert_true(pages[i].bytes > 0 && pages[i].bytes % 4096 == 0);
@@ -55,15 +48,15 @@ static void check(const char *path) {
         all += pages[i].bytes;
     }
     assert_int_equal(all, need.image);
-    for (int b = 0; b < model_n_block(m); b++) {
-        uint64_t sum = 0, n = 0, own = own_bytes(model_block(m, b));
+    for (int b = 0; b < layout_n_block(of.l); b++) {
+        uint64_t sum = 0, n = 0, own = own_bytes(layout_block(of.l, b));
         for (int i = 0; i < n_page; i++)
             if (pages[i].block == b)
                 sum += pages[i].bytes, n++;
         assert_in_range(sum, own, own + 4096 * n);
     }
     mem_free(pages);
-    model_close(m);
+    tiny_layout_close(&of);
 }
 
 static void every_byte_in_one_page(void **state) {
@@ -74,10 +67,10 @@ static void every_byte_in_one_page(void **state) {
     check(tiny_folder_gpt2());
 }
 
-static model *open_shape(const tiny_shape *shape, pager_need *need) {
-    model *m = open_model(tiny_model("slots.gguf", shape));
-    assert_int_equal(pager_needs(m, THREADS, need, NULL), NIB_OK);
-    return m;
+static tiny_layout open_shape(const tiny_shape *shape, pager_need *need) {
+    const tiny_layout of = tiny_layout_open(tiny_model("slots.gguf", shape));
+    assert_int_equal(pager_needs(of.l, THREADS, need, NULL), NIB_OK);
+    return of;
 }
 
 /* A slot is as large as the largest page: pages that are much smaller would leave the ring half empty. Some
@@ -88,31 +81,31 @@ static void pages_fill_their_slots(void **state) {
     pager_need need;
     uint64_t all = 0, n = 0;
     int n_page;
-    model *m = open_shape(&coarse, &need);
-    assert_int_equal(pager_pages(m, &pages, &n_page, NULL), NIB_OK);
+    tiny_layout of = open_shape(&coarse, &need);
+    assert_int_equal(pager_pages(of.l, &pages, &n_page, NULL), NIB_OK);
     for (int i = 0; i < n_page; i++) {
         all += pages[i].table ? 0 : pages[i].bytes;
         n += !pages[i].table;
     }
     assert_true(10 * all > 8 * n * need.page_most);
     mem_free(pages);
-    model_close(m);
+    tiny_layout_close(&of);
 }
 
 /* A ring of several huge pages is so many whole ones; what else is charged with it is little. */
 static void large_rings_are_huge_pages(void **state) {
     (void)state;
     pager_need need;
-    model *m = open_shape(&large, &need);
+    tiny_layout of = open_shape(&large, &need);
     assert_true(need.ring > 4 << 20);
     assert_in_range(need.ring % (2 << 20), 0, 64 << 10);
-    model_close(m);
+    tiny_layout_close(&of);
 }
 
 /* ---- what is charged ---- */
 
 typedef struct opened {
-    model *m;
+    tiny_layout of;
     ledger *l;
     pool *threads;
     pager_need need;
@@ -122,17 +115,17 @@ typedef struct opened {
 static void begin(opened *o, const char *path, uint64_t room) {
     const uint64_t caps[NIB_N_TIER] = {ledger_look().now + LEDGER_RUNTIME_MARGIN + room, NIB_AUTO, NIB_AUTO};
     memset(o, 0, sizeof *o);
-    o->m = open_model(path);
-    assert_true(model_n_block(o->m) <= 64);
+    o->of = tiny_layout_open(path);
+    assert_true(layout_n_block(o->of.l) <= 64);
     assert_int_equal(pool_open(THREADS, &o->threads, NULL), NIB_OK);
     assert_int_equal(ledger_open(caps, &o->l, NULL), NIB_OK);
-    assert_int_equal(pager_needs(o->m, THREADS, &o->need, NULL), NIB_OK);
+    assert_int_equal(pager_needs(o->of.l, THREADS, &o->need, NULL), NIB_OK);
 }
 
 static void end(opened *o) {
     ledger_close(o->l);
     pool_close(o->threads);
-    model_close(o->m);
+    tiny_layout_close(&o->of);
 }
 
 /* Whole pages of each block, about half of them, in the order of the image; returns all of them. */
@@ -140,7 +133,7 @@ static uint64_t keep_half(opened *o) {
     pager_page *pages;
     int n_page;
     uint64_t all = 0, seen[64] = {0}, n_of[64] = {0};
-    assert_int_equal(pager_pages(o->m, &pages, &n_page, NULL), NIB_OK);
+    assert_int_equal(pager_pages(o->of.l, &pages, &n_page, NULL), NIB_OK);
     for (int i = 0; i < n_page; i++)
         n_of[pages[i].block]++;
     for (int i = 0; i < n_page; i++) {
@@ -165,7 +158,7 @@ static void as_it_was_predicted(void **state) {
         opened o;
         begin(&o, tiny_model("charged.gguf", shapes[i]), ROOM);
         pager_options want = {.threads = o.threads};
-        assert_int_equal(pager_open(o.m, o.l, &want, &p, &err), NIB_OK);
+        assert_int_equal(pager_open(o.of.l, o.l, &want, &p, &err), NIB_OK);
         ledger_report(o.l, &mem);
         assert_int_equal(mem.owner[NIB_OWNER_WEIGHTS], o.need.image);
         assert_int_equal(mem.owner[NIB_OWNER_TABLES], o.need.tables);
@@ -175,7 +168,7 @@ static void as_it_was_predicted(void **state) {
         const uint64_t all = keep_half(&o);
         o.kept[1] += 64;
         want.kept = o.kept;
-        assert_int_equal(pager_open(o.m, o.l, &want, &p, &err), NIB_OK);
+        assert_int_equal(pager_open(o.of.l, o.l, &want, &p, &err), NIB_OK);
         ledger_report(o.l, &mem);
         pager_get_stats(p, &stats);
         assert_int_equal(stats.resident_bytes, o.need.vectors + all);
@@ -204,7 +197,7 @@ static void a_plan_that_does_not_fit_is_refused(void **state) {
         begin(&o, path, least + all + (fits ? UINT64_C(1) << 20 : 0) - (fits ? 0 : all / 2));
         keep_half(&o);
         const pager_options want = {.threads = o.threads, .kept = o.kept};
-        const nib_status status = pager_open(o.m, o.l, &want, &p, &err);
+        const nib_status status = pager_open(o.of.l, o.l, &want, &p, &err);
         assert_int_equal(status, fits ? NIB_OK : NIB_E_NOFIT);
         if (!fits)
             assert_non_null(strstr(err.message, "the plan keeps"));

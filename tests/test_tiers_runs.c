@@ -1,6 +1,7 @@
 /* Rows in the order of the files: every row that is wanted comes in exactly one read, in order, and none that
  * is not; whatever a read may hold. */
 #include "base/num.h"
+#include "support/tinylayout.h"
 #include "support/tinymodel.h"
 #include "tiers/load_runs.h"
 
@@ -68,16 +69,16 @@ static uint64_t wanted_bytes(const load_runs *r, int step) {
 }
 
 /* Returns the number of reads. */
-static int check_all(const model *m, int step, uint64_t most) {
+static int check_all(const tiny_layout *of, int step, uint64_t most) {
     load_runs r;
     loader *ld;
     load_span s;
     load_spot at = {0, 0}, seen = {0, 0};
     uint64_t all = 0;
     int n = 0;
-    assert_int_equal(load_runs_open(&r, m, NULL), NIB_OK);
-    assert_int_equal(load_runs_bytes(m), (uint64_t)r.n * sizeof *r.all);
-    assert_int_equal(loader_open(m, false, &ld, NULL), NIB_OK);
+    assert_int_equal(load_runs_open(&r, of->l, NULL), NIB_OK);
+    assert_int_equal(load_runs_bytes(of->l), (uint64_t)r.n * sizeof *r.all);
+    assert_int_equal(loader_open(of->m, false, &ld, NULL), NIB_OK);
     for (; load_runs_next(&r, ld, place, &step, most, &at, &s); n++) {
         assert_true(s.from.n_byte <= most);
         all += check_span(&r, step, &s, &seen);
@@ -89,18 +90,14 @@ static int check_all(const model *m, int step, uint64_t most) {
 }
 
 static void check_model(const char *path) {
-    model *m = NULL;
-    nib_error err;
-    const logger quiet = {NULL, NULL};
-    if (model_open(path, &quiet, &m, &err))
-        fail_msg("%s", err.message);
-    const uint64_t least = load_raw_bytes(m, 0);
-    const uint64_t size = file_size(container_file(model_container(m), 0));
+    tiny_layout of = tiny_layout_open(path);
+    const uint64_t least = load_raw_bytes(of.l, 0);
+    const uint64_t size = file_size(container_file(model_container(of.m), 0));
     for (int step = 0; step < 4; step += step ? 1 : 2)
         for (uint64_t most = least; most < 4 * least; most += FILE_ALIGN)
-            assert_true(check_all(m, step, most) > 0);
-    assert_int_equal(check_all(m, 0, (size / FILE_ALIGN + 1) * FILE_ALIGN), 1); /* nothing lies between */
-    model_close(m);
+            assert_true(check_all(&of, step, most) > 0);
+    assert_int_equal(check_all(&of, 0, (size / FILE_ALIGN + 1) * FILE_ALIGN), 1); /* nothing lies between */
+    tiny_layout_close(&of);
 }
 
 static void every_row_once(void **state) {

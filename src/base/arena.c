@@ -48,10 +48,20 @@ static arena_chunk *new_chunk(arena *a, size_t need) {
     return c;
 }
 
+static size_t align_up(size_t n) {
+    return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+bool arena_reserve(arena *a, size_t n_byte) {
+    const arena_chunk *c = a->head;
+    return n_byte <= SIZE_MAX / 2 &&
+           ((c && c->cap - c->used >= n_byte) || new_chunk(a, align_up(n_byte)) != NULL);
+}
+
 void *arena_alloc(arena *a, size_t n_byte) {
     if (n_byte > SIZE_MAX / 2)
         return NULL;
-    size_t need = (NUM_MAX(n_byte, 1) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    size_t need = align_up(NUM_MAX(n_byte, 1));
     arena_chunk *c = a->head;
     if (!c || c->cap - c->used < need)
         c = new_chunk(a, need);

@@ -1,6 +1,6 @@
 /* backend.h - what computes: the contract between the step loop and a device.
  *
- * A back end runs the programs of a model's blocks (model/program.h) on rows of a batch. How it does that
+ * A back end runs the programs of a layout's blocks (model/program.h) on rows of a batch. How it does that
  * (threads and micro-kernels, a graph of launches, plain C) is its own affair, and so is its memory:
  * registers are never seen from outside, and what somebody wants of them is read by a call that gives host
  * memory.
@@ -33,7 +33,7 @@
 
 /* What it computes for. Everything is borrowed and outlives the back end, except `kernels`. */
 typedef struct backend_setup {
-    const model *m;
+    const layout *layout;
     int n_thread;
     pool *threads; /* n_thread of the host's, which nobody else uses during a call; NULL: only sizes are asked
                       for */
@@ -70,7 +70,7 @@ typedef struct backend_run {
     int64_t segment_row; /* that row in it */
     const view *views; /* [n_weight], the block's weights in host memory. data NULL: fetched of the pager, in
                           the order of the program (pager_fetch), or looked up by row (pager_read_row) */
-    bool replaced;     /* they are not what the model says, nor the pager's */
+    bool replaced;     /* they are not what the layout says, nor the pager's */
     pager *pager;      /* in which the visit is pinned */
     int act_bits;      /* instead of the setup's; 0: those */
 } backend_run;
@@ -107,10 +107,12 @@ typedef struct backend_kind {
 
     /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: it has none, and heads are computed as a whole.
      */
-    bool (*shortlist_bytes)(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
+    bool (*shortlist_bytes)(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
     nib_status (*shortlist_open)(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
                                  nib_error *err);
-    void (*shortlist_close)(backend *b);
+    /* The head is computed as a whole after all, as in `whole`, which is otherwise the setup's layout and
+     * replaces it. Before `reserve`. */
+    void (*shortlist_close)(backend *b, const layout *whole);
     double (*shortlist_share)(const backend *b); /* of the head's rows, those that were computed exactly */
 } backend_kind;
 

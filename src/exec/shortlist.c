@@ -1,8 +1,6 @@
 /* shortlist.c - see shortlist.h: which sketch a head gets. */
 #include "exec/shortlist.h"
 
-#include "model/reformat.h"
-
 enum {
     LEAST_HEAD = 1 << 20,  /* bytes: below, a pass over it is no longer than starting one */
     COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
@@ -22,9 +20,9 @@ static grade grade_of(const weight *head, int n_best) {
     return of[n_best > SHORTLIST_FEW];
 }
 
-bool shortlist_sketch(const model *m, int n_best, const weight **of, view *sketch, uint64_t *bytes) {
+bool shortlist_sketch(const layout *lay, int n_best, const weight **of, view *sketch, uint64_t *bytes) {
     const weight *head;
-    if (n_best < 1 || n_best > SHORTLIST_MOST || !model_head(m, &head) || head->bytes < LEAST_HEAD)
+    if (n_best < 1 || n_best > SHORTLIST_MOST || !layout_head(lay, &head) || head->bytes < LEAST_HEAD)
         return false;
     *of = head;
     *sketch = (view){.n = head->n, .k = head->k};
@@ -33,10 +31,10 @@ bool shortlist_sketch(const model *m, int n_best, const weight **of, view *sketc
            (double)*bytes <= WORTH * (double)head->bytes;
 }
 
-double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits) {
+double shortlist_of(const layout *lay, int n_best, uint64_t *bytes, int *bits) {
     const weight *head;
     view sketch;
-    if (!shortlist_sketch(m, n_best, &head, &sketch, bytes)) {
+    if (!shortlist_sketch(lay, n_best, &head, &sketch, bytes)) {
         *bytes = 0;
         *bits = 0;
         return 0;

@@ -20,7 +20,7 @@
 #ifndef NIB_EXEC_SHORTLIST_H
 #define NIB_EXEC_SHORTLIST_H
 
-#include "model/model.h"
+#include "model/layout.h"
 
 #define SHORTLIST_REACH 6 /* standard deviations */
 enum { SHORTLIST_FEW = 8 /* n_best up to which few rows are left */ };
@@ -28,9 +28,9 @@ enum { SHORTLIST_MOST = 128 /* n_best beyond which the lists are too long to be 
 
 /* The sketch that a model's head gets, without data, its bytes, and the matrix; false: it cannot have one
  * that helps. */
-bool shortlist_sketch(const model *m, int n_best, const weight **of, view *sketch, uint64_t *bytes);
+bool shortlist_sketch(const layout *lay, int n_best, const weight **of, view *sketch, uint64_t *bytes);
 /* The sketch that is read for each token; returns about how many times a small read's time a token waits for
  * rows of the matrix where that is on disk. n_best 0: nothing. */
-double shortlist_of(const model *m, int n_best, uint64_t *bytes, int *bits);
+double shortlist_of(const layout *lay, int n_best, uint64_t *bytes, int *bits);
 
 #endif

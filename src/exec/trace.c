@@ -9,7 +9,7 @@
 enum { MOST_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */ };
 
 struct op_trace {
-    const model *m;
+    const layout *layout;
     int n_thread, n_row;
     trace_row rows[MOST_ROWS]; /* what an op is; its times stand in cells */
     trace_cell *cells;         /* [n_thread][MOST_ROWS + PAD_ROWS] */
@@ -43,24 +43,25 @@ static trace_cell *cells_of(const op_trace *t, int thread) {
     return t->cells + (size_t)thread * (MOST_ROWS + PAD_ROWS);
 }
 
-nib_status trace_open(const model *m, int n_thread, bool fuse, op_trace **out, nib_error *err) {
+nib_status trace_open(const layout *lay, int n_thread, bool fuse, op_trace **out, nib_error *err) {
     op_trace *t = mem_calloc(1, sizeof *t);
     if (!t)
         return nib_fail_nomem(err, sizeof *t, "the trace");
-    t->m = m;
+    t->layout = lay;
     t->n_thread = n_thread;
-    for (int b = 0; b < model_n_block(m); b++)
-        t->widest = model_block(m, b)->program.n_op > t->widest ? model_block(m, b)->program.n_op : t->widest;
+    for (int b = 0; b < layout_n_block(lay); b++)
+        t->widest =
+            layout_block(lay, b)->program.n_op > t->widest ? layout_block(lay, b)->program.n_op : t->widest;
     t->cells = mem_calloc((size_t)n_thread * (MOST_ROWS + PAD_ROWS), sizeof *t->cells);
-    t->row_of = mem_calloc((size_t)model_n_block(m), (size_t)t->widest + 1);
+    t->row_of = mem_calloc((size_t)layout_n_block(lay), (size_t)t->widest + 1);
     if (!t->cells || !t->row_of) {
         trace_close(t);
         return nib_fail_nomem(err, (uint64_t)n_thread * MOST_ROWS * sizeof *t->cells, "the trace");
     }
-    for (int b = 0; b < model_n_block(m); b++)
-        for (int i = 0; i < model_block(m, b)->program.n_op; i++)
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int i = 0; i < layout_block(lay, b)->program.n_op; i++)
             t->row_of[b * t->widest + i] =
-                (uint8_t)row_for(t, model_block(m, b), &model_block(m, b)->program.ops[i], fuse);
+                (uint8_t)row_for(t, layout_block(lay, b), &layout_block(lay, b)->program.ops[i], fuse);
     *out = t;
     return NIB_OK;
 }
@@ -84,7 +85,7 @@ trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index) {
 }
 
 void trace_count(op_trace *t, int block_index, int op_index, int n, int64_t n_row) {
-    const op *o = &model_block(t->m, block_index)->program.ops[op_index];
+    const op *o = &layout_block(t->layout, block_index)->program.ops[op_index];
     trace_row *r = &t->rows[t->row_of[block_index * t->widest + op_index]];
     for (int i = 0; i < n; i++) {
         r->calls++;

@@ -7,7 +7,7 @@
 #ifndef NIB_EXEC_TRACE_H
 #define NIB_EXEC_TRACE_H
 
-#include "model/model.h"
+#include "model/layout.h"
 
 typedef struct trace_cell {
     double busy, wait; /* seconds: of processor time; of the wall clock */
@@ -26,7 +26,7 @@ typedef struct trace_row {
 typedef struct op_trace op_trace;
 
 /* fuse: joined products share a row. */
-nib_status trace_open(const model *m, int n_thread, bool fuse, op_trace **out, nib_error *err);
+nib_status trace_open(const layout *lay, int n_thread, bool fuse, op_trace **out, nib_error *err);
 void trace_close(op_trace *t); /* NULL is fine */
 void trace_clear(op_trace *t);
 

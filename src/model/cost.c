@@ -1,14 +1,14 @@
-/* cost.c - what a block's weights take, and what its ops read of them, in the formats that they have now. */
+/* cost.c - what a block's weights take, and what its ops read of them, in the formats that they have. */
 #include "model/internal.h"
 
 /* A tied head reads the embedding's bytes. */
-static uint64_t read_bytes(const model *m, const weight *w) {
+static uint64_t read_bytes(const block *blocks, const weight *w) {
     if (w->shared_block >= 0)
-        w = &m->blocks[w->shared_block].weights[w->shared_index];
+        w = &blocks[w->shared_block].weights[w->shared_index];
     return w->bytes;
 }
 
-void cost_program(const model *m, const weight *weights, op *ops, int n) {
+void cost_program(const block *blocks, const weight *weights, op *ops, int n) {
     for (int i = 0; i < n; i++) {
         op *o = &ops[i];
         o->cost.weight_bytes = 0;
@@ -20,7 +20,7 @@ void cost_program(const model *m, const weight *weights, op *ops, int n) {
             continue;
         }
         if (o->w >= 0)
-            o->cost.weight_bytes += read_bytes(m, &weights[o->w]);
+            o->cost.weight_bytes += read_bytes(blocks, &weights[o->w]);
         if (o->b >= 0)
             o->cost.weight_bytes += weights[o->b].bytes;
     }

@@ -46,21 +46,14 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
-/* Writes into the ops what they read of their weights (cost.c); again whenever a weight's format changes. */
-void cost_program(const model *m, const weight *weights, op *ops, int n);
+/* Writes into the ops what they read of their weights (cost.c); anew where a layout gives these other
+ * formats. blocks: all of them, for weights that another block owns. */
+void cost_program(const block *blocks, const weight *weights, op *ops, int n);
 /* block.bytes from its weights; NIB_E_MODEL when they are too large. */
 nib_status block_sum(block *b, nib_error *err);
 
-/* Room for second slices that a block's arrays need behind what is bound and built (stack.c). */
-void stack_room(const weight *weights, int n_weight, const op *ops, int n_op, int *more_weight, int *more_op);
-/* Gives all matrices of block `owner`, wherever they are used, a second slice in this format, or none (NULL).
- * Costs and sums of blocks are the caller's. */
-void stack_set(model *m, int owner, const pack_format *second);
-
 /* Notes in the ops which of them may be done as one (fuse.c). */
 void fuse_program(op *ops, int n);
-/* The same for a block whose program has changed (stack.c). */
-void fuse_again(block *b);
 
 const char *slot_name(slot_id id);
 

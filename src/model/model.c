@@ -89,10 +89,8 @@ static void note_widths(model *m, const op *o) {
 
 /* Copies what was bound and built to memory that lives as long as the model. */
 static nib_status keep_block(model *m, block *to, const bound *b, const op *ops, int n_op, nib_error *err) {
-    int more_weight, more_op;
-    stack_room(b->weights, b->n, ops, n_op, &more_weight, &more_op);
-    size_t n_weight_byte = (size_t)(b->n + more_weight) * sizeof(weight);
-    size_t n_op_byte = (size_t)(n_op + more_op) * sizeof(op);
+    size_t n_weight_byte = (size_t)b->n * sizeof(weight);
+    size_t n_op_byte = (size_t)n_op * sizeof(op);
     weight *weights = arena_alloc(&m->mem, n_weight_byte);
     op *kept = arena_alloc(&m->mem, n_op_byte);
     if (weights == NULL || kept == NULL)
@@ -128,7 +126,7 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
         return nib_fail_nomem(err, sizeof name, "a block's name");
     NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
     int n_op = build_program(m, part, layer, b, ops);
-    cost_program(m, b->weights, ops, n_op);
+    cost_program(m->blocks, b->weights, ops, n_op);
     fuse_program(ops, n_op);
     return keep_block(m, to, b, ops, n_op, err);
 }

@@ -2,7 +2,8 @@
  *
  * Opening reads headers only (a fraction of a second for any size) and checks every tensor's name, shape and
  * type against what the configuration asks for. Block 0 is the embedding, blocks 1..n_layer the layers, the
- * last one the output head. Read-only afterwards. */
+ * last one the output head. Read-only afterwards: blocks are as the file has them, and a plan's formats,
+ * left-out layers and derived programs are a layout's (layout.h). */
 #ifndef NIB_MODEL_MODEL_H
 #define NIB_MODEL_MODEL_H
 
@@ -54,6 +55,11 @@ typedef struct weight {
 
 static inline bool weight_is_second(const weight *w) {
     return w->over.bits > 0;
+}
+/* The matrix has another format than what the file has, packed: the blocks of a file keep their type when
+ * they are packed, and floats stay PACK_ROWS. */
+static inline bool weight_is_rounded(const weight *w) {
+    return !w->vector && w->format.layout == PACK_TILE && w->format.type == TYPE_F32;
 }
 
 typedef struct block {

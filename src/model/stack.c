@@ -3,61 +3,23 @@
  * The weight stands behind the block's plain ones, so these keep their numbers. The op stands behind the
  * products that read the same input, so that first slices come together, in the order of their pages, and
  * then second ones; it adds to what they made. Whoever shares a matrix (a tied head) shares both slices. */
-#include "model/internal.h"
+#include "model/layout_parts.h"
 
 #include <string.h>
 
-/* What a block may have besides its plain weights and ops: keep_block leaves this room. */
-void stack_room(const weight *weights, int n_weight, const op *ops, int n_op, int *more_weight,
-                int *more_op) {
+void stack_room(const block *b, int *more_weight, int *more_op) {
     *more_weight = *more_op = 0;
-    for (int i = 0; i < n_weight; i++)
-        *more_weight += !weights[i].vector;
-    for (int i = 0; i < n_op; i++)
-        *more_op += ops[i].w >= 0 && !weights[ops[i].w].vector;
-}
-
-static weight *weights_of(const block *b) {
-    return (weight *)b->weights;
-}
-static op *ops_of(const block *b) {
-    return (op *)b->program.ops;
+    for (int i = 0; i < b->n_weight; i++)
+        *more_weight += !b->weights[i].vector;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        *more_op += o->w >= 0 && !b->weights[o->w].vector;
+    }
 }
 
 static bool belongs_to(int index, const weight *w, int owner) {
     return w->shared_block >= 0 ? w->shared_block == owner : index == owner;
 }
-
-/* ---- away ---- */
-
-static bool is_second_of(const model *m, int b, const op *o, int owner) {
-    const weight *w = o->w >= 0 ? &m->blocks[b].weights[o->w] : NULL;
-    return w && weight_is_second(w) && belongs_to(b, w, owner);
-}
-
-/* Out of the program, then out of the list: those behind move up. */
-static void unstack_block(model *m, int which, int owner) {
-    block *b = &m->blocks[which];
-    weight *w = weights_of(b);
-    op *ops = ops_of(b);
-    int n = 0, at[2 * BLOCK_MAX_WEIGHT];
-    for (int i = 0; i < b->program.n_op; i++)
-        if (!is_second_of(m, which, &ops[i], owner))
-            ops[n++] = ops[i];
-    b->program.n_op = n;
-    n = 0;
-    for (int i = 0; i < b->n_weight; i++) {
-        at[i] = n;
-        if (!weight_is_second(&w[i]) || !belongs_to(which, &w[i], owner))
-            w[n++] = w[i];
-    }
-    b->n_weight = n;
-    for (int i = 0; i < b->program.n_op; i++)
-        if (ops[i].w >= 0)
-            ops[i].w = at[ops[i].w];
-}
-
-/* ---- there ---- */
 
 static int second_of(const block *b, int first) {
     for (int i = 0; i < b->n_weight; i++)
@@ -75,68 +37,78 @@ static int run_of(const block *b, int at) {
     return n;
 }
 
-static void insert_op(block *b, int at, op what) {
-    op *ops = ops_of(b);
+static void insert_op(block *b, op *ops, int at, op what) {
     memmove(ops + at + 1, ops + at, (size_t)(b->program.n_op - at) * sizeof *ops);
     ops[at] = what;
     b->program.n_op++;
 }
 
 /* Behind every run of ops, those of the second slices that are not there yet. */
-static void add_ops(block *b, const bool *fresh) {
+static void add_ops(block *b, op *ops, const bool *fresh) {
     for (int i = 0, n; i < b->program.n_op; i += n) {
         int more = 0;
         n = run_of(b, i);
         for (int j = 0; j < n; j++) {
-            op o = b->program.ops[i + j];
+            op o = ops[i + j];
             const int second = o.w >= 0 ? second_of(b, o.w) : -1;
             if (second < 0 || !fresh[second])
                 continue;
             o.w = second;
             o.b = -1;
             o.adds = true;
-            insert_op(b, i + n + more++, o);
+            insert_op(b, ops, i + n + more++, o);
         }
         n += more;
     }
 }
 
-static void stack_block(model *m, int which, int owner, const pack_format *format) {
-    block *b = &m->blocks[which];
-    weight *w = weights_of(b);
+static bool is_first_of(int index, const weight *w, int owner) {
+    return !w->vector && !weight_is_second(w) && belongs_to(index, w, owner);
+}
+
+static weight second_slice(const layout *l, int owner, const weight *first, int at,
+                           const pack_format *format) {
+    weight s = *first;
+    s.format = *format;
+    s.over = first->format;
+    s.first_slice = at;
+    if (s.shared_block >= 0)
+        s.shared_index = second_of(&l->blocks[owner], first->shared_index);
+    else
+        pack_bytes(format, s.n, s.k, &s.bytes); /* was found to fit */
+    return s;
+}
+
+static nib_status stack_block(layout *l, int which, int owner, const pack_format *format, nib_error *err) {
+    block *b = &l->blocks[which];
     bool fresh[2 * BLOCK_MAX_WEIGHT] = {false};
     const int n = b->n_weight;
     for (int i = 0; i < n; i++) {
-        if (w[i].vector || weight_is_second(&w[i]) || !belongs_to(which, &w[i], owner))
+        if (!is_first_of(which, &b->weights[i], owner))
             continue;
-        weight *s = &w[b->n_weight];
-        *s = w[i];
-        s->format = *format;
-        s->over = w[i].format;
-        s->first_slice = i;
-        if (s->shared_block >= 0)
-            s->shared_index = second_of(&m->blocks[owner], w[i].shared_index);
-        else
-            pack_bytes(format, s->n, s->k, &s->bytes); /* was found to fit */
+        NIB_TRY(layout_own(l, which, err));
+        l->own[which].weights[b->n_weight] = second_slice(l, owner, &b->weights[i], i, format);
         fresh[b->n_weight++] = true;
     }
-    add_ops(b, fresh);
+    if (b->n_weight > n) {
+        add_ops(b, l->own[which].ops, fresh);
+        layout_fuse(l, which);
+    }
+    return NIB_OK;
 }
 
-void fuse_again(block *b) {
-    for (int i = 0; i < b->program.n_op; i++)
-        memset(&ops_of(b)[i].fuse, 0, sizeof ops_of(b)[i].fuse);
-    fuse_program(ops_of(b), b->program.n_op);
-}
-
-void stack_set(model *m, int owner, const pack_format *second) {
-    for (int i = 0; i < m->n_block; i++)
-        unstack_block(m, i, owner);
-    if (second)
-        stack_block(m, owner, owner, second);
-    for (int i = 0; i < m->n_block && second; i++)
+nib_status stack_add(layout *l, int owner, const pack_format *second, nib_error *err) {
+    NIB_TRY(stack_block(l, owner, owner, second, err));
+    for (int i = 0; i < l->m->n_block; i++)
         if (i != owner)
-            stack_block(m, i, owner, second);
-    for (int i = 0; i < m->n_block; i++)
-        fuse_again(&m->blocks[i]);
+            NIB_TRY(stack_block(l, i, owner, second, err));
+    return NIB_OK;
+}
+
+void layout_fuse(layout *l, int which) {
+    op *ops = l->own[which].ops;
+    const int n = l->blocks[which].program.n_op;
+    for (int i = 0; i < n; i++)
+        memset(&ops[i].fuse, 0, sizeof ops[i].fuse);
+    fuse_program(ops, n);
 }

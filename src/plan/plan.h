@@ -3,8 +3,8 @@
  * that a person can read, compare and edit.
  *
  * A plan decides, it does not know how: tiers/ keeps and streams what it says (pager_options.kept), model/
- * brings matrices to the formats it names (model_reformat), run/ multiplies with the activations it names.
- * Whatever it does not say is decided as without a plan. */
+ * makes the layout that has the formats it names (layout_make), run/ multiplies with the activations it
+ * names. Whatever it does not say is decided as without a plan. */
 #ifndef NIB_PLAN_PLAN_H
 #define NIB_PLAN_PLAN_H
 

@@ -6,7 +6,6 @@
 #include "base/num.h"
 #include "exec/shortlist.h"
 #include "model/find.h"
-#include "model/reformat.h"
 #include "profile/machine.h"
 #include "tiers/device.h"
 #include "run/engine_text.h"
@@ -85,7 +84,7 @@ static bool may_write_packed(const nib_engine_options *o) {
 
 bool engine_packed_expected(const nib_engine *e) {
     char *folder = engine_packed_folder(&e->options);
-    const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->m, folder));
+    const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->layout, folder));
     mem_free(folder);
     return expected;
 }
@@ -125,6 +124,30 @@ static nib_status charge_container(nib_engine *e, nib_error *err) {
     return NIB_OK;
 }
 
+nib_status engine_set_layout(nib_engine *e, layout *to, nib_error *err) {
+    const uint64_t bytes = layout_heap_bytes(to), before = e->layout ? layout_heap_bytes(e->layout) : 0;
+    if (bytes > before) {
+        const nib_status status =
+            ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes - before, err);
+        if (status != NIB_OK) {
+            layout_free(to);
+            return status;
+        }
+    } else
+        ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before - bytes);
+    e->tables += bytes - before;
+    layout_free(e->layout);
+    e->layout = to;
+    return NIB_OK;
+}
+
+/* The model as the file has it. */
+static nib_status open_layout(nib_engine *e, nib_error *err) {
+    layout *plain;
+    NIB_TRY(layout_make(e->m, &(layout_choice){0}, &plain, err));
+    return engine_set_layout(e, plain, err);
+}
+
 static nib_status open_container(nib_engine *e, nib_error *err) {
     mem_bound b;
     engine_bound_set(e, &b);
@@ -135,9 +158,9 @@ static nib_status open_container(nib_engine *e, nib_error *err) {
 
 /* Half precision saves nothing worth its rounding where the whole cache is small. A property of the model
  * alone: asking for another context does not change the answers. */
-static bool small_cache(const model *m) {
+static bool small_cache(const nib_engine *e) {
     uint64_t bytes;
-    return kv_table_bytes(m, TYPE_F32, false, engine_usual_context(m), &bytes, NULL) == NIB_OK &&
+    return kv_table_bytes(e->layout, TYPE_F32, false, engine_usual_context(e->m), &bytes, NULL) == NIB_OK &&
            bytes <= SMALL_KV;
 }
 
@@ -152,7 +175,7 @@ int64_t engine_logits_rows(const nib_engine *e) {
 }
 
 backend_setup engine_backend_setup(const nib_engine *e, int n_thread) {
-    backend_setup s = {.m = e->m,
+    backend_setup s = {.layout = e->layout,
                        .n_thread = n_thread,
                        .threads = e->threads && pool_size(e->threads) == n_thread ? e->threads : NULL,
                        .ledger = e->ledger,
@@ -186,7 +209,7 @@ static nib_status check_context(const nib_engine *e, nib_error *err) {
 static nib_status settle_sizes(nib_engine *e, nib_error *err) {
     nib_engine_options *o = &e->options;
     if (!engine_kv_type(o->kv_type, &e->kv_type))
-        e->kv_type = small_cache(e->m) ? TYPE_F32 : TYPE_F16;
+        e->kv_type = small_cache(e) ? TYPE_F32 : TYPE_F16;
     e->free_batch = e->free_batch || o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
@@ -206,7 +229,7 @@ uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx) {
 
 static nib_status session_bytes(const nib_engine *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
-    NIB_TRY(kv_table_bytes(e->m, kv_type, false, n_ctx, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
     if (!num_add_u64(*bytes, engine_session_tables(e, n_ctx), bytes))
         return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
     return NIB_OK;
@@ -263,8 +286,8 @@ nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error 
     nib_status status = NIB_OK;
     pthread_mutex_lock(&e->step.lock);
     if (!e->kv[type])
-        status = kv_pool_open(e->m, type, false, can_share(e->m), e->backend->device, e->ledger, &e->kv[type],
-                              err);
+        status = kv_pool_open(e->layout, type, false, can_share(e->m), e->backend->device, e->ledger,
+                              &e->kv[type], err);
     *out = e->kv[type];
     pthread_mutex_unlock(&e->step.lock);
     return status;
@@ -289,7 +312,7 @@ static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) 
                           .beside_bytes = container_heap_bytes(e->container),
                           .cap_is_named = &e->cap_is_named};
     ledger_settle(e->ledger, true);
-    nib_status status = pager_open(e->m, e->ledger, &want, &e->pager, err);
+    nib_status status = pager_open(e->layout, e->ledger, &want, &e->pager, err);
     engine_text_tell(&text);
     mem_free(packed);
     return status;
@@ -303,16 +326,17 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     int bits;
     if (!e->n_best)
         return NIB_OK;
-    shortlist_of(e->m, e->n_best, &bytes, &bits);
+    shortlist_of(e->layout, e->n_best, &bytes, &bits);
     NIB_TRY(e->kind->shortlist_open(e->backend, e->n_best, &e->step.cancel, &e->sketch_read, err));
     e->has_sketch = true;
     ledger_settle(e->ledger, true);
     if (!want->plan && e->options.shortlist == NIB_SHORTLIST_AUTO && !engine_has_room(e, session)) {
-        e->kind->shortlist_close(e->backend);
+        layout *whole;
+        NIB_TRY(layout_with_shortlist(e->layout, false, &whole, err));
+        e->kind->shortlist_close(e->backend, whole);
         e->has_sketch = false;
-        model_set_shortlist(e->m, false);
         e->n_best = 0;
-        return NIB_OK;
+        return engine_set_layout(e, whole, err);
     }
     if (e->n_best > 1)
         snprintf(best, sizeof best, "%ld ", (long)e->n_best);
@@ -452,6 +476,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
         NIB_TRY(engine_open_text(e, err));
     if (e->m) {
         look_for_gpu(e);
+        NIB_TRY(open_layout(e, err));
         NIB_TRY(open_threads(e, err));
         NIB_TRY(settle_all(e, want, err));
         NIB_TRY(open_weights(e, want, err));
@@ -540,6 +565,7 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     if (!e->m)
         return NIB_OK;
     look_for_gpu(e);
+    NIB_TRY(open_layout(e, err));
     NIB_TRY(open_threads(e, err));
     if (p)
         NIB_TRY(settle_blocks(e, &want, err));
@@ -567,6 +593,7 @@ void nib_engine_close(nib_engine *e) {
     mem_free(e->kernels);
     pool_close(e->threads);
     tokenizer_close(e->tokenizer);
+    layout_free(e->layout);
     model_close(e->m);
     columns_clear(&e->columns);
     container_close(e->alone);

@@ -3,6 +3,7 @@
 #define NIB_RUN_ENGINE_H
 
 #include "base/mem.h"
+#include "model/layout.h"
 #include "plan/plan.h"
 #include "profile/columns.h"
 #include "exec/step.h"
@@ -27,6 +28,7 @@ struct nib_engine {
     ledger *ledger;
     container *alone; /* vocab_only: a container without a model; else NULL */
     model *m;         /* NULL with vocab_only */
+    layout *layout;   /* of it, under the plan; final when the pager is open; NULL with vocab_only */
     const container *container;
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
     bool cap_is_named;    /* what refused the engine has said which cap on RAM would do */
@@ -68,6 +70,10 @@ typedef struct engine_want {
     nib_status (*keep_free)(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err);
     void *user; /* of keep_free */
 } engine_want;
+
+/* Another layout, from now on the engine's: charged, and the one before is freed. It is freed when there is
+ * no room for it. Before the pager is open. */
+nib_status engine_set_layout(nib_engine *e, layout *to, nib_error *err);
 
 /* nib_engine_open; want NULL: nothing. */
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
@@ -132,13 +138,13 @@ nib_status engine_refuse(const char *model, const nib_engine_options *options, c
 void engine_bound_set(const nib_engine *e, mem_bound *b);
 nib_status engine_bound_end(const nib_engine *e, mem_bound *b, const char *what, nib_status status,
                             nib_error *err);
-/* A plan for an engine whose weights are not open yet; the model's formats are as they were afterwards. */
-nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
+/* A plan for an engine whose weights are not open yet. */
+nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
 /* Where packed weights are kept; NULL: nowhere. Caller frees with mem_free. */
 char *engine_packed_folder(const nib_engine_options *o);
 /* Whether what is streamed would come from a packed file: one that is there, or one that may be written. */
 bool engine_packed_expected(const nib_engine *e);
-uint64_t engine_placement_bytes(const model *m); /* charged for the list of slices */
+uint64_t engine_placement_bytes(const layout *lay); /* charged for the list of slices */
 void engine_fill_info(nib_engine *e);
 /* The back end, with the options' kernel map, this machine's own, or none. */
 nib_status engine_open_backend(nib_engine *e, nib_error *err);

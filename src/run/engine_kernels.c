@@ -2,7 +2,6 @@
  * kernel map, or the rule. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/reformat.h"
 #include "profile/kernel_map.h"
 #include "run/engine.h"
 
@@ -39,25 +38,31 @@ static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
     return status;
 }
 
+typedef struct flavouring {
+    const policy *map;
+    const uint8_t *act_bits;
+} flavouring;
+
+static pack_flavour flavour_of(const void *user, int b, const weight *w) {
+    const flavouring *f = user;
+    return policy_flavour(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
+}
+
 /* Every matrix in the one flavour that the map has for it. */
-static void set_flavours(nib_engine *e, const policy *map) {
-    for (int b = 0; b < model_n_block(e->m); b++) {
-        const block *of = model_block(e->m, b);
-        for (int i = 0; i < of->n_weight; i++) {
-            const weight *w = &of->weights[i];
-            if (w->format.layout == PACK_TILE)
-                model_set_flavour(e->m, b, i,
-                                  policy_flavour(map, w->n, w->k, &w->format, NUM_MIN(e->act_bits[b], 8)));
-        }
-    }
+static nib_status set_flavours(nib_engine *e, const policy *map, nib_error *err) {
+    const flavouring f = {map, e->act_bits};
+    layout *with;
+    NIB_TRY(layout_with_flavours(e->layout, flavour_of, &f, &with, err));
+    return engine_set_layout(e, with, err);
 }
 
 nib_status engine_open_backend(nib_engine *e, nib_error *err) {
     policy map = {0};
     nib_status status = load_map(e, &map, err);
+    if (status == NIB_OK)
+        status = set_flavours(e, &map, err);
     if (status == NIB_OK) {
         backend_setup setup = engine_backend_setup(e, pool_size(e->threads));
-        set_flavours(e, &map);
         setup.kernels = &map;
         status = e->kind->open(&setup, &e->backend, err);
     }

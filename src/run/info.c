@@ -19,9 +19,9 @@ static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params)
 }
 
 /* What one generated token costs: every product once, and one row of what is looked up. */
-static void count_token(const model *m, nib_model_info *info) {
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
+static void count_token(const layout *lay, nib_model_info *info) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++) {
             info->token_bytes += p->ops[i].cost.weight_bytes;
             if (p->ops[i].kind != OP_ATTENTION)
@@ -59,7 +59,7 @@ void engine_fill_info(nib_engine *e) {
         info->n_ctx_train = h->n_ctx_train;
         info->n_ctx = e->options.n_ctx;
         info->params = model_n_param(e->m);
-        count_token(e->m, info);
+        count_token(e->layout, info);
     }
     info->bos = info->eos = -1;
     info->has_tokenizer = e->tokenizer != NULL;

@@ -51,8 +51,8 @@ int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest)
 
 /* One layer's keys and values serve all layers and prompts, one after the other. */
 static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
-    NIB_TRY(kv_pool_open(e->m, TYPE_F32, true, false, e->backend->device, e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->m, e->backend->device, e->ledger, r->longest, false, err);
+    NIB_TRY(kv_pool_open(e->layout, TYPE_F32, true, false, e->backend->device, e->ledger, &r->pages, err));
+    return kv_table_open(&r->kv, r->pages, e->layout, e->backend->device, e->ledger, r->longest, false, err);
 }
 
 nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,

@@ -20,7 +20,7 @@ typedef struct watch {
 static void look(void *user, const probe_seen *s) {
     watch *w = user;
     activity *a = w->a;
-    const int each = 1 + a->n_group, layer = model_block(w->e->m, s->block)->layer;
+    const int each = 1 + a->n_group, layer = layout_block(w->e->layout, s->block)->layer;
     if (s->point != PROBE_Q && s->point != PROBE_HIDDEN)
         return;
     for (int64_t r = 0; r < s->n_row; r++) {
@@ -90,7 +90,7 @@ static uint64_t own_bytes(const nib_engine *e, int64_t n_row) {
 
 static nib_status keep_free(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
     const sizes *s = user;
-    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, s->longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, s->longest, bytes, err));
     *bytes += own_bytes(e, s->n_row);
     return NIB_OK;
 }

@@ -38,7 +38,7 @@ nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t
     if (!count(e, (uint64_t)n_row, (uint64_t)(n_score * c->n_prompt), (uint64_t)c->n_prompt, &s, &own))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
-    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, longest, &cache, err));
+    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, &cache, err));
     if (!num_add_u64(own, cache, bytes))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
@@ -208,6 +208,6 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
     out->error = t.n_error ? sqrt(t.error2 / (double)t.n_error) : -1;
     if (!isfinite(out->kl))
         return nib_fail(err, NIB_E_MODEL, "%s: expected finite logits, found others",
-                        model_block(b->e->m, first)->name);
+                        layout_block(b->e->layout, first)->name);
     return NIB_OK;
 }

@@ -68,12 +68,12 @@ bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes) {
     return bytes_in(blk, format, bytes) && *bytes < measure_bytes_now(blk);
 }
 
-static uint64_t most_bytes(const model *m, const quality_options *q) {
+static uint64_t most_bytes(const layout *lay, const quality_options *q) {
     uint64_t most = 0, bytes;
-    for (int b = 0; b < model_n_block(m); b++)
+    for (int b = 0; b < layout_n_block(lay); b++)
         for (int f = 0; f < q->n_format; f++)
-            if (measure_is_lower(model_block(m, b), q->formats[f], &bytes) &&
-                tried_bytes(model_block(m, b), q->formats[f], &bytes))
+            if (measure_is_lower(layout_block(lay, b), q->formats[f], &bytes) &&
+                tried_bytes(layout_block(lay, b), q->formats[f], &bytes))
                 most = NUM_MAX(most, bytes);
     return most;
 }
@@ -82,12 +82,12 @@ enum { RAW = 256 << 10 }; /* bytes of a file read at a time, by each thread */
 
 static uint64_t charge_of(const nib_engine *e, uint64_t room) {
     return room +
-           (uint64_t)pool_size(e->threads) * (load_buffer_bytes(e->m, RAW, 1) + sizeof(load_buffer) +
+           (uint64_t)pool_size(e->threads) * (load_buffer_bytes(e->layout, RAW, 1) + sizeof(load_buffer) +
                                               pack_scratch_bytes(&(pack_format){.layout = PACK_TILE}, 1));
 }
 
 uint64_t measure_copy_bytes(const nib_engine *e, const quality_options *q) {
-    return q->n_format ? charge_of(e, round64(most_bytes(e->m, q)) + 64) : 0;
+    return q->n_format ? charge_of(e, round64(most_bytes(e->layout, q)) + 64) : 0;
 }
 
 void measure_copy_close(measure_copy *c) {
@@ -106,13 +106,13 @@ void measure_copy_close(measure_copy *c) {
 }
 
 static nib_status copy_tables(measure_copy *c, nib_error *err) {
-    const model *m = c->e->m;
+    const layout *lay = c->e->layout;
     int n = 0;
-    c->first = mem_calloc((size_t)model_n_block(m), sizeof *c->first);
-    c->by_block = mem_calloc((size_t)model_n_block(m), sizeof *c->by_block);
-    for (int b = 0; c->first && b < model_n_block(m); b++) {
+    c->first = mem_calloc((size_t)layout_n_block(lay), sizeof *c->first);
+    c->by_block = mem_calloc((size_t)layout_n_block(lay), sizeof *c->by_block);
+    for (int b = 0; c->first && b < layout_n_block(lay); b++) {
         c->first[b] = n;
-        n += model_block(m, b)->n_weight;
+        n += layout_block(lay, b)->n_weight;
     }
     c->views = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *c->views);
     if (!c->first || !c->by_block || !c->views)
@@ -124,7 +124,7 @@ nib_status measure_copy_open(measure_copy *c, nib_engine *e, const quality_optio
     const int n_thread = pool_size(e->threads);
     memset(c, 0, sizeof *c);
     c->e = e;
-    c->room = round64(most_bytes(e->m, q)) + 64;
+    c->room = round64(most_bytes(e->layout, q)) + 64;
     const uint64_t bytes = charge_of(e, c->room);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     c->charged = bytes;
@@ -134,7 +134,7 @@ nib_status measure_copy_open(measure_copy *c, nib_engine *e, const quality_optio
     if (!c->data || !c->buffers)
         return nib_fail_nomem(err, bytes, "a block's copy");
     for (int i = 0; i < n_thread; i++)
-        NIB_TRY(load_buffer_init(&c->buffers[i], e->m, RAW, 1, NULL, err));
+        NIB_TRY(load_buffer_init(&c->buffers[i], e->layout, RAW, 1, NULL, err));
     return loader_open(e->m, false, &c->ld, err);
 }
 
@@ -239,14 +239,14 @@ static nib_status pack_matrix(measure_copy *c, const weight *w, const recipe *f,
 /* The pager's views of a block; matrices among them that will be replaced may be anything. */
 static void take_views(measure_copy *c, int b) {
     const view *views = pager_views(c->e->pager, b);
-    memcpy(c->views + c->first[b], views, (size_t)model_block(c->e->m, b)->n_weight * sizeof *views);
+    memcpy(c->views + c->first[b], views, (size_t)layout_block(c->e->layout, b)->n_weight * sizeof *views);
     c->by_block[b] = c->views + c->first[b];
 }
 
 /* Other blocks' weights that are block b's (a tied head). */
 static void replace_shared(measure_copy *c, int b) {
     for (int j = 0; j < model_n_block(c->e->m); j++) {
-        const block *blk = model_block(c->e->m, j);
+        const block *blk = layout_block(c->e->layout, j);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
             if (w->shared_block != b || w->vector)
@@ -260,7 +260,7 @@ static void replace_shared(measure_copy *c, int b) {
 
 nib_status measure_copy_lower(measure_copy *c, const saliency_watch *channels, int b, const char *format,
                               nib_error *err) {
-    const block *blk = model_block(c->e->m, b);
+    const block *blk = layout_block(c->e->layout, b);
     uint8_t *at = c->data;
     memset(c->by_block, 0, (size_t)model_n_block(c->e->m) * sizeof *c->by_block);
     take_views(c, b);

@@ -30,7 +30,7 @@ static void add_squares(double *to, const probe_seen *s) {
 
 /* A layer's cell is through: its signals, row by row. */
 static void sum_up(watch *w, const probe_seen *s) {
-    const int layer = model_block(w->e->m, s->block)->layer;
+    const int layer = layout_block(w->e->layout, s->block)->layer;
     for (int64_t r = 0; r < s->n_row; r++) {
         const float *in = w->input + r * s->width, *out = s->x + r * s->width;
         double in2 = 0, out2 = 0, both = 0, moved2 = 0;
@@ -84,7 +84,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
 static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
     const int64_t n_row = measure_rows_count(user, 0, &longest);
-    NIB_TRY(kv_table_bytes(e->m, TYPE_F32, true, longest, bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
     *bytes += cell_bytes(e->m, NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS));
     return NIB_OK;
 }

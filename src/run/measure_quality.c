@@ -25,7 +25,7 @@ typedef struct measuring {
 } measuring;
 
 static nib_status try_formats(measuring *s, int b, nib_error *err) {
-    const block *blk = model_block(s->base.e->m, b);
+    const block *blk = layout_block(s->base.e->layout, b);
     trial_cost cost;
     uint64_t bytes;
     for (int f = 0; f < s->q->n_format; f++) {
@@ -59,7 +59,7 @@ static nib_status try_activations(measuring *s, int b, nib_error *err) {
         const size_t at = (size_t)(2 * b + i);
         const pass_change change = {.act_bits = s->act_bits};
         s->out->kl_activation[at] = s->out->error_activation[at] = 0;
-        if (!has_products(model_block(s->base.e->m, b)))
+        if (!has_products(layout_block(s->base.e->layout, b)))
             continue;
         s->act_bits[b] = i == 0 ? 8 : 4;
         const nib_status status = measure_trial(&s->base, b, &change, &cost, err);
@@ -74,7 +74,7 @@ static nib_status try_activations(measuring *s, int b, nib_error *err) {
 static nib_status try_without(measuring *s, int b, nib_error *err) {
     trial_cost cost;
     const pass_change change = {.left_out = s->left_out};
-    if (model_block(s->base.e->m, b)->layer < 0)
+    if (layout_block(s->base.e->layout, b)->layer < 0)
         return NIB_OK;
     s->left_out[b] = true;
     const nib_status status = measure_trial(&s->base, b, &change, &cost, err);
@@ -89,7 +89,7 @@ static nib_status try_fewer(measuring *s, nib_error *err) {
     const int n = (int)model_hparams(m)->n_layer;
     int layer0 = 0, first = model_n_block(m);
     trial_cost cost;
-    while (model_block(m, layer0)->layer != 0)
+    while (layout_block(s->base.e->layout, layer0)->layer != 0)
         layer0++;
     importance_rank(s->q->score, n, s->order);
     s->out->kl_fewer[0] = 0;
@@ -157,7 +157,7 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
     s->order = mem_calloc(n, sizeof *s->order);
     if (!s->act_bits || !s->left_out || !s->order)
         return nib_fail_nomem(err, n * sizeof *s->order, "a list of blocks");
-    NIB_TRY(saliency_watch_open(&s->channels, (*out)->m, (*out)->ledger, channels, err));
+    NIB_TRY(saliency_watch_open(&s->channels, (*out)->layout, (*out)->ledger, channels, err));
     NIB_TRY(measure_base_open(&s->base, *out, w->c, w->q->n_row, w->q->n_score, &s->channels.eyes, err));
     saliency_watch_finish(&s->channels);
     return NIB_OK;

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/reformat.h"
 #include "run/saliency.h"
 
 #include <stdio.h>
@@ -175,7 +174,7 @@ static uint64_t kept_of(const plan_block *pb) {
 static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err) {
     pager_page *pages;
     int n_page;
-    NIB_TRY(pager_pages(e->m, &pages, &n_page, err));
+    NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
     for (int b = 0; b < p->n_block; b++) {
         uint64_t first_on_disk, second;
         plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
@@ -191,27 +190,50 @@ static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err
     return NIB_OK;
 }
 
-static nib_status obey_block(nib_engine *e, const plan *p, int i, nib_error *err) {
-    const plan_block *pb = &p->blocks[i];
-    const block *b = model_block(e->m, i);
+/* What becomes of a block. */
+static nib_status choose_part(const plan *p, const plan_block *pb, const block *b, layout_part *part,
+                              nib_error *err) {
+    char found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
     NIB_TRY(check_block(p, pb, b, err));
-    if (pb->left_out)
-        return model_leave_out(e->m, i, err);
-    char name[PACK_NAME], found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
+    part->left_out = pb->left_out;
+    if (pb->left_out || plan_block_recipe(pb, part->format))
+        return NIB_OK;
     plan_block_formats(pb, found, sizeof found);
-    if (!plan_block_recipe(pb, name))
-        return nib_fail(err, NIB_E_USAGE,
-                        "plan: %s: expected one format for all its slices, or a stack's two (u4g64, "
-                        "+u4g64), found %s",
-                        b->name, found);
-    nib_status status = model_reformat(e->m, i, name, err);
+    return nib_fail(err, NIB_E_USAGE,
+                    "plan: %s: expected one format for all its slices, or a stack's two (u4g64, "
+                    "+u4g64), found %s",
+                    b->name, found);
+}
+
+static nib_status make_layout(nib_engine *e, const plan *p, layout_part *parts, nib_error *err) {
+    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+    layout *made;
+    for (int b = 0; b < p->n_block; b++)
+        NIB_TRY(choose_part(p, &p->blocks[b], model_block(e->m, b), &parts[b], err));
+    const nib_status status = layout_make(e->m, &choice, &made, err);
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "plan");
-    NIB_TRY(check_bytes(pb, b, name, err));
-    if (e->options.activation == 0)
-        e->act_bits[i] = (uint8_t)pb->activation;
-    e->kept[i] = kept_of(pb);
-    return NIB_OK;
+    for (int b = 0; b < p->n_block; b++)
+        if (!parts[b].left_out) {
+            const nib_status fits = check_bytes(&p->blocks[b], layout_block(made, b), parts[b].format, err);
+            if (fits == NIB_OK)
+                continue;
+            layout_free(made);
+            return fits;
+        }
+    return engine_set_layout(e, made, err);
+}
+
+/* The rest of what a plan says of blocks: activations, and what of each is kept. */
+static void obey_parts(nib_engine *e, const plan *p) {
+    for (int b = 0; b < p->n_block; b++) {
+        const plan_block *pb = &p->blocks[b];
+        if (pb->left_out)
+            continue;
+        if (e->options.activation == 0)
+            e->act_bits[b] = (uint8_t)pb->activation;
+        e->kept[b] = kept_of(pb);
+    }
 }
 
 /* ---- what the run says ---- */
@@ -228,9 +250,9 @@ static void tell(const nib_engine *e) {
     size_t n = 0;
     int missing = 0, rounded = 0;
     for (int i = 0; i < model_n_block(e->m); i++) {
-        const block *b = model_block(e->m, i);
+        const block *b = layout_block(e->layout, i);
         rounded += is_rounded(b);
-        if (!model_is_left_out(e->m, i))
+        if (!layout_is_left_out(e->layout, i))
             continue;
         if (missing++ < NAMES_SHOWN && n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", b->name);
@@ -250,7 +272,7 @@ static void warn_of_rounding(const nib_engine *e, const plan *p) {
     for (int i = 0; i < p->n_block; i++) {
         const plan_block *pb = &p->blocks[i];
         uint64_t first = 0, second = 0;
-        if (pb->left_out || !is_rounded(model_block(e->m, i)))
+        if (pb->left_out || !is_rounded(layout_block(e->layout, i)))
             continue;
         plan_block_bytes(pb, false, NIB_TIER_DISK, &first);
         plan_block_bytes(pb, true, NIB_TIER_DISK, &second);
@@ -270,22 +292,17 @@ nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
     if (p->n_block != n)
         return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
                         n - 2, p->n_block);
+    layout_part *parts = mem_calloc((size_t)n, sizeof *parts);
     e->kept = mem_calloc((size_t)n, sizeof *e->kept);
-    if (!e->kept)
-        return nib_fail_nomem(err, (size_t)n * sizeof *e->kept, "what the plan keeps");
-    saliency_sites sites;
-    NIB_TRY(saliency_sites_open(&sites, e->m, err)); /* before layers are left out */
-    nib_status status = NIB_OK;
-    for (int i = 0; i < n && status == NIB_OK; i++)
-        status = obey_block(e, p, i, err);
-    if (status == NIB_OK)
-        status = keep_first_slices(e, p, err);
-    if (status == NIB_OK)
-        status = saliency_attach(e, &sites, p->prompts, err);
-    saliency_sites_close(&sites);
-    if (status == NIB_OK) {
-        tell(e);
-        warn_of_rounding(e, p);
-    }
-    return status;
+    nib_status status = parts && e->kept
+                            ? make_layout(e, p, parts, err)
+                            : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
+    mem_free(parts);
+    NIB_TRY(status);
+    obey_parts(e, p);
+    NIB_TRY(keep_first_slices(e, p, err));
+    NIB_TRY(saliency_attach(e, p->prompts, err));
+    tell(e);
+    warn_of_rounding(e, p);
+    return NIB_OK;
 }

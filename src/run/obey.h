@@ -12,8 +12,9 @@
  * the cache's format and activations that the options ask for stay. */
 nib_status obey_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err);
 
-/* Formats, layers that are left out, activations (e->act_bits) and what is kept (e->kept), in e->m, before
- * routes and pager are opened. Says once, in the log, that layers are missing and that weights are rounded.
+/* Formats, layers that are left out, activations (e->act_bits) and what is kept (e->kept), in e->layout,
+ * before routes and pager are opened. Says once, in the log, that layers are missing and that weights are
+ * rounded.
  */
 nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err);
 

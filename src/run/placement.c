@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "exec/shortlist.h"
-#include "model/reformat.h"
 #include "quant/recipe.h"
 
 #include <string.h>
@@ -31,22 +30,22 @@ static size_t count_formats(const block *blk) {
     return n;
 }
 
-static size_t most_slices(const model *m) {
+static size_t most_slices(const layout *lay) {
     size_t most = 0;
-    for (int b = 0; b < model_n_block(m); b++)
-        most += 2 * count_formats(model_block(m, b)); /* in RAM and on disk */
-    return most + 1;                                  /* the output head's sketch */
+    for (int b = 0; b < layout_n_block(lay); b++)
+        most += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk */
+    return most + 1;                                     /* the output head's sketch */
 }
 
-uint64_t engine_placement_bytes(const model *m) {
-    return most_slices(m) * sizeof(nib_slice) + (2 * (size_t)model_n_block(m) + 1) * PACK_NAME;
+uint64_t engine_placement_bytes(const layout *lay) {
+    return most_slices(lay) * sizeof(nib_slice) + (2 * (size_t)layout_n_block(lay) + 1) * PACK_NAME;
 }
 
 nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
-    const size_t most = most_slices(e->m);
+    const size_t most = most_slices(e->layout);
     const size_t n_format =
-        2 * (size_t)model_n_block(e->m) + 1; /* each is rounded to one stack at most; the sketch */
-    const uint64_t bytes = engine_placement_bytes(e->m);
+        2 * (size_t)layout_n_block(e->layout) + 1; /* each is rounded to one stack at most; the sketch */
+    const uint64_t bytes = engine_placement_bytes(e->layout);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
     e->slices = mem_calloc(most, sizeof *e->slices);
@@ -55,9 +54,9 @@ nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
 }
 
 /* The block that shares weight w of block b; NULL: none. */
-static const char *other_user(const model *m, int b, int w) {
-    for (int i = b + 1; i < model_n_block(m); i++) {
-        const block *blk = model_block(m, i);
+static const char *other_user(const layout *lay, int b, int w) {
+    for (int i = b + 1; i < layout_n_block(lay); i++) {
+        const block *blk = layout_block(lay, i);
         for (int j = 0; j < blk->n_weight; j++)
             if (blk->weights[j].shared_block == b && blk->weights[j].shared_index == w)
                 return blk->name;
@@ -104,20 +103,20 @@ static void add_sketch(nib_engine *e) {
     const weight *head;
     uint64_t bytes;
     view sketch;
-    if (!e->has_sketch || !shortlist_sketch(e->m, e->n_best, &head, &sketch, &bytes))
+    if (!e->has_sketch || !shortlist_sketch(e->layout, e->n_best, &head, &sketch, &bytes))
         return;
     pack_name(&sketch.format, name);
     add(e, e->n_slice,
-        (nib_slice){model_block(e->m, model_n_block(e->m) - 1)->name, NULL, -1, kept_name(e, name), bytes,
-                    NIB_TIER_RAM});
+        (nib_slice){layout_block(e->layout, layout_n_block(e->layout) - 1)->name, NULL, -1,
+                    kept_name(e, name), bytes, NIB_TIER_RAM});
 }
 
 void engine_fill_placement(nib_engine *e) {
-    for (int b = 0; b < model_n_block(e->m); b++) {
-        const block *blk = model_block(e->m, b);
+    for (int b = 0; b < layout_n_block(e->layout); b++) {
+        const block *blk = layout_block(e->layout, b);
         size_t first = e->n_slice;
         for (int w = 0; w < blk->n_weight; w++) {
-            const char *also = other_user(e->m, b, w), *format;
+            const char *also = other_user(e->layout, b, w), *format;
             uint64_t kept, on_disk;
             if (blk->weights[w].shared_block >= 0)
                 continue;

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/shortlist.h"
-#include "model/reformat.h"
 #include "plan/rates.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
@@ -70,9 +69,9 @@ static double asym_share(const block *b) {
     return all ? (double)asym / (double)all : 0;
 }
 
-static void count_ops(const model *m, planning *f) {
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
+static void count_ops(const layout *lay, planning *f) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
         f->blocks[b].n_op = p->n_op;
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
@@ -81,18 +80,18 @@ static void count_ops(const model *m, planning *f) {
                 f->q.attention_macs += o->cost.macs;
             if (o->kind != OP_LINEAR)
                 continue;
-            page_layout_own(m, &owner, &w);
+            page_layout_own(lay, &owner, &w);
             f->blocks[owner].macs += o->cost.macs;
             f->blocks[owner].cache_macs += o->fuse.feeds_cache ? o->cost.macs : 0;
         }
     }
 }
 
-/* Bytes of every block's pages as the model is now, into its choice c. */
-static nib_status add_choices(planning *f, const model *m, int c, nib_error *err) {
+/* Bytes of every block's pages in this layout, into its choice c. */
+static nib_status add_choices(planning *f, const layout *lay, int c, nib_error *err) {
     pager_page *pages;
     int n_page;
-    NIB_TRY(pager_pages(m, &pages, &n_page, err));
+    NIB_TRY(pager_pages(lay, &pages, &n_page, err));
     for (int b = 0; b < f->q.n_block; b++)
         f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes =
             f->blocks[b].choices[c].second_bytes = 0;
@@ -104,23 +103,17 @@ static nib_status add_choices(planning *f, const model *m, int c, nib_error *err
     for (int b = 0; b < f->q.n_block; b++) {
         plan_choice *x = &f->blocks[b].choices[c];
         double share;
-        look_at_matrices(model_block(m, b), &x->bits, &share);
-        x->more_op = model_block(m, b)->program.n_op - f->blocks[b].n_op;
-        x->asym_bytes = (uint64_t)(asym_share(model_block(m, b)) * (double)x->bytes);
+        look_at_matrices(layout_block(lay, b), &x->bits, &share);
+        x->more_op = layout_block(lay, b)->program.n_op - f->blocks[b].n_op;
+        x->asym_bytes = (uint64_t)(asym_share(layout_block(lay, b)) * (double)x->bytes);
         x->file_bytes = (uint64_t)(share * (double)x->bytes);
     }
     mem_free(pages);
     return NIB_OK;
 }
 
-static nib_status reformat_all(model *m, const char *format, nib_error *err) {
-    for (int b = 0; b < model_n_block(m); b++)
-        NIB_TRY(model_reformat(m, b, format, err));
-    return NIB_OK;
-}
-
-static nib_status list_blocks(planning *f, const model *m, nib_error *err) {
-    const int n = model_n_block(m);
+static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
+    const int n = layout_n_block(lay);
     f->blocks = mem_calloc((size_t)n, sizeof *f->blocks);
     if (!f->blocks)
         return nib_fail_nomem(err, (size_t)n * sizeof *f->blocks, "planning");
@@ -128,15 +121,15 @@ static nib_status list_blocks(planning *f, const model *m, nib_error *err) {
     f->q.n_block = n;
     for (int b = 0; b < n; b++) {
         plan_block_facts *x = &f->blocks[b];
-        snprintf(x->name, sizeof x->name, "%s", model_block(m, b)->name);
-        x->is_layer = model_block(m, b)->layer >= 0;
+        snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
+        x->is_layer = layout_block(lay, b)->layer >= 0;
         x->importance = x->kl_a8 = x->kl_left_out = -1;
         x->n_choice = 1;
         snprintf(x->choices[0].format, sizeof x->choices[0].format, "file");
     }
-    count_ops(m, f);
-    NIB_TRY(add_choices(f, m, 0, err));
-    return pager_pages(m, &f->pages, &f->q.n_page, err);
+    count_ops(lay, f);
+    NIB_TRY(add_choices(f, lay, 0, err));
+    return pager_pages(lay, &f->pages, &f->q.n_page, err);
 }
 
 /* ---- profiles of the weights ---- */
@@ -147,30 +140,43 @@ static void add_scores(planning *f, const importance *p) {
             f->blocks[b].importance = p->score[layer++];
 }
 
-/* A format that the model cannot have (rows too long) is no choice. */
-static nib_status add_format(planning *f, model *m, const quality *q, int j, nib_error *err) {
-    if (reformat_all(m, q->format[j], NULL) != NIB_OK)
-        return reformat_all(m, "file", err);
+/* What format j would be for every block, as its last choice. */
+static nib_status add_format(planning *f, const layout *lay, const quality *q, int j, nib_error *err) {
     int c = 0;
     for (int b = 0; b < f->q.n_block; b++)
         c = NUM_MAX(c, f->blocks[b].n_choice);
-    if (c < PLAN_MAX_CHOICE) {
-        NIB_TRY(add_choices(f, m, c, err));
-        for (int b = 0; b < f->q.n_block; b++) {
-            plan_block_facts *x = &f->blocks[b];
-            plan_choice *at = &x->choices[c];
-            const plan_choice *own = &x->choices[0];
-            snprintf(at->format, sizeof at->format, "%s", q->format[j]);
-            at->kl = q->kl[b * q->n_format + j];
-            if (at->bytes + at->table_bytes >= own->bytes + own->table_bytes)
-                at->kl = -1;
-            x->n_choice = c + 1;
-        }
+    if (c == PLAN_MAX_CHOICE)
+        return NIB_OK;
+    NIB_TRY(add_choices(f, lay, c, err));
+    for (int b = 0; b < f->q.n_block; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        plan_choice *at = &x->choices[c];
+        const plan_choice *own = &x->choices[0];
+        snprintf(at->format, sizeof at->format, "%s", q->format[j]);
+        at->kl = q->kl[b * q->n_format + j];
+        if (at->bytes + at->table_bytes >= own->bytes + own->table_bytes)
+            at->kl = -1;
+        x->n_choice = c + 1;
     }
-    return reformat_all(m, "file", err);
+    return NIB_OK;
 }
 
-static nib_status add_costs(planning *f, model *m, const quality *q, nib_error *err) {
+/* A format that the model cannot have (rows too long) is no choice. */
+static nib_status try_format(planning *f, const nib_engine *e, const quality *q, int j, nib_error *err) {
+    const layout_choice choice = {.format = q->format[j], .shortlist = layout_has_shortlist(e->layout)};
+    layout *all;
+    nib_error why;
+    nib_status status = layout_make(e->m, &choice, &all, &why);
+    if (status == NIB_E_NOMEM && err)
+        *err = why;
+    if (status != NIB_OK)
+        return status == NIB_E_NOMEM ? status : NIB_OK;
+    status = add_format(f, all, q, j, err);
+    layout_free(all);
+    return status;
+}
+
+static nib_status add_costs(planning *f, const nib_engine *e, const quality *q, nib_error *err) {
     if (q->n_block != f->q.n_block)
         return NIB_OK;
     memcpy(f->prompts, q->prompts, sizeof f->prompts);
@@ -183,11 +189,11 @@ static nib_status add_costs(planning *f, model *m, const quality *q, nib_error *
     for (int j = 0; j < q->n_format; j++) {
         recipe r;
         by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
-        NIB_TRY(add_format(f, m, q, j, err));
+        NIB_TRY(try_format(f, e, q, j, err));
     }
     uint64_t channels = 0; /* kept as long as pages are packed with them */
     if (by_column)
-        NIB_TRY(saliency_bytes(m, &channels, err));
+        NIB_TRY(saliency_bytes(e->m, &channels, err));
     f->q.held[NIB_OWNER_TABLES] += channels;
     f->q.touched[NIB_OWNER_TABLES] += channels;
     return NIB_OK;
@@ -209,7 +215,7 @@ static nib_status add_profiles(planning *f, const nib_engine *e, nib_error *err)
     if (path && quality_load(path, f->content, &costs, &why) != NIB_OK)
         log_line(&e->log, "quality costs: %s", why.message);
     else if (path)
-        status = add_costs(f, e->m, &costs, err);
+        status = add_costs(f, e, &costs, err);
     mem_free(path);
     importance_clear(&scores);
     quality_clear(&costs);
@@ -239,7 +245,7 @@ static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, 
     f->q.n_ctx = e->options.n_ctx;
     f->q.n_batch = e->options.n_batch;
     f->q.n_best = e->n_best;
-    f->q.best_waits = shortlist_of(e->m, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
+    f->q.best_waits = shortlist_of(e->layout, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
     /* of a tied head a token's own row came when its logit was computed */
     f->q.row_waits = e->n_best && model_hparams(e->m)->tied_head ? 0 : 1;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
@@ -262,8 +268,8 @@ nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_wa
     settle_workload(f, e, n_prompt, n_gen);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
-    NIB_TRY(list_blocks(f, e->m, err));
-    NIB_TRY(pager_needs(e->m, n_thread, &f->q.need, err));
+    NIB_TRY(list_blocks(f, e->layout, err));
+    NIB_TRY(pager_needs(e->layout, n_thread, &f->q.need, err));
     NIB_TRY(planning_caches(f, e, err));
     add_rates(f, e);
     NIB_TRY(planning_held(f, e, err));
@@ -323,15 +329,27 @@ static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_n
     return &x->choices[0];
 }
 
-/* The model as the plan has it: every block's one choice is then the first, and pages are known. */
-static nib_status fix_formats(planning *f, nib_engine *e, const plan *p, nib_error *err) {
+/* The formats of a plan that the policy made. Layers that it leaves out are in there still: what is decided
+ * of them is that nothing stays. */
+static nib_status layout_of(const nib_engine *e, const plan *p, layout **out, nib_error *err) {
+    layout_part *parts = mem_calloc((size_t)p->n_block, sizeof *parts);
+    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+    if (!parts)
+        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *parts, "planning");
+    for (int b = 0; b < p->n_block; b++)
+        plan_block_recipe(&p->blocks[b], parts[b].format); /* the policy's own, so it is one */
+    const nib_status status = layout_make(e->m, &choice, out, err);
+    mem_free(parts);
+    return status;
+}
+
+/* Every block's one choice is then the plan's, and pages are known. */
+static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib_error *err) {
     for (int b = 0; b < p->n_block; b++) {
         plan_block_facts *x = &f->blocks[b];
         const plan_block *of = &p->blocks[b];
         char name[PACK_NAME] = "file";
-        plan_block_recipe(of, name); /* the policy's own, so it is one */
-        if (!of->left_out)
-            NIB_TRY(model_reformat(e->m, b, name, err));
+        plan_block_recipe(of, name);
         plan_choice only = of->left_out ? (plan_choice){.kl = x->kl_left_out} : *chosen(x, name);
         x->choices[0] = only;
         x->n_choice = 1;
@@ -340,17 +358,21 @@ static nib_status fix_formats(planning *f, nib_engine *e, const plan *p, nib_err
     }
     mem_free(f->pages);
     f->pages = NULL;
-    NIB_TRY(add_choices(f, e->m, 0, err));
-    NIB_TRY(pager_pages(e->m, &f->pages, &f->q.n_page, err));
+    NIB_TRY(add_choices(f, lay, 0, err));
+    NIB_TRY(pager_pages(lay, &f->pages, &f->q.n_page, err));
     f->q.pages = f->pages;
-    return pager_needs(e->m, f->q.rates.n_thread, &f->q.need, err);
+    return pager_needs(lay, f->q.rates.n_thread, &f->q.need, err);
 }
 
 /* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
  * residency is decided once more, with the pages as they will be. */
-static nib_status settle_pages(planning *f, nib_engine *e, plan *p, nib_error *err) {
+static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_error *err) {
     plan exact;
-    NIB_TRY(fix_formats(f, e, p, err));
+    layout *lay;
+    NIB_TRY(layout_of(e, p, &lay, err));
+    const nib_status status = fix_formats(f, lay, p, err);
+    layout_free(lay);
+    NIB_TRY(status);
     f->q.mode = 'a';
     f->q.speed = 0;
     f->q.loss_most = PLAN_ANY_LOSS;
@@ -366,7 +388,7 @@ static nib_status settle_pages(planning *f, nib_engine *e, plan *p, nib_error *e
     return NIB_OK;
 }
 
-nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err) {
+nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err) {
     planning f;
     plan p = {0};
     nib_status status = planning_gather(&f, e, how->n_prompt, how->n_gen, err);
@@ -379,11 +401,8 @@ nib_status engine_plan(nib_engine *e, const nib_plan_options *how, plan *out, ni
         learn_load(e, &f);
         status = plan_make(&f.q, &p, err);
     }
-    if (status == NIB_OK && !keeps_formats(&p)) {
+    if (status == NIB_OK && !keeps_formats(&p))
         status = settle_pages(&f, e, &p, err);
-        nib_status back = reformat_all(e->m, "file", err);
-        status = status == NIB_OK ? back : status;
-    }
     planning_close(&f);
     if (status == NIB_OK)
         *out = p;

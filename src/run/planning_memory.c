@@ -20,16 +20,16 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
     plan_cache *c = &f->q.caches[f->q.n_cache];
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
-    NIB_TRY(kv_table_bytes(e->m, type, false, f->q.n_ctx, &c->bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, type, false, f->q.n_ctx, &c->bytes, err));
     if (!num_mul_u64(c->bytes, (uint64_t)e->options.n_session, &c->bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                         (long long)f->q.n_ctx);
-    NIB_TRY(kv_table_bytes(e->m, type, false, FEW, &few, err));
-    NIB_TRY(kv_table_bytes(e->m, type, false, MANY, &many, err));
+    NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
+    NIB_TRY(kv_table_bytes(e->layout, type, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
     /* the last token is not computed with */
-    NIB_TRY(
-        kv_table_touched(e->m, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx), &c->touched, err));
+    NIB_TRY(kv_table_touched(e->layout, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
+                             &c->touched, err));
     f->q.n_cache++;
     return NIB_OK;
 }
@@ -117,7 +117,7 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     for (int i = 0; i < NIB_N_OWNER; i++)
         others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
     const bool margin = o->ram != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
-    const uint64_t placement = engine_placement_bytes(e->m);
+    const uint64_t placement = engine_placement_bytes(e->layout);
     memcpy(f->q.touched, now.owner, sizeof f->q.touched);
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);

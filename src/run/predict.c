@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/reformat.h"
 #include "plan/expect.h"
 #include "run/learn.h"
 
@@ -25,11 +24,11 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
     pager_get_stats(e->pager, &stats);
     const weight *head = NULL;
     if (e->n_best)
-        model_head(e->m, &head);
+        layout_head(e->layout, &head);
     d->packed = stats.packed;
     d->cache = &f->q.caches[0];
     for (int b = 0; b < f->q.n_block; b++) {
-        const block *of = model_block(e->m, b);
+        const block *of = layout_block(e->layout, b);
         uint64_t kept = 0, all = 0, here, on_disk;
         for (int i = 0; i < of->n_weight; i++) {
             if (of->weights[i].vector)

@@ -2,7 +2,7 @@
 #include "run/saliency.h"
 
 #include "base/mem.h"
-#include "model/reformat.h"
+#include "model/layout.h"
 #include "tiers/page_layout.h"
 
 #include <string.h>
@@ -25,8 +25,9 @@ static void number_sites(saliency_sites *s, const model *m) {
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
             if (o->kind == OP_LINEAR) {
-                int owner = b, w = o->w;
-                page_layout_own(m, &owner, &w);
+                const weight *of_op = &model_block(m, b)->weights[o->w];
+                const bool shared = of_op->shared_block >= 0;
+                const int owner = shared ? of_op->shared_block : b, w = shared ? of_op->shared_index : o->w;
                 if (o->in != at)
                     s->k[s->n_site++] = o->k;
                 at = o->in;
@@ -63,10 +64,10 @@ void saliency_sites_close(saliency_sites *s) {
     memset(s, 0, sizeof *s);
 }
 
-int saliency_site(const saliency_sites *s, const model *m, int b, int w) {
-    page_layout_own(m, &b, &w);
-    if (weight_is_second(&model_block(m, b)->weights[w])) /* sites are of the model without stacks */
-        w = model_block(m, b)->weights[w].first_slice;
+int saliency_site(const saliency_sites *s, const layout *lay, int b, int w) {
+    page_layout_own(lay, &b, &w);
+    if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites are the model's */
+        w = layout_block(lay, b)->weights[w].first_slice;
     return s->of[s->first[b] + w];
 }
 
@@ -83,7 +84,7 @@ nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
 /* Products of one site tell the same, and each counts. */
 static void see_product(void *user, const probe_input *in) {
     saliency_watch *w = user;
-    const int site = saliency_site(&w->sites, w->m, in->block, in->w);
+    const int site = saliency_site(&w->sites, w->layout, in->block, in->w);
     float *sum = w->sums->mean + w->sums->first[site];
     w->n_row[site] += in->n_row;
     for (int64_t r = 0; r < in->n_row; r++)
@@ -91,13 +92,15 @@ static void see_product(void *user, const probe_input *in) {
             sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
 }
 
-nib_status saliency_watch_open(saliency_watch *w, const model *m, ledger *l, columns *sums, nib_error *err) {
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+                               nib_error *err) {
     uint64_t bytes;
-    *w = (saliency_watch){.m = m, .ledger = l, .sums = sums, .eyes = {.product = see_product, .user = w}};
-    NIB_TRY(saliency_bytes(m, &bytes, err));
+    *w = (saliency_watch){
+        .layout = lay, .ledger = l, .sums = sums, .eyes = {.product = see_product, .user = w}};
+    NIB_TRY(saliency_bytes(layout_model(lay), &bytes, err));
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
-    NIB_TRY(saliency_sites_open(&w->sites, m, err));
+    NIB_TRY(saliency_sites_open(&w->sites, layout_model(lay), err));
     NIB_TRY(columns_begin(sums, w->sites.k, w->sites.n_site, err));
     w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
     return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
@@ -119,16 +122,16 @@ void saliency_watch_close(saliency_watch *w) {
 }
 
 const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
-    const int site = saliency_site(&w->sites, w->m, b, i);
+    const int site = saliency_site(&w->sites, w->layout, b, i);
     return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
 }
 
 /* ---- an engine's ---- */
 
-static bool is_asked_for(const model *m) {
-    for (int b = 0; b < model_n_block(m); b++)
-        for (int i = 0; i < model_block(m, b)->n_weight; i++)
-            if (model_block(m, b)->weights[i].by_column)
+static bool is_asked_for(const layout *lay) {
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int i = 0; i < layout_block(lay, b)->n_weight; i++)
+            if (layout_block(lay, b)->weights[i].by_column)
                 return true;
     return false;
 }
@@ -149,20 +152,37 @@ static nib_status load(nib_engine *e, const saliency_sites *s, const char *promp
     return status;
 }
 
-nib_status saliency_attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
-    if (!is_asked_for(e->m))
-        return NIB_OK;
+typedef struct attaching {
+    const nib_engine *e;
+    const saliency_sites *sites;
+} attaching;
+
+static const float *columns_of(const void *user, int b, int w) {
+    const attaching *a = user;
+    const columns *c = &a->e->columns;
+    const int site = saliency_site(a->sites, a->e->layout, b, w);
+    return site < 0 ? NULL : c->mean + c->first[site];
+}
+
+static nib_status attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+    const attaching a = {e, s};
+    layout *with;
     const nib_status status = load(e, s, prompts, err);
     if (status != NIB_OK)
         return nib_fail_prefix(
             err, status,
             "formats with w are rounded by what 'nibble profile MODEL --costs' measures of "
             "channels");
-    for (int b = 0; b < model_n_block(e->m); b++)
-        for (int i = 0; i < model_block(e->m, b)->n_weight; i++) {
-            const int site = saliency_site(s, e->m, b, i);
-            if (site >= 0 && model_block(e->m, b)->weights[i].by_column)
-                model_set_columns(e->m, b, i, e->columns.mean + e->columns.first[site]);
-        }
-    return NIB_OK;
+    NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
+    return engine_set_layout(e, with, err);
+}
+
+nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err) {
+    saliency_sites sites;
+    if (!is_asked_for(e->layout))
+        return NIB_OK;
+    NIB_TRY(saliency_sites_open(&sites, e->m, err));
+    const nib_status status = attach(e, &sites, prompts, err);
+    saliency_sites_close(&sites);
+    return status;
 }

@@ -5,7 +5,7 @@
 #include "profile/columns.h"
 #include "run/engine.h"
 
-/* The inputs of a model's products, in the order of a pass. To be looked at before layers are left out. */
+/* The inputs of a model's products, in the order of a pass, whatever a plan leaves out or adds. */
 typedef struct saliency_sites {
     int n_site;
     int64_t *k; /* [n_site]: channels */
@@ -15,14 +15,14 @@ typedef struct saliency_sites {
 } saliency_sites;
 nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err);
 void saliency_sites_close(saliency_sites *s); /* zeroed is fine */
-int saliency_site(const saliency_sites *s, const model *m, int b, int w);
+int saliency_site(const saliency_sites *s, const layout *lay, int b, int w);
 
 /* Bytes of what is known of all channels. */
 nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err);
 
 /* Measuring: what `eyes` saw of a pass (the same rows go through all blocks). */
 typedef struct saliency_watch {
-    const model *m;
+    const layout *layout;
     ledger *ledger;
     uint64_t charged;
     saliency_sites sites;
@@ -31,7 +31,8 @@ typedef struct saliency_watch {
     probe eyes;     /* for the pass; belongs to this place in memory */
 } saliency_watch;
 /* Charges for *sums, and sets it to zeros; the caller clears it. */
-nib_status saliency_watch_open(saliency_watch *w, const model *m, ledger *l, columns *sums, nib_error *err);
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+                               nib_error *err);
 void saliency_watch_finish(saliency_watch *w);
 void saliency_watch_close(saliency_watch *w); /* zeroed is fine */
 /* Of weight i of block b; NULL: no product reads it. */
@@ -40,6 +41,6 @@ const float *saliency_watch_of(const saliency_watch *w, int b, int i);
 /* Gives every weight whose format asks for it (u4g64w) its columns, of these prompts ("": the latest), from
  * the profile in the cache; they are charged, and stay until the engine is closed. NIB_E_NOTFOUND,
  * NIB_E_MODEL: there is no such profile, or none that can be used. */
-nib_status saliency_attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err);
+nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err);
 
 #endif

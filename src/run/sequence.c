@@ -10,7 +10,7 @@ nib_status sequence_open(sequence *s, nib_engine *e, type_id kv_type, int64_t n_
     kv_pool *pages;
     memset(s, 0, sizeof *s);
     NIB_TRY(engine_kv_pool(e, kv_type, &pages, err));
-    NIB_TRY(kv_table_open(&s->kv, pages, e->m, e->backend->device, e->ledger, n_ctx, reserved, err));
+    NIB_TRY(kv_table_open(&s->kv, pages, e->layout, e->backend->device, e->ledger, n_ctx, reserved, err));
     s->m = e->m;
     s->n_ctx = n_ctx;
     s->tokens = tokens;

@@ -13,7 +13,6 @@
 
 #include "base/num.h"
 #include "exec/shortlist.h"
-#include "model/reformat.h"
 #include "profile/machine.h"
 
 #include <string.h>
@@ -76,7 +75,7 @@ void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const
 static uint64_t kept_bytes(const nib_engine *e) {
     uint64_t sum = 0;
     for (int b = 0; e->kept && b < model_n_block(e->m); b++)
-        sum += NUM_MIN(e->kept[b], model_block(e->m, b)->bytes);
+        sum += NUM_MIN(e->kept[b], layout_block(e->layout, b)->bytes);
     return sum;
 }
 
@@ -113,7 +112,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     *n_pass = e->options.n_batch;
     *n_cell = engine_cell_rows(&e->options);
     const uint64_t base = pass_bytes(e, n_thread, *n_pass, *n_cell);
-    if (cap != NIB_AUTO && e->options.stream && pager_needs(e->m, n_thread, &need, NULL) == NIB_OK &&
+    if (cap != NIB_AUTO && e->options.stream && pager_needs(e->layout, n_thread, &need, NULL) == NIB_OK &&
         will_stream(e, &need, session + base)) {
         engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
         while (e->free_batch && least(e, &need, session, *n_pass, *n_cell) > room(e) &&
@@ -152,7 +151,7 @@ static uint64_t room_for_sessions(const nib_engine *e, int64_t n, bool whole) {
     uint64_t session, left = room(e);
     machine here;
     pager_need need;
-    if ((o->ram == NIB_AUTO && !whole) || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK)
+    if ((o->ram == NIB_AUTO && !whole) || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK)
         return NIB_AUTO;
     if (o->ram == NIB_AUTO) {
         machine_look(&here);
@@ -197,7 +196,8 @@ int64_t engine_context(const nib_engine *e) {
 uint64_t engine_shortlist_bytes(const nib_engine *e) {
     uint64_t bytes = 0, staging;
     if (e->n_best && !e->has_sketch)
-        e->kind->shortlist_bytes(e->m, e->options.n_thread ? e->options.n_thread : thread_physical_cores(),
+        e->kind->shortlist_bytes(e->layout,
+                                 e->options.n_thread ? e->options.n_thread : thread_physical_cores(),
                                  e->n_best, &bytes, &staging);
     return bytes;
 }
@@ -207,7 +207,7 @@ bool engine_has_room(const nib_engine *e, uint64_t session) {
     const int64_t n_pass = NUM_MIN(e->options.n_batch, e->options.n_ctx);
     const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     pager_need need;
-    if (e->options.ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK)
+    if (e->options.ram == NIB_AUTO || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK)
         return true;
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     return !will_stream(e, &need, rows + NUM_MAX(session, need.staging)) ||
@@ -222,7 +222,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     pager_need need;
     uint64_t session;
-    if (o->ram == NIB_AUTO || pager_needs(e->m, n_thread, &need, NULL) != NIB_OK ||
+    if (o->ram == NIB_AUTO || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK ||
         engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
@@ -230,7 +230,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
         return true;
     /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
     const weight *head = NULL;
-    model_head(e->m, &head);
+    layout_head(e->layout, &head);
     if (e->n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
         return false;
     const uint64_t running = least(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
@@ -275,13 +275,15 @@ nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err)
     if (!e->n_best)
         return NIB_OK;
     const bool can = e->kind->shortlist_bytes &&
-                     e->kind->shortlist_bytes(e->m, pool_size(e->threads), e->n_best, &bytes, &staging);
+                     e->kind->shortlist_bytes(e->layout, pool_size(e->threads), e->n_best, &bytes, &staging);
     if (p && !can)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan has the output head in two steps, which this one cannot have");
     if (!can || (!p && o->shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
         e->n_best = 0;
-    else
-        model_set_shortlist(e->m, true);
-    return NIB_OK;
+    if (!e->n_best)
+        return NIB_OK;
+    layout *with;
+    NIB_TRY(layout_with_shortlist(e->layout, true, &with, err));
+    return engine_set_layout(e, with, err);
 }

@@ -51,9 +51,9 @@ struct kv_pool {
 
 /* ---- where layers lie in a page ---- */
 
-static const op *attention_of(const model *m, int layer) {
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
+static const op *attention_of(const layout *lay, int layer) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++)
             if (p->ops[i].kind == OP_ATTENTION && p->ops[i].u.attn.layer == layer)
                 return &p->ops[i];
@@ -72,11 +72,11 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
 }
 
 /* Layers into p->layers, where there are any, and the page's size. */
-static nib_status place_layers(kv_paging *p, const model *m, bool overlaid, nib_error *err) {
-    p->n_layer = model_n_kv_layer(m);
+static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, nib_error *err) {
+    p->n_layer = model_n_kv_layer(layout_model(lay));
     p->page_bytes = 0;
     for (int i = 0; i < p->n_layer; i++) {
-        const op *o = attention_of(m, i);
+        const op *o = attention_of(lay, i);
         kv_layer layer;
         uint64_t at = overlaid ? 0 : p->page_bytes;
         if (!o)
@@ -91,29 +91,29 @@ static nib_status place_layers(kv_paging *p, const model *m, bool overlaid, nib_
     return NIB_OK;
 }
 
-nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err) {
+nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err) {
     *p = (kv_paging){.type = type};
-    p->layers = mem_calloc((size_t)NUM_MAX(model_n_kv_layer(m), 1), sizeof *p->layers);
+    p->layers = mem_calloc((size_t)NUM_MAX(model_n_kv_layer(layout_model(lay)), 1), sizeof *p->layers);
     if (!p->layers)
-        return nib_fail_nomem(err, (size_t)model_n_kv_layer(m) * sizeof *p->layers,
+        return nib_fail_nomem(err, (size_t)model_n_kv_layer(layout_model(lay)) * sizeof *p->layers,
                               "the layout of keys and values");
-    const nib_status status = place_layers(p, m, overlaid, err);
+    const nib_status status = place_layers(p, lay, overlaid, err);
     if (status != NIB_OK)
         kv_paging_close(p);
     return status;
 }
 
-nib_status kv_page_size(const model *m, type_id type, bool overlaid, uint64_t *bytes, nib_error *err) {
+nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err) {
     kv_paging p = {.type = type};
-    NIB_TRY(place_layers(&p, m, overlaid, err));
+    NIB_TRY(place_layers(&p, lay, overlaid, err));
     *bytes = p.page_bytes;
     return NIB_OK;
 }
 
-uint64_t kv_page_resident(const model *m, type_id type, int64_t n) {
+uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n) {
     uint64_t touched = 0;
-    for (int i = 0; i < model_n_kv_layer(m); i++) {
-        const op *o = attention_of(m, i);
+    for (int i = 0; i < model_n_kv_layer(layout_model(lay)); i++) {
+        const op *o = attention_of(lay, i);
         if (o)
             touched += 2 * kv_page_touched(type, o->u.attn.n_kv_head, o->u.attn.d_head, n, SYSTEM_PAGE);
     }
@@ -227,7 +227,7 @@ static void close_unneeded(kv_pool *pool) {
 
 /* ---- the pool ---- */
 
-nib_status kv_pool_open(const model *m, type_id type, bool overlaid, bool share, device *d, ledger *l,
+nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
                         kv_pool **out, nib_error *err) {
     kv_pool *pool = mem_calloc(1, sizeof *pool);
     if (!pool)
@@ -236,7 +236,7 @@ nib_status kv_pool_open(const model *m, type_id type, bool overlaid, bool share,
     pool->ledger = l;
     pool->share = share;
     pthread_mutex_init(&pool->lock, NULL);
-    const nib_status status = kv_paging_open(&pool->paging, m, type, overlaid, err);
+    const nib_status status = kv_paging_open(&pool->paging, lay, type, overlaid, err);
     if (status != NIB_OK) {
         kv_pool_close(pool);
         return status;

@@ -16,7 +16,7 @@
 #define NIB_TIERS_KV_POOL_H
 
 #include "kernels/kernels.h"
-#include "model/model.h"
+#include "model/layout.h"
 #include "tiers/region.h"
 
 /* Where the layers' keys and values are in a page; a layer without attention has n_kv_head 0. */
@@ -34,12 +34,12 @@ typedef struct kv_paging {
 
 /* overlaid: all layers at one place, for passes that begin at position 0 and need nothing of a layer once
  * they have left it. NIB_E_NOFIT: a page overflows. */
-nib_status kv_paging_open(kv_paging *p, const model *m, type_id type, bool overlaid, nib_error *err);
+nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
 /* A page's bytes, and what of them its first n positions make resident, without a layout: nothing is
  * allocated. */
-nib_status kv_page_size(const model *m, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
-uint64_t kv_page_resident(const model *m, type_id type, int64_t n);
+nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
+uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n);
 /* Bytes that the first n positions of a page make resident. */
 uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
 
@@ -47,7 +47,7 @@ typedef struct kv_pool kv_pool;
 typedef struct kv_page kv_page;
 
 /* share: pages are found by their content. */
-nib_status kv_pool_open(const model *m, type_id type, bool overlaid, bool share, device *d, ledger *l,
+nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
                         kv_pool **out, nib_error *err);
 void kv_pool_close(kv_pool *pool); /* NULL is fine; nobody refers to its pages */
 const kv_paging *kv_pool_paging(const kv_pool *pool);

@@ -11,12 +11,12 @@ int64_t kv_table_pages(type_id type, int64_t n) {
     return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
 }
 
-nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
     uint64_t page, window = 0;
-    NIB_TRY(kv_page_size(m, type, overlaid, &page, err));
+    NIB_TRY(kv_page_size(lay, type, overlaid, &page, err));
     if (kv_is_coded(type))
-        NIB_TRY(kv_page_size(m, TYPE_F16, overlaid, &window, err));
+        NIB_TRY(kv_page_size(lay, TYPE_F16, overlaid, &window, err));
     if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
         !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
@@ -24,16 +24,16 @@ nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n
     return NIB_OK;
 }
 
-nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
+nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
     uint64_t page;
-    NIB_TRY(kv_page_size(m, type, false, &page, err));
+    NIB_TRY(kv_page_size(lay, type, false, &page, err));
     *bytes = (uint64_t)(n / KV_BLOCK) * page;
     if (!kv_is_coded(type)) {
-        *bytes += kv_page_resident(m, type, n % KV_BLOCK);
+        *bytes += kv_page_resident(lay, type, n % KV_BLOCK);
         return NIB_OK;
     }
     for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
-        *bytes += kv_page_resident(m, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+        *bytes += kv_page_resident(lay, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
     return NIB_OK;
 }
 
@@ -45,8 +45,8 @@ static uint64_t window_touched(const kv_paging *recent, int64_t n) {
     return sum;
 }
 
-static nib_status open_window(kv_table *t, const model *m, device *d, ledger *l, nib_error *err) {
-    NIB_TRY(kv_paging_open(&t->recent, m, TYPE_F16, false, err));
+static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
+    NIB_TRY(kv_paging_open(&t->recent, lay, TYPE_F16, false, err));
     NIB_TRY(tier_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
                              true, "the newest keys and values", err));
     for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
@@ -72,7 +72,7 @@ static void fill_views(kv_table *t) {
     }
 }
 
-nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                          bool reserved, nib_error *err) {
     const kv_paging *p = kv_pool_paging(pool);
     const int64_t n = kv_table_pages(p->type, n_ctx);
@@ -91,7 +91,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, 
     if (!t->pages || !t->at || !t->layers)
         status = nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + sizeof *t->at), "a sequence's pages");
     if (status == NIB_OK && kv_is_coded(p->type))
-        status = open_window(t, m, d, l, err);
+        status = open_window(t, lay, d, l, err);
     if (status != NIB_OK) {
         kv_table_close(t);
         return status;

@@ -32,13 +32,13 @@ typedef struct kv_table {
 /* Pages of n positions. */
 int64_t kv_table_pages(type_id type, int64_t n);
 /* What a table of n_ctx positions reserves, its window included. NIB_E_NOFIT: it overflows. */
-nib_status kv_table_bytes(const model *m, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* What of it the first n positions make resident. */
-nib_status kv_table_touched(const model *m, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
+nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
 
 /* reserved: pages are taken out of what the caller has reserved in the pool, and keeps account of. */
-nib_status kv_table_open(kv_table *t, kv_pool *pool, const model *m, device *d, ledger *l, int64_t n_ctx,
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                          bool reserved, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 

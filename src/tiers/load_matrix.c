@@ -59,25 +59,25 @@ static void run(void *arg, int thread, int n_thread) {
     pthread_mutex_unlock(&k->lock);
 }
 
-uint64_t load_matrix_bytes(const model *m, int n_thread) {
-    return load_pipe_bytes(m, RAW, DEPTH) * (uint64_t)n_thread;
+uint64_t load_matrix_bytes(const layout *lay, int n_thread) {
+    return load_pipe_bytes(lay, RAW, DEPTH) * (uint64_t)n_thread;
 }
 
-static nib_status open_pipes(work *k, const model *m, const loader *ld, int n_thread, int depth,
+static nib_status open_pipes(work *k, const layout *lay, const loader *ld, int n_thread, int depth,
                              nib_error *err) {
     k->pipes = mem_calloc((size_t)n_thread, sizeof *k->pipes);
     if (!k->pipes)
         return nib_fail_nomem(err, (size_t)n_thread * sizeof *k->pipes, "staging");
     for (; k->n_pipe < n_thread; k->n_pipe++)
-        NIB_TRY(load_pipe_open(&k->pipes[k->n_pipe], ld, m, RAW, depth, NULL, NULL, 0, err));
+        NIB_TRY(load_pipe_open(&k->pipes[k->n_pipe], ld, lay, RAW, depth, NULL, NULL, 0, err));
     return NIB_OK;
 }
 
-static nib_status load(work *k, const model *m, pool *threads, nib_error *err) {
+static nib_status load(work *k, const layout *lay, pool *threads, nib_error *err) {
     loader *ld;
-    const bool direct = !loader_is_cached(m);
-    NIB_TRY(loader_open(m, direct, &ld, err));
-    nib_status status = open_pipes(k, m, ld, pool_size(threads), direct ? DEPTH : 0, err);
+    const bool direct = !loader_is_cached(layout_model(lay));
+    NIB_TRY(loader_open(layout_model(lay), direct, &ld, err));
+    nib_status status = open_pipes(k, lay, ld, pool_size(threads), direct ? DEPTH : 0, err);
     if (status == NIB_OK) {
         pool_run(threads, run, k);
         status = k->status;
@@ -91,15 +91,15 @@ static nib_status load(work *k, const model *m, pool *threads, nib_error *err) {
     return status;
 }
 
-nib_status load_matrix(const model *m, const weight *w, void *dst, pool *threads, ledger *l,
+nib_status load_matrix(const layout *lay, const weight *w, void *dst, pool *threads, ledger *l,
                        const canceller *cancel, uint64_t *n_read, nib_error *err) {
-    const uint64_t staging = load_matrix_bytes(m, pool_size(threads));
+    const uint64_t staging = load_matrix_bytes(lay, pool_size(threads));
     uint64_t row = 0;
     work k = {.w = w, .dst = dst, .cancel = cancel};
     k.list = (load_list){.next = next_rows, .finished = finished, .user = &k};
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging, err));
     pthread_mutex_init(&k.lock, NULL);
-    const nib_status status = load(&k, m, threads, err);
+    const nib_status status = load(&k, lay, threads, err);
     pthread_mutex_destroy(&k.lock);
     ledger_release(l, NIB_TIER_RAM, NIB_OWNER_STAGING, staging);
     type_row_bytes(w->type, w->k, &row);

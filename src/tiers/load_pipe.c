@@ -5,15 +5,15 @@
 
 #include <string.h>
 
-uint64_t load_pipe_bytes(const model *m, uint64_t raw_target, int depth) {
-    return load_buffer_bytes(m, raw_target, NUM_MAX(depth, 1));
+uint64_t load_pipe_bytes(const layout *lay, uint64_t raw_target, int depth) {
+    return load_buffer_bytes(lay, raw_target, NUM_MAX(depth, 1));
 }
 
-nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64_t raw_target, int depth,
+nib_status load_pipe_open(load_pipe *p, const loader *ld, const layout *lay, uint64_t raw_target, int depth,
                           uint8_t *raw, void *into, uint64_t n_into, nib_error *err) {
     memset(p, 0, sizeof *p);
     p->ld = ld;
-    nib_status status = load_buffer_init(&p->buffer, m, raw_target, NUM_MAX(depth, 1), raw, err);
+    nib_status status = load_buffer_init(&p->buffer, lay, raw_target, NUM_MAX(depth, 1), raw, err);
     if (status == NIB_OK && depth > 0)
         status = read_queue_open(depth, 0, into ? into : p->buffer.raw,
                                  into ? n_into : p->buffer.raw_bytes * (uint64_t)depth, &p->queue, err);

@@ -46,10 +46,10 @@ typedef struct load_pipe {
 } load_pipe;
 
 /* What an open pipe keeps in memory, to be charged before. */
-uint64_t load_pipe_bytes(const model *m, uint64_t raw_target, int depth);
+uint64_t load_pipe_bytes(const layout *lay, uint64_t raw_target, int depth);
 /* depth 0: no queue. raw: as load_buffer_init has it. into[0..n_into): where reads will go, if that is not
  * raw alone; n_into 0: too much to be known to the system beforehand. */
-nib_status load_pipe_open(load_pipe *p, const loader *ld, const model *m, uint64_t raw_target, int depth,
+nib_status load_pipe_open(load_pipe *p, const loader *ld, const layout *lay, uint64_t raw_target, int depth,
                           uint8_t *raw, void *into, uint64_t n_into, nib_error *err);
 void load_pipe_close(load_pipe *p); /* zeroed is fine */
 

@@ -28,11 +28,11 @@ bool load_runs_has(const weight *w) {
 }
 
 /* Of all weights that have them; only counted while out is NULL. */
-static int list(const model *m, load_run *out) {
+static int list(const layout *lay, load_run *out) {
     int n = 0;
-    for (int b = 0; b < model_n_block(m); b++)
-        for (int i = 0; i < model_block(m, b)->n_weight; i++) {
-            const weight *w = &model_block(m, b)->weights[i];
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int i = 0; i < layout_block(lay, b)->n_weight; i++) {
+            const weight *w = &layout_block(lay, b)->weights[i];
             int64_t row = 0;
             for (int j = 0; load_runs_has(w) && j < w->n_piece; row += w->pieces[j++].n_row, n++) {
                 const weight_piece *p = &w->pieces[j];
@@ -53,16 +53,16 @@ static int by_place(const void *a, const void *b) {
     return x->block != y->block ? x->block - y->block : x->index - y->index;
 }
 
-uint64_t load_runs_bytes(const model *m) {
-    return (uint64_t)list(m, NULL) * sizeof(load_run);
+uint64_t load_runs_bytes(const layout *lay) {
+    return (uint64_t)list(lay, NULL) * sizeof(load_run);
 }
 
-nib_status load_runs_open(load_runs *r, const model *m, nib_error *err) {
-    r->n = list(m, NULL);
+nib_status load_runs_open(load_runs *r, const layout *lay, nib_error *err) {
+    r->n = list(lay, NULL);
     r->all = mem_array((size_t)r->n, sizeof *r->all);
     if (!r->all)
         return nib_fail_nomem(err, (uint64_t)r->n * sizeof *r->all, "the order of the weights");
-    list(m, r->all);
+    list(lay, r->all);
     qsort(r->all, (size_t)r->n, sizeof *r->all, by_place);
     return NIB_OK;
 }

@@ -27,9 +27,9 @@ typedef struct load_runs {
     int n;
 } load_runs;
 
-bool load_runs_has(const weight *w);      /* its rows come in runs */
-uint64_t load_runs_bytes(const model *m); /* of heap, to be charged before */
-nib_status load_runs_open(load_runs *r, const model *m, nib_error *err);
+bool load_runs_has(const weight *w);         /* its rows come in runs */
+uint64_t load_runs_bytes(const layout *lay); /* of heap, to be charged before */
+nib_status load_runs_open(load_runs *r, const layout *lay, nib_error *err);
 void load_runs_close(load_runs *r); /* zeroed is fine */
 
 /* Row `row`, counted in run `run`. */

@@ -137,10 +137,10 @@ typedef struct buffer_plan {
     uint64_t raw, turned, scratch;
 } buffer_plan;
 
-static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
+static buffer_plan plan_buffer(const layout *lay, uint64_t raw_target) {
     buffer_plan p = {0, 0, 0};
-    for (int i = 0; i < model_n_block(m); i++) {
-        const block *blk = model_block(m, i);
+    for (int i = 0; i < layout_n_block(lay); i++) {
+        const block *blk = layout_block(lay, i);
         for (int j = 0; j < blk->n_weight; j++) {
             const weight *w = &blk->weights[j];
             if (w->shared_block >= 0)
@@ -161,18 +161,18 @@ static buffer_plan plan_buffer(const model *m, uint64_t raw_target) {
     return p;
 }
 
-uint64_t load_raw_bytes(const model *m, uint64_t raw_target) {
-    return plan_buffer(m, raw_target).raw;
+uint64_t load_raw_bytes(const layout *lay, uint64_t raw_target) {
+    return plan_buffer(lay, raw_target).raw;
 }
 
-uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth) {
-    buffer_plan p = plan_buffer(m, raw_target);
+uint64_t load_buffer_bytes(const layout *lay, uint64_t raw_target, int depth) {
+    buffer_plan p = plan_buffer(lay, raw_target);
     return p.raw * (uint64_t)depth + p.turned + p.scratch;
 }
 
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, uint8_t *raw,
+nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_target, int depth, uint8_t *raw,
                             nib_error *err) {
-    buffer_plan p = plan_buffer(m, raw_target);
+    buffer_plan p = plan_buffer(lay, raw_target);
     memset(b, 0, sizeof *b);
     const uint64_t own_raw = raw ? 0 : p.raw * (uint64_t)depth, bytes = own_raw + p.turned + p.scratch;
     b->map = mem_map(bytes);

@@ -6,7 +6,7 @@
 #ifndef NIB_TIERS_LOADER_H
 #define NIB_TIERS_LOADER_H
 
-#include "model/model.h"
+#include "model/layout.h"
 
 typedef struct loader loader;
 
@@ -35,12 +35,12 @@ typedef struct load_buffer {
 
 /* Bytes of each of `depth` reads that a buffer for this model's weights holds: raw_target, enlarged to hold
  * one panel of any weight. */
-uint64_t load_raw_bytes(const model *m, uint64_t raw_target);
+uint64_t load_raw_bytes(const layout *lay, uint64_t raw_target);
 /* Bytes that the buffer needs, those of its reads included. */
-uint64_t load_buffer_bytes(const model *m, uint64_t raw_target, int depth);
+uint64_t load_buffer_bytes(const layout *lay, uint64_t raw_target, int depth);
 /* raw: memory for its reads that stays the caller's, page-aligned; NULL: it has its own. Reads are fastest
  * into huge pages, so those who have several buffers do well to put the reads of all beside each other. */
-nib_status load_buffer_init(load_buffer *b, const model *m, uint64_t raw_target, int depth, uint8_t *raw,
+nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_target, int depth, uint8_t *raw,
                             nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
 

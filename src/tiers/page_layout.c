@@ -29,8 +29,8 @@ static int use_of(const block *blk, int w) {
     return use;
 }
 
-void page_layout_own(const model *m, int *b, int *w) {
-    const weight *at = &model_block(m, *b)->weights[*w];
+void page_layout_own(const layout *lay, int *b, int *w) {
+    const weight *at = &layout_block(lay, *b)->weights[*w];
     if (at->shared_block >= 0) {
         *b = at->shared_block;
         *w = at->shared_index;
@@ -87,7 +87,7 @@ static uint64_t panels_a_page(uint64_t panel) {
 
 /* Pages of nearly the same size, none (much) larger than the target. */
 static bool cut_rows(page_layout *l, int b, int j, bool table) {
-    const weight *w = &model_block(l->m, b)->weights[j];
+    const weight *w = &layout_block(l->of, b)->weights[j];
     weight_place *at = &l->places[l->first_weight[b] + j];
     uint64_t panel = 0, whole = 0;
     if (!pack_bytes(&w->format, PACK_PANEL, w->k, &panel) || !bytes_of(w, w->n, &whole))
@@ -127,7 +127,7 @@ static bool close_page(page_layout *l, open_page *g) {
 }
 
 static bool cut_matrix(page_layout *l, int b, int j, bool table, open_page *g) {
-    const weight *w = &model_block(l->m, b)->weights[j];
+    const weight *w = &layout_block(l->of, b)->weights[j];
     uint64_t bytes;
     if (!bytes_of(w, w->n, &bytes))
         return false;
@@ -147,14 +147,14 @@ static bool cut_matrix(page_layout *l, int b, int j, bool table, open_page *g) {
 /* The matrices of products of block b in the order of their first use, those of first slices or of second
  * ones; `head`: those of the last block, else those that are not among them. */
 static bool cut_products(page_layout *l, int b, bool head, bool second) {
-    const program *p = &model_block(l->m, b)->program;
+    const program *p = &layout_block(l->of, b)->program;
     open_page g = {0, b, false};
     for (int i = 0; i < p->n_op; i++) {
         const op *o = &p->ops[i];
         int owner = b, w = o->w;
         if ((o->kind != OP_LINEAR && o->kind != OP_SHORTLIST) || o->adds != second)
             continue;
-        page_layout_own(l->m, &owner, &w);
+        page_layout_own(l->of, &owner, &w);
         int at = l->first_weight[owner] + w;
         if (l->places[at].n_page > 0 || l->head_use[at] != head || (!head && owner != b))
             continue;
@@ -166,7 +166,7 @@ static bool cut_products(page_layout *l, int b, bool head, bool second) {
 
 static bool cut_tables(page_layout *l, bool second) {
     for (int b = 0; b < l->n_block; b++) {
-        const block *blk = model_block(l->m, b);
+        const block *blk = layout_block(l->of, b);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
             if (!w->vector && w->shared_block < 0 && weight_is_second(w) == second &&
@@ -179,7 +179,7 @@ static bool cut_tables(page_layout *l, bool second) {
 
 static void cut_vectors(page_layout *l) {
     for (int b = 0; b < l->n_block; b++) {
-        const block *blk = model_block(l->m, b);
+        const block *blk = layout_block(l->of, b);
         for (int i = 0; i < blk->n_weight; i++) {
             if (!blk->weights[i].vector || blk->weights[i].shared_block >= 0)
                 continue;
@@ -213,7 +213,7 @@ static bool cut(page_layout *l) {
 static int visit(page_layout *l) {
     int n = 0;
     for (int b = 0; b < l->n_block; b++) {
-        const program *p = &model_block(l->m, b)->program;
+        const program *p = &layout_block(l->of, b)->program;
         int before = -1;
         l->first_visit[b] = n;
         for (int i = 0; i < p->n_op; i++) {
@@ -239,10 +239,10 @@ static int visit(page_layout *l) {
 
 static void note_head(page_layout *l) {
     int last = l->n_block - 1;
-    const block *head = model_block(l->m, last);
+    const block *head = layout_block(l->of, last);
     for (int i = 0; i < head->n_weight; i++) {
         int b = last, w = i;
-        page_layout_own(l->m, &b, &w);
+        page_layout_own(l->of, &b, &w);
         if (!head->weights[i].vector && (use_of(head, i) & USE_PRODUCT))
             l->head_use[l->first_weight[b] + w] = true;
     }
@@ -273,8 +273,8 @@ static bool fill_slots(page_layout *l, uint64_t share) {
 static bool settle_target(page_layout *l) {
     uint64_t all = 0, bytes;
     for (int b = 0; b < l->n_block; b++)
-        for (int i = 0; i < model_block(l->m, b)->n_weight; i++) {
-            const weight *w = &model_block(l->m, b)->weights[i];
+        for (int i = 0; i < layout_block(l->of, b)->n_weight; i++) {
+            const weight *w = &layout_block(l->of, b)->weights[i];
             if (w->shared_block < 0 && !weight_is_second(w) &&
                 (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
                 return false;
@@ -286,7 +286,7 @@ static bool settle_target(page_layout *l) {
 static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_error *err) {
     size_t nb = (size_t)l->n_block + 1, n_weight = 0;
     for (int b = 0; b < l->n_block; b++)
-        n_weight += (size_t)model_block(l->m, b)->n_weight;
+        n_weight += (size_t)layout_block(l->of, b)->n_weight;
     l->first_weight = mem_calloc(nb, sizeof(int));
     l->first_visit = mem_calloc(nb, sizeof(int));
     l->places = mem_calloc(n_weight + 1, sizeof *l->places);
@@ -295,7 +295,7 @@ static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_er
     if (!l->first_weight || !l->first_visit || !l->places || !l->head_use)
         return nib_fail_nomem(err, l->heap_bytes, "the pager's tables");
     for (int b = 0; b < l->n_block; b++)
-        l->first_weight[b + 1] = l->first_weight[b] + model_block(l->m, b)->n_weight;
+        l->first_weight[b + 1] = l->first_weight[b] + layout_block(l->of, b)->n_weight;
     note_head(l);
     if (!settle_target(l) || !cut(l))
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
@@ -312,11 +312,11 @@ static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_er
     return NIB_OK;
 }
 
-nib_status page_layout_open(page_layout *l, const model *m, page_layout_fn before, void *user,
+nib_status page_layout_open(page_layout *l, const layout *lay, page_layout_fn before, void *user,
                             nib_error *err) {
     memset(l, 0, sizeof *l);
-    l->m = m;
-    l->n_block = model_n_block(m);
+    l->of = lay;
+    l->n_block = layout_n_block(lay);
     nib_status status = make(l, before, user, err);
     if (status != NIB_OK)
         page_layout_close(l);

@@ -12,7 +12,7 @@
 #define NIB_TIERS_PAGE_LAYOUT_H
 
 #include "base/file.h"
-#include "model/model.h"
+#include "model/layout.h"
 
 typedef struct weight_page {
     int block; /* that owns the weights */
@@ -34,7 +34,7 @@ typedef struct weight_place {
 } weight_place;
 
 typedef struct page_layout {
-    const model *m;
+    const layout *of; /* whose weights these are */
     int n_block;
     int *first_weight; /* [n_block + 1]: index of a block's first weight in places */
     weight_place *places;
@@ -56,13 +56,13 @@ typedef struct page_layout {
 /* NIB_E_MODEL: sizes overflow. before (may be NULL) is asked with the bytes of the arrays before they are
  * allocated. */
 typedef nib_status (*page_layout_fn)(void *user, uint64_t heap_bytes, nib_error *err);
-nib_status page_layout_open(page_layout *l, const model *m, page_layout_fn before, void *user,
+nib_status page_layout_open(page_layout *l, const layout *lay, page_layout_fn before, void *user,
                             nib_error *err);
 void page_layout_close(page_layout *l); /* zeroed is fine */
 
-void page_layout_own(const model *m, int *b, int *w); /* to the weight that has the bytes */
+void page_layout_own(const layout *lay, int *b, int *w); /* to the weight that has the bytes */
 static inline weight_place *page_layout_place(const page_layout *l, int b, int w) {
-    page_layout_own(l->m, &b, &w);
+    page_layout_own(l->of, &b, &w);
     return &l->places[l->first_weight[b] + w];
 }
 /* Packed bytes of n_row rows of w, rounded up to 64; of a vector all its floats. They fitted when the layout

@@ -80,10 +80,10 @@ static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole,
 }
 
 static nib_status open_row_buffer(pager *p, nib_error *err) {
-    p->row_packed_bytes = pager_row_bytes(p->m);
-    NIB_TRY(load_buffer_init(&p->row_buffer, p->m, 0, 1, NULL, err));
+    p->row_packed_bytes = pager_row_bytes(p->layout.of);
+    NIB_TRY(load_buffer_init(&p->row_buffer, p->layout.of, 0, 1, NULL, err));
     p->row_packed = p->row_packed_bytes ? mem_map(p->row_packed_bytes) : NULL;
-    NIB_TRY(panel_reader_open(&p->panels, p->m, err));
+    NIB_TRY(panel_reader_open(&p->panels, p->layout.of, err));
     return p->row_packed || !p->row_packed_bytes
                ? NIB_OK
                : nib_fail_nomem(err, p->row_packed_bytes, "a row of the embedding");
@@ -111,7 +111,7 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     uint64_t kept;
     if ((!o->stream && !o->kept) || left < least)
         return refuse(p, o, whole - o->keep_free, least - o->keep_free, err);
-    NIB_TRY(loader_open(p->m, true, &p->loader, err));
+    NIB_TRY(loader_open(layout_model(p->layout.of), true, &p->loader, err));
     pager_packed_find(p, o, true);
     if (!p->packed)
         NIB_TRY(pager_packed_write_pages(p, o, shape, err));
@@ -134,12 +134,12 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
 
 static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err) {
     const int n_thread = pool_size(o->threads);
-    const bool direct = !loader_is_cached(p->m);
+    const bool direct = !loader_is_cached(layout_model(p->layout.of));
     load_shape shape = pager_load_shape(n_thread, true, NIB_AUTO);
     NIB_TRY(map_resident(p, p->layout.image_bytes, err));
     pager_choose_all(p);
     pager_place(p);
-    NIB_TRY(loader_open(p->m, direct, &p->loader, err));
+    NIB_TRY(loader_open(layout_model(p->layout.of), direct, &p->loader, err));
     pager_packed_find(p, o, false);
     if (!p->packed)
         shape = pager_load_shape(n_thread, direct, NIB_AUTO);
@@ -185,8 +185,8 @@ static nib_status charge_tables(void *user, uint64_t layout_bytes, nib_error *er
     return NIB_OK;
 }
 
-static nib_status make_tables(pager *p, nib_error *err) {
-    NIB_TRY(page_layout_open(&p->layout, p->m, charge_tables, p, err));
+static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
+    NIB_TRY(page_layout_open(&p->layout, lay, charge_tables, p, err));
     const page_layout *l = &p->layout;
     p->state = mem_calloc((size_t)l->n_page + 1, sizeof *p->state);
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
@@ -197,15 +197,15 @@ static nib_status make_tables(pager *p, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err) {
+nib_status pager_open(const layout *lay, ledger *l, const pager_options *options, pager **out,
+                      nib_error *err) {
     pager *p = mem_calloc(1, sizeof *p);
     if (!p)
         return nib_fail_nomem(err, sizeof *p, "the pager");
-    p->m = m;
     p->ledger = l;
     p->log = options->log;
     p->now = (fetched){.use = -1, .page = -1};
-    nib_status status = make_tables(p, err);
+    nib_status status = make_tables(p, lay, err);
     if (status == NIB_OK)
         status = settle(p, options, err);
     if (status != NIB_OK) {

@@ -15,7 +15,7 @@
 #include "base/cancel.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "model/model.h"
+#include "model/layout.h"
 #include "tiers/ledger.h"
 #include "tiers/visits.h"
 
@@ -26,10 +26,10 @@ typedef struct pager_page {
     int block;      /* that owns it; a tied output head's pages belong to the embedding */
     uint64_t bytes; /* packed */
     bool table;     /* only looked up by row: not read for every token when it is not kept */
-    bool second;    /* of second slices (model/reformat.h), which stand behind all first ones */
+    bool second;    /* of second slices (model/layout.h), which stand behind all first ones */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
-nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_error *err);
+nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err);
 
 /* What pager_open will charge to RAM, by owner, besides the pages that it keeps when something is streamed.
  */
@@ -51,11 +51,11 @@ typedef struct pager_need {
 /* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,
  * tables + vectors + kept pages + max(stream_staging, ring + row + what the session adds), and sums with a
  * packed file. */
-nib_status pager_needs(const model *m, int n_thread, pager_need *out, nib_error *err);
+nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_error *err);
 
 /* Whether `folder` has a packed file of the model as it is now (its content is looked at when it is opened).
  */
-bool pager_packed_exists(const model *m, const char *folder);
+bool pager_packed_exists(const layout *lay, const char *folder);
 
 typedef struct pager_options {
     bool stream;          /* blocks that do not fit may be streamed; false: they must fit */
@@ -78,7 +78,8 @@ typedef struct pager_options {
     bool *cap_is_named;    /* set when the error names the smallest cap on RAM that works; may be NULL */
 } pager_options;
 
-nib_status pager_open(const model *m, ledger *l, const pager_options *options, pager **out, nib_error *err);
+nib_status pager_open(const layout *lay, ledger *l, const pager_options *options, pager **out,
+                      nib_error *err);
 void pager_close(pager *p);
 
 /* A pass begins: all its visits. Pages are read ahead in their order, and what was read ahead before and

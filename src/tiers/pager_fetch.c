@@ -73,7 +73,7 @@ static page_cursor cursor_of(const pager *p, int use) {
 static void patch(pager *p, int page, const uint8_t *data) {
     const page_layout *l = &p->layout;
     const int b = p->now.at.block;
-    for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
+    for (int i = 0; i < layout_block(p->layout.of, b)->n_weight; i++) {
         const weight_place *at = page_layout_place(l, b, i);
         if (at->n_page == 1 && at->first_page == page)
             p->views[l->first_weight[b] + i].data = data ? data + at->offset : NULL;
@@ -130,7 +130,7 @@ static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err)
 }
 
 nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
-    page_layout_own(p->m, &b, &w);
+    page_layout_own(p->layout.of, &b, &w);
     const weight *whole = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);
     const int page = at->first_page + (int)(r / at->page_rows);

@@ -70,7 +70,7 @@ static bool next_vector(load *l, load_job *out) {
         return true;
     }
     for (; l->block < p->layout.n_block; l->block++, l->weight = 0) {
-        const block *blk = model_block(p->m, l->block);
+        const block *blk = layout_block(p->layout.of, l->block);
         while (l->weight < blk->n_weight) {
             const weight *w = &blk->weights[l->weight];
             uint64_t offset = p->layout.places[p->layout.first_weight[l->block] + l->weight++].offset;
@@ -296,7 +296,7 @@ nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *da
         l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)wish->total);
     }
     if (!p->packed && !wish->pages) /* pages for the packed file are too few to be worth an order */
-        NIB_TRY(load_runs_open(&l.runs, p->m, err));
+        NIB_TRY(load_runs_open(&l.runs, p->layout.of, err));
     l.list = (load_list){next_job, finished, pack_runs, p->packed ? touch_ahead : NULL, &l};
     pthread_mutex_init(&l.lock, NULL);
     pthread_cond_init(&l.went, NULL);
@@ -311,35 +311,35 @@ nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *da
     return l.status;
 }
 
-uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape) {
-    return load_pipe_bytes(m, shape.raw, shape.depth) * (uint64_t)n_thread + load_runs_bytes(m);
+uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape) {
+    return load_pipe_bytes(lay, shape.raw, shape.depth) * (uint64_t)n_thread + load_runs_bytes(lay);
 }
 
 /* The same memory for more reads: nothing is staged, unless the file turns out to be damaged. */
-static load_shape shape_of_units(const model *m, load_shape shape) {
-    const uint64_t all = load_raw_bytes(m, shape.raw) * (uint64_t)shape.depth;
-    const uint64_t n = all / load_raw_bytes(m, RAW_LEAST);
+static load_shape shape_of_units(const layout *lay, load_shape shape) {
+    const uint64_t all = load_raw_bytes(lay, shape.raw) * (uint64_t)shape.depth;
+    const uint64_t n = all / load_raw_bytes(lay, RAW_LEAST);
     return (load_shape){RAW_LEAST,
                         (int)NUM_MAX(NUM_MIN(n, (uint64_t)READ_QUEUE_MOST), (uint64_t)shape.depth)};
 }
 
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err) {
     int n_thread = pool_size(threads);
-    uint64_t bytes = load_crew_bytes(p->m, n_thread, shape);
+    uint64_t bytes = load_crew_bytes(p->layout.of, n_thread, shape);
     memset(crew, 0, sizeof *crew);
     if (p->packed && shape.depth > 0)
-        shape = shape_of_units(p->m, shape);
+        shape = shape_of_units(p->layout.of, shape);
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     crew->ledger = p->ledger;
     crew->threads = threads;
     crew->charged = bytes;
-    const uint64_t each = load_raw_bytes(p->m, shape.raw) * (uint64_t)NUM_MAX(shape.depth, 1);
+    const uint64_t each = load_raw_bytes(p->layout.of, shape.raw) * (uint64_t)NUM_MAX(shape.depth, 1);
     crew->raws_bytes = each * (uint64_t)n_thread;
     crew->raws = mem_map(crew->raws_bytes);
     crew->pipes = mem_calloc((size_t)n_thread, sizeof *crew->pipes);
     nib_status status = crew->raws && crew->pipes ? NIB_OK : nib_fail_nomem(err, bytes, "staging");
     for (; crew->n < n_thread && status == NIB_OK; crew->n++)
-        status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->m, shape.raw, shape.depth,
+        status = load_pipe_open(&crew->pipes[crew->n], p->loader, p->layout.of, shape.raw, shape.depth,
                                 crew->raws + each * (uint64_t)crew->n, p->packed ? p->map : NULL, 0, err);
     if (status == NIB_OK && crew->pipes[0].queue && !read_queue_is_ring(crew->pipes[0].queue))
         log_line(p->log, "io_uring is not available: the weights are read by threads");
@@ -366,7 +366,7 @@ static uint64_t resident_file_bytes(const pager *p) {
     const page_layout *l = &p->layout;
     uint64_t total = 0;
     for (int b = 0; b < l->n_block; b++)
-        for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
+        for (int i = 0; i < layout_block(p->layout.of, b)->n_weight; i++) {
             const weight *w = pager_weight(p, b, i);
             const weight_place *at = &l->places[l->first_weight[b] + i];
             load_job rows = {.w = w, .n_row = w->vector && w->shared_block < 0 ? w->k : 0};

@@ -5,17 +5,17 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-uint64_t pager_row_bytes(const model *m) {
+uint64_t pager_row_bytes(const layout *lay) {
     uint64_t most = 0, bytes;
-    for (int b = 0; b < model_n_block(m); b++) {
-        const block *blk = model_block(m, b);
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const block *blk = layout_block(lay, b);
         for (int i = 0; i < blk->program.n_op; i++) {
             const op *o = &blk->program.ops[i];
             int owner = b, w = o->w;
             if (o->kind != OP_EMBED && o->kind != OP_EMBED_POS)
                 continue;
-            page_layout_own(m, &owner, &w);
-            bytes = page_layout_bytes(&model_block(m, owner)->weights[w], 1);
+            page_layout_own(lay, &owner, &w);
+            bytes = page_layout_bytes(&layout_block(lay, owner)->weights[w], 1);
             most = NUM_MAX(most, bytes);
         }
     }
@@ -48,7 +48,7 @@ static uint64_t whole_huge_pages(uint64_t bytes, uint64_t each) {
  * turn. Pages of a matrix that is one piece of a tensor all take about as much as its first one, and are not
  * looked at. */
 static uint64_t raw_bytes(const page_layout *l, int i) {
-    const pager p = {.m = l->m, .layout = *l};
+    const pager p = {.layout = *l};
     const weight_page *page = &l->pages[i];
     load_reads reads;
     uint64_t bytes;
@@ -73,7 +73,7 @@ ring_shape ring_shape_of(const page_layout *l) {
             out.each = NUM_MAX(out.each, raw);
     }
     if (in_turn) {
-        out.part = load_raw_bytes(l->m, 0);
+        out.part = load_raw_bytes(l->of, 0);
         out.each = NUM_MAX(out.each, out.part);
     }
     out.bytes = whole_huge_pages((uint64_t)(n_slot + 1) * out.each, out.each);
@@ -82,16 +82,16 @@ ring_shape ring_shape_of(const page_layout *l) {
 }
 
 static uint64_t ring_bytes(const page_layout *l, ring_shape shape) {
-    return shape.bytes + 2 * load_buffer_bytes(l->m, 0, 0);
+    return shape.bytes + 2 * load_buffer_bytes(l->of, 0, 0);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {
-    const model *m = l->m;
+    const layout *lay = l->of;
     const ring_shape shape = ring_shape_of(l);
     pager_need n = {.image = l->image_bytes,
                     .vectors = l->vector_bytes,
                     .ring = ring_bytes(l, shape),
-                    .row = pager_row_bytes(m) + load_buffer_bytes(m, 0, 1) + panel_reader_bytes(m),
+                    .row = pager_row_bytes(lay) + load_buffer_bytes(lay, 0, 1) + panel_reader_bytes(lay),
                     .tables = l->heap_bytes + pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
                     .page_most = l->page_most,
@@ -100,22 +100,22 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
         n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= shape.n_slot;
-    n.staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, NIB_AUTO));
-    n.stream_staging = load_crew_bytes(m, n_thread, pager_load_shape(n_thread, true, n.ring + n.row));
+    n.staging = load_crew_bytes(lay, n_thread, pager_load_shape(n_thread, true, NIB_AUTO));
+    n.stream_staging = load_crew_bytes(lay, n_thread, pager_load_shape(n_thread, true, n.ring + n.row));
     return n;
 }
 
-nib_status pager_needs(const model *m, int n_thread, pager_need *out, nib_error *err) {
+nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_error *err) {
     page_layout l;
-    NIB_TRY(page_layout_open(&l, m, NULL, NULL, err));
+    NIB_TRY(page_layout_open(&l, lay, NULL, NULL, err));
     *out = pager_need_of(&l, n_thread);
     page_layout_close(&l);
     return NIB_OK;
 }
 
-nib_status pager_pages(const model *m, pager_page **pages, int *n_page, nib_error *err) {
+nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err) {
     page_layout l;
-    NIB_TRY(page_layout_open(&l, m, NULL, NULL, err));
+    NIB_TRY(page_layout_open(&l, lay, NULL, NULL, err));
     pager_page *list = mem_array((size_t)l.n_page + 1, sizeof *list);
     for (int i = 0; list && i < l.n_page; i++)
         list[i] = (pager_page){l.pages[i].block, l.pages[i].bytes, l.pages[i].table, l.pages[i].second};

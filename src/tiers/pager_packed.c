@@ -68,10 +68,10 @@ static void add_weight(XXH3_state_t *h, const weight *w) {
 }
 
 static bool seen_before(const pager *p, int b, int i) {
-    const weight *w = &model_block(p->m, b)->weights[i];
+    const weight *w = &layout_block(p->layout.of, b)->weights[i];
     for (int c = 0; c <= b; c++)
-        for (int j = 0; j < model_block(p->m, c)->n_weight && (c < b || j < i); j++) {
-            const weight *other = &model_block(p->m, c)->weights[j];
+        for (int j = 0; j < layout_block(p->layout.of, c)->n_weight && (c < b || j < i); j++) {
+            const weight *other = &layout_block(p->layout.of, c)->weights[j];
             if (!other->vector && other->shared_block < 0 && weight_is_second(other) == weight_is_second(w) &&
                 other->type == w->type && other->k == w->k &&
                 !memcmp(&other->format, &w->format, sizeof w->format))
@@ -86,7 +86,7 @@ static bool make_key(const pager *p, const uint64_t content[2], bool second, uin
     XXH3_128bits_reset(&h);
     add(&h, content, 2 * sizeof *content);
     for (int b = 0; b < p->layout.n_block; b++) {
-        const block *blk = model_block(p->m, b);
+        const block *blk = layout_block(p->layout.of, b);
         for (int i = 0; i < blk->n_weight; i++) {
             const weight *w = &blk->weights[i];
             if (w->shared_block >= 0 || weight_is_second(w) != second)
@@ -112,7 +112,7 @@ static bool make_keys(const pager *p, packed_what *out, nib_error *err) {
     const page_layout *l = &p->layout;
     const uint64_t n_second = (uint64_t)(l->n_page - l->n_first_page);
     uint64_t content[2];
-    if (container_content_hash(model_container(p->m), content, err) != NIB_OK)
+    if (container_content_hash(model_container(layout_model(p->layout.of)), content, err) != NIB_OK)
         return false;
     if (!make_key(p, content, false, out->key) ||
         (n_second && !make_key(p, content, true, out->second_key))) {
@@ -143,11 +143,11 @@ static bool identify(pager *p, const pager_options *o) {
 
 /* ---- finding ---- */
 
-bool pager_packed_exists(const model *m, const char *folder) {
-    pager p = {.m = m};
+bool pager_packed_exists(const layout *lay, const char *folder) {
+    pager p = {0};
     packed_what what = {0};
     char *path = NULL;
-    if (path_is_dir(folder) && page_layout_open(&p.layout, m, NULL, NULL, NULL) == NIB_OK)
+    if (path_is_dir(folder) && page_layout_open(&p.layout, lay, NULL, NULL, NULL) == NIB_OK)
         path = make_keys(&p, &what, NULL) ? packed_path(folder, &what) : NULL;
     const bool exists = path && packed_exists(path, &what);
     mem_free(path);
@@ -328,7 +328,8 @@ static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
     for (int i = 0; i < p->layout.n_page; i++)
         most = NUM_MAX(most, p->layout.pages[i].bytes);
     least = NUM_MAX(least, most);
-    const uint64_t crew = load_crew_bytes(p->m, n_thread, shape), left = ledger_free(p->ledger, NIB_TIER_RAM);
+    const uint64_t crew = load_crew_bytes(p->layout.of, n_thread, shape),
+                   left = ledger_free(p->ledger, NIB_TIER_RAM);
     return NUM_MAX(least, NUM_MIN(PAGES * most, left > crew ? left - crew : 0));
 }
 

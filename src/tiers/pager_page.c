@@ -47,7 +47,7 @@ bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, lo
         l->row += out->n_row;
         return true;
     }
-    const block *blk = model_block(p->m, page->block);
+    const block *blk = layout_block(p->layout.of, page->block);
     const weight_place *places = lay->places + lay->first_weight[page->block];
     while (l->i < blk->n_weight && (places[l->i].n_page == 0 || places[l->i].first_page != l->page ||
                                     l->row == blk->weights[l->i].n)) {
@@ -68,7 +68,7 @@ uint64_t pager_page_file_bytes(const pager *p, int i) {
     uint64_t all = 0;
     if (p->packed)
         return page->bytes;
-    for (int w = 0; w < model_block(p->m, page->block)->n_weight; w++) {
+    for (int w = 0; w < layout_block(p->layout.of, page->block)->n_weight; w++) {
         const bool here = page->w < 0 ? places[w].n_page == 1 && places[w].first_page == i : page->w == w;
         const weight *of = pager_weight(p, page->block, w);
         const load_job rows = {.w = of, .n_row = page->w < 0 ? of->n : page->n_row};
@@ -91,7 +91,7 @@ uint64_t pager_pass_bytes(const pager *p) {
 static const load_buffer unlimited = {.raw_bytes = INT64_MAX};
 
 bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes) {
-    const pager as_files = {.m = p->m, .layout = p->layout};
+    const pager as_files = {.layout = p->layout};
     page_jobs jobs = {.page = i};
     load_job j;
     out->n = 0;

@@ -9,14 +9,14 @@
 
 #include <string.h>
 
-const weight *pager_looked_up(const model *m) {
-    const block *head = model_block(m, model_n_block(m) - 1);
+const weight *pager_looked_up(const layout *lay) {
+    const block *head = layout_block(lay, layout_n_block(lay) - 1);
     for (int i = 0; i < head->program.n_op; i++) {
-        int b = model_n_block(m) - 1, w = head->program.ops[i].w;
+        int b = layout_n_block(lay) - 1, w = head->program.ops[i].w;
         if (head->program.ops[i].kind != OP_SHORTLIST)
             continue;
-        page_layout_own(m, &b, &w);
-        return &model_block(m, b)->weights[w];
+        page_layout_own(lay, &b, &w);
+        return &layout_block(lay, b)->weights[w];
     }
     return NULL;
 }
@@ -28,8 +28,8 @@ enum {
 };
 
 /* What one read, one panel of it and one packed panel take; false: nothing is looked up. */
-static bool sizes(const model *m, panel_reader *out) {
-    const weight *w = pager_looked_up(m);
+static bool sizes(const layout *lay, panel_reader *out) {
+    const weight *w = pager_looked_up(lay);
     uint64_t row = 0;
     if (!w || !type_row_bytes(w->type, w->k, &row) ||
         !pack_bytes(&w->format, PACK_PANEL, w->k, &out->packed_each))
@@ -41,13 +41,13 @@ static bool sizes(const model *m, panel_reader *out) {
     return true;
 }
 
-uint64_t panel_reader_bytes(const model *m) {
+uint64_t panel_reader_bytes(const layout *lay) {
     panel_reader r;
-    return sizes(m, &r) ? r.raw_each * DEPTH + r.packed_each : 0;
+    return sizes(lay, &r) ? r.raw_each * DEPTH + r.packed_each : 0;
 }
 
-nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err) {
-    if (!sizes(m, r))
+nib_status panel_reader_open(panel_reader *r, const layout *lay, nib_error *err) {
+    if (!sizes(lay, r))
         return NIB_OK;
     r->raw = mem_map(r->raw_each * DEPTH);
     r->packed = mem_map(r->packed_each);
@@ -70,7 +70,7 @@ static int64_t rows_of(const weight *w, int32_t panel) {
 }
 
 bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
-    page_layout_own(p->m, &b, &w);
+    page_layout_own(p->layout.of, &b, &w);
     const weight *whole = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);
     const int64_t row = (int64_t)panel * PACK_PANEL, page = row / at->page_rows;
@@ -184,7 +184,7 @@ static nib_status land(trip *t, bool dead, nib_error *err) {
 
 nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int n, pager_panel_fn each,
                              void *user, nib_error *err) {
-    page_layout_own(p->m, &b, &w);
+    page_layout_own(p->layout.of, &b, &w);
     trip t = {.p = p, .w = pager_weight(p, b, w), .list = panels, .n = n, .each = each, .user = user};
     nib_status status = n ? loader_check_unchanged(p->loader, err) : NIB_OK;
     for (int i = 0; i < DEPTH; i++)

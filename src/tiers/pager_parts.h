@@ -49,7 +49,6 @@ typedef struct fetched {
 } fetched;
 
 struct pager {
-    const model *m;
     ledger *ledger;
     loader *loader;
     const logger *log;
@@ -80,7 +79,7 @@ struct pager {
 };
 
 static inline const weight *pager_weight(const pager *p, int b, int w) {
-    return &model_block(p->m, b)->weights[w];
+    return &layout_block(p->layout.of, b)->weights[w];
 }
 
 /* ---- pager_place.c: what stays, and where ---- */
@@ -93,14 +92,14 @@ void pager_choose_all(pager *p);
 void pager_place(pager *p);
 
 /* ---- pager_need.c ---- */
-uint64_t pager_row_bytes(const model *m);         /* of the longest row that is looked up, packed */
+uint64_t pager_row_bytes(const layout *lay);      /* of the longest row that is looked up, packed */
 uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's own arrays */
 pager_need pager_need_of(const page_layout *l, int n_thread);
 
 /* ---- pager_panels.c ---- */
-const weight *pager_looked_up(const model *m); /* by a shortlist; NULL: nothing */
-uint64_t panel_reader_bytes(const model *m);   /* to be charged before it is opened; 0: none are looked up */
-nib_status panel_reader_open(panel_reader *r, const model *m, nib_error *err);
+const weight *pager_looked_up(const layout *lay); /* by a shortlist; NULL: nothing */
+uint64_t panel_reader_bytes(const layout *lay); /* to be charged before it is opened; 0: none are looked up */
+nib_status panel_reader_open(panel_reader *r, const layout *lay, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
 /* Packs row r of a matrix to `out` if one of the latest reads of panels brought it: the token that is drawn
  * is among those whose logits were computed, and is the next one to be embedded, often by the same matrix. */
@@ -124,7 +123,7 @@ typedef struct load_crew {
     uint8_t *raws; /* where all of them read to */
     uint64_t raws_bytes, charged;
 } load_crew;
-uint64_t load_crew_bytes(const model *m, int n_thread, load_shape shape);
+uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);
 void load_crew_close(load_crew *crew); /* zeroed is fine */
 

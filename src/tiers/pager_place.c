@@ -56,7 +56,7 @@ uint64_t pager_choose(pager *p, uint64_t budget) {
             kept += keep_some(p, i, end, budget - kept);
     }
     const weight *head =
-        pager_looked_up(p->m); /* its rows are wanted by every token, one never knows which */
+        pager_looked_up(p->layout.of); /* its rows are wanted by every token, one never knows which */
     for (int i = 0; i < l->n_page; i++)
         if (l->pages[i].table && head && pager_weight(p, l->pages[i].block, l->pages[i].w) == head)
             kept += keep_some(p, i, i + 1, budget - kept);
@@ -107,7 +107,7 @@ static const uint8_t *whole(const pager *p, const weight_place *at) {
 
 static void make_views(pager *p) {
     for (int b = 0; b < p->layout.n_block; b++)
-        for (int i = 0; i < model_block(p->m, b)->n_weight; i++) {
+        for (int i = 0; i < layout_block(p->layout.of, b)->n_weight; i++) {
             const weight *w = pager_weight(p, b, i);
             const weight_place *at = page_layout_place(&p->layout, b, i);
             const void *data = w->vector ? p->map + at->offset : whole(p, at);

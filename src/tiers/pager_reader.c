@@ -211,7 +211,7 @@ static void *reader_main(void *arg) {
 
 static nib_status start(reader *r, nib_error *err) {
     pager *p = r->p;
-    const uint64_t scratch = 2 * load_buffer_bytes(p->m, 0, 0);
+    const uint64_t scratch = 2 * load_buffer_bytes(p->layout.of, 0, 0);
     const ring_shape shape = ring_shape_of(&p->layout);
     r->each = shape.each;
     p->streamed.n_slot = shape.n_slot;
@@ -225,7 +225,7 @@ static nib_status start(reader *r, nib_error *err) {
     for (int i = shape.n_slot; i >= 0; i--)
         r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)i * r->each;
     for (int i = 0; i < 2; i++) {
-        NIB_TRY(load_buffer_init(&r->scratch[i], p->m, 0, 0, NULL, err));
+        NIB_TRY(load_buffer_init(&r->scratch[i], p->layout.of, 0, 0, NULL, err));
         memset(r->scratch[i].map, 0, r->scratch[i].bytes);
     }
     NIB_TRY(read_queue_open(READER_DEPTH, 0, r->buffers.at, r->buffers.bytes, &r->queue, err));

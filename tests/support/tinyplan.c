@@ -1,7 +1,8 @@
 /* tinyplan.c - see tinyplan.h. */
 #include "tinyplan.h"
 
-#include "model/reformat.h"
+#include "tinylayout.h"
+
 #include "quant/recipe.h"
 
 #include <setjmp.h>
@@ -29,19 +30,18 @@ static plan_slice slice_of(const block *b, bool second, int tier) {
 
 void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, int n, int first,
                     int second) {
-    const logger silent = {0};
-    nib_error err = {0};
-    model *m = NULL;
+    tiny_layout of = tiny_layout_open(path);
+    layout_part parts[TINY_PLAN_BLOCKS] = {0};
     memset(h, 0, sizeof *h);
     h->p = (plan){.model = "tiny", .cap = {NIB_AUTO, NIB_AUTO, NIB_AUTO}, .mode = 'a', .blocks = h->blocks};
-    if (model_open(path, &silent, &m, &err))
-        fail_msg("%s", err.message);
-    h->p.n_block = model_n_block(m);
+    h->p.n_block = layout_n_block(of.l);
     assert_true(h->p.n_block <= TINY_PLAN_BLOCKS);
+    for (int b = 0; b < h->p.n_block; b++)
+        snprintf(parts[b].format, sizeof parts[b].format, "%s", recipes[b % n]);
+    tiny_layout_change(&of, &(layout_choice){.parts = parts});
     for (int b = 0; b < h->p.n_block; b++) {
-        const block *blk = model_block(m, b);
+        const block *blk = layout_block(of.l, b);
         plan_block *to = &h->blocks[b];
-        assert_int_equal(model_reformat(m, b, recipes[b % n], &err), NIB_OK);
         *to = (plan_block){.activation = 8, .importance = -1, .n_slice = 1};
         snprintf(to->name, sizeof to->name, "%s", blk->name);
         to->slices[0] = slice_of(blk, false, first);
@@ -51,7 +51,7 @@ void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, 
         if (more.format[0] == '+')
             to->slices[to->n_slice++] = more;
     }
-    model_close(m);
+    tiny_layout_close(&of);
 }
 
 void tiny_plan_leave_out(tiny_plan *h, int layer) {

@@ -24,7 +24,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
         return nib_fail_nomem(err, sizeof *c, "the back end");
     c->base = (backend){.kind = &backend_cpu, .device = device_host()};
     c->setup = *s;
-    c->exec = (executor){.m = s->m,
+    c->exec = (executor){.layout = s->layout,
                          .threads = s->threads,
                          .kernels = kernels,
                          .ws = &c->ws,
@@ -33,7 +33,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .fuse = s->fuse,
                          .sliced = s->sliced,
                          .best = &c->best};
-    const nib_status status = routes_open(&c->routes, s->m, s->kernels, kernels, s->act_bits, err);
+    const nib_status status = routes_open(&c->routes, s->layout, s->kernels, kernels, s->act_bits, err);
     if (status != NIB_OK) {
         cpu_close(&c->base);
         return status;
@@ -55,15 +55,15 @@ static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, 
                               uint64_t *touched) {
     workspace_use use = use_of(s);
     use.n_row = n_row;
-    return workspace_bytes(s->m, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head, &use, touched);
+    return workspace_bytes(s->layout, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head, &use, touched);
 }
 
 static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     cpu *c = cpu_of(b);
     const backend_setup *s = &c->setup;
     workspace_close(&c->ws);
-    NIB_TRY(workspace_open(&c->ws, s->m, s->ledger, s->n_thread, rows->n_pass, rows->n_cell, rows->n_head,
-                           use_of(s), err));
+    NIB_TRY(workspace_open(&c->ws, s->layout, s->ledger, s->n_thread, rows->n_pass, rows->n_cell,
+                           rows->n_head, use_of(s), err));
     b->rows = *rows;
     return NIB_OK;
 }
@@ -85,7 +85,8 @@ static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
                     p->logits ? 0 : NUM_MIN(n_logits, p->n_head));
     for (int i = 0; i < p->n_segment; i++) {
         const segment *s = &p->segments[i];
-        workspace_rows(&c->ws, c->setup.m, s->row, s->position, s->n_row, s->length, s->tokens);
+        workspace_rows(&c->ws, layout_model(c->setup.layout), s->row, s->position, s->n_row, s->length,
+                       s->tokens);
     }
     pool_stay(c->setup.threads);
     return NIB_OK;
@@ -99,7 +100,7 @@ static void cpu_end(backend *b) {
  * them or, where others stand between them, from its beginning. The head is the last to read it. */
 static int64_t gather_wanted(const cpu *c) {
     const backend_pass *p = &c->pass;
-    const size_t width = (size_t)model_hparams(c->setup.m)->d_model;
+    const size_t width = (size_t)model_hparams(layout_model(c->setup.layout))->d_model;
     float *x = c->ws.reg[REG_X];
     int64_t n = 0, first = 0, next = -1;
     bool together = true;
@@ -124,7 +125,7 @@ static int64_t gather_wanted(const cpu *c) {
 static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
     cpu *c = cpu_of(b);
     const visit *v = &r->visit;
-    const bool head = v->block == model_n_block(c->setup.m) - 1;
+    const bool head = v->block == layout_n_block(c->setup.layout) - 1;
     if (head && c->head_row < 0)
         c->head_row = gather_wanted(c);
     c->exec.pager = r->pager;
@@ -149,7 +150,7 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
 
 static float *stream_at(const backend *b, int64_t row) {
     const cpu *c = (const cpu *)(const void *)b;
-    return c->ws.reg[REG_X] + row * model_hparams(c->setup.m)->d_model;
+    return c->ws.reg[REG_X] + row * model_hparams(layout_model(c->setup.layout))->d_model;
 }
 
 static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err) {
@@ -161,7 +162,8 @@ static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const 
 
 static nib_status cpu_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
     (void)err;
-    memcpy(stream_at(b, row), x, (size_t)(n_row * model_hparams(cpu_of(b)->setup.m)->d_model) * sizeof *x);
+    memcpy(stream_at(b, row), x,
+           (size_t)(n_row * model_hparams(layout_model(cpu_of(b)->setup.layout))->d_model) * sizeof *x);
     return NIB_OK;
 }
 
@@ -177,7 +179,7 @@ static nib_status cpu_trace(backend *b, op_trace **out, nib_error *err) {
     if (c->exec.trace)
         trace_clear(c->exec.trace);
     else
-        NIB_TRY(trace_open(c->setup.m, c->setup.n_thread, c->setup.fuse, &c->exec.trace, err));
+        NIB_TRY(trace_open(c->setup.layout, c->setup.n_thread, c->setup.fuse, &c->exec.trace, err));
     *out = c->exec.trace;
     return NIB_OK;
 }
@@ -187,12 +189,14 @@ static nib_status cpu_trace(backend *b, op_trace **out, nib_error *err) {
 static nib_status cpu_shortlist_open(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
                                      nib_error *err) {
     cpu *c = cpu_of(b);
-    return shortlist_open(&c->best, c->setup.m, c->setup.threads, c->setup.ledger, n_best, cancel, n_read,
-                          err);
+    return shortlist_open(&c->best, c->setup.layout, c->setup.threads, c->setup.ledger, n_best, cancel,
+                          n_read, err);
 }
 
-static void cpu_shortlist_close(backend *b) {
-    shortlist_close(&cpu_of(b)->best);
+static void cpu_shortlist_close(backend *b, const layout *whole) {
+    cpu *c = cpu_of(b);
+    shortlist_close(&c->best);
+    c->setup.layout = c->exec.layout = whole;
 }
 
 static double cpu_shortlist_share(const backend *b) {

@@ -301,7 +301,7 @@ static float norm_of(const float *x, int64_t n) {
 }
 
 nib_status run_shortlist(job *j, int i, nib_error *err) {
-    const op *o = &model_block(j->e->m, j->cell->block)->program.ops[i];
+    const op *o = &layout_block(j->e->layout, j->cell->block)->program.ops[i];
     const int n_thread = pool_size(j->e->threads);
     worker w = worker_of(j, 0, n_thread);
     search k = {.j = j, .o = o, .at = i, .s = j->e->best};

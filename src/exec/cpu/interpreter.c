@@ -88,7 +88,7 @@ static bool is_last_piece(const job *j, const op *o) {
 
 static void run_ops(void *arg, int thread, int n_thread) {
     job *j = arg;
-    const program *p = &model_block(j->e->m, j->cell->block)->program;
+    const program *p = &layout_block(j->e->layout, j->cell->block)->program;
     worker w = worker_of(j, thread, n_thread);
     op_trace *trace = j->e->trace;
     w.since = trace ? time_thread() : 0;
@@ -144,7 +144,7 @@ static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
 /* The products of op i from a matrix that comes in n pieces. */
 static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     const exec_cell *c = whole->cell;
-    const op *o = &model_block(whole->e->m, c->block)->program.ops[i];
+    const op *o = &layout_block(whole->e->layout, c->block)->program.ops[i];
     job one = *whole;
     one.first_op = i;
     one.end_op = i + 1;
@@ -171,7 +171,7 @@ static bool is_fetched(const exec_cell *c, const op *o) {
 /* Op i needs something that is not there. Done: *i is the next op; otherwise it is there now. */
 static nib_status bring(job *j, int *i, nib_error *err) {
     const exec_cell *c = j->cell;
-    const op *o = &model_block(j->e->m, c->block)->program.ops[*i];
+    const op *o = &layout_block(j->e->layout, c->block)->program.ops[*i];
     if (o->kind == OP_SHORTLIST)
         return run_shortlist(j, (*i)++, err);
     if (o->kind != OP_LINEAR) {
@@ -191,7 +191,7 @@ static nib_status bring(job *j, int *i, nib_error *err) {
 
 /* Ops [first, end), joined where nothing has to be brought in between. What was brought last stays. */
 static nib_status run_all(job *j, int first, int end, nib_error *err) {
-    const program *p = &model_block(j->e->m, j->cell->block)->program;
+    const program *p = &layout_block(j->e->layout, j->cell->block)->program;
     nib_status status = NIB_OK;
     for (j->first_op = first; j->first_op < end && status == NIB_OK && !job_is_dropped(j);) {
         for (j->end_op = j->first_op; j->end_op < end && !is_fetched(j->cell, &p->ops[j->end_op]);)
@@ -240,7 +240,7 @@ static void tell_input(const exec_cell *c, const workspace *ws, const op *o) {
 /* Op by op, so that somebody can look at the registers in between. */
 static nib_status run_probed(job *whole, nib_error *err) {
     const exec_cell *c = whole->cell;
-    const program *p = &model_block(whole->e->m, c->block)->program;
+    const program *p = &layout_block(whole->e->layout, c->block)->program;
     probe_places places;
     probe_find(p, &places);
     whole->fuse = false;
@@ -264,7 +264,7 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
                  .acts = {.of = REG_NONE},
                  .dropped = &dropped};
     whole.shares = e->fuse && !now->probe ? shares : NULL;
-    const int n_op = model_block(e->m, now->block)->program.n_op;
+    const int n_op = layout_block(e->layout, now->block)->program.n_op;
     const nib_status status = now->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
     pager_release(e->pager);
     return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;

@@ -18,7 +18,7 @@
 #include "tiers/visits.h"
 
 typedef struct executor {
-    const model *m;
+    const layout *layout;
     pager *pager; /* of the weights that are being used */
     pool *threads;
     const kernel_table *kernels;

@@ -264,7 +264,7 @@ static region region_at(const worker *w, const op *o) {
     const job *j = w->j;
     const pack_format *f = &matrix_of(w, o)->format;
     const bool tile = f->layout == PACK_TILE;
-    const int left = (int)(model_block(j->e->m, j->cell->block)->program.ops + j->end_op - o);
+    const int left = (int)(layout_block(j->e->layout, j->cell->block)->program.ops + j->end_op - o);
     const int join = NUM_MAX(o->fuse.n_join, 1);
     const int want = j->fuse ? NUM_MIN(NUM_MIN(join, left), (int)MOST_PRODUCTS) : 1;
     region r = {.ops = o, .n_product = 1};
@@ -291,7 +291,8 @@ static region region_at(const worker *w, const op *o) {
  * even part. */
 static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_t *end) {
     const job *j = w->j;
-    share *from = j->shares ? &j->shares[r->ops - model_block(j->e->m, j->cell->block)->program.ops] : NULL;
+    share *from =
+        j->shares ? &j->shares[r->ops - layout_block(j->e->layout, j->cell->block)->program.ops] : NULL;
     int64_t least = 1, n;
     if (j->cell->n_row > 8)
         least = NUM_MAX((int64_t)LEAST_PANELS, r->n_panel / (12 * w->n_thread));

@@ -21,22 +21,22 @@ typedef struct routed {
 } routed;
 
 /* The n-th weight of the model, counted as `of` counts them. */
-static routed weight_at(const model *m, const routes *r, const uint8_t *act_bits, int at) {
-    int b = model_n_block(m) - 1;
+static routed weight_at(const layout *lay, const routes *r, const uint8_t *act_bits, int at) {
+    int b = layout_n_block(lay) - 1;
     while (r->first[b] > at)
         b--;
-    return (routed){&model_block(m, b)->weights[at - r->first[b]], NUM_MIN(act_bits[b], 8)};
+    return (routed){&layout_block(lay, b)->weights[at - r->first[b]], NUM_MIN(act_bits[b], 8)};
 }
 
 /* list has room for every weight; pointers into it stay valid. */
-static void settle(routes *r, const model *m, const policy *p, const kernel_table *t, const uint8_t *act_bits,
-                   int n_weight) {
+static void settle(routes *r, const layout *lay, const policy *p, const kernel_table *t,
+                   const uint8_t *act_bits, int n_weight) {
     for (int i = 0; i < n_weight; i++) {
-        const routed at = weight_at(m, r, act_bits, i);
+        const routed at = weight_at(lay, r, act_bits, i);
         if (!has_route(at.w))
             continue;
         for (int j = 0; j < i && !r->of[i]; j++) {
-            const routed other = weight_at(m, r, act_bits, j);
+            const routed other = weight_at(lay, r, act_bits, j);
             if (r->of[j] && same_shape(at.w, other.w) && at.slice_bits == other.slice_bits)
                 r->of[i] = r->of[j];
         }
@@ -47,13 +47,13 @@ static void settle(routes *r, const model *m, const policy *p, const kernel_tabl
     }
 }
 
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t,
+nib_status routes_open(routes *r, const layout *lay, const policy *p, const kernel_table *t,
                        const uint8_t *act_bits, nib_error *err) {
     int n_weight = 0;
     memset(r, 0, sizeof *r);
-    for (int b = 0; b < model_n_block(m); b++)
-        n_weight += model_block(m, b)->n_weight;
-    r->first = mem_calloc((size_t)model_n_block(m), sizeof *r->first);
+    for (int b = 0; b < layout_n_block(lay); b++)
+        n_weight += layout_block(lay, b)->n_weight;
+    r->first = mem_calloc((size_t)layout_n_block(lay), sizeof *r->first);
     r->of = mem_calloc((size_t)n_weight, sizeof *r->of);
     r->list = mem_calloc((size_t)n_weight, sizeof *r->list);
     if (!r->first || !r->of || !r->list) {
@@ -61,9 +61,9 @@ nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_
         return nib_fail_nomem(err, (size_t)n_weight * (sizeof *r->of + sizeof *r->list),
                               "the kernels' routes");
     }
-    for (int b = 1; b < model_n_block(m); b++)
-        r->first[b] = r->first[b - 1] + model_block(m, b - 1)->n_weight;
-    settle(r, m, p, t, act_bits, n_weight);
+    for (int b = 1; b < layout_n_block(lay); b++)
+        r->first[b] = r->first[b - 1] + layout_block(lay, b - 1)->n_weight;
+    settle(r, lay, p, t, act_bits, n_weight);
     return NIB_OK;
 }
 

@@ -6,7 +6,7 @@
 #define NIB_EXEC_CPU_ROUTES_H
 
 #include "kernels/policy.h"
-#include "model/model.h"
+#include "model/layout.h"
 
 typedef struct routes {
     route *list; /* [n], one for each shape and format */
@@ -16,7 +16,7 @@ typedef struct routes {
 } routes;             /* zeroed: none, and every product goes by the rule */
 
 /* p: the map, not needed afterwards; NULL: none. act_bits: [n_block], 4, 8 or 16 (two slices of 8). */
-nib_status routes_open(routes *r, const model *m, const policy *p, const kernel_table *t,
+nib_status routes_open(routes *r, const layout *lay, const policy *p, const kernel_table *t,
                        const uint8_t *act_bits, nib_error *err);
 void routes_close(routes *r);
 

@@ -17,9 +17,9 @@ static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-static bool sizes_of(const model *m, int n_thread, int n_best, sizes *out, view *sketch,
+static bool sizes_of(const layout *lay, int n_thread, int n_best, sizes *out, view *sketch,
                      const weight **head) {
-    if (!shortlist_sketch(m, n_best, head, sketch, &out->sketch))
+    if (!shortlist_sketch(lay, n_best, head, sketch, &out->sketch))
         return false;
     out->n_panel = num_div_up(sketch->n, PACK_PANEL);
     out->sketch = round64(out->sketch);
@@ -34,14 +34,14 @@ static uint64_t sum(const sizes *z) {
     return z->sketch + z->step + z->best + z->missing + z->counts;
 }
 
-bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging) {
+bool shortlist_bytes(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging) {
     const weight *head;
     view sketch;
     sizes z;
-    if (!sizes_of(m, n_thread, n_best, &z, &sketch, &head))
+    if (!sizes_of(lay, n_thread, n_best, &z, &sketch, &head))
         return false;
     *bytes = sum(&z);
-    *staging = load_matrix_bytes(m, n_thread);
+    *staging = load_matrix_bytes(lay, n_thread);
     return true;
 }
 
@@ -87,33 +87,33 @@ static void all_steps(void *arg, int thread, int n_thread) {
 
 /* ---- opening ---- */
 
-static nib_status read_sketch(shortlist *s, const model *m, const weight *head, pool *threads, ledger *l,
+static nib_status read_sketch(shortlist *s, const layout *lay, const weight *head, pool *threads, ledger *l,
                               const canceller *cancel, uint64_t *n_read, nib_error *err) {
     weight rough = *head;
     rough.name = "sketch";
     rough.format = s->sketch.format;
     rough.plain = true;
     rough.columns = NULL;
-    NIB_TRY(load_matrix(m, &rough, s->memory.at, threads, l, cancel, n_read, err));
+    NIB_TRY(load_matrix(lay, &rough, s->memory.at, threads, l, cancel, n_read, err));
     pool_run(threads, all_steps, s);
     return NIB_OK;
 }
 
-nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l, int n_best,
+nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger *l, int n_best,
                           const canceller *cancel, uint64_t *n_read, nib_error *err) {
     const int n_thread = pool_size(threads);
     const weight *head;
     view sketch;
     sizes z;
     memset(s, 0, sizeof *s);
-    if (!sizes_of(m, n_thread, n_best, &z, &sketch, &head))
+    if (!sizes_of(lay, n_thread, n_best, &z, &sketch, &head))
         return nib_fail(err, NIB_E_USAGE, "the output head cannot have a sketch for the best %d", n_best);
     NIB_TRY(tier_region_open(&s->memory, device_host(), l, NIB_OWNER_WEIGHTS, sum(&z), false,
                              "the output head's sketch", err));
     s->sketch = sketch;
     s->n_best = n_best;
     place(s, &z, n_thread);
-    const nib_status status = read_sketch(s, m, head, threads, l, cancel, n_read, err);
+    const nib_status status = read_sketch(s, lay, head, threads, l, cancel, n_read, err);
     if (status != NIB_OK)
         shortlist_close(s);
     return status;

@@ -27,10 +27,10 @@ typedef struct shortlist {
 
 /* What shortlist_open charges (to weights), and what else it charges while it works. False: the model's head
  * cannot have one. */
-bool shortlist_bytes(const model *m, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
+bool shortlist_bytes(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
 /* Charges, and reads the head's rows into the sketch, which takes the threads of a pool. The model's head is
- * OP_SHORTLIST by then (model_set_shortlist). *n_read: bytes of the model's files. */
-nib_status shortlist_open(shortlist *s, const model *m, pool *threads, ledger *l, int n_best,
+ * OP_SHORTLIST by then (layout_with_shortlist). *n_read: bytes of the model's files. */
+nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger *l, int n_best,
                           const canceller *cancel, uint64_t *n_read, nib_error *err);
 /* Of the matrix's rows, those that were computed exactly for a row of logits, in the mean. */
 double shortlist_share(const shortlist *s);

@@ -16,10 +16,10 @@ static uint64_t round64(uint64_t n) {
 }
 
 /* The most inputs and the most outputs of any product. */
-static void widest_product(const model *m, int64_t *k, int64_t *n) {
+static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
     *k = *n = 0;
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++)
             if (p->ops[i].kind == OP_LINEAR || p->ops[i].kind == OP_SHORTLIST) {
                 *k = NUM_MAX(*k, p->ops[i].k);
@@ -29,10 +29,10 @@ static void widest_product(const model *m, int64_t *k, int64_t *n) {
 }
 
 /* What the model's products of so many rows write to of a thread's scratch. */
-static size_t scratch_of_products(const model *m, int64_t n_row, bool sliced) {
+static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced) {
     size_t most = 0;
-    for (int b = 0; b < model_n_block(m); b++) {
-        const block *of = model_block(m, b);
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
             if (o->kind == OP_LINEAR || o->kind == OP_SHORTLIST)
@@ -43,10 +43,10 @@ static size_t scratch_of_products(const model *m, int64_t n_row, bool sliced) {
 }
 
 /* A thread's, for all but products; k: the most inputs of one. */
-static size_t scratch_beside_products(const model *m, int64_t k) {
+static size_t scratch_beside_products(const layout *lay, int64_t k) {
     size_t most = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
@@ -74,9 +74,9 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
 }
 
 /* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
-static bool is_stored(const model *m, int r, workspace_use use) {
-    for (int b = 0; b < model_n_block(m); b++) {
-        const block *of = model_block(m, b);
+static bool is_stored(const layout *lay, int r, workspace_use use) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
             if (o->out != r)
@@ -92,28 +92,28 @@ static bool is_stored(const model *m, int r, workspace_use use) {
 }
 
 /* base NULL: only counts. Returns the bytes. */
-static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *base) {
+static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t *base) {
     uint64_t at = 0;
     int64_t longest_rope = 1;
     ws->pass_row = ws->cell_row = ws->head_row = 0;
     for (int r = 0; r < REG_COUNT; r++) {
-        uint64_t each = (uint64_t)model_reg_width(m, r) * sizeof(float);
+        uint64_t each = (uint64_t)model_reg_width(layout_model(lay), r) * sizeof(float);
         int64_t rows = r == REG_X ? ws->n_pass : r == REG_LOGITS ? ws->n_head : ws->n_cell;
         ws->reg[r] = (float *)take(base, &at, rows, each);
-        if (is_stored(m, r, ws->use))
+        if (is_stored(lay, r, ws->use))
             *(r == REG_X ? &ws->pass_row : r == REG_LOGITS ? &ws->head_row : &ws->cell_row) += each;
     }
-    for (int t = 0; t < model_n_rope(m); t++) {
-        uint64_t each = (uint64_t)model_rope_dim(m, t) * sizeof(float);
+    for (int t = 0; t < model_n_rope(layout_model(lay)); t++) {
+        uint64_t each = (uint64_t)model_rope_dim(layout_model(lay), t) * sizeof(float);
         ws->cos_sin[t] = (float *)take(base, &at, ws->n_pass, each);
         ws->pass_row += each;
-        longest_rope = NUM_MAX(longest_rope, model_rope_dim(m, t));
+        longest_rope = NUM_MAX(longest_rope, model_rope_dim(layout_model(lay), t));
     }
     ws->tokens = (int32_t *)(void *)take(base, &at, ws->n_pass, sizeof *ws->tokens);
     ws->positions = (int64_t *)(void *)take(base, &at, ws->n_pass, sizeof *ws->positions);
     ws->pass_row += sizeof *ws->tokens + sizeof *ws->positions;
     int64_t widest_k, widest_n;
-    widest_product(m, &widest_k, &widest_n);
+    widest_product(lay, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     take_act_rows(&ws->act, base, &at, ws->n_cell, act);
     ws->cell_row += (ws->use.rests ? 2 : 1) * act + 2 + ACT_SPIKES * sizeof(spike);
@@ -131,8 +131,8 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
     ws->n_thread = n_thread;
-    ws->m = m;
-    ws->scratch_beside = scratch_beside_products(m, widest_k);
+    ws->layout = lay;
+    ws->scratch_beside = scratch_beside_products(lay, widest_k);
     ws->scratch_each = round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), ws->scratch_beside));
     ws->scratch = take(base, &at, n_thread, ws->scratch_each);
     return at;
@@ -140,33 +140,33 @@ static uint64_t lay_out(workspace *ws, const model *m, int n_thread, uint8_t *ba
 
 /* What becomes resident of it with so many rows of each kind. */
 static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
-    const size_t products = scratch_of_products(ws->m, n_cell, ws->use.sliced);
+    const size_t products = scratch_of_products(ws->layout, n_cell, ws->use.sliced);
     const size_t scratch = NUM_MIN(NUM_MAX(products, ws->scratch_beside), ws->scratch_each);
     return ws->fixed + (uint64_t)ws->n_thread * scratch + (uint64_t)n_pass * ws->pass_row +
            (uint64_t)n_cell * ws->cell_row + (uint64_t)n_head * ws->head_row;
 }
 
-nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
+nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err) {
     memset(ws, 0, sizeof *ws);
-    if (model_n_rope(m) > WORKSPACE_ROPE_MAX)
+    if (model_n_rope(layout_model(lay)) > WORKSPACE_ROPE_MAX)
         return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_ROPE_MAX,
-                        model_n_rope(m));
+                        model_n_rope(layout_model(lay)));
     ws->n_pass = n_pass;
     ws->n_cell = n_cell;
     ws->n_head = n_head;
     ws->use = use;
-    uint64_t bytes = lay_out(ws, m, n_thread, NULL);
+    uint64_t bytes = lay_out(ws, lay, n_thread, NULL);
     NIB_TRY(tier_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true, "activations",
                              err));
-    lay_out(ws, m, n_thread, ws->memory.at);
+    lay_out(ws, lay, n_thread, ws->memory.at);
     return NIB_OK;
 }
 
-uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
+uint64_t workspace_bytes(const layout *lay, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
                          const workspace_use *use, uint64_t *touched) {
     workspace ws = {.n_pass = n_pass, .n_cell = n_cell, .n_head = n_head, .use = *use};
-    const uint64_t bytes = lay_out(&ws, m, n_thread, NULL);
+    const uint64_t bytes = lay_out(&ws, lay, n_thread, NULL);
     if (touched)
         *touched = NUM_MIN(used(&ws, use->n_row, NUM_MIN(use->n_row, n_cell), 0), bytes);
     return bytes;

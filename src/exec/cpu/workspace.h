@@ -7,7 +7,7 @@
 #define NIB_EXEC_CPU_WORKSPACE_H
 
 #include "kernels/kernels.h"
-#include "model/model.h"
+#include "model/layout.h"
 #include "tiers/region.h"
 
 enum { WORKSPACE_ROPE_MAX = 8 };
@@ -45,7 +45,7 @@ typedef struct workspace {
     size_t scratch_each;
     size_t scratch_beside; /* of that, what others than products use */
     int n_thread;
-    const model *m; /* borrowed */
+    const layout *layout; /* borrowed */
 
     tier_region memory;
     workspace_use use;
@@ -56,11 +56,11 @@ typedef struct workspace {
 
 /* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. n_row
  * of `use` is not asked for. */
-nib_status workspace_open(workspace *ws, const model *m, ledger *l, int n_thread, int64_t n_pass,
+nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
 /* What workspace_open would promise, and in *touched (NULL: not asked) what of it such use makes resident. */
-uint64_t workspace_bytes(const model *m, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
+uint64_t workspace_bytes(const layout *lay, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
                          const workspace_use *use, uint64_t *touched);
 /* Rows are about to be used: tells the ledger what becomes resident. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);

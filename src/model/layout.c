@@ -1,0 +1,329 @@
+/* layout.c - see layout.h. A layout under construction begins as the blocks of another one, or of the model.
+ * What is to change is copied first (layout_own), so nothing that others read is ever written. */
+#include "model/layout.h"
+
+#include "base/mem.h"
+#include "model/layout_parts.h"
+#include "quant/recipe.h"
+
+#include <string.h>
+
+/* All matrices of a block at most together stay below what block_sum refuses. */
+#define MAX_BYTES (UINT64_MAX / 8 / BLOCK_MAX_WEIGHT)
+
+static bool own_matrix(const weight *w) {
+    return !w->vector && w->shared_block < 0 && !weight_is_second(w);
+}
+
+/* ---- beginning and ending ---- */
+
+static bool is_file(const char *format) {
+    return !format || !strcmp(format, "file");
+}
+
+static const char *format_of(const layout_choice *c, int b) {
+    return c->parts ? c->parts[b].format : c->format;
+}
+
+static bool stays(const layout_choice *c, int b) {
+    return is_file(format_of(c, b)) || (c->parts && c->parts[b].left_out);
+}
+
+/* Lengths of a block's arrays when they are copied. */
+static void copied_lengths(const layout *l, const block *b, size_t *n_weight, size_t *n_op) {
+    int more_weight = 0, more_op = 0;
+    if (l->stacks)
+        stack_room(b, &more_weight, &more_op);
+    *n_weight = (size_t)(b->n_weight + more_weight);
+    *n_op = (size_t)(b->program.n_op + more_op);
+}
+
+static bool is_copied(const model *m, const layout_choice *c, int b) {
+    bool copied = !stays(c, b) || (c->shortlist && b == m->n_block - 1);
+    for (int i = 0; i < m->blocks[b].n_weight; i++) {
+        const int owner = m->blocks[b].weights[i].shared_block;
+        copied = copied || (owner >= 0 && !stays(c, owner));
+    }
+    return copied;
+}
+
+/* What a layout takes besides itself, in one piece: many are made and freed while a plan is made. */
+static size_t copied_bytes(const layout *l, const layout_choice *c) {
+    enum { ALIGN = 64 };
+    const model *m = l->m;
+    size_t n = (size_t)m->n_block * (sizeof *l->blocks + sizeof *l->own) + ALIGN;
+    for (int b = 0; b < m->n_block; b++) {
+        size_t n_weight, n_op;
+        if (!is_copied(m, c, b))
+            continue;
+        copied_lengths(l, &m->blocks[b], &n_weight, &n_op);
+        n += n_weight * sizeof(weight) + n_op * sizeof(op) + ALIGN;
+    }
+    return n;
+}
+
+/* *out is to be freed in any case. */
+static nib_status begin(const model *m, const block *blocks, const layout_choice *c, size_t n_byte,
+                        layout **out, nib_error *err) {
+    layout *l = *out = mem_calloc(1, sizeof *l);
+    if (!l)
+        return nib_fail_nomem(err, sizeof *l, "a layout");
+    arena_init(&l->mem);
+    l->m = m;
+    for (int b = 0; c && b < m->n_block; b++)
+        l->stacks = l->stacks || (!stays(c, b) && strchr(format_of(c, b), '+'));
+    n_byte = c ? copied_bytes(l, c) : n_byte;
+    if (!arena_reserve(&l->mem, n_byte))
+        return nib_fail_nomem(err, n_byte, "a layout");
+    l->blocks = arena_array(&l->mem, (size_t)m->n_block, sizeof *l->blocks);
+    l->own = arena_array(&l->mem, (size_t)m->n_block, sizeof *l->own);
+    if (!l->blocks || !l->own)
+        return nib_fail_nomem(err, n_byte, "a layout");
+    memcpy(l->blocks, blocks, (size_t)m->n_block * sizeof *blocks);
+    return NIB_OK;
+}
+
+/* Blocks of another layout die with it, so they are copied; the model's stay shared. */
+static nib_status begin_from(const layout *from, layout **out, nib_error *err) {
+    NIB_TRY(begin(from->m, from->blocks, NULL, from->mem.bytes, out, err));
+    for (int b = 0; b < from->m->n_block; b++)
+        if (from->own[b].weights)
+            NIB_TRY(layout_own(*out, b, err));
+    return NIB_OK;
+}
+
+nib_status layout_own(layout *l, int which, nib_error *err) {
+    block *b = &l->blocks[which];
+    layout_arrays *own = &l->own[which];
+    size_t n_weight, n_op;
+    if (own->weights)
+        return NIB_OK;
+    copied_lengths(l, b, &n_weight, &n_op);
+    own->ops = arena_array(&l->mem, n_op, sizeof *own->ops);
+    own->weights = own->ops ? arena_array(&l->mem, n_weight, sizeof *own->weights) : NULL;
+    if (!own->weights)
+        return nib_fail_nomem(err, n_weight * sizeof *own->weights + n_op * sizeof *own->ops,
+                              "a block's description");
+    memcpy(own->weights, b->weights, (size_t)b->n_weight * sizeof *own->weights);
+    memcpy(own->ops, b->program.ops, (size_t)b->program.n_op * sizeof *own->ops);
+    b->weights = own->weights;
+    b->program.ops = own->ops;
+    return NIB_OK;
+}
+
+/* What follows from the weights. Every block's: a tied head's ops read what its owner has. */
+static nib_status finish(layout *l, nib_error *err) {
+    for (int i = 0; i < l->m->n_block; i++) {
+        block *b = &l->blocks[i];
+        if (!l->own[i].weights)
+            continue;
+        cost_program(l->blocks, b->weights, l->own[i].ops, b->program.n_op);
+        NIB_TRY(block_sum(b, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status hand_out(layout *l, nib_status status, layout **out, nib_error *err) {
+    if (status == NIB_OK)
+        status = finish(l, err);
+    if (status == NIB_OK)
+        *out = l;
+    else
+        layout_free(l);
+    return status;
+}
+
+void layout_free(layout *l) {
+    if (!l)
+        return;
+    arena_deinit(&l->mem);
+    mem_free(l);
+}
+
+/* ---- formats ---- */
+
+/* What w becomes, without its place. */
+static nib_status choose(const block *b, const weight *w, const char *format, weight *out, nib_error *err) {
+    recipe r;
+    uint64_t second;
+    *out = *w;
+    if (!recipe_parse(format, w->k, &r) || r.n_slice == 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "%s: expected \"file\" or a uniform format (as \"u4g64\") for %s [%lld, %lld], found "
+                        "\"%.32s\"",
+                        b->name, w->name, (long long)w->n, (long long)w->k, format);
+    out->format = r.slice[0];
+    out->by_column = r.by_column;
+    if (!pack_bytes(&out->format, w->n, w->k, &out->bytes) || out->bytes > MAX_BYTES ||
+        (r.n_slice > 1 && (!pack_bytes(&r.slice[1], w->n, w->k, &second) || second > MAX_BYTES)))
+        return nib_fail(err, NIB_E_USAGE, "%s: %s is too large in the format %.32s", b->name, w->name,
+                        format);
+    return NIB_OK;
+}
+
+/* Who shares matrices of `owner` has them in its formats. */
+static nib_status tell_sharers(layout *l, int owner, nib_error *err) {
+    for (int i = 0; i < l->m->n_block; i++)
+        for (int j = 0; j < l->blocks[i].n_weight; j++) {
+            const weight *w = &l->blocks[i].weights[j];
+            if (w->shared_block != owner || weight_is_second(w))
+                continue;
+            const pack_format *f = &l->blocks[owner].weights[w->shared_index].format;
+            if (!memcmp(&w->format, f, sizeof *f))
+                continue;
+            NIB_TRY(layout_own(l, i, err));
+            l->own[i].weights[j].format = *f;
+        }
+    return NIB_OK;
+}
+
+static nib_status reformat(layout *l, int which, const char *format, nib_error *err) {
+    block *b = &l->blocks[which];
+    recipe r;
+    for (int i = 0; i < b->n_weight; i++)
+        if (own_matrix(&b->weights[i])) {
+            NIB_TRY(layout_own(l, which, err));
+            NIB_TRY(choose(b, &b->weights[i], format, &l->own[which].weights[i], err));
+        }
+    NIB_TRY(tell_sharers(l, which, err));
+    recipe_parse(format, 1, &r);
+    return r.n_slice > 1 ? stack_add(l, which, &r.slice[1], err) : NIB_OK;
+}
+
+static nib_status leave_out(layout *l, int which, nib_error *err) {
+    block *b = &l->blocks[which];
+    if (b->layer < 0)
+        return nib_fail(err, NIB_E_USAGE, "%s: only layers can be left out", b->name);
+    b->n_weight = 0;
+    b->program.n_op = 0;
+    b->bytes = b->file_bytes = 0;
+    return NIB_OK;
+}
+
+static nib_status apply(layout *l, const layout_choice *c, nib_error *err) {
+    for (int b = 0; b < l->m->n_block; b++)
+        if (c->parts && c->parts[b].left_out)
+            NIB_TRY(leave_out(l, b, err));
+        else if (!stays(c, b))
+            NIB_TRY(reformat(l, b, format_of(c, b), err));
+    return NIB_OK;
+}
+
+/* ---- the output head ---- */
+
+const op *layout_head(const layout *l, const weight **matrix) {
+    const block *b = &l->blocks[l->m->n_block - 1];
+    const op *head = NULL;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        if (o->out != REG_LOGITS || (o->kind != OP_LINEAR && o->kind != OP_SHORTLIST))
+            continue;
+        if (head || b->weights[o->w].format.layout != PACK_TILE)
+            return NULL;
+        head = o;
+    }
+    if (!head)
+        return NULL;
+    *matrix = &b->weights[head->w];
+    if ((*matrix)->shared_block >= 0)
+        *matrix = &l->blocks[(*matrix)->shared_block].weights[(*matrix)->shared_index];
+    return head;
+}
+
+static nib_status set_shortlist(layout *l, bool on, nib_error *err) {
+    const int last = l->m->n_block - 1;
+    const weight *matrix;
+    NIB_TRY(layout_own(l, last, err));
+    const op *head = layout_head(l, &matrix);
+    l->own[last].ops[head - l->own[last].ops].kind = on ? OP_SHORTLIST : OP_LINEAR;
+    layout_fuse(l, last);
+    return NIB_OK;
+}
+
+/* ---- layouts ---- */
+
+nib_status layout_make(const model *m, const layout_choice *choice, layout **out, nib_error *err) {
+    layout *l = NULL;
+    nib_status status = begin(m, m->blocks, choice, 0, &l, err);
+    if (status == NIB_OK && choice->shortlist)
+        status = set_shortlist(l, true, err);
+    if (status == NIB_OK)
+        status = apply(l, choice, err);
+    return hand_out(l, status, out, err);
+}
+
+nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_error *err) {
+    layout *l = NULL;
+    nib_status status = begin_from(from, &l, err);
+    if (status == NIB_OK)
+        status = set_shortlist(l, on, err);
+    return hand_out(l, status, out, err);
+}
+
+static nib_status set_flavours(layout *l, int which, layout_flavour_fn flavour, const void *user,
+                               nib_error *err) {
+    const block *b = &l->blocks[which];
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (!own_matrix(w) || w->format.layout != PACK_TILE)
+            continue;
+        const uint8_t to = (uint8_t)flavour(user, which, w);
+        if (w->format.flavour == to)
+            continue;
+        NIB_TRY(layout_own(l, which, err));
+        l->own[which].weights[i].format.flavour = to;
+    }
+    return tell_sharers(l, which, err);
+}
+
+nib_status layout_with_flavours(const layout *from, layout_flavour_fn flavour, const void *user, layout **out,
+                                nib_error *err) {
+    layout *l = NULL;
+    nib_status status = begin_from(from, &l, err);
+    for (int b = 0; b < from->m->n_block && status == NIB_OK; b++)
+        status = set_flavours(l, b, flavour, user, err);
+    return hand_out(l, status, out, err);
+}
+
+nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
+                               nib_error *err) {
+    layout *l = NULL;
+    nib_status status = begin_from(from, &l, err);
+    for (int b = 0; b < from->m->n_block && status == NIB_OK; b++)
+        for (int i = 0; i < from->blocks[b].n_weight && status == NIB_OK; i++) {
+            if (!from->blocks[b].weights[i].by_column)
+                continue;
+            status = layout_own(l, b, err);
+            if (status == NIB_OK)
+                l->own[b].weights[i].columns = columns(user, b, i);
+        }
+    return hand_out(l, status, out, err);
+}
+
+/* ---- what others read ---- */
+
+const model *layout_model(const layout *l) {
+    return l->m;
+}
+
+int layout_n_block(const layout *l) {
+    return l->m->n_block;
+}
+
+const block *layout_block(const layout *l, int i) {
+    return &l->blocks[i];
+}
+
+bool layout_is_left_out(const layout *l, int which) {
+    return l->blocks[which].program.n_op == 0;
+}
+
+bool layout_has_shortlist(const layout *l) {
+    const weight *matrix;
+    const op *head = layout_head(l, &matrix);
+    return head && head->kind == OP_SHORTLIST;
+}
+
+uint64_t layout_heap_bytes(const layout *l) {
+    return sizeof *l + l->mem.bytes;
+}

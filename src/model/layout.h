@@ -1,0 +1,64 @@
+/* layout.h - how a model is held under one plan: the format of every weight, the slices of every matrix, the
+ * layers that are left out, and the programs that follow from them (an op for each second slice, a shortlist
+ * as the output head).
+ *
+ * A layout is a value: it is made, read by any thread and freed, and nothing changes one. Planning makes one
+ * for each format that it tries. Blocks that are as the model has them are the model's own; only the others
+ * take memory. The model outlives its layouts. */
+#ifndef NIB_MODEL_LAYOUT_H
+#define NIB_MODEL_LAYOUT_H
+
+#include "model/model.h"
+
+typedef struct layout layout;
+
+/* What becomes of one block. */
+typedef struct layout_part {
+    char format[PACK_NAME];
+    bool left_out; /* a layer without weights and with an empty program: the residual stream passes by, and it
+                      has no keys and values */
+} layout_part;
+
+/* Zeroed: all of the model, as the file has it.
+ *
+ * A format is for all matrices of a block, tables that are looked up by row included: "file" is what
+ * pack_choose gives, exactly what the file has; another name of quant/recipe.h ("u4g64", "u4g64w") rounds the
+ * file's values to it; a stack ("u4g64+u4g64") gives each matrix a second slice, a weight and ops of its own
+ * behind the block's others. Vectors stay f32. A matrix that another block owns (a tied head) changes with
+ * its owner. */
+typedef struct layout_choice {
+    const char *format;       /* of every block; NULL: "file" */
+    const layout_part *parts; /* [n_block], instead of `format`; NULL: none */
+    bool shortlist;           /* as layout_with_shortlist */
+} layout_choice;
+
+/* NIB_E_USAGE names the block that cannot have its format, or that is no layer and cannot be left out. */
+nib_status layout_make(const model *m, const layout_choice *choice, layout **out, nib_error *err);
+void layout_free(layout *l); /* NULL is fine */
+
+/* Like `from`, which stays as it is, but for one thing. Both are to be freed. */
+/* Logits that cannot be among the largest are not computed (OP_SHORTLIST), or all are. The output head's
+ * matrix is then looked up by row, as an embedding is. Only where layout_head finds one. */
+nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_error *err);
+/* In which flavour each matrix is packed (first slices): as many bytes, other kernels. Asked of those that
+ * are packed in tiles. */
+typedef pack_flavour (*layout_flavour_fn)(const void *user, int block, const weight *w);
+nib_status layout_with_flavours(const layout *from, layout_flavour_fn flavour, const void *user, layout **out,
+                                nib_error *err);
+/* Weights of the columns of each matrix whose format takes them (w): k of them, which the caller keeps. Asked
+ * of those; NULL: none. */
+typedef const float *(*layout_columns_fn)(const void *user, int block, int w);
+nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
+                               nib_error *err);
+
+const model *layout_model(const layout *l);
+int layout_n_block(const layout *l); /* the model's */
+const block *layout_block(const layout *l, int i);
+bool layout_is_left_out(const layout *l, int block);
+bool layout_has_shortlist(const layout *l);
+/* The op of the last block that makes logits of a packed matrix (OP_LINEAR or OP_SHORTLIST), with its matrix;
+ * NULL: there is none, or its matrix is a stack's. */
+const op *layout_head(const layout *l, const weight **matrix);
+uint64_t layout_heap_bytes(const layout *l);
+
+#endif

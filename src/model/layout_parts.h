@@ -1,0 +1,33 @@
+/* layout_parts.h - what layout.c and stack.c share: a layout while it is made. */
+#ifndef NIB_MODEL_LAYOUT_PARTS_H
+#define NIB_MODEL_LAYOUT_PARTS_H
+
+#include "model/internal.h"
+#include "model/layout.h"
+
+/* A block's arrays where they differ from the model's; NULL: they are the model's. */
+typedef struct layout_arrays {
+    weight *weights;
+    op *ops;
+} layout_arrays;
+
+struct layout {
+    arena mem; /* everything below */
+    const model *m;
+    block *blocks;      /* [n_block] */
+    layout_arrays *own; /* [n_block]: what blocks[b] points to */
+    bool stacks;        /* blocks that are copied get room for second slices */
+};
+
+/* Before a block's weights or ops are written: they are copied, unless they were before. */
+nib_status layout_own(layout *l, int block, nib_error *err);
+/* Notes anew which ops of a block, whose program has changed, may be done as one. */
+void layout_fuse(layout *l, int block);
+
+/* ---- stack.c ---- */
+/* Room for second slices behind a block's weights and ops. */
+void stack_room(const block *b, int *more_weight, int *more_op);
+/* Gives all matrices of block `owner`, wherever they are used, a second slice in this format. */
+nib_status stack_add(layout *l, int owner, const pack_format *second, nib_error *err);
+
+#endif

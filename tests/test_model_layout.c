@@ -1,0 +1,277 @@
+/* Layouts: blocks in other formats and layers left out, as a model would be that was opened that way. What
+ * cannot be is refused. The model, and every other layout, stays as it is. */
+#include "base/num.h"
+#include "support/faults.h"
+#include "support/tinylayout.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* 192 of width is not a multiple of 128: the last group of a row is short. */
+static const tiny_shape tied = {TYPE_Q4_1, 3, 192, 320, 6, 2, 256, 64, true};
+static const tiny_shape untied = {TYPE_F32, 3, 192, 320, 6, 2, 256, 64, false};
+static const tiny_shape packed_head = {TYPE_Q8_0, 3, 192, 320, 6, 2, 256, 64, false};
+
+static uint64_t round64(uint64_t n) {
+    return (n + 63) / 64 * 64;
+}
+
+/* Sums and costs follow from the weights. */
+static void check_block(const layout *l, int b) {
+    const block *blk = layout_block(l, b);
+    uint64_t sum = 0, bytes = 0;
+    for (int i = 0; i < blk->n_weight; i++) {
+        const weight *w = &blk->weights[i];
+        sum += round64(w->bytes);
+        if (w->vector || w->shared_block >= 0)
+            continue;
+        assert_true(pack_bytes(&w->format, w->n, w->k, &bytes));
+        assert_int_equal(w->bytes, bytes);
+    }
+    assert_int_equal(blk->bytes, sum);
+    for (int i = 0; i < blk->program.n_op; i++) {
+        const op *o = &blk->program.ops[i];
+        const weight *w = o->w < 0 ? NULL : &blk->weights[o->w];
+        if (w && w->shared_block >= 0) {
+            const weight *owner = &layout_block(l, w->shared_block)->weights[w->shared_index];
+            assert_memory_equal(&w->format, &owner->format, sizeof w->format);
+            w = owner;
+        }
+        if (o->kind == OP_LINEAR)
+            assert_int_equal(o->cost.weight_bytes, w->bytes);
+        if (o->kind == OP_EMBED)
+            assert_int_equal(o->cost.act_bytes, w->k * 4 + (int64_t)w->bytes / w->n);
+    }
+}
+
+static void check_all(const layout *l) {
+    for (int b = 0; b < layout_n_block(l); b++)
+        check_block(l, b);
+}
+
+static const weight *matrix(const layout *l, int b, const char *name) {
+    const block *blk = layout_block(l, b);
+    for (int i = 0; i < blk->n_weight; i++)
+        if (!strcmp(blk->weights[i].name, name))
+            return &blk->weights[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static void formats_and_costs(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &untied};
+    static const char *const formats[] = {"u4g64",  "u8g128", "u3g32",  "u2g128a",
+                                          "u6g64t", "u5grow", "u4growp"};
+    for (size_t s = 0; s < 2; s++) {
+        tiny_layout of = tiny_layout_open(tiny_model("m.gguf", shapes[s]));
+        check_all(of.l);
+        for (size_t f = 0; f < NUM_COUNT(formats); f++) {
+            const layout_choice choice = {.format = formats[f]};
+            nib_error err = {0};
+            pack_format wanted;
+            layout *none = NULL;
+            if (!pack_from_name(formats[f], 192, &wanted)) {
+                assert_int_equal(layout_make(of.m, &choice, &none, &err), NIB_E_USAGE);
+                assert_null(none);
+                continue;
+            }
+            tiny_layout_change(&of, &choice);
+            check_all(of.l);
+            assert_memory_equal(&matrix(of.l, 1, "q")->format, &wanted, sizeof wanted);
+        }
+        tiny_layout_close(&of);
+    }
+}
+
+/* Everything that a block says of itself. */
+static uint64_t sum_of(const block *blk) {
+    const struct {
+        const void *data;
+        size_t n;
+    } parts[] = {{blk->weights, (size_t)blk->n_weight * sizeof *blk->weights},
+                 {blk->program.ops, (size_t)blk->program.n_op * sizeof *blk->program.ops},
+                 {&blk->bytes, sizeof blk->bytes},
+                 {&blk->file_bytes, sizeof blk->file_bytes}};
+    uint64_t h = 17;
+    for (size_t i = 0; i < NUM_COUNT(parts); i++)
+        for (size_t j = 0; j < parts[i].n; j++)
+            h = h * 31 + ((const uint8_t *)parts[i].data)[j];
+    return h;
+}
+
+static pack_flavour planes(const void *user, int b, const weight *w) {
+    (void)user, (void)b, (void)w;
+    return PACK_PLANES;
+}
+
+static const float *same_columns(const void *user, int b, int w) {
+    (void)b, (void)w;
+    return user;
+}
+
+enum { N_LAYOUT = 7 };
+
+/* One of each kind, some of them made of others. */
+static void make_all(const model *m, const layout_part *parts, layout *made[N_LAYOUT]) {
+    static const float columns[320] = {1};
+    const layout_choice choices[] = {{0}, {.format = "u3g32"}, {.format = "u4g64+u4g64"}, {.parts = parts}};
+    nib_error err = {0};
+    for (size_t i = 0; i < NUM_COUNT(choices); i++)
+        assert_int_equal(layout_make(m, &choices[i], &made[i], &err), NIB_OK);
+    assert_int_equal(layout_with_flavours(made[2], planes, NULL, &made[4], &err), NIB_OK);
+    assert_int_equal(layout_with_columns(made[3], same_columns, columns, &made[5], &err), NIB_OK);
+    assert_int_equal(layout_with_shortlist(made[0], true, &made[6], &err), NIB_OK);
+}
+
+/* Whatever layouts are made and freed, the model and the others are what they were. */
+static void nothing_is_changed(void **state) {
+    (void)state;
+    const tiny_shape *shapes[] = {&tied, &packed_head};
+    const layout_part parts[] = {
+        {"u4g64w", false}, {"u4g64", false}, {"", true}, {"file", false}, {"file", false}};
+    for (size_t s = 0; s < 2; s++) {
+        tiny_layout of = tiny_layout_open(tiny_model("m.gguf", shapes[s]));
+        const int n = layout_n_block(of.l);
+        layout *first[N_LAYOUT], *again[N_LAYOUT];
+        uint64_t model_was[8], was[N_LAYOUT][8];
+        assert_int_equal(n, (int)NUM_COUNT(parts));
+        for (int b = 0; b < n; b++)
+            model_was[b] = sum_of(model_block(of.m, b));
+        make_all(of.m, parts, first);
+        for (int i = 0; i < N_LAYOUT; i++)
+            for (int b = 0; b < n; b++)
+                was[i][b] = sum_of(layout_block(first[i], b));
+        make_all(of.m, parts, again);
+        for (int i = 0; i < N_LAYOUT; i++) {
+            for (int b = 0; b < n; b++)
+                assert_true(sum_of(layout_block(again[i], b)) == was[i][b]);
+            layout_free(again[i]);
+            for (int j = i; j < N_LAYOUT; j++)
+                for (int b = 0; b < n; b++)
+                    assert_true(sum_of(layout_block(first[j], b)) == was[j][b]);
+            layout_free(first[i]);
+        }
+        for (int b = 0; b < n; b++) {
+            assert_true(sum_of(model_block(of.m, b)) == model_was[b]);
+            assert_ptr_equal(layout_block(of.l, b)->weights, model_block(of.m, b)->weights);
+        }
+        tiny_layout_close(&of);
+    }
+}
+
+/* Only what differs takes memory. */
+static void small_where_alike(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));
+    const uint64_t plain = layout_heap_bytes(of.l);
+    nib_error err = {0};
+    layout *l = NULL;
+    assert_int_equal(layout_with_shortlist(of.l, true, &l, &err), NIB_OK);
+    assert_true(layout_has_shortlist(l) && !layout_has_shortlist(of.l));
+    assert_ptr_equal(layout_block(l, 1)->weights, model_block(of.m, 1)->weights);
+    layout_free(l);
+    tiny_layout_change(&of, &(layout_choice){.format = "file"});
+    assert_true(layout_heap_bytes(of.l) == plain);
+    tiny_layout_close(&of);
+}
+
+/* A tied head changes with its owner and not by itself; vectors never change. */
+static void shared_and_vectors(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &tied));
+    layout_part parts[] = {
+        {"file", false}, {"file", false}, {"file", false}, {"file", false}, {"u4g64", false}};
+    const int last = layout_n_block(of.l) - 1;
+    pack_format before = matrix(of.l, last, "head")->format;
+    assert_int_equal(last + 1, (int)NUM_COUNT(parts));
+    tiny_layout_change(&of, &(layout_choice){.parts = parts});
+    assert_memory_equal(&matrix(of.l, last, "head")->format, &before, sizeof before);
+    strcpy(parts[0].format, "u4g64");
+    strcpy(parts[1].format, "u4g64");
+    tiny_layout_change(&of, &(layout_choice){.parts = parts});
+    assert_int_equal(matrix(of.l, last, "head")->format.bits, 4);
+    assert_int_equal(matrix(of.l, last, "head")->format.group, 64);
+    assert_int_equal(matrix(of.l, 1, "attn_norm")->bytes, 192 * 4);
+    check_all(of.l);
+    tiny_layout_close(&of);
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",     "u",       "u1g64",  "u9g64",  "u4g48",  "u4g64x",   "Q4_1",
+                                        "FILE", "u4g64at", "u4g-64", "u4g640", "u8g64t", "u4grow p", "file "};
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &tied));
+    for (size_t i = 0; i < NUM_COUNT(wrong); i++) {
+        layout_part parts[] = {
+            {"file", false}, {"file", false}, {"", false}, {"file", false}, {"file", false}};
+        nib_error err = {0};
+        layout *none = NULL;
+        strcpy(parts[2].format, wrong[i]);
+        assert_int_equal(layout_make(of.m, &(layout_choice){.parts = parts}, &none, &err), NIB_E_USAGE);
+        assert_non_null(strstr(err.message, "layer.1"));
+        assert_null(none);
+    }
+    tiny_layout_close(&of);
+}
+
+static void left_out(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &untied));
+    nib_error err = {0};
+    layout *none = NULL;
+    for (int b = 0; b < layout_n_block(of.l); b++) {
+        layout_part parts[5] = {
+            {"file", false}, {"file", false}, {"file", false}, {"file", false}, {"file", false}};
+        parts[b].left_out = true;
+        if (layout_block(of.l, b)->layer < 0) {
+            assert_int_equal(layout_make(of.m, &(layout_choice){.parts = parts}, &none, &err), NIB_E_USAGE);
+            continue;
+        }
+        tiny_layout_change(&of, &(layout_choice){.parts = parts});
+        assert_true(layout_is_left_out(of.l, b));
+        assert_int_equal(layout_block(of.l, b)->n_weight, 0);
+        assert_int_equal(layout_block(of.l, b)->bytes, 0);
+        check_all(of.l);
+    }
+    assert_null(none);
+    tiny_layout_close(&of);
+}
+
+/* ---- faults ---- */
+
+static nib_status make_some(void *user, nib_error *err) {
+    const model *m = user;
+    layout *l = NULL, *with = NULL;
+    NIB_TRY(layout_make(m, &(layout_choice){.format = "u4g64+u4g64"}, &l, err));
+    const nib_status status = layout_with_flavours(l, planes, NULL, &with, err);
+    if (status == NIB_OK)
+        for (int b = 0; b < layout_n_block(with); b++)
+            fault_made(layout_block(with, b)->program.ops,
+                       (size_t)layout_block(with, b)->program.n_op * sizeof(op));
+    layout_free(with);
+    layout_free(l);
+    return status;
+}
+
+static void no_memory(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &tied));
+    assert_true(fault_sweep(FAULT_ALLOC, 1, make_some, of.m) >= 4);
+    tiny_layout_close(&of);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_and_costs), cmocka_unit_test(nothing_is_changed),
+        cmocka_unit_test(small_where_alike), cmocka_unit_test(shared_and_vectors),
+        cmocka_unit_test(refused),           cmocka_unit_test(left_out),
+        cmocka_unit_test(no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
