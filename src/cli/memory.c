@@ -3,30 +3,12 @@
 
 #include "base/num.h"
 #include "cli/sheet.h"
+#include "server/memory.h"
 
 #include <string.h>
 
-static const char *const owner_names[NIB_N_OWNER] = {
-    [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
-    [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
-
-static json_t *bytes_or_null(uint64_t n_byte) {
-    return n_byte == NIB_AUTO ? json_null() : json_integer((json_int_t)n_byte);
-}
-
 json_t *cli_memory_json(const nib_engine *engine) {
-    static const char *const names[NIB_N_TIER] = {"ram", "vram", "disk"};
-    nib_memory mem;
-    nib_engine_memory(engine, &mem);
-    json_t *tiers = json_object(), *owners = json_object();
-    for (int t = 0; t < NIB_N_TIER; t++)
-        json_object_set_new(tiers, names[t],
-                            json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
-                                      (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
-    for (int o = 0; o < NIB_N_OWNER; o++)
-        json_object_set_new(owners, owner_names[o], json_integer((json_int_t)mem.owner[o]));
-    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
-                     owners);
+    return memory_json(engine);
 }
 
 const char *cli_prediction_source(const nib_prediction *p) {
@@ -48,8 +30,8 @@ static void print_owners(const sheet *s, const nib_memory *mem) {
     for (int o = 0; o < NIB_N_OWNER; o++) {
         if (!mem->owner[o])
             continue;
-        int wide =
-            snprintf(item, sizeof item, "  %s %s", owner_names[o], num_format_size(mem->owner[o], size));
+        int wide = snprintf(item, sizeof item, "  %s %s", memory_owner_names[o],
+                            num_format_size(mem->owner[o], size));
         if (n > indent && (int)n + wide > s->width) {
             sheet_line(s, "%s", line);
             n = (size_t)snprintf(line, sizeof line, "%*s", (int)indent - 2, "");

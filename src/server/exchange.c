@@ -126,13 +126,13 @@ static void first_look(exchange *x, const char *url, const char *method) {
     find_route(x, url, method);
     if (comes_from_elsewhere(x))
         fault_set(&x->why, 403, NULL, "requests of other places' pages are not answered");
-    else if (!(x->route && x->route->open) && !has_key(x)) {
+    else if (!(x->route && x->route->kind == ROUTE_OPEN) && !has_key(x)) {
         x->why = (fault){0}; /* what is here is nobody else's business */
         fault_set(&x->why, 401, "invalid_api_key", "the request has no key that is known here");
     }
-    if (x->route && x->route->how && !atomic_load(&s->ready))
+    if (x->route && x->route->kind != ROUTE_OPEN && !atomic_load(&s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
-    if (x->route && x->route->how && atomic_load(&s->ending))
+    if (x->route && x->route->kind == ROUTE_ANSWER && atomic_load(&s->ending))
         fault_set(&x->why, 503, NULL, "the server is ending");
 }
 

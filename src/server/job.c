@@ -89,10 +89,9 @@ static bool tokenize(const nib_engine *e, const char *text, size_t n_byte, promp
     return true;
 }
 
-static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *why) {
+bool job_render(const nib_engine *e, const call *c, char **text, fault *why) {
     nib_error err;
     buffer messages = {0}, tools = {0};
-    char *text = NULL;
     if (!nib_engine_info(e)->has_chat_template)
         return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
     buffer_json(&messages, json_incref(c->messages));
@@ -100,11 +99,16 @@ static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *
         buffer_json(&tools, json_incref(c->tools));
     if (messages.no_memory || tools.no_memory)
         fault_set(why, 503, NULL, "out of memory");
-    else if (nib_chat_render(e, messages.data, tools.data, true, &text, &err))
+    else if (nib_chat_render(e, messages.data, tools.data, true, text, &err))
         fault_engine(why, &err);
     buffer_clear(&messages);
     buffer_clear(&tools);
-    const bool is_there = text && tokenize(e, text, strlen(text), out, why);
+    return !why->status;
+}
+
+static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *why) {
+    char *text = NULL;
+    const bool is_there = job_render(e, c, &text, why) && tokenize(e, text, strlen(text), out, why);
     nib_free(text);
     return is_there;
 }
@@ -162,6 +166,13 @@ static bool on_text(void *user, const char *text, size_t n_byte) {
     return true;
 }
 
+static bool on_token(void *user, int32_t token) {
+    answer *a = user;
+    (void)token;
+    atomic_fetch_add(&a->n_made, 1);
+    return true;
+}
+
 static nib_generate_options options_of(const job *j, answer *a, const prompt *p) {
     const call *c = &j->call;
     nib_generate_options o;
@@ -175,6 +186,7 @@ static nib_generate_options options_of(const job *j, answer *a, const prompt *p)
     o.sampling = c->sampling;
     o.sampling.seed = c->has_seed ? (uint64_t)c->seed + a->index % (size_t)c->n : seed_secret();
     o.on_text = on_text;
+    o.on_token = on_token;
     o.user = a;
     return o;
 }
@@ -271,6 +283,15 @@ static answer *find(server *s, int64_t id) {
     return NULL;
 }
 
+const double server_times[N_TIME - 1] = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
+
+static void count_first(server_counts *c, double seconds) {
+    size_t i = 0;
+    while (i < N_TIME - 1 && seconds > server_times[i])
+        i++;
+    c->first_token[i]++;
+}
+
 static void count(server *s, const answer *a) {
     server_counts *c = &s->counts;
     const nib_result *r = &a->result;
@@ -279,6 +300,8 @@ static void count(server *s, const answer *a) {
     c->prompt_tokens += (uint64_t)r->prompt_n;
     c->cached_tokens += r->prompt_n > 0 ? (uint64_t)((int64_t)a->n_prompt - r->prompt_n) : 0;
     c->prompt_s += r->prompt_s;
+    if (r->n_token > 0)
+        count_first(c, r->prompt_s);
     c->predicted_tokens += r->n_token;
     c->predicted_s += r->predicted_s;
 }

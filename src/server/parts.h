@@ -28,6 +28,7 @@ typedef struct answer { /* one of a job's */
     size_t index;
     int64_t id; /* in the batch */
     size_t n_prompt;
+    atomic_size_t n_made; /* tokens so far */
     /* guarded: */
     buffer text; /* that is not written yet */
     bool done;   /* result and how are there */
@@ -69,10 +70,16 @@ struct job {
     double told; /* when something was last written */
 };
 
+typedef enum route_kind {
+    ROUTE_OPEN,  /* for those without a key too, at any time */
+    ROUTE_MODEL, /* once there is a model */
+    ROUTE_ANSWER /* the same, and not when the server ends */
+} route_kind;
+
 typedef struct route {
     const char *method, *path;
-    bool open; /* for those without a key too */
-    const dialect *how;
+    route_kind kind;
+    const dialect *how;          /* of ROUTE_ANSWER, and of the faults of others; NULL: OpenAI's */
     void (*handle)(exchange *x); /* on libmicrohttpd's thread: fills reply, or begins a job */
 } route;
 
@@ -91,10 +98,14 @@ struct exchange {
     bool suspended; /* guarded */
 };
 
+enum { N_TIME = 12 };
+extern const double server_times[N_TIME - 1]; /* seconds that divide times until first tokens into classes */
+
 typedef struct server_counts { /* since the server was opened; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
     uint64_t prompt_tokens, cached_tokens, predicted_tokens;
     double prompt_s, predicted_s;
+    uint64_t first_token[N_TIME];
 } server_counts;
 
 struct server {
@@ -127,6 +138,8 @@ void server_wake(server *s);
 /* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
  * any case. */
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
+/* The messages as the model's template has them; the caller frees *text with nib_free. */
+bool job_render(const nib_engine *e, const call *c, char **text, fault *why);
 void job_release(job *j);
 void job_write(job *j);                          /* guarded: what is new goes to out */
 void job_cancel(job *j);                         /* guarded */
@@ -137,6 +150,16 @@ void jobs_watch(server *s); /* clients that are gone, and those that should hear
 /* Tokens of the prompts that need not be computed, of all answers that are done. */
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
+
+/* ---- texts.c, looks.c: a reply each ---- */
+void texts_tokenize(exchange *x);
+void texts_detokenize(exchange *x);
+void texts_apply_template(exchange *x);
+void looks_health(exchange *x);
+void looks_models(exchange *x);
+void looks_metrics(exchange *x);
+void looks_memory(exchange *x);
+void looks_slots(exchange *x);
 
 /* ---- exchange.c ---- */
 struct MHD_Daemon *exchange_listen(server *s);

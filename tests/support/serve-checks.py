@@ -78,6 +78,34 @@ def streams(s):
     check("n streams", text_of(s.stream(CHAT, {"messages": USER, "n": 3})) == {0: ANSWER, 1: ANSWER, 2: ANSWER})
 
 
+def looks(s):
+    status, value = s.post("/tokenize", {"content": "aé<a>"})
+    check("a text's tokens", status == 200 and value == {"tokens": [97, 195, 169, 258]}, value)
+    status, value = s.post("/tokenize", {"content": "é<a>", "parse_special": False, "with_pieces": True})
+    check("with pieces; no text, no string", [t["id"] for t in value["tokens"]] == [195, 169, 60, 97, 62] and
+          value["tokens"][2]["piece"] == "<", value)
+    status, value = s.post("/detokenize", {"tokens": [97, 195, 169]})
+    check("tokens' text", value == {"content": "aé"}, value)
+    status, value = s.post("/apply-template", {"messages": USER})
+    check("messages by the template", value == {"prompt": "<u>Why?<a>"}, value)
+    for path, body, name in (("/tokenize", {}, "content"), ("/tokenize", {"content": 1}, "content"),
+                             ("/detokenize", {"tokens": "x"}, "tokens"), ("/detokenize", {"tokens": [-1]}, "tokens"),
+                             ("/apply-template", {"messages": 1}, "messages")):
+        check(f"{path} {body} is refused", param(s.post(path, body)) == (400, name))
+    check("an id without a token is refused", s.post("/detokenize", {"tokens": [1 << 30]})[0] in (200, 400))
+    status, value = s.get("/memory")
+    check("memory by tier and owner", value["tiers"]["ram"]["planned"] > 0 and value["owners"]["weights"] > 0 and
+          value["rss_peak"] > 0, value)
+    check("nothing is computed", s.get("/slots") == (200, []))
+    status, headers, data = s.ask("GET", "/metrics")
+    numbers = dict(line.rsplit(" ", 1) for line in data.decode().splitlines() if not line.startswith("#"))
+    check("metrics for Prometheus", headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+    check("they count", float(numbers["nibble_tokens_predicted_total"]) > 0 and
+          float(numbers["nibble_requests_processing"]) == 0 and
+          numbers['nibble_time_to_first_token_seconds_bucket{le="+Inf"}'] ==
+          numbers["nibble_time_to_first_token_seconds_count"], data)
+
+
 def refusals(s):
     wrong = [("temperature", "hot"), ("temperature", 3), ("temperature", -0.1), ("top_p", 1.5), ("top_p", True),
              ("top_k", -1), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
@@ -171,6 +199,8 @@ def ends(s):
     """SIGTERM while an answer is on its way."""
     connection = raw(s, dict(LONG, stream=True, max_tokens=300))
     got = connection.recv(300)
+    slots = s.get("/slots")[1]
+    check("what is computed is listed", not slots or slots[0]["n_predicted"] <= 300 == slots[0]["max_tokens"], slots)
     s.child.send_signal(signal.SIGTERM)
     while piece := connection.recv(65536):
         got += piece
@@ -243,6 +273,7 @@ basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
 check("port 0 prints the port", basic.port > 0, basic.address)
 basics(basic)
 streams(basic)
+looks(basic)
 refusals(basic)
 code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))

@@ -1,0 +1,26 @@
+/* memory.c - see memory.h. */
+#include "server/memory.h"
+
+const char *const memory_owner_names[NIB_N_OWNER] = {
+    [NIB_OWNER_WEIGHTS] = "weights", [NIB_OWNER_KV] = "kv",         [NIB_OWNER_ACTIVATIONS] = "activations",
+    [NIB_OWNER_STAGING] = "staging", [NIB_OWNER_TABLES] = "tables", [NIB_OWNER_RUNTIME] = "runtime"};
+const char *const memory_tier_names[NIB_N_TIER] = {
+    [NIB_TIER_RAM] = "ram", [NIB_TIER_VRAM] = "vram", [NIB_TIER_DISK] = "disk"};
+
+static json_t *bytes_or_null(uint64_t n_byte) {
+    return n_byte == NIB_AUTO ? json_null() : json_integer((json_int_t)n_byte);
+}
+
+json_t *memory_json(const nib_engine *engine) {
+    nib_memory mem;
+    nib_engine_memory(engine, &mem);
+    json_t *tiers = json_object(), *owners = json_object();
+    for (int t = 0; t < NIB_N_TIER; t++)
+        json_object_set_new(tiers, memory_tier_names[t],
+                            json_pack("{s:o, s:I, s:I}", "cap", bytes_or_null(mem.tier[t].cap), "planned",
+                                      (json_int_t)mem.tier[t].planned, "peak", (json_int_t)mem.tier[t].peak));
+    for (int o = 0; o < NIB_N_OWNER; o++)
+        json_object_set_new(owners, memory_owner_names[o], json_integer((json_int_t)mem.owner[o]));
+    return json_pack("{s:o, s:I, s:o}", "tiers", tiers, "rss_peak", (json_int_t)mem.rss_peak, "owners",
+                     owners);
+}

@@ -1,0 +1,15 @@
+/* memory.h - planned against actual memory, as programs read it. */
+#ifndef NIB_SERVER_MEMORY_H
+#define NIB_SERVER_MEMORY_H
+
+#include "nib.h"
+
+#include <jansson.h>
+
+extern const char *const memory_owner_names[NIB_N_OWNER], *const memory_tier_names[NIB_N_TIER];
+
+/* {"tiers": {"ram": {"cap", "planned", "peak"}, ...}, "rss_peak", "owners": {"weights", ...}} in bytes; a cap
+ * that is not there is null. NULL: no memory. */
+json_t *memory_json(const nib_engine *engine);
+
+#endif

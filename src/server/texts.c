@@ -1,0 +1,119 @@
+/* texts.c - what the model's tokenizer and its template do, without an answer. */
+#include "server/parts.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+/* ---- tokenize ---- */
+
+typedef struct tokenize_call {
+    const char *content;
+    bool add_special, parse_special, with_pieces;
+} tokenize_call;
+
+static const member tokenize_members[] = {
+    {"content", MEMBER_TEXT, offsetof(tokenize_call, content), 0, 0},
+    {"add_special", MEMBER_BOOL, offsetof(tokenize_call, add_special), 0, 0},
+    {"parse_special", MEMBER_BOOL, offsetof(tokenize_call, parse_special), 0, 0},
+    {"with_pieces", MEMBER_BOOL, offsetof(tokenize_call, with_pieces), 0, 0},
+};
+
+/* A piece that is no whole text is the array of its bytes. */
+static json_t *piece_json(const nib_engine *e, int32_t token) {
+    size_t n = 0;
+    const char *piece = nib_token_piece(e, token, &n);
+    json_t *text = piece ? json_stringn(piece, n) : json_null();
+    if (text)
+        return text;
+    json_t *bytes = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(bytes, json_integer((unsigned char)piece[i]));
+    return bytes;
+}
+
+static json_t *tokens_json(const nib_engine *e, const int32_t *tokens, size_t n, bool with_pieces) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(list, with_pieces ? json_pack("{s:i, s:o}", "id", (int)tokens[i], "piece",
+                                                                piece_json(e, tokens[i]))
+                                                    : json_integer(tokens[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+void texts_tokenize(exchange *x) {
+    tokenize_call t = {.parse_special = true};
+    json_t *body = body_parse(x->body.data, x->body.n, &x->why);
+    int32_t *tokens = NULL;
+    size_t n = 0;
+    nib_error err;
+    if (!body)
+        return;
+    members_read(body, tokenize_members, NUM_COUNT(tokenize_members), &t, &x->why);
+    if (!t.content)
+        fault_field(&x->why, "content", "expected a string, found nothing");
+    const unsigned flags = (t.add_special ? (unsigned)NIB_TOKENIZE_BOS : 0) |
+                           (t.parse_special ? (unsigned)NIB_TOKENIZE_SPECIAL : 0);
+    if (!x->why.status &&
+        nib_tokenize(x->s->engine, t.content, json_string_length(json_object_get(body, "content")), flags,
+                     &tokens, &n, &err))
+        fault_engine(&x->why, &err);
+    if (!x->why.status)
+        exchange_json(x, json_pack("{s:o}", "tokens", tokens_json(x->s->engine, tokens, n, t.with_pieces)));
+    nib_free(tokens);
+    json_decref(body);
+}
+
+/* ---- detokenize ---- */
+
+static bool read_ids(const json_t *list, int32_t **ids, size_t *n, fault *why) {
+    size_t i;
+    const json_t *id;
+    if (!json_is_array(list))
+        return fault_field(why, "tokens", "expected an array of token ids");
+    *n = json_array_size(list);
+    *ids = mem_array(*n + 1, sizeof **ids);
+    if (!*ids)
+        return fault_set(why, 503, NULL, "out of memory");
+    json_array_foreach(list, i, id) {
+        const json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value > INT32_MAX)
+            return fault_field(why, "tokens", "expected a token's id in place %zu", i);
+        (*ids)[i] = (int32_t)value;
+    }
+    return true;
+}
+
+void texts_detokenize(exchange *x) {
+    json_t *body = body_parse(x->body.data, x->body.n, &x->why);
+    int32_t *ids = NULL;
+    size_t n = 0, n_byte = 0;
+    char *text = NULL;
+    nib_error err;
+    if (body && read_ids(json_object_get(body, "tokens"), &ids, &n, &x->why)) {
+        if (nib_detokenize(x->s->engine, ids, n, &text, &n_byte, &err))
+            fault_engine(&x->why, &err);
+        else
+            exchange_json(x, json_pack("{s:o}", "content", jsonx_string(text, n_byte)));
+    }
+    nib_free(text);
+    mem_free(ids);
+    json_decref(body);
+}
+
+/* ---- the template ---- */
+
+void texts_apply_template(exchange *x) {
+    call c;
+    char *text = NULL;
+    if (call_parse(CALL_CHAT, x->body.data, x->body.n, &c, &x->why) &&
+        job_render(x->s->engine, &c, &text, &x->why))
+        exchange_json(x, json_pack("{s:o}", "prompt", jsonx_string(text, strlen(text))));
+    nib_free(text);
+    call_clear(&c);
+}
