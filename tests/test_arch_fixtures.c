@@ -1,6 +1,7 @@
 /* Every family against another implementation: logits of a whole pass and greedy tokens, from folders and
- * from GGUF, with the f32 cache and the default one. The bounds are relative RMS errors; measured ones are
- * near 1e-6 with f32 and 3e-4 with f16 keys and values, which the random weights' large scores show early. */
+ * from GGUF, with the f32 cache and the default one, on the processor and on the check back end. The bounds
+ * are relative RMS errors; measured ones are near 1e-6 with f32 and 3e-4 with f16 keys and values, which the
+ * random weights' large scores show early. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "nib.h"
@@ -19,6 +20,8 @@
 #include <cmocka.h>
 
 enum { PROMPT = 16 };
+
+static const char *backend_name; /* NULL: the processor */
 
 /* The tokens must be the expected ones. */
 static bool greedy_equal(nib_session *s, const expected *x, const char *model) {
@@ -92,6 +95,7 @@ static bool check_model(const char *model, const char *folder, bool quantized) {
     nib_engine_options_init(&eo);
     eo.n_ctx = 64;
     eo.n_thread = 1;
+    eo.backend = backend_name;
     bool ok = nib_engine_open(model, &eo, &e, &err) == NIB_OK;
     if (!ok) {
         print_error("%s: %s\n", model, err.message);
@@ -155,11 +159,20 @@ static void gguf_files(void **state) {
     assert_int_equal(bad, 0);
 }
 
+static void on_the_check_back_end(void **state) {
+    backend_name = "check";
+    the_sixteen(state);
+    other_members_and_flags(state);
+    gguf_files(state);
+    backend_name = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sixteen),
         cmocka_unit_test(other_members_and_flags),
         cmocka_unit_test(gguf_files),
+        cmocka_unit_test(on_the_check_back_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,7 +123,7 @@ struct backend {
     backend_rows rows; /* as reserved */
 };
 
-extern const backend_kind backend_cpu;
+extern const backend_kind backend_cpu, backend_check;
 
 /* The kind of that name (NULL: the first one); NIB_E_DEVICE says which there are. */
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err);

@@ -120,6 +120,39 @@ act_format act_format_for(const pack_format *f, int bits) {
     return (act_format){(uint8_t)bits, (uint8_t)group};
 }
 
+/* ---- spikes ---- */
+
+#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on it is kept as a float */
+
+/* A massive activation (a value far beyond the others of its row: the first token and some separators have
+ * them, and every later token attends to those rows) costs too much in 8 bits: its neighbours in the group
+ * vanish, and its own error is as large as they are. Such a spike counts as zero among the row's integers,
+ * and its product, a column of the weights times a float, is added to what they give. */
+
+static void put_in_order(spike *list, int n) {
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && list[j].at < list[j - 1].at; j--) {
+            const spike s = list[j];
+            list[j] = list[j - 1];
+            list[j - 1] = s;
+        }
+}
+
+/* What one spike hid may be another one. */
+int act_take_spikes(const kernel_table *t, const float *x, int64_t k, float *rest, spike *out) {
+    spike found[ACT_SPIKES];
+    int n_found = t->spikes(x, k, SPIKE, found), all = 0;
+    if (n_found > 0)
+        memcpy(rest, x, (size_t)k * sizeof *x);
+    for (; n_found > 0 && all < ACT_SPIKES; n_found = t->spikes(rest, k, SPIKE, found))
+        for (int i = 0; i < n_found && all < ACT_SPIKES; i++) {
+            rest[found[i].at] = 0;
+            out[all++] = found[i];
+        }
+    put_in_order(out, all);
+    return all;
+}
+
 size_t act_row_bytes(act_format f, int64_t k) {
     return (size_t)act_layout_of(f, k).bytes;
 }

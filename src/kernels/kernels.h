@@ -189,6 +189,10 @@ typedef struct kernel_table {
     int n_strategy;
 } kernel_table;
 
+/* The spikes of a row of k floats, in their order: how many, and, when there are any, the row without them at
+ * `rest`. The row alone decides, so that the answer does not depend on the batch. */
+int act_take_spikes(const kernel_table *t, const float *x, int64_t k, float *rest, spike *out);
+
 /* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
 const kernel_table *kernels_table(void);
 /* The table as one instruction set fills it ("ref", "avx2", ...); NULL: unknown or not possible here. For

@@ -10,45 +10,9 @@
 /* Of a product that is added to another, at a time. */
 static const int64_t MOST_COLUMNS = 2048;
 
-#define SPIKE 0.3f /* a value's share of its row's sum of squares from which on it is kept as a float */
-
-/* A massive activation (a value far beyond the others of its row: the first token and some separators have
- * them, and every later token attends to those rows) costs too much in 8 bits: its neighbours in the group
- * vanish, and its own error is as large as they are. Such a spike counts as zero among the row's integers,
- * and its product, a column of the weights times a float, is added to what they give. The row alone decides,
- * so that the answer does not depend on the batch. */
-
 /* The second slice of a row with 16 bits. */
 static uint8_t *rest_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
     return rows->rest ? rows->rest + (size_t)r * act_row_bytes(f, k) : rows->codes + act_row_bytes(f, k);
-}
-
-static void put_in_order(spike *list, int n) {
-    for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && list[j].at < list[j - 1].at; j--) {
-            const spike s = list[j];
-            list[j] = list[j - 1];
-            list[j - 1] = s;
-        }
-}
-
-/* x without its spikes, at `to`; or x itself, which has none. What one spike hid may be another one. */
-static const float *take_spikes(const kernel_table *table, const float *x, int64_t k, float *to, uint8_t *n,
-                                spike *out) {
-    spike found[ACT_SPIKES];
-    int n_found = table->spikes(x, k, SPIKE, found), all = 0;
-    *n = 0;
-    if (n_found == 0)
-        return x;
-    memcpy(to, x, (size_t)k * sizeof *x);
-    for (; n_found > 0 && all < ACT_SPIKES; n_found = table->spikes(to, k, SPIKE, found))
-        for (int i = 0; i < n_found && all < ACT_SPIKES; i++) {
-            to[found[i].at] = 0;
-            out[all++] = found[i];
-        }
-    put_in_order(out, all);
-    *n = (uint8_t)all;
-    return to;
 }
 
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to) {
@@ -60,7 +24,9 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     rows->has_rest[row] = w->j->act_bits == 16;
     rows->n_spike[row] = 0;
     if (!rows->has_rest[row])
-        x = take_spikes(table, x, k, beside, &rows->n_spike[row], rows->spikes + row * ACT_SPIKES);
+        rows->n_spike[row] = (uint8_t)act_take_spikes(table, x, k, beside, rows->spikes + row * ACT_SPIKES);
+    if (rows->n_spike[row])
+        x = beside;
     table->act_quantize(to.format, x, k, rows->codes + at);
     if (!rows->has_rest[row])
         return;

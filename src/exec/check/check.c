@@ -1,0 +1,309 @@
+/* check.c - the contract (exec/backend.h); see check.h. */
+#include "exec/check/check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/check/memory.h"
+#include "kernels/act8.h"
+
+#include <math.h>
+#include <string.h>
+
+static check *check_of(backend *b) {
+    return (check *)(void *)b;
+}
+
+/* ---- memory ---- */
+
+static uint64_t round64(uint64_t n) {
+    return (n + 63) & ~UINT64_C(63);
+}
+
+/* The widest row that any op of the model reads or writes, and the most that a row takes as integers. */
+static int64_t widest(const layout *l) {
+    int64_t most = 1;
+    for (int b = 0; b < layout_n_block(l); b++) {
+        const program *p = &layout_block(l, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            most = NUM_MAX(most, NUM_MAX(p->ops[i].n, p->ops[i].k));
+    }
+    return most;
+}
+
+static size_t scratch_bytes(const layout *l) {
+    size_t most = linear_scratch_bytes(false);
+    for (int b = 0; b < layout_n_block(l); b++) {
+        const program *p = &layout_block(l, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION)
+                most = NUM_MAX(most, attend_scratch_bytes(p->ops[i].u.attn.d_head));
+    }
+    return most;
+}
+
+static void *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
+    uint8_t *p = base ? base + *at : NULL;
+    *at += round64((uint64_t)rows * each);
+    return p;
+}
+
+static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows, uint8_t *base) {
+    const int64_t wide = num_round_up(widest(l), 16);
+    int64_t longest = 1;
+    uint64_t at = 0;
+    for (int r = 0; r < REG_COUNT; r++)
+        c->reg[r] = take(base, &at,
+                         r == REG_X        ? rows->n_pass
+                         : r == REG_LOGITS ? rows->n_head
+                                           : 1,
+                         (uint64_t)model_reg_width(layout_model(l), (reg)r) * sizeof(float));
+    for (int t = 0; t < model_n_rope(layout_model(l)); t++)
+        longest = NUM_MAX(longest, model_rope_dim(layout_model(l), t));
+    c->row = take(base, &at, wide, sizeof(float));
+    c->rest = take(base, &at, wide, sizeof(float));
+    c->part = take(base, &at, wide, sizeof(float));
+    c->cos_sin = take(base, &at, longest, sizeof(float));
+    c->inv_freq = take(base, &at, longest, sizeof(float));
+    c->codes = take(base, &at, 1, act_row_bytes((act_format){8, ACT8_GROUP}, wide));
+    c->scratch = take(base, &at, 1, scratch_bytes(l));
+    return at;
+}
+
+static uint64_t lay_out_host(check *c, const layout *l, const backend_rows *rows, uint8_t *base) {
+    uint64_t at = 0;
+    c->stream =
+        take(base, &at, rows->n_pass, (uint64_t)model_reg_width(layout_model(l), REG_X) * sizeof(float));
+    c->logits =
+        take(base, &at, rows->n_head, (uint64_t)model_reg_width(layout_model(l), REG_LOGITS) * sizeof(float));
+    c->seen = take(base, &at, widest(l), sizeof(float));
+    return at;
+}
+
+static uint64_t bytes_of_views(const view *views, int n) {
+    uint64_t sum = 0, one;
+    for (int i = 0; i < n; i++)
+        sum += pack_bytes(&views[i].format, views[i].n, views[i].k, &one) ? one : 0;
+    return sum;
+}
+
+static uint64_t largest_block(const layout *l) {
+    uint64_t most = 0, one;
+    for (int b = 0; b < layout_n_block(l); b++) {
+        const block *of = layout_block(l, b);
+        uint64_t sum = 0;
+        for (int i = 0; i < of->n_weight; i++)
+            sum += pack_bytes(&of->weights[i].format, of->weights[i].n, of->weights[i].k, &one) ? one : 0;
+        most = NUM_MAX(most, sum);
+    }
+    return most;
+}
+
+static uint64_t check_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
+                                uint64_t *touched) {
+    check none = {0};
+    const uint64_t bytes = lay_out_rows(&none, s->layout, rows, NULL) +
+                           lay_out_host(&none, s->layout, rows, NULL) + largest_block(s->layout);
+    (void)n_row;
+    if (touched)
+        *touched = bytes;
+    return bytes;
+}
+
+static nib_status hold_weights(check *c, uint64_t n_byte, nib_error *err) {
+    if (c->weights.at && n_byte <= c->weights.bytes)
+        return NIB_OK;
+    tier_region_close(&c->weights);
+    return tier_region_open(&c->weights, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte,
+                            false, "a block's weights", err);
+}
+
+static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error *err) {
+    check *c = check_of(b);
+    const layout *l = c->setup.layout;
+    ledger *to = c->setup.ledger;
+    tier_region_close(&c->rows);
+    tier_region_close(&c->host);
+    NIB_TRY(tier_region_open(&c->rows, b->device, to, NIB_OWNER_ACTIVATIONS, lay_out_rows(c, l, rows, NULL),
+                             false, "activations", err));
+    NIB_TRY(tier_region_open(&c->host, device_host(), to, NIB_OWNER_ACTIVATIONS,
+                             lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
+    lay_out_rows(c, l, rows, check_at(c->rows.at));
+    lay_out_host(c, l, rows, c->host.at);
+    b->rows = *rows;
+    return hold_weights(c, largest_block(l), err);
+}
+
+/* ---- opening ---- */
+
+static void check_close(backend *b) {
+    check *c = check_of(b);
+    tier_region_close(&c->rows);
+    tier_region_close(&c->weights);
+    tier_region_close(&c->host);
+    mem_free(c->views);
+    mem_free(c->pages);
+    mem_free(c);
+}
+
+static nib_status check_open(const backend_setup *s, backend **out, nib_error *err) {
+    int most = 1;
+    for (int b = 0; b < layout_n_block(s->layout); b++)
+        most = NUM_MAX(most, layout_block(s->layout, b)->n_weight);
+    check *c = mem_calloc(1, sizeof *c);
+    view *views = mem_calloc((size_t)most, sizeof *views);
+    if (!c || !views) {
+        mem_free(c);
+        mem_free(views);
+        return nib_fail_nomem(err, sizeof *c, "the back end");
+    }
+    c->base = (backend){.kind = &backend_check, .device = check_device()};
+    c->setup = *s;
+    c->ref = kernels_table_for("ref");
+    c->views = views;
+    *out = &c->base;
+    return NIB_OK;
+}
+
+/* ---- weights, copied in ---- */
+
+/* Rows of weight i at `to`, behind those that came before. */
+static nib_status copy_in(const check *c, uint8_t *to, const view *rows, nib_error *err) {
+    uint64_t bytes;
+    if (!pack_bytes(&rows->format, rows->n, rows->k, &bytes))
+        return nib_fail(err, NIB_E_MODEL, "a weight's size overflows");
+    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD_WEIGHTS, to, rows->data, bytes, err);
+}
+
+static nib_status copy_pieces(const check *c, int w, uint8_t *to, nib_error *err) {
+    pager *p = c->run.pager;
+    const int b = c->run.visit.block, n = pager_n_piece(p, b, w);
+    nib_status status = NIB_OK;
+    for (int i = 0; i < n && status == NIB_OK; i++) {
+        pager_piece piece;
+        uint64_t before;
+        pager_release(p);
+        NIB_TRY(pager_fetch(p, b, w, i, &piece, err));
+        view above = piece.v;
+        above.n = piece.first_row;
+        status = pack_bytes(&above.format, above.n, above.k, &before)
+                     ? copy_in(c, to + before, &piece.v, err)
+                     : nib_fail(err, NIB_E_MODEL, "a weight's size overflows");
+    }
+    return status;
+}
+
+/* Weight w, once. A table that is not there as a whole is looked up row by row. */
+static nib_status bring(check *c, int w, bool is_table, uint8_t **at, nib_error *err) {
+    const view *from = &c->run.views[w];
+    uint64_t bytes;
+    if (c->views[w].data || (is_table && !from->data) || !pack_bytes(&from->format, from->n, from->k, &bytes))
+        return NIB_OK;
+    NIB_TRY(from->data ? copy_in(c, *at, from, err) : copy_pieces(c, w, *at, err));
+    c->views[w].data = check_at(*at);
+    *at += bytes;
+    return NIB_OK;
+}
+
+/* In the order of the program, which is the pager's. */
+static nib_status bring_weights(check *c, nib_error *err) {
+    const block *of = layout_block(c->setup.layout, c->run.visit.block);
+    const program *p = &of->program;
+    NIB_TRY(hold_weights(c, bytes_of_views(c->run.views, of->n_weight), err));
+    uint8_t *at = c->weights.at;
+    for (int i = 0; i < of->n_weight; i++) {
+        c->views[i] = c->run.views[i];
+        c->views[i].data = NULL;
+    }
+    nib_status status = NIB_OK;
+    for (int i = 0; i < p->n_op && status == NIB_OK; i++) {
+        const op *o = &p->ops[i];
+        const bool is_table = o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
+        if (c->run.visit.cache_only && !o->fuse.feeds_cache)
+            continue;
+        if (o->w >= 0)
+            status = bring(c, o->w, is_table, &at, err);
+        if (o->b >= 0 && status == NIB_OK)
+            status = bring(c, o->b, false, &at, err);
+    }
+    pager_release(c->run.pager);
+    return status;
+}
+
+/* ---- a pass ---- */
+
+/* What was read of it is valid no longer. */
+static void forget(const check *c) {
+    const int64_t n = c->base.rows.n_pass * check_width(c, REG_X),
+                  n_logits = c->base.rows.n_head * check_width(c, REG_LOGITS);
+    for (int64_t i = 0; i < n; i++)
+        c->stream[i] = NAN;
+    for (int64_t i = 0; i < n_logits; i++)
+        c->logits[i] = NAN;
+}
+
+static nib_status check_begin(backend *b, const backend_pass *p, nib_error *err) {
+    (void)err;
+    check_of(b)->pass = *p;
+    forget(check_of(b));
+    return NIB_OK;
+}
+
+static void check_end(backend *b) {
+    forget(check_of(b));
+}
+
+static nib_status check_run(backend *b, const backend_run *r, nib_error *err) {
+    check *c = check_of(b);
+    const bool head = r->visit.block == layout_n_block(c->setup.layout) - 1;
+    forget(c);
+    c->run = *r;
+    probe_find(&layout_block(c->setup.layout, r->visit.block)->program, &c->places);
+    NIB_TRY(bring_weights(c, err));
+    for (int64_t i = 0; i < r->visit.n_row; i++)
+        NIB_TRY(check_row(c, i, err));
+    if (head && c->pass.logits)
+        memcpy(c->pass.logits, c->reg[REG_LOGITS], (size_t)check_width(c, REG_LOGITS) * sizeof(float));
+    return NIB_OK;
+}
+
+/* ---- what is read ---- */
+
+static nib_status check_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
+                                    nib_error *err) {
+    const check *c = check_of(b);
+    const int64_t width = check_width(c, REG_X);
+    (void)err;
+    memcpy(c->stream, c->reg[REG_X] + row * width, (size_t)(n_row * width) * sizeof(float));
+    *out = c->stream;
+    return NIB_OK;
+}
+
+static nib_status check_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
+    const check *c = check_of(b);
+    const int64_t width = check_width(c, REG_X);
+    (void)err;
+    memcpy(c->reg[REG_X] + row * width, x, (size_t)(n_row * width) * sizeof(float));
+    return NIB_OK;
+}
+
+static nib_status check_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
+    const check *c = check_of(b);
+    (void)err;
+    memcpy(c->logits, c->reg[REG_LOGITS], (size_t)(n_row * check_width(c, REG_LOGITS)) * sizeof(float));
+    *out = c->logits;
+    return NIB_OK;
+}
+
+const backend_kind backend_check = {
+    .name = "check",
+    .open = check_open,
+    .close = check_close,
+    .row_bytes = check_row_bytes,
+    .reserve = check_reserve,
+    .begin = check_begin,
+    .run = check_run,
+    .end = check_end,
+    .read_stream = check_read_stream,
+    .write_stream = check_write_stream,
+    .read_logits = check_read_logits,
+};

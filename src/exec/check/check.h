@@ -1,0 +1,46 @@
+/* check.h - the smallest back end: the scalar reference, one row after the other, on one thread, in memory of
+ * its own.
+ *
+ * It is there to be compared with. Its answers are those of the processor with NIBBLE_ISA=ref, bit by bit,
+ * and it takes none of the other's ways: no joined ops, no shared work, no rows together. Weights are copied
+ * in for each visit, keys and values are pages of its device (memory.h), and what is read of it is a copy
+ * that becomes NaN at the next call. Registers are NaN before a row enters a block. */
+#ifndef NIB_EXEC_CHECK_CHECK_H
+#define NIB_EXEC_CHECK_CHECK_H
+
+#include "exec/backend.h"
+#include "tiers/region.h"
+
+typedef struct check {
+    backend base;
+    backend_setup setup;
+    const kernel_table *ref;
+    tier_region rows, weights, host;
+
+    /* in `rows`, of the device */
+    float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
+    float *row, *rest;     /* of any width: one that was looked up, or what is left of a product's input */
+    float *part;           /* a product that is added to another, or a column of one */
+    float *cos_sin, *inv_freq;
+    uint8_t *codes; /* a row as integers */
+    void *scratch;  /* of kernels */
+    /* in `host`: copies for others */
+    float *stream, *logits, *seen;
+
+    view *views;     /* the block's weights as copied into `weights`; data NULL: not there */
+    uint8_t **pages; /* of one sequence: where they really are */
+    size_t max_pages;
+    backend_pass pass;
+    backend_run run;
+    probe_places places; /* of the run's program */
+} check;
+
+static inline int64_t check_width(const check *c, reg r) {
+    return model_reg_width(layout_model(c->setup.layout), r);
+}
+
+/* ---- ops.c ---- */
+/* Row r of the run goes through the block's program. */
+nib_status check_row(check *c, int64_t r, nib_error *err);
+
+#endif

@@ -1,0 +1,113 @@
+/* memory.c - see memory.h. A copy is done when the call returns. */
+#include "exec/check/memory.h"
+
+#include "base/mem.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Set in addresses of kernels alone, on x86-64 as on AArch64. */
+#define DEVICE_BIT ((uintptr_t)1 << 55)
+_Static_assert(sizeof(uintptr_t) == 8, "addresses have 64 bits");
+
+void *check_at(const void *address) {
+    const uintptr_t at = (uintptr_t)address;
+    return at & DEVICE_BIT ? (void *)(at & ~DEVICE_BIT) : NULL;
+}
+
+static nib_status check_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+    void *real = n_byte > SIZE_MAX ? NULL : sparse ? mem_map_sparse((size_t)n_byte) : mem_map((size_t)n_byte);
+    (void)d;
+    if (!real)
+        return nib_fail_nomem(err, n_byte, "memory of the check back end");
+    *out = (void *)((uintptr_t)real | DEVICE_BIT);
+    return NIB_OK;
+}
+
+static void check_give(device *d, void *at, uint64_t n_byte) {
+    (void)d;
+    mem_unmap(check_at(at), (size_t)n_byte);
+}
+
+static nib_status check_copy(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
+                             nib_error *err) {
+    void *real_to = check_at(to);
+    const void *real_from = check_at(from);
+    (void)d;
+    (void)lane;
+    (void)err;
+    memcpy(real_to ? real_to : to, real_from ? real_from : from, (size_t)n_byte);
+    return NIB_OK;
+}
+
+static nib_status check_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
+    (void)d;
+    (void)err;
+    *out = (device_mark){lane, 0};
+    return NIB_OK;
+}
+
+static nib_status check_wait(device *d, device_mark mark, nib_error *err) {
+    (void)d;
+    (void)mark;
+    (void)err;
+    return NIB_OK;
+}
+
+static nib_status check_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
+    (void)lane;
+    return check_wait(d, mark, err);
+}
+
+static nib_status check_pin(device *d, void *host, uint64_t n_byte, nib_error *err) {
+    (void)d;
+    (void)host;
+    (void)n_byte;
+    (void)err;
+    return NIB_OK;
+}
+
+static void check_unpin(device *d, void *host, uint64_t n_byte) {
+    (void)d;
+    (void)host;
+    (void)n_byte;
+}
+
+static void check_info(const device *d, device_info *out) {
+    (void)d;
+    *out = (device_info){.tier = NIB_TIER_RAM};
+    snprintf(out->name, sizeof out->name, "check");
+}
+
+static void check_close(device *d) {
+    (void)d;
+}
+
+static nib_status check_open(int index, device **out, nib_error *err) {
+    if (index)
+        return nib_fail(err, NIB_E_NOTFOUND, "there is one check device, number 0; found %d", index);
+    *out = check_device();
+    return NIB_OK;
+}
+
+static const device_kind kind = {
+    .name = "check",
+    .tier = NIB_TIER_RAM,
+    .open = check_open,
+    .close = check_close,
+    .info = check_info,
+    .take = check_take,
+    .give = check_give,
+    .pin = check_pin,
+    .unpin = check_unpin,
+    .copy = check_copy,
+    .mark = check_mark,
+    .wait = check_wait,
+    .follow = check_follow,
+};
+
+device *check_device(void) {
+    static device only = {&kind};
+    return &only;
+}

@@ -1,0 +1,15 @@
+/* memory.h - the check back end's device: host memory under addresses that nobody can read.
+ *
+ * An address of this device has a bit set that no address of a process has, so whoever takes it for host
+ * memory crashes at once; and the back end refuses an address without the bit, so it never computes with what
+ * was not copied in. */
+#ifndef NIB_EXEC_CHECK_MEMORY_H
+#define NIB_EXEC_CHECK_MEMORY_H
+
+#include "tiers/device.h"
+
+device *check_device(void);
+/* Where the bytes really are; NULL: the address is not the device's. For the back end alone. */
+void *check_at(const void *address);
+
+#endif

@@ -1,0 +1,293 @@
+/* ops.c - a block's program for one row, op by op. */
+#include "exec/check/check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/check/memory.h"
+#include "kernels/act8.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A row on its way. */
+typedef struct walk {
+    check *c;
+    const segment *of;
+    int64_t row;      /* of the pass */
+    int64_t position; /* in its sequence */
+    int64_t run_row;  /* of the run */
+    bool is_head;
+    int act_bits;
+} walk;
+
+static float *at(const walk *w, reg r) {
+    const int64_t row = r == REG_X ? w->row : r == REG_LOGITS && w->is_head ? w->run_row : 0;
+    return w->c->reg[r] + row * check_width(w->c, r);
+}
+
+static const float *vector(const walk *w, int index) {
+    return index < 0 ? NULL : w->c->views[index].data;
+}
+
+/* ---- look-ups ---- */
+
+/* Row i of op o's table. What is not here is looked up by the host, which has one row of memory for it. */
+static nib_status look_up(const walk *w, const op *o, int64_t i, nib_error *err) {
+    const check *c = w->c;
+    if (c->views[o->w].data) {
+        pack_read_row(&c->views[o->w], i, c->row);
+        return NIB_OK;
+    }
+    NIB_TRY(pager_read_row(c->run.pager, c->run.visit.block, o->w, i, c->seen, err));
+    memcpy(c->row, c->seen, (size_t)o->n * sizeof *c->row);
+    return NIB_OK;
+}
+
+static nib_status embed(const walk *w, const op *o, nib_error *err) {
+    const kernel_table *k = w->c->ref;
+    float *out = at(w, o->out);
+    if (o->kind == OP_EMBED_POS) {
+        NIB_TRY(look_up(w, o, w->position + o->u.num.offset, err));
+        k->add(out, w->c->row, 1, out, o->n);
+        return NIB_OK;
+    }
+    NIB_TRY(look_up(w, o, w->of->tokens[w->position - w->of->position], err));
+    if (o->adds)
+        k->add(out, w->c->row, o->u.num.value, out, o->n);
+    else
+        k->scale(w->c->row, o->u.num.value, out, o->n);
+    return NIB_OK;
+}
+
+/* ---- products ---- */
+
+/* y = x . w^T + bias of a row in integers. */
+static void multiply(const walk *w, const view *v, act_format f, const float *bias, float *y) {
+    const linear_args a = {.w = v,
+                           .q = {w->c->codes, 1, v->k, f},
+                           .bias = bias,
+                           .y = y,
+                           .ldy = v->n,
+                           .n_row = 1,
+                           .scratch = w->c->scratch};
+    linear_run(w->c->ref, &a, 0, v->n);
+}
+
+static void add_product(const walk *w, const view *v, act_format f, float *y) {
+    multiply(w, v, f, NULL, w->c->part);
+    w->c->ref->add(y, w->c->part, 1, y, v->n);
+}
+
+/* With integers: outliers count as zeros among them, and each adds its column; or, with 16 bits, a second row
+ * of integers holds what the first left over. */
+static void packed_product(const walk *w, const op *o, const view *v, const float *x, float *y) {
+    check *c = w->c;
+    const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
+    spike spikes[ACT_SPIKES];
+    const int n_spike = w->act_bits == 16 ? 0 : act_take_spikes(c->ref, x, o->k, c->rest, spikes);
+    c->ref->act_quantize(f, n_spike ? c->rest : x, o->k, c->codes);
+    if (o->adds)
+        add_product(w, v, f, y);
+    else
+        multiply(w, v, f, vector(w, o->b), y);
+    if (w->act_bits == 16) {
+        act_rest(f, (const char *)c->codes, x, o->k, c->rest);
+        c->ref->act_quantize(f, c->rest, o->k, c->codes);
+        add_product(w, v, f, y);
+    }
+    for (int i = 0; i < n_spike; i++) {
+        c->ref->column(v, spikes[i].at, 0, v->n, c->part);
+        c->ref->add(y, c->part, spikes[i].value, y, v->n);
+    }
+}
+
+static void product(const walk *w, const op *o) {
+    const view *v = &w->c->views[o->w];
+    const float *x = at(w, o->in);
+    float *y = at(w, o->out);
+    if (v->format.layout == PACK_TILE) {
+        packed_product(w, o, v, x, y);
+        return;
+    }
+    const linear_args a = {.w = v,
+                           .x = x,
+                           .ldx = o->k,
+                           .bias = vector(w, o->b),
+                           .y = y,
+                           .ldy = o->n,
+                           .n_row = 1,
+                           .scratch = w->c->scratch};
+    linear_run(w->c->ref, &a, 0, v->n);
+}
+
+/* ---- positions ---- */
+
+/* In single precision, as the reference implementations do it. */
+static void rotate(const walk *w, const op *o) {
+    const check *c = w->c;
+    const int64_t half = o->u.rope.n_rot / 2;
+    float *out = at(w, o->out), factor = 1;
+    model_rope_freqs(layout_model(c->setup.layout), o->u.rope.table, w->of->length, c->inv_freq, &factor);
+    for (int64_t i = 0; i < half; i++) {
+        const float angle = (float)w->position * c->inv_freq[i];
+        c->cos_sin[i] = cosf(angle) * factor;
+        c->cos_sin[half + i] = sinf(angle) * factor;
+    }
+    if (o->in != o->out)
+        memcpy(out, at(w, o->in), (size_t)o->n * sizeof *out);
+    c->ref->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot, c->cos_sin);
+}
+
+/* n addresses of the device's as what they really are. */
+static nib_status find_pages(uint8_t *const *pages, int64_t n, uint8_t **real, nib_error *err) {
+    for (int64_t i = 0; i < n; i++) {
+        real[i] = check_at(pages[i]);
+        if (!real[i])
+            return nib_fail(err, NIB_E_DEVICE, "keys and values are not in the check back end's memory");
+    }
+    return NIB_OK;
+}
+
+/* The sequence's cache by what its addresses really are. In codes there are pages of full blocks only. */
+static nib_status open_cache(const walk *w, int layer, uint8_t **recent, kv_view *out, nib_error *err) {
+    check *c = w->c;
+    const kv_view *kv = &w->of->kv->layers[layer];
+    const bool coded = kv_is_coded(kv->type);
+    const int64_t n = coded ? (w->position + 1) / KV_BLOCK : w->position / KV_BLOCK + 1;
+    *out = *kv;
+    if (mem_grow((void **)&c->pages, &c->max_pages, (size_t)n + 1, sizeof *c->pages))
+        return nib_fail_nomem(err, (size_t)n * sizeof *c->pages, "a list of pages");
+    out->pages = c->pages;
+    out->recent = recent;
+    NIB_TRY(find_pages(kv->pages, n, c->pages, err));
+    return coded ? find_pages(kv->recent, KV_WINDOW / KV_BLOCK, recent, err) : NIB_OK;
+}
+
+static void store(const walk *w, const op *o, const kv_view *kv) {
+    const kernel_table *k = w->c->ref;
+    const bool is_last = (w->position + 1) % KV_BLOCK == 0;
+    k->kv_store(kv, false, w->position, at(w, o->in2));
+    k->kv_store(kv, true, w->position, at(w, o->in3));
+    for (int64_t i = 0; kv_is_coded(kv->type) && is_last && i < 2 * kv->n_kv_head; i++)
+        k->kv_pack(kv, i % 2, i / 2, w->position / KV_BLOCK);
+}
+
+static nib_status attend(const walk *w, const op *o, nib_error *err) {
+    const check *c = w->c;
+    uint8_t *recent[KV_WINDOW / KV_BLOCK] = {0};
+    kv_view kv;
+    NIB_TRY(open_cache(w, o->u.attn.layer, recent, &kv, err));
+    store(w, o, &kv);
+    if (c->run.visit.cache_only)
+        return NIB_OK;
+    const attend_args a = {.kv = kv,
+                           .q = at(w, o->in),
+                           .out = at(w, o->out),
+                           .n_row = 1,
+                           .first_position = w->position,
+                           .n_head = o->u.attn.n_head,
+                           .window = o->u.attn.window,
+                           .scale = o->u.attn.scale,
+                           .softcap = o->u.attn.softcap,
+                           .alibi_max_bias = o->u.attn.alibi_max_bias,
+                           .alibi_scale = o->u.attn.alibi_scale,
+                           .scratch = c->scratch};
+    c->ref->attend(&a, 0, a.n_head, 0, 1);
+    return NIB_OK;
+}
+
+/* ---- one op ---- */
+
+static nib_status run_op(const walk *w, const op *o, nib_error *err) {
+    const kernel_table *k = w->c->ref;
+    const float *x = o->in == REG_NONE ? NULL : at(w, o->in), *y = o->in2 == REG_NONE ? NULL : at(w, o->in2);
+    float *out = at(w, o->out);
+    switch (o->kind) {
+    case OP_EMBED:
+    case OP_EMBED_POS: return embed(w, o, err);
+    case OP_ATTENTION: return attend(w, o, err);
+    case OP_NORM:
+        k->norm(o->u.norm.kind, x, vector(w, o->w), vector(w, o->b), out, o->k, o->u.norm.n_group,
+                o->u.norm.w_full, o->u.norm.eps);
+        break;
+    case OP_LINEAR: product(w, o); break;
+    case OP_ROPE: rotate(w, o); break;
+    case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;
+    case OP_GATE: k->gate(o->u.act.kind, x, y, out, o->n); break;
+    case OP_ADD: k->add(x, y, o->u.num.value, out, o->n); break;
+    case OP_SCALE: k->scale(x, o->u.num.value, out, o->n); break;
+    case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
+    case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;
+    case OP_SHORTLIST:
+    case OP_COUNT: return nib_fail(err, NIB_E_DEVICE, "the check back end cannot do %s", op_name(o->kind));
+    }
+    return NIB_OK;
+}
+
+/* ---- probes ---- */
+
+/* A copy of n floats for whoever looks. */
+static const float *show(const walk *w, reg r, int64_t n) {
+    memcpy(w->c->seen, at(w, r), (size_t)n * sizeof(float));
+    return w->c->seen;
+}
+
+static void tell(const walk *w, const program *p, int i) {
+    const check *c = w->c;
+    const probe *to = c->pass.probe;
+    for (int point = 0; point < PROBE_N && to && to->look; point++) {
+        const reg from = c->places.from[point];
+        if (c->places.at[point] != i)
+            continue;
+        const op *o = i < 0 ? &p->ops[p->n_op - 1] : &p->ops[i];
+        const probe_seen seen = {.point = (probe_point)point,
+                                 .block = c->run.visit.block,
+                                 .segment = c->run.segment,
+                                 .row = c->run.segment_row + w->run_row,
+                                 .n_row = 1,
+                                 .x = show(w, from, o->n),
+                                 .width = o->n,
+                                 .scale = point == PROBE_FFN ? o->u.num.value : 1};
+        to->look(to->user, &seen);
+    }
+}
+
+static void tell_input(const walk *w, const op *o) {
+    const probe *to = w->c->pass.probe;
+    if (!to || !to->product || o->kind != OP_LINEAR)
+        return;
+    const probe_input in = {
+        .block = w->c->run.visit.block, .w = o->w, .n_row = 1, .x = show(w, o->in, o->k), .k = o->k};
+    to->product(to->user, &in);
+}
+
+/* ---- a row ---- */
+
+static void forget_registers(const walk *w) {
+    for (int r = 0; r < REG_COUNT; r++)
+        for (int64_t i = 0; r != REG_X && i < check_width(w->c, (reg)r); i++)
+            at(w, (reg)r)[i] = NAN;
+}
+
+nib_status check_row(check *c, int64_t r, nib_error *err) {
+    const visit *v = &c->run.visit;
+    const program *p = &layout_block(c->setup.layout, v->block)->program;
+    const bool head = v->block == layout_n_block(c->setup.layout) - 1;
+    int64_t row = v->row + r;
+    walk w = {.c = c, .run_row = r, .is_head = head};
+    w.of = visits_segment(c->pass.segments, c->pass.n_segment, head, &row);
+    w.row = w.of->row + row;
+    w.position = w.of->position + row;
+    w.act_bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
+    forget_registers(&w);
+    tell(&w, p, PROBE_BEFORE);
+    for (int i = 0; i < p->n_op; i++) {
+        if (v->cache_only && !p->ops[i].fuse.feeds_cache)
+            continue;
+        NIB_TRY(cancel_check(c->pass.cancel, err));
+        tell_input(&w, &p->ops[i]);
+        NIB_TRY(run_op(&w, &p->ops[i], err));
+        tell(&w, p, i);
+    }
+    return NIB_OK;
+}
