@@ -372,6 +372,20 @@ typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH, NIB_FINISH_CANCELL
 typedef bool (*nib_text_fn)(void *user, const char *text, size_t n_byte);
 typedef bool (*nib_token_fn)(void *user, int32_t token);
 
+typedef struct nib_logit_bias {
+    int32_t token;
+    float bias; /* added to its logit before anything else; finite, or -INFINITY: never drawn */
+} nib_logit_bias;
+
+typedef struct nib_candidate {
+    int32_t token;
+    float logprob; /* the logarithm of its probability by the model's logits alone */
+} nib_candidate;
+
+enum { NIB_MOST_TOP = 20 };
+/* A token of the answer and the n_top likeliest in its place, the likeliest first. Before on_token. */
+typedef void (*nib_candidates_fn)(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top);
+
 typedef struct nib_generate_options {
     const int32_t *prompt; /* the whole prefix; the session reuses what it holds */
     size_t n_prompt;
@@ -380,9 +394,14 @@ typedef struct nib_generate_options {
     const char *const *stop; /* stop strings, not part of the answer */
     size_t n_stop;
     nib_sampling sampling;
-    nib_text_fn on_text;       /* NULL: none */
-    nib_token_fn on_token;     /* NULL: none */
-    nib_progress_fn on_prompt; /* NULL: none */
+    const nib_logit_bias
+        *bias;     /* of some tokens; with it, and with on_candidates, all logits must be there: */
+    size_t n_bias; /* NIB_E_USAGE where the engine was opened for the best ones (n_best) */
+    int32_t n_top; /* candidates for on_candidates, 0 to NIB_MOST_TOP */
+    nib_candidates_fn on_candidates; /* NULL: none */
+    nib_text_fn on_text;             /* NULL: none */
+    nib_token_fn on_token;           /* NULL: none */
+    nib_progress_fn on_prompt;       /* NULL: none */
     void *user;
 } nib_generate_options;
 

@@ -79,6 +79,7 @@ static void request_free(request *r) {
     for (size_t i = 0; r->options.stop && i < r->options.n_stop; i++)
         mem_free((void *)(uintptr_t)r->options.stop[i]);
     mem_free((void *)(uintptr_t)r->options.stop);
+    mem_free((void *)(uintptr_t)r->options.bias);
     nib_result_clear(&r->result);
     mem_free(r);
 }
@@ -86,12 +87,16 @@ static void request_free(request *r) {
 static bool copy_options(request *r, const nib_generate_options *o) {
     int32_t *prompt = mem_array(o->n_prompt, sizeof *prompt);
     char **stop = mem_calloc(o->n_stop + 1, sizeof *stop);
+    nib_logit_bias *bias = mem_array(o->n_bias + 1, sizeof *bias);
     r->options = *o;
     r->options.prompt = prompt;
     r->options.stop = (const char *const *)stop;
-    if (!prompt || !stop)
+    r->options.bias = bias;
+    if (!prompt || !stop || !bias)
         return false;
     memcpy(prompt, o->prompt, o->n_prompt * sizeof *prompt);
+    if (o->n_bias)
+        memcpy(bias, o->bias, o->n_bias * sizeof *bias);
     for (size_t i = 0; i < o->n_stop; i++)
         if (!(stop[i] = mem_strdup(o->stop[i])))
             return false;

@@ -3,7 +3,9 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "run/candidates.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { TEXT_PER_TOKEN = 8, TEXT_FIRST = 1 << 16 };
@@ -19,6 +21,27 @@ static nib_status check_best(const nib_engine *e, const nib_sampling *s, nib_err
         (long)e->n_best, n ? "more" : "all");
 }
 
+static nib_status check_bias(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
+    const int64_t n_vocab = nib_engine_info(e)->n_vocab;
+    for (size_t i = 0; i < o->n_bias; i++) {
+        const nib_logit_bias *b = &o->bias[i];
+        if (b->token < 0 || b->token >= n_vocab || isnan(b->bias) || b->bias == INFINITY)
+            return nib_fail(
+                err, NIB_E_USAGE,
+                "logit bias: expected a finite number for a token from 0 to %lld, found %s for %ld",
+                (long long)n_vocab - 1, num_text(b->bias, 6), (long)b->token);
+    }
+    if (o->n_top < 0 || o->n_top > NIB_MOST_TOP)
+        return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MOST_TOP,
+                        (long)o->n_top);
+    if (e->n_best > 0 && (o->n_bias > 0 || o->on_candidates))
+        return nib_fail(err, NIB_E_USAGE,
+                        "the engine was opened for the best %ld tokens of each step: a logit bias, and the "
+                        "probabilities of tokens, need all",
+                        (long)e->n_best);
+    return NIB_OK;
+}
+
 nib_status generation_check(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
     if (o->n_predict < -1)
         return nib_fail(err, NIB_E_USAGE, "tokens to generate: expected -1 or more, found %lld",
@@ -27,16 +50,20 @@ nib_status generation_check(const nib_engine *e, const nib_generate_options *o, 
         if (!o->stop[i] || !*o->stop[i])
             return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
     NIB_TRY(sampler_check(&o->sampling, err));
+    NIB_TRY(check_bias(e, o, err));
     return check_best(e, &o->sampling, err);
 }
 
 static nib_status take_memory(generation *g, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
     const int64_t n_vocab = model_hparams(g->engine->m)->n_vocab;
-    const uint64_t bytes = sampler_bytes(how, n_vocab);
+    const uint64_t n_biased = g->options->n_bias ? (uint64_t)n_vocab * sizeof(float) : 0;
+    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_biased;
     NIB_TRY(ledger_charge(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
+    if (n_biased && !(g->biased = mem_alloc(n_biased)))
+        return nib_fail_nomem(err, n_biased, "logits with a bias");
     g->result->tokens = mem_array((size_t)g->n_max + 1, sizeof *g->result->tokens);
     if (!g->result->tokens)
         return nib_fail_nomem(err, (size_t)g->n_max * sizeof(int32_t), "the answer's tokens");
@@ -71,6 +98,7 @@ void generation_close(generation *g) {
     if (!g->engine)
         return;
     sampler_close(&g->sampler);
+    mem_free(g->biased);
     ledger_release(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->result->text = g->text.data;
     g->result->n_byte = g->text.n;
@@ -129,13 +157,33 @@ static nib_status end_text(generation *g, nib_error *err) {
     return NIB_OK;
 }
 
+static const float *with_bias(generation *g, const float *logits) {
+    const nib_generate_options *o = g->options;
+    if (!g->biased)
+        return logits;
+    memcpy(g->biased, logits, (size_t)g->sampler.n_vocab * sizeof *logits);
+    for (size_t i = 0; i < o->n_bias; i++)
+        g->biased[o->bias[i].token] += o->bias[i].bias;
+    return g->biased;
+}
+
+static void tell_candidates(const generation *g, const float *logits, int32_t token) {
+    const nib_generate_options *o = g->options;
+    const int32_t n_top = (int32_t)NUM_MIN((int64_t)o->n_top, g->sampler.n_vocab);
+    nib_candidate top[NIB_MOST_TOP], drawn;
+    candidates_find(logits, g->sampler.n_vocab, token, &drawn, top, n_top);
+    o->on_candidates(o->user, drawn, top, n_top);
+}
+
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err) {
     const double start = time_now();
-    *token = sampler_draw(&g->sampler, logits, tokens, n);
+    *token = sampler_draw(&g->sampler, with_bias(g, logits), tokens, n);
     if (g->result->n_token > 0)
         g->result->token_s += time_now() - start;
     const bool is_end = !g->options->ignore_eos && nib_token_is_end(g->engine, *token);
+    if (g->options->on_candidates && !is_end)
+        tell_candidates(g, logits, *token);
     if (is_end)
         g->result->finish = NIB_FINISH_STOP;
     else

@@ -12,7 +12,8 @@ typedef struct generation {
     const nib_generate_options *options;
     nib_result *result;
     sampler sampler;
-    uint64_t charged; /* the sampler's bytes on the ledger */
+    float *biased;    /* [n_vocab]: logits with the bias; NULL: there is none */
+    uint64_t charged; /* the sampler's and the bias's bytes on the ledger */
     stop_list stop;
     decode_state decode;
     text_buffer text; /* the whole answer */

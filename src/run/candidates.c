@@ -1,0 +1,44 @@
+/* candidates.c - see candidates.h. */
+#include "run/candidates.h"
+
+#include "base/num.h"
+
+#include <math.h>
+
+static float logit_of(float x) {
+    return isnan(x) ? -INFINITY : x;
+}
+
+/* The logarithm of the sum of all exp(logit). */
+static double log_sum(const float *logits, int64_t n) {
+    float most = -INFINITY;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = NUM_MAX(most, logit_of(logits[i]));
+    if (isinf(most))
+        return most;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)logit_of(logits[i]) - (double)most);
+    return (double)most + log(sum);
+}
+
+/* In the order of their logits; `logprob` holds the logit meanwhile. */
+static void offer(nib_candidate *top, int32_t *n, int32_t most, nib_candidate c) {
+    if (*n == most && (most == 0 || c.logprob <= top[most - 1].logprob))
+        return;
+    int32_t at = *n < most ? (*n)++ : most - 1;
+    for (; at > 0 && top[at - 1].logprob < c.logprob; at--)
+        top[at] = top[at - 1];
+    top[at] = c;
+}
+
+void candidates_find(const float *logits, int64_t n_vocab, int32_t token, nib_candidate *drawn,
+                     nib_candidate *top, int32_t n_top) {
+    const double sum = log_sum(logits, n_vocab);
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_vocab; i++)
+        offer(top, &n, n_top, (nib_candidate){i, logit_of(logits[i])});
+    for (int32_t i = 0; i < n; i++)
+        top[i].logprob = (float)((double)top[i].logprob - sum);
+    *drawn = (nib_candidate){token, (float)((double)logit_of(logits[token]) - sum)};
+}
