@@ -5,9 +5,11 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_MESSAGES = 4096, MOST_PARTS = 256 };
@@ -123,9 +125,12 @@ static const member numbers[] = {
     {"ignore_eos", MEMBER_BOOL, offsetof(call, ignore_eos), 0, 0},
 };
 static const member chat_members[] = {
+    {"logprobs", MEMBER_BOOL, offsetof(call, logprobs), 0, 0},
+    {"top_logprobs", MEMBER_I32, offsetof(call, n_top), 0, NIB_MOST_TOP},
     {"max_completion_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
 };
 static const member completion_members[] = {
+    {"logprobs", MEMBER_I32, offsetof(call, n_top), 0, 5},
     {"echo", MEMBER_BOOL, offsetof(call, echo), 0, 0},
 };
 static const member stream_members[] = {
@@ -162,13 +167,39 @@ static bool read_stop(call *c, fault *why) {
     return true;
 }
 
+/* {"50256": -100}; the ends of the range are what OpenAI says: never, and only. */
+static bool read_bias(call *c, fault *why) {
+    enum { END = 100 };
+    json_t *bias = get(c->body, "logit_bias"), *v;
+    const char *key;
+    if (!bias)
+        return true;
+    if (!json_is_object(bias) || json_object_size(bias) > CALL_MOST_BIAS)
+        return fault_field(why, "logit_bias", "expected an object of at most %d tokens, found %s",
+                           CALL_MOST_BIAS, json_is_object(bias) ? "more" : type_name(bias));
+    c->bias = mem_array(json_object_size(bias) + 1, sizeof *c->bias);
+    if (!c->bias)
+        return fault_set(why, 503, NULL, "out of memory");
+    json_object_foreach(bias, key, v) {
+        char *end;
+        errno = 0;
+        const long token = strtol(key, &end, 10);
+        const double x = json_number_value(v);
+        if (*key == '\0' || *end != '\0' || errno || token < 0 || token > INT32_MAX)
+            return fault_field(why, "logit_bias", "expected a token's id as name, found '%.40s'", key);
+        if (!json_is_number(v) || !(x >= -END && x <= END))
+            return fault_field(why, "logit_bias", "expected numbers from %d to %d", -END, END);
+        c->bias[c->n_bias++] = (nib_logit_bias){(int32_t)token, x == -END ? -INFINITY : (float)x};
+    }
+    return true;
+}
+
 /* What is asked for and not done is refused by name, unless what it asks for is what is done anyway. */
 static bool refuse_unknown_work(const call *c, fault *why) {
     static const struct {
         const char *name;
         double harmless; /* a number that asks for nothing; -1: none */
-    } without[] = {{"grammar", -1},     {"json_schema", -1}, {"logit_bias", -1}, {"suffix", -1},
-                   {"top_logprobs", 0}, {"logprobs", -1},    {"best_of", 1}};
+    } without[] = {{"grammar", -1}, {"json_schema", -1}, {"suffix", -1}, {"best_of", 1}};
     const json_t *format = get(c->body, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
     if (format && (!type || strcmp(type, "text") != 0))
@@ -287,7 +318,9 @@ static bool read_chat(call *c, fault *why) {
         if (!add_message(c, message, i, why))
             return false;
     }
-    return members_read(c->body, chat_members, NUM_COUNT(chat_members), c, why) && read_tools(c, why);
+    if (!members_read(c->body, chat_members, NUM_COUNT(chat_members), c, why) || !read_tools(c, why))
+        return false;
+    return c->n_top == 0 || c->logprobs || fault_field(why, "top_logprobs", "is given without logprobs");
 }
 
 /* ---- completions ---- */
@@ -320,7 +353,10 @@ static bool read_completion(call *c, fault *why) {
             return fault_field(why, "prompt", "expected a string or token ids in place %zu, found %s", i,
                                type_name(one));
     }
-    return members_read(c->body, completion_members, NUM_COUNT(completion_members), c, why);
+    const json_t *logprobs = get(c->body, "logprobs");
+    c->logprobs = json_is_integer(logprobs);
+    return json_is_false(logprobs) ||
+           members_read(c->body, completion_members, NUM_COUNT(completion_members), c, why);
 }
 
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
@@ -334,7 +370,7 @@ bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, faul
     out->has_seed = get(out->body, "seed") != NULL;
     if (out->sampling.top_p == 0) /* the likeliest alone */
         out->sampling.top_p = FLT_MIN;
-    return read_stop(out, why) && read_stream_options(out, why) &&
+    return read_stop(out, why) && read_bias(out, why) && read_stream_options(out, why) &&
            (kind == CALL_CHAT ? read_chat(out, why) : read_completion(out, why)) &&
            refuse_unknown_work(out, why);
 }
@@ -343,5 +379,6 @@ void call_clear(call *c) {
     json_decref(c->messages);
     json_decref(c->prompts);
     json_decref(c->body);
+    mem_free(c->bias);
     *c = (call){0};
 }

@@ -7,7 +7,7 @@
 
 typedef enum call_kind { CALL_CHAT, CALL_COMPLETION } call_kind;
 
-enum { CALL_MOST_CHOICES = 16, CALL_MOST_STOPS = 16, CALL_MOST_PROMPTS = 64 };
+enum { CALL_MOST_CHOICES = 16, CALL_MOST_STOPS = 16, CALL_MOST_PROMPTS = 64, CALL_MOST_BIAS = 1024 };
 
 typedef struct call {
     call_kind kind;
@@ -21,6 +21,10 @@ typedef struct call {
     bool has_seed;
     int32_t n; /* answers to each prompt */
     bool stream, usage, ignore_eos, echo;
+    bool logprobs;
+    int32_t n_top; /* with logprobs */
+    nib_logit_bias *bias;
+    size_t n_bias;
     const char *stop[CALL_MOST_STOPS];
     size_t n_stop;
 } call;

@@ -7,7 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-bool fault_set(fault *f, int status, const char *code, const char *format, ...) {
+/* In parentheses, because the header has macros of these names for the analyser. */
+bool(fault_set)(fault *f, int status, const char *code, const char *format, ...) {
     char text[sizeof f->message];
     va_list args;
     if (f->status)
@@ -21,7 +22,7 @@ bool fault_set(fault *f, int status, const char *code, const char *format, ...) 
     return false;
 }
 
-bool fault_field(fault *f, const char *field, const char *format, ...) {
+bool(fault_field)(fault *f, const char *field, const char *format, ...) {
     char text[sizeof f->message];
     va_list args;
     if (f->status)
@@ -33,7 +34,7 @@ bool fault_field(fault *f, const char *field, const char *format, ...) {
     return fault_set(f, 400, NULL, "%s: %s", field, text);
 }
 
-bool fault_engine(fault *f, const nib_error *err) {
+bool(fault_engine)(fault *f, const nib_error *err) {
     if (err->status == NIB_E_USAGE)
         return fault_set(f, 400, NULL, "%s", err->message);
     if (err->status == NIB_E_NOFIT || err->status == NIB_E_NOMEM) {

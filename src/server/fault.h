@@ -22,6 +22,13 @@ bool fault_field(fault *f, const char *field, const char *format, ...) __attribu
 /* What the engine says: what means nothing is the caller's fault, the rest is not. */
 bool fault_engine(fault *f, const nib_error *err);
 
+#ifdef __clang_analyzer__
+/* What the analyser cannot see from outside. */
+#define fault_set(...)    ((void)fault_set(__VA_ARGS__), false)
+#define fault_field(...)  ((void)fault_field(__VA_ARGS__), false)
+#define fault_engine(...) ((void)fault_engine(__VA_ARGS__), false)
+#endif
+
 const char *fault_type(const fault *f); /* "invalid_request_error" */
 json_t *fault_json(const fault *f);     /* {"error": {...}}; NULL: no memory */
 

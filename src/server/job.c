@@ -18,6 +18,7 @@ enum { PING_S = 10, WATCHED = 64 };
 static void job_free(job *j) {
     for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
+        mem_free(j->answers[i].likely);
         nib_result_clear(&j->answers[i].result);
     }
     mem_free(j->answers);
@@ -40,6 +41,7 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     j->s = x->s;
     j->how = how;
     j->call = *c;
+    j->call.n_top = (int32_t)NUM_MIN((int64_t)c->n_top, nib_engine_info(x->s->engine)->n_vocab);
     j->created = (int64_t)time(NULL);
     j->n_answer = n_prompt * (size_t)c->n;
     j->answers = mem_calloc(j->n_answer, sizeof *j->answers);
@@ -173,6 +175,21 @@ static bool on_token(void *user, int32_t token) {
     return true;
 }
 
+static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
+    answer *a = user;
+    const size_t wide = 1 + (size_t)n_top;
+    pthread_mutex_lock(&a->of->s->lock);
+    a->no_memory =
+        a->no_memory || mem_grow((void **)&a->likely, &a->cap_likely, (a->n_likely + 1) * wide, sizeof drawn);
+    if (!a->no_memory) {
+        a->likely[a->n_likely * wide] = drawn;
+        if (n_top)
+            memcpy(a->likely + a->n_likely * wide + 1, top, (size_t)n_top * sizeof *top);
+        a->n_likely++;
+    }
+    pthread_mutex_unlock(&a->of->s->lock);
+}
+
 static nib_generate_options options_of(const job *j, answer *a, const prompt *p) {
     const call *c = &j->call;
     nib_generate_options o;
@@ -185,6 +202,10 @@ static nib_generate_options options_of(const job *j, answer *a, const prompt *p)
     o.n_stop = c->n_stop;
     o.sampling = c->sampling;
     o.sampling.seed = c->has_seed ? (uint64_t)c->seed + a->index % (size_t)c->n : seed_secret();
+    o.bias = c->bias;
+    o.n_bias = c->n_bias;
+    o.n_top = c->n_top;
+    o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
     o.on_token = on_token;
     o.user = a;
@@ -407,9 +428,11 @@ void job_write(job *j) {
     j->begun = true;
     for (size_t i = 0; i < j->n_answer && !j->why.status; i++) {
         answer *a = &j->answers[i];
-        if (a->text.n > 0)
+        if (a->text.n > 0) {
             j->how->piece(j, a, a->text.data, a->text.n, &j->out);
-        j->out.no_memory = j->out.no_memory || a->text.no_memory;
+            a->n_likely_told = a->n_likely;
+        }
+        j->out.no_memory = j->out.no_memory || a->text.no_memory || a->no_memory;
         a->text.n = 0;
         if (a->done && !a->closed)
             j->how->close(j, a, &j->out);

@@ -52,14 +52,19 @@ static void chunk(const job *j, json_t *choices, buffer *out) {
     event(value, out);
 }
 
+/* Of the tokens that no piece has told of. */
+static json_t *logprobs_left(const answer *a) {
+    return a->n_likely > a->n_likely_told ? tokens_logprobs(a, a->n_likely_told) : json_null();
+}
+
 static json_t *delta(const answer *a, json_t *change, json_t *reason) {
-    return json_pack("[{s:I, s:o, s:n, s:o}]", "index", (json_int_t)a->index, "delta", change, "logprobs",
-                     "finish_reason", reason);
+    return json_pack("[{s:I, s:o, s:o, s:o}]", "index", (json_int_t)a->index, "delta", change, "logprobs",
+                     logprobs_left(a), "finish_reason", reason);
 }
 
 static json_t *text_choice(const answer *a, json_t *text, json_t *reason) {
-    return json_pack("[{s:I, s:o, s:n, s:o}]", "index", (json_int_t)a->index, "text", text, "logprobs",
-                     "finish_reason", reason);
+    return json_pack("[{s:I, s:o, s:o, s:o}]", "index", (json_int_t)a->index, "text", text, "logprobs",
+                     logprobs_left(a), "finish_reason", reason);
 }
 
 static void chat_begin(const job *j, buffer *out) {
@@ -122,15 +127,15 @@ static json_t *whole_choice(const answer *a) {
     buffer text = {0};
     const json_t *prompt = prompt_of(a);
     if (a->of->call.kind == CALL_CHAT)
-        return json_pack("{s:I, s:{s:s, s:o}, s:n, s:o}", "index", (json_int_t)a->index, "message", "role",
+        return json_pack("{s:I, s:{s:s, s:o}, s:o, s:o}", "index", (json_int_t)a->index, "message", "role",
                          "assistant", "content", jsonx_string(r->text ? r->text : "", r->n_byte), "logprobs",
-                         "finish_reason", finish_reason(a));
+                         tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
     if (a->of->call.echo && json_is_string(prompt))
         buffer_add(&text, json_string_value(prompt), json_string_length(prompt));
     buffer_add(&text, r->text ? r->text : "", r->n_byte);
-    json_t *choice = json_pack("{s:I, s:o, s:n, s:o}", "index", (json_int_t)a->index, "text",
+    json_t *choice = json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)a->index, "text",
                                text.no_memory ? NULL : jsonx_string(text.data, text.n), "logprobs",
-                               "finish_reason", finish_reason(a));
+                               tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
     buffer_clear(&text);
     return choice;
 }
@@ -151,8 +156,10 @@ static json_t *timings(const answer *a) {
 
 static void whole(const job *j, buffer *out) {
     json_t *choices = json_array();
-    for (size_t i = 0; i < j->n_answer; i++)
+    for (size_t i = 0; i < j->n_answer; i++) {
+        out->no_memory = out->no_memory || j->answers[i].no_memory;
         json_array_append_new(choices, whole_choice(&j->answers[i]));
+    }
     json_t *value = envelope(j, false, choices);
     if (!value || json_array_size(choices) != j->n_answer || json_object_set_new(value, "usage", usage(j)) ||
         json_object_set_new(value, "timings", timings(&j->answers[0])))

@@ -30,7 +30,10 @@ typedef struct answer { /* one of a job's */
     size_t n_prompt;
     atomic_size_t n_made; /* tokens so far */
     /* guarded: */
-    buffer text; /* that is not written yet */
+    buffer text;           /* that is not written yet */
+    nib_candidate *likely; /* [n_likely, 1 + call.n_top]: each token, and what was likelier */
+    size_t n_likely, cap_likely, n_likely_told;
+    bool no_memory;
     bool done;   /* result and how are there */
     bool closed; /* its end is written */
     nib_result result;
@@ -150,6 +153,13 @@ void jobs_watch(server *s); /* clients that are gone, and those that should hear
 /* Tokens of the prompts that need not be computed, of all answers that are done. */
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
+
+/* ---- tokens.c ---- */
+/* A token's own bytes (the caller frees *text with mem_free); false: no memory, or no such token. */
+bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte);
+/* "logprobs" of the answer's tokens from `from` on, as chat completions and completions have them; null where
+ * they were not asked for. NULL: no memory. */
+json_t *tokens_logprobs(const answer *a, size_t from);
 
 /* ---- texts.c, looks.c: a reply each ---- */
 void texts_tokenize(exchange *x);

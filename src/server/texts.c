@@ -23,15 +23,18 @@ static const member tokenize_members[] = {
 
 /* A piece that is no whole text is the array of its bytes. */
 static json_t *piece_json(const nib_engine *e, int32_t token) {
-    size_t n = 0;
-    const char *piece = nib_token_piece(e, token, &n);
-    json_t *text = piece ? json_stringn(piece, n) : json_null();
-    if (text)
-        return text;
-    json_t *bytes = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)piece[i]));
-    return bytes;
+    char *piece;
+    size_t n;
+    if (!token_text(e, token, &piece, &n))
+        return NULL;
+    json_t *value = json_stringn(piece, n);
+    if (!value) {
+        value = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(value, json_integer((unsigned char)piece[i]));
+    }
+    mem_free(piece);
+    return value;
 }
 
 static json_t *tokens_json(const nib_engine *e, const int32_t *tokens, size_t n, bool with_pieces) {

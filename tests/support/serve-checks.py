@@ -78,6 +78,34 @@ def streams(s):
     check("n streams", text_of(s.stream(CHAT, {"messages": USER, "n": 3})) == {0: ANSWER, 1: ANSWER, 2: ANSWER})
 
 
+def likely(s):
+    status, value = s.post(CHAT, {"messages": USER, "logprobs": True, "top_logprobs": 2, "temperature": 0})
+    tokens = value["choices"][0]["logprobs"]["content"]
+    check("logprobs spell the answer", b"".join(bytes(t["bytes"]) for t in tokens).decode() == ANSWER, tokens)
+    check("the drawn ones are the likeliest", all(t["logprob"] == t["top_logprobs"][0]["logprob"] <= 0 and
+          t["token"] == t["top_logprobs"][0]["token"] and len(t["top_logprobs"]) == 2 for t in tokens), tokens)
+    told = []
+    for event in s.stream(CHAT, {"messages": USER, "logprobs": True, "temperature": 0})[:-1]:
+        told += (json.loads(event)["choices"][0]["logprobs"] or {"content": []})["content"]
+    check("a stream tells each once", [t["token"] for t in told] == [t["token"] for t in tokens] and
+          all(t["top_logprobs"] == [] for t in told), told)
+    status, value = s.post(TEXT, {"prompt": "x<a>", "logprobs": 1, "max_tokens": 2, "temperature": 0})
+    told = value["choices"][0]["logprobs"]
+    check("logprobs of a text", "".join(told["tokens"]) == value["choices"][0]["text"] and
+          told["text_offset"] == [0, len(told["tokens"][0])] and
+          [list(t.values())[0] for t in told["top_logprobs"]] == told["token_logprobs"], told)
+    status, value = s.post(TEXT, {"prompt": "x<a>", "logit_bias": {"65": 100}, "max_tokens": 3, "temperature": 1})
+    check("a bias of 100 is always", value["choices"][0]["text"] == "AAA", value)
+    first = s.post("/tokenize", {"content": ANSWER.split()[0]})[1]["tokens"][0]
+    status, value = s.post(TEXT, {"prompt": "x<a>", "logit_bias": {str(first): -100}, "max_tokens": 1, "temperature": 0})
+    check("one of -100 never", value["choices"][0]["text"] != ANSWER.split()[0], value)
+    for name, wrong in (("logit_bias", {"x": 1}), ("logit_bias", {"1": 101}), ("logit_bias", {"1": "a"}),
+                        ("logit_bias", []), ("top_logprobs", 2), ("top_logprobs", 21), ("logprobs", 1)):
+        got = param(s.post(CHAT, {"messages": USER, name: wrong}))
+        check(f"{name} {wrong} is refused by name", got == (400, name), got)
+    check("a bias beyond the vocabulary is refused", s.post(CHAT, {"messages": USER, "logit_bias": {"99999": 1}})[0] == 400)
+
+
 def looks(s):
     status, value = s.post("/tokenize", {"content": "aé<a>"})
     check("a text's tokens", status == 200 and value == {"tokens": [97, 195, 169, 258]}, value)
@@ -273,6 +301,7 @@ basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
 check("port 0 prints the port", basic.port > 0, basic.address)
 basics(basic)
 streams(basic)
+likely(basic)
 looks(basic)
 refusals(basic)
 code, said = basic.end()
