@@ -218,7 +218,7 @@ static void the_same_bits(const tiny_shape *of) {
         way how = {rooms[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
         nib_traffic t = walk(path, &how, found);
         assert_memory_equal(expected, found, sizeof expected);
-        assert_true(t.pass > 0 && t.streamed > t.pass);
+        assert_true(t.pass > 0 && t.streamed >= t.pass); /* what the ring holds whole is read once */
     }
 }
 

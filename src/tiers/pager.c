@@ -10,36 +10,17 @@
  * taken to be one row through the same blocks; when it begins and is another, the pages that agree with it
  * stay and the others are dropped. Vectors are always resident; tables are read by row.
  *
- *      page, in a slot:
+ * Which page is where, and what becomes of a slot, is decided by page_ring.h, which has the diagram of its
+ * states; pager_reader.c reads, pager_ring.c hands out.
  *
- *                  reader takes it           read, from the packed file
- *          empty  ----------------->  reading  ---------------------->  ready  <-------------+
- *            ^     (ring_take)         | | |        (settle)             ^ |                  | reader_unpin,
- *            |                         | | | from the model's files      | | reader_pin       | needed again
- *            |                         | | +---> arrived ---> packing ---+ v                  |
- *            |                         | |           (ring_pack)         pinned --------------+
- *            |                         | +---------------^ read_in_turn    |
- *            |                         v  error                            |
- *            |<---------------------  failed                               |
- *            |   reader_pin: told                                          | reader_unpin
- *            |<------------------------------------------------------------+
- *            +<--- reading to ready, or failed, but not what is asked for: turn_to, or not what the pass that
- * begins will ask for: reader_begin. A slot that has reads in flight or is being packed is discarded and
- * becomes empty when that has ended (settle)
- *
- * INVARIANTS
- *  1. A page's bytes are in exactly one of: its place in the mapping, slots, the disk.
+ * INVARIANTS, beside those of page_ring.h
+ *  1. A page's bytes are in exactly one of: its place in the mapping, its slot, the disk.
  *  2. Places and views of resident weights never change after pager_open.
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
- * them is allocated; nothing is allocated by fetch, release or read_row.
- *  4. At most one page is pinned at a time, and of a block at most as many as there are slots, less WINDOW,
- * wait for its next visit unless all of them fit (visit_pages.h), so the reader always comes to the page that
- * is waited for.
- * There is a buffer that no slot has, or somebody packs and gives one back: so what arrived can be packed.
- *  5. A slot's state changes under the reader's lock only; its buffer is written only while it is reading,
- * read only while it is packing or pinned; who packs writes to a buffer that no slot has.
- *  6. An error belongs to the page in which it happened and comes out of the fetch that asks for that page;
- * the fetch after it starts anew. */
+ *     them is allocated; nothing is allocated by fetch, release or read_row. Mapping and ring are memory of a
+ *     device (device.h).
+ *  4. One visit and at most one page are pinned at a time.
+ *  5. The ring's state changes under the reader's lock only. Reads in flight and packing go on without it. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"

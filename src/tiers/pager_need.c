@@ -60,7 +60,7 @@ static uint64_t raw_bytes(const page_layout *l, int i) {
 }
 
 ring_shape ring_shape_of(const page_layout *l) {
-    const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)READER_SLOTS), (int)LEAST_SLOTS);
+    const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)RING_SLOTS), (int)LEAST_SLOTS);
     const uint64_t most = (uint64_t)n_slot * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
                           (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
     const uint64_t least = NUM_MAX(l->page_most, (uint64_t)FILE_ALIGN); /* also where there is no page */
@@ -77,7 +77,7 @@ ring_shape ring_shape_of(const page_layout *l) {
         out.each = NUM_MAX(out.each, out.part);
     }
     out.bytes = whole_huge_pages((uint64_t)(n_slot + 1) * out.each, out.each);
-    out.n_slot = (int)NUM_MIN(out.bytes / out.each - 1, (uint64_t)READER_SLOTS);
+    out.n_slot = (int)NUM_MIN(out.bytes / out.each - 1, (uint64_t)RING_SLOTS);
     return out;
 }
 

@@ -6,18 +6,12 @@
 #include "tiers/load_reads.h"
 #include "tiers/packed.h"
 #include "tiers/page_layout.h"
+#include "tiers/page_ring.h"
 #include "tiers/pager.h"
 #include "tiers/region.h"
-#include "tiers/visit_pages.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-/* What the pager knows of a page beside its place in the image. */
-typedef struct page_state {
-    uint8_t *resident; /* NULL: on disk */
-    bool checked;      /* read from the packed file before, and as it was written; the reader's */
-} page_state;
 
 typedef struct reader reader;
 
@@ -184,7 +178,7 @@ void pager_packed_shut(pager *p);              /* everything in it is resident; 
 void pager_packed_close(pager *p);
 
 /* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
-enum { READER_SLOTS = 15, READER_BUFFERS = READER_SLOTS + 1, READER_DEPTH = READ_QUEUE_MOST }; /* at most */
+enum { READER_DEPTH = READ_QUEUE_MOST }; /* reads in flight, at most */
 /* Pure. More slots keep the disk busier, but their pages are no longer resident: a fortieth of the model, or
  * about 8 pages where it is small, in whole huge pages. There is one buffer more than slots. A buffer holds
  * any page that is streamed as the model's files have it, and packed; where the files have much more of it

@@ -29,29 +29,20 @@ static load_extent extent_of(const reader *r, const slot *s, int i) {
 static slot *next_read(reader *r, int *read) {
     if (r->stop || r->lost)
         return NULL;
-    for (;;) {
-        slot *oldest = NULL;
-        for (int i = 0; i < r->p->streamed.n_slot; i++) {
-            slot *s = &r->slots[i];
-            if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK &&
-                (!oldest || s->order < oldest->order))
-                oldest = s;
-        }
-        if (oldest) {
-            *read = oldest->n_sent++;
-            oldest->n_flight++;
-            return oldest;
-        }
-        if (!ring_take(r))
+    slot *s;
+    while (!(s = page_ring_to_send(&r->ring)))
+        if (!reader_take(r))
             return NULL;
-    }
+    *read = s->n_sent++;
+    s->n_flight++;
+    return s;
 }
 
 static void submit(reader *r, slot *s, int read) {
     const int tag = r->idle[--r->n_idle];
     const load_extent e = extent_of(r, s, read);
     uint8_t *to = s->buffer + (s->reads.n ? s->reads.list[read].at : 0);
-    r->sent[tag] = (in_flight){(int)(s - r->slots), read};
+    r->sent[tag] = (in_flight){(int)(s - r->ring.slots), read};
     read_queue_submit(r->queue, tag,
                       &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.least, e.least});
 }
@@ -59,12 +50,12 @@ static void submit(reader *r, slot *s, int read) {
 /* A page that few reads do not bring: its rows go through a spare buffer, straight to their place. */
 static void read_in_turn(reader *r, slot *s) {
     pthread_mutex_lock(&r->lock);
-    while (r->n_spare == 0) /* another thread packs with it */
+    while (r->ring.n_spare == 0) /* another thread packs with it */
         pthread_cond_wait(&r->changed, &r->lock);
-    uint8_t *through = r->spare[--r->n_spare];
+    uint8_t *through = r->ring.spare[--r->ring.n_spare];
     s->state = SLOT_PACKING;
     s->n_flight = 0;
-    r->n_packing++;
+    r->ring.n_packing++;
     pthread_mutex_unlock(&r->lock);
     nib_error error = {NIB_OK, ""};
     load_buffer buffer = r->scratch[0];
@@ -73,12 +64,12 @@ static void read_in_turn(reader *r, slot *s) {
     const nib_status status = pager_page_in_turn(r->p, s->page, s->buffer, &buffer, &error);
     atomic_fetch_add(&r->p->bytes_streamed, pager_page_file_bytes(r->p, s->page));
     pthread_mutex_lock(&r->lock);
-    r->spare[r->n_spare++] = through;
-    r->n_packing--;
+    r->ring.spare[r->ring.n_spare++] = through;
+    r->ring.n_packing--;
     s->status = status;
     s->error = error;
-    ring_settle(r, s);
-    ring_tell(r);
+    page_ring_settle(&r->ring, s);
+    reader_tell(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -100,7 +91,7 @@ static void fill(reader *r) {
         read_in_turn(r, s);
     }
     pthread_mutex_lock(&r->lock);
-    ring_tell(r);
+    reader_tell(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -112,7 +103,7 @@ static void reap(reader *r) {
     const nib_status status = read_queue_wait(r->queue, &tag, &error);
     const in_flight which = r->sent[tag];
     r->idle[r->n_idle++] = tag;
-    slot *s = &r->slots[which.slot];
+    slot *s = &r->ring.slots[which.slot];
     const bool from_packed = p->packed != NULL;
     const load_extent e = extent_of(r, s, which.read);
     const bool right = status != NIB_OK || !from_packed || p->state[s->page].checked ||
@@ -121,6 +112,7 @@ static void reap(reader *r) {
     atomic_fetch_add(&p->bytes_streamed, from_packed ? e.n_byte : s->reads.list[which.read].useful);
     pthread_mutex_lock(&r->lock);
     s->n_flight--;
+    p->state[s->page].checked = from_packed && status == NIB_OK && right;
     if (from_packed && (status != NIB_OK || !right)) {
         s->again = r->lost = true;
         r->damaged = r->damaged || !right;
@@ -128,7 +120,7 @@ static void reap(reader *r) {
         s->status = status;
         s->error = error;
     }
-    ring_settle(r, s);
+    page_ring_settle(&r->ring, s);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -140,24 +132,19 @@ static void leave_packed(reader *r) {
     pager_packed_drop(r->p, r->damaged);
     atomic_store(&r->p->packed_lost, true);
     for (int i = 0; i < r->p->streamed.n_slot; i++) {
-        slot *s = &r->slots[i];
+        slot *s = &r->ring.slots[i];
         if (s->state != SLOT_READING)
             continue;
-        ring_plan(r, s);
-        ring_settle(r, s); /* what is discarded is not read again */
+        reader_plan(r, s);
+        page_ring_settle(&r->ring, s); /* what is discarded is not read again */
     }
     r->lost = r->damaged = false;
-    ring_tell(r);
+    reader_tell(r);
 }
 
 /* Whether a read could be started. */
 static bool can_read(reader *r) {
-    for (int i = 0; i < r->p->streamed.n_slot; i++) {
-        const slot *s = &r->slots[i];
-        if (s->state == SLOT_READING && s->n_sent < s->n_read && !s->discard && s->status == NIB_OK)
-            return true;
-    }
-    return ring_has_room(r);
+    return page_ring_to_send(&r->ring) || page_ring_has_room(&r->ring);
 }
 
 typedef enum turn { TURN_FILL, TURN_LOOK, TURN_REAP, TURN_STOP } turn;
@@ -168,12 +155,12 @@ static turn pack_or_wait(reader *r) {
     int n_arrived = 0;
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->p->streamed.n_slot; i++)
-        n_arrived += r->slots[i].state == SLOT_ARRIVED;
+        n_arrived += r->ring.slots[i].state == SLOT_ARRIVED;
     if (n_arrived > 1)
         pthread_cond_broadcast(&r->changed); /* who waits may help */
     if (r->stop)
         next = TURN_STOP;
-    else if (ring_pack(r, 0))
+    else if (reader_pack(r, 0))
         next = TURN_LOOK;
     else if (r->n_idle < READER_DEPTH)
         next = TURN_REAP;
@@ -215,15 +202,13 @@ static nib_status start(reader *r, nib_error *err) {
     const ring_shape shape = ring_shape_of(&p->layout);
     r->each = shape.each;
     p->streamed.n_slot = shape.n_slot;
-    ring_foresee(r, 0, p->layout.n_block);
-    r->next = page_cursor_of(&p->streamed, &r->after);
     NIB_TRY(tier_region_open(&r->buffers, device_host(), p->ledger, NIB_OWNER_STAGING, shape.bytes, false,
                              "the ring of streamed weights", err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
     memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */
-    for (int i = shape.n_slot; i >= 0; i--)
-        r->spare[r->n_spare++] = (uint8_t *)r->buffers.at + (uint64_t)i * r->each;
+    page_ring_open(&r->ring, &p->streamed, p->layout.n_block, p->state, p->layout.n_page, r->buffers.at,
+                   r->each);
     for (int i = 0; i < 2; i++) {
         NIB_TRY(load_buffer_init(&r->scratch[i], p->layout.of, 0, 0, NULL, err));
         memset(r->scratch[i].map, 0, r->scratch[i].bytes);
