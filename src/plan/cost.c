@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "plan/rates.h"
+#include "plan/residency.h"
 #include "tiers/visit_pages.h"
 
 #include <string.h>
@@ -154,20 +155,15 @@ static double first_token(const plan_question *q, const plan_decision *d, double
 
 /* ---- memory ---- */
 
-/* Of the staging, what stands beside the weights at the peak. */
-static uint64_t staging_peak(const plan_question *q, uint64_t session, bool streamed) {
-    const uint64_t loading = streamed ? q->need.stream_staging : q->need.staging;
-    const uint64_t running = session + (streamed ? q->need.ring + q->need.row : 0);
-    return NUM_MAX(loading, running);
-}
-
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes) {
-    uint64_t total = q->need.tables + q->need.vectors + (streamed ? q->more_rows : bytes) + q->spare;
+    const pager_need whole = {.image = q->need.vectors + bytes, .staging = q->need.staging};
+    const uint64_t session = q->session + cache->bytes;
+    uint64_t total = q->need.tables + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];
-    return total + staging_peak(q, q->session + cache->bytes, streamed) +
-           (streamed && packed ? q->need.sums : 0);
+    return streamed ? total + q->more_rows + residency_least(&q->need, session) + (packed ? q->need.sums : 0)
+                    : total + residency_whole(&whole, session);
 }
 
 static void predict_memory(const plan_question *q, const plan_decision *d, plan_prediction *out) {

@@ -8,11 +8,12 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/choose.h"
+#include "plan/residency.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { NODE_MOST = 60000, PAGE = 4096 };
+enum { NODE_MOST = 60000 };
 
 /* The paper's threshold (MCAP, section 3.2): layers that score as much take 16-bit activations. */
 #define TAU 0.7
@@ -31,9 +32,8 @@ typedef struct maker {
     bool *left_out;
     int *order; /* [n_layer]: layers from the least important on */
     int n_layer;
-    int *page_first,
-        *page_at;   /* [n_block]: a block's first page, and the first that does not stay; -1: none */
-    int *page_next; /* [n_page]: the next one of the same block */
+    uint8_t *tier_of; /* [n_page] */
+    uint64_t *bytes;  /* [n_block] */
 } maker;
 
 static void maker_close(maker *m) {
@@ -43,21 +43,8 @@ static void maker_close(maker *m) {
     mem_free(m->picked);
     mem_free(m->left_out);
     mem_free(m->order);
-    mem_free(m->page_first);
-    mem_free(m->page_at);
-    mem_free(m->page_next);
-}
-
-/* Chains of the pages that products visit. */
-static void chain_pages(maker *m) {
-    const plan_question *q = m->q;
-    for (int b = 0; b < q->n_block; b++)
-        m->page_first[b] = -1;
-    for (int i = q->pages ? q->n_page - 1 : -1; i >= 0; i--)
-        if (!q->pages[i].table) {
-            m->page_next[i] = m->page_first[q->pages[i].block];
-            m->page_first[q->pages[i].block] = i;
-        }
+    mem_free(m->tier_of);
+    mem_free(m->bytes);
 }
 
 /* By what leaving it out costs; where that is not measured, by MCAP's score, which predicts it badly
@@ -87,16 +74,14 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     m->picked = mem_array(n, sizeof *m->picked);
     m->left_out = mem_calloc(n, sizeof *m->left_out);
     m->order = mem_array(n, sizeof *m->order);
-    m->page_first = mem_array(n, sizeof *m->page_first);
-    m->page_at = mem_array(n, sizeof *m->page_at);
-    m->page_next = mem_array((size_t)q->n_page + 1, sizeof *m->page_next);
-    if (!m->ways || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->page_first ||
-        !m->page_at || !m->page_next) {
+    m->tier_of = mem_array((size_t)q->n_page + 1, sizeof *m->tier_of);
+    m->bytes = mem_array(n, sizeof *m->bytes);
+    if (!m->ways || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
+        !m->bytes) {
         maker_close(m);
         return nib_fail_nomem(err, most * sizeof *m->ways, "planning");
     }
     rank_layers(m);
-    chain_pages(m);
     return NIB_OK;
 }
 
@@ -154,45 +139,27 @@ static bool knows_pages(const plan_question *q, const plan_decision *d) {
     return known;
 }
 
-/* The size of a block's next page; 0: none. Where pages are not known, as much as is wanted. */
-static uint64_t next_page(const maker *m, bool known, int b, uint64_t left, uint64_t want) {
-    if (known)
-        return m->page_at[b] < 0 ? 0 : m->q->pages[m->page_at[b]].bytes;
-    return NUM_MIN(NUM_MAX(want / PAGE * PAGE, PAGE), left);
-}
-
 static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) {
     return d->choice[b] < 0 ? 0 : q->blocks[b].choices[d->choice[b]].bytes;
 }
 
-/* As many pages as fit, spread over the cycle, so that the disk works while resident ones are computed: a
- * dense model's order is a cycle, in which no choice of the same size reads less than another. */
-static void spread(maker *m, plan_decision *d, uint64_t room) {
+/* Of what products read, as much as fits. */
+static void spread(const maker *m, plan_decision *d, uint64_t room) {
     const plan_question *q = m->q;
-    const bool known = knows_pages(q, d);
-    uint64_t total = 0, seen = 0, all = 0;
-    for (int b = 0; b < q->n_block; b++) {
-        total += bytes_of(q, d, b);
-        d->kept[b] = 0;
-        m->page_at[b] = d->choice[b] < 0 ? -1 : m->page_first[b];
+    const residency_tier tiers[] = {{NIB_TIER_RAM, room}, {NIB_TIER_DISK, NIB_AUTO}};
+    if (!knows_pages(q, d)) {
+        for (int b = 0; b < q->n_block; b++)
+            m->bytes[b] = bytes_of(q, d, b);
+        residency_share(m->bytes, q->n_block, room, d->kept);
+        return;
     }
-    const double share = total ? NUM_MIN((double)room / (double)total, 1.0) : 1.0;
-    for (int round = 0; round < 2; round++) /* the second gives away what rounding down has left */
-        for (int b = 0; b < q->n_block; b++) {
-            const uint64_t bytes = bytes_of(q, d, b);
-            seen += round ? 0 : bytes;
-            const uint64_t most = round ? room : (uint64_t)(share * (double)seen);
-            while (d->kept[b] < bytes) {
-                const uint64_t left = most > all ? most - all : 0;
-                const uint64_t page = next_page(m, known, b, bytes - d->kept[b], left);
-                if (page == 0 || page > left)
-                    break;
-                d->kept[b] += page;
-                all += page;
-                if (known)
-                    m->page_at[b] = m->page_next[m->page_at[b]];
-            }
-        }
+    for (int i = 0; i < q->n_page; i++)
+        m->tier_of[i] = d->choice[q->pages[i].block] < 0 ? NIB_TIER_DISK : RESIDENCY_OPEN;
+    residency_spread(q->pages, q->n_page, tiers, NUM_COUNT(tiers), m->tier_of);
+    memset(d->kept, 0, (size_t)q->n_block * sizeof *d->kept);
+    for (int i = 0; i < q->n_page; i++)
+        if (m->tier_of[i] == NIB_TIER_RAM && !q->pages[i].table)
+            d->kept[q->pages[i].block] += q->pages[i].bytes;
 }
 
 /* ---- one case ---- */

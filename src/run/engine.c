@@ -66,29 +66,6 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     return NIB_OK;
 }
 
-char *engine_packed_folder(const nib_engine_options *o) {
-    if (o->packed == NIB_PACKED_OFF)
-        return NULL;
-    char *cache = o->scratch ? NULL : path_cache_dir();
-    const char *base = o->scratch ? o->scratch : cache;
-    char *folder = base ? path_join(base, "packed") : NULL;
-    mem_free(cache);
-    return folder;
-}
-
-/* One is written when disk may be used, or that is asked for. */
-static bool may_write_packed(const nib_engine_options *o) {
-    return o->packed == NIB_PACKED_ON ||
-           (o->packed == NIB_PACKED_AUTO && (o->scratch || o->disk != NIB_AUTO));
-}
-
-bool engine_packed_expected(const nib_engine *e) {
-    char *folder = engine_packed_folder(&e->options);
-    const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->layout, folder));
-    mem_free(folder);
-    return expected;
-}
-
 void engine_bound_set(const nib_engine *e, mem_bound *b) {
     mem_bound_set(b, ledger_free(e->ledger, NIB_TIER_RAM));
 }
@@ -293,31 +270,6 @@ nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error 
     return status;
 }
 
-static nib_status open_pager(nib_engine *e, uint64_t keep_free, nib_error *err) {
-    const nib_engine_options *o = &e->options;
-    char *packed = engine_packed_folder(o);
-    engine_text text = {.e = e};
-    pager_options want = {.stream = o->stream,
-                          .kept = e->kept,
-                          .keep_free = keep_free,
-                          .threads = e->threads,
-                          .packed = packed,
-                          .write_packed = may_write_packed(o),
-                          .progress = o->progress,
-                          .cancel = &e->step.cancel,
-                          .log = &e->log,
-                          .user = o->user,
-                          .beside = e->text_is_open ? NULL : engine_text_beside,
-                          .beside_user = &text,
-                          .beside_bytes = container_heap_bytes(e->container),
-                          .cap_is_named = &e->cap_is_named};
-    ledger_settle(e->ledger, true);
-    nib_status status = pager_open(e->layout, e->ledger, &want, &e->pager, err);
-    engine_text_tell(&text);
-    mem_free(packed);
-    return status;
-}
-
 /* Making the sketch leaves something on the heap: where the weights then have no room beside it they are
  * worth more, unless it was asked for. */
 static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
@@ -370,7 +322,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
                  "this head, these activations or this sampling");
     NIB_TRY(e->kind->reserve(e->backend, &rows, err));
     NIB_TRY(engine_alloc_placement(e, err));
-    NIB_TRY(open_pager(e, session, err));
+    NIB_TRY(engine_open_weights(e, session, err));
     engine_fill_placement(e);
     ledger_settle(e->ledger, false);
     ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);

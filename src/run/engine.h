@@ -140,6 +140,9 @@ nib_status engine_bound_end(const nib_engine *e, mem_bound *b, const char *what,
                             nib_error *err);
 /* A plan for an engine whose weights are not open yet. */
 nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err);
+/* The pager, with everything loaded that stays under the cap beside `others`, which will be charged. Sets
+ * e->cap_is_named. */
+nib_status engine_open_weights(nib_engine *e, uint64_t others, nib_error *err);
 /* Where packed weights are kept; NULL: nowhere. Caller frees with mem_free. */
 char *engine_packed_folder(const nib_engine_options *o);
 /* Whether what is streamed would come from a packed file: one that is there, or one that may be written. */

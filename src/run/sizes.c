@@ -13,6 +13,7 @@
 
 #include "base/num.h"
 #include "exec/shortlist.h"
+#include "plan/residency.h"
 #include "profile/machine.h"
 
 #include <string.h>
@@ -50,8 +51,7 @@ static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t ot
     if (e->kept)
         return true;
     return left != NIB_AUTO &&
-           (!num_add_u64(need->image, need->tables, &whole) || !num_add_u64(whole, SLACK, &whole) ||
-            !num_add_u64(whole, NUM_MAX(need->staging, others), &whole) || whole > left);
+           (!num_add_u64(residency_whole(need, others), need->tables + SLACK, &whole) || whole > left);
 }
 
 void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,

@@ -1,21 +1,21 @@
-/* pager.c - decides what stays in memory, loads it, and hands weights to the interpreter.
+/* pager.c - loads what is to stay in memory, and hands weights to the interpreter.
  *
- * DESIGN. Weights are cut into pages, the same way for every budget. When everything fits (or there is no
- * cap) every page has a place in one mapping and pinning is a look-up. Under a smaller cap, with streaming
- * allowed, as many pages as fit beside the ring stay, or those that a plan names; the others go through a
- * ring of slots, filled by the reader thread in the order of the pass's visits (visits.h), which is the order
- * of the step loop itself. A block may be visited several times in a row: then its pages stay in the ring
- * until the last visit, or, when the block is larger than the ring, as many of its first pages as leave a
- * window for the rest to pass through. Behind the last visit the reader goes on with the next pass, which is
- * taken to be one row through the same blocks; when it begins and is another, the pages that agree with it
- * stay and the others are dropped. Vectors are always resident; tables are read by row.
+ * DESIGN. Weights are cut into pages, the same way for every budget. Whoever opens the pager says on which
+ * tier each page lives (plan/residency.h). When all are in RAM every page has a place in one mapping and
+ * pinning is a look-up. Those that are not go through a ring of slots, filled by the reader thread in the
+ * order of the pass's visits (visits.h), which is the order of the step loop itself. A block may be visited
+ * several times in a row: then its pages stay in the ring until the last visit, or, when the block is larger
+ * than the ring, as many of its first pages as leave a window for the rest to pass through. Behind the last
+ * visit the reader goes on with the next pass, which is taken to be one row through the same blocks; when it
+ * begins and is another, the pages that agree with it stay and the others are dropped. Vectors are always
+ * resident; tables are read by row.
  *
  * Which page is where, and what becomes of a slot, is decided by page_ring.h, which has the diagram of its
  * states; pager_reader.c reads, pager_ring.c hands out.
  *
  * INVARIANTS, beside those of page_ring.h
  *  1. A page's bytes are in exactly one of: its place in the mapping, its slot, the disk.
- *  2. Places and views of resident weights never change after pager_open.
+ *  2. Places and views of resident weights never change after pager_load.
  *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
  *     them is allocated; nothing is allocated by fetch, release or read_row. Mapping and ring are memory of a
  *     device (device.h).
@@ -37,29 +37,6 @@ static nib_status map_resident(pager *p, uint64_t bytes, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status refuse(const pager *p, const pager_options *o, uint64_t whole, uint64_t least,
-                         nib_error *err) {
-    char cap[32], all[32], small[32];
-    uint64_t held = ledger_promised(p->ledger, NIB_TIER_RAM) + o->keep_free;
-    num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap);
-    num_format_cap(held + whole, all);
-    num_format_cap(held + least, small);
-    if (o->cap_is_named)
-        *o->cap_is_named = !o->kept;
-    if (whole <= least)
-        return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
-                        cap, all);
-    if (o->stream)
-        return nib_fail(err, NIB_E_NOFIT,
-                        "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the "
-                        "whole model",
-                        cap, small, all);
-    return nib_fail(err, NIB_E_NOFIT,
-                    "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights may "
-                    "be streamed",
-                    cap, all, small);
-}
-
 static nib_status open_row_buffer(pager *p, nib_error *err) {
     p->row_packed_bytes = pager_row_bytes(p->layout.of);
     NIB_TRY(load_buffer_init(&p->row_buffer, p->layout.of, 0, 1, NULL, err));
@@ -70,38 +47,25 @@ static nib_status open_row_buffer(pager *p, nib_error *err) {
                : nib_fail_nomem(err, p->row_packed_bytes, "a row of the embedding");
 }
 
-/* Which pages stay within `room`: the plan's, or as many as fit. */
-static nib_status choose(pager *p, const pager_options *o, uint64_t room, uint64_t *kept, nib_error *err) {
-    *kept = o->kept ? pager_choose_kept(p, o->kept) : pager_choose(p, room);
-    if (*kept <= room)
-        return NIB_OK;
-    char keeps[32], have[32], cap[32];
-    return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves room for %s",
-                    num_format_size(*kept, keeps), num_format_size(ledger_cap(p->ledger, NIB_TIER_RAM), cap),
-                    num_format_size(room, have));
-}
-
-/* Staging for loading needs no room of its own: the ring comes after it. */
-static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t whole, uint64_t left,
-                                  nib_error *err) {
+nib_status pager_source(pager *p, uint64_t room, nib_error *err) {
+    const pager_options *o = &p->options;
     const int n_thread = pool_size(o->threads);
     const pager_need need = pager_need_of(&p->layout, n_thread);
-    const uint64_t ring = need.ring + need.row;
-    const load_shape shape = pager_load_shape(n_thread, true, ring);
-    const uint64_t least = need.vectors + NUM_MAX(ring + o->keep_free, need.stream_staging);
-    uint64_t kept;
-    if ((!o->stream && !o->kept) || left < least)
-        return refuse(p, o, whole - o->keep_free, least - o->keep_free, err);
     NIB_TRY(loader_open(layout_model(p->layout.of), true, &p->loader, err));
     pager_packed_find(p, o, true);
     if (!p->packed)
-        NIB_TRY(pager_packed_write_pages(p, o, shape, err));
-    if (left != NIB_AUTO && left - least < p->packed_tables)
+        NIB_TRY(pager_packed_write_pages(p, o, pager_load_shape(n_thread, true, need.ring + need.row), err));
+    if (room < p->packed_tables)
         pager_packed_drop(p, false);
-    NIB_TRY(choose(p, o, left == NIB_AUTO ? NIB_AUTO : left - least - p->packed_tables, &kept, err));
-    NIB_TRY(map_resident(p, need.vectors + kept, err));
-    pager_place(p);
-    NIB_TRY(pager_load_resident(p, o, shape, err));
+    return NIB_OK;
+}
+
+/* Staging for loading needs no room of its own: the ring comes after it. */
+static nib_status load_some(pager *p, nib_error *err) {
+    const pager_options *o = &p->options;
+    const int n_thread = pool_size(o->threads);
+    const pager_need need = pager_need_of(&p->layout, n_thread);
+    NIB_TRY(pager_load_resident(p, o, pager_load_shape(n_thread, true, need.ring + need.row), err));
     const int n_streamed = p->streamed.first[p->layout.n_block];
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, need.row, err));
     p->staging = need.row;
@@ -113,13 +77,11 @@ static nib_status settle_in_pages(pager *p, const pager_options *o, uint64_t who
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables alone need no ring */
 }
 
-static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err) {
+static nib_status load_whole(pager *p, nib_error *err) {
+    const pager_options *o = &p->options;
     const int n_thread = pool_size(o->threads);
     const bool direct = !loader_is_cached(layout_model(p->layout.of));
     load_shape shape = pager_load_shape(n_thread, true, NIB_AUTO);
-    NIB_TRY(map_resident(p, p->layout.image_bytes, err));
-    pager_choose_all(p);
-    pager_place(p);
     NIB_TRY(loader_open(layout_model(p->layout.of), direct, &p->loader, err));
     pager_packed_find(p, o, false);
     if (!p->packed)
@@ -131,29 +93,16 @@ static nib_status settle_whole(pager *p, const pager_options *o, nib_error *err)
     return NIB_OK;
 }
 
-/* Whether a plan leaves something on disk. */
-static bool plan_streams(const pager *p, const uint64_t *kept) {
-    uint64_t all = 0, wanted = 0;
-    for (int i = 0; i < p->layout.n_page; i++)
-        all += p->layout.pages[i].bytes;
-    for (int b = 0; b < p->layout.n_block; b++) {
-        uint64_t own = 0;
-        for (int i = 0; i < p->layout.n_page; i++)
-            own += p->layout.pages[i].block == b ? p->layout.pages[i].bytes : 0;
-        wanted += NUM_MIN(own, kept[b]);
-    }
-    return wanted < all;
-}
-
-static nib_status settle(pager *p, const pager_options *o, nib_error *err) {
-    const uint64_t left = ledger_free(p->ledger, NIB_TIER_RAM);
-    const pager_need need = pager_need_of(&p->layout, pool_size(o->threads));
-    uint64_t whole;
-    if (!num_add_u64(need.image, NUM_MAX(need.staging, o->keep_free), &whole))
-        return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
-    if ((o->kept && plan_streams(p, o->kept)) || (left != NIB_AUTO && whole > left))
-        return settle_in_pages(p, o, whole, left, err);
-    return settle_whole(p, o, err);
+nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err) {
+    const page_layout *l = &p->layout;
+    uint64_t bytes = l->vector_bytes;
+    for (int i = 0; i < l->n_page; i++)
+        bytes += tier_of[i] == NIB_TIER_RAM ? l->pages[i].bytes : 0;
+    NIB_TRY(map_resident(p, bytes, err));
+    pager_place(p, tier_of);
+    const nib_status status = p->loader ? load_some(p, err) : load_whole(p, err);
+    p->options = (pager_options){0};
+    return status;
 }
 
 /* ---- opening and closing ---- */
@@ -186,9 +135,8 @@ nib_status pager_open(const layout *lay, ledger *l, const pager_options *options
     p->ledger = l;
     p->log = options->log;
     p->now = (fetched){.use = -1, .page = -1};
-    nib_status status = make_tables(p, lay, err);
-    if (status == NIB_OK)
-        status = settle(p, options, err);
+    p->options = *options;
+    const nib_status status = make_tables(p, lay, err);
     if (status != NIB_OK) {
         pager_close(p);
         return status;

@@ -1,9 +1,9 @@
 /* pager.h - weights by page: where the kernels can read them, wherever they live.
  *
  * The pager owns every weight byte. A page is a few small matrices of a block, or some rows of a large one
- * (page_layout.h). Pages it decides to keep are read and packed at open and stay; the others are read round
- * the page cache, ahead of use, into a ring of slots (the order of a pass is known, visits.h, so the next
- * page is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay
+ * (page_layout.h). Pages that it is told to keep are read and packed at open and stay; the others are read
+ * round the page cache, ahead of use, into a ring of slots (the order of a pass is known, visits.h, so the
+ * next page is always known: clairvoyant, Belady). fetch/release are a contract: between them the bytes stay
  * valid, and a slot that is fetched is never reused. One thread fetches; a reader thread fills.
  *
  * Vectors (norms, biases) are always resident. A table that is only looked up by row (an embedding, or a head
@@ -27,6 +27,7 @@ typedef struct pager_page {
     uint64_t bytes; /* packed */
     bool table;     /* only looked up by row: not read for every token when it is not kept */
     bool second;    /* of second slices (model/layout.h), which stand behind all first ones */
+    bool head;      /* a table's: the output head of which every token wants rows */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
 nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err);
@@ -58,14 +59,9 @@ nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_err
 bool pager_packed_exists(const layout *lay, const char *folder);
 
 typedef struct pager_options {
-    bool stream;          /* blocks that do not fit may be streamed; false: they must fit */
-    const uint64_t *kept; /* [n_block]: packed bytes of each block's pages that stay, the first ones in the
-                             image's order, rounded down to whole pages; NULL: as many as fit, spread evenly.
-                             NIB_E_NOFIT when the cap cannot hold them */
-    uint64_t keep_free;   /* RAM bytes under the cap that others (KV, activations) will still charge */
-    pool *threads;        /* packs while loading */
-    const char *packed;   /* folder of packed files; NULL: they are neither used nor written */
-    bool write_packed;    /* one that is not there is written, within the disk tier's cap */
+    pool *threads;            /* packs while loading */
+    const char *packed;       /* folder of packed files; NULL: they are neither used nor written */
+    bool write_packed;        /* one that is not there is written, within the disk tier's cap */
     nib_progress_fn progress; /* may be NULL */
     const canceller *cancel;  /* of opening; NULL: none */
     const logger *log;
@@ -75,11 +71,21 @@ typedef struct pager_options {
     nib_status (*beside)(void *user, nib_error *err);
     void *beside_user;
     uint64_t beside_bytes; /* that it gives back: so much of what stays is read after it, not at its peak */
-    bool *cap_is_named;    /* set when the error names the smallest cap on RAM that works; may be NULL */
 } pager_options;
 
+/* Opening takes two calls, or three where pages are streamed: pager_open, pager_source, pager_load. The first
+ * charges the tables and reads nothing. What options point to is there until pager_load has returned. */
 nib_status pager_open(const layout *lay, ledger *l, const pager_options *options, pager **out,
                       nib_error *err);
+/* Its pages, as pager_pages gives them, and its needs. */
+nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err);
+/* Where the pages that are not in RAM are streamed from: a packed file that is found, or written where that
+ * is wanted; else the model's files. Its checksums are charged; a packed file of which they take more than
+ * `room` of RAM is not used. */
+nib_status pager_source(pager *p, uint64_t room, nib_error *err);
+/* Loads what stays. tier_of [n_page]: NIB_TIER_RAM or, after pager_source, NIB_TIER_DISK. NIB_E_NOFIT: the
+ * ledger has no room for it. */
+nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err);
 void pager_close(pager *p);
 
 /* A pass begins: all its visits. Pages are read ahead in their order, and what was read ahead before and

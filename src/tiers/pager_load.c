@@ -286,7 +286,7 @@ static void work_with_all(load *l) {
         pthread_join(helper, NULL);
 }
 
-nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err) {
+nib_status load_crew_run(load_crew *crew, pager *p, const load_wish *wish, bool *damaged, nib_error *err) {
     load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
     *damaged = false;
     l.page = wish->pages ? wish->first : 0;
@@ -391,14 +391,14 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
                       .beside_status = &beside};
     NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
     wish.total = p->packed ? p->map_bytes : resident_file_bytes(p);
-    nib_status status = pager_load(p, &crew, &wish, &damaged, &why);
+    nib_status status = load_crew_run(&crew, p, &wish, &damaged, &why);
     if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && beside == NIB_OK) {
         pager_packed_drop(p, damaged);
         log_line(o->log, "the packed file is not used: %s", why.message);
         memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
         wish.total = resident_file_bytes(p);
         wish.beside = NULL;
-        status = pager_load(p, &crew, &wish, &damaged, &why);
+        status = load_crew_run(&crew, p, &wish, &damaged, &why);
     }
     load_crew_close(&crew);
     if (status != NIB_OK && err)

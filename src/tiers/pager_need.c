@@ -113,16 +113,30 @@ nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_err
     return NIB_OK;
 }
 
+static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_page, nib_error *err) {
+    const weight *head = pager_looked_up(l->of);
+    pager_page *list = mem_array((size_t)l->n_page + 1, sizeof *list);
+    if (!list)
+        return nib_fail_nomem(err, (uint64_t)l->n_page * sizeof *list, "the list of pages");
+    for (int i = 0; i < l->n_page; i++) {
+        const weight_page *w = &l->pages[i];
+        const bool is_head = w->table && w->w >= 0 && &layout_block(l->of, w->block)->weights[w->w] == head;
+        list[i] = (pager_page){w->block, w->bytes, w->table, w->second, is_head};
+    }
+    *pages = list;
+    *n_page = l->n_page;
+    return NIB_OK;
+}
+
 nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err) {
     page_layout l;
     NIB_TRY(page_layout_open(&l, lay, NULL, NULL, err));
-    pager_page *list = mem_array((size_t)l.n_page + 1, sizeof *list);
-    for (int i = 0; list && i < l.n_page; i++)
-        list[i] = (pager_page){l.pages[i].block, l.pages[i].bytes, l.pages[i].table, l.pages[i].second};
-    *pages = list;
-    *n_page = l.n_page;
-    nib_status status =
-        list ? NIB_OK : nib_fail_nomem(err, (uint64_t)l.n_page * sizeof *list, "the list of pages");
+    const nib_status status = list_pages(&l, pages, n_page, err);
     page_layout_close(&l);
     return status;
+}
+
+nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err) {
+    *need = pager_need_of(&p->layout, pool_size(p->options.threads));
+    return list_pages(&p->layout, pages, n_page, err);
 }

@@ -237,7 +237,7 @@ static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *
                                 .cancel = from->cancel};
         data = from->buffer;
         memset(from->buffer, 0, (size_t)all); /* the ends that packing leaves alone are zero in every copy */
-        NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
+        NIB_TRY(load_crew_run(from->crew, p, &wish, &damaged, err));
     }
     for (uint64_t at = 0; at < all; at += PAGE_UNIT)
         NIB_TRY(packed_writer_put(w, data + at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), err));
@@ -256,7 +256,7 @@ static nib_status put_pages(pager *p, const packed_from *from, packed_writer *w,
     if (from->crew) {
         const load_wish wish = {.pages = from->buffer, .first = first, .n = *n, .cancel = from->cancel};
         memset(from->buffer, 0, (size_t)bytes);
-        NIB_TRY(pager_load(p, from->crew, &wish, &damaged, err));
+        NIB_TRY(load_crew_run(from->crew, p, &wish, &damaged, err));
     }
     const uint8_t *data = from->crew ? from->buffer : p->state[first].resident;
     for (int i = first; i < first + *n; data += l->pages[i++].bytes)

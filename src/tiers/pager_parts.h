@@ -43,6 +43,7 @@ typedef struct fetched {
 } fetched;
 
 struct pager {
+    pager_options options; /* while it is opened */
     ledger *ledger;
     loader *loader;
     const logger *log;
@@ -77,13 +78,9 @@ static inline const weight *pager_weight(const pager *p, int b, int w) {
 }
 
 /* ---- pager_place.c: what stays, and where ---- */
-/* Marks the pages that stay within `budget` bytes, the first ones of each block, spread evenly; returns their
- * bytes. pager_place then gives them places behind the vectors. */
-uint64_t pager_choose(pager *p, uint64_t budget);
-uint64_t pager_choose_kept(pager *p, const uint64_t *kept); /* the same, as a plan says */
-void pager_choose_all(pager *p);
-/* Places of what was chosen in p->map, the views, and the order in which the others are visited. */
-void pager_place(pager *p);
+/* Places of the pages in RAM in p->map, behind the vectors; the views; and the order in which the others are
+ * visited. */
+void pager_place(pager *p, const uint8_t *tier_of);
 
 /* ---- pager_need.c ---- */
 uint64_t pager_row_bytes(const layout *lay);      /* of the longest row that is looked up, packed */
@@ -135,7 +132,7 @@ typedef struct load_wish {
     nib_status *beside_status;
 } load_wish;
 /* *damaged: the packed file is what is wrong. */
-nib_status pager_load(pager *p, load_crew *crew, const load_wish *wish, bool *damaged, nib_error *err);
+nib_status load_crew_run(load_crew *crew, pager *p, const load_wish *wish, bool *damaged, nib_error *err);
 
 /* Reads and packs everything that has a resident place, on all threads. */
 nib_status pager_load_resident(pager *p, const pager_options *options, load_shape shape, nib_error *err);

@@ -1,89 +1,5 @@
-/* pager_place.c - which pages stay, where they are in the map, and in which order the others are visited.
- *
- * Of every block the first pages stay and the others are streamed, so that what is resident of a matrix is
- * one piece. A dense model visits its pages in a fixed cycle, so no choice of which ones to keep reads fewer
- * bytes than another; they are spread evenly over the blocks, so that the disk works while resident pages are
- * computed. */
+/* pager_place.c - where the pages that stay are in the map, and in which order the others are visited. */
 #include "tiers/pager_parts.h"
-
-#include "base/num.h"
-
-/* A mark until pager_place knows the place. */
-static uint8_t stays;
-
-/* Page behind the last of those that follow `first` and belong to the same block. */
-static int end_of_run(const page_layout *l, int first) {
-    int i = first;
-    while (i < l->n_page && l->pages[i].block == l->pages[first].block &&
-           l->pages[i].table == l->pages[first].table)
-        i++;
-    return i;
-}
-
-/* Marks more pages of a run, in order, until one does not fit `room`; returns their bytes. */
-static uint64_t keep_some(pager *p, int first, int end, uint64_t room) {
-    uint64_t kept = 0;
-    for (int i = first; i < end; i++) {
-        if (p->state[i].resident)
-            continue;
-        if (p->layout.pages[i].bytes > room - kept)
-            break;
-        kept += p->layout.pages[i].bytes;
-        p->state[i].resident = &stays;
-    }
-    return kept;
-}
-
-uint64_t pager_choose(pager *p, uint64_t budget) {
-    const page_layout *l = &p->layout;
-    uint64_t total = 0, seen = 0, kept = 0;
-    for (int i = 0; i < l->n_page; i++)
-        total += l->pages[i].table ? 0 : l->pages[i].bytes;
-    double share = total ? NUM_MIN((double)budget / (double)total, 1.0) : 1.0;
-    for (int i = 0, end; i < l->n_page; i = end) {
-        end = end_of_run(l, i);
-        if (l->pages[i].table)
-            continue;
-        for (int j = i; j < end; j++)
-            seen += l->pages[j].bytes;
-        uint64_t now = (uint64_t)(share * (double)seen);
-        if (now > kept)
-            kept += keep_some(p, i, end, NUM_MIN(now, budget) - kept);
-    }
-    for (int i = 0, end; i < l->n_page; i = end) { /* what rounding left */
-        end = end_of_run(l, i);
-        if (!l->pages[i].table)
-            kept += keep_some(p, i, end, budget - kept);
-    }
-    const weight *head =
-        pager_looked_up(p->layout.of); /* its rows are wanted by every token, one never knows which */
-    for (int i = 0; i < l->n_page; i++)
-        if (l->pages[i].table && head && pager_weight(p, l->pages[i].block, l->pages[i].w) == head)
-            kept += keep_some(p, i, i + 1, budget - kept);
-    return kept;
-}
-
-uint64_t pager_choose_kept(pager *p, const uint64_t *kept) {
-    const page_layout *l = &p->layout;
-    uint64_t all = 0;
-    for (int b = 0; b < l->n_block; b++) {
-        uint64_t left = kept[b];
-        for (int i = 0, end; i < l->n_page; i = end) {
-            end = end_of_run(l, i);
-            if (l->pages[i].block != b)
-                continue;
-            uint64_t some = keep_some(p, i, end, left);
-            all += some;
-            left = p->state[end - 1].resident ? left - some : 0;
-        }
-    }
-    return all;
-}
-
-void pager_choose_all(pager *p) {
-    for (int i = 0; i < p->layout.n_page; i++)
-        p->state[i].resident = &stays;
-}
 
 static void order_the_others(pager *p) {
     const page_layout *l = &p->layout;
@@ -115,10 +31,10 @@ static void make_views(pager *p) {
         }
 }
 
-void pager_place(pager *p) {
+void pager_place(pager *p, const uint8_t *tier_of) {
     uint64_t at = p->layout.vector_bytes;
     for (int i = 0; i < p->layout.n_page; i++) {
-        if (!p->state[i].resident)
+        if (tier_of[i] != NIB_TIER_RAM)
             continue;
         p->state[i].resident = p->map + at;
         at += p->layout.pages[i].bytes;

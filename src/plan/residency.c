@@ -1,0 +1,141 @@
+/* residency.c - see residency.h. */
+#include "plan/residency.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+enum { CUT = 4096 }; /* pages that are not known are any multiple of it */
+
+/* Pages that follow each other in the image and are one block's. */
+typedef struct filler {
+    const pager_page *pages;
+    int n_page;
+    uint8_t *tier_of;
+} filler;
+
+/* The page behind the last of the run that begins with page `first`. */
+static int end_of_run(const filler *f, int first) {
+    const pager_page *at = &f->pages[first];
+    int i = first;
+    while (i < f->n_page && f->pages[i].block == at->block && f->pages[i].table == at->table)
+        i++;
+    return i;
+}
+
+/* More pages of a run, in order, until one does not fit `room`; returns their bytes. */
+static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_t room) {
+    uint64_t filled = 0;
+    for (int i = first; i < end; i++) {
+        if (f->tier_of[i] != RESIDENCY_OPEN)
+            continue;
+        if (f->pages[i].bytes > room - filled)
+            break;
+        filled += f->pages[i].bytes;
+        f->tier_of[i] = (uint8_t)tier;
+    }
+    return filled;
+}
+
+static uint64_t open_bytes(const filler *f, int first, int end) {
+    uint64_t sum = 0;
+    for (int i = first; i < end; i++)
+        sum += f->pages[i].table || f->tier_of[i] != RESIDENCY_OPEN ? 0 : f->pages[i].bytes;
+    return sum;
+}
+
+static void fill_tier(const filler *f, const residency_tier *t) {
+    const uint64_t total = open_bytes(f, 0, f->n_page);
+    const double share = total ? NUM_MIN((double)t->capacity / (double)total, 1.0) : 1.0;
+    uint64_t seen = 0, filled = 0;
+    for (int i = 0, end; i < f->n_page; i = end) {
+        end = end_of_run(f, i);
+        if (f->pages[i].table)
+            continue;
+        seen += open_bytes(f, i, end);
+        const uint64_t now = (uint64_t)(share * (double)seen);
+        if (now > filled)
+            filled += fill_some(f, i, end, t->tier, NUM_MIN(now, t->capacity) - filled);
+    }
+    for (int i = 0, end; i < f->n_page; i = end) { /* what rounding left */
+        end = end_of_run(f, i);
+        if (!f->pages[i].table)
+            filled += fill_some(f, i, end, t->tier, t->capacity - filled);
+    }
+    for (int i = 0; i < f->n_page; i++)
+        if (f->pages[i].head)
+            filled += fill_some(f, i, i + 1, t->tier, t->capacity - filled);
+}
+
+void residency_spread(const pager_page *pages, int n_page, const residency_tier *tiers, int n_tier,
+                      uint8_t *tier_of) {
+    const filler f = {pages, n_page, tier_of};
+    for (int t = 0; t < n_tier - 1; t++)
+        fill_tier(&f, &tiers[t]);
+    for (int i = 0; i < n_page; i++)
+        if (tier_of[i] == RESIDENCY_OPEN)
+            tier_of[i] = (uint8_t)tiers[n_tier - 1].tier;
+}
+
+static void keep_block(const filler *f, int b, uint64_t left) {
+    for (int i = 0, end; i < f->n_page; i = end) {
+        end = end_of_run(f, i);
+        if (f->pages[i].block != b)
+            continue;
+        const uint64_t some = fill_some(f, i, end, NIB_TIER_RAM, left);
+        left = f->tier_of[end - 1] == NIB_TIER_RAM ? left - some : 0;
+    }
+}
+
+void residency_keep(const pager_page *pages, int n_page, const uint64_t *kept, uint8_t *tier_of) {
+    const filler f = {pages, n_page, tier_of};
+    int n_block = 0;
+    memset(tier_of, RESIDENCY_OPEN, (size_t)n_page);
+    for (int i = 0; i < n_page; i++)
+        n_block = NUM_MAX(n_block, pages[i].block + 1);
+    for (int b = 0; b < n_block; b++)
+        keep_block(&f, b, kept[b]);
+    for (int i = 0; i < n_page; i++)
+        if (tier_of[i] == RESIDENCY_OPEN)
+            tier_of[i] = NIB_TIER_DISK;
+}
+
+void residency_share(const uint64_t *bytes, int n_block, uint64_t room, uint64_t *kept) {
+    uint64_t total = 0, seen = 0, all = 0;
+    for (int b = 0; b < n_block; b++) {
+        total += bytes[b];
+        kept[b] = 0;
+    }
+    const double share = total ? NUM_MIN((double)room / (double)total, 1.0) : 1.0;
+    for (int round = 0; round < 2; round++) /* the second gives away what rounding down has left */
+        for (int b = 0; b < n_block; b++) {
+            seen += round ? 0 : bytes[b];
+            const uint64_t most = round ? room : (uint64_t)(share * (double)seen);
+            const uint64_t left = most > all ? most - all : 0, want = bytes[b] - kept[b];
+            const uint64_t more = want <= left ? want : left / CUT * CUT;
+            kept[b] += more;
+            all += more;
+        }
+}
+
+uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tier_of, int tier) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n_page; i++)
+        sum += tier_of[i] == tier ? pages[i].bytes : 0;
+    return sum;
+}
+
+static uint64_t sum_or_most(uint64_t a, uint64_t b) {
+    uint64_t sum;
+    return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+uint64_t residency_whole(const pager_need *need, uint64_t others) {
+    return sum_or_most(need->image, NUM_MAX(need->staging, others));
+}
+
+/* Staging for loading needs no room of its own: the ring comes after it. */
+uint64_t residency_least(const pager_need *need, uint64_t others) {
+    const uint64_t running = sum_or_most(need->ring + need->row, others);
+    return sum_or_most(need->vectors, NUM_MAX(running, need->stream_staging));
+}

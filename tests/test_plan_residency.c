@@ -1,0 +1,187 @@
+/* On which tier each page lives: every page has one, none takes more than it has room for, and what a plan
+ * says is what happens. */
+#include "base/num.h"
+#include "plan/residency.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST = 400, ROUNDS = 3000, BLOCKS = 9 };
+
+static uint32_t seed;
+
+static uint32_t draw(uint32_t n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+/* Blocks of pages of any sizes, first slices and then second ones, a head's table at the end. */
+static int draw_pages(pager_page *pages) {
+    int n = 0;
+    for (int second = 0; second < 2; second++)
+        for (int b = 0; b < BLOCKS; b++)
+            for (uint32_t i = draw(16); i > 0; i--)
+                pages[n++] =
+                    (pager_page){.block = b, .bytes = 4096 * (uint64_t)(1 + draw(40)), .second = second > 0};
+    for (uint32_t i = draw(8); i > 0; i--)
+        pages[n++] = (pager_page){.block = 0, .bytes = 4096 * (uint64_t)(1 + draw(40)), .table = true};
+    for (uint32_t i = draw(8), b = draw(2) * (BLOCKS - 1); i > 0; i--)
+        pages[n++] = (pager_page){.block = (int)b, .bytes = 4096, .table = true, .head = true};
+    assert_true(n <= MOST);
+    return n;
+}
+
+static uint64_t sum(const pager_page *pages, int n) {
+    uint64_t all = 0;
+    for (int i = 0; i < n; i++)
+        all += pages[i].bytes;
+    return all;
+}
+
+/* Of a block's pages that are visited, those on the first tier come first. */
+static void check_order(const pager_page *pages, int n, const uint8_t *tier_of, int first) {
+    for (int i = 1; i < n; i++)
+        if (pages[i].block == pages[i - 1].block && !pages[i].table && !pages[i - 1].table &&
+            tier_of[i] == first)
+            assert_int_equal(tier_of[i - 1], first);
+}
+
+static void every_page_has_a_tier(void **state) {
+    (void)state;
+    pager_page pages[MOST];
+    uint8_t tier_of[MOST];
+    for (seed = 1; seed < ROUNDS; seed++) {
+        const uint32_t round = seed;
+        const int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
+        const uint64_t all = sum(pages, n);
+        const residency_tier three[] = {{NIB_TIER_VRAM, draw((uint32_t)all + 1)},
+                                        {NIB_TIER_RAM, draw((uint32_t)all + 1)},
+                                        {NIB_TIER_DISK, NIB_AUTO}};
+        const residency_tier *tiers = three + 3 - n_tier;
+        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
+        residency_spread(pages, n, tiers, n_tier, tier_of);
+        uint64_t placed = 0;
+        for (int t = 0; t < n_tier; t++) {
+            const uint64_t there = residency_bytes(pages, n, tier_of, tiers[t].tier);
+            assert_true(there <= tiers[t].capacity);
+            placed += there;
+        }
+        assert_true(placed == all);
+        check_order(pages, n, tier_of, tiers[0].tier);
+        seed = round;
+    }
+}
+
+/* As much as fits: nothing that is left would, unless an earlier page of its block is in the way. */
+static void nothing_is_wasted(void **state) {
+    (void)state;
+    pager_page pages[MOST];
+    uint8_t tier_of[MOST];
+    for (seed = 1; seed < ROUNDS; seed++) {
+        const uint32_t round = seed;
+        const int n = draw_pages(pages);
+        const residency_tier tiers[] = {{NIB_TIER_RAM, draw((uint32_t)sum(pages, n) + 1)},
+                                        {NIB_TIER_DISK, NIB_AUTO}};
+        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
+        residency_spread(pages, n, tiers, 2, tier_of);
+        const uint64_t left = tiers[0].capacity - residency_bytes(pages, n, tier_of, NIB_TIER_RAM);
+        for (int i = 0; i < n; i++) {
+            const bool goes_on = i > 0 && pages[i - 1].block == pages[i].block && !pages[i - 1].table;
+            if (tier_of[i] == NIB_TIER_DISK && !pages[i].table &&
+                !(goes_on && tier_of[i - 1] == NIB_TIER_DISK))
+                assert_true(pages[i].bytes > left);
+        }
+        seed = round;
+    }
+}
+
+/* Pages that have a tier already keep it, and take no room. */
+static void decided_pages_stay(void **state) {
+    (void)state;
+    const pager_page pages[] = {{.block = 0, .bytes = 8192},
+                                {.block = 1, .bytes = 8192},
+                                {.block = 1, .bytes = 4096},
+                                {.block = 2, .bytes = 8192}};
+    const residency_tier tiers[] = {{NIB_TIER_RAM, 16384}, {NIB_TIER_DISK, NIB_AUTO}};
+    uint8_t tier_of[] = {RESIDENCY_OPEN, NIB_TIER_DISK, NIB_TIER_DISK, RESIDENCY_OPEN};
+    residency_spread(pages, 4, tiers, 2, tier_of);
+    const uint8_t expected[] = {NIB_TIER_RAM, NIB_TIER_DISK, NIB_TIER_DISK, NIB_TIER_RAM};
+    assert_memory_equal(tier_of, expected, sizeof expected);
+}
+
+/* What is spread, written down as bytes of each block, and kept again is the same. */
+static void a_plan_says_the_same_pages(void **state) {
+    (void)state;
+    pager_page pages[MOST];
+    uint8_t tier_of[MOST], again[MOST];
+    for (seed = 1; seed < ROUNDS; seed++) {
+        const uint32_t round = seed;
+        int n = draw_pages(pages);
+        uint64_t kept[BLOCKS] = {0};
+        while (n > 0 && (pages[n - 1].table || pages[n - 1].second))
+            n--;
+        const residency_tier tiers[] = {{NIB_TIER_RAM, draw((uint32_t)sum(pages, n) + 1)},
+                                        {NIB_TIER_DISK, NIB_AUTO}};
+        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
+        residency_spread(pages, n, tiers, 2, tier_of);
+        for (int i = 0; i < n; i++)
+            kept[pages[i].block] += tier_of[i] == NIB_TIER_RAM ? pages[i].bytes : 0;
+        for (int b = 0; b < BLOCKS; b++) /* a little more is not another page */
+            kept[b] += draw(4096);
+        residency_keep(pages, n, kept, again);
+        assert_memory_equal(again, tier_of, (size_t)n);
+        seed = round;
+    }
+}
+
+/* Second slices only behind all first ones of their block. */
+static void first_slices_first(void **state) {
+    (void)state;
+    const pager_page pages[] = {{.block = 0, .bytes = 4096},
+                                {.block = 0, .bytes = 4096},
+                                {.block = 0, .bytes = 4096, .second = true},
+                                {.block = 1, .bytes = 4096}};
+    uint8_t tier_of[4];
+    const uint64_t kept[][2] = {{4096, 0}, {8192, 4096}, {12288, 4096}, {4095, NIB_AUTO}};
+    const uint8_t expected[][4] = {{1, 0, 0, 0}, {1, 1, 0, 1}, {1, 1, 1, 1}, {0, 0, 0, 1}};
+    for (size_t i = 0; i < NUM_COUNT(kept); i++) {
+        residency_keep(pages, 4, kept[i], tier_of);
+        for (int j = 0; j < 4; j++)
+            assert_int_equal(tier_of[j], expected[i][j] ? NIB_TIER_RAM : NIB_TIER_DISK);
+    }
+}
+
+/* Without pages: as many bytes as there is room for, but for less than a page; no block more than it has. */
+static void shares(void **state) {
+    (void)state;
+    for (seed = 1; seed < ROUNDS; seed++) {
+        const uint32_t round = seed;
+        uint64_t bytes[BLOCKS], kept[BLOCKS], all = 0, total = 0;
+        for (int b = 0; b < BLOCKS; b++)
+            total += bytes[b] = draw(1 << 20);
+        const uint64_t room = draw((uint32_t)total + 1);
+        residency_share(bytes, BLOCKS, room, kept);
+        for (int b = 0; b < BLOCKS; b++) {
+            assert_true(kept[b] <= bytes[b]);
+            all += kept[b];
+        }
+        assert_in_range(all, room - NUM_MIN(room, (uint64_t)4096), room);
+        residency_share(bytes, BLOCKS, NIB_AUTO, kept);
+        assert_memory_equal(kept, bytes, sizeof kept);
+        seed = round;
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_page_has_a_tier), cmocka_unit_test(nothing_is_wasted),
+        cmocka_unit_test(decided_pages_stay),    cmocka_unit_test(a_plan_says_the_same_pages),
+        cmocka_unit_test(first_slices_first),    cmocka_unit_test(shares),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
