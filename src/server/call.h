@@ -33,6 +33,14 @@ typedef struct call {
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 void call_clear(call *c);
 
+/* The same from the bodies of other APIs, which become calls for chats: of Ollama's /api/chat and
+ * /api/generate (with "raw" a text to be continued; without messages or prompt both are NULL: the model is to
+ * be loaded, no more), and of Anthropic's /v1/messages. */
+bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why);
+bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why);
+/* `answers`: whether max_tokens has to be there, as where an answer is asked for. */
+bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why);
+
 /* Numbers, texts and truths of a body by a table; other modules of the server parse their own with it. */
 typedef enum member_kind { MEMBER_BOOL, MEMBER_FLOAT, MEMBER_I32, MEMBER_I64, MEMBER_TEXT } member_kind;
 typedef struct member {

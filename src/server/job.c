@@ -115,6 +115,14 @@ static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *
     return is_there;
 }
 
+bool job_count(const nib_engine *e, const call *c, size_t *n, fault *why) {
+    prompt p = {0};
+    const bool good = chat_prompt(e, c, &p, why);
+    *n = p.n;
+    nib_free(p.tokens);
+    return good;
+}
+
 static bool ids_prompt(const json_t *ids, prompt *out, fault *why) {
     size_t i;
     const json_t *id;

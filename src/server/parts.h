@@ -133,7 +133,7 @@ struct server {
 
 extern const route server_routes[];
 extern const size_t server_n_route;
-extern const dialect openai_chat, openai_completion;
+extern const dialect openai_chat, openai_completion, ollama_chat, ollama_generate, anthropic;
 
 void server_wake(server *s);
 
@@ -143,6 +143,8 @@ void server_wake(server *s);
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
 /* The messages as the model's template has them; the caller frees *text with nib_free. */
 bool job_render(const nib_engine *e, const call *c, char **text, fault *why);
+/* Their tokens. */
+bool job_count(const nib_engine *e, const call *c, size_t *n, fault *why);
 void job_release(job *j);
 void job_write(job *j);                          /* guarded: what is new goes to out */
 void job_cancel(job *j);                         /* guarded */
@@ -170,6 +172,16 @@ void looks_models(exchange *x);
 void looks_metrics(exchange *x);
 void looks_memory(exchange *x);
 void looks_slots(exchange *x);
+
+/* ---- ollama.c, anthropic.c ---- */
+void ollama_ask_chat(exchange *x);
+void ollama_ask_generate(exchange *x);
+void ollama_tags(exchange *x);
+void ollama_ps(exchange *x);
+void ollama_show(exchange *x);
+void ollama_version(exchange *x);
+void anthropic_ask(exchange *x);
+void anthropic_count(exchange *x);
 
 /* ---- exchange.c ---- */
 struct MHD_Daemon *exchange_listen(server *s);

@@ -34,5 +34,13 @@ const route server_routes[] = {
     {"POST", "/chat/completions", ROUTE_ANSWER, &openai_chat, chat},
     {"POST", "/v1/completions", ROUTE_ANSWER, &openai_completion, completion},
     {"POST", "/completions", ROUTE_ANSWER, &openai_completion, completion},
+    {"POST", "/v1/messages", ROUTE_ANSWER, &anthropic, anthropic_ask},
+    {"POST", "/v1/messages/count_tokens", ROUTE_MODEL, &anthropic, anthropic_count},
+    {"POST", "/api/chat", ROUTE_ANSWER, &ollama_chat, ollama_ask_chat},
+    {"POST", "/api/generate", ROUTE_ANSWER, &ollama_generate, ollama_ask_generate},
+    {"POST", "/api/show", ROUTE_MODEL, &ollama_chat, ollama_show},
+    {"GET", "/api/tags", ROUTE_MODEL, &ollama_chat, ollama_tags},
+    {"GET", "/api/ps", ROUTE_MODEL, &ollama_chat, ollama_ps},
+    {"GET", "/api/version", ROUTE_MODEL, &ollama_chat, ollama_version},
 };
 const size_t server_n_route = NUM_COUNT(server_routes);

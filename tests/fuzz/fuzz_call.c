@@ -1,5 +1,5 @@
 /* Any bytes as the body of a request: refused with a reason, or read, and then every number is in its range
- * and every text is there. The first byte chooses the kind. */
+ * and every text is there. The first byte chooses the API. */
 #include "server/call.h"
 
 #include <stdint.h>
@@ -30,9 +30,14 @@ static void look(const call *c) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     call c;
     fault why = {0};
-    const call_kind kind = size && data[0] % 2 ? CALL_COMPLETION : CALL_CHAT;
     const size_t skip = size ? 1 : 0;
-    const bool read = call_parse(kind, (const char *)data + skip, size - skip, &c, &why);
+    const char *text = (const char *)data + skip;
+    const int api = size ? data[0] % 5 : 0;
+    const bool read = api == 0   ? call_parse(CALL_CHAT, text, size - skip, &c, &why)
+                      : api == 1 ? call_parse(CALL_COMPLETION, text, size - skip, &c, &why)
+                      : api == 2 ? call_parse_ollama_chat(text, size - skip, &c, &why)
+                      : api == 3 ? call_parse_ollama_generate(text, size - skip, &c, &why)
+                                 : call_parse_anthropic(text, size - skip, true, &c, &why);
     hold(read == (why.status == 0));
     if (read)
         look(&c);

@@ -134,6 +134,60 @@ def looks(s):
           numbers["nibble_time_to_first_token_seconds_count"], data)
 
 
+def lines(s, path, body):
+    status, headers, data = s.ask("POST", path, body)
+    assert status == 200 and headers["Content-Type"] == "application/x-ndjson", (status, data)
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+def ollama(s):
+    status, value = s.get("/api/tags")
+    check("ollama: the model is listed", [m["name"] for m in value["models"]] == ["m"], value)
+    check("and shown", s.post("/api/show", {"model": "m"})[1]["model_info"]["general.architecture"] == "llama")
+    said = lines(s, "/api/chat", {"model": "m", "messages": USER})
+    check("ollama: a chat comes in lines", "".join(line["message"]["content"] for line in said) == ANSWER and
+          [line["done"] for line in said] == [False] * (len(said) - 1) + [True] and
+          said[-1]["done_reason"] == "stop" and said[-1]["prompt_eval_count"] == 6, said)
+    status, value = s.post("/api/chat", {"messages": USER, "stream": False, "options": {"num_predict": 1, "stop": ["x"]}})
+    check("or whole", value["message"]["content"] == ANSWER.split()[0] and value["done_reason"] == "length", value)
+    said = lines(s, "/api/generate", {"prompt": "Why?", "system": "Be it."})
+    check("ollama: a prompt is a turn", "".join(line["response"] for line in said) == ANSWER and
+          said[-1]["prompt_eval_count"] == 13, said)
+    status, value = s.post("/api/generate", {"prompt": "x<a>", "raw": True, "stream": False})
+    check("or as it stands", value["response"] == ANSWER and value["prompt_eval_count"] == 2, value)
+    check("nothing is asked: it is loaded", s.post("/api/generate", {"model": "m"})[1]["done_reason"] == "load")
+    for body in ({"messages": USER, "options": {"temperature": 9}}, {"messages": USER, "options": []},
+                 {"messages": [{"role": "user", "content": "x", "images": ["a"]}]}, {"messages": USER, "format": "json"}):
+        status, value = s.post("/api/chat", body)
+        check(f"ollama: {str(body)[-40:]} is refused", status == 400 and isinstance(value["error"], str), value)
+
+
+def anthropic(s):
+    body = {"model": "m", "max_tokens": 99, "messages": USER, "system": [{"type": "text", "text": "Be it."}]}
+    status, value = s.post("/v1/messages", body)
+    check("anthropic: a message is answered", value["content"] == [{"type": "text", "text": ANSWER}] and
+          value["stop_reason"] == "end_turn" and value["stop_sequence"] is None, value)
+    usage = value["usage"]
+    check("its usage", usage["input_tokens"] + usage["cache_read_input_tokens"] == 13, usage)
+    check("and counted before", s.post("/v1/messages/count_tokens", body) == (200, {"input_tokens": 13}))
+    word = ANSWER.split()[2]
+    status, value = s.post("/v1/messages", dict(body, stop_sequences=["zzz", word]))
+    check("anthropic: which string stopped it", value["stop_reason"] == "stop_sequence" and value["stop_sequence"] == word,
+          value)
+    check("or the limit", s.post("/v1/messages", dict(body, max_tokens=1))[1]["stop_reason"] == "max_tokens")
+    status, headers, data = s.ask("POST", "/v1/messages", dict(body, stream=True))
+    events = [line[7:] for line in data.decode().splitlines() if line.startswith("event: ")]
+    values = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    check("anthropic: events in their order", events[:2] == ["message_start", "content_block_start"] and
+          events[-3:] == ["content_block_stop", "message_delta", "message_stop"] and
+          set(events[2:-3]) <= {"content_block_delta", "ping"} and events == [v["type"] for v in values], events)
+    check("they are the answer", "".join(v["delta"]["text"] for v in values if v["type"] == "content_block_delta") == ANSWER)
+    for wrong in ({"messages": USER}, dict(body, temperature=1.5), dict(body, tools=[{}]), dict(body, system=1)):
+        status, value = s.post("/v1/messages", wrong)
+        check(f"anthropic: {str(wrong)[-30:]} is refused", status == 400 and value["type"] == "error" and
+              value["error"]["type"] == "invalid_request_error", value)
+
+
 def refusals(s):
     wrong = [("temperature", "hot"), ("temperature", 3), ("temperature", -0.1), ("top_p", 1.5), ("top_p", True),
              ("top_k", -1), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
@@ -303,6 +357,8 @@ basics(basic)
 streams(basic)
 likely(basic)
 looks(basic)
+ollama(basic)
+anthropic(basic)
 refusals(basic)
 code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))

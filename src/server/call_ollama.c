@@ -1,0 +1,97 @@
+/* call_ollama.c - bodies as Ollama's API has them. */
+#include "server/call_parts.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+static const member options[] = {
+    {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
+    {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
+    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
+    {"min_p", MEMBER_FLOAT, offsetof(call, sampling.min_p), 0, 1},
+    {"repeat_penalty", MEMBER_FLOAT, offsetof(call, sampling.repeat_penalty), 0.01, 100},
+    {"repeat_last_n", MEMBER_I32, offsetof(call, sampling.penalty_window), -1, 1 << 24},
+    {"frequency_penalty", MEMBER_FLOAT, offsetof(call, sampling.frequency_penalty), -2, 2},
+    {"presence_penalty", MEMBER_FLOAT, offsetof(call, sampling.presence_penalty), -2, 2},
+    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
+    {"num_predict", MEMBER_I64, offsetof(call, max_tokens), -2, 1 << 30},
+};
+static const member streams[] = {{"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0}};
+
+/* What both kinds have. Everything streams unless it is told not to. */
+static bool read_options(call *c, fault *why) {
+    const json_t *o = member_get(c->body, "options"), *format = member_get(c->body, "format");
+    c->stream = true;
+    if (o && !json_is_object(o))
+        return fault_field(why, "options", "expected an object, found %s", json_type_name(o));
+    if (format && !(json_is_string(format) && json_string_length(format) == 0))
+        return fault_field(why, "format", "is not supported");
+    if (!members_read(o, options, NUM_COUNT(options), c, why) ||
+        !members_read(c->body, streams, NUM_COUNT(streams), c, why))
+        return false;
+    if (c->max_tokens == 0)
+        return fault_field(why, "num_predict", "expected a whole number of at least 1, or -1, found 0");
+    c->max_tokens = c->max_tokens < 0 ? -1 : c->max_tokens;
+    call_settle(c, o);
+    return stop_read(c, "stop", member_get(o, "stop"), why);
+}
+
+static bool refuse_images(const json_t *object, fault *why) {
+    return json_array_size(member_get(object, "images")) == 0 ||
+           fault_field(why, "images", "nothing but text is supported");
+}
+
+bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why) {
+    const json_t *message;
+    size_t i;
+    if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why))
+        return false;
+    json_array_foreach(member_get(out->body, "messages"), i, message) {
+        if (!refuse_images(message, why))
+            return false;
+    }
+    out->tools = member_get(out->body, "tools");
+    if (out->tools && !json_is_array(out->tools))
+        return fault_field(why, "tools", "expected an array, found %s", json_type_name(out->tools));
+    if (json_array_size(out->tools) == 0)
+        out->tools = NULL;
+    const json_t *messages = member_get(out->body, "messages");
+    return !messages || (json_is_array(messages) && json_array_size(messages) == 0) ||
+           messages_read(out, messages, why);
+}
+
+typedef struct generate_texts {
+    const char *prompt, *system, *suffix;
+    bool raw;
+} generate_texts;
+
+static const member generate_members[] = {
+    {"prompt", MEMBER_TEXT, offsetof(generate_texts, prompt), 0, 0},
+    {"system", MEMBER_TEXT, offsetof(generate_texts, system), 0, 0},
+    {"suffix", MEMBER_TEXT, offsetof(generate_texts, suffix), 0, 0},
+    {"raw", MEMBER_BOOL, offsetof(generate_texts, raw), 0, 0},
+};
+
+bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why) {
+    generate_texts t = {0};
+    if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why) ||
+        !refuse_images(out->body, why) ||
+        !members_read(out->body, generate_members, NUM_COUNT(generate_members), &t, why))
+        return false;
+    if (t.suffix && *t.suffix)
+        return fault_field(why, "suffix", "is not supported");
+    if (!t.prompt || !*t.prompt)
+        return true; /* nothing is asked */
+    json_t *prompt = member_get(out->body, "prompt"), *system = member_get(out->body, "system");
+    if (t.raw) {
+        out->kind = CALL_COMPLETION;
+        out->prompts = json_pack("[O]", prompt);
+    } else if (t.system && *t.system) {
+        out->messages = json_pack("[{s:s, s:O}, {s:s, s:O}]", "role", "system", "content", system, "role",
+                                  "user", "content", prompt);
+    } else {
+        out->messages = json_pack("[{s:s, s:O}]", "role", "user", "content", prompt);
+    }
+    return out->prompts || out->messages || fault_set(why, 503, NULL, "out of memory");
+}

@@ -1,0 +1,242 @@
+/* call_parts.c - see call_parts.h. */
+#include "server/call_parts.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_MESSAGES = 4096, MOST_PARTS = 256 };
+
+/* ---- values by a table ---- */
+
+const char *json_type_name(const json_t *v) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number",  [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null"};
+    return v ? names[json_typeof(v)] : "nothing";
+}
+
+json_t *member_get(const json_t *object, const char *name) {
+    json_t *v = json_object_get(object, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+static bool wrong_number(const member *m, const json_t *v, fault *why) {
+    const char *kind = m->kind == MEMBER_FLOAT ? "a number" : "a whole number";
+    char found[40];
+    if (json_is_number(v))
+        snprintf(found, sizeof found, "%.17g", json_number_value(v));
+    else
+        snprintf(found, sizeof found, "%s", json_type_name(v));
+    if (m->least > MEMBER_NO_LEAST && m->most < 1e15)
+        return fault_field(why, m->name, "expected %s from %s to %s, found %s", kind, num_text(m->least, 15),
+                           num_text(m->most, 15), found);
+    if (m->least > MEMBER_NO_LEAST)
+        return fault_field(why, m->name, "expected %s of at least %s, found %s", kind, num_text(m->least, 15),
+                           found);
+    return fault_field(why, m->name, "expected %s, found %s", kind, found);
+}
+
+static bool read_number(const member *m, const json_t *v, void *at, fault *why) {
+    const double value = json_number_value(v);
+    const bool whole = json_is_integer(v) || (fabs(value) < 1e15 && value == floor(value));
+    if (!json_is_number(v) || !(value >= m->least && value <= m->most) || (m->kind != MEMBER_FLOAT && !whole))
+        return wrong_number(m, v, why);
+    const int64_t integer = json_is_integer(v) ? json_integer_value(v) : (int64_t)value;
+    if (m->kind == MEMBER_FLOAT)
+        *(float *)at = (float)value;
+    else if (m->kind == MEMBER_I32)
+        *(int32_t *)at = (int32_t)integer;
+    else
+        *(int64_t *)at = integer;
+    return true;
+}
+
+static bool read_member(const member *m, const json_t *v, void *at, fault *why) {
+    switch (m->kind) {
+    case MEMBER_BOOL:
+        if (!json_is_boolean(v))
+            return fault_field(why, m->name, "expected true or false, found %s", json_type_name(v));
+        *(bool *)at = json_is_true(v);
+        return true;
+    case MEMBER_TEXT:
+        if (!json_is_string(v))
+            return fault_field(why, m->name, "expected a string, found %s", json_type_name(v));
+        *(const char **)at = json_string_value(v);
+        return true;
+    case MEMBER_FLOAT:
+    case MEMBER_I32:
+    case MEMBER_I64: return read_number(m, v, at, why);
+    }
+    return true;
+}
+
+bool members_read(const json_t *object, const member *members, size_t n, void *out, fault *why) {
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = member_get(object, members[i].name);
+        if (v && !read_member(&members[i], v, (char *)out + members[i].offset, why))
+            return false;
+    }
+    return true;
+}
+
+json_t *body_parse(const char *text, size_t n_byte, fault *why) {
+    nib_error err;
+    json_t *body = NULL;
+    const nib_status status = jsonx_parse(text ? text : "", n_byte, &body, &err);
+    if (status == NIB_E_NOMEM)
+        fault_set(why, 413, NULL, "the body has more values than one request may have");
+    else if (status != NIB_OK)
+        fault_set(why, 400, NULL, "the body is no JSON: %s", err.message);
+    else if (!json_is_object(body))
+        fault_set(why, 400, NULL, "the body: expected an object, found %s", json_type_name(body));
+    if (!why->status)
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- what every call has ---- */
+
+bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
+    *out = (call){.kind = kind, .n = 1, .max_tokens = -1};
+    nib_sampling_init(&out->sampling);
+    out->body = body_parse(text, n_byte, why);
+    return out->body != NULL;
+}
+
+void call_settle(call *c, const json_t *from) {
+    c->has_seed = member_get(from, "seed") != NULL;
+    if (c->sampling.top_p == 0) /* the likeliest alone */
+        c->sampling.top_p = FLT_MIN;
+}
+
+void call_clear(call *c) {
+    json_decref(c->messages);
+    json_decref(c->prompts);
+    json_decref(c->body);
+    mem_free(c->bias);
+    *c = (call){0};
+}
+
+static bool add_stop(call *c, const char *field, const json_t *v, fault *why) {
+    if (!json_is_string(v))
+        return fault_field(why, field, "expected a string or an array of them, found %s", json_type_name(v));
+    if (json_string_length(v) == 0 || strlen(json_string_value(v)) != json_string_length(v))
+        return fault_field(why, field, "a stop string is empty, or has a NUL in it");
+    if (c->n_stop == CALL_MOST_STOPS)
+        return fault_field(why, field, "expected at most %d strings", CALL_MOST_STOPS);
+    c->stop[c->n_stop++] = json_string_value(v);
+    return true;
+}
+
+bool stop_read(call *c, const char *field, const json_t *stop, fault *why) {
+    const json_t *v;
+    size_t i;
+    if (stop && !json_is_array(stop))
+        return add_stop(c, field, stop, why);
+    json_array_foreach(stop, i, v) {
+        if (!add_stop(c, field, v, why))
+            return false;
+    }
+    return true;
+}
+
+/* ---- messages ---- */
+
+/* "messages[3].content" */
+static const char *place(char *out, size_t size, size_t message, const char *member_name) {
+    snprintf(out, size, "messages[%zu]%s%s", message, *member_name ? "." : "", member_name);
+    return out;
+}
+
+/* A content of parts is the text of its parts, one after the other. NULL: *why. */
+json_t *parts_join(const json_t *parts, const char *field, fault *why) {
+    char *joined = NULL;
+    size_t i, n = 0, cap = 0;
+    const json_t *part;
+    bool failed = mem_grow((void **)&joined, &cap, 1, 1) != 0;
+    json_array_foreach(parts, i, part) {
+        const json_t *text = member_get(part, "text");
+        const char *type = json_string_value(member_get(part, "type"));
+        if (!type || !json_is_string(text) || strcmp(type, "text") != 0 || i == MOST_PARTS) {
+            fault_field(why, field,
+                        "expected a string, or at most %d parts {\"type\": \"text\", \"text\": ...}; nothing "
+                        "but text is supported",
+                        MOST_PARTS);
+            break;
+        }
+        const size_t length = json_string_length(text);
+        failed = failed || mem_grow((void **)&joined, &cap, n + length + 1, 1);
+        if (!failed)
+            memcpy(joined + n, json_string_value(text), length);
+        n += length;
+    }
+    json_t *whole = failed || why->status ? NULL : json_stringn(joined, n);
+    mem_free(joined);
+    if (!whole)
+        fault_set(why, 503, NULL, "out of memory");
+    return whole;
+}
+
+static bool check_role(const json_t *role, size_t message, fault *why) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    char at[64];
+    place(at, sizeof at, message, "role");
+    if (!json_is_string(role))
+        return fault_field(why, at, "expected a string, found %s", json_type_name(role));
+    for (size_t i = 0; i < NUM_COUNT(roles); i++)
+        if (!strcmp(json_string_value(role), roles[i]))
+            return true;
+    return fault_field(why, at, "expected system, developer, user, assistant or tool, found '%.40s'",
+                       json_string_value(role));
+}
+
+/* The message for the template: everything that it has, with a text as content. */
+static bool add_message(call *c, const json_t *message, size_t index, fault *why) {
+    char at[64];
+    const json_t *role = member_get(message, "role"), *content = member_get(message, "content");
+    if (!json_is_object(message))
+        return fault_field(why, place(at, sizeof at, index, ""), "expected an object, found %s",
+                           json_type_name(message));
+    if (!check_role(role, index, why))
+        return false;
+    const bool may_lack = member_get(message, "tool_calls") || member_get(message, "function_call");
+    if (!json_is_string(content) && !json_is_array(content) && (content || !may_lack))
+        return fault_field(why, place(at, sizeof at, index, "content"),
+                           "expected a string or an array of parts, found %s", json_type_name(content));
+    json_t *text = json_is_array(content) ? parts_join(content, place(at, sizeof at, index, "content"), why)
+                   : content              ? json_incref((json_t *)(uintptr_t)content)
+                                          : json_string("");
+    json_t *copy = json_copy((json_t *)(uintptr_t)message);
+    bool failed = why->status || json_object_set_new(copy, "content", text);
+    if (!strcmp(json_string_value(role), "developer"))
+        failed = failed || json_object_set_new(copy, "role", json_string("system"));
+    if (failed || json_array_append(c->messages, copy))
+        fault_set(why, 503, NULL, "out of memory");
+    json_decref(copy);
+    return !why->status;
+}
+
+bool messages_read(call *c, const json_t *messages, fault *why) {
+    const json_t *message;
+    size_t i;
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return fault_field(why, "messages", "expected an array of at least one message, found %s",
+                           json_is_array(messages) ? "an empty one" : json_type_name(messages));
+    if (json_array_size(messages) > MOST_MESSAGES)
+        return fault_field(why, "messages", "expected at most %d, found %zu", MOST_MESSAGES,
+                           json_array_size(messages));
+    c->messages = c->messages ? c->messages : json_array();
+    json_array_foreach(messages, i, message) {
+        if (!add_message(c, message, i, why))
+            return false;
+    }
+    return true;
+}

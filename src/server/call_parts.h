@@ -1,0 +1,25 @@
+/* call_parts.h - for those who read a body: values by a table, messages, stop strings. */
+#ifndef NIB_SERVER_CALL_PARTS_H
+#define NIB_SERVER_CALL_PARTS_H
+
+#include "server/call.h"
+
+#define MEMBER_NO_LEAST (-1e300)
+#define MEMBER_NO_MOST  1e300
+
+const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
+/* NULL where it is null, too. */
+json_t *member_get(const json_t *object, const char *name);
+
+/* The defaults, and the body. False: *why. */
+bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
+/* After the numbers of object `from` were read. */
+void call_settle(call *c, const json_t *from);
+/* A text or an array of them; NULL: none. `field` is its name. */
+bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
+/* Adds the messages to the call's, each with a text as content; parts become one text. */
+bool messages_read(call *c, const json_t *messages, fault *why);
+/* The text of parts {"type": "text", "text"}; a new reference. NULL: *why names `field`. */
+json_t *parts_join(const json_t *parts, const char *field, fault *why);
+
+#endif

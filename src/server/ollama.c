@@ -1,0 +1,169 @@
+/* ollama.c - answers as Ollama's API writes them: a line of JSON for each piece, and the lists of models. */
+#include "server/parts.h"
+
+#include "base/jsonx.h"
+#include "base/num.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- answers ---- */
+
+static void write_time(time_t at, char *out, size_t size) {
+    struct tm parts;
+    if (!gmtime_r(&at, &parts) || !strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &parts))
+        snprintf(out, size, "1970-01-01T00:00:00Z");
+}
+
+/* Nanoseconds. */
+static json_int_t ns(double seconds) {
+    return (json_int_t)(seconds * 1e9);
+}
+
+static bool is_chat(const job *j) {
+    return j->how == &ollama_chat;
+}
+
+static json_t *line(const job *j, const char *text, size_t n_byte, bool done) {
+    char now[32];
+    write_time(time(NULL), now, sizeof now);
+    json_t *content = jsonx_string(text, n_byte);
+    json_t *said = is_chat(j) ? json_pack("{s:s, s:o}", "role", "assistant", "content", content) : content;
+    return json_pack("{s:s, s:s, s:o, s:b}", "model", j->s->name, "created_at", now,
+                     is_chat(j) ? "message" : "response", said, "done", (int)done);
+}
+
+static json_t *last_line(const job *j, const char *text, size_t n_byte) {
+    const answer *a = &j->answers[0];
+    const nib_result *r = &a->result;
+    json_t *last = line(j, text, n_byte, true);
+    json_t *counts =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done_reason",
+                  r->finish == NIB_FINISH_LENGTH ? "length" : "stop", "total_duration",
+                  ns(r->prompt_s + r->predicted_s), "load_duration", (json_int_t)0, "prompt_eval_count",
+                  (json_int_t)j->n_prompt, "prompt_eval_duration", ns(r->prompt_s), "eval_count",
+                  (json_int_t)r->n_token, "eval_duration", ns(r->predicted_s));
+    if (json_object_update_new(last, counts)) {
+        json_decref(last);
+        return NULL;
+    }
+    return last;
+}
+
+static void end_line(json_t *value, buffer *out) {
+    buffer_json(out, value);
+    buffer_text(out, "\n");
+}
+
+static void begin(const job *j, buffer *out) {
+    (void)j;
+    (void)out;
+}
+
+static void piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+    (void)a;
+    end_line(line(j, text, n_byte, false), out);
+}
+
+static void close_one(const job *j, const answer *a, buffer *out) {
+    (void)j;
+    (void)a;
+    (void)out;
+}
+
+static void end(const job *j, buffer *out) {
+    end_line(last_line(j, "", 0), out);
+}
+
+static json_t *refusal(const fault *why) {
+    return json_pack("{s:s}", "error", why->message);
+}
+
+static void fail(const fault *why, buffer *out) {
+    end_line(refusal(why), out);
+}
+
+static void whole(const job *j, buffer *out) {
+    const nib_result *r = &j->answers[0].result;
+    buffer_json(out, last_line(j, r->text ? r->text : "", r->n_byte));
+}
+
+#define OLLAMA                                                                                               \
+    {                                                                                                        \
+        .stream_type = "application/x-ndjson", .begin = begin, .piece = piece, .close = close_one,           \
+        .end = end, .fail = fail, .whole = whole, .fault = refusal                                           \
+    }
+const dialect ollama_chat = OLLAMA, ollama_generate = OLLAMA;
+
+/* Clients ask for nothing to have the model loaded, which it is. */
+static void say_loaded(exchange *x) {
+    char now[32];
+    write_time(time(NULL), now, sizeof now);
+    exchange_json(x, json_pack("{s:s, s:s, s:s, s:b, s:s}", "model", x->s->name, "created_at", now,
+                               "response", "", "done", 1, "done_reason", "load"));
+}
+
+typedef bool (*parse_fn)(const char *text, size_t n_byte, call *out, fault *why);
+
+static void ask(exchange *x, parse_fn parse) {
+    call c;
+    const bool good = parse(x->body.data, x->body.n, &c, &x->why);
+    if (good && (c.messages || c.prompts)) {
+        job_begin(x, &c, x->route->how, &x->why);
+        return;
+    }
+    if (good)
+        say_loaded(x);
+    call_clear(&c);
+}
+
+void ollama_ask_chat(exchange *x) {
+    ask(x, call_parse_ollama_chat);
+}
+
+void ollama_ask_generate(exchange *x) {
+    ask(x, call_parse_ollama_generate);
+}
+
+/* ---- the model ---- */
+
+static json_t *details(const nib_model_info *m) {
+    char params[32];
+    if (m->params >= UINT64_C(1000000000))
+        snprintf(params, sizeof params, "%.1fB", (double)m->params / 1e9);
+    else
+        snprintf(params, sizeof params, "%.1fM", (double)m->params / 1e6);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s}", "parent_model", "", "format", "gguf", "family", m->arch,
+                     "families", m->arch, "parameter_size", params);
+}
+
+static json_t *model_json(const server *s, const char *when) {
+    const nib_model_info *m = nib_engine_info(s->engine);
+    char at[32];
+    write_time(s->opened, at, sizeof at);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", s->name, "model", s->name, when, at, "size",
+                     (json_int_t)m->bytes, "digest", "", "details", details(m));
+}
+
+void ollama_tags(exchange *x) {
+    exchange_json(x, json_pack("{s:[o]}", "models", model_json(x->s, "modified_at")));
+}
+
+void ollama_ps(exchange *x) {
+    exchange_json(x, json_pack("{s:[o]}", "models", model_json(x->s, "expires_at")));
+}
+
+void ollama_show(exchange *x) {
+    const nib_model_info *m = nib_engine_info(x->s->engine);
+    char context[64];
+    snprintf(context, sizeof context, "%.40s.context_length", m->arch);
+    exchange_json(x,
+                  json_pack("{s:o, s:{s:s, s:I, s:I}, s:[s]}", "details", details(m), "model_info",
+                            "general.architecture", m->arch, "general.parameter_count", (json_int_t)m->params,
+                            context, (json_int_t)m->n_ctx, "capabilities", "completion"));
+}
+
+void ollama_version(exchange *x) {
+    exchange_json(x, json_pack("{s:s}", "version", nib_version()));
+}
