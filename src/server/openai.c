@@ -52,9 +52,10 @@ static void chunk(const job *j, json_t *choices, buffer *out) {
     event(value, out);
 }
 
-/* Of the tokens that no piece has told of. */
+/* Of the tokens that no piece has told of; what comes before all pieces tells of none. */
 static json_t *logprobs_left(const answer *a) {
-    return a->n_likely > a->n_likely_told ? tokens_logprobs(a, a->n_likely_told) : json_null();
+    const bool some = a->of->begun && a->n_likely > a->n_likely_told;
+    return some ? tokens_logprobs(a, a->n_likely_told) : json_null();
 }
 
 static json_t *delta(const answer *a, json_t *change, json_t *reason) {
