@@ -70,6 +70,10 @@ NIB_API void nib_free(void *memory); /* for "caller frees" results; NULL is fine
 
 typedef struct nib_engine nib_engine;
 
+/* Whether this build has a back end of that name (nib_engine_options.backend); NIB_E_DEVICE says which there
+ * are. */
+NIB_API nib_status nib_backend_check(const char *name, nib_error *err);
+
 /* what happens (load, prompt), how much is done and of how much, in the same unit; return false to cancel */
 typedef bool (*nib_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
 /* Asked every few milliseconds while something takes long, on any of the engine's threads, on several at a

@@ -85,12 +85,15 @@ run run "$model" --tokens 1,2,999999
 check "an id outside the vocabulary exits 2" [ $code = 2 ]
 run run "$model" --tokens 1 --backend cuda
 check "no such device exits 5" [ $code = 5 ]
+check "and says which there are" grep -q "backend 'cuda' is not available; this build has: cpu, check" "$tmp/err"
 
 run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos
 check "run exits 0" [ $code = 0 ]
 check "ids alone on stdout" grep -Eq '^[0-9]+( [0-9]+){7}$' "$tmp/out"
 check "nothing on stderr" [ ! -s "$tmp/err" ]
 first=$(cat "$tmp/out")
+run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos --backend check
+check "the same on the check back end" [ "$first" = "$(cat "$tmp/out")" ]
 run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos -t 1 -b 1
 check "the same for one thread and one row at a time" [ "$first" = "$(cat "$tmp/out")" ]
 run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos --json

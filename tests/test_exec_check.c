@@ -340,6 +340,33 @@ static void an_unknown_one_is_said(void **state) {
     assert_string_equal(err.message, "backend 'abacus' is not available; this build has: cpu, check");
 }
 
+/* Predictions are of the processor. */
+static void nothing_is_learned_of_it(void **state) {
+    (void)state;
+    static const char *const names[] = {"cpu", "check"};
+    for (int i = 0; i < 2; i++) {
+        nib_engine_options o = engine_usual();
+        nib_generate_options g;
+        nib_result r = {0};
+        nib_error err = {0};
+        const int32_t tokens[] = {3, 1, 4};
+        o.backend = names[i];
+        o.learn = true;
+        nib_engine *e = engine_must_open(tiny_model("learned.gguf", &small), &o, NULL);
+        nib_session *s = session_must_open(e);
+        nib_generate_options_init(&g);
+        g.prompt = tokens;
+        g.n_prompt = 3;
+        g.n_predict = 4; /* too few to be kept */
+        g.ignore_eos = true;
+        assert_int_equal(nib_generate(s, &g, &r, &err), NIB_OK);
+        assert_true(i == 0 ? e->learned.n_token > 0 : e->learned.n_token == 0);
+        nib_result_clear(&r);
+        nib_session_close(s);
+        nib_engine_close(e);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fixture),
@@ -351,6 +378,7 @@ int main(void) {
         cmocka_unit_test(keys_and_values_are_its_own),
         cmocka_unit_test(what_was_read_is_gone_at_the_next_call),
         cmocka_unit_test(an_unknown_one_is_said),
+        cmocka_unit_test(nothing_is_learned_of_it),
     };
     setenv("NIBBLE_ISA", "ref", 1); /* the processor's kernels too */
     return cmocka_run_group_tests(tests, NULL, NULL);

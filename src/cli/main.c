@@ -74,6 +74,7 @@ static bool asks_for_json(int argc, char **argv) {
 
 static int run_command(const cli_command *command, int argc, char **argv) {
     cli_args args;
+    nib_error err;
     int code;
     if (!cli_parse(command, argc, argv, &args)) {
         code = nib_status_exit_code(NIB_E_USAGE);
@@ -83,6 +84,8 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if ((command->groups & CLI_MODEL) && !(command->groups & CLI_MODEL_OPTIONAL) && !args.model &&
                !args.hf_repo) {
         code = cli_usage_error("which model? usage: nibble %s %s", command->name, command->usage);
+    } else if (args.backend && nib_backend_check(args.backend, &err)) {
+        code = cli_fail(&err);
     } else if ((int64_t)args.rest.n > command->n_rest) {
         code = cli_usage_error(
             "unexpected argument '%s' (a text of several words needs quotes); usage: nibble %s %s",

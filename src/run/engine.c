@@ -27,6 +27,11 @@ void nib_engine_options_init(nib_engine_options *options) {
     options->ram = options->vram = options->disk = NIB_AUTO;
 }
 
+nib_status nib_backend_check(const char *name, nib_error *err) {
+    const backend_kind *kind;
+    return backend_find(name, &kind, err);
+}
+
 bool engine_kv_type(int kv, type_id *out) {
     static const type_id types[] = {
         [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8, [NIB_KV_4] = TYPE_KV4};

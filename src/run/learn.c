@@ -13,6 +13,11 @@
 enum { LEAST_TOKENS = 8 };
 #define LEAST_SECONDS 0.1
 
+/* Rates and predictions are of the processor: what another back end took says nothing about it. */
+static bool learns(const nib_engine *e) {
+    return e->options.learn && e->kind == &backend_cpu;
+}
+
 void learn_begin(nib_engine *e) {
     if (atomic_fetch_add(&e->learned.n_running, 1) > 0)
         atomic_store(&e->learned.mixed, true);
@@ -24,7 +29,7 @@ void learn_end(nib_engine *e) {
 
 void learn_generation(nib_engine *e, int64_t n_position, const nib_result *r) {
     learning *l = &e->learned;
-    if (!e->options.learn || atomic_load(&l->mixed) || r->token_n < 1)
+    if (!learns(e) || atomic_load(&l->mixed) || r->token_n < 1)
         return;
     l->n_token += r->token_n;
     l->seconds += r->token_s;
@@ -51,7 +56,7 @@ static uint64_t device_of(const char *path) {
 }
 
 void learn_disks(const nib_engine *e, planning *f) {
-    if (!e->options.learn)
+    if (!learns(e))
         return;
     char *packed = engine_packed_folder(&e->options);
     f->q.device_packed = device_of(packed);
@@ -71,7 +76,7 @@ static char *read_file(const nib_engine *e, const machine *here, learned *out) {
 
 void learn_load(const nib_engine *e, planning *f) {
     machine here;
-    if (!e->options.learn)
+    if (!learns(e))
         return;
     machine_look(&here);
     mem_free(read_file(e, &here, &f->learned));
@@ -98,7 +103,7 @@ void learn_keep(nib_engine *e) {
     const learning *l = &e->learned;
     learned_run now;
     nib_error err;
-    if (!e->pager || !e->options.learn || atomic_load(&l->mixed) || l->n_token < LEAST_TOKENS ||
+    if (!e->pager || !learns(e) || atomic_load(&l->mixed) || l->n_token < LEAST_TOKENS ||
         l->seconds < LEAST_SECONDS)
         return;
     nib_status status = planning_run(e, (int64_t)(l->positions / (double)l->n_token), &now, &err);
