@@ -122,7 +122,7 @@ static nib_status new_weight(binder *b, const char *name, int n_piece, weight **
                              nib_error *err) {
     weight *w = &b->out->weights[b->out->n];
     size_t n_byte = (size_t)n_piece * sizeof **pieces;
-    *pieces = arena_alloc((arena *)&b->m->mem, n_byte);
+    *pieces = arena_alloc(b->src.mem, n_byte);
     if (*pieces == NULL)
         return nib_fail_nomem(err, n_byte, name);
     memset(w, 0, sizeof *w);
@@ -433,9 +433,9 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     return row == NULL ? NIB_OK : bind_bias(b, row, hp->n_vocab, err);
 }
 
-nib_status tensors_bind(const model *m, block_part part, int layer, const block *embed, bound *out,
+nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out,
                         nib_error *err) {
-    binder b = {m, {m->c, m->arch, m->gguf_arch, (arena *)&m->mem}, layer, out};
+    binder b = {m, {m->c, m->arch, m->gguf_arch, &m->mem}, layer, out};
     memset(out, 0, sizeof *out);
     for (int i = 0; i < SLOT_COUNT; i++)
         out->slot[i].w = out->slot[i].b = -1;

@@ -67,8 +67,8 @@ typedef struct engine_want {
     int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
     bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. */
-    nib_status (*keep_free)(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err);
-    void *user; /* of keep_free */
+    nib_status (*keep_free)(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err);
+    const void *user; /* of keep_free */
 } engine_want;
 
 /* Another layout, from now on the engine's: charged, and the one before is freed. It is freed when there is

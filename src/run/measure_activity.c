@@ -88,7 +88,7 @@ static uint64_t own_bytes(const nib_engine *e, int64_t n_row) {
     return coactivity_bytes(n) + (uint64_t)n_row * (uint64_t)n;
 }
 
-static nib_status keep_free(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
+static nib_status keep_free(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
     const sizes *s = user;
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, s->longest, bytes, err));
     *bytes += own_bytes(e, s->n_row);

@@ -81,7 +81,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
     return (uint64_t)n_cell * ((uint64_t)model_hparams(m)->d_model * sizeof(float) + 2 * sizeof(double));
 }
 
-static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
+static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
     const int64_t n_row = measure_rows_count(user, 0, &longest);
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
@@ -143,8 +143,7 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     o.n_logits = 1;
     o.stream = true;
     o.activation = 16;
-    const engine_want want = {
-        .n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = (void *)c};
+    const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = c};
     NIB_TRY(engine_open(name, &o, &want, &e, err));
     nib_status status = importance_begin(out, (int)model_hparams(e->m)->n_layer, c->n_prompt, err);
     if (status == NIB_OK)

@@ -126,7 +126,7 @@ typedef struct wanted {
     const quality_options *q;
 } wanted;
 
-static nib_status later_bytes(const nib_engine *e, void *user, uint64_t *bytes, nib_error *err) {
+static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
     const wanted *w = user;
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
     const uint64_t copies = measure_copy_bytes(e, w->q);
@@ -142,9 +142,8 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
                               measuring *s, columns *channels, nib_engine **out, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
-    const engine_want want = {.n_row = measure_rows_count(w->c, w->q->n_row, &longest),
-                              .keep_free = later_bytes,
-                              .user = (void *)w};
+    const engine_want want = {
+        .n_row = measure_rows_count(w->c, w->q->n_row, &longest), .keep_free = later_bytes, .user = w};
     o.n_ctx = longest;
     o.n_batch = longest;
     o.n_logits = w->q->n_score;
