@@ -140,12 +140,16 @@ tests: $(TESTS) $(VOCABULARIES) ## build the tests
 test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
+# Tests whose subject has threads, as grep -E takes it.
+THREADED := thread|pager|run|session|engine|exec|server|read_queue|packed
+threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
+
 SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)
 asan: ## every test under the address and undefined-behaviour sanitizers
 	+@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
 tsan: ## the tests that use threads under the thread sanitizer
-	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" tests
-	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan 'thread|pager|run|session|engine|read_queue|packed'
+	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" threaded
+	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan '$(THREADED)'
 
 # libFuzzer needs clang. One target: make fuzz FUZZ=fuzz_gguf; FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 60
@@ -158,7 +162,15 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libintern
 	$(CC) -fsanitize=address,undefined,fuzzer -o $@ $^ $(LDLIBS)
 
 lint: ## formatting, static analysis, the order of the modules, what the library must not call
-	@CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
+	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
+# A file is looked at again when it was compiled again.
+tidy: $(LIB_SRC:%.c=$(BUILD)/%.tidy) $(CLI_SRC:%.c=$(BUILD)/%.tidy)
+$(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
+	@sh tools/lint.sh --tidy $< -- $(isa_flags) && touch $@
+
+check: all tests ## build, run every test, lint: what is worth doing before each commit
+	@sh tools/run-tests.sh $(BUILD)
+	+@$(MAKE) -s lint
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
@@ -185,7 +197,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test asan tsan fuzz lint bench install uninstall clean help FORCE
+.PHONY: all tests test check asan tsan threaded fuzz lint tidy bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -66,23 +66,23 @@ def codes(number):
 
 # name, arguments, times, the latest moment
 LONG = [
-    ("run", ["run", model, "--tokens", "1,2,3", "-n", "-1", "-c", "100000", "--ignore-eos"], 3, 1),
-    ("run with a long prompt", ["run", model, "--tokens", many, "-c", "8000", "-n", "1"], 3, 1),
-    ("run that streams", ["run", model, "--tokens", many, "-c", "8000", "--ram", "100M"], 3, 1),
+    ("run", ["run", model, "--tokens", "1,2,3", "-n", "-1", "-c", "100000", "--ignore-eos"], 2, 1),
+    ("run with a long prompt", ["run", model, "--tokens", many, "-c", "8000", "-n", "1"], 2, 1),
+    ("run that streams", ["run", model, "--tokens", many, "-c", "8000", "--ram", "100M"], 2, 1),
     ("run that writes packed weights",
-     ["run", model, "--tokens", many, "-c", "8000", "--packed-cache", "on", "--scratch", f"{tmp}/scratch"], 3, 0.5),
-    ("eval", ["eval", chat, "--ppl", text, "-c", "64"], 3, 1),
-    ("logits", ["logits", model, "--tokens", many, "-o", f"{tmp}/logits"], 3, 1),
-    ("bench", ["bench", model, "-r", "1000"], 5, 1.5),
-    ("bench of generation", ["bench", model, "-p", "0", "-r", "1000"], 3, 1.5),
-    ("bench --kernels", ["bench", "--kernels", model, "--seconds", "60"], 3, 1.5),
-    ("profile", ["profile", model, "--again"], 3, 0.3),
-    ("profile --costs", ["profile", model, "--costs", "--again"], 3, 1),
-    ("profile --activity", ["profile", model, "--activity"], 3, 0.3),
-    ("profile --kernels", ["profile", model, "--kernels", "--seconds", "60"], 3, 1.5),
-    ("profile --hardware", ["profile", "--hardware"], 3, 2.5),
+     ["run", model, "--tokens", many, "-c", "8000", "--packed-cache", "on", "--scratch", f"{tmp}/scratch"], 2, 0.5),
+    ("eval", ["eval", chat, "--ppl", text, "-c", "64"], 2, 1),
+    ("logits", ["logits", model, "--tokens", many, "-o", f"{tmp}/logits"], 2, 1),
+    ("bench", ["bench", model, "-r", "1000"], 4, 1.5),
+    ("bench of generation", ["bench", model, "-p", "0", "-r", "1000"], 2, 1.5),
+    ("bench --kernels", ["bench", "--kernels", model, "--seconds", "60"], 2, 1.5),
+    ("profile", ["profile", model, "--again"], 2, 0.3),
+    ("profile --costs", ["profile", model, "--costs", "--again"], 2, 1),
+    ("profile --activity", ["profile", model, "--activity"], 2, 0.3),
+    ("profile --kernels", ["profile", model, "--kernels", "--seconds", "60"], 2, 1.5),
+    ("profile --hardware", ["profile", "--hardware"], 2, 2),
     ("hw", ["hw"], 1, 2),
-    ("synth", ["synth", "llama-3-8b", "-o", out], 3, 0.6),
+    ("synth", ["synth", "llama-3-8b", "-o", out], 2, 0.6),
 ]
 
 

@@ -6,6 +6,7 @@ set -u
 LC_ALL=C
 export LC_ALL
 jobs=${JOBS:-$(nproc)}
+build=${BUILD:-build}
 FLAGS="-std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itests"
 bad=0
 check() {
@@ -25,29 +26,25 @@ formatting() {
     return 0
 }
 
-# A kernel folder is compiled with its own flags, which the Makefile has: take them from there.
+# lint.sh --tidy FILE -- FLAG...: one file, with the flags of its folder; make has the list of them.
 tidy_one() {
-    for file in "$@"; do
-        isa=$(basename "$(dirname "$file")")
-        more=
-        case $file in
-        src/kernels/cpu/*) more=$(sed -n "s/^ISA_$isa *:= *//p" Makefile) ;;
-        esac
-        # shellcheck disable=SC2086 # flags are words
-        clang-tidy --quiet "$file" -- $FLAGS $more 2>&1 |
-            grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && return 1
-    done
+    file=$1
+    shift 2
+    # shellcheck disable=SC2086 # flags are words
+    clang-tidy --quiet "$file" -- $FLAGS "$@" 2>&1 |
+        grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && return 1
     return 0
 }
 [ "${1:-}" = --tidy ] && { shift; tidy_one "$@"; exit; }
 
 tidy() {
-    find src -name '*.c' | sort | xargs -P "$jobs" -n 4 sh "$0" --tidy
+    make -s -k -j "$jobs" BUILD="$build" tidy
 }
 
 cppchecks() {
+    mkdir -p "$build/cppcheck"
     # shellcheck disable=SC2086
-    cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,portability,performance --inline-suppr \
+    cppcheck --quiet --cppcheck-build-dir="$build/cppcheck" -j "$jobs" --std=c11 --enable=warning,portability,performance --inline-suppr \
         --error-exitcode=1 -Iinclude -Isrc -D_GNU_SOURCE --suppress=missingIncludeSystem \
         --suppress=internalAstError --suppress=unknownMacro --suppress=invalidFunctionArg \
         --suppress=incorrectLogicOperator --suppress=invalidPointerCast src 2>&1

@@ -143,7 +143,13 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
             echo "$cpu/$test"
         done
     fi
-done >"$list"
+done >"$list.all"
+# The long ones first, so that no processor waits for the last.
+long='/(cli_(signals|real_models|install|errors|kernels)|test_(formats_worst|text_template|run_caps))(\.sh)?$'
+{
+    grep -E "$long" "$list.all"
+    grep -Ev "$long" "$list.all"
+} >"$list"
 
 xargs -P "${JOBS:-$(nproc)}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
 
