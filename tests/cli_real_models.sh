@@ -33,6 +33,10 @@ perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
 if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     perplexity smollm2 "$model" 1 16.3630
     perplexity smollm2 "$model" 4 14.6360
+    NIBBLE_ISA=ref "$nibble" logits "$model" --tokens 504,3575,282,4649 -o "$tmp/cpu" -q 2>"$tmp/err"
+    "$nibble" logits "$model" --tokens 504,3575,282,4649 -o "$tmp/check" --backend check -q 2>>"$tmp/err"
+    result "smollm2 has the reference's logits on the check back end" \
+        "$(cmp "$tmp/cpu" "$tmp/check" >>"$tmp/err" 2>&1 && echo True)" "$(cat "$tmp/err")"
     # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_spikes).
     one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True

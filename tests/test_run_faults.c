@@ -27,6 +27,7 @@ static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 64, true};
 typedef struct life {
     const char *path;
     uint64_t room; /* the cap is this much above what the process has; NIB_AUTO: none */
+    const char *backend;
 } life;
 
 static nib_status live(void *user, nib_error *err) {
@@ -35,6 +36,7 @@ static nib_status live(void *user, nib_error *err) {
     nib_result result;
     nib_engine_options_init(&o);
     o.n_thread = 2;
+    o.backend = l->backend;
     o.stream = l->room != NIB_AUTO;
     o.ram = o.stream ? ledger_look().now + l->room : NIB_AUTO;
     const nib_status status = engine_life(l->path, &o, NULL, 2, &result, err);
@@ -44,13 +46,15 @@ static nib_status live(void *user, nib_error *err) {
 
 static void every_allocation(void **state) {
     (void)state;
-    life l = {tiny_model("small.gguf", &small), NIB_AUTO};
+    life l = {tiny_model("small.gguf", &small), NIB_AUTO, "cpu"};
+    assert_true(fault_sweep(FAULT_ALLOC, 1, live, &l) > 20);
+    l.backend = "check";
     assert_true(fault_sweep(FAULT_ALLOC, 1, live, &l) > 20);
 }
 
 static void every_read(void **state) {
     (void)state;
-    life l = {tiny_model("small.gguf", &small), NIB_AUTO}; /* its weights come in one read */
+    life l = {tiny_model("small.gguf", &small), NIB_AUTO, NULL}; /* its weights come in one read */
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 2);
     l.path = tiny_model("large.gguf", &large);
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 10);
@@ -58,7 +62,7 @@ static void every_read(void **state) {
 
 static void every_fault_while_streaming(void **state) {
     (void)state;
-    life l = {tiny_model("large.gguf", &large), 0};
+    life l = {tiny_model("large.gguf", &large), 0, NULL};
     l.room = tiny_model_half_room(l.path);
     fault_sweep(FAULT_ALLOC, 16, live, &l);
     fault_sweep(FAULT_READ, 16, live, &l);

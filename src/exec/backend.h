@@ -10,8 +10,9 @@
  * `begin` is told the rows of a pass: sequences, positions, tokens, and where their keys and values are,
  * which is memory of the back end's own device. `run` is given the weights of a block, in host memory, and
  * goes through the block with some of the rows. A back end may queue what it is asked for and compute later:
- * an error of a run may come out of a later call, and reads wait. `end` comes after every `begin` that
- * returned NIB_OK, also after an error in between; nothing is queued any more when it returns.
+ * an error of a run may come out of a later call, and reads wait. Weights that are not `replaced` are the
+ * same in every pass, so it may keep copies of them. `end` comes after every `begin` that returned NIB_OK,
+ * also after an error in between; nothing is queued any more when it returns.
  *
  * One pass at a time, and all calls by one thread at a time.
  *
