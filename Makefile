@@ -72,9 +72,12 @@ $(BUILD)/libinternal.a: $(LIB_OBJ)
 	$(AR) rcs $@ $(LIB_OBJ)
 
 # The server is the command's; tests take of it what they name.
-$(BUILD)/libserver.a: $(SERVER_OBJ)
+$(BUILD)/libserver.a: $(SERVER_OBJ) $(BUILD)/gen/server_page.o
 	@rm -f $@
-	$(AR) rcs $@ $(SERVER_OBJ)
+	$(AR) rcs $@ $^
+$(BUILD)/gen/server_page.c: src/server/page.html tools/page.sh
+	@mkdir -p $(@D)
+	sh tools/page.sh $< server_page > $@
 
 $(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(shell pkg-config --libs $(CLI_PKGS)) $(LDLIBS)

@@ -199,7 +199,8 @@ const cli_command cmd_serve = {
     .details =
         "POST /v1/chat/completions and /v1/completions, streaming or whole; GET /v1/models, /health,\n"
         "/metrics and /memory; POST /tokenize, /detokenize, /apply-template. Anthropic's /v1/messages\n"
-        "and Ollama's /api/chat and /api/generate are there as well (docs/server.md has the rest).\n"
+        "and Ollama's /api/chat and /api/generate are there as well (docs/server.md has the rest). At the\n"
+        "address itself is a page to talk to the model.\n"
         "Requests are computed together, and an answer with a seed is the same whatever else runs. The\n"
         "address is printed when requests are answered. Only this machine can reach it unless --host says\n"
         "otherwise; then give an API key as well. SIGTERM and Ctrl-C let answers end that are begun; a\n"

@@ -153,3 +153,10 @@ void looks_metrics(exchange *x) {
     print_memory(s, &x->reply);
     x->type = "text/plain; version=0.0.4; charset=utf-8";
 }
+
+/* ---- the page ---- */
+
+void looks_page(exchange *x) {
+    buffer_add(&x->reply, server_page, server_page_size);
+    x->type = "text/html; charset=utf-8";
+}

@@ -123,7 +123,7 @@ struct server {
     nib_batch *batch;
     int n_sequence;
     atomic_bool ready, ending;
-    atomic_int n_exchange;
+    atomic_int n_exchange; /* whose request has come as a whole */
     pthread_mutex_t lock;
     job *jobs;       /* guarded: not done */
     size_t n_answer; /* guarded: not done */
@@ -172,6 +172,9 @@ void looks_models(exchange *x);
 void looks_metrics(exchange *x);
 void looks_memory(exchange *x);
 void looks_slots(exchange *x);
+void looks_page(exchange *x);
+extern const char server_page[]; /* page.html */
+extern const size_t server_page_size;
 
 /* ---- ollama.c, anthropic.c ---- */
 void ollama_ask_chat(exchange *x);

@@ -2,8 +2,12 @@
 the answer of the file, the second one random bytes."""
 import json
 import os
+import random
+import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -316,6 +320,78 @@ def leaves():
     check("a second signal stops at once", code == 128 + signal.SIGTERM, (code, said))
 
 
+def page(s):
+    status, headers, data = s.ask("GET", "/")
+    text = data.decode()
+    check("the page is there", status == 200 and headers["Content-Type"] == "text/html; charset=utf-8" and
+          text.endswith("</html>\n") and '"use strict"' in text)
+    check("it fetches nothing from outside", not re.search(r"https?:|src=|@import|url\(", text) and
+          "default-src 'none'" in headers["Content-Security-Policy"])
+    browser = shutil.which("chromium")
+    if not browser:
+        print("skip the page in a browser: no chromium")
+        return
+    shown = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={os.getcwd()}/browser",
+                            "--virtual-time-budget=3000", "--dump-dom", s.address], capture_output=True, text=True,
+                           timeout=60).stdout
+    check("a browser shows the model", "m, 256 tokens of context</span>" in shown, shown[-3000:])
+    check("and its memory", "RAM, measured peak" in shown and "<dt>weights</dt>" in shown, shown[-3000:])
+
+
+def soak(seconds=2):
+    """Answers, clients that leave and garbage, all at a time: no answer is wrong or lost, nothing stays behind."""
+    s = Server(nibble, random_model, "-c", "600", "--parallel", "4", "--queue", "6")
+    end, texts, wrong, n_answer = time.time() + seconds, {}, [], [0]
+
+    def ask(draw):
+        seed, n = draw.randrange(4), draw.choice([1, 5, 30])
+        body = {"prompt": "prompt " * seed + "x", "seed": seed, "max_tokens": n, "ignore_eos": True}
+        kind = draw.randrange(4)
+        if kind == 0:
+            status, value = s.post(TEXT, body)
+            if status == 200:
+                n_answer[0] += 1
+                text = value["choices"][0]["text"]
+                if texts.setdefault((seed, n), text) != text:
+                    wrong.append((seed, n, text))
+            elif status != 429:
+                wrong.append(value)
+        elif kind == 1:
+            status, _, data = s.ask("POST", TEXT, dict(body, stream=True))
+            if status != 429 and not data.endswith(b"data: [DONE]\n\n"):
+                wrong.append(data)
+        else:
+            connection = socket.create_connection(("127.0.0.1", s.port), timeout=60)
+            text = json.dumps(dict(body, max_tokens=400, stream=kind == 2)).encode()
+            noise = draw.choice([text, text[:9], bytes(draw.randrange(256) for _ in range(99))])
+            begin = draw.choice([b"", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(text)])
+            connection.sendall(begin + noise)
+            time.sleep(draw.random() * 0.03)
+            connection.close()
+
+    def work(i):
+        draw = random.Random(i)
+        while time.time() < end:
+            try:
+                ask(draw)
+            except OSError as error:
+                wrong.append(repr(error))
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check("among clients that leave and send garbage answers stay the same", not wrong and n_answer[0] > 0,
+          (n_answer, wrong[:3]))
+    deadline = time.time() + 20
+    left = True
+    while left and time.time() < deadline:
+        left = s.get("/slots")[1] or s.get("/memory")[1]["requests"]["bodies"]
+    check("nothing of them stays", not left, left)
+    code, said = s.end()
+    check("and the server ends", code == 0, (code, said))
+
+
 def capped():
     """Bodies as large as they may be, eight at a time, and answers."""
     cap = 28 << 20
@@ -359,6 +435,7 @@ likely(basic)
 looks(basic)
 ollama(basic)
 anthropic(basic)
+page(basic)
 refusals(basic)
 code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))
@@ -366,6 +443,7 @@ keys()
 alike()
 leaves()
 sockets()
+soak()
 if "sanitized" not in sys.argv:
     capped()
 finish()
