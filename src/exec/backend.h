@@ -8,7 +8,7 @@
  *     open   reserve   ( begin   run*   end )*   close
  *
  * `begin` is told the rows of a pass: sequences, positions, tokens, and where their keys and values are,
- * which is memory of the back end's own device. `run` is given the weights of a block, in host memory, and
+ * which is memory of the back end's own device. `run` takes the weights of a block from the pager, and
  * goes through the block with some of the rows. A back end may queue what it is asked for and compute later:
  * an error of a run may come out of a later call, and reads wait. Weights that are not `replaced` are the
  * same in every pass, so it may keep copies of them. `end` comes after every `begin` that returned NIB_OK,
@@ -67,13 +67,15 @@ typedef struct backend_pass {
 /* Rows of the pass go through a block. Valid during the call, the weights too. */
 typedef struct backend_run {
     visit visit;         /* the head comes after everything else */
+    const visits *rest;  /* the visits behind it */
     int segment;         /* of the visit's first row */
     int64_t segment_row; /* that row in it */
-    const view *views; /* [n_weight], the block's weights in host memory. data NULL: fetched of the pager, in
-                          the order of the program (pager_fetch), or looked up by row (pager_read_row) */
-    bool replaced;     /* they are not what the layout says, nor the pager's */
-    pager *pager;      /* in which the visit is pinned */
-    int act_bits;      /* instead of the setup's; 0: those */
+    pager *pager; /* where the block's weights are. On the host: pager_pin, and pager_fetch in the order of
+                     the program. On another device: device_blocks_acquire. A table that is not resident
+                     is looked up by row (pager_read_row) */
+    const view *replaced; /* [n_weight], in host memory: not what the model says, instead of the pager's;
+                             NULL: the pager's */
+    int act_bits;         /* instead of the setup's; 0: those */
 } backend_run;
 
 typedef struct backend backend;

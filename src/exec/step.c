@@ -40,13 +40,11 @@ static nib_status do_visit(const loop *l, const visit *v, const visits *rest, ni
     backend *by = l->s->backend;
     const bool head = is_head(l, v->block);
     const view *other = change && change->views ? change->views[v->block] : NULL;
-    backend_run now = {.visit = *v, .replaced = other != NULL, .pager = l->s->pager, .segment_row = v->row};
+    backend_run now = {
+        .visit = *v, .rest = rest, .replaced = other, .pager = l->s->pager, .segment_row = v->row};
     now.segment = (int)(visits_segment(p->segments, p->n_segment, head, &now.segment_row) - p->segments);
     now.act_bits = change && change->act_bits ? change->act_bits[v->block] : 0;
-    pager_pin(l->s->pager, v, rest, &now.views);
-    now.views = other ? other : now.views;
     const nib_status status = by->kind->run(by, &now, err);
-    pager_unpin(l->s->pager);
     return status == NIB_OK && head && p->rows ? give_logits(l, v, err) : status;
 }
 
@@ -79,7 +77,8 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .n_head = p->logits ? 1 : p->n_head,
                     /* streamed pages come for all rows of a block, as often for each block */
                     .whole = looked_at || pager_streams(s->pager),
-                    .apart = looked_at || p->apart};
+                    .apart = looked_at || p->apart,
+                    .held = s->backend->device != device_host()};
 }
 
 static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {

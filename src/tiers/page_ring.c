@@ -3,7 +3,7 @@
  * There is one buffer more than slots. A page is read whole into its slot's buffer, and packed from there
  * into a spare one, which becomes the slot's; so reads are as large as pages, nothing is overwritten that is
  * still to be packed, and whoever has time can pack: the reader between two reads, and the thread that waits
- * for a page. A page is taken only when a buffer stays for packing. */
+ * for a page. While a slot is empty there are two buffers that no slot has, so one stays for packing. */
 #include "tiers/page_ring.h"
 
 #include <assert.h>
@@ -102,7 +102,7 @@ bool page_ring_has_room(const page_ring *g) {
         return false;
     for (int i = 0; i < g->streamed->n_slot; i++)
         empty = empty || g->slots[i].state == SLOT_EMPTY;
-    return is_shared(g) || (empty && g->n_spare > 0 && g->n_spare + g->n_packing >= 2);
+    return is_shared(g) || (empty && g->n_spare > 0);
 }
 
 /* Uses of pages that are not absent need nothing more. */

@@ -10,13 +10,15 @@ int visit_pages_staying(int n, int n_slot) {
 /* To the first page that the visits behind `at` read. */
 static void next_visit(const visit_pages *p, page_cursor *c) {
     do {
-        const bool again = c->at.again;
+        const visit before = c->at;
         if (!visits_next(&c->rest, &c->at)) {
             c->ended = true;
             return;
         }
+        const bool again = before.n_row > 0 && before.block == c->at.block;
         const int n = p->first[c->at.block + 1] - p->first[c->at.block];
-        c->i = p->first[c->at.block] + (again ? visit_pages_staying(n, p->n_slot) : 0);
+        const int n_staying = c->rest.held ? n : visit_pages_staying(n, p->n_slot);
+        c->i = p->first[c->at.block] + (again ? n_staying : 0);
     } while (c->i == p->first[c->at.block + 1]);
 }
 

@@ -52,6 +52,7 @@ struct visits {
     int64_t n_cell, n_head; /* rows of one visit, at most; of one of the head */
     bool whole;             /* every row goes through every op of all layers */
     bool apart;             /* no visit has rows of two segments */
+    bool held;              /* a block's weights are fetched once for visits in a row: a device has them */
     int block;              /* where the next visit begins: the order's own, from 0 */
     int64_t row;
 };

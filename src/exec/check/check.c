@@ -86,35 +86,15 @@ static uint64_t bytes_of_views(const view *views, int n) {
     return sum;
 }
 
-static uint64_t largest_block(const layout *l) {
-    uint64_t most = 0, one;
-    for (int b = 0; b < layout_n_block(l); b++) {
-        const block *of = layout_block(l, b);
-        uint64_t sum = 0;
-        for (int i = 0; i < of->n_weight; i++)
-            sum += pack_bytes(&of->weights[i].format, of->weights[i].n, of->weights[i].k, &one) ? one : 0;
-        most = NUM_MAX(most, sum);
-    }
-    return most;
-}
-
 static uint64_t check_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                 uint64_t *touched) {
     check none = {0};
     const uint64_t bytes = lay_out_rows(&none, s->layout, rows, NULL) +
-                           lay_out_host(&none, s->layout, rows, NULL) + largest_block(s->layout);
+                           lay_out_host(&none, s->layout, rows, NULL) + device_blocks_bytes(s->layout);
     (void)n_row;
     if (touched)
         *touched = bytes;
     return bytes;
-}
-
-static nib_status hold_weights(check *c, uint64_t n_byte, nib_error *err) {
-    if (c->weights.at && n_byte <= c->weights.bytes)
-        return NIB_OK;
-    tier_region_close(&c->weights);
-    return tier_region_open(&c->weights, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte,
-                            false, "a block's weights", err);
 }
 
 static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error *err) {
@@ -130,7 +110,8 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     lay_out_rows(c, l, rows, check_at(c->rows.at));
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
-    return hold_weights(c, largest_block(l), err);
+    device_blocks_close(&c->blocks);
+    return device_blocks_open(&c->blocks, l, b->device, to, NIB_OWNER_ACTIVATIONS, err);
 }
 
 /* ---- opening ---- */
@@ -138,8 +119,9 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
 static void check_close(backend *b) {
     check *c = check_of(b);
     tier_region_close(&c->rows);
-    tier_region_close(&c->weights);
+    tier_region_close(&c->replaced);
     tier_region_close(&c->host);
+    device_blocks_close(&c->blocks);
     mem_free(c->views);
     mem_free(c->pages);
     mem_free(c);
@@ -164,69 +146,41 @@ static nib_status check_open(const backend_setup *s, backend **out, nib_error *e
     return NIB_OK;
 }
 
-/* ---- weights, copied in ---- */
+/* ---- weights ---- */
 
-/* Rows of weight i at `to`, behind those that came before. */
-static nib_status copy_in(const check *c, uint8_t *to, const view *rows, nib_error *err) {
-    uint64_t bytes;
-    if (!pack_bytes(&rows->format, rows->n, rows->k, &bytes))
-        return nib_fail(err, NIB_E_MODEL, "a weight's size overflows");
-    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD_WEIGHTS, to, rows->data, bytes, err);
-}
-
-static nib_status copy_pieces(const check *c, int w, uint8_t *to, nib_error *err) {
-    pager *p = c->run.pager;
-    const int b = c->run.visit.block, n = pager_n_piece(p, b, w);
-    nib_status status = NIB_OK;
-    for (int i = 0; i < n && status == NIB_OK; i++) {
-        pager_piece piece;
-        uint64_t before;
-        pager_release(p);
-        NIB_TRY(pager_fetch(p, b, w, i, &piece, err));
-        view above = piece.v;
-        above.n = piece.first_row;
-        status = pack_bytes(&above.format, above.n, above.k, &before)
-                     ? copy_in(c, to + before, &piece.v, err)
-                     : nib_fail(err, NIB_E_MODEL, "a weight's size overflows");
+/* Weights that are not the pager's, each for itself. Room for them is made as they come: it is for measuring
+ * only. */
+static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
+    device *d = c->base.device;
+    const uint64_t n_byte = bytes_of_views(c->run.replaced, of->n_weight);
+    if (!c->replaced.at || n_byte > c->replaced.bytes) {
+        tier_region_close(&c->replaced);
+        NIB_TRY(tier_region_open(&c->replaced, d, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte, false,
+                                 "a block's weights", err));
     }
-    return status;
-}
-
-/* Weight w, once. A table that is not there as a whole is looked up row by row. */
-static nib_status bring(check *c, int w, bool is_table, uint8_t **at, nib_error *err) {
-    const view *from = &c->run.views[w];
-    uint64_t bytes;
-    if (c->views[w].data || (is_table && !from->data) || !pack_bytes(&from->format, from->n, from->k, &bytes))
-        return NIB_OK;
-    NIB_TRY(from->data ? copy_in(c, *at, from, err) : copy_pieces(c, w, *at, err));
-    c->views[w].data = check_at(*at);
-    *at += bytes;
+    uint8_t *at = c->replaced.at;
+    for (int i = 0; i < of->n_weight; i++) {
+        const uint64_t n = bytes_of_views(&c->run.replaced[i], 1);
+        c->views[i] = c->run.replaced[i];
+        if (!c->views[i].data)
+            continue;
+        NIB_TRY(d->kind->copy(d, DEVICE_LOAD_WEIGHTS, at, c->views[i].data, n, err));
+        c->views[i].data = check_at(at);
+        at += n;
+    }
     return NIB_OK;
 }
 
-/* In the order of the program, which is the pager's. */
-static nib_status bring_weights(check *c, nib_error *err) {
-    const block *of = layout_block(c->setup.layout, c->run.visit.block);
-    const program *p = &of->program;
-    NIB_TRY(hold_weights(c, bytes_of_views(c->run.views, of->n_weight), err));
-    uint8_t *at = c->weights.at;
+static nib_status acquire(check *c, const block *of, nib_error *err) {
+    const view *views;
+    device *d = c->base.device;
+    device_mark mark;
+    NIB_TRY(device_blocks_acquire(&c->blocks, c->run.pager, &c->run.visit, c->run.rest, &views, &mark, err));
     for (int i = 0; i < of->n_weight; i++) {
-        c->views[i] = c->run.views[i];
-        c->views[i].data = NULL;
+        c->views[i] = views[i];
+        c->views[i].data = check_at(views[i].data);
     }
-    nib_status status = NIB_OK;
-    for (int i = 0; i < p->n_op && status == NIB_OK; i++) {
-        const op *o = &p->ops[i];
-        const bool is_table = o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
-        if (c->run.visit.cache_only && !o->fuse.feeds_cache)
-            continue;
-        if (o->w >= 0)
-            status = bring(c, o->w, is_table, &at, err);
-        if (o->b >= 0 && status == NIB_OK)
-            status = bring(c, o->b, false, &at, err);
-    }
-    pager_release(c->run.pager);
-    return status;
+    return d->kind->wait(d, mark, err);
 }
 
 /* ---- a pass ---- */
@@ -249,6 +203,7 @@ static nib_status check_begin(backend *b, const backend_pass *p, nib_error *err)
 }
 
 static void check_end(backend *b) {
+    device_blocks_end(&check_of(b)->blocks);
     forget(check_of(b));
 }
 
@@ -258,9 +213,13 @@ static nib_status check_run(backend *b, const backend_run *r, nib_error *err) {
     forget(c);
     c->run = *r;
     probe_find(&layout_block(c->setup.layout, r->visit.block)->program, &c->places);
-    NIB_TRY(bring_weights(c, err));
-    for (int64_t i = 0; i < r->visit.n_row; i++)
-        NIB_TRY(check_row(c, i, err));
+    const block *of = layout_block(c->setup.layout, r->visit.block);
+    nib_status status = r->replaced ? copy_replaced(c, of, err) : acquire(c, of, err);
+    for (int64_t i = 0; i < r->visit.n_row && status == NIB_OK; i++)
+        status = check_row(c, i, err);
+    if (!r->replaced && status == NIB_OK)
+        status = device_blocks_release(&c->blocks, &r->visit, err);
+    NIB_TRY(status);
     if (head && c->pass.logits)
         memcpy(c->pass.logits, c->reg[REG_LOGITS], (size_t)check_width(c, REG_LOGITS) * sizeof(float));
     return NIB_OK;

@@ -2,20 +2,22 @@
  * its own.
  *
  * It is there to be compared with. Its answers are those of the processor with NIBBLE_ISA=ref, bit by bit,
- * and it takes none of the other's ways: no joined ops, no shared work, no rows together. Weights are copied
- * in for each visit, keys and values are pages of its device (memory.h), and what is read of it is a copy
- * that becomes NaN at the next call. Registers are NaN before a row enters a block. */
+ * and it takes none of the other's ways: no joined ops, no shared work, no rows together. Weights come
+ * through the device's lane, keys and values are pages of its device (memory.h), and what is read of it is a
+ * copy that becomes NaN at the next call. Registers are NaN before a row enters a block. */
 #ifndef NIB_EXEC_CHECK_CHECK_H
 #define NIB_EXEC_CHECK_CHECK_H
 
 #include "exec/backend.h"
-#include "tiers/region.h"
+#include "tiers/device_blocks.h"
 
 typedef struct check {
     backend base;
     backend_setup setup;
     const kernel_table *ref;
-    tier_region rows, weights, host;
+    tier_region rows, host;
+    device_blocks blocks;
+    tier_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, of the device */
     float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
@@ -27,7 +29,7 @@ typedef struct check {
     /* in `host`: copies for others */
     float *stream, *logits, *seen;
 
-    view *views;     /* the block's weights as copied into `weights`; data NULL: not there */
+    view *views;     /* the block's weights in the device's memory; data NULL: not there */
     uint8_t **pages; /* of one sequence: where they really are */
     size_t max_pages;
     backend_pass pass;
