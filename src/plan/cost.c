@@ -81,7 +81,7 @@ typedef struct pass_cost {
 /* Rows of one sequence, some of the last ones with logits, in the order of the step loop. */
 static visits prompt_visits(const plan_question *q, const plan_decision *d, const segment *rows) {
     const int64_t n_cell = d->streamed ? q->n_cell_streamed : q->n_cell;
-    return (visits){.next = visits_by_block,
+    return (visits){.next = q->order ? q->order : visits_by_block,
                     .n_block = q->n_block,
                     .end = q->n_block,
                     .segments = rows,
