@@ -289,10 +289,10 @@ static void keys_and_values_are_its_own(void **state) {
     nib_engine_close(e);
 }
 
+/* What somebody was given, and keeps too long. */
 typedef struct kept {
-    const float *stream; /* of the block before */
-    float first;
-    int n;
+    const float *stream, *seen;
+    int n, n_seen;
 } kept;
 
 static nib_status look_back(void *user, int b, backend *by, nib_error *err) {
@@ -306,6 +306,13 @@ static nib_status look_back(void *user, int b, backend *by, nib_error *err) {
     return NIB_OK;
 }
 
+static void keep_seen(void *user, const probe_seen *s) {
+    kept *k = user;
+    assert_true(isfinite(s->x[0]));
+    k->seen = s->x;
+    k->n_seen++;
+}
+
 static void what_was_read_is_gone_at_the_next_call(void **state) {
     (void)state;
     int64_t begin[] = {0, 5};
@@ -316,15 +323,18 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
     kept k = {0};
     assert_int_equal(measure_rows_open(&rows, e, &c, 0, 1, &err), NIB_OK);
     float logits[N_VOCAB];
+    const probe eyes = {.look = keep_seen, .user = &k};
     const pass p = {.segments = rows.segments,
                     .n_segment = 1,
                     .logits = logits,
                     .n_head = 1,
                     .enter = look_back,
-                    .user = &k};
+                    .user = &k,
+                    .probe = &eyes};
     assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
     assert_int_equal(k.n, model_n_block(e->m));
     assert_true(isnan(k.stream[0]));
+    assert_true(k.n_seen > 0 && isnan(k.seen[0]));
     assert_true(isfinite(logits[0]));
     measure_rows_close(&rows);
     nib_engine_close(e);

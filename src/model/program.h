@@ -1,11 +1,10 @@
 /* program.h - a block as a short program: op records over a few named registers.
  *
- * The architecture descriptor and the configuration turn into these rows (10-25 a block); one interpreter
- * walks them on the CPU, and later the same walk records a CUDA graph. Nothing after this point knows an
- * architecture. A register holds one row of floats for each token of the batch: [n_row, width]. Which
- * registers a program uses and how wide each is stands in the program, so that scratch is laid out before the
- * first token. Every op declares the bytes and multiply-adds one row costs: planner, trace and benchmark read
- * these. */
+ * The architecture descriptor and the configuration turn into these rows (10-25 a block), which back ends
+ * walk (exec/backend.h). Nothing after this point knows an architecture. A register holds one row of floats
+ * for each token of the batch: [n_row, width]. Which registers a program uses and how wide each is stands in
+ * the program, so that scratch is laid out before the first token. Every op declares the bytes and
+ * multiply-adds one row costs: planner, trace and benchmark read these. */
 #ifndef NIB_MODEL_PROGRAM_H
 #define NIB_MODEL_PROGRAM_H
 
@@ -34,7 +33,7 @@ typedef enum op_kind {
     OP_EMBED_POS, /* out += row (position + pos_offset) of w */
     OP_NORM,   /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
     OP_LINEAR, /* out = in . w^T + b */
-    OP_SHORTLIST, /* the same where out may be among its largest, -infinity elsewhere (exec/cpu/shortlist.h)
+    OP_SHORTLIST, /* the same where out may be among its largest, -infinity elsewhere (exec/shortlist.h)
                    */
     OP_ROPE,      /* out = in rotated, head by head */
     OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */

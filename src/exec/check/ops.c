@@ -226,10 +226,15 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
 
 /* ---- probes ---- */
 
-/* A copy of n floats for whoever looks. */
+/* A copy of n floats for whoever looks, and its end. */
 static const float *show(const walk *w, reg r, int64_t n) {
     memcpy(w->c->seen, at(w, r), (size_t)n * sizeof(float));
     return w->c->seen;
+}
+
+static void hide(const walk *w, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        w->c->seen[i] = NAN;
 }
 
 static void tell(const walk *w, const program *p, int i) {
@@ -249,6 +254,7 @@ static void tell(const walk *w, const program *p, int i) {
                                  .width = o->n,
                                  .scale = point == PROBE_FFN ? o->u.num.value : 1};
         to->look(to->user, &seen);
+        hide(w, o->n);
     }
 }
 
@@ -259,6 +265,7 @@ static void tell_input(const walk *w, const op *o) {
     const probe_input in = {
         .block = w->c->run.visit.block, .w = o->w, .n_row = 1, .x = show(w, o->in, o->k), .k = o->k};
     to->product(to->user, &in);
+    hide(w, o->k);
 }
 
 /* ---- a row ---- */
