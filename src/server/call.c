@@ -11,7 +11,7 @@
 
 /* ---- what both kinds have ---- */
 
-static const member numbers[] = {
+static const member rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
     {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
@@ -27,24 +27,28 @@ static const member numbers[] = {
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
     {"ignore_eos", MEMBER_BOOL, offsetof(call, ignore_eos), 0, 0},
 };
-static const member chat_members[] = {
+const member_table openai_members = {rows, NUM_COUNT(rows)};
+static const member chat_rows[] = {
     {"logprobs", MEMBER_BOOL, offsetof(call, logprobs), 0, 0},
     {"top_logprobs", MEMBER_I32, offsetof(call, n_top), 0, NIB_MOST_TOP},
     {"max_completion_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
 };
-static const member completion_members[] = {
+const member_table openai_chat_members = {chat_rows, NUM_COUNT(chat_rows)};
+static const member completion_rows[] = {
     {"logprobs", MEMBER_I32, offsetof(call, n_top), 0, 5},
     {"echo", MEMBER_BOOL, offsetof(call, echo), 0, 0},
 };
-static const member stream_members[] = {
+const member_table openai_completion_members = {completion_rows, NUM_COUNT(completion_rows)};
+static const member stream_rows[] = {
     {"include_usage", MEMBER_BOOL, offsetof(call, usage), 0, 0},
 };
+const member_table openai_stream_members = {stream_rows, NUM_COUNT(stream_rows)};
 
 static bool read_stream_options(call *c, fault *why) {
     const json_t *options = member_get(c->body, "stream_options");
     if (options && !json_is_object(options))
         return fault_field(why, "stream_options", "expected an object, found %s", json_type_name(options));
-    return members_read(options, stream_members, NUM_COUNT(stream_members), c, why);
+    return members_read(options, &openai_stream_members, c, why);
 }
 
 /* {"50256": -100}; the ends of the range are what OpenAI says: never, and only. */
@@ -98,21 +102,20 @@ static bool refuse_unknown_work(const call *c, fault *why) {
 /* ---- chat ---- */
 
 static bool read_tools(call *c, fault *why) {
-    c->tools = member_get(c->body, "tools");
     const json_t *choice = member_get(c->body, "tool_choice");
     const char *word = json_string_value(choice);
-    if (c->tools && !json_is_array(c->tools))
-        return fault_field(why, "tools", "expected an array, found %s", json_type_name(c->tools));
-    if (json_array_size(c->tools) == 0 || (word && !strcmp(word, "none")))
+    if (!tools_read(c, why))
+        return false;
+    if (word && !strcmp(word, "none"))
         c->tools = NULL;
-    if (c->tools && choice && (!word || strcmp(word, "auto") != 0))
+    else if (choice && (!word || strcmp(word, "auto") != 0))
         return fault_field(why, "tool_choice", "only \"auto\" and \"none\" are supported");
     return true;
 }
 
 static bool read_chat(call *c, fault *why) {
     if (!messages_read(c, member_get(c->body, "messages"), why) ||
-        !members_read(c->body, chat_members, NUM_COUNT(chat_members), c, why) || !read_tools(c, why))
+        !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why))
         return false;
     return c->n_top == 0 || c->logprobs || fault_field(why, "top_logprobs", "is given without logprobs");
 }
@@ -149,13 +152,11 @@ static bool read_completion(call *c, fault *why) {
     }
     const json_t *logprobs = member_get(c->body, "logprobs");
     c->logprobs = json_is_integer(logprobs);
-    return json_is_false(logprobs) ||
-           members_read(c->body, completion_members, NUM_COUNT(completion_members), c, why);
+    return json_is_false(logprobs) || members_read(c->body, &openai_completion_members, c, why);
 }
 
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
-    if (!call_begin(kind, text, n_byte, out, why) ||
-        !members_read(out->body, numbers, NUM_COUNT(numbers), out, why))
+    if (!call_begin(kind, text, n_byte, out, why) || !members_read(out->body, &openai_members, out, why))
         return false;
     call_settle(out, out->body);
     return stop_read(out, "stop", member_get(out->body, "stop"), why) && read_bias(out, why) &&

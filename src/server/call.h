@@ -49,7 +49,15 @@ typedef struct member {
     size_t offset; /* of a bool, float, int32_t, int64_t or const char * */
     double least, most;
 } member;
-bool members_read(const json_t *object, const member *members, size_t n, void *out, fault *why);
+typedef struct member_table {
+    const member *rows;
+    size_t n;
+} member_table;
+bool members_read(const json_t *object, const member_table *table, void *out, fault *why);
+/* What the bodies of each API have; openapi.c describes them from the same rows. */
+extern const member_table openai_members, openai_chat_members, openai_completion_members,
+    openai_stream_members, ollama_members, ollama_options, ollama_generate_members, anthropic_members,
+    tokenize_members;
 /* The body as an object; NULL: *why says what it is instead. */
 json_t *body_parse(const char *text, size_t n_byte, fault *why);
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const member numbers[] = {
+static const member rows[] = {
     {"max_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 1},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
@@ -13,6 +13,7 @@ static const member numbers[] = {
     {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
 };
+const member_table anthropic_members = {rows, NUM_COUNT(rows)};
 
 /* A text or blocks of text, before all messages. */
 static bool read_system(call *c, fault *why) {
@@ -29,13 +30,17 @@ static bool read_system(call *c, fault *why) {
 
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
-        !members_read(out->body, numbers, NUM_COUNT(numbers), out, why))
+        !members_read(out->body, &anthropic_members, out, why))
         return false;
     call_settle(out, out->body);
     if (answers && out->max_tokens < 0)
         return fault_field(why, "max_tokens", "expected a whole number of at least 1, found nothing");
     if (json_array_size(member_get(out->body, "tools")) > 0)
         return fault_field(why, "tools", "is not supported");
-    return stop_read(out, "stop_sequences", member_get(out->body, "stop_sequences"), why) &&
-           read_system(out, why) && messages_read(out, member_get(out->body, "messages"), why);
+    const json_t *stop = member_get(out->body, "stop_sequences");
+    if (stop && !json_is_array(stop))
+        return fault_field(why, "stop_sequences", "expected an array of strings, found %s",
+                           json_type_name(stop));
+    return stop_read(out, "stop_sequences", stop, why) && read_system(out, why) &&
+           messages_read(out, member_get(out->body, "messages"), why);
 }

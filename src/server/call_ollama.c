@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const member options[] = {
+static const member option_rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
     {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
@@ -17,7 +17,9 @@ static const member options[] = {
     {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
     {"num_predict", MEMBER_I64, offsetof(call, max_tokens), -2, 1 << 30},
 };
-static const member streams[] = {{"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0}};
+const member_table ollama_options = {option_rows, NUM_COUNT(option_rows)};
+static const member rows[] = {{"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0}};
+const member_table ollama_members = {rows, NUM_COUNT(rows)};
 
 /* What both kinds have. Everything streams unless it is told not to. */
 static bool read_options(call *c, fault *why) {
@@ -27,8 +29,7 @@ static bool read_options(call *c, fault *why) {
         return fault_field(why, "options", "expected an object, found %s", json_type_name(o));
     if (format && !(json_is_string(format) && json_string_length(format) == 0))
         return fault_field(why, "format", "is not supported");
-    if (!members_read(o, options, NUM_COUNT(options), c, why) ||
-        !members_read(c->body, streams, NUM_COUNT(streams), c, why))
+    if (!members_read(o, &ollama_options, c, why) || !members_read(c->body, &ollama_members, c, why))
         return false;
     if (c->max_tokens == 0)
         return fault_field(why, "num_predict", "expected a whole number of at least 1, or -1, found 0");
@@ -51,11 +52,8 @@ bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *w
         if (!refuse_images(message, why))
             return false;
     }
-    out->tools = member_get(out->body, "tools");
-    if (out->tools && !json_is_array(out->tools))
-        return fault_field(why, "tools", "expected an array, found %s", json_type_name(out->tools));
-    if (json_array_size(out->tools) == 0)
-        out->tools = NULL;
+    if (!tools_read(out, why))
+        return false;
     const json_t *messages = member_get(out->body, "messages");
     return !messages || (json_is_array(messages) && json_array_size(messages) == 0) ||
            messages_read(out, messages, why);
@@ -66,18 +64,18 @@ typedef struct generate_texts {
     bool raw;
 } generate_texts;
 
-static const member generate_members[] = {
+static const member generate_rows[] = {
     {"prompt", MEMBER_TEXT, offsetof(generate_texts, prompt), 0, 0},
     {"system", MEMBER_TEXT, offsetof(generate_texts, system), 0, 0},
     {"suffix", MEMBER_TEXT, offsetof(generate_texts, suffix), 0, 0},
     {"raw", MEMBER_BOOL, offsetof(generate_texts, raw), 0, 0},
 };
+const member_table ollama_generate_members = {generate_rows, NUM_COUNT(generate_rows)};
 
 bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why) {
     generate_texts t = {0};
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why) ||
-        !refuse_images(out->body, why) ||
-        !members_read(out->body, generate_members, NUM_COUNT(generate_members), &t, why))
+        !refuse_images(out->body, why) || !members_read(out->body, &ollama_generate_members, &t, why))
         return false;
     if (t.suffix && *t.suffix)
         return fault_field(why, "suffix", "is not supported");

@@ -77,10 +77,11 @@ static bool read_member(const member *m, const json_t *v, void *at, fault *why) 
     return true;
 }
 
-bool members_read(const json_t *object, const member *members, size_t n, void *out, fault *why) {
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = member_get(object, members[i].name);
-        if (v && !read_member(&members[i], v, (char *)out + members[i].offset, why))
+bool members_read(const json_t *object, const member_table *table, void *out, fault *why) {
+    for (size_t i = 0; i < table->n; i++) {
+        const member *m = &table->rows[i];
+        const json_t *v = member_get(object, m->name);
+        if (v && !read_member(m, v, (char *)out + m->offset, why))
             return false;
     }
     return true;
@@ -238,5 +239,20 @@ bool messages_read(call *c, const json_t *messages, fault *why) {
         if (!add_message(c, message, i, why))
             return false;
     }
+    return true;
+}
+
+bool tools_read(call *c, fault *why) {
+    json_t *tools = member_get(c->body, "tools");
+    const json_t *tool;
+    size_t i;
+    if (tools && !json_is_array(tools))
+        return fault_field(why, "tools", "expected an array, found %s", json_type_name(tools));
+    json_array_foreach(tools, i, tool) {
+        if (!json_is_object(tool))
+            return fault_field(why, "tools", "expected an object in place %zu, found %s", i,
+                               json_type_name(tool));
+    }
+    c->tools = json_array_size(tools) ? tools : NULL;
     return true;
 }

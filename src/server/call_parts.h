@@ -19,6 +19,8 @@ void call_settle(call *c, const json_t *from);
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
 /* Adds the messages to the call's, each with a text as content; parts become one text. */
 bool messages_read(call *c, const json_t *messages, fault *why);
+/* The call's tools: an array of objects, or none. */
+bool tools_read(call *c, fault *why);
 /* The text of parts {"type": "text", "text"}; a new reference. NULL: *why names `field`. */
 json_t *parts_join(const json_t *parts, const char *field, fault *why);
 

@@ -176,6 +176,8 @@ void looks_page(exchange *x);
 extern const char server_page[]; /* page.html */
 extern const size_t server_page_size;
 
+void openapi_describe(exchange *x); /* openapi.c */
+
 /* ---- ollama.c, anthropic.c ---- */
 void ollama_ask_chat(exchange *x);
 void ollama_ask_generate(exchange *x);

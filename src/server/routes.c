@@ -21,6 +21,7 @@ static void completion(exchange *x) {
 
 const route server_routes[] = {
     {"GET", "/", ROUTE_OPEN, NULL, looks_page},
+    {"GET", "/openapi.json", ROUTE_OPEN, NULL, openapi_describe},
     {"GET", "/health", ROUTE_OPEN, NULL, looks_health},
     {"GET", "/v1/health", ROUTE_OPEN, NULL, looks_health},
     {"GET", "/v1/models", ROUTE_MODEL, NULL, looks_models},

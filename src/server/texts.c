@@ -14,12 +14,13 @@ typedef struct tokenize_call {
     bool add_special, parse_special, with_pieces;
 } tokenize_call;
 
-static const member tokenize_members[] = {
+static const member rows[] = {
     {"content", MEMBER_TEXT, offsetof(tokenize_call, content), 0, 0},
     {"add_special", MEMBER_BOOL, offsetof(tokenize_call, add_special), 0, 0},
     {"parse_special", MEMBER_BOOL, offsetof(tokenize_call, parse_special), 0, 0},
     {"with_pieces", MEMBER_BOOL, offsetof(tokenize_call, with_pieces), 0, 0},
 };
+const member_table tokenize_members = {rows, NUM_COUNT(rows)};
 
 /* A piece that is no whole text is the array of its bytes. */
 static json_t *piece_json(const nib_engine *e, int32_t token) {
@@ -57,7 +58,7 @@ void texts_tokenize(exchange *x) {
     nib_error err;
     if (!body)
         return;
-    members_read(body, tokenize_members, NUM_COUNT(tokenize_members), &t, &x->why);
+    members_read(body, &tokenize_members, &t, &x->why);
     if (!t.content)
         fault_field(&x->why, "content", "expected a string, found nothing");
     const unsigned flags = (t.add_special ? (unsigned)NIB_TOKENIZE_BOS : 0) |

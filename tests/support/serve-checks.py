@@ -197,8 +197,8 @@ def refusals(s):
              ("top_k", -1), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
              ("max_completion_tokens", -1), ("n", 0), ("n", 1000), ("seed", "x"), ("seed", 1.5), ("stream", 1), ("stop", 1),
              ("stop", [""]), ("stop", ["a"] * 99), ("frequency_penalty", 9), ("presence_penalty", []),
-             ("repeat_penalty", 0), ("stream_options", 1), ("messages", []), ("messages", "x"), ("tools", {}),
-             ("response_format", {"type": "json_object"}), ("grammar", "root ::= x")]
+             ("repeat_penalty", 0), ("stream_options", 1), ("messages", []), ("messages", "x"), ("tools", {}), ("tools", [1]),
+             ("tool_choice", "required"), ("tool_choice", {}), ("response_format", {"type": "json_object"}), ("grammar", "root ::= x")]
     for name, value in wrong:
         got = param(s.post(CHAT, {"messages": USER, name: value}))
         check(f"{name} {str(value)[:20]} is refused by name", got == (400, name), got)
@@ -338,6 +338,20 @@ def page(s):
     check("and its memory", "RAM, measured peak" in shown and "<dt>weights</dt>" in shown, shown[-3000:])
 
 
+def described(s):
+    status, value = s.get("/openapi.json")
+    schemas = value["components"]["schemas"]
+    chat = schemas["ChatRequest"]
+    check("the description has the ranges", status == 200 and value["openapi"] == "3.1.0" and
+          chat["properties"]["temperature"] == {"type": ["number", "null"], "minimum": 0, "maximum": 2} and
+          chat["required"] == ["messages"] and schemas["MessagesRequest"]["properties"]["max_tokens"]["type"] == "integer", chat)
+    bodies = {path: operation["post"].get("requestBody") for path, operation in value["paths"].items() if "post" in operation}
+    check("every body has a shape", all(body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] in schemas
+          for path, body in bodies.items() if path != "/api/show"), bodies)
+    check("every address is there", all(s.ask("GET" if "get" in operation else "POST", path, None if "get" in operation else "{}")[0]
+          in (200, 400) for path, operation in value["paths"].items()))
+
+
 def soak(seconds=2):
     """Answers, clients that leave and garbage, all at a time: no answer is wrong or lost, nothing stays behind."""
     s = Server(nibble, random_model, "-c", "600", "--parallel", "4", "--queue", "6")
@@ -436,6 +450,7 @@ looks(basic)
 ollama(basic)
 anthropic(basic)
 page(basic)
+described(basic)
 refusals(basic)
 code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))

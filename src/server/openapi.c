@@ -1,0 +1,178 @@
+/* openapi.c - what the server answers, described for programs. Numbers, texts and truths come from the tables
+ * by which bodies are read; what has a shape of its own is written here. */
+#include "server/parts.h"
+
+#include "base/num.h"
+#include "server/call_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_TABLES = 3 };
+
+typedef struct shape {
+    const char *name;
+    const member_table *tables[MOST_TABLES];
+    const char *required; /* the JSON of an array */
+    const char *others;   /* the JSON of an object: members with a shape of their own */
+} shape;
+
+#define TEXTS(most) "{\"oneOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1}," TEXT_LIST(most) "]}"
+#define TEXT_LIST(most)                                                                                      \
+    "{\"type\":\"array\",\"maxItems\":" most ",\"items\":{\"type\":\"string\",\"minLength\":1}}"
+#define MESSAGES(roles)                                                                                      \
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
+    "\"properties\":{\"role\":{\"enum\":[" roles "]},\"content\":{\"oneOf\":[{\"type\":\"string\"},"         \
+    "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],"                   \
+    "\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}}"
+#define ROLES "\"system\",\"developer\",\"user\",\"assistant\",\"tool\""
+#define IDS                                                                                                  \
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":"          \
+    "2147483647}}"
+#define BIAS                                                                                                 \
+    "{\"type\":[\"object\",\"null\"],\"maxProperties\":1024,\"propertyNames\":{\"pattern\":\"^[0-9]{1,9}$"   \
+    "\"},"                                                                                                   \
+    "\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"
+
+#define OPTIONS "{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#/components/schemas/OllamaOptions\"}]}"
+
+static const shape shapes[] = {
+    {"ChatRequest",
+     {&openai_members, &openai_chat_members},
+     "[\"messages\"]",
+     "{\"messages\":" MESSAGES(ROLES) ",\"stop\":" TEXTS(
+         "16") ",\"logit_bias\":" BIAS
+               ",\"tools\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}},"
+               "\"tool_choice\":{\"enum\":[\"auto\",\"none\",null]},"
+               "\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],"
+               "\"properties\":{\"type\":{\"const\":\"text\"}}}}"},
+    {"CompletionRequest",
+     {&openai_members, &openai_completion_members},
+     "[\"prompt\"]",
+     "{\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
+     ",{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,"
+     "\"items\":{\"oneOf\":[{\"type\":\"string\"}," IDS "]}}]},\"stop\":" TEXTS("16") ",\"logit_bias\":" BIAS
+                                                                                      "}"},
+    {"MessagesRequest",
+     {&anthropic_members},
+     "[\"messages\",\"max_tokens\"]",
+     "{\"messages\":" MESSAGES("\"user\",\"assistant\"") ",\"stop_sequences\":" TEXT_LIST(
+         "16") ",\"system\":{\"type\":[\"string\",\"null\"]}}"},
+    {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" MESSAGES("\"user\",\"assistant\"") "}"},
+    {"OllamaOptions", {&ollama_options}, NULL, "{\"stop\":" TEXTS("16") "}"},
+    {"OllamaChatRequest",
+     {&ollama_members},
+     NULL,
+     "{\"messages\":" MESSAGES(ROLES) ",\"options\":" OPTIONS "}"},
+    {"OllamaGenerateRequest", {&ollama_members, &ollama_generate_members}, NULL, "{\"options\":" OPTIONS "}"},
+    {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL},
+    {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":" IDS "}"},
+};
+
+static const struct {
+    const char *path, *shape;
+} bodies[] = {{"/v1/chat/completions", "ChatRequest"},
+              {"/chat/completions", "ChatRequest"},
+              {"/apply-template", "ChatRequest"},
+              {"/v1/completions", "CompletionRequest"},
+              {"/completions", "CompletionRequest"},
+              {"/v1/messages", "MessagesRequest"},
+              {"/v1/messages/count_tokens", "CountRequest"},
+              {"/api/chat", "OllamaChatRequest"},
+              {"/api/generate", "OllamaGenerateRequest"},
+              {"/tokenize", "TokenizeRequest"},
+              {"/detokenize", "DetokenizeRequest"}};
+
+static json_t *parse(const char *text) {
+    return json_loads(text, 0, NULL);
+}
+
+/* Null is the same as not there, which a member that is required may not be. */
+static json_t *member_schema(const member *m, bool required) {
+    static const char *const types[] = {[MEMBER_BOOL] = "boolean",
+                                        [MEMBER_FLOAT] = "number",
+                                        [MEMBER_I32] = "integer",
+                                        [MEMBER_I64] = "integer",
+                                        [MEMBER_TEXT] = "string"};
+    const bool number = m->kind != MEMBER_BOOL && m->kind != MEMBER_TEXT;
+    json_t *s = required ? json_pack("{s:s}", "type", types[m->kind])
+                         : json_pack("{s:[s,s]}", "type", types[m->kind], "null");
+    if (number && m->least > MEMBER_NO_LEAST) {
+        json_object_set_new(s, "minimum", json_real(m->least));
+        json_object_set_new(s, "maximum", json_real(m->most));
+    } else if (number) {
+        json_object_set_new(s, "format", json_string("int64"));
+        json_object_set_new(s, "minimum", json_integer(INT64_MIN));
+        json_object_set_new(s, "maximum", json_integer(INT64_MAX));
+    }
+    return s;
+}
+
+static bool is_required(const json_t *names, const char *name) {
+    const json_t *v;
+    size_t i;
+    json_array_foreach(names, i, v) {
+        if (!strcmp(json_string_value(v), name))
+            return true;
+    }
+    return false;
+}
+
+static json_t *shape_schema(const shape *s) {
+    json_t *required = s->required ? parse(s->required) : json_array();
+    json_t *properties = s->others ? parse(s->others) : json_object();
+    for (size_t t = 0; t < MOST_TABLES && s->tables[t]; t++)
+        for (size_t i = 0; i < s->tables[t]->n; i++)
+            json_object_set_new(
+                properties, s->tables[t]->rows[i].name,
+                member_schema(&s->tables[t]->rows[i], is_required(required, s->tables[t]->rows[i].name)));
+    return json_pack("{s:s, s:o, s:o}", "type", "object", "properties", properties, "required", required);
+}
+
+static json_t *schemas(void) {
+    json_t *all = parse("{\"Error\":{\"type\":\"object\",\"required\":[\"error\"]}}");
+    for (size_t i = 0; i < NUM_COUNT(shapes); i++)
+        json_object_set_new(all, shapes[i].name, shape_schema(&shapes[i]));
+    return all;
+}
+
+static json_t *body_of(const char *path) {
+    char ref[80];
+    for (size_t i = 0; i < NUM_COUNT(bodies); i++)
+        if (!strcmp(bodies[i].path, path)) {
+            snprintf(ref, sizeof ref, "#/components/schemas/%s", bodies[i].shape);
+            return json_pack("{s:b, s:{s:{s:{s:s}}}}", "required", 1, "content", "application/json", "schema",
+                             "$ref", ref);
+        }
+    return NULL;
+}
+
+static json_t *operation(const route *r) {
+    json_t *o =
+        parse("{\"responses\":{\"200\":{\"description\":\"the answer\"},\"default\":{\"description\":\"an "
+              "error\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/"
+              "Error\"}}}}}}");
+    json_t *body = body_of(r->path);
+    if (body)
+        json_object_set_new(o, "requestBody", body);
+    if (r->kind == ROUTE_OPEN)
+        json_object_set_new(o, "security", json_array());
+    return o;
+}
+
+static json_t *paths(void) {
+    json_t *all = json_object();
+    for (size_t i = 0; i < server_n_route; i++)
+        json_object_set_new(all, server_routes[i].path,
+                            json_pack("{s:o}", !strcmp(server_routes[i].method, "GET") ? "get" : "post",
+                                      operation(&server_routes[i])));
+    return all;
+}
+
+void openapi_describe(exchange *x) {
+    json_t *schemes = parse("{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"}}");
+    exchange_json(x,
+                  json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o, s:o}, s:[{}, {s:[]}]}", "openapi", "3.1.0",
+                            "info", "title", "nibble", "version", NIB_VERSION, "paths", paths(), "components",
+                            "schemas", schemas(), "securitySchemes", schemes, "security", "bearer"));
+}
