@@ -108,9 +108,11 @@ static nib_status lazy_copy(device *d, device_lane lane, void *to, const void *f
 
 static nib_status lazy_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
     (void)d;
-    NIB_TRY(fails(err));
     *out = (device_mark){lane, the_device.n_step[lane]};
-    return NIB_OK;
+    const nib_status status = fails(err);
+    if (status != NIB_OK)
+        run_to(lane, out->at);
+    return status;
 }
 
 static nib_status lazy_wait(device *d, device_mark mark, nib_error *err) {

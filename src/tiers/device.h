@@ -57,6 +57,7 @@ typedef struct device_kind {
      * Errors of the copy itself may come out of a later call on the lane. */
     nib_status (*copy)(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
                        nib_error *err);
+    /* After an error of the two below nothing is running of what was queued in the lane before. */
     nib_status (*mark)(device *d, device_lane lane, device_mark *out, nib_error *err);
     nib_status (*wait)(device *d, device_mark mark, nib_error *err);                     /* the host */
     nib_status (*follow)(device *d, device_lane lane, device_mark mark, nib_error *err); /* another lane */
