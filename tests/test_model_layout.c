@@ -1,6 +1,7 @@
 /* Layouts: blocks in other formats and layers left out, as a model would be that was opened that way. What
  * cannot be is refused. The model, and every other layout, stays as it is. */
 #include "base/num.h"
+#include "model/page_layout.h"
 #include "support/faults.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
@@ -243,6 +244,49 @@ static void left_out(void **state) {
     tiny_layout_close(&of);
 }
 
+/* ---- pages ---- */
+
+/* The same pages, of a layout of its own. */
+static void check_alike(const page_layout *a, const page_layout *b) {
+    assert_int_equal(a->n_page, b->n_page);
+    assert_int_equal(a->image_bytes, b->image_bytes);
+    assert_int_equal(a->heap_bytes, b->heap_bytes);
+    for (int i = 0; i < a->n_page; i++) {
+        assert_int_equal(a->pages[i].block, b->pages[i].block);
+        assert_int_equal(a->pages[i].w, b->pages[i].w);
+        assert_int_equal(a->pages[i].first_row, b->pages[i].first_row);
+        assert_int_equal(a->pages[i].bytes, b->pages[i].bytes);
+        assert_int_equal(a->pages[i].table, b->pages[i].table);
+    }
+    for (int i = 0; i < a->first_visit[a->n_block]; i++)
+        assert_int_equal(a->visits[i], b->visits[i]);
+}
+
+/* What has the same sizes has the same pages; they are cut anew where the program or the formats change. */
+static void pages_of_their_own(void **state) {
+    (void)state;
+    tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));
+    nib_error err = {0};
+    layout *flavoured = NULL, *listed = NULL, *whole = NULL;
+    assert_int_equal(layout_with_flavours(of.l, planes, NULL, &flavoured, &err), NIB_OK);
+    assert_ptr_equal(layout_pages(flavoured)->of, flavoured);
+    check_alike(layout_pages(flavoured), layout_pages(of.l));
+    assert_int_equal(layout_with_shortlist(flavoured, true, &listed, &err), NIB_OK);
+    layout_free(flavoured);
+    int n_table = 0;
+    for (int i = 0; i < layout_pages(listed)->n_page; i++)
+        n_table += layout_pages(listed)->pages[i].table;
+    assert_true(n_table > 0);
+    assert_int_equal(layout_with_shortlist(listed, false, &whole, &err), NIB_OK);
+    layout_free(listed);
+    check_alike(layout_pages(whole), layout_pages(of.l));
+    layout_free(whole);
+    const uint64_t all = layout_pages(of.l)->image_bytes;
+    tiny_layout_change(&of, &(layout_choice){.format = "u3g32"});
+    assert_true(layout_pages(of.l)->image_bytes < all);
+    tiny_layout_close(&of);
+}
+
 /* ---- faults ---- */
 
 static nib_status make_some(void *user, nib_error *err) {
@@ -268,9 +312,13 @@ static void no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats_and_costs), cmocka_unit_test(nothing_is_changed),
-        cmocka_unit_test(small_where_alike), cmocka_unit_test(shared_and_vectors),
-        cmocka_unit_test(refused),           cmocka_unit_test(left_out),
+        cmocka_unit_test(formats_and_costs),
+        cmocka_unit_test(nothing_is_changed),
+        cmocka_unit_test(small_where_alike),
+        cmocka_unit_test(shared_and_vectors),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(left_out),
+        cmocka_unit_test(pages_of_their_own),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

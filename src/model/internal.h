@@ -36,8 +36,7 @@ typedef enum block_part { PART_EMBED, PART_LAYER, PART_HEAD } block_part;
 
 /* Finds and checks every tensor of the part's slots. For PART_HEAD, `embed` is the embedding block (a tied
  * head). */
-nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out,
-                        nib_error *err);
+nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out, nib_error *err);
 
 /* Adds the tensors that no weight uses to the complaint: in a layer they are an error, elsewhere a log line.
  */

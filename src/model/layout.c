@@ -123,9 +123,13 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status hand_out(layout *l, nib_status status, layout **out, nib_error *err) {
+/* pages: of a layout with weights of the same sizes; NULL: they are cut anew. */
+static nib_status hand_out(layout *l, nib_status status, const page_layout *pages, layout **out,
+                           nib_error *err) {
     if (status == NIB_OK)
         status = finish(l, err);
+    if (status == NIB_OK)
+        status = pages ? page_layout_copy(&l->pages, pages, l, err) : page_layout_open(&l->pages, l, err);
     if (status == NIB_OK)
         *out = l;
     else
@@ -136,6 +140,7 @@ static nib_status hand_out(layout *l, nib_status status, layout **out, nib_error
 void layout_free(layout *l) {
     if (!l)
         return;
+    page_layout_close(&l->pages);
     arena_deinit(&l->mem);
     mem_free(l);
 }
@@ -249,7 +254,7 @@ nib_status layout_make(const model *m, const layout_choice *choice, layout **out
         status = set_shortlist(l, true, err);
     if (status == NIB_OK)
         status = apply(l, choice, err);
-    return hand_out(l, status, out, err);
+    return hand_out(l, status, NULL, out, err);
 }
 
 nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_error *err) {
@@ -257,7 +262,7 @@ nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_
     nib_status status = begin_from(from, &l, err);
     if (status == NIB_OK)
         status = set_shortlist(l, on, err);
-    return hand_out(l, status, out, err);
+    return hand_out(l, status, NULL, out, err);
 }
 
 static nib_status set_flavours(layout *l, int which, layout_flavour_fn flavour, const void *user,
@@ -282,7 +287,7 @@ nib_status layout_with_flavours(const layout *from, layout_flavour_fn flavour, c
     nib_status status = begin_from(from, &l, err);
     for (int b = 0; b < from->m->n_block && status == NIB_OK; b++)
         status = set_flavours(l, b, flavour, user, err);
-    return hand_out(l, status, out, err);
+    return hand_out(l, status, &from->pages, out, err);
 }
 
 nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
@@ -297,7 +302,7 @@ nib_status layout_with_columns(const layout *from, layout_columns_fn columns, co
             if (status == NIB_OK)
                 l->own[b].weights[i].columns = columns(user, b, i);
         }
-    return hand_out(l, status, out, err);
+    return hand_out(l, status, &from->pages, out, err);
 }
 
 /* ---- what others read ---- */
@@ -324,6 +329,10 @@ bool layout_has_shortlist(const layout *l) {
     return head && head->kind == OP_SHORTLIST;
 }
 
+const page_layout *layout_pages(const layout *l) {
+    return &l->pages;
+}
+
 uint64_t layout_heap_bytes(const layout *l) {
-    return sizeof *l + l->mem.bytes;
+    return sizeof *l + l->mem.bytes + l->pages.heap_bytes;
 }

@@ -1,6 +1,6 @@
 /* layout.h - how a model is held under one plan: the format of every weight, the slices of every matrix, the
- * layers that are left out, and the programs that follow from them (an op for each second slice, a shortlist
- * as the output head).
+ * layers that are left out, the pages that the weights are cut to, and the programs that follow from them (an
+ * op for each second slice, a shortlist as the output head).
  *
  * A layout is a value: it is made, read by any thread and freed, and nothing changes one. Planning makes one
  * for each format that it tries. Blocks that are as the model has them are the model's own; only the others
@@ -59,6 +59,8 @@ bool layout_has_shortlist(const layout *l);
 /* The op of the last block that makes logits of a packed matrix (OP_LINEAR or OP_SHORTLIST), with its matrix;
  * NULL: there is none, or its matrix is a stack's. */
 const op *layout_head(const layout *l, const weight **matrix);
+struct page_layout;
+const struct page_layout *layout_pages(const layout *l); /* page_layout.h */
 uint64_t layout_heap_bytes(const layout *l);
 
 #endif

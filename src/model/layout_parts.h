@@ -4,6 +4,7 @@
 
 #include "model/internal.h"
 #include "model/layout.h"
+#include "model/page_layout.h"
 
 /* A block's arrays where they differ from the model's; NULL: they are the model's. */
 typedef struct layout_arrays {
@@ -17,12 +18,20 @@ struct layout {
     block *blocks;      /* [n_block] */
     layout_arrays *own; /* [n_block]: what blocks[b] points to */
     bool stacks;        /* blocks that are copied get room for second slices */
+    page_layout pages;  /* of what blocks are in the end */
 };
 
 /* Before a block's weights or ops are written: they are copied, unless they were before. */
 nib_status layout_own(layout *l, int block, nib_error *err);
 /* Notes anew which ops of a block, whose program has changed, may be done as one. */
 void layout_fuse(layout *l, int block);
+
+/* ---- page_layout.c ---- */
+/* Of a layout whose blocks are final. NIB_E_MODEL: sizes overflow. */
+nib_status page_layout_open(page_layout *l, const layout *lay, nib_error *err);
+/* Of a layout whose weights are as large as another's, of which this is a copy. */
+nib_status page_layout_copy(page_layout *l, const page_layout *from, const layout *lay, nib_error *err);
+void page_layout_close(page_layout *l); /* zeroed is fine */
 
 /* ---- stack.c ---- */
 /* Room for second slices behind a block's weights and ops. */

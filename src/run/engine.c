@@ -126,7 +126,10 @@ nib_status engine_set_layout(nib_engine *e, layout *to, nib_error *err) {
 /* The model as the file has it. */
 static nib_status open_layout(nib_engine *e, nib_error *err) {
     layout *plain;
-    NIB_TRY(layout_make(e->m, &(layout_choice){0}, &plain, err));
+    mem_bound b;
+    engine_bound_set(e, &b);
+    const nib_status status = layout_make(e->m, &(layout_choice){0}, &plain, err);
+    NIB_TRY(engine_bound_end(e, &b, "the lists of weights and pages", status, err));
     return engine_set_layout(e, plain, err);
 }
 

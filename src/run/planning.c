@@ -11,7 +11,7 @@
 #include "quant/recipe.h"
 #include "run/learn.h"
 #include "run/saliency.h"
-#include "tiers/page_layout.h"
+#include "model/page_layout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -269,7 +269,7 @@ nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_wa
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
     NIB_TRY(list_blocks(f, e->layout, err));
-    NIB_TRY(pager_needs(e->layout, n_thread, &f->q.need, err));
+    f->q.need = pager_needs(e->layout, n_thread);
     NIB_TRY(planning_caches(f, e, err));
     add_rates(f, e);
     NIB_TRY(planning_held(f, e, err));
@@ -361,7 +361,8 @@ static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib
     NIB_TRY(add_choices(f, lay, 0, err));
     NIB_TRY(pager_pages(lay, &f->pages, &f->q.n_page, err));
     f->q.pages = f->pages;
-    return pager_needs(lay, f->q.rates.n_thread, &f->q.need, err);
+    f->q.need = pager_needs(lay, f->q.rates.n_thread);
+    return NIB_OK;
 }
 
 /* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
@@ -371,6 +372,9 @@ static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_er
     layout *lay;
     NIB_TRY(layout_of(e, p, &lay, err));
     const nib_status status = fix_formats(f, lay, p, err);
+    const uint64_t more = layout_heap_bytes(lay) - layout_heap_bytes(e->layout); /* may be less */
+    f->q.held[NIB_OWNER_TABLES] += more;
+    f->q.touched[NIB_OWNER_TABLES] += more;
     layout_free(lay);
     NIB_TRY(status);
     f->q.mode = 'a';

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "model/layout.h"
-#include "tiers/page_layout.h"
+#include "model/page_layout.h"
 
 #include <string.h>
 

@@ -108,17 +108,18 @@ bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell) {
 void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
     const int n_thread = pool_size(e->threads);
     const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
-    pager_need need;
     *n_pass = e->options.n_batch;
     *n_cell = engine_cell_rows(&e->options);
+    if (cap == NIB_AUTO || !e->options.stream)
+        return;
     const uint64_t base = pass_bytes(e, n_thread, *n_pass, *n_cell);
-    if (cap != NIB_AUTO && e->options.stream && pager_needs(e->layout, n_thread, &need, NULL) == NIB_OK &&
-        will_stream(e, &need, session + base)) {
-        engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
-        while (e->free_batch && least(e, &need, session, *n_pass, *n_cell) > room(e) &&
-               engine_rows_halve(n_pass, n_cell))
-            ;
-    }
+    const pager_need need = pager_needs(e->layout, n_thread);
+    if (!will_stream(e, &need, session + base))
+        return;
+    engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
+    while (e->free_batch && least(e, &need, session, *n_pass, *n_cell) > room(e) &&
+           engine_rows_halve(n_pass, n_cell))
+        ;
 }
 
 int64_t engine_usual_context(const model *m) {
@@ -150,9 +151,9 @@ static uint64_t room_for_sessions(const nib_engine *e, int64_t n, bool whole) {
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     uint64_t session, left = room(e);
     machine here;
-    pager_need need;
-    if ((o->ram == NIB_AUTO && !whole) || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK)
+    if (o->ram == NIB_AUTO && !whole)
         return NIB_AUTO;
+    const pager_need need = pager_needs(e->layout, n_thread);
     if (o->ram == NIB_AUTO) {
         machine_look(&here);
         left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
@@ -206,9 +207,9 @@ bool engine_has_room(const nib_engine *e, uint64_t session) {
     const int n_thread = pool_size(e->threads);
     const int64_t n_pass = NUM_MIN(e->options.n_batch, e->options.n_ctx);
     const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
-    pager_need need;
-    if (e->options.ram == NIB_AUTO || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK)
+    if (e->options.ram == NIB_AUTO)
         return true;
+    const pager_need need = pager_needs(e->layout, n_thread);
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     return !will_stream(e, &need, rows + NUM_MAX(session, need.staging)) ||
            (e->options.stream && least(e, &need, session, n_pass, n_cell) <= room(e));
@@ -220,11 +221,10 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     const nib_engine_options *o = &e->options;
     const int n_thread = pool_size(e->threads);
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
-    pager_need need;
     uint64_t session;
-    if (o->ram == NIB_AUTO || pager_needs(e->layout, n_thread, &need, NULL) != NIB_OK ||
-        engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+    if (o->ram == NIB_AUTO || engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
+    const pager_need need = pager_needs(e->layout, n_thread);
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
         return true;

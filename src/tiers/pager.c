@@ -107,16 +107,11 @@ nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err) {
 
 /* ---- opening and closing ---- */
 
-static nib_status charge_tables(void *user, uint64_t layout_bytes, nib_error *err) {
-    pager *p = user;
-    uint64_t bytes = layout_bytes + pager_state_bytes(&p->layout);
+static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
+    const uint64_t bytes = pager_state_bytes(layout_pages(lay));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     p->tables = bytes;
-    return NIB_OK;
-}
-
-static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
-    NIB_TRY(page_layout_open(&p->layout, lay, charge_tables, p, err));
+    p->layout = *layout_pages(lay);
     const page_layout *l = &p->layout;
     p->state = mem_calloc((size_t)l->n_page + 1, sizeof *p->state);
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
@@ -158,7 +153,6 @@ void pager_close(pager *p) {
     tier_region_close(&p->resident);
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, p->staging);
     ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, p->tables);
-    page_layout_close(&p->layout);
     mem_free(p->state);
     mem_free(p->views);
     mem_free(p->streamed.pages);

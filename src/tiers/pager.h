@@ -42,7 +42,7 @@ typedef struct pager_need {
     uint64_t staging; /* staging while an image that fits is loaded, at most; given back afterwards */
     uint64_t
         stream_staging; /* the same when something is streamed; given back before ring and row are taken */
-    uint64_t tables;    /* tables: the list of pages and where each is */
+    uint64_t tables;    /* tables: where each page is; the list of pages is the layout's */
     uint64_t sums;      /* tables: checksums, while a packed file is read */
     uint64_t page_most; /* the largest page that is streamed */
     uint64_t part;      /* of it, what is read at a time from the model's files: all, or some rows */
@@ -52,7 +52,7 @@ typedef struct pager_need {
 /* Pure, as pager_pages. The peak is tables + image + max(staging, what the session adds), or, streamed,
  * tables + vectors + kept pages + max(stream_staging, ring + row + what the session adds), and sums with a
  * packed file. */
-nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_error *err);
+pager_need pager_needs(const layout *lay, int n_thread);
 
 /* Whether `folder` has a packed file of the model as it is now (its content is looked at when it is opened).
  */

@@ -92,7 +92,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .vectors = l->vector_bytes,
                     .ring = ring_bytes(l, shape),
                     .row = pager_row_bytes(lay) + load_buffer_bytes(lay, 0, 1) + panel_reader_bytes(lay),
-                    .tables = l->heap_bytes + pager_state_bytes(l),
+                    .tables = pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
                     .page_most = l->page_most,
                     .part = shape.part,
@@ -105,12 +105,8 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
     return n;
 }
 
-nib_status pager_needs(const layout *lay, int n_thread, pager_need *out, nib_error *err) {
-    page_layout l;
-    NIB_TRY(page_layout_open(&l, lay, NULL, NULL, err));
-    *out = pager_need_of(&l, n_thread);
-    page_layout_close(&l);
-    return NIB_OK;
+pager_need pager_needs(const layout *lay, int n_thread) {
+    return pager_need_of(layout_pages(lay), n_thread);
 }
 
 static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_page, nib_error *err) {
@@ -129,11 +125,7 @@ static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_pa
 }
 
 nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err) {
-    page_layout l;
-    NIB_TRY(page_layout_open(&l, lay, NULL, NULL, err));
-    const nib_status status = list_pages(&l, pages, n_page, err);
-    page_layout_close(&l);
-    return status;
+    return list_pages(layout_pages(lay), pages, n_page, err);
 }
 
 nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err) {

@@ -144,14 +144,13 @@ static bool identify(pager *p, const pager_options *o) {
 /* ---- finding ---- */
 
 bool pager_packed_exists(const layout *lay, const char *folder) {
-    pager p = {0};
+    pager p = {.layout = *layout_pages(lay)};
     packed_what what = {0};
     char *path = NULL;
-    if (path_is_dir(folder) && page_layout_open(&p.layout, lay, NULL, NULL, NULL) == NIB_OK)
+    if (path_is_dir(folder))
         path = make_keys(&p, &what, NULL) ? packed_path(folder, &what) : NULL;
     const bool exists = path && packed_exists(path, &what);
     mem_free(path);
-    page_layout_close(&p.layout);
     return exists;
 }
 

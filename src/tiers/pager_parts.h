@@ -5,7 +5,7 @@
 #include "tiers/load_pipe.h"
 #include "tiers/load_reads.h"
 #include "tiers/packed.h"
-#include "tiers/page_layout.h"
+#include "model/page_layout.h"
 #include "tiers/page_ring.h"
 #include "tiers/pager.h"
 #include "tiers/region.h"
@@ -47,7 +47,7 @@ struct pager {
     ledger *ledger;
     loader *loader;
     const logger *log;
-    page_layout layout;
+    page_layout layout;   /* the layout's, borrowed */
     page_state *state;    /* [n_page] */
     view *views;          /* [n_weight] */
     visit_pages streamed; /* those of layout.visits that are not resident */

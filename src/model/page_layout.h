@@ -1,6 +1,6 @@
-/* page_layout.h - the weights of a model in pages: the unit that is kept, read and streamed. A pure function
- * of the model, the same for every budget, so that a plan can be made before anything is opened and one
- * packed file serves every cap.
+/* page_layout.h - the weights of a layout in pages: the unit that is kept, read and streamed. A pure function
+ * of the model and its formats, the same for every budget, so that a plan can be made before anything is
+ * opened and one packed file serves every cap. Every layout has one (layout_pages), made with it.
  *
  * The image is all packed weights in a row: vectors; then the matrices of each block in the order in which
  * its products use them; then those of the output head; then tables that are only looked up by row; then, in
@@ -8,8 +8,8 @@
  * begins at a multiple of FILE_ALIGN there, and is either several whole matrices of one block or rows of one
  * matrix. Rows of a matrix are cut where its bytes come to whole FILE_ALIGNs, so in a map of neighbouring
  * pages a matrix is one piece. */
-#ifndef NIB_TIERS_PAGE_LAYOUT_H
-#define NIB_TIERS_PAGE_LAYOUT_H
+#ifndef NIB_MODEL_PAGE_LAYOUT_H
+#define NIB_MODEL_PAGE_LAYOUT_H
 
 #include "base/file.h"
 #include "model/layout.h"
@@ -52,13 +52,6 @@ typedef struct page_layout {
     uint64_t product_bytes;
     uint64_t heap_bytes; /* of the arrays */
 } page_layout;
-
-/* NIB_E_MODEL: sizes overflow. before (may be NULL) is asked with the bytes of the arrays before they are
- * allocated. */
-typedef nib_status (*page_layout_fn)(void *user, uint64_t heap_bytes, nib_error *err);
-nib_status page_layout_open(page_layout *l, const layout *lay, page_layout_fn before, void *user,
-                            nib_error *err);
-void page_layout_close(page_layout *l); /* zeroed is fine */
 
 void page_layout_own(const layout *lay, int *b, int *w); /* to the weight that has the bytes */
 static inline weight_place *page_layout_place(const page_layout *l, int b, int w) {

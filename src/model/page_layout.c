@@ -1,8 +1,9 @@
 /* page_layout.c - see page_layout.h. The weights are walked twice, to count pages and to write them down. */
-#include "tiers/page_layout.h"
+#include "model/page_layout.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "model/layout_parts.h"
 
 #include <string.h>
 
@@ -283,7 +284,7 @@ static bool settle_target(page_layout *l) {
     return fill_slots(l, NUM_MIN(share, (uint64_t)TARGET_MOST) / FILE_ALIGN * FILE_ALIGN);
 }
 
-static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_error *err) {
+static nib_status make(page_layout *l, nib_error *err) {
     size_t nb = (size_t)l->n_block + 1, n_weight = 0;
     for (int b = 0; b < l->n_block; b++)
         n_weight += (size_t)layout_block(l->of, b)->n_weight;
@@ -293,7 +294,7 @@ static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_er
     l->head_use = mem_calloc(n_weight + 1, sizeof *l->head_use);
     l->heap_bytes = 2 * nb * sizeof(int) + (n_weight + 1) * (sizeof *l->places + sizeof *l->head_use);
     if (!l->first_weight || !l->first_visit || !l->places || !l->head_use)
-        return nib_fail_nomem(err, l->heap_bytes, "the pager's tables");
+        return nib_fail_nomem(err, l->heap_bytes, "the list of pages");
     for (int b = 0; b < l->n_block; b++)
         l->first_weight[b + 1] = l->first_weight[b] + layout_block(l->of, b)->n_weight;
     note_head(l);
@@ -301,8 +302,6 @@ static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_er
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     size_t n_page = (size_t)l->n_page + 1, n_visit = (size_t)visit(l) + 1;
     l->heap_bytes += n_page * sizeof *l->pages + n_visit * sizeof *l->visits;
-    if (before)
-        NIB_TRY(before(user, l->heap_bytes, err));
     l->pages = mem_calloc(n_page, sizeof *l->pages);
     l->visits = mem_calloc(n_visit, sizeof *l->visits);
     if (!l->pages || !l->visits)
@@ -312,15 +311,38 @@ static nib_status make(page_layout *l, page_layout_fn before, void *user, nib_er
     return NIB_OK;
 }
 
-nib_status page_layout_open(page_layout *l, const layout *lay, page_layout_fn before, void *user,
-                            nib_error *err) {
+nib_status page_layout_open(page_layout *l, const layout *lay, nib_error *err) {
     memset(l, 0, sizeof *l);
     l->of = lay;
     l->n_block = layout_n_block(lay);
-    nib_status status = make(l, before, user, err);
+    nib_status status = make(l, err);
     if (status != NIB_OK)
         page_layout_close(l);
     return status;
+}
+
+static void *copied(const void *from, size_t n_byte) {
+    void *to = mem_alloc(n_byte);
+    if (to)
+        memcpy(to, from, n_byte);
+    return to;
+}
+
+nib_status page_layout_copy(page_layout *l, const page_layout *from, const layout *lay, nib_error *err) {
+    const size_t nb = (size_t)from->n_block + 1, n_weight = (size_t)from->first_weight[from->n_block] + 1,
+                 n_page = (size_t)from->n_page + 1, n_visit = (size_t)from->first_visit[from->n_block] + 1;
+    *l = *from;
+    l->of = lay;
+    l->first_weight = copied(from->first_weight, nb * sizeof *l->first_weight);
+    l->first_visit = copied(from->first_visit, nb * sizeof *l->first_visit);
+    l->places = copied(from->places, n_weight * sizeof *l->places);
+    l->head_use = copied(from->head_use, n_weight * sizeof *l->head_use);
+    l->pages = copied(from->pages, n_page * sizeof *l->pages);
+    l->visits = copied(from->visits, n_visit * sizeof *l->visits);
+    if (l->first_weight && l->first_visit && l->places && l->head_use && l->pages && l->visits)
+        return NIB_OK;
+    page_layout_close(l);
+    return nib_fail_nomem(err, from->heap_bytes, "the list of pages");
 }
 
 void page_layout_close(page_layout *l) {
