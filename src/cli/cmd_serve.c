@@ -71,8 +71,7 @@ static int name_model(serve_job *job) {
 
 /* What requests may take of the cap; the engine has the rest. */
 static uint64_t room_of(const cli_args *args) {
-    return args->ram == NIB_AUTO ? MOST_ROOM
-                                 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, LEAST_ROOM), MOST_ROOM);
+    return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, LEAST_ROOM), MOST_ROOM);
 }
 
 static int open_server(serve_job *job) {
@@ -126,6 +125,11 @@ static int open_engine(serve_job *job) {
     o.user = job;
     nib_engine *engine;
     const int code = cli_open_engine(job->args, &o, &engine);
+    char size[32];
+    if (code == nib_status_exit_code(NIB_E_NOFIT) && room)
+        cli_note(job->args,
+                 "nibble: these sizes come beside the %s of --ram that a server keeps for requests",
+                 num_format_size(room, size));
     if (code)
         return code;
     job->engine = engine;

@@ -148,6 +148,25 @@ static bool check_length(const nib_engine *e, const call *c, const prompt *p, fa
     return false;
 }
 
+/* JSON of probabilities takes far more than the text: what an answer may have of it is bounded beforehand. */
+static bool check_logprobs(const job *j, const prompt *prompts, size_t n, fault *why) {
+    enum { CANDIDATE = 640 }; /* bytes of one, as a value and as text */
+    const call *c = &j->call;
+    char need[32], have[32];
+    double tokens = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double left = (double)nib_engine_info(j->s->engine)->n_ctx - (double)prompts[i].n + 1;
+        tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
+    }
+    const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
+    const uint64_t most = j->s->options.room / 4;
+    if (!c->logprobs || bytes <= (double)most)
+        return true;
+    return fault_field(why, "logprobs",
+                       "they may take %s here, and %s is kept for them: ask for less with max_tokens",
+                       num_format_size((uint64_t)bytes, need), num_format_size(most, have));
+}
+
 static size_t n_prompts(const call *c) {
     return c->kind == CALL_CHAT ? 1 : json_array_size(c->prompts);
 }
@@ -274,6 +293,7 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
         fault_set(why, 503, NULL, "out of memory");
     for (size_t i = 0; i < n && good; i++)
         good = make_prompt(x->s->engine, &j->call, i, &prompts[i], why);
+    good = good && check_logprobs(j, prompts, n, why);
     if (good)
         j->at = x;
     good = good && add_all(j, prompts, n, why);

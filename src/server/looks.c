@@ -39,7 +39,7 @@ void looks_memory(exchange *x) {
         json_integer_set(planned, json_integer_value(planned) + room);
     }
     json_object_set_new(memory, "requests",
-                        json_pack("{s:I, s:I}", "planned", room, "bodies", (json_int_t)x->s->n_body));
+                        json_pack("{s:I, s:I}", "cap", room, "bodies", (json_int_t)x->s->n_body));
     exchange_json(x, memory);
 }
 

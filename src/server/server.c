@@ -13,7 +13,7 @@ enum {
     USUAL_CONNECTIONS = 256,
     USUAL_QUEUE = 64,
     USUAL_BODY = 1 << 20,
-    USUAL_ROOM = 64 << 20,
+    USUAL_ROOM = 256 << 20,
     USUAL_TIMEOUT_S = 60,
     BODY_SHARE = 8,   /* of the room, for one body */
     IDLE_MS = 60000,  /* between two looks at nothing */

@@ -23,7 +23,7 @@ typedef struct server_options {
     int n_connection;  /* at the same time; 0: 256 */
     int n_queue;       /* requests that wait for a place, at most; 0: 64 */
     uint64_t max_body; /* bytes of one request; 0: 1 MiB, or what `room` allows */
-    uint64_t room;     /* bytes that requests may take together beside the engine; 0: 64 MiB */
+    uint64_t room;     /* bytes that requests may take together beside the engine; 0: 256 MiB */
     int timeout_s;     /* a connection on which nothing moves is closed after; 0: 60 */
     nib_log_fn log;    /* NULL: none */
     void *user;        /* of log */

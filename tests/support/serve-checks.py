@@ -423,6 +423,10 @@ def capped():
     for thread in threads:
         thread.join()
     check("8 clients are answered under --ram", answers == [200] * 32, answers)
+    status, value = s.post(TEXT, {"prompt": "x", "logprobs": 5, "ignore_eos": True, "max_tokens": 100})
+    check("probabilities have their room", status == 200, value)
+    got = param(s.post(TEXT, {"prompt": "x", "logprobs": 5, "n": 16, "max_tokens": 100}))
+    check("or are refused", got == (400, "logprobs"), got)
     check("and the cap is kept", s.peak() <= cap, s.peak())
     s.end()
 
