@@ -84,8 +84,7 @@ static uint64_t kept_bytes(const nib_engine *e) {
 static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
                       int64_t n_cell) {
     const uint64_t rows = pass_bytes(e, pool_size(e->threads), n_pass, n_cell);
-    const uint64_t parts[] = {need->tables, need->vectors, need->ring, need->row,
-                              session,      kept_bytes(e), rows};
+    const uint64_t parts[] = {need->tables, residency_least(need, session), kept_bytes(e), rows};
     uint64_t all = SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))
