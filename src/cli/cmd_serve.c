@@ -6,10 +6,17 @@
 #include "base/num.h"
 #include "server/server.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_SEQUENCES = 4, MOST_SEQUENCES = 512, MOST_KEYS_TEXT = 1 << 20, ROOM_SHARE = 12 };
+enum {
+    USUAL_SEQUENCES = 4,
+    MOST_SEQUENCES = 512,
+    MOST_KEYS_TEXT = 1 << 20,
+    ROOM_SHARE = 12,
+    LAST_WAIT_MS = 1000
+};
 #define LEAST_ROOM (UINT64_C(3) << 20)
 #define MOST_ROOM  (UINT64_C(64) << 20)
 
@@ -86,6 +93,7 @@ static int open_server(serve_job *job) {
                               .max_body = args->max_body == NIB_AUTO ? 0 : args->max_body,
                               .room = room_of(args),
                               .timeout_s = (int)args->timeout,
+                              .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};
     nib_error err;
@@ -140,7 +148,11 @@ static int open_engine(serve_job *job) {
 
 static void wait_for(void *user, int fd, int most_ms) {
     (void)user;
-    cli_wait_input(fd, most_ms);
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    if (cli_interrupted()) /* for the last answers: cli_wait_input waits no more */
+        poll(&one, 1, NUM_MIN(most_ms, LAST_WAIT_MS));
+    else
+        cli_wait_input(fd, most_ms);
 }
 
 static bool is_ending(void *user) {

@@ -8,8 +8,10 @@
  * only then; one that is too long for that is answered at once. */
 #include "server/parts.h"
 
+#include "base/escape.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +19,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum {
-    CONNECTION_BYTES = 16 << 10, /* headers, and what is sent at a time */
-    STREAM_BLOCK = 4 << 10,
-    MOST_HEADER = 4096
-};
+enum { STREAM_BLOCK = 4 << 10, MOST_HEADER = 4096 };
 
 void server_wake(server *s) {
     const uint64_t one = 1;
@@ -145,7 +143,7 @@ static bool take_body(exchange *x, const char *data, size_t n) {
     if (x->body.n + n > s->options.max_body)
         return fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
                          (unsigned long long)s->options.max_body);
-    if (s->n_body + n > s->options.room / 2) {
+    if (s->n_body + n > s->options.room / ROOM_BODIES) {
         x->why.retry_s = 1;
         return fault_set(&x->why, 503, NULL, "too many requests are being received");
     }
@@ -261,7 +259,7 @@ static void handle(exchange *x) {
     x->handled = true;
     atomic_fetch_add(&x->s->n_exchange, 1);
     if (!x->why.status) {
-        mem_bound_set(&b, x->s->options.room / 2);
+        mem_bound_set(&b, ROOM_VALUES(x->s->options.room));
         x->route->handle(x);
         mem_bound_end(&b);
     }
@@ -269,6 +267,28 @@ static void handle(exchange *x) {
 }
 
 /* ---- libmicrohttpd's callbacks ---- */
+
+/* For the log, where an address must not write what it likes. */
+static void name(exchange *x, const char *method, const char *url) {
+    char raw[sizeof x->what];
+    snprintf(raw, sizeof raw, "%.16s %.72s", method, url);
+    escape_line(x->what, sizeof x->what, raw);
+}
+
+/* A line of the log. */
+static void note(const exchange *x, enum MHD_RequestTerminationCode code) {
+    const server_options *o = &x->s->options;
+    char line[256], tokens[64] = "";
+    if (!o->log_requests || !o->log)
+        return;
+    if (x->job)
+        snprintf(tokens, sizeof tokens, ", %zu + %zu tokens", x->job->n_prompt, job_made(x->job));
+    snprintf(line, sizeof line, "%s: %d%s, %.3f s%s%s%.63s", x->what, x->why.status ? x->why.status : 200,
+             tokens, time_now() - x->begun,
+             code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", the client left",
+             x->why.param[0] ? ": " : "", x->why.param);
+    o->log(o->user, line);
+}
 
 static exchange *begin(server *s, struct MHD_Connection *c) {
     exchange *x = mem_calloc(1, sizeof *x);
@@ -288,6 +308,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *state = x = begin(user, c);
         if (!x)
             return MHD_NO;
+        name(x, method, url);
+        x->begun = time_now();
         first_look(x, url, method);
         if (!is_too_long(x))
             return MHD_YES;
@@ -314,10 +336,10 @@ static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_
     server *s = user;
     exchange *x = *state;
     (void)c;
-    (void)code;
     if (!x)
         return;
     drop_body(x);
+    note(x, code);
     if (x->job) {
         pthread_mutex_lock(&s->lock);
         job_cancel(x->job);
@@ -338,6 +360,6 @@ struct MHD_Daemon *exchange_listen(server *s) {
     return web.start_daemon(flags, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listener.fd,
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.n_connection,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->options.timeout_s,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)EXCHANGE_CONNECTION_BYTES,
                             MHD_OPTION_NOTIFY_COMPLETED, on_end, s, MHD_OPTION_END);
 }

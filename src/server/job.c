@@ -70,6 +70,13 @@ size_t job_cached(const job *j) {
     return n;
 }
 
+size_t job_made(const job *j) {
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_answer; i++)
+        n += atomic_load(&j->answers[i].n_made);
+    return n;
+}
+
 size_t job_predicted(const job *j) {
     size_t n = 0;
     for (size_t i = 0; i < j->n_answer; i++)
@@ -159,7 +166,7 @@ static bool check_logprobs(const job *j, const prompt *prompts, size_t n, fault 
         tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
-    const uint64_t most = j->s->options.room / 4;
+    const uint64_t most = j->s->options.room / ROOM_LOGPROBS;
     if (!c->logprobs || bytes <= (double)most)
         return true;
     return fault_field(why, "logprobs",

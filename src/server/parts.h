@@ -92,7 +92,9 @@ struct exchange {
     int fd;
     const route *route; /* NULL: there is none */
     fault why;          /* the reply when it is set */
-    const char *allow;  /* of a 405; NULL: none */
+    char what[96];      /* "POST /v1/completions", for the log */
+    double begun;
+    const char *allow; /* of a 405; NULL: none */
     buffer body, reply;
     uint64_t n_body; /* charged to the server */
     const char *type;
@@ -103,6 +105,11 @@ struct exchange {
 
 enum { N_TIME = 12 };
 extern const double server_times[N_TIME - 1]; /* seconds that divide times until first tokens into classes */
+
+/* The parts of options.room: bodies that are received, the values, text and tokens of the one that is read,
+ * connections, and what the probabilities of one request's tokens take. */
+enum { ROOM_BODIES = 4, ROOM_LOGPROBS = 4, ROOM_CONNECTIONS = 8 };
+#define ROOM_VALUES(room) ((room) / 8 * 3)
 
 typedef struct server_counts { /* since the server was opened; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
@@ -155,6 +162,7 @@ void jobs_watch(server *s); /* clients that are gone, and those that should hear
 /* Tokens of the prompts that need not be computed, of all answers that are done. */
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
+size_t job_made(const job *j); /* tokens so far; any thread */
 
 /* ---- tokens.c ---- */
 /* A token's own bytes (the caller frees *text with mem_free); false: no memory, or no such token. */
@@ -189,6 +197,7 @@ void anthropic_ask(exchange *x);
 void anthropic_count(exchange *x);
 
 /* ---- exchange.c ---- */
+enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each: headers, and what is sent at a time */
 struct MHD_Daemon *exchange_listen(server *s);
 void exchange_resume(exchange *x);              /* guarded */
 void exchange_json(exchange *x, json_t *value); /* the reply; takes the reference */

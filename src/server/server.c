@@ -15,7 +15,8 @@ enum {
     USUAL_BODY = 1 << 20,
     USUAL_ROOM = 256 << 20,
     USUAL_TIMEOUT_S = 60,
-    BODY_SHARE = 8,   /* of the room, for one body */
+    BODY_SHARE = 8, /* of the room, for one body */
+    LEAST_CONNECTIONS = 16,
     IDLE_MS = 60000,  /* between two looks at nothing */
     PAUSE_MS = 100,   /* before what failed is tried again */
     MOST_FAILURES = 3 /* of a step, one after the other, until requests are given up */
@@ -31,6 +32,8 @@ static void settle(server_options *o) {
     o->room = o->room ? o->room : USUAL_ROOM;
     o->max_body = o->max_body ? o->max_body : USUAL_BODY;
     o->max_body = NUM_MIN(o->max_body, o->room / BODY_SHARE);
+    const uint64_t connections = o->room / ROOM_CONNECTIONS / EXCHANGE_CONNECTION_BYTES;
+    o->n_connection = (int)NUM_MIN((uint64_t)o->n_connection, NUM_MAX(connections, LEAST_CONNECTIONS));
     o->timeout_s = o->timeout_s ? o->timeout_s : USUAL_TIMEOUT_S;
 }
 

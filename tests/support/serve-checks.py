@@ -247,7 +247,9 @@ def keys():
         check(f"{headers} is one", s.get("/v1/models", headers)[0] == 200)
     check("what is not there needs a key, too", s.get("/nothing")[0] == 401)
     check("health needs none", s.get("/health")[0] == 200)
+    s.ask("GET", "/a%0Ab%1B")
     code, said = s.end()
+    check("-v says what was asked, on a line of its own", "GET /v1/models: 200, " in said and "GET /a\\nb\\x1b: 401" in said, said)
     check("keys are not said", "secret-one" not in said and "from-file" not in said and code == 0, said)
 
 
