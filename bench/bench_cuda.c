@@ -104,7 +104,7 @@ typedef struct chain {
     view embed, head;
     uint64_t bytes; /* of weights that a token reads */
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
-    int32_t *token, *position, *pages;
+    int32_t *token, *position, *pages, *first_page;
     void *linear_room, *attend_room, *sample_room;
     void *x_codes, *a_codes, *h_codes; /* NULL where the next product quantises */
 } chain;
@@ -124,7 +124,7 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
         y->gate = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
         y->up = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
         y->down = matrix_new(format, s->d_model, s->d_ff, &c->bytes);
-        y->kv = (cuda_kv){device_new(cache), device_new(cache), s->n_kv, s->d_head};
+        y->kv = (cuda_kv){device_new(cache), device_new(cache), s->n_kv, s->d_head, nk * CUDA_PAGE};
     }
     c->head = matrix_new(format, s->n_vocab, s->d_model, &c->bytes);
     c->embed = matrix_new(format, s->n_vocab, s->d_model, &unread);
@@ -137,6 +137,7 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->token = device_new((size_t)n_row * 4);
     c->position = device_new((size_t)n_row * 4);
     c->pages = device_new((size_t)(n_row * PAGES) * 4);
+    c->first_page = device_new((size_t)n_row * 4);
     c->linear_room = device_new(cuda->linear_scratch(n_row, s->d_ff, false));
     c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
     c->sample_room = device_new(cuda->sample_scratch(n_row));
@@ -153,6 +154,9 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
         pages[i] = (int32_t)i;
     OK(cuda->to_device(c->norm, ones, (size_t)s->d_model * 4, stream));
     OK(cuda->to_device(c->pages, pages, (size_t)(n_row * PAGES) * 4, stream));
+    for (int64_t i = 0; i < n_row; i++)
+        pages[i] = (int32_t)(i * PAGES);
+    OK(cuda->to_device(c->first_page, pages, (size_t)n_row * 4, stream));
     OK(cuda->stream_sync(stream));
     free(ones);
     free(pages);
@@ -166,9 +170,10 @@ static void chain_close(chain *c) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             OK(cuda->release((void *)(uintptr_t)all[i]));
     }
-    const void *all[] = {c->head.data,   c->embed.data,  c->x,           c->qkv,     c->a,        c->h,
-                         c->logits,      c->norm,        c->rope,        c->token,   c->position, c->pages,
-                         c->linear_room, c->attend_room, c->sample_room, c->x_codes, c->a_codes,  c->h_codes};
+    const void *all[] = {c->head.data, c->embed.data, c->x,           c->qkv,         c->a,
+                         c->h,         c->logits,     c->norm,        c->rope,        c->token,
+                         c->position,  c->pages,      c->linear_room, c->attend_room, c->sample_room,
+                         c->x_codes,   c->a_codes,    c->h_codes,     c->first_page};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         OK(cuda->release((void *)(uintptr_t)all[i]));
 }
@@ -217,11 +222,12 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                     .ldk = ld,
                                     .ldv = ld,
                                     .out = c->a,
+                                    .ldo = nq,
                                     .n_row = n_row,
                                     .n_head = s->n_head,
                                     .position = c->position,
                                     .pages = c->pages,
-                                    .max_pages = PAGES,
+                                    .first_page = c->first_page,
                                     .cos_sin = c->rope,
                                     .n_rot = s->d_head,
                                     .scale = 0.1f,

@@ -120,8 +120,9 @@ typedef struct nib_engine_options {
     int shortlist;    /* a nib_shortlist */
     int kv_type;      /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
     int activation;   /* bits of what packed weights are multiplied with: 4, 8 or 16; 0: 8 */
-    const char *backend; /* what computes, by name; NULL: cpu, the processor. NIB_E_DEVICE when this build has
-                            no such one: the message says which there are */
+    const char
+        *backend;        /* what computes, by name; NULL: cpu, the processor; "auto": the GPU where there is
+                            one, else the processor. NIB_E_DEVICE when this build or machine has no such one */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
     const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and

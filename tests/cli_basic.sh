@@ -83,9 +83,14 @@ run run "$model" -p hello
 check "text without a tokenizer exits 2" [ $code = 2 ]
 run run "$model" --tokens 1,2,999999
 check "an id outside the vocabulary exits 2" [ $code = 2 ]
+run run "$model" --tokens 1 --backend abacus
+check "an unknown back end exits 5" [ $code = 5 ]
+check "and says which there are" grep -q "backend 'abacus' is not available; this build has: cpu, check, cuda" "$tmp/err"
+export NIBBLE_CUDA=0
 run run "$model" --tokens 1 --backend cuda
+unset NIBBLE_CUDA
 check "no such device exits 5" [ $code = 5 ]
-check "and says which there are" grep -q "backend 'cuda' is not available; this build has: cpu, check" "$tmp/err"
+check "and says why" grep -q "backend 'cuda': no GPU can be used: " "$tmp/err"
 
 run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos
 check "run exits 0" [ $code = 0 ]

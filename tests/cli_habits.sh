@@ -81,12 +81,23 @@ ignored() { # ignored FLAG [VALUE]
     check "and $1 is said to be" says "nibble: $1 is ignored: "
     check "in one line" one_line
 }
-for flag in "-ngl 99" "--gpu-layers -1" "--n-gpu-layers 0" "-fa" "--flash-attn" "-fa on" "--flash-attn auto" "-fa 1" --mlock \
+for flag in "-fa" "--flash-attn" "-fa on" "--flash-attn auto" "-fa 1" --mlock \
     --no-mmap "-tb 8" "--threads-batch 2" --color "--color on" -st --jinja --verbose-prompt --no-display-prompt --no-warmup \
     --no-perf -nkvo "-sm none" "-mg 0" "-ts 1,1" --simple-io --swa-full "--prio 2" "--poll 50" "-dt 0.1"; do
     # shellcheck disable=SC2086 # a flag and its value
     ignored $flag
 done
+# Layers on the GPU: all or none. Without one the processor computes, which is said.
+export NIBBLE_CUDA=0
+for flag in "-ngl 99" "--gpu-layers -1" "--n-gpu-layers all"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    answer $flag
+    check "$flag without a GPU changes nothing" [ "$code $(cat "$tmp/out")" = "0 $plain" ]
+    check "and it is said once" says 'the processor computes everything: no GPU can be used'
+    check "in one line" one_line
+done
+answer -ngl 0
+check "-ngl 0 says nothing" [ "$code $(cat "$tmp/out")" = "0 $plain" -a ! -s "$tmp/err" ]
 answer -ngl=99 -q
 check "-q says nothing of it" [ $code = 0 -a ! -s "$tmp/err" ]
 code=0

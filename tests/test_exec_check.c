@@ -347,7 +347,7 @@ static void an_unknown_one_is_said(void **state) {
     nib_error err = {0};
     o.backend = "abacus";
     assert_int_equal(nib_engine_open(tiny_model("unknown.gguf", &small), &o, &e, &err), NIB_E_DEVICE);
-    assert_string_equal(err.message, "backend 'abacus' is not available; this build has: cpu, check");
+    assert_string_equal(err.message, "backend 'abacus' is not available; this build has: cpu, check, cuda");
 }
 
 /* Predictions are of the processor. */

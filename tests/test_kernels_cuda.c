@@ -373,6 +373,109 @@ static void test_left(void **state) {
     }
 }
 
+/* Keys and values that `store` stored, several rows of one sequence, give what attention of one row after the
+ * other gives, bit by bit. */
+static void test_store(void **state) {
+    (void)state;
+    enum { HEADS = 4, KV = 2, D = 64, NQ = HEADS * D, NK = KV * D, LD = NQ + 2 * NK, ROWS = 16, PAGES = 5 };
+    const size_t cache = (size_t)PAGES * CUDA_PAGE * NK * 2, room = cuda->attend_scratch(ROWS, HEADS, D);
+    float *rows = random_rows(PAGES * CUDA_PAGE * LD, 5, 1), *there = device_new(sizeof(float) * ROWS * LD);
+    float *table = device_copy(rows, sizeof(float) * ROWS * D); /* any factors do */
+    void *k[2], *v[2], *scratch = device_new(room);
+    float *out = device_new(sizeof(float) * ROWS * NQ), *alone = malloc(sizeof(float) * ROWS * NQ),
+          *together = malloc(sizeof(float) * ROWS * NQ);
+    int32_t at[ROWS], *position = device_new(sizeof at);
+    int32_t *pages = device_copy((const int32_t[]){3, 0, 4, 1, 2}, sizeof(int32_t) * PAGES);
+    int32_t *first = device_new(sizeof at);
+    OK(cuda->fill(first, 0, sizeof at, stream));
+    OK(cuda->fill(scratch, 0, room, stream));
+    for (int i = 0; i < 2; i++) {
+        k[i] = device_new(cache), v[i] = device_new(cache);
+        OK(cuda->fill(k[i], 0xff, cache, stream));
+        OK(cuda->fill(v[i], 0xff, cache, stream));
+    }
+    for (int p = 0; p + ROWS <= PAGES * CUDA_PAGE; p += ROWS) {
+        cuda_attend a = {.q = there,
+                         .k = there + NQ,
+                         .v = there + NQ + NK,
+                         .ldq = LD,
+                         .ldk = LD,
+                         .ldv = LD,
+                         .out = out,
+                         .ldo = NQ,
+                         .n_row = ROWS,
+                         .n_head = HEADS,
+                         .position = position,
+                         .pages = pages,
+                         .first_page = first,
+                         .cos_sin = table,
+                         .cos_sin_by_row = true,
+                         .stored = true,
+                         .n_rot = D,
+                         .scale = 0.125f,
+                         .scratch = scratch};
+        for (int r = 0; r < ROWS; r++)
+            at[r] = p + r;
+        OK(cuda->to_device(there, rows + p * LD, sizeof(float) * ROWS * LD, stream));
+        OK(cuda->to_device(position, at, sizeof at, stream));
+        a.kv = (cuda_kv){k[0], v[0], KV, D, CUDA_PAGE * NK};
+        OK(cuda->store(&a, stream));
+        OK(cuda->attend(&a, stream));
+        read_back(together, out, sizeof(float) * ROWS * NQ);
+        a.kv = (cuda_kv){k[1], v[1], KV, D, CUDA_PAGE * NK};
+        a.n_row = 1;
+        a.stored = false;
+        for (int r = 0; r < ROWS; r++) {
+            OK(cuda->stream_sync(stream));
+            OK(cuda->attend(&a, stream));
+            a.q += LD, a.k += LD, a.v += LD, a.out += NQ, a.position++, a.cos_sin += D;
+        }
+        read_back(alone, out, sizeof(float) * ROWS * NQ);
+        assert_true(isfinite(alone[0]));
+        assert_memory_equal(alone, together, sizeof(float) * ROWS * NQ);
+    }
+    for (int i = 0; i < 2; i++)
+        drop(k[i]), drop(v[i]);
+    drop(there), drop(table), drop(scratch), drop(out), drop(position), drop(pages), drop(first);
+    free(rows), free(alone), free(together);
+}
+
+static void test_each(void **state) {
+    (void)state;
+    enum { N = 300, LD = 320, ROWS = 3 };
+    static const cuda_each cases[] = {
+        {.kind = OP_ACT, .act = ACT_GELU_TANH}, {.kind = OP_GATE, .act = ACT_SILU},
+        {.kind = OP_ADD, .value = 0.75f},       {.kind = OP_SCALE, .value = -3},
+        {.kind = OP_CLAMP, .value = 0.5f},      {.kind = OP_SOFTCAP, .value = 0.8f}};
+    const kernel_table *t = kernels_table_for("ref");
+    float *x = random_rows(ROWS * LD, 1, 1), *y = random_rows(ROWS * LD, 2, 1);
+    float *x_there = device_copy(x, sizeof(float) * ROWS * LD),
+          *y_there = device_copy(y, sizeof(float) * ROWS * LD);
+    float *out = device_new(sizeof(float) * ROWS * LD), found[ROWS * LD], expected[N];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cuda_each a = cases[i];
+        a.x = x_there, a.y = y_there, a.out = out, a.n_row = ROWS, a.ld = LD, a.n = N;
+        OK(cuda->each(&a, stream));
+        read_back(found, out, sizeof found);
+        for (int64_t at = 0; at < ROWS * LD; at += LD) {
+            switch (a.kind) {
+            case OP_ACT: t->act(a.act, x + at, expected, N); break;
+            case OP_GATE: t->gate(a.act, x + at, y + at, expected, N); break;
+            case OP_ADD: t->add(x + at, y + at, a.value, expected, N); break;
+            case OP_SCALE: t->scale(x + at, a.value, expected, N); break;
+            case OP_CLAMP: t->clamp(x + at, a.value, expected, N); break;
+            default: t->softcap(x + at, a.value, expected, N);
+            }
+            for (int n = 0; n < N; n++)
+                if (!(fabsf(found[at + n] - expected[n]) <= 1e-6f))
+                    fail_msg("op %d, element %d: %g, expected %g", (int)a.kind, n, (double)found[at + n],
+                             (double)expected[n]);
+        }
+    }
+    drop(x_there), drop(y_there), drop(out);
+    free(x), free(y);
+}
+
 /* Attention does, on one block's pages and on several's. */
 static void test_attend_left(void **state) {
     (void)state;
@@ -383,13 +486,14 @@ static void test_attend_left(void **state) {
          *codes = device_new(cuda->codes_bytes(K));
     float *out = device_new(sizeof(float) * K);
     int32_t *pages = device_copy((const int32_t[]){0, 1, 2, 3}, sizeof(int32_t) * PAGES);
+    int32_t *first = device_copy((const int32_t[]){0}, sizeof(int32_t));
     OK(cuda->fill(keys, 0, cache, stream));
     OK(cuda->fill(values, 0, cache, stream));
     OK(cuda->fill(scratch, 0, room, stream));
     OK(cuda->fill(codes, 0, cuda->codes_bytes(K), stream));
     for (int32_t at = 5; at < PAGES * CUDA_PAGE; at += 100) {
         int32_t *position = device_copy(&at, sizeof at);
-        const cuda_attend a = {.kv = {keys, values, HEADS, D},
+        const cuda_attend a = {.kv = {keys, values, HEADS, D, CUDA_PAGE * K},
                                .q = there,
                                .k = there + K,
                                .v = there + 2 * K,
@@ -397,11 +501,12 @@ static void test_attend_left(void **state) {
                                .ldk = K,
                                .ldv = K,
                                .out = out,
+                               .ldo = K,
                                .n_row = 1,
                                .n_head = HEADS,
                                .position = position,
                                .pages = pages,
-                               .max_pages = PAGES,
+                               .first_page = first,
                                .scale = 0.125f,
                                .scratch = scratch,
                                .leaves = {.data = codes}};
@@ -410,7 +515,7 @@ static void test_attend_left(void **state) {
         drop(position);
     }
     free(rows);
-    drop(there), drop(keys), drop(values), drop(scratch), drop(codes), drop(out), drop(pages);
+    drop(there), drop(keys), drop(values), drop(scratch), drop(codes), drop(out), drop(pages), drop(first);
 }
 
 /* A NaN or an infinity poisons its own row. */
@@ -551,7 +656,8 @@ static void check_attention(attention c, const int *lengths) {
     OK(cuda->fill(scratch, 0, scratch_bytes, stream));
     float *out = device_new((size_t)(ROWS * nq) * 4),
           *table_there = device_copy(table, (size_t)(PAGES * CUDA_PAGE * c.n_rot) * 4);
-    int32_t *pages_there = device_copy(pages, sizeof pages), *position = device_new(ROWS * 4);
+    int32_t *pages_there = device_copy(pages, sizeof pages), *position = device_new(ROWS * 4),
+            *first_there = device_copy((const int32_t[]){0, PAGES}, sizeof(int32_t) * ROWS);
     float *ks = calloc((size_t)(ROWS * most * nk), 4), *vs = calloc((size_t)(ROWS * most * nk), 4);
     float *rows = malloc((size_t)(ROWS * (nq + 2 * nk)) * 4), *found = malloc((size_t)(ROWS * nq) * 4);
     double *score = malloc((size_t)most * sizeof(double)), *expected = malloc((size_t)c.d * sizeof(double));
@@ -576,7 +682,7 @@ static void check_attention(attention c, const int *lengths) {
         }
         OK(cuda->to_device(qkv, fresh, (size_t)(ROWS * ld) * 4, stream));
         OK(cuda->to_device(position, at, sizeof at, stream));
-        const cuda_attend a = {.kv = {k_there, v_there, c.n_kv, c.d},
+        const cuda_attend a = {.kv = {k_there, v_there, c.n_kv, c.d, page},
                                .q = qkv,
                                .k = (float *)qkv + nq,
                                .v = (float *)qkv + nq + nk,
@@ -584,11 +690,12 @@ static void check_attention(attention c, const int *lengths) {
                                .ldk = ld,
                                .ldv = ld,
                                .out = out,
+                               .ldo = nq,
                                .n_row = ROWS,
                                .n_head = c.n_head,
                                .position = position,
                                .pages = pages_there,
-                               .max_pages = PAGES,
+                               .first_page = first_there,
                                .cos_sin = c.n_rot ? table_there : NULL,
                                .style = c.style,
                                .n_rot = c.n_rot,
@@ -633,7 +740,7 @@ static void check_attention(attention c, const int *lengths) {
             }
     }
     drop(k_there), drop(v_there), drop(scratch), drop(qkv), drop(out), drop(table_there), drop(pages_there),
-        drop(position);
+        drop(position), drop(first_there);
     free(table), free(ks), free(vs), free(rows), free(found), free(score), free(expected);
 }
 
@@ -722,10 +829,11 @@ static void test_without(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gtile),   cmocka_unit_test(test_uniform),  cmocka_unit_test(test_file_types),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_together), cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_norm),    cmocka_unit_test(test_embed),    cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_sample),  cmocka_unit_test(test_left),     cmocka_unit_test(test_attend_left),
+        cmocka_unit_test(test_gtile),   cmocka_unit_test(test_uniform),     cmocka_unit_test(test_file_types),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_together),    cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_norm),    cmocka_unit_test(test_embed),       cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_store),   cmocka_unit_test(test_each),        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_left),    cmocka_unit_test(test_attend_left),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -3,7 +3,7 @@
 # and their benchmark; then the processor's side: every test of the kernels on every instruction set, the kernels'
 # speed with one thread and with all, and a synthetic 8B model. Takes under 10 minutes.
 #   gpu-test.sh [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
-# PARTS="gpu cpu" chooses (default: both).
+# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine.
 # The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
 set -u
@@ -64,12 +64,12 @@ tests() {
     row "test programs that failed" "$failed"
 }
 
-# sanitize TOOL TEST...: those tests of the CUDA kernels under compute-sanitizer.
+# sanitize TOOL PROGRAM TEST...: those tests of a program under compute-sanitizer.
 sanitize() {
-    tool=$1
-    shift
+    tool=$1 program=$2
+    shift 2
     for name in "$@"; do
-        if timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$from/test_kernels_cuda" "$name" \
+        if timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$from/$program" "$name" \
             >"$scratch/sanitizer.out" 2>&1; then
             row "$tool, $name" "clean"
         else
@@ -87,8 +87,9 @@ cuda() {
     cat "$scratch/cuda.out"
     row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
     say "compute-sanitizer"
-    sanitize memcheck test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_attend_left
-    sanitize racecheck test_poison test_together test_sample test_attend_left
+    sanitize memcheck test_kernels_cuda test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_store test_each test_attend_left
+    sanitize memcheck test_exec_cuda plans greedy_tokens
+    sanitize racecheck test_kernels_cuda test_poison test_together test_sample test_attend_left
     say "bench_cuda"
     timeout 200 "$from/bench_cuda" >"$scratch/bench_cuda.out" || failed=$((failed + 1))
     cat "$scratch/bench_cuda.out"
@@ -97,6 +98,41 @@ cuda() {
         while IFS='|' read -r what value; do
             row "$(echo "$what" | tr -s ' ')" "$value"
         done
+}
+
+# The back end: logits beside the processor's, and the command on both.
+backend() {
+    say "test_exec_cuda"
+    timeout 200 "$from/test_exec_cuda" >"$scratch/exec.out" 2>&1 || failed=$((failed + 1))
+    cat "$scratch/exec.out"
+    row "back end tests" "$(grep -c '^\[       OK' "$scratch/exec.out") passed, $(grep -c '^\[  FAILED  \] [a-z]' "$scratch/exec.out") failed"
+    say "nibble run, cpu and cuda"
+    "$from/nibble" synth llama-3.2-1b --type q4_0 --layers 4 --seed 2 -o "$scratch/small.gguf" || return
+    for on in cpu cuda; do
+        timeout 60 "$from/nibble" run "$scratch/small.gguf" --tokens 1,2,3,4,5,6,7 -n 48 --temp 0 --ignore-eos -c 128 \
+            --kv f16 --activation a16 --backend $on >"$scratch/$on.tokens" || failed=$((failed + 1))
+        cat "$scratch/$on.tokens"
+    done
+    if cmp -s "$scratch/cpu.tokens" "$scratch/cuda.tokens"; then
+        row "greedy tokens of both" "equal"
+    else
+        failed=$((failed + 1))
+        row "greedy tokens of both" "DIFFERENT"
+    fi
+}
+
+# tokens per second of a synthetic model on the GPU: engine MODEL TYPE
+engine() {
+    say "$1 $2, --backend cuda"
+    "$from/nibble" synth "$1" --type "$2" --seed 1 -o "$scratch/gpu.gguf" || return
+    for what in "-n 128 -p 0" "-p 512 -n 0"; do
+        # shellcheck disable=SC2086 # words
+        timeout 100 "$from/nibble" bench "$scratch/gpu.gguf" $what -r 3 -c 1024 --backend cuda --json \
+            >"$scratch/bench.json" || { failed=$((failed + 1)); continue; }
+        cat "$scratch/bench.json"
+        row "$1 $2 $what, cuda" "$(rate "$scratch/bench.json") tok/s"
+    done
+    rm "$scratch/gpu.gguf"
 }
 
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
@@ -171,6 +207,12 @@ everything() {
     started=$(date +%s)
     machine
     case " ${PARTS:-gpu cpu} " in *" gpu "*) cuda ;; esac
+    case " ${PARTS:-gpu cpu} " in *" gpu "* | *" engine "*)
+        backend
+        engine llama-3.2-1b q4_0
+        engine llama-3-8b q4_0
+        ;;
+    esac
     case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
     say "done"
     cat "$table"

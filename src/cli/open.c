@@ -13,6 +13,10 @@
 
 enum { PLAN_MOST_BYTES = 8 << 20 };
 
+static bool asks_for_gpu(const cli_args *args) {
+    return args->gpu_layers && strcmp(args->gpu_layers, "0") != 0;
+}
+
 void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     nib_engine_options_init(options);
     options->ram = args->ram;
@@ -27,7 +31,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->stream = !args->no_stream;
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
-    options->backend = args->backend;
+    options->backend = args->backend ? args->backend : asks_for_gpu(args) ? "auto" : NULL;
     options->no_fuse = args->no_fuse;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;

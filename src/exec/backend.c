@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const backend_kind *const kinds[] = {&backend_cpu, &backend_check};
+static const backend_kind *const kinds[] = {&backend_cpu, &backend_check, &backend_cuda};
 
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err) {
     char known[128] = "";

@@ -82,6 +82,8 @@ typedef struct backend backend;
 
 typedef struct backend_kind {
     const char *name; /* as people type it */
+    int tier; /* of its memory. NIB_TIER_VRAM: keys and values are in f16 alone, matrices in PACK_PARTS, and
+                 the processor's kernel map is not for it */
     /* NIB_E_DEVICE: this build or this machine has none. */
     nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
     void (*close)(backend *b);
@@ -126,7 +128,7 @@ struct backend {
     backend_rows rows; /* as reserved */
 };
 
-extern const backend_kind backend_cpu, backend_check;
+extern const backend_kind backend_cpu, backend_check, backend_cuda;
 
 /* The kind of that name (NULL: the first one); NIB_E_DEVICE says which there are. */
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err);

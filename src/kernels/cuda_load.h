@@ -13,4 +13,7 @@
  * missing. Found once; safe from any thread. */
 nib_status cuda_load(const cuda_kernels **out, nib_error *err);
 
+/* Every later cuda_load gives this table; NULL: what is there. For tests, while no device is open. */
+void cuda_load_with(const cuda_kernels *kernels);
+
 #endif

@@ -190,11 +190,19 @@ static nib_status check_context(const nib_engine *e, nib_error *err) {
     return NIB_OK;
 }
 
+static nib_status check_kv_type(const nib_engine *e, type_id type, nib_error *err) {
+    if (e->kind->tier == NIB_TIER_RAM || type == TYPE_F16)
+        return NIB_OK;
+    return nib_fail(err, NIB_E_USAGE, "keys and values: the %s back end has them in f16 alone",
+                    e->kind->name);
+}
+
 /* Once; the sizes stay as they are afterwards. */
 static nib_status settle_sizes(nib_engine *e, nib_error *err) {
     nib_engine_options *o = &e->options;
     if (!engine_kv_type(o->kv_type, &e->kv_type))
-        e->kv_type = small_cache(e) ? TYPE_F32 : TYPE_F16;
+        e->kv_type = small_cache(e) && e->kind->tier == NIB_TIER_RAM ? TYPE_F32 : TYPE_F16;
+    NIB_TRY(check_kv_type(e, e->kv_type, err));
     e->free_batch = e->free_batch || o->n_batch == 0;
     if (o->n_batch == 0)
         o->n_batch = DEFAULT_BATCH;
@@ -268,7 +276,8 @@ static bool can_share(const model *m) {
 }
 
 nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
-    nib_status status = NIB_OK;
+    nib_status status = check_kv_type(e, type, err);
+    NIB_TRY(status);
     pthread_mutex_lock(&e->step.lock);
     if (!e->kv[type])
         status = kv_pool_open(e->layout, type, false, can_share(e->m), e->backend->device, e->ledger,
@@ -400,15 +409,25 @@ static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *
     return engine_bound_end(e, &b, "a plan and the kernels' map", status, err);
 }
 
-/* A cap on what is not there changes nothing. */
-static void look_for_gpu(const nib_engine *e) {
+/* "auto": the GPU's where there is one. */
+static nib_status find_backend(nib_engine *e, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
-    if (e->options.vram == NIB_AUTO)
-        return;
+    const char *name = e->options.backend;
+    if (!name || strcmp(name, "auto") != 0)
+        return backend_find(name, &e->kind, err);
     if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
-        log_line(&e->log, "--vram has no effect, the processor computes everything: %s", why.message);
+        log_line(&e->log, "the processor computes everything: %s", why.message);
+    NIB_TRY(backend_find(gpu ? "cuda" : NULL, &e->kind, err));
     device_close(gpu);
+    return NIB_OK;
+}
+
+/* A cap on what nothing uses changes nothing. */
+static void look_at_vram(const nib_engine *e) {
+    if (e->options.vram != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
+        log_line(&e->log,
+                 "--vram has no effect, the processor computes everything: --backend cuda is for the GPU");
 }
 
 static nib_status open_threads(nib_engine *e, nib_error *err) {
@@ -425,7 +444,7 @@ static bool may_wait(const nib_engine *e, const engine_want *want) {
 static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
     nib_engine_options *o = &e->options;
     NIB_TRY(check_options(o, err));
-    NIB_TRY(backend_find(o->backend, &e->kind, err));
+    NIB_TRY(find_backend(e, err));
     if (want->plan)
         NIB_TRY(blame_plan(o, obey_sizes(o, want->plan, &e->log, err), err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
@@ -435,7 +454,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     if (!may_wait(e, want))
         NIB_TRY(engine_open_text(e, err));
     if (e->m) {
-        look_for_gpu(e);
+        look_at_vram(e);
         NIB_TRY(open_layout(e, err));
         NIB_TRY(open_threads(e, err));
         NIB_TRY(settle_all(e, want, err));
@@ -516,7 +535,7 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
     const engine_want want = {.plan = p};
     NIB_TRY(check_options(&e->options, err));
-    NIB_TRY(backend_find(e->options.backend, &e->kind, err));
+    NIB_TRY(find_backend(e, err));
     if (p)
         NIB_TRY(obey_sizes(&e->options, p, &e->log, err));
     NIB_TRY(model_find(name, &e->path, err));
@@ -524,7 +543,7 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     NIB_TRY(look_at_files(e, err));
     if (!e->m)
         return NIB_OK;
-    look_for_gpu(e);
+    look_at_vram(e);
     NIB_TRY(open_layout(e, err));
     NIB_TRY(open_threads(e, err));
     if (p)

@@ -12,7 +12,7 @@ static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
     machine here;
     const kernel_map_key key = {&here, kernels_table(), pool_size(e->threads)};
     const char *named = e->options.kernels;
-    if (named && !strcmp(named, "none"))
+    if (e->kind->tier != NIB_TIER_RAM || (named && !strcmp(named, "none")))
         return NIB_OK;
     machine_look(&here);
     char *path = named ? mem_strdup(named) : kernel_map_path(&key);

@@ -3,8 +3,9 @@
 
 #include "base/num.h"
 #include "base/status.h"
+#include "tiers/device_cuda.h"
 
-static const device_kind *const kinds[] = {&device_host_kind};
+static const device_kind *const kinds[] = {&device_host_kind, &device_cuda_kind};
 
 static const char *const tier_names[NIB_N_TIER] = {
     [NIB_TIER_RAM] = "RAM", [NIB_TIER_VRAM] = "VRAM", [NIB_TIER_DISK] = "disk"};
@@ -15,8 +16,7 @@ nib_status device_open(int tier, int index, device **out, nib_error *err) {
     for (size_t i = 0; i < NUM_COUNT(kinds); i++)
         if (kinds[i]->tier == tier)
             return kinds[i]->open(index, out, err);
-    return nib_fail(err, NIB_E_NOTFOUND, "this build of nibble has no device for %s%s", tier_names[tier],
-                    tier == NIB_TIER_VRAM ? " (no GPU support)" : "");
+    return nib_fail(err, NIB_E_NOTFOUND, "there is no device for %s", tier_names[tier]);
 }
 
 void device_close(device *d) {

@@ -11,10 +11,12 @@ nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uin
     memset(r, 0, sizeof *r);
     NIB_TRY(ledger_reserve(l, d->kind->tier, owner, n_byte, err));
     *r = (tier_region){.device = d, .ledger = l, .owner = owner, .bytes = n_byte};
-    if (n_byte && d->kind->take(d, n_byte, sparse, &r->at, &why) != NIB_OK) {
+    const nib_status status = n_byte ? d->kind->take(d, n_byte, sparse, &r->at, &why) : NIB_OK;
+    if (status != NIB_OK) {
         r->at = NULL;
         tier_region_close(r);
-        return nib_fail_nomem(err, n_byte, what);
+        return status == NIB_E_NOMEM ? nib_fail_nomem(err, n_byte, what)
+                                     : nib_fail(err, status, "%s: %s", what, why.message);
     }
     if (!sparse)
         tier_region_touch(r, n_byte);

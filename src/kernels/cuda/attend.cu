@@ -23,10 +23,10 @@ struct attend_job {
 };
 
 /* An element of the answer; a warp has 32 in a row where codes are left. */
-__device__ __forceinline__ void out_put(const attend_job &j, int64_t i, float v) {
-    j.a.out[i] = v;
+__device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {
+    j.a.out[row * j.a.ldo + i] = v;
     if (j.leaves.codes)
-        group_leave(j.leaves, (int)i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
+        group_leave(j.leaves, i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
 }
 
 /* One stream's state: the running maximum, the sum, and the weighted values. */
@@ -49,9 +49,9 @@ __device__ __forceinline__ int2 pair_elements(const cuda_attend &a, int i) {
     const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
     return a.style == ROPE_HALF && i < half ? make_int2(i, i + half) : make_int2(2 * i, 2 * i + 1);
 }
-__device__ __forceinline__ float2 pair_table(const cuda_attend &a, int position, int i) {
+__device__ __forceinline__ float2 pair_table(const cuda_attend &a, int row, int position, int i) {
     const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    const float *table = a.cos_sin + (int64_t)position * a.n_rot;
+    const float *table = a.cos_sin + (int64_t)(a.cos_sin_by_row ? row : position) * a.n_rot;
     return i < half ? make_float2(table[i], table[half + i]) : make_float2(1.0f, 0.0f);
 }
 __device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     __shared__ float most_of[ATTEND_WARPS][HEADS], sum_of[ATTEND_WARPS][HEADS];
     __shared__ float out_of[ATTEND_WARPS][HEADS][8 * LANES];
     __shared__ bool is_last;
-    const int d = (int)a.kv.d_head, n_kv = (int)a.kv.n_kv_head;
+    const int d = (int)a.kv.d_head;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = lane % LANES * 8;
     const int span = blockIdx.x, n_head_block = (j.n_group + HEADS - 1) / HEADS;
     const int kv_head = blockIdx.y / n_head_block, first = blockIdx.y % n_head_block * HEADS;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
               n_span = min(j.n_span, n_page > SINGLE_PAGES ? (n_page + 1) / 2 : n_page);
     if (span >= n_span)
         return;
-    const int32_t *pages = a.pages + row * a.max_pages;
-    const int64_t page_size = (int64_t)n_kv * CUDA_PAGE * d;
+    const int32_t *pages = a.pages + a.first_page[row];
+    const int64_t page_size = a.kv.page;
     const bool has_new = (n_page - 1) % n_span == span;
     const int sub = warp * STREAMS + lane / LANES;
     /* All positions of a step are in one page. */
@@ -114,6 +114,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         }
     };
     uint4 key[BATCH], value[BATCH];
+    if (a.stored)
+        launch_wait();
     load((page0 + span) * CUDA_PAGE, key, value);
     /* Pairs of the queries, and of the new key behind them; what is known before is read before. */
     enum { PAIRS = ((HEADS + 1) * 4 * LANES + ATTEND_THREADS - 1) / ATTEND_THREADS };
@@ -122,7 +124,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
 #pragma unroll
     for (int n = 0; n < PAIRS; n++) {
         const int i = n * ATTEND_THREADS + threadIdx.x;
-        table[n] = i < n_pair ? pair_table(a, position, i % half) : make_float2(0.0f, 0.0f);
+        table[n] = i < n_pair ? pair_table(a, row, position, i % half) : make_float2(0.0f, 0.0f);
     }
     launch_wait();
     const float *new_key = a.k + row * a.ldk + (int64_t)kv_head * d,
@@ -154,7 +156,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         fresh[1][at.y] = __float2half_rn(fresh_value[n].y);
     }
     __syncthreads();
-    if (has_new && first == 0) {
+    if (has_new && first == 0 && !a.stored) {
         const int64_t to = pages[position / CUDA_PAGE] * page_size +
                            ((int64_t)kv_head * CUDA_PAGE + position % CUDA_PAGE) * d;
         for (int i = threadIdx.x; i < d; i += ATTEND_THREADS) {
@@ -272,7 +274,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
             out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(out_of[w][h][c], y));
         }
         if (n_span == 1) {
-            out_put(j, ((int64_t)row * a.n_head + head0 + h) * d + c, __fdiv_rn(out, sum));
+            out_put(j, row, (head0 + h) * d + c, __fdiv_rn(out, sum));
             continue;
         }
         float *part = j.parts + (((int64_t)row * a.n_head + head0 + h) * j.n_span + span) * part_size;
@@ -319,22 +321,56 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
         if (c < d)
-            out_put(j, ((int64_t)row * a.n_head + head0 + h) * d + c, __fdiv_rn(total, sum));
+            out_put(j, row, (head0 + h) * d + c, __fdiv_rn(total, sum));
     }
 }
 
-static size_t counters_bytes(int64_t n_row, int64_t n_head) {
-    return (size_t)(n_row * n_head * 4 + 255) / 256 * 256;
+/* A thread has one pair of a new key's, and the same of its value's. */
+__global__ void __launch_bounds__(ATTEND_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
+    const int d = (int)a.kv.d_head, i = threadIdx.x, row = blockIdx.y;
+    const int64_t head = blockIdx.x;
+    launch_next();
+    launch_wait();
+    if (i >= d / 2)
+        return;
+    const int position = a.position[row];
+    const int2 at = pair_elements(a, i);
+    const float *key = a.k + row * a.ldk + head * d, *value = a.v + row * a.ldv + head * d;
+    const bool rotated = i < (a.cos_sin ? a.n_rot / 2 : 0);
+    float2 x = make_float2(key[at.x], key[at.y]);
+    x = rotated ? pair_rotate(x, pair_table(a, row, position, i)) : x;
+    const int64_t to = a.pages[a.first_page[row] + position / CUDA_PAGE] * a.kv.page +
+                       (head * CUDA_PAGE + position % CUDA_PAGE) * d;
+    ((__half *)a.kv.k)[to + at.x] = __float2half_rn(x.x);
+    ((__half *)a.kv.k)[to + at.y] = __float2half_rn(x.y);
+    ((__half *)a.kv.v)[to + at.x] = __float2half_rn(value[at.x]);
+    ((__half *)a.kv.v)[to + at.y] = __float2half_rn(value[at.y]);
 }
+
+/* Counters stand where every shape of launch has them. */
+enum { COUNTERS = 1 << 14, COUNTER_BYTES = COUNTERS * (int)sizeof(unsigned) };
+
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
-    return counters_bytes(n_row, n_head) +
-           (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+    return COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+}
+
+static bool can_store(const cuda_attend *a) {
+    const int64_t d = a->kv.d_head;
+    return d >= 8 && d <= 256 && d % 8 == 0 && a->n_rot <= d && a->n_row >= 1 && a->n_row <= 65535;
+}
+
+int store_launch(const cuda_attend *a, cuda_stream s) {
+    if (!can_store(a))
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(store_rows, 0);
+    return e ? e
+             : launch(store_rows, dim3((unsigned)a->kv.n_kv_head, (unsigned)a->n_row), dim3(ATTEND_THREADS),
+                      0, s, *a);
 }
 
 int attend_launch(const cuda_attend *a, cuda_stream s) {
     const int64_t d = a->kv.d_head;
-    if (d < 8 || d > 256 || d % 8 || a->n_head % a->kv.n_kv_head || a->n_rot > d || a->n_row < 1 ||
-        a->n_row > 65535)
+    if (!can_store(a) || a->n_head % a->kv.n_kv_head || a->n_row * a->n_head > COUNTERS)
         return CUDA_UNSUPPORTED;
     attend_job j = {*a};
     if (a->leaves.data && a->n_row == 1) {
@@ -345,7 +381,7 @@ int attend_launch(const cuda_attend *a, cuda_stream s) {
     j.n_group = (int)(a->n_head / a->kv.n_kv_head);
     j.n_span = CUDA_MAX_SPLIT;
     j.arrived = (unsigned *)a->scratch;
-    j.parts = (float *)((uint8_t *)a->scratch + counters_bytes(a->n_row, a->n_head));
+    j.parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
     auto *const kernel = d <= 64 ? attend_one<8> : d <= 128 ? attend_one<16> : attend_one<32>;
     const dim3 grid(j.n_span, (unsigned)(a->kv.n_kv_head * ((j.n_group + HEADS - 1) / HEADS)),
                     (unsigned)a->n_row);

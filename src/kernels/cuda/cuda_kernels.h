@@ -28,7 +28,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 2, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 3, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
 typedef struct cuda_device_info {
@@ -67,29 +67,33 @@ typedef struct cuda_linear {
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;
 
-/* Keys and values of one layer in pages of CUDA_PAGE positions: [page][n_kv_head][CUDA_PAGE][d_head] halves
- * each, 16-byte aligned. */
+/* Keys and values of one layer in pages of CUDA_PAGE positions: [n_kv_head][CUDA_PAGE][d_head] halves each,
+ * 16-byte aligned. Those of page i begin at k + i * page and v + i * page; i may be negative. */
 typedef struct cuda_kv {
     void *k, *v;
     int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256 */
+    int64_t page;              /* halves */
 } cuda_kv;
 
-/* One token of each of n_row sequences: rotates q and k, stores k and v at the row's position, attends. */
+/* One token of each of n_row sequences: rotates q and k, stores k and v at the row's position, attends. Where
+ * `store` stored the rows before, they may be of one sequence. */
 typedef struct cuda_attend {
     cuda_kv kv;
     const float *q, *k, *v; /* [n_row, ld], before the rotation */
     int64_t ldq, ldk, ldv;
-    float *out; /* [n_row, n_head * d_head] */
-    int64_t n_row, n_head;
-    const int32_t *position; /* [n_row] */
-    const int32_t *pages;    /* [n_row, max_pages]: a sequence's pages in order */
-    int64_t max_pages;
-    const float *cos_sin; /* [position, n_rot]: n_rot/2 cosines, then n_rot/2 sines; NULL: no rotation */
+    float *out; /* [n_row, ldo]: n_head * d_head of each */
+    int64_t ldo, n_row, n_head;
+    const int32_t *position;   /* [n_row] */
+    const int32_t *pages;      /* sequences' pages in order */
+    const int32_t *first_page; /* [n_row]: where in `pages` those of the row's sequence begin */
+    const float *cos_sin;      /* [position, n_rot]: n_rot/2 cosines, then n_rot/2 sines; NULL: no rotation */
+    bool cos_sin_by_row;       /* [n_row, n_rot] instead */
+    bool stored;               /* by `store`, or the launches before wrote to the same sequences */
     rope_style style;
     int64_t n_rot;
     int64_t window; /* 0: all */
     float scale, softcap;
-    void *scratch;     /* attend_scratch() bytes, zeroed once before the first use */
+    void *scratch; /* attend_scratch() bytes, zeroed once before the first use; smaller launches may use it */
     cuda_codes leaves; /* of out; d_head a multiple of 32 */
 } cuda_attend;
 
@@ -101,6 +105,16 @@ typedef struct cuda_norm {
     bool w_full;
     float eps;
 } cuda_norm;
+
+/* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP and OP_SOFTCAP (model/program.h) on n_row rows. */
+typedef struct cuda_each {
+    op_kind kind;
+    act_kind act;       /* OP_ACT, OP_GATE */
+    const float *x, *y; /* y: OP_GATE, OP_ADD */
+    float value;
+    float *out;           /* may be x or y */
+    int64_t n_row, ld, n; /* ld: of all of them */
+} cuda_each;
 
 /* The k largest logits of each row and one of them drawn. */
 typedef struct cuda_sample {
@@ -132,6 +146,7 @@ typedef struct cuda_kernels {
     int (*to_device)(void *to, const void *host, size_t bytes, cuda_stream s);
     int (*to_host)(void *host, const void *from, size_t bytes,
                    cuda_stream s); /* pageable host memory: waits */
+    int (*on_device)(void *to, const void *from, size_t bytes, cuda_stream s);
     int (*fill)(void *to, int byte, size_t bytes, cuda_stream s);
     int (*stream_new)(cuda_stream *s);
     int (*stream_free)(cuda_stream s);
@@ -153,7 +168,10 @@ typedef struct cuda_kernels {
     size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);
+    /* Rotates the keys of n_row rows and stores keys and values. Looks at no q, no scratch and no out. */
+    int (*store)(const cuda_attend *a, cuda_stream s);
     int (*norm)(const cuda_norm *a, cuda_stream s);
+    int (*each)(const cuda_each *a, cuda_stream s);
     /* out [n_row, w->k] = row token[i] of w, times scale. */
     int (*embed)(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
     size_t (*sample_scratch)(int64_t n_row); /* bytes */

@@ -63,6 +63,37 @@ int norm_launch(const cuda_norm *a, cuda_stream s) {
              : launch(norm_rows, dim3((unsigned)a->n_group, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
 }
 
+/* ---- element by element ---- */
+
+__global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constant__ cuda_each a) {
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, at = blockIdx.y * a.ld + i;
+    launch_next();
+    launch_wait();
+    if (i >= a.n)
+        return;
+    const float x = a.x[at];
+    float v;
+    switch (a.kind) {
+    case OP_ACT: v = act_value(a.act, x); break;
+    case OP_GATE: v = __fmul_rn(act_value(a.act, x), a.y[at]); break;
+    case OP_ADD: v = __fadd_rn(x, __fmul_rn(a.y[at], a.value)); break;
+    case OP_SCALE: v = __fmul_rn(x, a.value); break;
+    case OP_CLAMP: v = x < -a.value ? -a.value : x > a.value ? a.value : x; break;
+    default: v = __fmul_rn(a.value, tanhf(__fdiv_rn(x, a.value)));
+    }
+    a.out[at] = v;
+}
+
+int each_launch(const cuda_each *a, cuda_stream s) {
+    if (a->kind < OP_ACT || a->kind > OP_SOFTCAP || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(each_element, 0);
+    return e ? e
+             : launch(each_element,
+                      dim3((unsigned)((a->n + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
+                      dim3(ROW_THREADS), 0, s, *a);
+}
+
 /* ---- embedding ---- */
 
 struct embed_job {

@@ -52,6 +52,9 @@ static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
 static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)s);
 }
+static int on_device(void *to, const void *from, size_t bytes, cuda_stream s) {
+    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)s);
+}
 static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
     return (int)cudaMemsetAsync(to, byte, bytes, (cudaStream_t)s);
 }
@@ -106,6 +109,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         release,
         to_device,
         to_host,
+        on_device,
         fill,
         stream_new,
         stream_free,
@@ -124,7 +128,9 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         codes_bytes,
         attend_scratch,
         attend_launch,
+        store_launch,
         norm_launch,
+        each_launch,
         embed_launch,
         sample_scratch,
         sample_launch,

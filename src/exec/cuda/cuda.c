@@ -1,0 +1,208 @@
+/* cuda.c - the contract (exec/backend.h) on a GPU; see cuda.h. */
+#include "exec/cuda/cuda.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "tiers/device_cuda.h"
+
+#include <string.h>
+
+/* ---- opening ---- */
+
+static void cuda_close(backend *b) {
+    cuda *c = cuda_of(b);
+    room_close(c);
+    weights_close(c);
+    steps_close(c);
+    mem_free(c->cos_sin);
+    device_close(b->device);
+    mem_free(c);
+}
+
+static nib_status open_parts(cuda *c, nib_error *err) {
+    const int n_rope = model_n_rope(cuda_model(c));
+    nib_error why;
+    if (device_open(NIB_TIER_VRAM, 0, &c->base.device, &why) != NIB_OK)
+        return nib_fail(err, why.status == NIB_E_NOMEM ? NIB_E_NOMEM : NIB_E_DEVICE, "backend 'cuda': %s",
+                        why.message);
+    c->k = device_cuda_kernels(c->base.device);
+    c->stream = device_cuda_stream(c->base.device);
+    c->cos_sin = mem_calloc((size_t)NUM_MAX(n_rope, 1), sizeof *c->cos_sin);
+    if (!c->cos_sin)
+        return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->cos_sin, "the rotary tables");
+    NIB_TRY(steps_open(c, err));
+    return weights_open(c, err);
+}
+
+static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *err) {
+    cuda *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return nib_fail_nomem(err, sizeof *c, "the back end");
+    c->base.kind = &backend_cuda;
+    c->setup = *s;
+    const nib_status status = open_parts(c, err);
+    if (status != NIB_OK) {
+        cuda_close(&c->base);
+        return status;
+    }
+    *out = &c->base;
+    return NIB_OK;
+}
+
+/* Of the host's; what the GPU has is charged to its own tier. */
+static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
+                               uint64_t *touched) {
+    const uint64_t bytes = room_host_bytes(s->layout, rows);
+    (void)n_row;
+    if (touched)
+        *touched = bytes;
+    return bytes;
+}
+
+static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
+    NIB_TRY(room_open(cuda_of(b), rows, err));
+    b->rows = *rows;
+    return NIB_OK;
+}
+
+/* ---- a pass ---- */
+
+static nib_status check_caches(const cuda *c, nib_error *err) {
+    for (int i = 0; i < c->pass.n_segment; i++) {
+        const kv_table *kv = c->pass.segments[i].kv;
+        if (kv->device != c->base.device)
+            return nib_fail(err, NIB_E_DEVICE, "keys and values are not in the GPU's memory");
+        if (kv_pool_paging(kv->pool)->type != TYPE_F16)
+            return nib_fail(err, NIB_E_DEVICE, "the cuda back end has keys and values in f16 alone");
+    }
+    return NIB_OK;
+}
+
+static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) {
+    cuda *c = cuda_of(b);
+    NIB_TRY(device_cuda_enter(b->device, err));
+    if (c->late.status != NIB_OK)
+        return nib_fail(err, c->late.status, "%s", c->late.message);
+    if (p->probe)
+        return nib_fail(
+            err, NIB_E_DEVICE,
+            "the cuda back end does not show what flows through layers: measure on the processor");
+    c->pass = *p;
+    NIB_TRY(check_caches(c, err));
+    c->origin = p->segments->kv->at[0];
+    c->stored = false;
+    for (int i = 0; i < p->n_segment; i++)
+        c->stored = c->stored || p->segments[i].n_row > 1;
+    return room_tell(c, err);
+}
+
+static nib_status wait_for_it(const cuda *c, nib_error *err) {
+    return device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "computing", err);
+}
+
+static void cuda_end(backend *b) {
+    cuda *c = cuda_of(b);
+    if (wait_for_it(c, &c->late) == NIB_OK)
+        c->late.status = NIB_OK;
+}
+
+/* The next rows of the visit that stand together in the pass, beginning with its row r. */
+static row_group group_at(const cuda *c, int64_t r) {
+    const visit *v = &c->run.visit;
+    const bool head = v->block == layout_n_block(c->setup.layout) - 1;
+    const int bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
+    int64_t row = v->row + r, most = NUM_MIN(v->n_row - r, (int64_t)CUDA_MAX_ROWS);
+    row_group g = {.block = v->block, .row = row, .n_row = most, .run_row = r, .two = bits == 16};
+    if (!head)
+        return g;
+    const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
+    g.row = s->row + row;
+    for (g.n_row = 1; g.n_row < most; g.n_row++) {
+        row = v->row + r + g.n_row;
+        s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
+        if (s->row + row != g.row + g.n_row)
+            break;
+    }
+    return g;
+}
+
+static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n, nib_error *err) {
+    return c->base.device->kind->copy(c->base.device, DEVICE_STORE, to, from, (uint64_t)n * sizeof(float),
+                                      err);
+}
+
+static nib_status run_pinned(cuda *c, nib_error *err) {
+    NIB_TRY(weights_bring(c, err));
+    for (int64_t i = 0; i < c->run.visit.n_row;) {
+        const row_group g = group_at(c, i);
+        NIB_TRY(cancel_check(c->pass.cancel, err));
+        NIB_TRY(launch_group(c, &g, err));
+        i += g.n_row;
+    }
+    return NIB_OK;
+}
+
+static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
+    cuda *c = cuda_of(b);
+    const bool head = r->visit.block == layout_n_block(c->setup.layout) - 1;
+    c->run = *r;
+    if (r->replaced || (r->act_bits && r->act_bits < 8))
+        return nib_fail(err, NIB_E_DEVICE,
+                        "the cuda back end computes with the model's own weights: measure on the processor");
+    pager_pin(r->pager, &r->visit, r->rest, &c->views);
+    const nib_status status = run_pinned(c, err);
+    pager_unpin(r->pager);
+    NIB_TRY(status);
+    if (!head || !c->pass.logits)
+        return NIB_OK;
+    NIB_TRY(copy_row(c, c->pass.logits, c->reg[REG_LOGITS], model_reg_width(cuda_model(c), REG_LOGITS), err));
+    return wait_for_it(c, err);
+}
+
+/* ---- what is read ---- */
+
+/* n_row rows of n floats, one after the other on the host. */
+static nib_status read_rows(const cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
+                            nib_error *err) {
+    for (int64_t r = 0; r < n_row; r++)
+        NIB_TRY(copy_row(c, to + r * n, from + r * ld, n, err));
+    return wait_for_it(c, err);
+}
+
+static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
+                                   nib_error *err) {
+    const cuda *c = cuda_of(b);
+    *out = c->stream_copy;
+    return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld, c->ld,
+                     model_reg_width(cuda_model(c), REG_X), n_row, err);
+}
+
+static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
+    const cuda *c = cuda_of(b);
+    const int64_t n = model_reg_width(cuda_model(c), REG_X);
+    for (int64_t r = 0; r < n_row; r++)
+        NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld, x + r * n, n, err));
+    return wait_for_it(c, err);
+}
+
+static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
+    const cuda *c = cuda_of(b);
+    *out = c->logits;
+    return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld_logits,
+                     model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
+}
+
+const backend_kind backend_cuda = {
+    .name = "cuda",
+    .tier = NIB_TIER_VRAM,
+    .open = cuda_open,
+    .close = cuda_close,
+    .row_bytes = cuda_row_bytes,
+    .reserve = cuda_reserve,
+    .begin = cuda_begin,
+    .run = cuda_run,
+    .end = cuda_end,
+    .read_stream = cuda_read_stream,
+    .write_stream = cuda_write_stream,
+    .read_logits = cuda_read_logits,
+};

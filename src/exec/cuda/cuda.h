@@ -1,0 +1,119 @@
+/* cuda.h - what the files of exec/cuda/ share: the back end on a GPU.
+ *
+ * All weights that products and norms read are in the GPU's memory, copied there when their block is run for
+ * the first time; rows of embeddings are looked up on the host. A block's program becomes a list of steps,
+ * each a launch or two of kernels/cuda/: a norm is part of the products behind it, gate and residual of those
+ * before. Up to CUDA_MAX_ROWS rows go through a block together. Everything is queued on the device's one
+ * stream, and only what is read waits. */
+#ifndef NIB_EXEC_CUDA_CUDA_H
+#define NIB_EXEC_CUDA_CUDA_H
+
+#include "exec/backend.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "tiers/region.h"
+
+typedef enum step_kind { STEP_EMBED, STEP_NORM, STEP_LINEAR, STEP_ATTEND, STEP_EACH } step_kind;
+
+/* Ops [first, first + n) of a block's program, done together. */
+typedef struct step {
+    step_kind kind;
+    int first, n;
+    bool feeds_cache;
+    int n_w;        /* STEP_LINEAR: products, the first ops */
+    const op *norm; /* STEP_LINEAR: of what they read, done with them; NULL: none */
+    const op *tail; /* STEP_LINEAR: OP_GATE of two products, or OP_ADD of one; NULL: none */
+    const op *rope; /* STEP_ATTEND: of q, as of k; NULL: none */
+} step;
+
+typedef struct steps {
+    step *list;
+    int n;
+} steps;
+
+/* A weight in the GPU's memory. */
+typedef struct gpu_weight {
+    bool wanted, there;
+    uint64_t at; /* bytes into the region */
+} gpu_weight;
+
+typedef struct cuda {
+    backend base;
+    backend_setup setup;
+    const cuda_kernels *k;
+    cuda_stream stream;
+    steps *blocks; /* [n_block] */
+    step *all;     /* their lists */
+
+    gpu_weight *own;   /* of the weights of all blocks, by first_weight */
+    int *first_weight; /* [n_block] */
+    bool *ready;       /* [n_block]: all that it wants is there */
+    tier_region weights;
+
+    /* device: */
+    tier_region rows;
+    float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register CUDA_MAX_ROWS */
+    int64_t ld, ld_logits; /* floats from row to row */
+    int32_t *position, *first_page; /* [n_pass] */
+    float **cos_sin;                /* [n_rope][n_pass, n_rot] */
+    void *linear_room, *attend_room;
+    tier_region pages; /* int32_t, all segments' */
+
+    /* host: */
+    tier_region host;
+    float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
+    float *embed, *looked_up;    /* CUDA_MAX_ROWS rows, one row */
+    float *angles, *inv_freq;    /* [n_pass, n_rot] */
+    int32_t *numbers;            /* [n_pass] */
+    int32_t *page_list;
+    size_t max_page_list;
+
+    backend_pass pass;
+    backend_run run;
+    const view *views; /* the run's weights on the host, pinned */
+    uint8_t *origin; /* pages are counted from here, in DEVICE_CUDA_ALIGN bytes */
+    bool stored;     /* keys and values of rows before may be on their way: attention waits for them */
+    nib_error late;  /* an error that came when nobody could be told */
+} cuda;
+
+static inline cuda *cuda_of(backend *b) {
+    return (cuda *)(void *)b;
+}
+static inline const model *cuda_model(const cuda *c) {
+    return layout_model(c->setup.layout);
+}
+
+/* ---- steps.c ---- */
+/* Steps of all blocks. NIB_E_DEVICE names the block and the op or weight that the kernels do not have. */
+nib_status steps_open(cuda *c, nib_error *err);
+void steps_close(cuda *c);
+/* The weights that op o reads on the GPU. */
+bool steps_read_weights(const op *o);
+
+/* ---- weights.c ---- */
+/* Room for all of them, charged to VRAM. */
+nib_status weights_open(cuda *c, nib_error *err);
+void weights_close(cuda *c);
+/* Those of the run's block are there when it returns. */
+nib_status weights_bring(cuda *c, nib_error *err);
+/* Weight w of block b as the kernels see it; w < 0: data is NULL. */
+view weights_view(const cuda *c, int b, int w);
+
+/* ---- room.c ---- */
+uint64_t room_host_bytes(const layout *l, const backend_rows *rows);
+nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err);
+void room_close(cuda *c);
+/* What the kernels have to know about the pass's rows. */
+nib_status room_tell(cuda *c, nib_error *err);
+
+/* ---- launch.c ---- */
+/* Rows that go through a block together. */
+typedef struct row_group {
+    int block;
+    int64_t row, n_row; /* of the pass */
+    int64_t run_row;    /* the first one, of the run */
+    bool two;           /* activations of 16 bits */
+} row_group;
+/* Queues the block's steps for them. */
+nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
+
+#endif

@@ -1,0 +1,182 @@
+/* launch.c - a block's steps for a few rows, as launches. */
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "tiers/device_cuda.h"
+
+/* A group on its way through a block. */
+typedef struct walk {
+    cuda *c;
+    const row_group *g;
+    const op *ops;
+    bool is_head;
+} walk;
+
+static float *at(const walk *w, reg r) {
+    const cuda *c = w->c;
+    if (r == REG_X)
+        return c->reg[r] + w->g->row * c->ld;
+    return c->reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->ld_logits : 0);
+}
+
+static int64_t ld_of(const walk *w, reg r) {
+    return r == REG_LOGITS ? w->c->ld_logits : w->c->ld;
+}
+
+static view weight_at(const walk *w, int index) {
+    return weights_view(w->c, w->g->block, index);
+}
+
+static const float *vector(const walk *w, int index) {
+    return weight_at(w, index).data;
+}
+
+static nib_status done(const walk *w, int error, const op *o, nib_error *err) {
+    return device_cuda_ok(w->c->base.device, error, op_name(o->kind), err);
+}
+
+/* ---- look-ups, by the host ---- */
+
+/* The row of op o's table for row r of the group. */
+static nib_status look_up(const walk *w, const op *o, int64_t r, nib_error *err) {
+    const cuda *c = w->c;
+    int64_t row = w->g->row + r;
+    const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, false, &row);
+    const int64_t i = o->kind == OP_EMBED ? s->tokens[row] : s->position + row + o->u.num.offset;
+    return pager_read_row(c->run.pager, w->g->block, o->w, i, c->looked_up, err);
+}
+
+static nib_status embed_row(const walk *w, const step *s, int64_t r, nib_error *err) {
+    const kernel_table *host = kernels_table();
+    const cuda *c = w->c;
+    const int64_t n = w->ops[s->first].n;
+    float *out = c->embed + r * n;
+    for (int i = 0; i < s->n; i++) {
+        const op *o = &w->ops[s->first + i];
+        NIB_TRY(look_up(w, o, r, err));
+        if (o->kind == OP_EMBED && !o->adds)
+            host->scale(c->looked_up, o->u.num.value, out, n);
+        else
+            host->add(out, c->looked_up, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
+    }
+    const op *o = &w->ops[s->first];
+    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, at(w, o->out) + r * ld_of(w, o->out), out,
+                                      (uint64_t)n * sizeof *out, err);
+}
+
+static nib_status embed(const walk *w, const step *s, nib_error *err) {
+    for (int64_t r = 0; r < w->g->n_row; r++)
+        NIB_TRY(embed_row(w, s, r, err));
+    return NIB_OK;
+}
+
+/* ---- launches ---- */
+
+static nib_status products(const walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    const reg in = s->norm ? s->norm->in : o->in;
+    cuda_linear a = {.n_w = s->n_w,
+                     .n_row = w->g->n_row,
+                     .x = at(w, in),
+                     .ldx = ld_of(w, in),
+                     .norm = s->norm ? vector(w, s->norm->w) : NULL,
+                     .eps = s->norm ? s->norm->u.norm.eps : 0,
+                     .two = w->g->two,
+                     .gated = s->tail && s->tail->kind == OP_GATE,
+                     .act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU,
+                     .adds = o->adds || (s->tail && s->tail->kind == OP_ADD),
+                     .scratch = w->c->linear_room};
+    for (int i = 0; i < s->n_w; i++) {
+        const reg out = s->tail ? s->tail->out : o[i].out;
+        a.w[i] = weight_at(w, o[i].w);
+        a.bias[i] = vector(w, o[i].b);
+        a.y[i] = at(w, out);
+        a.ldy[i] = ld_of(w, out);
+    }
+    return done(w, w->c->k->linear(&a, w->c->stream), o, err);
+}
+
+static nib_status norm(const walk *w, const op *o, nib_error *err) {
+    const cuda_norm a = {.kind = o->u.norm.kind,
+                         .x = at(w, o->in),
+                         .w = vector(w, o->w),
+                         .b = vector(w, o->b),
+                         .out = at(w, o->out),
+                         .n_row = w->g->n_row,
+                         .ldx = w->c->ld,
+                         .k = o->k,
+                         .n_group = o->u.norm.n_group,
+                         .w_full = o->u.norm.w_full,
+                         .eps = o->u.norm.eps};
+    return done(w, w->c->k->norm(&a, w->c->stream), o, err);
+}
+
+static nib_status attend(const walk *w, const step *s, nib_error *err) {
+    cuda *c = w->c;
+    const op *o = &w->ops[s->first + s->n - 1];
+    const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer]; /* in a page, as in every other */
+    const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
+    const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
+    const cuda_attend a = {.kv = {c->origin + kv->key_at, c->origin + kv->value_at, kv->n_kv_head, kv->d_head,
+                                  DEVICE_CUDA_ALIGN / 2},
+                           .q = at(w, o->in),
+                           .k = at(w, o->in2),
+                           .v = at(w, o->in3),
+                           .ldq = c->ld,
+                           .ldk = c->ld,
+                           .ldv = c->ld,
+                           .out = at(w, o->out),
+                           .ldo = c->ld,
+                           .n_row = w->g->n_row,
+                           .n_head = o->u.attn.n_head,
+                           .position = c->position + w->g->row,
+                           .pages = c->pages.at,
+                           .first_page = c->first_page + w->g->row,
+                           .cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL,
+                           .cos_sin_by_row = true,
+                           .stored = c->stored,
+                           .style = style,
+                           .n_rot = n_rot,
+                           .window = o->u.attn.window,
+                           .scale = o->u.attn.scale,
+                           .softcap = o->u.attn.softcap,
+                           .scratch = c->attend_room};
+    if (a.stored || c->run.visit.cache_only)
+        NIB_TRY(done(w, c->k->store(&a, c->stream), o, err));
+    return c->run.visit.cache_only ? NIB_OK : done(w, c->k->attend(&a, c->stream), o, err);
+}
+
+static nib_status each(const walk *w, const op *o, nib_error *err) {
+    const bool acts = o->kind == OP_ACT || o->kind == OP_GATE;
+    const cuda_each a = {.kind = o->kind,
+                         .act = acts ? o->u.act.kind : ACT_SILU,
+                         .x = at(w, o->in),
+                         .y = o->in2 == REG_NONE ? NULL : at(w, o->in2),
+                         .value = acts ? 0 : o->u.num.value,
+                         .out = at(w, o->out),
+                         .n_row = w->g->n_row,
+                         .ld = ld_of(w, o->out),
+                         .n = o->n};
+    return done(w, w->c->k->each(&a, w->c->stream), o, err);
+}
+
+static nib_status launch_step(const walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    switch (s->kind) {
+    case STEP_EMBED: return embed(w, s, err);
+    case STEP_NORM: return norm(w, o, err);
+    case STEP_LINEAR: return products(w, s, err);
+    case STEP_ATTEND: return attend(w, s, err);
+    case STEP_EACH: return each(w, o, err);
+    }
+    return NIB_OK;
+}
+
+nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
+    const steps *all = &c->blocks[g->block];
+    const walk w = {c, g, layout_block(c->setup.layout, g->block)->program.ops,
+                    g->block == layout_n_block(c->setup.layout) - 1};
+    for (int i = 0; i < all->n; i++)
+        if (!c->run.visit.cache_only || all->list[i].feeds_cache)
+            NIB_TRY(launch_step(&w, &all->list[i], err));
+    return NIB_OK;
+}

@@ -1,0 +1,238 @@
+/* steps.c - a block's program as launches: which ops are done together, and which cannot be done at all. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+
+#include <stdio.h>
+
+typedef struct builder {
+    const block *of;
+    const op *ops;
+    int n_op;
+    int n_norm; /* products that still read the norm below, which is part of them */
+    const op *norm;
+    nib_error *err;
+} builder;
+
+static bool reads(const op *o, reg r) {
+    return o->in == r || o->in2 == r || o->in3 == r;
+}
+
+/* Whether an op from i on reads what r has there. */
+static bool is_read_later(const builder *b, int i, reg r) {
+    for (; i < b->n_op; i++) {
+        if (reads(&b->ops[i], r))
+            return true;
+        if (b->ops[i].out == r)
+            return b->ops[i].adds || b->ops[i].kind == OP_EMBED_POS;
+    }
+    return r == REG_X || r == REG_LOGITS;
+}
+
+static nib_status refuse(const builder *b, const op *o, const char *why) {
+    const char *name = o->w >= 0 ? b->of->weights[o->w].name : "";
+    return nib_fail(b->err, NIB_E_DEVICE, "%s: the cuda back end cannot do %s%s%s: %s", b->of->name,
+                    op_name(o->kind), name[0] ? " " : "", name, why);
+}
+
+/* ---- products ---- */
+
+static nib_status check_format(const builder *b, const op *o) {
+    const weight *w = &b->of->weights[o->w];
+    const pack_format *f = &w->format;
+    char name[PACK_NAME], why[96 + PACK_NAME];
+    const bool halves = f->group == 16;
+    if (f->layout == PACK_TILE && f->table == PACK_TABLE_NONE && f->flavour == PACK_PARTS && f->bits >= 2 &&
+        f->bits <= 8 && w->k <= PACK_ROW_MOST && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
+        return NIB_OK;
+    pack_name(f, name);
+    snprintf(why, sizeof why, "its kernels have no %s%s", name,
+             f->layout == PACK_TILE ? "" : "; a plan can round floats to integers");
+    return refuse(b, o, why);
+}
+
+static bool is_same_format(const pack_format *a, const pack_format *b) {
+    return a->layout == b->layout && a->flavour == b->flavour && a->bits == b->bits && a->asym == b->asym &&
+           a->scale == b->scale && a->group == b->group && a->table == b->table && a->type == b->type;
+}
+
+/* Whether op i's norm can be part of the products behind it. */
+static bool folds(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    if (o->fuse.n_codes < 1 || o->u.norm.kind != NORM_RMS || o->u.norm.n_group != 1 || o->w < 0 || o->b >= 0)
+        return false;
+    for (int p = i + 1; p <= i + o->fuse.n_codes; p++)
+        if (b->ops[p].out == o->in)
+            return false;
+    return true;
+}
+
+/* Products from op i on that one launch can do. */
+static int count_together(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    const weight *w = b->of->weights;
+    int n = 1;
+    while (n < 3 && i + n < b->n_op && o[n].kind == OP_LINEAR && o[n].in == o->in && !o[n].adds && !o->adds &&
+           (!b->norm || n < b->n_norm) && o[n].out != o->out && (n < 2 || o[n].out != o[1].out) &&
+           o[n].out != o->in && is_same_format(&w[o[n].w].format, &w[o->w].format))
+        n++;
+    return n;
+}
+
+static bool is_gate(const builder *b, int i) {
+    const op *o = &b->ops[i], *gate = o + 2;
+    return i + 2 < b->n_op && gate->kind == OP_GATE && gate->in == o[0].out && gate->in2 == o[1].out &&
+           gate->out != o->in && o[0].n == o[1].n && gate->n == o->n &&
+           (gate->out == gate->in || !is_read_later(b, i + 3, gate->in)) &&
+           (gate->out == gate->in2 || !is_read_later(b, i + 3, gate->in2));
+}
+
+/* A sum of a product and what a register had. */
+static bool is_residual(const builder *b, int i) {
+    const op *o = &b->ops[i], *add = o + 1;
+    return i + 1 < b->n_op && add->kind == OP_ADD && add->in == add->out && add->in2 == o->out &&
+           add->in != o->out && add->u.num.value == 1 && add->out != o->in &&
+           (!b->norm || add->out != b->norm->in) && add->n == o->n && !o->adds &&
+           !is_read_later(b, i + 2, o->out);
+}
+
+static nib_status take_products(builder *b, int i, step *s) {
+    s->kind = STEP_LINEAR;
+    s->norm = b->n_norm > 0 ? b->norm : NULL;
+    int n = count_together(b, i);
+    for (int p = 0; p < n; p++)
+        NIB_TRY(check_format(b, &b->ops[i + p]));
+    const bool gated = n == 2 && is_gate(b, i);
+    if (gated || (n == 1 && is_residual(b, i)))
+        s->tail = &b->ops[i + n];
+    s->n_w = n;
+    s->n = n + (s->tail != NULL);
+    b->n_norm = NUM_MAX(b->n_norm - n, 0);
+    if (b->n_norm == 0)
+        b->norm = NULL;
+    return NIB_OK;
+}
+
+/* ---- attention ---- */
+
+static bool is_rope_of(const op *o, reg r, int64_t n_head, const op *like) {
+    return o->kind == OP_ROPE && o->in == r && o->out == r && o->u.rope.n_head == n_head &&
+           o->u.rope.table == like->u.rope.table && o->u.rope.style == like->u.rope.style &&
+           o->u.rope.n_rot == like->u.rope.n_rot && o->u.rope.d_head == like->u.rope.d_head;
+}
+
+/* Both rotations and the attention that reads them, from op i on. */
+static bool rotates_for(const builder *b, int i) {
+    const op *o = &b->ops[i], *a = o + 2;
+    return i + 2 < b->n_op && a->kind == OP_ATTENTION && o->u.rope.d_head == a->u.attn.d_head &&
+           ((is_rope_of(o, a->in, a->u.attn.n_head, o) &&
+             is_rope_of(o + 1, a->in2, a->u.attn.n_kv_head, o)) ||
+            (is_rope_of(o, a->in2, a->u.attn.n_kv_head, o) &&
+             is_rope_of(o + 1, a->in, a->u.attn.n_head, o))) &&
+           !is_read_later(b, i + 3, a->in) && !is_read_later(b, i + 3, a->in2);
+}
+
+static nib_status take_attention(const builder *b, int i, step *s) {
+    const op *o = &b->ops[i];
+    s->kind = STEP_ATTEND;
+    if (o->kind == OP_ROPE && !rotates_for(b, i))
+        return refuse(b, o, "it rotates what goes into attention, queries and keys alike");
+    s->rope = o->kind == OP_ROPE ? o : NULL;
+    s->n = s->rope ? 3 : 1;
+    o = &b->ops[i + s->n - 1];
+    if (o->u.attn.alibi_max_bias != 0)
+        return refuse(b, o, "it has no ALiBi");
+    if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
+        return refuse(b, o, "heads must be as wide as a multiple of 8, up to 256");
+    return NIB_OK;
+}
+
+/* ---- all ops ---- */
+
+/* Look-ups of one register, one after the other: the first one sets it. */
+static nib_status take_look_ups(const builder *b, int i, step *s) {
+    const op *o = &b->ops[i];
+    s->kind = STEP_EMBED;
+    if (o->kind == OP_EMBED_POS || o->adds)
+        return refuse(b, o, "it adds to what is not looked up");
+    while (i + s->n < b->n_op && o[s->n].out == o->out && o[s->n].n == o->n &&
+           (o[s->n].kind == OP_EMBED_POS || (o[s->n].kind == OP_EMBED && o[s->n].adds)))
+        s->n++;
+    return NIB_OK;
+}
+
+/* The step that begins with op i; s->n 0: none, it is part of those that follow. */
+static nib_status take(builder *b, int i, step *s) {
+    const op *o = &b->ops[i];
+    *s = (step){.first = i, .n = 1};
+    switch (o->kind) {
+    case OP_EMBED:
+    case OP_EMBED_POS: return take_look_ups(b, i, s);
+    case OP_LINEAR: return take_products(b, i, s);
+    case OP_ROPE:
+    case OP_ATTENTION: return take_attention(b, i, s);
+    case OP_NORM:
+        s->kind = STEP_NORM;
+        if (folds(b, i)) {
+            b->norm = o;
+            b->n_norm = o->fuse.n_codes;
+            s->n = 0;
+        }
+        return NIB_OK;
+    case OP_ACT:
+    case OP_GATE:
+    case OP_ADD:
+    case OP_SCALE:
+    case OP_CLAMP:
+    case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
+    case OP_SHORTLIST:
+    case OP_COUNT: break;
+    }
+    return refuse(b, o, "it has no kernel for it");
+}
+
+static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
+    builder b = {.of = layout_block(c->setup.layout, i), .err = err};
+    steps *s = &c->blocks[i];
+    b.ops = b.of->program.ops;
+    b.n_op = b.of->program.n_op;
+    s->list = to;
+    if (c->setup.act_bits[i] == 4)
+        return nib_fail(err, NIB_E_DEVICE, "%s: the cuda back end has no activations of 4 bits, but 8 and 16",
+                        b.of->name);
+    for (int at = 0; at < b.n_op;) {
+        step *now = &s->list[s->n];
+        NIB_TRY(take(&b, at, now));
+        for (int o = at; o < at + now->n; o++)
+            now->feeds_cache = now->feeds_cache || b.ops[o].fuse.feeds_cache;
+        at += NUM_MAX(now->n, 1);
+        s->n += now->n > 0;
+    }
+    return NIB_OK;
+}
+
+nib_status steps_open(cuda *c, nib_error *err) {
+    const int n_block = layout_n_block(c->setup.layout);
+    int n = 0;
+    for (int b = 0; b < n_block; b++)
+        n += layout_block(c->setup.layout, b)->program.n_op;
+    c->all = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *c->all);
+    c->blocks = mem_calloc((size_t)n_block, sizeof *c->blocks);
+    if (!c->all || !c->blocks)
+        return nib_fail_nomem(err, (size_t)n * sizeof *c->all, "the steps of a token");
+    step *to = c->all;
+    for (int b = 0; b < n_block; b++) {
+        NIB_TRY(make_block(c, b, to, err));
+        to += c->blocks[b].n;
+    }
+    return NIB_OK;
+}
+
+void steps_close(cuda *c) {
+    mem_free(c->all);
+    mem_free(c->blocks);
+}
+
+bool steps_read_weights(const op *o) {
+    return o->kind == OP_LINEAR || o->kind == OP_NORM;
+}

@@ -1,0 +1,25 @@
+/* device_cuda.h - a GPU's memory as a device (tiers/device.h), and what a back end needs to compute there:
+ * the table of kernels (kernels/cuda/cuda_kernels.h) and the stream on which all lanes are one after the
+ * other.
+ *
+ * CUDA's errors are NIB_E_DEVICE, memory that is not there NIB_E_NOMEM. A lost device fails every later call,
+ * and giving memory back and closing work all the same. */
+#ifndef NIB_TIERS_DEVICE_CUDA_H
+#define NIB_TIERS_DEVICE_CUDA_H
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "tiers/device.h"
+
+enum { DEVICE_CUDA_ALIGN = 4096 }; /* of what is taken */
+
+extern const device_kind device_cuda_kind;
+
+/* For a device of that kind: */
+const cuda_kernels *device_cuda_kernels(const device *d);
+cuda_stream device_cuda_stream(const device *d);
+/* The calling thread computes on it from now on. Before any other call of the table. */
+nib_status device_cuda_enter(const device *d, nib_error *err);
+/* What a call of the table returned, as a status; `what` it was about. */
+nib_status device_cuda_ok(const device *d, int error, const char *what, nib_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/* fakecuda.h - a table of CUDA kernels without a GPU: memory of the host under addresses that nobody can
+ * read, kernels that are the scalar reference. What a back end does around the kernels (layouts, tables,
+ * order) is tested with it on every machine.
+ *
+ * It is strict where a GPU is not: an address of the wrong side fails the call, and so does a launch that
+ * could start before what it reads is there (cuda_kernels.h says what starts early). */
+#ifndef NIB_TESTS_FAKECUDA_H
+#define NIB_TESTS_FAKECUDA_H
+
+#include "kernels/cuda/cuda_kernels.h"
+
+enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
+
+/* Of one device with so many bytes. Calls are counted from here; from the fail_at-th on (1: the first; 0:
+ * none) all of them fail with `error`, but those that give back. */
+const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
+long fake_cuda_calls(void);
+size_t fake_cuda_held(void);       /* blocks of memory and streams that were not given back */
+size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */
+const char *fake_cuda_wrong(void); /* what the back end did that no GPU allows; NULL: nothing */
+
+#endif

@@ -1,0 +1,198 @@
+/* The cuda back end on a real GPU against the processor; skipped without one.
+ *   test_exec_cuda [PATTERN]: the tests with such names
+ *
+ * With activations of 16 bits every logit is within 2e-3 of the largest, and greedy tokens are the same. With
+ * 8 bits the processor keeps outliers of a row as floats, and the GPU does not: the difference of all logits
+ * is within 6 % of them (root mean squares). A row has the same bits alone and among others. */
+#include "kernels/cuda_load.h"
+#include "support/archs.h"
+#include "support/engine.h"
+#include "support/logits.h"
+#include "support/tinymodel.h"
+#include "support/tinyplan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192 };
+
+static const tiny_shape small = {TYPE_Q8_0, 2, 256, 384, 4, 2, N_VOCAB, N_CTX, true};
+
+/* false: the GPU's kernels do not have what the model needs. */
+static bool logits_by(const char *name, const char *path, nib_engine_options o, const plan *p, int n,
+                      logits_rows *out) {
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    int32_t tokens[N_TOKEN];
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    const nib_status status = engine_open(path, &o, &(engine_want){.plan = p}, &e, &err);
+    if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end cannot do "))
+        return false;
+    if (status != NIB_OK)
+        fail_msg("%s on %s: %s", path, name, err.message);
+    logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
+    *out = logits_of(e, tokens, n);
+    nib_engine_close(e);
+    return true;
+}
+
+typedef struct distance {
+    double worst; /* of a logit, in the largest */
+    double all;   /* of root mean squares */
+} distance;
+
+static distance distance_of(const logits_rows *is, const logits_rows *should) {
+    double largest = 0, worst = 0, sum = 0, of = 0;
+    assert_int_equal(logits_bytes(is), logits_bytes(should));
+    for (size_t i = 0; i < logits_bytes(is) / sizeof(float); i++) {
+        const double a = (double)is->data[i], b = (double)should->data[i];
+        if (!isfinite(a))
+            fail_msg("logit %zu is %g", i, a);
+        largest = fmax(largest, fabs(b));
+        worst = fmax(worst, fabs(a - b));
+        sum += (a - b) * (a - b);
+        of += b * b;
+    }
+    return (distance){worst / largest, sqrt(sum / of)};
+}
+
+static bool compare(const char *path, nib_engine_options o, const plan *p, int n, const char *what) {
+    for (int bits = 8; bits <= 16; bits += 8) {
+        logits_rows cpu, cuda;
+        o.activation = bits;
+        if (!logits_by("cuda", path, o, p, n, &cuda))
+            return false;
+        logits_by("cpu", path, o, p, n, &cpu);
+        const distance d = distance_of(&cuda, &cpu);
+        printf("%s, %s, %d bits: worst %.2e of the largest, all %.2e\n", path, what, bits, d.worst, d.all);
+        if (bits == 8 ? !(d.all <= 0.06) : !(d.worst <= 2e-3))
+            fail_msg("%s, %s, %d bits: too far from the processor's logits", path, what, bits);
+        free(cpu.data);
+        free(cuda.data);
+    }
+    return true;
+}
+
+static void formats(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0};
+    for (int t = 0; t < 4; t++) {
+        static const int rows[] = {1, 7, 16, 70};
+        static const char *const names[] = {"Q4_0", "Q4_1", "Q5_0", "Q8_0"};
+        tiny_shape shape = small;
+        nib_engine_options o = engine_usual();
+        shape.type = types[t];
+        shape.tied = t % 2;
+        o.n_batch = rows[t];
+        assert_true(compare(tiny_model("formats.gguf", &shape), o, NULL, N_TOKEN, names[t]));
+    }
+}
+
+static void plans(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64", "u3g32a", "u2g16", "u6g128", "u4g32+u4g32"};
+    const char *path = tiny_model("plans.gguf", &small);
+    for (int i = 0; i < 5; i++) {
+        tiny_plan h;
+        tiny_plan_make(&h, path, &recipes[i], 1, NIB_TIER_RAM, NIB_TIER_RAM);
+        assert_true(compare(path, engine_usual(), &h.p, N_TOKEN, recipes[i]));
+    }
+}
+
+static void compare_arch(void *user, const char *path, const char *name) {
+    static const char *const recipes[] = {"u8g32"};
+    tiny_plan h;
+    nib_engine_options o = engine_usual();
+    (void)name;
+    o.n_ctx = 32;
+    tiny_plan_make(&h, path, recipes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    *(int *)user += compare(path, o, &h.p, 24, "u8g32");
+}
+
+static void architectures(void **state) {
+    (void)state;
+    int n = 0;
+    archs_each("tests/data/arch", compare_arch, &n);
+    archs_each("tests/data/arch-extra", compare_arch, &n);
+    assert_true(n >= 70);
+}
+
+/* One row at a time, and many: the same bits, whatever the rows beside. */
+static void rows_alone_and_together(void **state) {
+    (void)state;
+    tiny_shape shape = small;
+    logits_rows by[3];
+    static const int rows[] = {1, 16, 150};
+    shape.type = TYPE_Q4_0;
+    const char *path = tiny_model("rows.gguf", &shape);
+    for (int i = 0; i < 3; i++) {
+        nib_engine_options o = engine_usual();
+        o.n_batch = rows[i];
+        assert_true(logits_by("cuda", path, o, NULL, N_TOKEN, &by[i]));
+        if (memcmp(by[i].data, by[0].data, logits_bytes(&by[0])) != 0)
+            fail_msg("%d rows together have other bits than one", rows[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        free(by[i].data);
+}
+
+enum { N_ANSWER = 64 };
+
+static void answer(const char *name, const char *path, int32_t *out) {
+    nib_engine_options o = engine_usual();
+    nib_generate_options g;
+    nib_result r = {0};
+    nib_error err = {0};
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    o.activation = 16;
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_session *s = session_must_open(e);
+    nib_generate_options_init(&g);
+    g.prompt = (const int32_t[]){1, 2, 3, 4, 5};
+    g.n_prompt = 5;
+    g.n_predict = N_ANSWER;
+    g.ignore_eos = true;
+    g.sampling.temperature = 0;
+    if (nib_generate(s, &g, &r, &err))
+        fail_msg("%s: %s", name, err.message);
+    assert_int_equal(r.n_token, N_ANSWER);
+    memcpy(out, r.tokens, N_ANSWER * sizeof *out);
+    nib_result_clear(&r);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void greedy_tokens(void **state) {
+    (void)state;
+    int32_t cpu[N_ANSWER], cuda[N_ANSWER];
+    const char *path = tiny_model("greedy.gguf", &small);
+    answer("cpu", path, cpu);
+    answer("cuda", path, cuda);
+    assert_memory_equal(cpu, cuda, sizeof cpu);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats),       cmocka_unit_test(plans),
+        cmocka_unit_test(greedy_tokens), cmocka_unit_test(rows_alone_and_together),
+        cmocka_unit_test(architectures),
+    };
+    const cuda_kernels *kernels;
+    nib_error err;
+    if (cuda_load(&kernels, &err) != NIB_OK) {
+        print_message("skipped: %s\n", err.message);
+        return 0;
+    }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

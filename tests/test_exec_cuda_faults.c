@@ -1,0 +1,81 @@
+/* The n-th CUDA call of a whole life fails, for every n, as with a device that is lost (every later call
+ * fails too) or memory that is not there: open, prompt, a few tokens, close. The error has its status and
+ * words, all that was taken is given back, and nothing waits for ever. Without a GPU: support/fakecuda.h. */
+#include "kernels/cuda_load.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MEMORY = 1 << 26, OUT_OF_MEMORY = 2 };
+
+static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 96, false};
+
+static nib_status live(const char *path, long fail_at, int error, nib_error *err) {
+    nib_engine_options o = engine_usual();
+    nib_result result;
+    o.backend = "cuda";
+    o.n_ctx = 96;
+    cuda_load_with(fake_cuda(MEMORY, fail_at, error));
+    const nib_status status = engine_life(path, &o, NULL, 3, &result, err);
+    nib_result_clear(&result);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    if (fake_cuda_held())
+        fail_msg("call %ld failed: %zu blocks and streams are left", fail_at, fake_cuda_held());
+    return status;
+}
+
+static void sweep(int error, nib_status one, nib_status other) {
+    const char *path = tiny_model("faults.gguf", &small);
+    nib_error err = {0};
+    assert_int_equal(live(path, 0, 0, &err), NIB_OK);
+    const long n = fake_cuda_calls();
+    assert_true(n > 100);
+    for (long i = 1; i <= n; i++) {
+        err = (nib_error){0};
+        const nib_status status = live(path, i, error, &err);
+        /* the last ones close it, when nothing can be told any more */
+        if (status == NIB_OK && i > n - 16)
+            continue;
+        if ((status != one && status != other) || !err.message[0])
+            fail_msg("call %ld of %ld: status %d, '%s'", i, n, status, err.message);
+    }
+}
+
+static void a_lost_device(void **state) {
+    (void)state;
+    sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
+}
+
+static void no_memory(void **state) {
+    (void)state;
+    sweep(OUT_OF_MEMORY, NIB_E_NOMEM, NIB_E_DEVICE);
+}
+
+/* The exit code of the command, and words that say what is lost. */
+static void it_is_said(void **state) {
+    (void)state;
+    nib_error err = {0};
+    assert_int_equal(live(tiny_model("said.gguf", &small), 100, FAKE_CUDA_LOST, &err), NIB_E_DEVICE);
+    assert_non_null(strstr(err.message, "the GPU, "));
+    assert_non_null(strstr(err.message, "the device is lost"));
+    assert_int_equal(nib_status_exit_code(NIB_E_DEVICE), 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(it_is_said),
+    };
+    setenv("NIBBLE_ISA", "ref", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

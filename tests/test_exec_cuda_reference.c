@@ -1,0 +1,276 @@
+/* The cuda back end on the scalar reference instead of a GPU (support/fakecuda.h): everything around the
+ * kernels is proven here, on every machine. Logits have the bits of the check back end, for the architectures
+ * whose ops it has, formats, precisions, passes of any number of rows, batches with common prefixes, weights
+ * from disk; what it cannot do is refused and named. */
+#include "base/mem.h"
+#include "kernels/cuda_load.h"
+#include "support/archs.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/logits.h"
+#include "support/tinymodel.h"
+#include "support/tinyplan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, MEMORY = 1 << 28 };
+
+static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
+
+static void fake_is_at_rest(void) {
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+/* ---- the same bits ---- */
+
+static nib_status logits_by(const char *name, const char *path, nib_engine_options o, const engine_want *want,
+                            int n, logits_rows *out, nib_error *err) {
+    nib_engine *e = NULL;
+    int32_t tokens[N_TOKEN];
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    NIB_TRY(engine_open(path, &o, want, &e, err));
+    logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
+    *out = logits_of(e, tokens, n);
+    nib_engine_close(e);
+    fake_is_at_rest();
+    return NIB_OK;
+}
+
+/* false: the cuda back end refuses the model. */
+static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
+                 const char *what) {
+    logits_rows check, cuda;
+    nib_error err = {0};
+    const nib_status status = logits_by("cuda", path, *o, want, n, &cuda, &err);
+    if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end cannot do "))
+        return false;
+    if (status != NIB_OK || logits_by("check", path, *o, want, n, &check, &err) != NIB_OK)
+        fail_msg("%s, %s: %s", path, what, err.message);
+    assert_int_equal(logits_bytes(&check), logits_bytes(&cuda));
+    assert_true(isfinite(cuda.data[0]));
+    for (size_t i = 0; i < logits_bytes(&check) / sizeof(float); i++) {
+        const float is = cuda.data[i], should = check.data[i];
+        if (exact ? memcmp(&is, &should, sizeof is) != 0 : !(fabsf(is - should) <= 1e-4f))
+            fail_msg("%s, %s: logit %zu of %zu is %g, not %g", path, what, i % N_VOCAB, i / N_VOCAB,
+                     (double)is, (double)should);
+    }
+    free(check.data);
+    free(cuda.data);
+    return true;
+}
+
+typedef struct archs {
+    int n_same, n_refused;
+    char known[8192]; /* names of those that are the same */
+} archs;
+
+/* In whole numbers, since float matrices are refused. */
+static void compare_arch(void *user, const char *path, const char *name) {
+    static const char *const recipes[] = {"u8g32"};
+    archs *a = user;
+    tiny_plan h;
+    nib_engine_options o = engine_usual();
+    o.n_ctx = 32;
+    tiny_plan_make(&h, path, recipes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    if (!same(path, &o, &(engine_want){.plan = &h.p}, 24, true, "u8g32")) {
+        a->n_refused++;
+        return;
+    }
+    const size_t n = strlen(a->known);
+    snprintf(a->known + n, sizeof a->known - n, "%s ", name);
+    a->n_same++;
+}
+
+static void architectures(void **state) {
+    (void)state;
+    static const char *const needed[] = {"llama", "qwen2", "qwen3", "gemma3"};
+    archs a = {0};
+    archs_each("tests/data/arch", compare_arch, &a);
+    archs_each("tests/data/arch-extra", compare_arch, &a);
+    printf("%d the same, %d refused; the same: %s\n", a.n_same, a.n_refused, a.known);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!strstr(a.known, needed[i]))
+            fail_msg("%s is refused", needed[i]);
+    assert_true(a.n_same >= 70);
+}
+
+static void every_precision(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0};
+    for (int t = 0; t < 4; t++) {
+        tiny_shape shape = small;
+        shape.type = types[t];
+        shape.tied = t % 2;
+        const char *path = tiny_model("precision.gguf", &shape);
+        for (int i = 0; i < 4; i++) {
+            static const int rows[] = {7, 70, 1, 16};
+            nib_engine_options o = engine_usual();
+            o.activation = i % 2 ? 16 : 8;
+            o.n_batch = rows[i];
+            o.n_logits = i < 2 ? 0 : 5;
+            assert_true(same(path, &o, NULL, N_TOKEN, true, "a precision"));
+        }
+    }
+}
+
+static void other_formats(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64", "u3g32a", "u2g16", "u6g128"};
+    const char *path = tiny_model("formats.gguf", &small);
+    tiny_plan h;
+    const nib_engine_options o = engine_usual();
+    tiny_plan_make(&h, path, recipes, 4, NIB_TIER_RAM, NIB_TIER_RAM);
+    assert_true(same(path, &o, &(engine_want){.plan = &h.p}, N_TOKEN, true, "formats"));
+    /* second slices are added to sums in another order */
+    tiny_plan_make(&h, path, (const char *const[]){"u4g32+u4g32"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    assert_true(same(path, &o, &(engine_want){.plan = &h.p}, N_TOKEN, false, "second slices"));
+}
+
+static void from_disk(void **state) {
+    (void)state;
+    nib_engine_options o = engine_usual();
+    o.stream = true;
+    assert_true(same(tiny_model("disk.gguf", &small), &o, &(engine_want){.n_row = 40, .keep_nothing = true},
+                     N_TOKEN, true, "from disk"));
+}
+
+/* ---- batches ---- */
+
+enum { N_REQUEST = 7, N_ANSWER = 12 };
+
+static void answers_by(const char *name, const char *path, int32_t (*out)[N_ANSWER]) {
+    nib_engine_options o = engine_usual();
+    nib_batch *b = NULL;
+    nib_error err = {0};
+    int64_t id;
+    nib_result r = {0};
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < N_REQUEST; i++) {
+        int32_t tokens[N_TOKEN];
+        nib_generate_options g;
+        nib_generate_options_init(&g);
+        logits_tokens(tokens, 3 + 20 * i, N_VOCAB, i % 2); /* every other one begins as the one before */
+        g.prompt = tokens;
+        g.n_prompt = (size_t)(3 + 20 * i);
+        g.n_predict = N_ANSWER;
+        g.ignore_eos = true;
+        g.sampling.temperature = i % 2 ? 1 : 0;
+        g.sampling.seed = 7;
+        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    }
+    for (int32_t left = 1; left > 0;)
+        if (nib_batch_step(b, &left, &err))
+            fail_msg("%s", err.message);
+    while (nib_batch_take(b, &id, &r, &err)) {
+        assert_int_equal(r.n_token, N_ANSWER);
+        memcpy(out[id - 1], r.tokens, sizeof out[0]);
+        nib_result_clear(&r);
+    }
+    nib_batch_close(b);
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
+static void batches(void **state) {
+    (void)state;
+    int32_t check[N_REQUEST][N_ANSWER] = {{0}}, cuda[N_REQUEST][N_ANSWER] = {{0}};
+    const char *path = tiny_model("batch.gguf", &small);
+    answers_by("check", path, check);
+    answers_by("cuda", path, cuda);
+    assert_memory_equal(check, cuda, sizeof check);
+    assert_int_not_equal(cuda[0][0], cuda[0][1]);
+}
+
+/* ---- what is refused ---- */
+
+static nib_status open_cuda(const char *path, nib_engine_options o, size_t memory, nib_error *err) {
+    nib_engine *e = NULL;
+    cuda_load_with(fake_cuda(memory, 0, 0));
+    o.backend = "cuda";
+    const nib_status status = engine_open(path, &o, NULL, &e, err);
+    nib_engine_close(e);
+    fake_is_at_rest();
+    return status;
+}
+
+static void assert_refused(nib_status status, nib_status expected, const nib_error *err, const char *words) {
+    if (status != expected || !strstr(err->message, words))
+        fail_msg("status %d, '%s', without '%s'", status, err->message, words);
+}
+
+static void what_it_cannot_do_is_named(void **state) {
+    (void)state;
+    const char *path = tiny_model("refused.gguf", &small);
+    tiny_shape floats = small;
+    floats.type = TYPE_F16;
+    nib_engine_options o = engine_usual();
+    nib_error err = {0};
+    assert_refused(open_cuda(tiny_model("floats.gguf", &floats), o, MEMORY, &err), NIB_E_DEVICE, &err,
+                   "layer.0: the cuda back end cannot do linear q: its kernels have no f16");
+    o.activation = 4;
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err, "no activations of 4 bits");
+    o = engine_usual();
+    o.kv_type = NIB_KV_8;
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_USAGE, &err, "in f16 alone");
+}
+
+static void caps_are_obeyed(void **state) {
+    (void)state;
+    const char *path = tiny_model("caps.gguf", &small);
+    nib_engine_options o = engine_usual();
+    nib_memory used;
+    nib_error err = {0};
+    o.vram = 4096;
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_NOFIT, &err, "VRAM: weights asks for");
+    o.vram = NIB_AUTO;
+    assert_refused(open_cuda(path, o, 65536, &err), NIB_E_NOFIT, &err, "fake has 64");
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    o.backend = "cuda";
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    free(logits_of(e, (const int32_t[]){1, 2, 3}, 3).data);
+    nib_engine_memory(e, &used);
+    assert_true(used.tier[NIB_TIER_VRAM].peak > 0);
+    /* each region is a little larger, to be aligned */
+    assert_true(fake_cuda_peak() <= used.tier[NIB_TIER_VRAM].peak + 16 * 4096);
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
+static void auto_finds_it(void **state) {
+    (void)state;
+    nib_engine_options o = engine_usual();
+    o.backend = "auto";
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(tiny_model("auto.gguf", &small), &o, NULL);
+    assert_string_equal(e->kind->name, "cuda");
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_precision), cmocka_unit_test(other_formats),
+        cmocka_unit_test(architectures),   cmocka_unit_test(from_disk),
+        cmocka_unit_test(batches),         cmocka_unit_test(what_it_cannot_do_is_named),
+        cmocka_unit_test(caps_are_obeyed), cmocka_unit_test(auto_finds_it),
+    };
+    setenv("NIBBLE_ISA", "ref", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
