@@ -86,14 +86,14 @@ static bool is_local_name(const server *s, const char *host) {
     return strlen(s->listener.host) == n && !strncasecmp(s->listener.host, host, n);
 }
 
-/* Pages of other places, in a browser on this machine, cannot ask: neither as themselves, nor under a name of
- * theirs that leads here. */
+/* Pages of other places, in a browser on this machine, cannot ask: neither as themselves, nor, where no key
+ * keeps them out, under a name of theirs that leads here. */
 static bool comes_from_elsewhere(const exchange *x) {
     const char *origin = header(x, "Origin"), *host = header(x, "Host");
     const char *from = origin ? strstr(origin, "://") : NULL;
     if (origin && (!from || !host || strcasecmp(from + 3, host) != 0))
         return true;
-    return x->s->listener.loopback && host && !is_local_name(x->s, host);
+    return x->s->listener.loopback && x->s->options.n_key == 0 && host && !is_local_name(x->s, host);
 }
 
 static void find_route(exchange *x, const char *url, const char *method) {

@@ -245,6 +245,7 @@ def keys():
     for headers in ({"Authorization": "Bearer secret-one"}, {"authorization": "bearer from-file"},
                     {"x-api-key": "secret-one"}):
         check(f"{headers} is one", s.get("/v1/models", headers)[0] == 200)
+    check("with a key any name will do, as behind a proxy", s.get("/v1/models", {"x-api-key": "secret-one", "Host": "a.example"})[0] == 200)
     check("what is not there needs a key, too", s.get("/nothing")[0] == 401)
     check("health needs none", s.get("/health")[0] == 200)
     s.ask("GET", "/a%0Ab%1B")
