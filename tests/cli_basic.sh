@@ -130,6 +130,12 @@ run logits "$model" --tokens 1,2,3 -o /no/such/folder/l.safetensors
 check "logits to nowhere fails" [ $code = 1 ]
 run bench "$model" -p 16 -n 4 -r 1 --json
 check "bench --json" is_json
+# Keys and values of a prompt that was seen before are found again: repeats must not be the same prompt.
+prompt_macs() {
+    run bench "$model" -p "$1" -n 0 -r 2 --trace --json
+    json 'round(sum(t["macs"] for t in d["rows"][0]["trace"] if t["op"].startswith("linear gate")))'
+}
+check "every repeat computes its whole prompt" [ "$(prompt_macs 192)" -gt $(($(prompt_macs 64) * 2)) ]
 
 mkdir "$tmp/broken"
 cp "$model/config.json" "$tmp/broken"

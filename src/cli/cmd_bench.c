@@ -23,7 +23,9 @@ typedef struct bench_job {
     cli_args *args;
     nib_engine *engine;
     nib_session *session;
-    int32_t *tokens; /* [n_prompt + n_gen], the same at every repeat */
+    int32_t *
+        tokens; /* [n_token], others at every repeat: keys and values of the same ones would be found again */
+    int64_t n_token;
     memory_reader memory;
     rate read; /* what memory gives to as many threads; zero: not known */
     int n_thread;
@@ -50,6 +52,14 @@ static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *e
     nib_status status = nib_session_sync(job->session, job->tokens, (size_t)job->args->n_prompt, err);
     *seconds = time_now() - start;
     return status;
+}
+
+/* Spread over the vocabulary, the same in every process. */
+static void set_tokens(bench_job *job, int64_t repeat) {
+    const uint64_t n_vocab = (uint64_t)nib_engine_info(job->engine)->n_vocab;
+    for (int64_t i = 0; i < job->n_token; i++)
+        job->tokens[i] =
+            (int32_t)(((uint64_t)(i + 1) * 2654435761u + (uint64_t)(repeat + 1) * 40503u) % n_vocab);
 }
 
 /* The tokens i.. that a piece takes. */
@@ -105,6 +115,7 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
     const int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
     for (int64_t r = -1; r < job->args->repetitions; r++) {
         double seconds;
+        set_tokens(job, r);
         if (r <= 0) {
             job->n_piece = 0;
             job->reads[0] = memory_reader_pass(&job->memory, READ_SECONDS);
@@ -246,11 +257,8 @@ static int measure(bench_job *job) {
 static int bench_engine(bench_job *job) {
     nib_error err;
     int code = 0;
-    const int64_t n = job->args->n_prompt + job->args->n_gen + 2;
-    job->tokens = malloc((size_t)n * sizeof *job->tokens);
-    for (int64_t i = 0; job->tokens && i < n; i++) /* fixed, spread over the vocabulary */
-        job->tokens[i] =
-            (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)nib_engine_info(job->engine)->n_vocab);
+    job->n_token = job->args->n_prompt + job->args->n_gen + 2;
+    job->tokens = malloc((size_t)job->n_token * sizeof *job->tokens);
     if (!job->tokens)
         code = cli_usage_error("out of memory");
     if (!code && nib_session_open(job->engine, NULL, &job->session, &err))
