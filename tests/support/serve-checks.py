@@ -254,7 +254,7 @@ def keys():
     check("keys are not said", "secret-one" not in said and "from-file" not in said and code == 0, said)
 
 
-LONG = {"prompt": "abc", "seed": 1, "max_tokens": 3000, "ignore_eos": True}
+LONG = {"prompt": "abc", "seed": 1, "max_tokens": 15000, "ignore_eos": True}  # seconds, unless it is cancelled
 
 
 def alike():
@@ -300,7 +300,7 @@ def ends(s):
 
 def leaves():
     """One place and a queue of one; clients that go away."""
-    s = Server(nibble, random_model, "-c", "4000", "--parallel", "1", "--queue", "1")
+    s = Server(nibble, random_model, "-c", "16000", "--parallel", "1", "--queue", "1")
     first = raw(s, dict(LONG, stream=True))
     first.recv(100)
     second = raw(s, LONG)
@@ -315,6 +315,8 @@ def leaves():
     while status == 429 and time.time() < begun + 20:
         status, headers, _ = s.ask("POST", TEXT, dict(LONG, max_tokens=1))
     check("who closes the connection makes room", status == 200, status)
+    numbers = s.ask("GET", "/metrics")[2].decode()
+    check("without an end to what was asked", "nibble_answers_cancelled_total 2\n" in numbers, numbers)
     first = raw(s, dict(LONG, stream=True))
     first.recv(100)
     s.child.send_signal(signal.SIGTERM)
