@@ -83,7 +83,36 @@ static void spikes(void **state) {
     check_spikes(x, K, 0.3f, 1, (int32_t[]){3});
 }
 
+/* The rules for 8 and for 4 bits: what is beyond 4 times the root mean square costs 4 bits too much. */
+static void spikes_by_bits(void **state) {
+    (void)state;
+    enum { K = 576 };
+    float x[K], rest[K];
+    spike found[ACT_SPIKES];
+    for (int i = 0; i < K; i++)
+        x[i] = i % 2 ? 1 : -1;
+    x[9] = 6;
+    x[300] = -5;
+    EACH_OPS(t) {
+        assert_int_equal(act_take_spikes(t, 8, x, K, rest, found), 0);
+        assert_int_equal(act_take_spikes(t, 4, x, K, rest, found), 2);
+        assert_int_equal(found[0].at, 9);
+        assert_int_equal(found[1].at, 300);
+        assert_true(rest[9] == 0 && rest[300] == 0 && rest[8] == -1);
+    }
+    for (int i = 0; i < K; i += 30) /* more than are taken: the first ones */
+        x[i] = 9;
+    EACH_OPS(t) {
+        assert_int_equal(act_take_spikes(t, 4, x, K, rest, found), ACT_SPIKES);
+        assert_int_equal(found[ACT_SPIKES - 1].at, 30 * (ACT_SPIKES - 1));
+    }
+    x[40] = 1e6f;
+    EACH_OPS(t)
+    assert_true(act_take_spikes(t, 8, x, K, rest, found) == 1 && found[0].at == 40);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(columns), cmocka_unit_test(spikes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(columns), cmocka_unit_test(spikes),
+                                       cmocka_unit_test(spikes_by_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ typedef struct spike {
     int32_t at;
     float value;
 } spike;
-enum { ACT_SPIKES = 8 };
+enum { ACT_SPIKES = 16 };
 
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
 typedef struct route route; /* policy.h */
@@ -145,7 +145,7 @@ typedef struct kernel_table {
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
     /* The values of a row that have more than `share` of the sum of their squares each, in their order;
-     * returns how many, at most ACT_SPIKES. share: at least 1 / ACT_SPIKES. */
+     * returns how many: the first ACT_SPIKES, where there are more. */
     int (*spikes)(const float *x, int64_t k, float share, spike *out);
     /* Rows [n0, n1) of column k of a PACK_TILE matrix as floats, the bits of pack_read_row; n0 is a multiple
      * of 16.
@@ -189,9 +189,10 @@ typedef struct kernel_table {
     int n_strategy;
 } kernel_table;
 
-/* The spikes of a row of k floats, in their order: how many, and, when there are any, the row without them at
- * `rest`. The row alone decides, so that the answer does not depend on the batch. */
-int act_take_spikes(const kernel_table *t, const float *x, int64_t k, float *rest, spike *out);
+/* The spikes of a row of k floats that is to have `bits` bits, in their order: how many, and, when there are
+ * any, the row without them at `rest`. The row alone decides, so that the answer does not depend on the
+ * batch. */
+int act_take_spikes(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, spike *out);
 
 /* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
 const kernel_table *kernels_table(void);

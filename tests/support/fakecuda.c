@@ -204,7 +204,7 @@ static void product(const view *v, const room *r, bool two, const float *bias, f
     const kernel_table *t = kernels_table_for("ref");
     const act_format f = act_format_for(&v->format, 8);
     spike spikes[ACT_SPIKES];
-    const int n = two ? 0 : act_take_spikes(t, r->x, v->k, r->rest, spikes);
+    const int n = two ? 0 : act_take_spikes(t, 8, r->x, v->k, r->rest, spikes);
     t->act_quantize(f, n ? r->rest : r->x, v->k, r->codes);
     multiply(t, v, f, r, bias, y);
     if (two) {

@@ -84,7 +84,7 @@ static void packed_product(const walk *w, const op *o, const view *v, const floa
     check *c = w->c;
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
     spike spikes[ACT_SPIKES];
-    const int n_spike = w->act_bits == 16 ? 0 : act_take_spikes(c->ref, x, o->k, c->rest, spikes);
+    const int n_spike = w->act_bits == 16 ? 0 : act_take_spikes(c->ref, f.bits, x, o->k, c->rest, spikes);
     c->ref->act_quantize(f, n_spike ? c->rest : x, o->k, c->codes);
     if (o->adds)
         add_product(w, v, f, y);

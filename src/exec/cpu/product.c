@@ -24,7 +24,8 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     rows->has_rest[row] = w->j->act_bits == 16;
     rows->n_spike[row] = 0;
     if (!rows->has_rest[row])
-        rows->n_spike[row] = (uint8_t)act_take_spikes(table, x, k, beside, rows->spikes + row * ACT_SPIKES);
+        rows->n_spike[row] =
+            (uint8_t)act_take_spikes(table, to.format.bits, x, k, beside, rows->spikes + row * ACT_SPIKES);
     if (rows->n_spike[row])
         x = beside;
     table->act_quantize(to.format, x, k, rows->codes + at);
