@@ -253,6 +253,23 @@ static void caps_are_obeyed(void **state) {
     fake_is_at_rest();
 }
 
+/* Of one row: what each launch leaves is taken by the product behind it, all but the first of a token. */
+static void codes_are_left(void **state) {
+    (void)state;
+    enum { TOKENS = 3 };
+    tiny_shape shape = small;
+    nib_engine_options o = engine_usual();
+    shape.n_head = shape.n_kv_head = 2; /* heads of 32 */
+    o.n_batch = 1;
+    o.backend = "cuda";
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(tiny_model("codes.gguf", &shape), &o, NULL);
+    free(logits_of(e, (const int32_t[]){1, 2, 3}, TOKENS).data);
+    assert_int_equal(fake_cuda_taken(), TOKENS * (4 * shape.n_layer + 1 - 1));
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
 static void auto_finds_it(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
@@ -269,7 +286,8 @@ int main(void) {
         cmocka_unit_test(every_precision), cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),   cmocka_unit_test(from_disk),
         cmocka_unit_test(batches),         cmocka_unit_test(what_it_cannot_do_is_named),
-        cmocka_unit_test(caps_are_obeyed), cmocka_unit_test(auto_finds_it),
+        cmocka_unit_test(caps_are_obeyed), cmocka_unit_test(codes_are_left),
+        cmocka_unit_test(auto_finds_it),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

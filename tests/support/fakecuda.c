@@ -18,7 +18,7 @@ enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MOST_FRESH = 4096 };
 
 static struct {
     size_t memory, used, peak, held;
-    long calls, fail_at;
+    long calls, fail_at, n_taken;
     int error;
     const char *wrong;
     bool reordered;                /* matrices, since the host waited */
@@ -219,6 +219,23 @@ static void product(const view *v, const room *r, bool two, const float *bias, f
     }
 }
 
+/* A row that is left is kept as it is, with its norm: whoever takes it must be about to read that row. */
+static size_t codes_bytes(int64_t k) {
+    return sizeof(const float *) + (size_t)k * sizeof(float);
+}
+
+static void leave(const cuda_codes *to, const float *row, int64_t k) {
+    uint8_t *at = real(to->data);
+    memcpy(at, &to->norm, sizeof to->norm);
+    memcpy(at + sizeof to->norm, row, (size_t)k * sizeof *row);
+}
+
+static bool is_left(const cuda_linear *a) {
+    const uint8_t *at = real(a->codes);
+    return !memcmp(at, &a->norm, sizeof a->norm) &&
+           !memcmp(at + sizeof a->norm, real(a->x), (size_t)a->w[0].k * sizeof(float));
+}
+
 static size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
     return (size_t)(n_row * k) * (two ? 4 : 2);
 }
@@ -253,8 +270,13 @@ static int linear(const cuda_linear *a, cuda_stream s) {
     int64_t wide = a->w[0].k;
     if (fake.reordered)
         return misuse("a product may read a matrix that is still put in order");
-    if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || !a->scratch || a->leaves.data || a->codes)
+    if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || !a->scratch)
         return misuse("a product of no or too many rows");
+    if (a->codes && (a->two || a->n_row > 1 || a->w[0].format.group != 32 || !is_left(a)))
+        return misuse("a product takes the codes of another row");
+    if (a->leaves.data && ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two || a->n_row > 1))
+        return misuse("a product cannot leave codes");
+    fake.n_taken += a->codes != NULL;
     for (int i = 0; i < a->n_w; i++) {
         w[i] = as_qtile(&a->w[i]);
         wide = w[i].n > wide ? w[i].n : wide;
@@ -272,6 +294,8 @@ static int linear(const cuda_linear *a, cuda_stream s) {
     for (int i = 0; i < a->n_w; i++)
         free((void *)(uintptr_t)w[i].data);
     free(floats), free(r.codes), free(r.scratch);
+    if (a->leaves.data)
+        leave(&a->leaves, real(a->y[0]), a->w[0].n);
     return 0;
 }
 
@@ -388,6 +412,10 @@ static int attend(const cuda_attend *a, cuda_stream s) {
             return misuse("attention may read keys before they are written");
     for (int64_t row = 0; row < a->n_row; row++)
         attend_row(a, row);
+    if (a->leaves.data && (a->n_row > 1 || a->kv.d_head % 32))
+        return misuse("attention cannot leave codes");
+    if (a->leaves.data)
+        leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head);
     return 0;
 }
 
@@ -445,6 +473,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .gtile = gtile,
         .linear_scratch = linear_scratch,
         .linear = linear,
+        .codes_bytes = codes_bytes,
         .attend_scratch = attend_scratch,
         .attend = attend,
         .store = store,
@@ -469,4 +498,7 @@ size_t fake_cuda_peak(void) {
 }
 const char *fake_cuda_wrong(void) {
     return fake.wrong;
+}
+long fake_cuda_taken(void) {
+    return fake.n_taken;
 }

@@ -178,8 +178,9 @@ static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const
 }
 
 static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
-    const cuda *c = cuda_of(b);
+    cuda *c = cuda_of(b);
     const int64_t n = model_reg_width(cuda_model(c), REG_X);
+    c->coded = NULL;
     for (int64_t r = 0; r < n_row; r++)
         NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld, x + r * n, n, err));
     return wait_for_it(c, err);

@@ -15,15 +15,19 @@
 typedef enum step_kind { STEP_EMBED, STEP_NORM, STEP_LINEAR, STEP_ATTEND, STEP_EACH } step_kind;
 
 /* Ops [first, first + n) of a block's program, done together. */
-typedef struct step {
+typedef struct step step;
+struct step {
     step_kind kind;
     int first, n;
     bool feeds_cache;
-    int n_w;        /* STEP_LINEAR: products, the first ops */
-    const op *norm; /* STEP_LINEAR: of what they read, done with them; NULL: none */
-    const op *tail; /* STEP_LINEAR: OP_GATE of two products, or OP_ADD of one; NULL: none */
-    const op *rope; /* STEP_ATTEND: of q, as of k; NULL: none */
-} step;
+    int n_w;           /* STEP_LINEAR: products, the first ops */
+    const op *norm;    /* STEP_LINEAR: of what they read, done with them; NULL: none */
+    const op *tail;    /* STEP_LINEAR: OP_GATE of two products, or OP_ADD of one; NULL: none */
+    const op *rope;    /* STEP_ATTEND: of q, as of k; NULL: none */
+    reg in, out;       /* STEP_LINEAR: what is read. STEP_LINEAR, STEP_ATTEND: the one register that is set */
+    const step *takes; /* the product right behind, which takes a row of `out` as codes; NULL: none does */
+    int takes_block;
+};
 
 typedef struct steps {
     step *list;
@@ -55,6 +59,7 @@ typedef struct cuda {
     int64_t ld, ld_logits; /* floats from row to row */
     int32_t *position, *first_page; /* [n_pass] */
     float **cos_sin;                /* [n_rope][n_pass, n_rot] */
+    void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
     void *linear_room, *attend_room;
     tier_region pages; /* int32_t, all segments' */
 
@@ -70,9 +75,11 @@ typedef struct cuda {
     backend_pass pass;
     backend_run run;
     const view *views; /* the run's weights on the host, pinned */
-    uint8_t *origin; /* pages are counted from here, in DEVICE_CUDA_ALIGN bytes */
-    bool stored;     /* keys and values of rows before may be on their way: attention waits for them */
-    nib_error late;  /* an error that came when nobody could be told */
+    uint8_t *origin;   /* pages are counted from here, in DEVICE_CUDA_ALIGN bytes */
+    bool stored;       /* keys and values of rows before may be on their way: attention waits for them */
+    const step *coded; /* the product that the last launch left a row for, as codes; NULL: none */
+    int64_t coded_row; /* which one of the pass */
+    nib_error late;    /* an error that came when nobody could be told */
 } cuda;
 
 static inline cuda *cuda_of(backend *b) {

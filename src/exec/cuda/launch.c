@@ -71,6 +71,21 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
 
 /* ---- launches ---- */
 
+/* Where a launch of one row leaves it as codes for the next. */
+static cuda_codes leaves(const walk *w, const step *s) {
+    const step *to = s->takes;
+    if (!to || w->g->n_row > 1 || w->g->two)
+        return (cuda_codes){0};
+    return (cuda_codes){w->c->codes[s->out],
+                        to->norm ? weights_view(w->c, s->takes_block, to->norm->w).data : NULL};
+}
+
+static const void *taken(const walk *w, const step *s) {
+    const cuda *c = w->c;
+    const bool left = c->coded == s && c->coded_row == w->g->row && w->g->n_row == 1 && !w->g->two;
+    return left ? c->codes[s->in] : NULL;
+}
+
 static nib_status products(const walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
@@ -84,7 +99,9 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
                      .gated = s->tail && s->tail->kind == OP_GATE,
                      .act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU,
                      .adds = o->adds || (s->tail && s->tail->kind == OP_ADD),
-                     .scratch = w->c->linear_room};
+                     .scratch = w->c->linear_room,
+                     .codes = taken(w, s),
+                     .leaves = leaves(w, s)};
     for (int i = 0; i < s->n_w; i++) {
         const reg out = s->tail ? s->tail->out : o[i].out;
         a.w[i] = weight_at(w, o[i].w);
@@ -139,7 +156,8 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
                            .window = o->u.attn.window,
                            .scale = o->u.attn.scale,
                            .softcap = o->u.attn.softcap,
-                           .scratch = c->attend_room};
+                           .scratch = c->attend_room,
+                           .leaves = leaves(w, s)};
     if (a.stored || c->run.visit.cache_only)
         NIB_TRY(done(w, c->k->store(&a, c->stream), o, err));
     return c->run.visit.cache_only ? NIB_OK : done(w, c->k->attend(&a, c->stream), o, err);
@@ -175,8 +193,13 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
     const steps *all = &c->blocks[g->block];
     const walk w = {c, g, layout_block(c->setup.layout, g->block)->program.ops,
                     g->block == layout_n_block(c->setup.layout) - 1};
-    for (int i = 0; i < all->n; i++)
-        if (!c->run.visit.cache_only || all->list[i].feeds_cache)
-            NIB_TRY(launch_step(&w, &all->list[i], err));
+    for (int i = 0; i < all->n; i++) {
+        const step *s = &all->list[i];
+        if (c->run.visit.cache_only && !s->feeds_cache)
+            continue;
+        NIB_TRY(launch_step(&w, s, err));
+        c->coded = leaves(&w, s).data && !c->run.visit.cache_only ? s->takes : NULL;
+        c->coded_row = g->row;
+    }
     return NIB_OK;
 }

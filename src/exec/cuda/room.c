@@ -64,6 +64,9 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->first_page = take(base, &at, rows->n_pass, sizeof *c->first_page);
     for (int t = 0; t < model_n_rope(m); t++)
         c->cos_sin[t] = take(base, &at, rows->n_pass * model_rope_dim(m, t), sizeof(float));
+    for (int r = 0; r < REG_LOGITS; r++)
+        if (model_reg_width(m, (reg)r) > 0)
+            c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     c->attend_room = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
@@ -188,6 +191,7 @@ static nib_status tell_angles(const cuda *c, int table, nib_error *err) {
 }
 
 nib_status room_tell(cuda *c, nib_error *err) {
+    c->coded = NULL;
     NIB_TRY(tell_pages(c, err));
     NIB_TRY(tell_positions(c, err));
     for (int t = 0; t < model_n_rope(cuda_model(c)); t++)

@@ -107,6 +107,8 @@ static nib_status take_products(builder *b, int i, step *s) {
         s->tail = &b->ops[i + n];
     s->n_w = n;
     s->n = n + (s->tail != NULL);
+    s->in = s->norm ? s->norm->in : b->ops[i].in;
+    s->out = s->tail ? s->tail->out : n == 1 ? b->ops[i].out : REG_NONE;
     b->n_norm = NUM_MAX(b->n_norm - n, 0);
     if (b->n_norm == 0)
         b->norm = NULL;
@@ -140,6 +142,7 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     s->rope = o->kind == OP_ROPE ? o : NULL;
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
+    s->out = o->out;
     if (o->u.attn.alibi_max_bias != 0)
         return refuse(b, o, "it has no ALiBi");
     if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
@@ -164,7 +167,7 @@ static nib_status take_look_ups(const builder *b, int i, step *s) {
 /* The step that begins with op i; s->n 0: none, it is part of those that follow. */
 static nib_status take(builder *b, int i, step *s) {
     const op *o = &b->ops[i];
-    *s = (step){.first = i, .n = 1};
+    *s = (step){.first = i, .n = 1, .in = REG_NONE, .out = REG_NONE};
     switch (o->kind) {
     case OP_EMBED:
     case OP_EMBED_POS: return take_look_ups(b, i, s);
@@ -211,6 +214,40 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
     return NIB_OK;
 }
 
+/* ---- rows as codes ---- */
+
+/* Whether the step can leave its row in groups of 32. */
+static bool can_leave(const block *of, const step *s) {
+    const op *first = &of->program.ops[s->first];
+    if (s->out == REG_NONE || s->out == REG_LOGITS)
+        return false;
+    return s->kind == STEP_ATTEND ? first[s->n - 1].u.attn.d_head % 32 == 0 : first->n % 32 == 0;
+}
+
+static bool can_take(const block *of, const step *s) {
+    if (s->kind != STEP_LINEAR)
+        return false;
+    const pack_format *f = &of->weights[of->program.ops[s->first].w].format;
+    return f->group == 32 && f->scale != PACK_SCALE_TWO;
+}
+
+/* Each step that leaves codes for the one behind it, in its block or at the beginning of a later one. */
+static void join_steps(const cuda *c) {
+    step *before = NULL;
+    const block *its = NULL;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        for (int i = 0; i < c->blocks[b].n; i++) {
+            step *s = &c->blocks[b].list[i];
+            const block *of = layout_block(c->setup.layout, b);
+            if (before && before->out == s->in && can_leave(its, before) && can_take(of, s)) {
+                before->takes = s;
+                before->takes_block = b;
+            }
+            before = s;
+            its = of;
+        }
+}
+
 nib_status steps_open(cuda *c, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     int n = 0;
@@ -225,6 +262,7 @@ nib_status steps_open(cuda *c, nib_error *err) {
         NIB_TRY(make_block(c, b, to, err));
         to += c->blocks[b].n;
     }
+    join_steps(c);
     return NIB_OK;
 }
 
