@@ -61,13 +61,13 @@ static void event(const char *name, json_t *value, buffer *out) {
     buffer_text(out, "\n\n");
 }
 
-static void begin(const job *j, buffer *out) {
+static void begin(job *j, buffer *out) {
     event("message_start", json_pack("{s:o}", "message", message(j, json_array())), out);
     event("content_block_start",
           json_pack("{s:i, s:{s:s, s:s}}", "index", 0, "content_block", "type", "text", "text", ""), out);
 }
 
-static void piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
     (void)j;
     (void)a;
     event("content_block_delta",
@@ -76,17 +76,18 @@ static void piece(const job *j, const answer *a, const char *text, size_t n_byte
           out);
 }
 
-static void close_one(const job *j, const answer *a, buffer *out) {
+static void close_one(job *j, const answer *a, buffer *out) {
     event("content_block_stop", json_pack("{s:i}", "index", 0), out);
     event("message_delta", json_pack("{s:o, s:o}", "delta", reason(a), "usage", usage(j)), out);
 }
 
-static void end(const job *j, buffer *out) {
+static void end(job *j, buffer *out) {
     (void)j;
     event("message_stop", json_object(), out);
 }
 
-static void ping(buffer *out) {
+static void ping(job *j, buffer *out) {
+    (void)j;
     event("ping", json_object(), out);
 }
 
@@ -95,11 +96,12 @@ static json_t *refusal(const fault *why) {
                      why->message);
 }
 
-static void fail(const fault *why, buffer *out) {
+static void fail(job *j, const fault *why, buffer *out) {
+    (void)j;
     event("error", refusal(why), out);
 }
 
-static void whole(const job *j, buffer *out) {
+static void whole(job *j, buffer *out) {
     const answer *a = &j->answers[0];
     const nib_result *r = &a->result;
     json_t *value = message(j, json_pack("[{s:s, s:o}]", "type", "text", "text",

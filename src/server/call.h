@@ -38,6 +38,8 @@ void call_clear(call *c);
  * be loaded, no more), and of Anthropic's /v1/messages. */
 bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why);
 bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why);
+bool call_parse_responses(const char *text, size_t n_byte, call *out,
+                          fault *why); /* OpenAI's /v1/responses */
 /* `answers`: whether max_tokens has to be there, as where an answer is asked for. */
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why);
 
@@ -57,7 +59,7 @@ bool members_read(const json_t *object, const member_table *table, void *out, fa
 /* What the bodies of each API have; openapi.c describes them from the same rows. */
 extern const member_table openai_members, openai_chat_members, openai_completion_members,
     openai_stream_members, ollama_members, ollama_options, ollama_generate_members, anthropic_members,
-    tokenize_members;
+    responses_members, tokenize_members;
 /* The body as an object; NULL: *why says what it is instead. */
 json_t *body_parse(const char *text, size_t n_byte, fault *why);
 

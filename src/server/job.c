@@ -427,7 +427,7 @@ static void watch(struct pollfd *fds, job **jobs, nfds_t n) {
         if (fds[i].revents) { /* nobody is there any more, or reads */
             drop(j);
         } else if (j->call.stream && j->how->ping && now - j->told > PING_S) {
-            j->how->ping(&j->out);
+            j->how->ping(j, &j->out);
             j->told = now;
             exchange_resume(j->at);
         }
@@ -477,7 +477,7 @@ void job_write(job *j) {
     if (j->n_left > 0)
         return;
     if (j->why.status)
-        j->how->fail(&j->why, &j->out);
+        j->how->fail(j, &j->why, &j->out);
     else
         j->how->end(j, &j->out);
     j->ended = true;

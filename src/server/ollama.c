@@ -56,23 +56,23 @@ static void end_line(json_t *value, buffer *out) {
     buffer_text(out, "\n");
 }
 
-static void begin(const job *j, buffer *out) {
+static void begin(job *j, buffer *out) {
     (void)j;
     (void)out;
 }
 
-static void piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
     (void)a;
     end_line(line(j, text, n_byte, false), out);
 }
 
-static void close_one(const job *j, const answer *a, buffer *out) {
+static void close_one(job *j, const answer *a, buffer *out) {
     (void)j;
     (void)a;
     (void)out;
 }
 
-static void end(const job *j, buffer *out) {
+static void end(job *j, buffer *out) {
     end_line(last_line(j, "", 0), out);
 }
 
@@ -80,11 +80,12 @@ static json_t *refusal(const fault *why) {
     return json_pack("{s:s}", "error", why->message);
 }
 
-static void fail(const fault *why, buffer *out) {
+static void fail(job *j, const fault *why, buffer *out) {
+    (void)j;
     end_line(refusal(why), out);
 }
 
-static void whole(const job *j, buffer *out) {
+static void whole(job *j, buffer *out) {
     const nib_result *r = &j->answers[0].result;
     buffer_json(out, last_line(j, r->text ? r->text : "", r->n_byte));
 }

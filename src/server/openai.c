@@ -68,18 +68,18 @@ static json_t *text_choice(const answer *a, json_t *text, json_t *reason) {
                      logprobs_left(a), "finish_reason", reason);
 }
 
-static void chat_begin(const job *j, buffer *out) {
+static void chat_begin(job *j, buffer *out) {
     for (size_t i = 0; i < j->n_answer; i++)
         chunk(j,
               delta(&j->answers[i], json_pack("{s:s, s:s}", "role", "assistant", "content", ""), json_null()),
               out);
 }
 
-static void chat_piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+static void chat_piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
     chunk(j, delta(a, json_pack("{s:o}", "content", jsonx_string(text, n_byte)), json_null()), out);
 }
 
-static void chat_close(const job *j, const answer *a, buffer *out) {
+static void chat_close(job *j, const answer *a, buffer *out) {
     chunk(j, delta(a, json_object(), finish_reason(a)), out);
 }
 
@@ -87,7 +87,7 @@ static const json_t *prompt_of(const answer *a) {
     return json_array_get(a->of->call.prompts, a->index / (size_t)a->of->call.n);
 }
 
-static void completion_begin(const job *j, buffer *out) {
+static void completion_begin(job *j, buffer *out) {
     for (size_t i = 0; i < j->n_answer && j->call.echo; i++) {
         const json_t *prompt = prompt_of(&j->answers[i]);
         if (json_is_string(prompt))
@@ -95,15 +95,15 @@ static void completion_begin(const job *j, buffer *out) {
     }
 }
 
-static void completion_piece(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
+static void completion_piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
     chunk(j, text_choice(a, jsonx_string(text, n_byte), json_null()), out);
 }
 
-static void completion_close(const job *j, const answer *a, buffer *out) {
+static void completion_close(job *j, const answer *a, buffer *out) {
     chunk(j, text_choice(a, json_string(""), finish_reason(a)), out);
 }
 
-static void stream_end(const job *j, buffer *out) {
+static void stream_end(job *j, buffer *out) {
     if (j->call.usage) {
         json_t *value = envelope(j, true, json_array());
         if (value)
@@ -113,11 +113,13 @@ static void stream_end(const job *j, buffer *out) {
     buffer_text(out, "data: [DONE]\n\n");
 }
 
-static void stream_ping(buffer *out) {
+static void stream_ping(job *j, buffer *out) {
+    (void)j;
     buffer_text(out, ": the answer is on its way\n\n");
 }
 
-static void stream_fail(const fault *why, buffer *out) {
+static void stream_fail(job *j, const fault *why, buffer *out) {
+    (void)j;
     event(fault_json(why), out);
 }
 
@@ -155,7 +157,7 @@ static json_t *timings(const answer *a) {
         1e3 * r->predicted_s, "predicted_per_second", per_second(r->predicted_n, r->predicted_s));
 }
 
-static void whole(const job *j, buffer *out) {
+static void whole(job *j, buffer *out) {
     json_t *choices = json_array();
     for (size_t i = 0; i < j->n_answer; i++) {
         out->no_memory = out->no_memory || j->answers[i].no_memory;

@@ -58,6 +58,12 @@ static const shape shapes[] = {
      "[\"messages\",\"max_tokens\"]",
      "{\"messages\":" MESSAGES("\"user\",\"assistant\"") ",\"stop_sequences\":" TEXT_LIST(
          "16") ",\"system\":{\"type\":[\"string\",\"null\"]}}"},
+    {"ResponsesRequest",
+     {&responses_members},
+     "[\"input\"]",
+     "{\"input\":{\"oneOf\":[{\"type\":\"string\"}," MESSAGES(
+         ROLES) "]},\"instructions\":{\"type\":[\"string\","
+                "\"null\"]}}"},
     {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" MESSAGES("\"user\",\"assistant\"") "}"},
     {"OllamaOptions", {&ollama_options}, NULL, "{\"stop\":" TEXTS("16") "}"},
     {"OllamaChatRequest",
@@ -71,17 +77,12 @@ static const shape shapes[] = {
 
 static const struct {
     const char *path, *shape;
-} bodies[] = {{"/v1/chat/completions", "ChatRequest"},
-              {"/chat/completions", "ChatRequest"},
-              {"/apply-template", "ChatRequest"},
-              {"/v1/completions", "CompletionRequest"},
-              {"/completions", "CompletionRequest"},
-              {"/v1/messages", "MessagesRequest"},
-              {"/v1/messages/count_tokens", "CountRequest"},
-              {"/api/chat", "OllamaChatRequest"},
-              {"/api/generate", "OllamaGenerateRequest"},
-              {"/tokenize", "TokenizeRequest"},
-              {"/detokenize", "DetokenizeRequest"}};
+} bodies[] = {{"/v1/chat/completions", "ChatRequest"}, {"/chat/completions", "ChatRequest"},
+              {"/apply-template", "ChatRequest"},      {"/v1/completions", "CompletionRequest"},
+              {"/completions", "CompletionRequest"},   {"/v1/responses", "ResponsesRequest"},
+              {"/v1/messages", "MessagesRequest"},     {"/v1/messages/count_tokens", "CountRequest"},
+              {"/api/chat", "OllamaChatRequest"},      {"/api/generate", "OllamaGenerateRequest"},
+              {"/tokenize", "TokenizeRequest"},        {"/detokenize", "DetokenizeRequest"}};
 
 static json_t *parse(const char *text) {
     return json_loads(text, 0, NULL);

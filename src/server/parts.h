@@ -44,14 +44,14 @@ typedef struct dialect {
     const char *stream_type; /* of HTTP, for answers that come in pieces */
     /* Each adds to out, where it may be NULL: nothing. What comes before all pieces, a piece of one answer's
      * text, the end of one, the end of all; what is sent when nothing else is known (a comment). */
-    void (*begin)(const job *j, buffer *out);
-    void (*piece)(const job *j, const answer *a, const char *text, size_t n_byte, buffer *out);
-    void (*close)(const job *j, const answer *a, buffer *out);
-    void (*end)(const job *j, buffer *out);
-    void (*ping)(buffer *out);
-    void (*fail)(const fault *why, buffer *out); /* after some pieces */
-    void (*whole)(const job *j, buffer *out);    /* the answer in one piece */
-    json_t *(*fault)(const fault *why);          /* the answer is refused */
+    void (*begin)(job *j, buffer *out);
+    void (*piece)(job *j, const answer *a, const char *text, size_t n_byte, buffer *out);
+    void (*close)(job *j, const answer *a, buffer *out);
+    void (*end)(job *j, buffer *out);
+    void (*ping)(job *j, buffer *out);
+    void (*fail)(job *j, const fault *why, buffer *out); /* after some pieces */
+    void (*whole)(job *j, buffer *out);                  /* the answer in one piece */
+    json_t *(*fault)(const fault *why);                  /* the answer is refused */
 } dialect;
 
 struct job {
@@ -70,6 +70,7 @@ struct job {
     fault why;     /* computing failed */
     buffer out;    /* written, not sent */
     bool begun, ended;
+    int n_event; /* written, where a dialect counts them */
     double told; /* when something was last written */
 };
 
@@ -140,7 +141,8 @@ struct server {
 
 extern const route server_routes[];
 extern const size_t server_n_route;
-extern const dialect openai_chat, openai_completion, ollama_chat, ollama_generate, anthropic;
+extern const dialect openai_chat, openai_completion, ollama_chat, ollama_generate, anthropic,
+    openai_responses;
 
 void server_wake(server *s);
 
@@ -186,7 +188,7 @@ extern const size_t server_page_size;
 
 void openapi_describe(exchange *x); /* openapi.c */
 
-/* ---- ollama.c, anthropic.c ---- */
+/* ---- ollama.c, anthropic.c, responses.c ---- */
 void ollama_ask_chat(exchange *x);
 void ollama_ask_generate(exchange *x);
 void ollama_tags(exchange *x);
@@ -195,6 +197,7 @@ void ollama_show(exchange *x);
 void ollama_version(exchange *x);
 void anthropic_ask(exchange *x);
 void anthropic_count(exchange *x);
+void responses_ask(exchange *x);
 
 /* ---- exchange.c ---- */
 enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each: headers, and what is sent at a time */

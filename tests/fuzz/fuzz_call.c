@@ -32,11 +32,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fault why = {0};
     const size_t skip = size ? 1 : 0;
     const char *text = (const char *)data + skip;
-    const int api = size ? data[0] % 5 : 0;
+    const int api = size ? data[0] % 6 : 0;
     const bool read = api == 0   ? call_parse(CALL_CHAT, text, size - skip, &c, &why)
                       : api == 1 ? call_parse(CALL_COMPLETION, text, size - skip, &c, &why)
                       : api == 2 ? call_parse_ollama_chat(text, size - skip, &c, &why)
                       : api == 3 ? call_parse_ollama_generate(text, size - skip, &c, &why)
+                      : api == 5 ? call_parse_responses(text, size - skip, &c, &why)
                                  : call_parse_anthropic(text, size - skip, true, &c, &why);
     hold(read == (why.status == 0));
     if (read)

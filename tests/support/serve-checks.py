@@ -325,6 +325,29 @@ def leaves():
     check("a second signal stops at once", code == 128 + signal.SIGTERM, (code, said))
 
 
+def responses(s):
+    status, value = s.post("/v1/responses", {"input": "Why?", "instructions": "Be it."})
+    message = value["output"][0]
+    check("responses: a text is answered", value["object"] == "response" and value["status"] == "completed" and
+          [part["text"] for part in message["content"]] == [ANSWER] and value["usage"]["input_tokens"] == 13, value)
+    items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]
+    status, value = s.post("/v1/responses", {"input": items, "max_output_tokens": 1})
+    check("or a conversation, until it is cut", value["status"] == "incomplete" and value["usage"]["input_tokens"] == 6 and
+          value["incomplete_details"] == {"reason": "max_output_tokens"}, value)
+    status, headers, data = s.ask("POST", "/v1/responses", {"input": items, "stream": True})
+    values = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    check("its events are numbered, and in their order", [v["sequence_number"] for v in values] == list(range(len(values))) and
+          values[0]["type"] == "response.created" and values[-1]["type"] == "response.completed" and
+          values[-1]["response"]["output"][0]["content"][0]["text"] == ANSWER, values)
+    check("and are the answer", "".join(v["delta"] for v in values if v["type"] == "response.output_text.delta") == ANSWER)
+    for name, wrong in (("input", 1), ("input", []), ("max_output_tokens", 0), ("tools", [{}]), ("instructions", 1),
+                        ("previous_response_id", "resp_1"), ("text", {"format": {"type": "json_schema"}})):
+        got = param(s.post("/v1/responses", {"input": "x", name: wrong}))
+        check(f"responses: {name} {wrong} is refused by name", got == (400, name), got)
+    got = param(s.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]}))
+    check("responses: what is no message is refused", got == (400, "input[0]"), got)
+
+
 def page(s):
     status, headers, data = s.ask("GET", "/")
     text = data.decode()
@@ -458,6 +481,7 @@ likely(basic)
 looks(basic)
 ollama(basic)
 anthropic(basic)
+responses(basic)
 page(basic)
 described(basic)
 refusals(basic)

@@ -1,0 +1,87 @@
+/* call_responses.c - bodies of OpenAI's /v1/responses. Nothing is kept of an answer, so none can be gone on
+ * from. */
+#include "server/call_parts.h"
+
+#include "base/num.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const member rows[] = {
+    {"max_output_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
+    {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
+    {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
+    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
+    {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
+};
+const member_table responses_members = {rows, NUM_COUNT(rows)};
+
+/* A message as chats have it: {"role", "content"}; the parts of a content are all texts. */
+static json_t *message_of(const json_t *item, size_t index, fault *why) {
+    char at[64];
+    const json_t *part;
+    size_t i;
+    const char *type = json_string_value(member_get(item, "type"));
+    snprintf(at, sizeof at, "input[%zu]", index);
+    if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
+        fault_field(why, at, "expected a message: nothing else is supported");
+        return NULL;
+    }
+    json_t *copy = json_deep_copy(item), *content = member_get(copy, "content");
+    json_object_del(copy, "type");
+    json_array_foreach(content, i, part) {
+        type = json_string_value(member_get(part, "type"));
+        if (type && (!strcmp(type, "input_text") || !strcmp(type, "output_text")))
+            json_object_set_new((json_t *)(uintptr_t)part, "type", json_string("text"));
+    }
+    return copy;
+}
+
+static bool add(json_t *messages, json_t *message) {
+    return message && json_array_append_new(messages, message) == 0;
+}
+
+/* instructions and input, as messages. */
+static bool fill_messages(const call *c, json_t *messages, fault *why) {
+    json_t *input = member_get(c->body, "input"), *before = member_get(c->body, "instructions");
+    const json_t *item;
+    size_t i;
+    if (before && !json_is_string(before))
+        return fault_field(why, "instructions", "expected a string, found %s", json_type_name(before));
+    if (!json_is_string(input) && (!json_is_array(input) || json_array_size(input) == 0))
+        return fault_field(why, "input", "expected a string or an array of messages, found %s",
+                           json_type_name(input));
+    bool good = !before || add(messages, json_pack("{s:s, s:O}", "role", "system", "content", before));
+    if (json_is_string(input))
+        good = good && add(messages, json_pack("{s:s, s:O}", "role", "user", "content", input));
+    json_array_foreach(input, i, item) {
+        good = good && add(messages, message_of(item, i, why));
+    }
+    return good || fault_set(why, 503, NULL, "out of memory");
+}
+
+static bool refuse_others(const call *c, fault *why) {
+    const json_t *format = member_get(member_get(c->body, "text"), "format");
+    const char *type = json_string_value(member_get(format, "type"));
+    if (format && (!type || strcmp(type, "text") != 0))
+        return fault_field(why, "text", "only {\"format\": {\"type\": \"text\"}} is supported");
+    if (json_array_size(member_get(c->body, "tools")) > 0)
+        return fault_field(why, "tools", "is not supported");
+    if (member_get(c->body, "previous_response_id") || member_get(c->body, "conversation"))
+        return fault_field(why, "previous_response_id",
+                           "nothing is kept: give the whole conversation as input");
+    if (json_is_true(member_get(c->body, "background")))
+        return fault_field(why, "background", "is not supported");
+    return true;
+}
+
+bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why) {
+    if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
+        !members_read(out->body, &responses_members, out, why) || !refuse_others(out, why))
+        return false;
+    call_settle(out, out->body);
+    json_t *messages = json_array();
+    const bool good = messages && fill_messages(out, messages, why) && messages_read(out, messages, why);
+    json_decref(messages);
+    return good || fault_set(why, 503, NULL, "out of memory");
+}
