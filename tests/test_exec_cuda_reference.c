@@ -253,7 +253,8 @@ static void caps_are_obeyed(void **state) {
     fake_is_at_rest();
 }
 
-/* Of one row: what each launch leaves is taken by the product behind it, all but the first of a token. */
+/* Of one row: what each launch leaves is taken by the product behind it, all but the first of a token, and of
+ * the first token within a block alone: what the next one needs is not there yet. */
 static void codes_are_left(void **state) {
     (void)state;
     enum { TOKENS = 3 };
@@ -265,7 +266,7 @@ static void codes_are_left(void **state) {
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(tiny_model("codes.gguf", &shape), &o, NULL);
     free(logits_of(e, (const int32_t[]){1, 2, 3}, TOKENS).data);
-    assert_int_equal(fake_cuda_taken(), TOKENS * (4 * shape.n_layer + 1 - 1));
+    assert_int_equal(fake_cuda_taken(), TOKENS * 4 * shape.n_layer - shape.n_layer);
     nib_engine_close(e);
     fake_is_at_rest();
 }

@@ -219,21 +219,24 @@ static void product(const view *v, const room *r, bool two, const float *bias, f
     }
 }
 
-/* A row that is left is kept as it is, with its norm: whoever takes it must be about to read that row. */
+/* A row that is left is kept as it is, with its norm's weights: whoever takes it must be about to read that
+ * row, and the weights must have been there already. */
 static size_t codes_bytes(int64_t k) {
-    return sizeof(const float *) + (size_t)k * sizeof(float);
+    return 2 * (size_t)k * sizeof(float);
 }
 
 static void leave(const cuda_codes *to, const float *row, int64_t k) {
-    uint8_t *at = real(to->data);
-    memcpy(at, &to->norm, sizeof to->norm);
-    memcpy(at + sizeof to->norm, row, (size_t)k * sizeof *row);
+    float *at = real(to->data);
+    memcpy(at, row, (size_t)k * sizeof *at);
+    if (to->norm)
+        memcpy(at + k, real(to->norm), (size_t)k * sizeof *at);
 }
 
 static bool is_left(const cuda_linear *a) {
-    const uint8_t *at = real(a->codes);
-    return !memcmp(at, &a->norm, sizeof a->norm) &&
-           !memcmp(at + sizeof a->norm, real(a->x), (size_t)a->w[0].k * sizeof(float));
+    const float *at = real(a->codes);
+    const int64_t k = a->w[0].k;
+    return !memcmp(at, real(a->x), (size_t)k * sizeof *at) &&
+           (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at));
 }
 
 static size_t linear_scratch(int64_t n_row, int64_t k, bool two) {

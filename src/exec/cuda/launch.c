@@ -71,10 +71,11 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
 
 /* ---- launches ---- */
 
-/* Where a launch of one row leaves it as codes for the next. */
+/* Where a launch of one row leaves it as codes for the next. A block that was never run has no norm there
+ * yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
     const step *to = s->takes;
-    if (!to || w->g->n_row > 1 || w->g->two)
+    if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
     return (cuda_codes){w->c->codes[s->out],
                         to->norm ? weights_view(w->c, s->takes_block, to->norm->w).data : NULL};
