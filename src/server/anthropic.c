@@ -133,7 +133,7 @@ void anthropic_count(exchange *x) {
     call c;
     size_t n;
     if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
-        job_count(x->s->engine, &c, &n, &x->why))
+        prompt_count(x->s->engine, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);
 }

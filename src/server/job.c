@@ -84,79 +84,10 @@ size_t job_predicted(const job *j) {
     return n;
 }
 
-/* ---- prompts ---- */
-
-typedef struct prompt {
-    int32_t *tokens; /* freed by nib_free */
-    size_t n;
-} prompt;
-
-static bool tokenize(const nib_engine *e, const char *text, size_t n_byte, prompt *out, fault *why) {
-    nib_error err;
-    if (nib_tokenize(e, text, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens, &out->n, &err))
-        return fault_engine(why, &err);
-    return true;
-}
-
-bool job_render(const nib_engine *e, const call *c, char **text, fault *why) {
-    nib_error err;
-    buffer messages = {0}, tools = {0};
-    if (!nib_engine_info(e)->has_chat_template)
-        return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
-    buffer_json(&messages, json_incref(c->messages));
-    if (c->tools)
-        buffer_json(&tools, json_incref(c->tools));
-    if (messages.no_memory || tools.no_memory)
-        fault_set(why, 503, NULL, "out of memory");
-    else if (nib_chat_render(e, messages.data, tools.data, true, text, &err))
-        fault_engine(why, &err);
-    buffer_clear(&messages);
-    buffer_clear(&tools);
-    return !why->status;
-}
-
-static bool chat_prompt(const nib_engine *e, const call *c, prompt *out, fault *why) {
-    char *text = NULL;
-    const bool is_there = job_render(e, c, &text, why) && tokenize(e, text, strlen(text), out, why);
-    nib_free(text);
-    return is_there;
-}
-
-bool job_count(const nib_engine *e, const call *c, size_t *n, fault *why) {
-    prompt p = {0};
-    const bool good = chat_prompt(e, c, &p, why);
-    *n = p.n;
-    nib_free(p.tokens);
-    return good;
-}
-
-static bool ids_prompt(const json_t *ids, prompt *out, fault *why) {
-    size_t i;
-    const json_t *id;
-    out->n = json_array_size(ids);
-    out->tokens = mem_array(out->n, sizeof *out->tokens);
-    if (!out->tokens)
-        return fault_set(why, 503, NULL, "out of memory");
-    json_array_foreach(ids, i, id) {
-        out->tokens[i] = (int32_t)json_integer_value(id);
-    }
-    return true;
-}
-
-static bool check_length(const nib_engine *e, const call *c, const prompt *p, fault *why) {
-    const long long n_ctx = (long long)nib_engine_info(e)->n_ctx;
-    const char *field = c->kind == CALL_CHAT ? "messages" : "prompt";
-    if (p->n == 0)
-        return fault_field(why, field, "has no tokens");
-    if (p->n <= (size_t)n_ctx)
-        return true;
-    fault_field(why, field, "the context has %lld tokens, and the prompt has %zu", n_ctx, p->n);
-    why->code = "context_length_exceeded";
-    return false;
-}
+/* ---- to the batch ---- */
 
 /* JSON of probabilities takes far more than the text: what an answer may have of it is bounded beforehand. */
-static bool check_logprobs(const job *j, const prompt *prompts, size_t n, fault *why) {
+static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, fault *why) {
     enum { CANDIDATE = 640 }; /* bytes of one, as a value and as text */
     const call *c = &j->call;
     char need[32], have[32];
@@ -173,22 +104,6 @@ static bool check_logprobs(const job *j, const prompt *prompts, size_t n, fault 
                        "they may take %s here, and %s is kept for them: ask for less with max_tokens",
                        num_format_size((uint64_t)bytes, need), num_format_size(most, have));
 }
-
-static size_t n_prompts(const call *c) {
-    return c->kind == CALL_CHAT ? 1 : json_array_size(c->prompts);
-}
-
-static bool make_prompt(const nib_engine *e, const call *c, size_t index, prompt *out, fault *why) {
-    const json_t *given = json_array_get(c->prompts, index);
-    *out = (prompt){0};
-    const bool made = c->kind == CALL_CHAT ? chat_prompt(e, c, out, why)
-                      : json_is_array(given)
-                          ? ids_prompt(given, out, why)
-                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
-    return made && check_length(e, c, out, why);
-}
-
-/* ---- to the batch ---- */
 
 static bool on_text(void *user, const char *text, size_t n_byte) {
     answer *a = user;
@@ -224,7 +139,7 @@ static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *
     pthread_mutex_unlock(&a->of->s->lock);
 }
 
-static nib_generate_options options_of(const job *j, answer *a, const prompt *p) {
+static nib_generate_options options_of(const job *j, answer *a, const call_tokens *p) {
     const call *c = &j->call;
     nib_generate_options o;
     nib_generate_options_init(&o);
@@ -247,7 +162,7 @@ static nib_generate_options options_of(const job *j, answer *a, const prompt *p)
 }
 
 /* The lock is held, so that the batch's answer is looked for only when its number is known. */
-static bool add_answers(job *j, size_t index, const prompt *p, fault *why) {
+static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) {
     nib_error err;
     j->n_prompt += p->n;
     for (size_t i = 0; i < (size_t)j->call.n; i++) {
@@ -271,7 +186,7 @@ static bool has_room(const server *s, size_t n, fault *why) {
 }
 
 /* All of them, or none. */
-static bool add_all(job *j, const prompt *prompts, size_t n, fault *why) {
+static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
     pthread_mutex_lock(&s->lock);
     bool added = has_room(s, j->n_answer, why);
@@ -292,14 +207,14 @@ static bool add_all(job *j, const prompt *prompts, size_t n, fault *why) {
 }
 
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
-    const size_t n = n_prompts(c);
+    const size_t n = prompts_count(c);
     job *j = job_new(x, c, how, n);
-    prompt *prompts = mem_calloc(n, sizeof *prompts);
+    call_tokens *prompts = mem_calloc(n, sizeof *prompts);
     bool good = j && prompts;
     if (!good)
         fault_set(why, 503, NULL, "out of memory");
     for (size_t i = 0; i < n && good; i++)
-        good = make_prompt(x->s->engine, &j->call, i, &prompts[i], why);
+        good = prompt_make(x->s->engine, &j->call, i, &prompts[i], why);
     good = good && check_logprobs(j, prompts, n, why);
     if (good)
         j->at = x;

@@ -146,14 +146,23 @@ extern const dialect openai_chat, openai_completion, ollama_chat, ollama_generat
 
 void server_wake(server *s);
 
+/* ---- prompts.c ---- */
+typedef struct call_tokens {
+    int32_t *tokens; /* freed by nib_free */
+    size_t n;
+} call_tokens;
+/* The messages as the model's template has them; the caller frees *text with nib_free. */
+bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why);
+/* Their tokens. */
+bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why);
+size_t prompts_count(const call *c);
+/* The index-th prompt; *out is to be freed in any case. It has tokens, and no more than the context. */
+bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why);
+
 /* ---- job.c ---- */
 /* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
  * any case. */
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
-/* The messages as the model's template has them; the caller frees *text with nib_free. */
-bool job_render(const nib_engine *e, const call *c, char **text, fault *why);
-/* Their tokens. */
-bool job_count(const nib_engine *e, const call *c, size_t *n, fault *why);
 void job_release(job *j);
 void job_write(job *j);                          /* guarded: what is new goes to out */
 void job_cancel(job *j);                         /* guarded */

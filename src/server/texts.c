@@ -116,7 +116,7 @@ void texts_apply_template(exchange *x) {
     call c;
     char *text = NULL;
     if (call_parse(CALL_CHAT, x->body.data, x->body.n, &c, &x->why) &&
-        job_render(x->s->engine, &c, &text, &x->why))
+        prompt_render(x->s->engine, &c, &text, &x->why))
         exchange_json(x, json_pack("{s:o}", "prompt", jsonx_string(text, strlen(text))));
     nib_free(text);
     call_clear(&c);

@@ -1,0 +1,84 @@
+/* prompts.c - from a checked call to the tokens of its prompts. */
+#include "server/parts.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static bool tokenize(const nib_engine *e, const char *text, size_t n_byte, call_tokens *out, fault *why) {
+    nib_error err;
+    if (nib_tokenize(e, text, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens, &out->n, &err))
+        return fault_engine(why, &err);
+    return true;
+}
+
+bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why) {
+    nib_error err;
+    buffer messages = {0}, tools = {0};
+    if (!nib_engine_info(e)->has_chat_template)
+        return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
+    buffer_json(&messages, json_incref(c->messages));
+    if (c->tools)
+        buffer_json(&tools, json_incref(c->tools));
+    if (messages.no_memory || tools.no_memory)
+        fault_set(why, 503, NULL, "out of memory");
+    else if (nib_chat_render(e, messages.data, tools.data, true, text, &err))
+        fault_engine(why, &err);
+    buffer_clear(&messages);
+    buffer_clear(&tools);
+    return !why->status;
+}
+
+static bool chat_prompt(const nib_engine *e, const call *c, call_tokens *out, fault *why) {
+    char *text = NULL;
+    const bool is_there = prompt_render(e, c, &text, why) && tokenize(e, text, strlen(text), out, why);
+    nib_free(text);
+    return is_there;
+}
+
+bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why) {
+    call_tokens p = {0};
+    const bool good = chat_prompt(e, c, &p, why);
+    *n = p.n;
+    nib_free(p.tokens);
+    return good;
+}
+
+static bool ids_prompt(const json_t *ids, call_tokens *out, fault *why) {
+    size_t i;
+    const json_t *id;
+    out->n = json_array_size(ids);
+    out->tokens = mem_array(out->n, sizeof *out->tokens);
+    if (!out->tokens)
+        return fault_set(why, 503, NULL, "out of memory");
+    json_array_foreach(ids, i, id) {
+        out->tokens[i] = (int32_t)json_integer_value(id);
+    }
+    return true;
+}
+
+static bool check_length(const nib_engine *e, const call *c, const call_tokens *p, fault *why) {
+    const long long n_ctx = (long long)nib_engine_info(e)->n_ctx;
+    const char *field = c->kind == CALL_CHAT ? "messages" : "prompt";
+    if (p->n == 0)
+        return fault_field(why, field, "has no tokens");
+    if (p->n <= (size_t)n_ctx)
+        return true;
+    fault_field(why, field, "the context has %lld tokens, and the prompt has %zu", n_ctx, p->n);
+    why->code = "context_length_exceeded";
+    return false;
+}
+
+size_t prompts_count(const call *c) {
+    return c->kind == CALL_CHAT ? 1 : json_array_size(c->prompts);
+}
+
+bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why) {
+    const json_t *given = json_array_get(c->prompts, index);
+    *out = (call_tokens){0};
+    const bool made = c->kind == CALL_CHAT ? chat_prompt(e, c, out, why)
+                      : json_is_array(given)
+                          ? ids_prompt(given, out, why)
+                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
+    return made && check_length(e, c, out, why);
+}
