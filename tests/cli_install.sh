@@ -44,7 +44,7 @@ if command -v man >/dev/null; then
         [ -z "$(awk 'length > 80' "$tmp/page")" ]
     }
     check "it fits 80 columns" long
-    check "it has a line for a flag of llama.cpp" grep -q -- '-ngl --gpu-layers' "$tmp/page"
+    check "it has a line for a flag of llama.cpp" grep -q -- '-ctk --cache-type-k' "$tmp/page"
     check "no control characters are in it" [ -z "$(tr -d '\n[:print:]' <"$root/share/man/man1/nibble.1" | tr -d '\200-\377')" ]
 else
     echo "skip the man page: man is not here"
