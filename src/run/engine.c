@@ -342,8 +342,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     NIB_TRY(engine_open_weights(e, session, err));
     engine_fill_placement(e);
     ledger_settle(e->ledger, false);
-    ledger_plan(e->ledger, NIB_TIER_RAM, ledger_promised(e->ledger, NIB_TIER_RAM) + session);
-    ledger_plan(e->ledger, NIB_TIER_DISK, ledger_promised(e->ledger, NIB_TIER_DISK));
+    for (int t = 0; t < NIB_N_TIER; t++)
+        ledger_plan(e->ledger, t, ledger_promised(e->ledger, t) + (t == e->kind->tier ? session : 0));
     e->step.m = e->m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;
