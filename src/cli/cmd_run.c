@@ -102,7 +102,8 @@ void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_promp
     if (result->finish != NIB_FINISH_LENGTH)
         return;
     if (n_predict >= 0 && (int64_t)result->n_token >= n_predict)
-        cli_note(args, "[the answer is cut at %zu tokens; %s]", result->n_token, more);
+        cli_note(args, "[the answer is cut at %zu token%s; %s]", result->n_token,
+                 result->n_token == 1 ? "" : "s", more);
     else
         cli_note(args,
                  "[the answer is cut: with %zu tokens before it, the context of %lld is full; -c makes it "
