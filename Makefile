@@ -101,7 +101,7 @@ ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline
 endif
 # An open model and its layouts are read-only: what reads them casts no const away.
-$(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/run/%.o: CFLAGS += -Wcast-qual
+$(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o $(BUILD)/src/run/%.o: CFLAGS += -Wcast-qual
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(isa_flags) -MMD -MP -c -o $@ $<

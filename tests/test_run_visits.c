@@ -2,7 +2,7 @@
  * after the other, stages of a pipeline, and passes that differ from step to step. All give the logits of the
  * usual order, from resident and from streamed weights, and read what their order needs. */
 #include "exec/step.h"
-#include "run/sequence.h"
+#include "sequence/sequence.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
@@ -38,8 +38,10 @@ static void open_world(world *w, const char *path, uint64_t room) {
         o.ram = ledger_look().now + room;
     memset(w, 0, sizeof *w);
     w->e = engine_must_open(path, &o, NULL);
+    sequence_memory memory;
+    assert_int_equal(engine_sequence_memory(w->e, TYPE_F16, &memory, &err), NIB_OK);
     for (int i = 0; i < N_SEQUENCE; i++)
-        if (sequence_open(&w->of[i], w->e, TYPE_F16, N_CTX, w->room[i], false, &err))
+        if (sequence_open(&w->of[i], &memory, N_CTX, w->room[i], false, &err))
             fail_msg("%s", err.message);
 }
 

@@ -5,8 +5,7 @@
  * to a slot to the list of those that are done. Pages are reserved once, for n_position positions; a request
  * is admitted when the pages that it may need at most fit beside those of the others, so that none is ever
  * missing in the middle of an answer. */
-#include "run/generation.h"
-#include "run/sequence.h"
+#include "run/engine.h"
 #include "exec/step.h"
 
 #include "base/mem.h"
@@ -115,7 +114,8 @@ static int64_t pages_of(const nib_batch *b, const nib_generate_options *o) {
 }
 
 static nib_status check_request(const nib_batch *b, const nib_generate_options *o, nib_error *err) {
-    NIB_TRY(generation_check(b->engine, o, err));
+    const generation_setup with = engine_generation_setup(b->engine);
+    NIB_TRY(generation_check(&with, o, err));
     NIB_TRY(sequence_check(&b->slots[0].of, o->prompt, o->n_prompt, err));
     if (pages_of(b, o) > b->n_page)
         return nib_fail(err, NIB_E_USAGE,
@@ -196,7 +196,7 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
     return NIB_OK;
 }
 
-static nib_status open_slots(nib_batch *b, nib_error *err) {
+static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_error *err) {
     const uint64_t tokens = (uint64_t)b->n_slot * (uint64_t)b->n_ctx * sizeof(int32_t);
     b->slots = mem_calloc((size_t)b->n_slot, sizeof *b->slots);
     b->order = mem_calloc((size_t)b->n_slot, sizeof *b->order);
@@ -207,19 +207,19 @@ static nib_status open_slots(nib_batch *b, nib_error *err) {
                              true, "a batch's tokens", err));
     tier_region_touch(&b->memory, tokens);
     for (int32_t i = 0; i < b->n_slot; i++)
-        NIB_TRY(sequence_open(&b->slots[i].of, b->engine, b->kv_type, b->n_ctx,
-                              (int32_t *)b->memory.at + i * b->n_ctx, true, err));
+        NIB_TRY(sequence_open(&b->slots[i].of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx, true,
+                              err));
     return NIB_OK;
 }
 
 static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error *err) {
-    kv_pool *pages;
+    sequence_memory memory;
     NIB_TRY(settle(b, o, err));
-    NIB_TRY(engine_kv_pool(b->engine, b->kv_type, &pages, err));
-    NIB_TRY(kv_pool_reserve(pages, b->n_page, err));
-    b->pages = pages;
+    NIB_TRY(engine_sequence_memory(b->engine, b->kv_type, &memory, err));
+    NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, err));
+    b->pages = memory.pages;
     b->n_page_free = b->n_page;
-    NIB_TRY(open_slots(b, err));
+    NIB_TRY(open_slots(b, &memory, err));
     nib_memory now; /* the engine's own plan has room for one sequence */
     ledger_report(b->engine->ledger, &now);
     ledger_plan(b->engine->ledger, NIB_TIER_RAM,
@@ -316,7 +316,8 @@ static void admit(nib_batch *b, slot *s) {
     s->r = r;
     s->n_page = pages_of(b, &r->options);
     b->n_page_free -= s->n_page;
-    const nib_status status = generation_open(&s->g, b->engine, &r->options, b->n_ctx, &r->result, &how);
+    const generation_setup with = engine_generation_setup(b->engine);
+    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
     if (status != NIB_OK || s->g.done) {
         free_slot(b, s, status, status == NIB_OK ? NULL : &how);
         return;

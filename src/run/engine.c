@@ -287,6 +287,18 @@ nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error 
     return status;
 }
 
+nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err) {
+    *out = (sequence_memory){.layout = e->layout, .device = e->backend->device, .ledger = e->ledger};
+    return engine_kv_pool(e, kv_type, &out->pages, err);
+}
+
+generation_setup engine_generation_setup(const nib_engine *e) {
+    return (generation_setup){.ledger = e->ledger,
+                              .tokenizer = e->tokenizer,
+                              .n_vocab = model_hparams(e->m)->n_vocab,
+                              .n_best = e->n_best};
+}
+
 /* Making the sketch leaves something on the heap: where the weights then have no room beside it they are
  * worth more, unless it was asked for. */
 static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {

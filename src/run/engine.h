@@ -7,6 +7,8 @@
 #include "plan/plan.h"
 #include "profile/columns.h"
 #include "exec/step.h"
+#include "sequence/generation.h"
+#include "sequence/sequence.h"
 #include "text/foresee.h"
 #include "text/tokenizer.h"
 
@@ -83,6 +85,9 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
 bool engine_kv_type(int kv, type_id *out);
 /* The pool of a type, made when it is first asked for; the engine's. Any thread. */
 nib_status engine_kv_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err);
+/* What sequences with that type and answers are made with. */
+nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
+generation_setup engine_generation_setup(const nib_engine *e);
 enum { ENGINE_MAX_SESSION = 4096 };
 /* What the sessions that room is kept for (n_session) take: keys and values, logits, their lists of tokens.
  */

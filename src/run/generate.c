@@ -1,5 +1,5 @@
 /* generate.c - prompt to answer in a session: compute, draw, compute the token that was drawn. */
-#include "run/generation.h"
+#include "run/engine.h"
 #include "run/learn.h"
 #include "run/session.h"
 
@@ -58,8 +58,9 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
                         nib_error *err) {
     generation g = {0};
     memset(result, 0, sizeof *result);
-    NIB_TRY(generation_check(s->engine, options, err));
-    NIB_TRY(generation_open(&g, s->engine, options, s->of.n_ctx, result, err));
+    const generation_setup with = engine_generation_setup(s->engine);
+    NIB_TRY(generation_check(&with, options, err));
+    NIB_TRY(generation_open(&g, &with, options, s->of.n_ctx, result, err));
     learn_begin(s->engine);
     const nib_status status = generate(s, &g, err);
     learn_end(s->engine);

@@ -24,7 +24,9 @@ static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
 static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
     NIB_TRY(take_tables(s, n_ctx, err));
     int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
-    return sequence_open(&s->of, s->engine, type, n_ctx, tokens, false, err);
+    sequence_memory memory;
+    NIB_TRY(engine_sequence_memory(s->engine, type, &memory, err));
+    return sequence_open(&s->of, &memory, n_ctx, tokens, false, err);
 }
 
 nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,

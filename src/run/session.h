@@ -2,7 +2,7 @@
 #ifndef NIB_RUN_SESSION_H
 #define NIB_RUN_SESSION_H
 
-#include "run/sequence.h"
+#include "run/engine.h"
 
 #include <stdatomic.h>
 

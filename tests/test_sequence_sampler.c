@@ -1,7 +1,7 @@
 /* The sampler against a plain computation of what llama.cpp's chain of cuts leaves, and what it must not do.
  */
 #include "base/mem.h"
-#include "run/sampler.h"
+#include "sequence/sampler.h"
 
 #include <math.h>
 #include <setjmp.h>

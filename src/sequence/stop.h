@@ -1,6 +1,6 @@
 /* stop.h - stop strings in a text that arrives piece by piece. */
-#ifndef NIB_RUN_STOP_H
-#define NIB_RUN_STOP_H
+#ifndef NIB_SEQUENCE_STOP_H
+#define NIB_SEQUENCE_STOP_H
 
 #include <stdbool.h>
 #include <stddef.h>

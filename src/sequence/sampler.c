@@ -1,7 +1,7 @@
 /* sampler.c - see sampler.h. With top-k only the k best are ever kept: most logits are seen by one comparison
  * of a block's largest with the worst of them. Without it candidates stand in a heap, best first, and only as
  * many are ordered as the cuts need. */
-#include "run/sampler.h"
+#include "sequence/sampler.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,17 +1,15 @@
 /* sequence.c - see sequence.h. */
-#include "run/sequence.h"
+#include "sequence/sequence.h"
 
 #include "base/num.h"
 
 #include <string.h>
 
-nib_status sequence_open(sequence *s, nib_engine *e, type_id kv_type, int64_t n_ctx, int32_t *tokens,
+nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, int32_t *tokens,
                          bool reserved, nib_error *err) {
-    kv_pool *pages;
     memset(s, 0, sizeof *s);
-    NIB_TRY(engine_kv_pool(e, kv_type, &pages, err));
-    NIB_TRY(kv_table_open(&s->kv, pages, e->layout, e->backend->device, e->ledger, n_ctx, reserved, err));
-    s->m = e->m;
+    NIB_TRY(kv_table_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
+    s->m = layout_model(to->layout);
     s->n_ctx = n_ctx;
     s->tokens = tokens;
     return NIB_OK;

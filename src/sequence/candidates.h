@@ -1,6 +1,6 @@
 /* candidates.h - how likely a token was, and what would have been likelier. */
-#ifndef NIB_RUN_CANDIDATES_H
-#define NIB_RUN_CANDIDATES_H
+#ifndef NIB_SEQUENCE_CANDIDATES_H
+#define NIB_SEQUENCE_CANDIDATES_H
 
 #include "nib.h"
 

@@ -1,5 +1,5 @@
 /* candidates.c - see candidates.h. */
-#include "run/candidates.h"
+#include "sequence/candidates.h"
 
 #include "base/num.h"
 

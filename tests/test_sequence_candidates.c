@@ -1,7 +1,7 @@
 /* Probabilities of drawn tokens and of what would have been likelier, and a bias on logits: against plain
  * arithmetic, in a session and in a batch. */
 #include "base/num.h"
-#include "run/candidates.h"
+#include "sequence/candidates.h"
 #include "support/engine.h"
 #include "support/tinymodel.h"
 

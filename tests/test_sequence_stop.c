@@ -1,5 +1,5 @@
 /* Stop strings: found across pieces, and nothing shown that could still become one. */
-#include "run/stop.h"
+#include "sequence/stop.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

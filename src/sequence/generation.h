@@ -1,14 +1,23 @@
 /* generation.h - one answer as a state machine: logits go in, a token comes out, until there is a reason to
  * stop. Whoever computes the logits, a session or a batch of many sequences, drives it. */
-#ifndef NIB_RUN_GENERATION_H
-#define NIB_RUN_GENERATION_H
+#ifndef NIB_SEQUENCE_GENERATION_H
+#define NIB_SEQUENCE_GENERATION_H
 
-#include "run/engine.h"
-#include "run/sampler.h"
-#include "run/stop.h"
+#include "sequence/sampler.h"
+#include "sequence/stop.h"
+#include "text/tokenizer.h"
+#include "tiers/ledger.h"
+
+/* What an answer is made with. All of it is borrowed and outlives the answers. */
+typedef struct generation_setup {
+    ledger *ledger;
+    const tokenizer *tokenizer; /* NULL: ids alone, without text */
+    int64_t n_vocab;
+    int32_t n_best; /* logits that there are of each step, the largest; 0: all */
+} generation_setup;
 
 typedef struct generation {
-    nib_engine *engine;
+    generation_setup with;
     const nib_generate_options *options;
     nib_result *result;
     sampler sampler;
@@ -22,13 +31,13 @@ typedef struct generation {
     bool done;        /* no token follows; result->finish says why */
 } generation;
 
-/* NIB_E_USAGE for options that mean nothing, or that this engine was not opened for. */
-nib_status generation_check(const nib_engine *e, const nib_generate_options *o, nib_error *err);
+/* NIB_E_USAGE for options that mean nothing, or that the engine was not opened for. */
+nib_status generation_check(const generation_setup *with, const nib_generate_options *o, nib_error *err);
 
 /* Everything that generating needs is allocated here. n_ctx: positions of the sequence, its prompt included.
  * options and result stay the caller's until the generation is closed; on failure it is closed. */
-nib_status generation_open(generation *g, nib_engine *e, const nib_generate_options *o, int64_t n_ctx,
-                           nib_result *result, nib_error *err);
+nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
+                           int64_t n_ctx, nib_result *result, nib_error *err);
 /* The sequence's logits [n_vocab] after tokens[0..n): draws a token, adds it to the result and gives its text
  * to the callbacks. g->done: it was the last one, or (end of text) none was added; else *token is to be
  * computed next. */

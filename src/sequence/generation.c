@@ -1,9 +1,10 @@
 /* generation.c - see generation.h. */
-#include "run/generation.h"
+#include "sequence/generation.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "run/candidates.h"
+#include "base/thread.h"
+#include "sequence/candidates.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,18 +12,18 @@
 enum { TEXT_PER_TOKEN = 8, TEXT_FIRST = 1 << 16 };
 
 /* Every logit that sampling looks at is there. */
-static nib_status check_best(const nib_engine *e, const nib_sampling *s, nib_error *err) {
+static nib_status check_best(const generation_setup *with, const nib_sampling *s, nib_error *err) {
     const int32_t n = nib_sampling_n_best(s);
-    if (e->n_best == 0 || (n > 0 && n <= e->n_best))
+    if (with->n_best == 0 || (n > 0 && n <= with->n_best))
         return NIB_OK;
     return nib_fail(
         err, NIB_E_USAGE,
         "the engine was opened for the best %ld tokens of each step, and this sampling looks at %s",
-        (long)e->n_best, n ? "more" : "all");
+        (long)with->n_best, n ? "more" : "all");
 }
 
-static nib_status check_bias(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
-    const int64_t n_vocab = nib_engine_info(e)->n_vocab;
+static nib_status check_bias(const generation_setup *with, const nib_generate_options *o, nib_error *err) {
+    const int64_t n_vocab = with->n_vocab;
     for (size_t i = 0; i < o->n_bias; i++) {
         const nib_logit_bias *b = &o->bias[i];
         if (b->token < 0 || b->token >= n_vocab || isnan(b->bias) || b->bias == INFINITY)
@@ -34,15 +35,15 @@ static nib_status check_bias(const nib_engine *e, const nib_generate_options *o,
     if (o->n_top < 0 || o->n_top > NIB_MOST_TOP)
         return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MOST_TOP,
                         (long)o->n_top);
-    if (e->n_best > 0 && (o->n_bias > 0 || o->on_candidates))
+    if (with->n_best > 0 && (o->n_bias > 0 || o->on_candidates))
         return nib_fail(err, NIB_E_USAGE,
                         "the engine was opened for the best %ld tokens of each step: a logit bias, and the "
                         "probabilities of tokens, need all",
-                        (long)e->n_best);
+                        (long)with->n_best);
     return NIB_OK;
 }
 
-nib_status generation_check(const nib_engine *e, const nib_generate_options *o, nib_error *err) {
+nib_status generation_check(const generation_setup *with, const nib_generate_options *o, nib_error *err) {
     if (o->n_predict < -1)
         return nib_fail(err, NIB_E_USAGE, "tokens to generate: expected -1 or more, found %lld",
                         (long long)o->n_predict);
@@ -50,16 +51,16 @@ nib_status generation_check(const nib_engine *e, const nib_generate_options *o, 
         if (!o->stop[i] || !*o->stop[i])
             return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
     NIB_TRY(sampler_check(&o->sampling, err));
-    NIB_TRY(check_bias(e, o, err));
-    return check_best(e, &o->sampling, err);
+    NIB_TRY(check_bias(with, o, err));
+    return check_best(with, &o->sampling, err);
 }
 
 static nib_status take_memory(generation *g, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
-    const int64_t n_vocab = model_hparams(g->engine->m)->n_vocab;
+    const int64_t n_vocab = g->with.n_vocab;
     const uint64_t n_biased = g->options->n_bias ? (uint64_t)n_vocab * sizeof(float) : 0;
     const uint64_t bytes = sampler_bytes(how, n_vocab) + n_biased;
-    NIB_TRY(ledger_charge(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
+    NIB_TRY(ledger_charge(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
     if (n_biased && !(g->biased = mem_alloc(n_biased)))
@@ -67,7 +68,7 @@ static nib_status take_memory(generation *g, nib_error *err) {
     g->result->tokens = mem_array((size_t)g->n_max + 1, sizeof *g->result->tokens);
     if (!g->result->tokens)
         return nib_fail_nomem(err, (size_t)g->n_max * sizeof(int32_t), "the answer's tokens");
-    if (!g->engine->tokenizer)
+    if (!g->with.tokenizer)
         return NIB_OK;
     g->text.cap = (size_t)NUM_MIN(g->n_max * TEXT_PER_TOKEN, TEXT_FIRST) + 64;
     g->text.data = mem_alloc(g->text.cap);
@@ -77,10 +78,10 @@ static nib_status take_memory(generation *g, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status generation_open(generation *g, nib_engine *e, const nib_generate_options *o, int64_t n_ctx,
-                           nib_result *result, nib_error *err) {
+nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
+                           int64_t n_ctx, nib_result *result, nib_error *err) {
     const int64_t room = n_ctx - (int64_t)NUM_MIN(o->n_prompt, (size_t)n_ctx) + 1;
-    *g = (generation){.engine = e,
+    *g = (generation){.with = *with,
                       .options = o,
                       .result = result,
                       .stop = {o->stop, o->n_stop},
@@ -95,11 +96,11 @@ nib_status generation_open(generation *g, nib_engine *e, const nib_generate_opti
 }
 
 void generation_close(generation *g) {
-    if (!g->engine)
+    if (!g->with.ledger)
         return;
     sampler_close(&g->sampler);
     mem_free(g->biased);
-    ledger_release(g->engine->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    ledger_release(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->result->text = g->text.data;
     g->result->n_byte = g->text.n;
     memset(g, 0, sizeof *g);
@@ -133,14 +134,14 @@ static void look_at_text(generation *g) {
 }
 
 static nib_status accept(generation *g, int32_t token, nib_error *err) {
-    nib_engine *e = g->engine;
+    const tokenizer *t = g->with.tokenizer;
     g->result->tokens[g->result->n_token++] = token;
     if (g->options->on_token && !g->options->on_token(g->options->user, token))
         stop_here(g);
     /* Embeddings are often padded beyond the vocabulary: such a token is an id without text. */
-    if (!e->tokenizer || token >= tokenizer_n_vocab(e->tokenizer))
+    if (!t || token >= tokenizer_n_vocab(t))
         return NIB_OK;
-    NIB_TRY(tokenizer_decode(e->tokenizer, &g->decode, token, false, &g->text, err));
+    NIB_TRY(tokenizer_decode(t, &g->decode, token, false, &g->text, err));
     look_at_text(g);
     return NIB_OK;
 }
@@ -148,13 +149,18 @@ static nib_status accept(generation *g, int32_t token, nib_error *err) {
 /* The end of the text, unless the caller or a stop string ended it: what was held back can no longer become
  * anything else. */
 static nib_status end_text(generation *g, nib_error *err) {
-    if (!g->engine->tokenizer)
+    if (!g->with.tokenizer)
         return NIB_OK;
-    NIB_TRY(tokenizer_decode_end(g->engine->tokenizer, &g->decode, &g->text, err));
+    NIB_TRY(tokenizer_decode_end(g->with.tokenizer, &g->decode, &g->text, err));
     look_at_text(g);
     if (!g->done)
         show(g, g->text.n);
     return NIB_OK;
+}
+
+static bool is_end(const generation_setup *with, int32_t token) {
+    const tokenizer *t = with->tokenizer;
+    return t && token >= 0 && token < tokenizer_n_vocab(t) && tokenizer_is_end(t, token);
 }
 
 static const float *with_bias(generation *g, const float *logits) {
@@ -181,14 +187,14 @@ nib_status generation_feed(generation *g, const float *logits, const int32_t *to
     *token = sampler_draw(&g->sampler, with_bias(g, logits), tokens, n);
     if (g->result->n_token > 0)
         g->result->token_s += time_now() - start;
-    const bool is_end = !g->options->ignore_eos && nib_token_is_end(g->engine, *token);
-    if (g->options->on_candidates && !is_end)
+    const bool ends = !g->options->ignore_eos && is_end(&g->with, *token);
+    if (g->options->on_candidates && !ends)
         tell_candidates(g, logits, *token);
-    if (is_end)
+    if (ends)
         g->result->finish = NIB_FINISH_STOP;
     else
         NIB_TRY(accept(g, *token, err));
-    if (!g->done && (is_end || (int64_t)g->result->n_token == g->n_max)) {
+    if (!g->done && (ends || (int64_t)g->result->n_token == g->n_max)) {
         NIB_TRY(end_text(g, err));
         g->done = true;
     }

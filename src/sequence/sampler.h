@@ -3,8 +3,8 @@
  * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits
  * are ordered by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256**
  * (Blackman and Vigna 2018) seeded by splitmix64. */
-#ifndef NIB_RUN_SAMPLER_H
-#define NIB_RUN_SAMPLER_H
+#ifndef NIB_SEQUENCE_SAMPLER_H
+#define NIB_SEQUENCE_SAMPLER_H
 
 #include "base/status.h"
 

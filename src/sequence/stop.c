@@ -1,5 +1,5 @@
 /* stop.c - see stop.h. */
-#include "run/stop.h"
+#include "sequence/stop.h"
 
 #include "base/num.h"
 

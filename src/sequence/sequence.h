@@ -4,10 +4,19 @@
  * decodes has one token more than is computed, one whose prompt is new has many.
  *
  * One thread at a time. */
-#ifndef NIB_RUN_SEQUENCE_H
-#define NIB_RUN_SEQUENCE_H
+#ifndef NIB_SEQUENCE_SEQUENCE_H
+#define NIB_SEQUENCE_SEQUENCE_H
 
-#include "run/engine.h"
+#include "tiers/kv_table.h"
+#include "tiers/visits.h"
+
+/* Where keys and values are kept. All of it is borrowed. */
+typedef struct sequence_memory {
+    kv_pool *pages;
+    const layout *layout;
+    device *device; /* the back end's */
+    ledger *ledger;
+} sequence_memory;
 
 typedef struct sequence {
     const model *m; /* borrowed */
@@ -19,7 +28,7 @@ typedef struct sequence {
 } sequence;
 
 /* tokens: room for n_ctx of them. reserved: as kv_table_open has it. */
-nib_status sequence_open(sequence *s, nib_engine *e, type_id kv_type, int64_t n_ctx, int32_t *tokens,
+nib_status sequence_open(sequence *s, const sequence_memory *memory, int64_t n_ctx, int32_t *tokens,
                          bool reserved, nib_error *err);
 void sequence_close(sequence *s); /* zeroed is fine */
 
