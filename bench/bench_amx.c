@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUNDS = 50 };
+enum { ROTATE_BYTES = 384 << 20, MAX_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUNDS = 50 };
 
 /* ---- instructions ---- */
 
@@ -173,7 +173,7 @@ static void time_products(pool *threads, const char *name, int64_t n, int64_t k)
 int main(int argc, char **argv) {
     const int n_thread = argc > 1 ? atoi(argv[1]) : 1;
     pool *threads;
-    if (!kernels_table_for("amx") || n_thread < 1 || n_thread > MOST_THREADS ||
+    if (!kernels_table_for("amx") || n_thread < 1 || n_thread > MAX_THREADS ||
         pool_open(n_thread, &threads, NULL)) {
         fprintf(stderr, "usage: bench_amx [threads [quick]], on a processor with AMX\n");
         return 2;

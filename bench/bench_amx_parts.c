@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_THREADS = 64, SAMPLES = 31, MOST_PARTS = 64, KIB = 1024, TILE = 1024 };
+enum { MAX_THREADS = 64, SAMPLES = 31, MAX_PARTS = 64, KIB = 1024, TILE = 1024 };
 
 /* One thread's memory; each piece starts a page of its own, so that what is stored does not share the low 12
  * bits of an address with what is loaded, unless a part wants that. */
@@ -385,8 +385,8 @@ static const struct part {
 /* ---- timing ---- */
 
 typedef struct job {
-    place places[MOST_THREADS];
-    double best[MOST_PARTS][MOST_THREADS], median[MOST_PARTS][MOST_THREADS]; /* ns of one */
+    place places[MAX_THREADS];
+    double best[MAX_PARTS][MAX_THREADS], median[MAX_PARTS][MAX_THREADS]; /* ns of one */
 } job;
 
 static int by_size(const void *a, const void *b) {
@@ -399,7 +399,7 @@ static void time_parts(void *arg, int thread, int n_thread) {
     enum { TURNS = 1 << 15 };
     (void)n_thread;
     job *j = arg;
-    static _Thread_local double samples[MOST_PARTS][SAMPLES];
+    static _Thread_local double samples[MAX_PARTS][SAMPLES];
     tiles_config c = {.palette = 1};
     for (int i = 0; i < 8; i++)
         c.rows[i] = 16, c.bytes[i] = 64;
@@ -440,7 +440,7 @@ int main(int argc, char **argv) {
     const int n_thread = argc > 1 ? atoi(argv[1]) : 1;
     job *j = mem_alloc(sizeof *j);
     pool *threads;
-    if (!j || !kernels_table_for("amx") || n_thread < 1 || n_thread > MOST_THREADS ||
+    if (!j || !kernels_table_for("amx") || n_thread < 1 || n_thread > MAX_THREADS ||
         pool_open(n_thread, &threads, NULL)) {
         fprintf(stderr, "usage: bench_amx_parts [threads], on a processor with AMX\n");
         mem_free(j);

@@ -17,10 +17,10 @@
 
 enum {
     ROTATE_BYTES = 256 << 20,
-    MOST_THREADS = 64,
+    MAX_THREADS = 64,
     ROUNDS = 5,
     TURNS = 100000,
-    MOST_ROWS = 512,
+    MAX_ROWS = 512,
     THREAD_BYTES = 65536
 };
 
@@ -118,7 +118,7 @@ static void time_shape(product *p, pool *threads, type_id type, int64_t m, int64
 static void time_matrix(pool *threads, type_id type, int64_t n, int64_t k, double peak) {
     static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 256, 512};
     matrix w = matrix_open(type, n, k, MATRIX_RANDOM, 1);
-    product p = product_open(&w, MOST_ROWS, ROTATE_BYTES, pool_size(threads));
+    product p = product_open(&w, MAX_ROWS, ROTATE_BYTES, pool_size(threads));
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         time_shape(&p, threads, type, rows[i], n, peak);
     /* what threads take from each other at the end of a product: how much preparing the rows costs */
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
     static const type_id types[] = {TYPE_BF16, TYPE_F16, TYPE_F32};
     const int n_thread = argc > 1 ? atoi(argv[1]) : 1;
     pool *threads;
-    if (!kernels_table_for("amx") || n_thread < 1 || n_thread > MOST_THREADS ||
+    if (!kernels_table_for("amx") || n_thread < 1 || n_thread > MAX_THREADS ||
         pool_open(n_thread, &threads, NULL)) {
         fprintf(stderr, "usage: bench_bf16 [threads], on a processor with AMX\n");
         return 2;

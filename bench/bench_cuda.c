@@ -335,11 +335,11 @@ static void chains(void) {
 /* ---- products alone ---- */
 
 static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row) {
-    enum { MOST = 256 };
-    static view all[MOST];
+    enum { MAX = 256 };
+    static view all[MAX];
     uint64_t bytes = 0;
     int count = 0;
-    while (count < MOST && bytes < (uint64_t)2 << 30)
+    while (count < MAX && bytes < (uint64_t)2 << 30)
         all[count++] = matrix_new(format, n, k, &bytes);
     float *x = device_new((size_t)(n_row * k) * 4), *y = device_new((size_t)(n_row * n) * 4);
     float *host = malloc((size_t)(n_row * k) * 4);

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROTATE_BYTES = 256 << 20, ROUNDS = 7, MOST_ROWS = 8 };
+enum { ROTATE_BYTES = 256 << 20, ROUNDS = 7, MAX_ROWS = 8 };
 
-/* One matrix in one flavour, and activations for it. */
+/* One matrix in one packing, and activations for it. */
 static product side_open(const char *name, int act_bits, int64_t n, int64_t k, bool cached) {
     matrix w = matrix_open_uniform(name, n, k, MATRIX_RANDOM, 3);
     w.act_bits = act_bits;
-    product p = product_open(&w, MOST_ROWS, cached ? 0 : ROTATE_BYTES, 1);
+    product p = product_open(&w, MAX_ROWS, cached ? 0 : ROTATE_BYTES, 1);
     p.n_call = NUM_MAX(p.n_copy, 16);
     matrix_close(&w);
     return p;
@@ -40,14 +40,14 @@ static void compare(int bits, int act_bits, int64_t n, int64_t k, bool cached, p
     snprintf(parts, sizeof parts, "u%dg128", bits);
     snprintf(planes, sizeof planes, "u%dg128p", bits);
     product sides[2] = {side_open(parts, act_bits, n, k, cached), side_open(planes, act_bits, n, k, cached)};
-    for (int64_t m = 1; m <= MOST_ROWS; m *= 2) {
+    for (int64_t m = 1; m <= MAX_ROWS; m *= 2) {
         entry e[2 * KERNELS_MAX_STRATEGY];
         int n_entry = 0;
         for (int i = 0; i < 2 * t->n_strategy; i++) {
-            const int at = i % t->n_strategy, flavour = i / t->n_strategy;
+            const int at = i % t->n_strategy, packing = i / t->n_strategy;
             if (strcmp(t->strategy_isa[at], "ref") &&
-                t->strategies[at]->can(&sides[flavour].copies->format, m))
-                e[n_entry++] = (entry){t->strategies[at], t->strategy_isa[at], &sides[flavour], 1e30};
+                t->strategies[at]->can(&sides[packing].copies->format, m))
+                e[n_entry++] = (entry){t->strategies[at], t->strategy_isa[at], &sides[packing], 1e30};
         }
         for (int round = 0; round < ROUNDS; round++)
             for (int i = 0; i < n_entry; i++)
@@ -55,7 +55,7 @@ static void compare(int bits, int act_bits, int64_t n, int64_t k, bool cached, p
         for (int i = 0; i < n_entry; i++)
             printf("W%dA%d %5ld x %-5ld %-6s M %ld %-9s %-16s %-7s %8.1f us %6.2f GB/s %7.1f GMAC/s\n", bits,
                    act_bits, (long)n, (long)k, cached ? "cache" : "memory", (long)m, e[i].isa, e[i].by->name,
-                   e[i].p->copies->format.flavour == PACK_PLANES ? "planes" : "parts", e[i].best * 1e6,
+                   e[i].p->copies->format.packing == PACK_PLANES ? "planes" : "parts", e[i].best * 1e6,
                    (double)e[i].p->bytes / e[i].best * 1e-9, (double)(n * k * m) / e[i].best * 1e-9);
         fflush(stdout);
     }

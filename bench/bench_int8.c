@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MOST_CASES = 256 };
+enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MAX_CASES = 256 };
 
 /* ---- what the processor could do ---- */
 

@@ -12,14 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROTATE_BYTES = 384 << 20, MOST_THREADS = 64 };
+enum { ROTATE_BYTES = 384 << 20, MAX_THREADS = 64 };
 
 typedef struct bench {
     const kernel_table *t;
     pool *threads;
     int n_thread;
     rate read;
-    void *scratch[MOST_THREADS]; /* of attention */
+    void *scratch[MAX_THREADS]; /* of attention */
 } bench;
 
 static double now(const bench *b) {
@@ -163,8 +163,8 @@ static void time_rows(const bench *b) {
         printf("%-12s %6.3f ns an element\n", what, (now(b) - start) / rounds / N * 1e9);                    \
     } while (0)
     TIME("act_quantize", b->t->act_quantize(af, x, N, q));
-    spike found[ACT_SPIKES];
-    TIME("spikes", b->t->spikes(x, N, 0.3f, found));
+    outlier found[ACT_OUTLIERS];
+    TIME("outliers", b->t->outliers(x, N, 0.3f, found));
     TIME("norm", b->t->norm(NORM_RMS, x, x, NULL, y, N, 1, false, 1e-5f));
     TIME("gate silu", b->t->gate(ACT_SILU, x, x, y, N));
     TIME("gate gelu", b->t->gate(ACT_GELU_TANH, x, x, y, N));
@@ -173,37 +173,37 @@ static void time_rows(const bench *b) {
     mem_free(q);
 }
 
-/* What choosing costs a product: a look into its matrix's route, beside asking the rule each time. */
+/* What choosing costs a product: a look into its matrix's choice, beside asking the rule each time. */
 static void time_dispatch(const bench *b) {
     enum { LOOKS = 1 << 20 };
     pack_format f;
-    route r;
+    kernel_choice r;
     uint64_t seed = 1;
     uintptr_t sum = 0;
     if (!pack_choose(TYPE_Q4_0, 64, &f))
         return;
-    policy_route(NULL, b->t, 64, 64, &f, 8, &r);
+    policy_choice(NULL, b->t, 64, 64, &f, 8, &r);
     static int64_t rows[1024];
     for (int i = 0; i < 1024; i++)
         rows[i] = (int64_t)(random_next(&seed) % 512) + 1;
     double start = now(b);
     for (int i = 0; i < LOOKS; i++)
-        sum += (uintptr_t)route_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the last */
+        sum += (uintptr_t)choice_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the last */
     const double route_s = now(b) - start;
     start = now(b);
     for (int i = 0; i < LOOKS; i++)
         sum += (uintptr_t)strategy_by_rule(b->t, &f, rows[(i + (int)(sum & 1)) & 1023]);
-    printf("dispatch: %.1f ns by the route, %.1f ns by the rule%s\n", route_s / LOOKS * 1e9,
+    printf("dispatch: %.1f ns by the choice, %.1f ns by the rule%s\n", route_s / LOOKS * 1e9,
            (now(b) - start) / LOOKS * 1e9, sum ? "" : " ");
 }
 
-enum { MEETINGS = 1000 };
+enum { BARRIERS = 1000 };
 
 static void meet(void *arg, int thread, int n_thread) {
     const bench *b = arg;
     (void)thread;
     (void)n_thread;
-    for (int i = 0; i < MEETINGS; i++)
+    for (int i = 0; i < BARRIERS; i++)
         pool_barrier(b->threads);
 }
 
@@ -218,12 +218,12 @@ static void time_pool(bench *b) {
     double dispatch = 1e30, barrier = 1e30;
     for (int round = 0; round < 20; round++) {
         double start = time_now();
-        for (int i = 0; i < MEETINGS; i++)
+        for (int i = 0; i < BARRIERS; i++)
             pool_run(b->threads, nothing, b);
-        dispatch = NUM_MIN(dispatch, (time_now() - start) / MEETINGS);
+        dispatch = NUM_MIN(dispatch, (time_now() - start) / BARRIERS);
         start = time_now();
         pool_run(b->threads, meet, b);
-        barrier = NUM_MIN(barrier, (time_now() - start) / MEETINGS);
+        barrier = NUM_MIN(barrier, (time_now() - start) / BARRIERS);
     }
     printf("pool of %d: dispatch %.0f ns, barrier %.0f ns\n", b->n_thread, dispatch * 1e9, barrier * 1e9);
 }
@@ -231,7 +231,7 @@ static void time_pool(bench *b) {
 int main(int argc, char **argv) {
     bench b = {.t = argc > 1 ? kernels_table_for(argv[1]) : kernels_table()};
     b.n_thread = argc > 2 ? atoi(argv[2]) : thread_physical_cores();
-    if (!b.t || b.n_thread < 1 || b.n_thread > MOST_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
+    if (!b.t || b.n_thread < 1 || b.n_thread > MAX_THREADS || pool_open(b.n_thread, &b.threads, NULL) ||
         rate_memory_read(b.n_thread, 512 << 20, 0.5, NULL, &b.read, NULL)) {
         fprintf(stderr, "usage: bench_kernels [ref|avx2|avx512|amx] [threads]\n");
         return 2;

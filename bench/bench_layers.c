@@ -45,12 +45,12 @@ static nib_status score(void *user, int segment_index, int64_t row, int64_t n_ro
     (void)err;
     for (int64_t r = 0; r < n_row && row + r + 1 < CHUNK; r++) {
         const float *l = logits + r * n_vocab;
-        double most = (double)l[0], sum = 0;
+        double max = (double)l[0], sum = 0;
         for (int64_t i = 1; i < n_vocab; i++)
-            most = fmax(most, (double)l[i]);
+            max = fmax(max, (double)l[i]);
         for (int64_t i = 0; i < n_vocab; i++)
-            sum += exp((double)l[i] - most);
-        b->nll += log(sum) + most - (double)l[b->chunk[row + r + 1]];
+            sum += exp((double)l[i] - max);
+        b->nll += log(sum) + max - (double)l[b->chunk[row + r + 1]];
         b->n++;
     }
     return NIB_OK;

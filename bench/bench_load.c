@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, DEPTH = 4, MOST_ROUNDS = 200, N_GEN = 8 };
+enum { CHUNK = 1 << 20, DEPTH = 4, MAX_ROUNDS = 200, N_GEN = 8 };
 
 typedef struct result {
     double open_s, cpu_s, first_s, tok_s;
@@ -33,7 +33,7 @@ typedef struct result {
 /* One figure of all rounds. */
 typedef struct series {
     int n;
-    double values[MOST_ROUNDS];
+    double values[MAX_ROUNDS];
 } series;
 
 typedef struct trial {
@@ -45,7 +45,7 @@ typedef struct trial {
 } trial;
 
 static void add(series *s, double value) {
-    if (s->n < MOST_ROUNDS)
+    if (s->n < MAX_ROUNDS)
         s->values[s->n++] = value;
 }
 
@@ -292,7 +292,7 @@ int main(int argc, char **argv) {
     int rounds = argc > 2 ? atoi(argv[2]) : 7;
     uint64_t cap = NIB_AUTO;
     char *path = NULL, command[64];
-    if (argc < 2 || rounds < 1 || rounds > MOST_ROUNDS || (argc > 3 && !num_parse_size(argv[3], &cap)) ||
+    if (argc < 2 || rounds < 1 || rounds > MAX_ROUNDS || (argc > 3 && !num_parse_size(argv[3], &cap)) ||
         model_find(argv[1], &path, NULL) || path_is_dir(path) || !mkdtemp(folder)) {
         fprintf(stderr, "usage: bench_load MODEL.gguf [rounds] [RAM cap]\n");
         return 2;

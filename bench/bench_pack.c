@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 7, K = 2048, N_SOURCE = 64, MOST_ISA = 8 };
+enum { ROUNDS = 7, K = 2048, N_SOURCE = 64, MAX_ISA = 8 };
 
 typedef struct job {
     pack_format f;
@@ -44,52 +44,52 @@ static double copy_all(const job *j) {
 }
 
 static void tell(job *j, const char *name) {
-    double best[MOST_ISA], copy = 1e30;
+    double best[MAX_ISA], copy = 1e30;
     const double gb = (double)j->n * (double)j->row_bytes * 1e-9;
-    for (int i = 0; i < MOST_ISA; i++)
+    for (int i = 0; i < MAX_ISA; i++)
         best[i] = 1e30;
     for (int round = 0; round < ROUNDS; round++) {
         copy = NUM_MIN(copy, copy_all(j));
-        for (int i = 0; i < MOST_ISA && pack_isa_at(i); i++)
+        for (int i = 0; i < MAX_ISA && pack_isa_at(i); i++)
             best[i] = NUM_MIN(best[i], pack_all(j, pack_isa_at(i)));
     }
     printf("%-14s %8.2f", name, gb / copy);
-    for (int i = 0; i < MOST_ISA && pack_isa_at(i); i++)
+    for (int i = 0; i < MAX_ISA && pack_isa_at(i); i++)
         printf(" %8.2f", gb / best[i]);
     printf("\n");
 }
 
 /* One type, or floats rounded to a uniform format. */
-static void bench(const char *name, type_id type, const pack_format *f, size_t most, uint8_t *to) {
+static void bench(const char *name, type_id type, const pack_format *f, size_t max, uint8_t *to) {
     uint64_t row_bytes, panel;
     if (!type_row_bytes(type, K, &row_bytes) || !pack_bytes(f, PACK_PANEL, K, &panel))
         return;
     matrix m = matrix_open(type, N_SOURCE, K, MATRIX_RANDOM, 1);
     job j = {*f, type, m.raw, m.raw_row_bytes, to, 0, malloc(pack_scratch_bytes(f, K))};
-    j.n = (int64_t)(most / NUM_MAX(panel, PACK_PANEL * row_bytes)) * PACK_PANEL / N_SOURCE * N_SOURCE;
+    j.n = (int64_t)(max / NUM_MAX(panel, PACK_PANEL * row_bytes)) * PACK_PANEL / N_SOURCE * N_SOURCE;
     tell(&j, name);
     free(j.scratch);
     matrix_close(&m);
 }
 
 int main(int argc, char **argv) {
-    const size_t most = (size_t)(argc > 1 ? atoi(argv[1]) : 64) << 20;
-    uint8_t *to = mem_map(most);
+    const size_t max = (size_t)(argc > 1 ? atoi(argv[1]) : 64) << 20;
+    uint8_t *to = mem_map(max);
     pack_format f;
     if (!to)
         return 1;
-    memset(to, 1, most);
+    memset(to, 1, max);
     printf("%-14s %8s", "GB/s", "memcpy");
-    for (int i = 0; i < MOST_ISA && pack_isa_at(i); i++)
+    for (int i = 0; i < MAX_ISA && pack_isa_at(i); i++)
         printf(" %8s", pack_isa_at(i)->name);
     printf("\n");
     for (int id = 0; id < TYPE_COUNT; id++)
         if (pack_choose((type_id)id, K, &f))
-            bench(type_get((type_id)id)->name, (type_id)id, &f, most, to);
+            bench(type_get((type_id)id)->name, (type_id)id, &f, max, to);
     static const char *const uniform[] = {"u4g64", "u4g64a", "u8g128", "u4g128t"};
     for (size_t i = 0; i < NUM_COUNT(uniform); i++)
         if (pack_from_name(uniform[i], K, &f))
-            bench(uniform[i], TYPE_F16, &f, most, to);
-    mem_unmap(to, most);
+            bench(uniform[i], TYPE_F16, &f, max, to);
+    mem_unmap(to, max);
     return 0;
 }

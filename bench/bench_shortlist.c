@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 256, MOST_BYTES = 4 << 20 };
+enum { CHUNK = 256, MAX_BYTES = 4 << 20 };
 
 typedef struct best {
     int32_t id;
@@ -90,15 +90,15 @@ static nib_status run(side *whole, side *two, const int32_t *tokens, size_t n, c
     return NIB_OK;
 }
 
-static nib_status measure(side *whole, side *two, char **argv, comparison *c, size_t most, nib_error *err) {
+static nib_status measure(side *whole, side *two, char **argv, comparison *c, size_t max, nib_error *err) {
     char *text = NULL;
     size_t n_byte, n;
     int32_t *tokens = NULL;
-    nib_status status = file_read_all(argv[2], MOST_BYTES, &text, &n_byte, err);
+    nib_status status = file_read_all(argv[2], MAX_BYTES, &text, &n_byte, err);
     if (!status)
         status = nib_tokenize(whole->e, text, n_byte, 0, &tokens, &n, err);
     if (!status)
-        status = run(whole, two, tokens, NUM_MIN(n, most), c, err);
+        status = run(whole, two, tokens, NUM_MIN(n, max), c, err);
     mem_free(text);
     nib_free(tokens);
     return status;
@@ -110,19 +110,19 @@ int main(int argc, char **argv) {
         return 2;
     }
     comparison c = {.n_best = argc > 3 ? atoi(argv[3]) : 1};
-    const long most = argc > 4 ? atol(argv[4]) : 4096;
+    const long max = argc > 4 ? atol(argv[4]) : 4096;
     nib_error err = {0};
     side whole = {0}, two = {0};
     nib_traffic t;
     c.list = calloc((size_t)CHUNK * (size_t)NUM_MAX(c.n_best, 1), sizeof *c.list);
-    nib_status status = c.list && c.n_best > 0 && most > 0 ? NIB_OK : NIB_E_USAGE;
+    nib_status status = c.list && c.n_best > 0 && max > 0 ? NIB_OK : NIB_E_USAGE;
     if (!status)
         status = open_side(argv[1], 0, &whole, &err);
     if (!status)
         status = open_side(argv[1], c.n_best, &two, &err);
     if (!status) {
         c.n_vocab = nib_engine_info(whole.e)->n_vocab;
-        status = measure(&whole, &two, argv, &c, (size_t)most, &err);
+        status = measure(&whole, &two, argv, &c, (size_t)max, &err);
     }
     if (!status) {
         nib_engine_traffic(two.e, &t);

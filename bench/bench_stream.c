@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 20, DEPTH = 8, MOST_ROUNDS = 50, N_RESIDENT = 32, N_CTX = 256 };
+enum { CHUNK = 1 << 20, DEPTH = 8, MAX_ROUNDS = 50, N_RESIDENT = 32, N_CTX = 256 };
 #define ROUND_BYTES (UINT64_C(1) << 30) /* that a round streams, about */
 
 static const char *model;
@@ -180,7 +180,7 @@ static int one_cap(const char *name, uint64_t cap, bool packed, const char *path
     nib_session *s;
     nib_traffic t;
     pool *threads = NULL;
-    double disk[MOST_ROUNDS], too[MOST_ROUNDS], speed[MOST_ROUNDS], share[MOST_ROUNDS], of_too[MOST_ROUNDS];
+    double disk[MAX_ROUNDS], too[MAX_ROUNDS], speed[MAX_ROUNDS], share[MAX_ROUNDS], of_too[MAX_ROUNDS];
     nib_engine *e = open_engine(cap, packed, &s);
     if (!e)
         return 1;
@@ -226,7 +226,7 @@ int main(int argc, char **argv) {
     char **caps = argc > 3 ? argv + 3 : usual, *path = NULL, command[64];
     const int n_cap = argc > 3 ? argc - 3 : 2, rounds = argc > 2 ? atoi(argv[2]) : 5;
     file *f;
-    if (argc < 2 || rounds < 1 || rounds > MOST_ROUNDS || model_find(argv[1], &path, NULL) ||
+    if (argc < 2 || rounds < 1 || rounds > MAX_ROUNDS || model_find(argv[1], &path, NULL) ||
         path_is_dir(path) || file_open(path, 0, &f, NULL) || !mkdtemp(folder)) {
         fprintf(stderr, "usage: bench_stream MODEL.gguf [rounds] [cap ...]\n");
         return 2;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 4096 };
+enum { MAX = 4096 };
 
 static double now(void) {
     struct timespec t;
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
         if (!to || (*to = atoi(argv[i + 1])) < 0)
             argc = 0;
     }
-    if (argc < 3 || n < 1 || n >= MOST || repeats >= MOST) {
+    if (argc < 3 || n < 1 || n >= MAX || repeats >= MAX) {
         fprintf(stderr,
                 "usage: llama_worker MODEL pp|tg|start [-n N] [-t THREADS] [-r REPEATS] [-c CONTEXT]\n");
         return 2;
@@ -92,10 +92,10 @@ int main(int argc, char **argv) {
     struct llama_context *ctx = llama_init_from_model(model, params);
     if (!ctx)
         return 1;
-    static llama_token ids[MOST];
-    static double rates[MOST];
+    static llama_token ids[MAX];
+    static double rates[MAX];
     const long long n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
-    for (long long i = 0; i < MOST; i++)
+    for (long long i = 0; i < MAX; i++)
         ids[i] = (llama_token)((i + 1) * 2654435761LL % n_vocab);
     if (!strcmp(argv[2], "start")) {
         decode(ctx, ids, 16);

@@ -109,7 +109,7 @@ typedef struct nib_engine_options {
     int32_t n_session;   /* sessions with n_ctx positions each that may be open at the same time, of which a
                             batch counts as one for each of its sequences; 0: 1. Under a RAM cap room for so
                             many is kept when the engine opens, and one more is NIB_E_NOFIT */
-    int64_t n_ctx_most;  /* with n_ctx 0: positions that are surely enough; 0: not known */
+    int64_t max_n_ctx;   /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
                          and 1 under a RAM cap (one session's generation needs none of them; a batch reads
@@ -285,7 +285,7 @@ NIB_API nib_status nib_engine_trace_begin(nib_engine *engine, nib_error *err);
 /* Fills at most `most` rows and returns how many there are; 0 before nib_engine_trace_begin. *pass_s (NULL is
  * fine): the seconds of all passes; what n_thread times as much has beyond the rows went into starting
  * threads, rotary tables, reading rows from disk, and other processes. */
-NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t most, double *pass_s);
+NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t max, double *pass_s);
 
 /* ---- text --------------------------------------------------------------------------------------- */
 
@@ -387,7 +387,7 @@ typedef struct nib_candidate {
     float logprob; /* the logarithm of its probability by the model's logits alone */
 } nib_candidate;
 
-enum { NIB_MOST_TOP = 20 };
+enum { NIB_MAX_TOP = 20 };
 /* A token of the answer and the n_top likeliest in its place, the likeliest first. Before on_token. */
 typedef void (*nib_candidates_fn)(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top);
 
@@ -402,7 +402,7 @@ typedef struct nib_generate_options {
     const nib_logit_bias
         *bias;     /* of some tokens; with it, and with on_candidates, all logits must be there: */
     size_t n_bias; /* NIB_E_USAGE where the engine was opened for the best ones (n_best) */
-    int32_t n_top; /* candidates for on_candidates, 0 to NIB_MOST_TOP */
+    int32_t n_top; /* candidates for on_candidates, 0 to NIB_MAX_TOP */
     nib_candidates_fn on_candidates; /* NULL: none */
     nib_text_fn on_text;             /* NULL: none */
     nib_token_fn on_token;           /* NULL: none */

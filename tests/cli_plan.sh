@@ -116,7 +116,7 @@ run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 8 --ignore-eos --te
 check "a hand edit is obeyed" true_that 'sum(s["bytes"] for s in d["placement"][3]["slices"] if s["tier"] == "ram" and s["format"] != "f32") == 0'
 check "and changes no token" [ "$(json 'd["tokens"]')" = "$whole" ]
 run run "$model" --plan "$tmp/plan.json" --quality high --tokens 1 -n 1
-check "a plan and a wish exit 2" [ $code = 2 ]
+check "a plan and a request exit 2" [ $code = 2 ]
 
 run plan "$model" --quality best
 check "an unknown quality exits 2" [ $code = 2 ]

@@ -37,7 +37,7 @@ if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     "$nibble" logits "$model" --tokens 504,3575,282,4649 -o "$tmp/check" --backend check -q 2>>"$tmp/err"
     result "smollm2 has the reference's logits on the check back end" \
         "$(cmp "$tmp/cpu" "$tmp/check" >>"$tmp/err" 2>&1 && echo True)" "$(cat "$tmp/err")"
-    # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_spikes).
+    # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_outliers).
     one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
     for _ in 1 2 3 4; do

@@ -112,7 +112,7 @@ static bool check_model(const char *model, const char *folder, bool quantized) {
     return ok;
 }
 
-static void check_folders(const char *root, int least) {
+static void check_folders(const char *root, int min) {
     DIR *dir = opendir(root);
     assert_non_null(dir);
     int n = 0, bad = 0;
@@ -125,7 +125,7 @@ static void check_folders(const char *root, int least) {
         bad += !check_model(path, path, false);
     }
     closedir(dir);
-    assert_true(n >= least);
+    assert_true(n >= min);
     assert_int_equal(bad, 0);
 }
 

@@ -108,12 +108,12 @@ static void what_costs_too_much_is_refused(void **state) {
         assert_non_null(strstr(err.message, "at most 64.0 MiB"));
         free(text);
     }
-    char *text = calloc(1, JSONX_MOST_TEXT + 1);
-    memset(text, ' ', JSONX_MOST_TEXT + 1);
+    char *text = calloc(1, JSONX_MAX_TEXT + 1);
+    memset(text, ' ', JSONX_MAX_TEXT + 1);
     text[0] = '1';
-    assert_int_equal(jsonx_parse(text, JSONX_MOST_TEXT + 1, &v, &err), NIB_E_MODEL);
+    assert_int_equal(jsonx_parse(text, JSONX_MAX_TEXT + 1, &v, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "16777216 bytes"));
-    assert_int_equal(jsonx_parse(text, JSONX_MOST_TEXT, &v, &err), NIB_OK);
+    assert_int_equal(jsonx_parse(text, JSONX_MAX_TEXT, &v, &err), NIB_OK);
     json_decref(v);
     free(text);
 }
@@ -124,8 +124,8 @@ static void integers_beyond_64_bits_become_floats(void **state) {
         parse("{\"most\": 1000000000000000019884624838656, \"s\": \"99999999999999999999\", \"a\": "
               "[9223372036854775807, -9223372036854775808, 9223372036854775808, -9223372036854775809, 1.5e3, "
               "12345678901234567890123.25, 1]}");
-    json_t *most = json_object_get(v, "most"), *a = json_object_get(v, "a");
-    assert_true(json_is_real(most) && json_real_value(most) > 0.9e30);
+    json_t *max = json_object_get(v, "most"), *a = json_object_get(v, "a");
+    assert_true(json_is_real(max) && json_real_value(max) > 0.9e30);
     assert_string_equal(json_string_value(json_object_get(v, "s")), "99999999999999999999");
     assert_true(json_integer_value(json_array_get(a, 0)) == INT64_MAX);
     assert_true(json_integer_value(json_array_get(a, 1)) == INT64_MIN);

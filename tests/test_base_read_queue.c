@@ -34,7 +34,7 @@ static int read_all(read_queue *q, file *f, uint8_t *buffer, uint8_t *out) {
             offset[tag] = at;
             read_request what = {f, buffer + tag * CHUNK, at, CHUNK, NUM_MIN(CHUNK, N_BYTE - at)};
             if (!file_is_direct(f))
-                what.n_byte = what.least;
+                what.n_byte = what.min;
             read_queue_submit(q, tag, &what);
             at += CHUNK;
         }
@@ -113,7 +113,7 @@ static void without_io_uring(void **state) {
     assert_false(read_queue_is_ring(q));
     read_queue_close(q);
     assert_int_equal(read_queue_open(0, 0, NULL, 0, &q, &err), NIB_E_USAGE);
-    assert_int_equal(read_queue_open(READ_QUEUE_MOST + 1, 0, NULL, 0, &q, &err), NIB_E_USAGE);
+    assert_int_equal(read_queue_open(MAX_READ_QUEUE + 1, 0, NULL, 0, &q, &err), NIB_E_USAGE);
 }
 
 /* Closing waits for what nobody waited for. */

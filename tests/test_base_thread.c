@@ -19,11 +19,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST = 5 };
+enum { MAX = 5 };
 
 typedef struct job {
-    int64_t runs[MOST];
-    int64_t stage[MOST]; /* plain memory: only the barriers keep threads from racing */
+    int64_t runs[MAX];
+    int64_t stage[MAX]; /* plain memory: only the barriers keep threads from racing */
     int64_t wrong;
 } job;
 
@@ -48,7 +48,7 @@ static void stages(void *arg, int thread, int n_thread) {
 
 static void every_thread_runs_and_barriers_hold(void **state) {
     (void)state;
-    for (int n = 1; n <= MOST; n++) {
+    for (int n = 1; n <= MAX; n++) {
         nib_error err;
         job j = {0};
         assert_int_equal(pool_open(n, &current, &err), NIB_OK);
@@ -111,18 +111,18 @@ static void splits_cover_everything_once(void **state) {
     for (size_t c = 0; c < NUM_COUNT(counts); c++)
         for (size_t u = 0; u < NUM_COUNT(units); u++)
             for (int n = 1; n <= 33; n++) {
-                int64_t at = 0, most = 0, least = INT64_MAX;
+                int64_t at = 0, max = 0, min = INT64_MAX;
                 for (int t = 0; t < n; t++) {
                     int64_t begin, end;
                     pool_split(counts[c], units[u], t, n, &begin, &end);
                     assert_true(begin == at && end >= begin);
                     assert_true(begin % units[u] == 0 || begin == counts[c]);
                     at = end;
-                    most = NUM_MAX(most, end - begin);
-                    least = NUM_MIN(least, end - begin);
+                    max = NUM_MAX(max, end - begin);
+                    min = NUM_MIN(min, end - begin);
                 }
                 assert_true(at == counts[c]);
-                assert_true(most - least < 2 * units[u]); /* fair to one unit */
+                assert_true(max - min < 2 * units[u]); /* fair to one unit */
             }
 }
 

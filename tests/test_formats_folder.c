@@ -16,20 +16,20 @@
 
 #include <cmocka.h>
 
-enum { MOST_PATH = 512 };
+enum { MAX_PATH = 512 };
 
 /* A new empty folder of the test. */
-static const char *make_folder(char out[MOST_PATH]) {
+static const char *make_folder(char out[MAX_PATH]) {
     static int n;
     char name[32];
     snprintf(name, sizeof name, "folder-%d", n++);
-    snprintf(out, MOST_PATH, "%s", temp_path(name));
+    snprintf(out, MAX_PATH, "%s", temp_path(name));
     assert_int_equal(mkdir(out, 0777), 0);
     return out;
 }
 
 static void put_file(const char *folder, const char *name, const void *data, size_t n) {
-    char path[MOST_PATH + 64];
+    char path[MAX_PATH + 64];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -86,7 +86,7 @@ static const char *const fixtures[] = {"falcon", "gemma", "gemma2",   "gemma3", 
 static void test_fixtures(void **state) {
     (void)state;
     for (size_t i = 0; i < NUM_COUNT(fixtures); i++) {
-        char path[MOST_PATH];
+        char path[MAX_PATH];
         snprintf(path, sizeof path, "tests/data/arch/%s", fixtures[i]);
         container *c = open_ok(path);
         assert_int_equal(container_get_kind(c), CONTAINER_SAFETENSORS);
@@ -118,7 +118,7 @@ static const char weights[] =
 
 static void test_config(void **state) {
     (void)state;
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     bool flag = false;
     make_folder(folder);
     put_text(folder, "config.json", config_text);
@@ -151,7 +151,7 @@ static void test_config(void **state) {
 
 static void test_wrapped_config(void **state) {
     (void)state;
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     make_folder(folder);
     put_text(folder, "config.json",
              "{\"model_type\": \"outer\", \"only_outer\": 1, \"window\": 5, \"eos_token_id\": [1, 2], "
@@ -172,7 +172,7 @@ static void test_wrapped_config(void **state) {
 
 static void test_side_files(void **state) {
     (void)state;
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     make_folder(folder);
     put_text(folder, "config.json", "{\"eos_token_id\": 1}");
     put_text(folder, "generation_config.json", "{\"eos_token_id\": [1, 106]}");
@@ -200,7 +200,7 @@ static void test_bad_config(void **state) {
     (void)state;
     static const char *const bad[] = {
         "", "[]", "7", "{\"a\": 1", "{\"a\": 1, \"a\": 2}", "{\"a.b\": 1, \"a\": {\"b\": 2}}"};
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     make_folder(folder);
     refuse(folder, "config.json");
     put_safetensors(folder, "model.safetensors", weights, 16);
@@ -215,7 +215,7 @@ static void test_bad_config(void **state) {
 
 static void test_weights_elsewhere(void **state) {
     (void)state;
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     make_folder(folder);
     put_text(folder, "config.json", "{}");
     refuse(folder, "found no weights");
@@ -233,7 +233,7 @@ static void test_weights_elsewhere(void **state) {
 
 static void test_shards(void **state) {
     (void)state;
-    char folder[MOST_PATH];
+    char folder[MAX_PATH];
     static const char other[] = "{\"v\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]}}";
     static const char index[] = "model.safetensors.index.json";
     make_folder(folder);
@@ -277,7 +277,7 @@ static nib_status open_and_close(void *path, nib_error *err) {
 
 static void test_faults(void **state) {
     (void)state;
-    char folder[MOST_PATH], sharded[] = "tests/data/arch/mistral";
+    char folder[MAX_PATH], sharded[] = "tests/data/arch/mistral";
     make_folder(folder);
     put_text(folder, "config.json", config_text);
     put_text(folder, "generation_config.json", "{\"a\": [1, 2]}");

@@ -10,12 +10,12 @@
 
 #include <cmocka.h>
 
-enum { N_DATA = 64, MOST_BYTES = 4096 };
+enum { N_DATA = 64, MAX_BYTES = 4096 };
 
 /* Header and N_DATA bytes behind it, as a file in memory; `length` in place of the true one when not 0. */
 static const char *make(const char *header, uint64_t length) {
     static memfile memory;
-    uint8_t b[MOST_BYTES] = {0};
+    uint8_t b[MAX_BYTES] = {0};
     const uint64_t n = length ? length : strlen(header);
     memcpy(b, &n, 8);
     memcpy(b + 8, header, strlen(header));
@@ -108,7 +108,7 @@ static void test_truncated(void **state) {
     (void)state;
     static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[16],\"data_offsets\":[0,64]}}";
     static memfile memory;
-    uint8_t b[MOST_BYTES] = {0};
+    uint8_t b[MAX_BYTES] = {0};
     const uint64_t n = strlen(header);
     memcpy(b, &n, 8);
     memcpy(b + 8, header, n);

@@ -23,9 +23,9 @@
 /* The promise is 10 s by the clock on any machine; half of it in processor time. A sanitizer takes several
  * times the time, and red zones, shadow and what it keeps of freed memory beside the memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SECONDS_MOST = 30, MIB_MOST = 1200 };
+enum { MAX_SECONDS = 30, MAX_MIB = 1200 };
 #else
-enum { SECONDS_MOST = 5, MIB_MOST = 200 };
+enum { MAX_SECONDS = 5, MAX_MIB = 200 };
 #endif
 
 enum { EXIT_OTHER = 200 };
@@ -42,11 +42,11 @@ static nib_status open_it(const char *path, nib_error *err) {
 
 static void child(const char *path) {
     nib_error err = {NIB_OK, ""};
-    struct rlimit seconds = {3 * SECONDS_MOST, 3 * SECONDS_MOST}, none = {0, 0};
+    struct rlimit seconds = {3 * MAX_SECONDS, 3 * MAX_SECONDS}, none = {0, 0};
     setrlimit(RLIMIT_CPU, &seconds);
     setrlimit(RLIMIT_CORE, &none);
     if (!SANITIZED) { /* a sanitizer reserves terabytes of addresses */
-        struct rlimit bytes = {(rlim_t)2 * MIB_MOST << 20, (rlim_t)2 * MIB_MOST << 20};
+        struct rlimit bytes = {(rlim_t)2 * MAX_MIB << 20, (rlim_t)2 * MAX_MIB << 20};
         setrlimit(RLIMIT_AS, &bytes);
     }
     nib_status status = open_it(path, &err);
@@ -76,9 +76,8 @@ static void check(const char *what, const char *path) {
         fail_msg("%s: ended by signal %d", what, WTERMSIG(how));
     if (WEXITSTATUS(how) != 0 && WEXITSTATUS(how) != 4)
         fail_msg("%s: exit code %d", what, WEXITSTATUS(how));
-    if (seconds > SECONDS_MOST || mib > MIB_MOST)
-        fail_msg("%s: %.2f s of at most %d, %ld MiB of at most %d", what, seconds, SECONDS_MOST, mib,
-                 MIB_MOST);
+    if (seconds > MAX_SECONDS || mib > MAX_MIB)
+        fail_msg("%s: %.2f s of at most %d, %ld MiB of at most %d", what, seconds, MAX_SECONDS, mib, MAX_MIB);
 }
 
 /* ---- JSON ---- */
@@ -281,16 +280,16 @@ static void patterns(void **state) {
     static const char *const units[] = {"\\\\p{L}",        "(?:a|b)*", "[^\\\\s\\\\p{L}]",
                                         "(a{1,50}){1,50}", "(?=a)",    "a?"};
     for (size_t i = 0; i < NUM_COUNT(units); i++)
-        for (size_t most = 600; most < 16000; most *= 5) {
+        for (size_t max = 600; max < 16000; max *= 5) {
             enum { STEPS = 16 };
-            char *text = malloc(STEPS * (2 * most + 200) + 1000), *at = text;
+            char *text = malloc(STEPS * (2 * max + 200) + 1000), *at = text;
             assert_non_null(text);
             at += sprintf(at, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"a\":0}},"
                               "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[");
             for (int s = 0; s < STEPS; s++) {
                 at += sprintf(at, "%s{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"",
                               s ? "," : "");
-                for (size_t n = 0; n + strlen(units[i]) < most; n += strlen(units[i]))
+                for (size_t n = 0; n + strlen(units[i]) < max; n += strlen(units[i]))
                     at += sprintf(at, "%s", units[i]);
                 at += sprintf(at, "\"}}");
             }

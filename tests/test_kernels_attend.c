@@ -123,7 +123,7 @@ static void check_row(const kernel_table *t, const problem *p, const float *out,
     const attend_case *c = &p->c;
     const int64_t pos = c->past + r, width = c->n_kv * c->d, kv = h / (c->n_head / c->n_kv);
     const int64_t lo = c->window > 0 && pos + 1 > c->window ? pos + 1 - c->window : 0;
-    double *s = malloc((size_t)(pos + 1) * sizeof *s), most = -1e300, sum = 0;
+    double *s = malloc((size_t)(pos + 1) * sizeof *s), max = -1e300, sum = 0;
     for (int64_t j = lo; j <= pos; j++) {
         s[j] = 0;
         for (int64_t d = 0; d < c->d; d++)
@@ -133,10 +133,10 @@ static void check_row(const kernel_table *t, const problem *p, const float *out,
         if (c->softcap > 0)
             s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
         s[j] += slope_of(c, h) * (double)(j - pos);
-        most = fmax(most, s[j]);
+        max = fmax(max, s[j]);
     }
     for (int64_t j = lo; j <= pos; j++)
-        sum += s[j] = exp(s[j] - most);
+        sum += s[j] = exp(s[j] - max);
     for (int64_t d = 0; d < c->d; d++) {
         double y = 0;
         for (int64_t j = lo; j <= pos; j++)

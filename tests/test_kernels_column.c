@@ -1,5 +1,5 @@
-/* Columns of packed matrices, and spikes of rows, on every instruction set: the bits of pack_read_row for
- * every format, and the same spikes as by their definition. */
+/* Columns of packed matrices, and outliers of rows, on every instruction set: the bits of pack_read_row for
+ * every format, and the same outliers as by their definition. */
 #include "support/guard.h"
 #include "support/isas.h"
 #include "support/matrix.h"
@@ -52,10 +52,10 @@ static void columns(void **state) {
     }
 }
 
-static void check_spikes(const float *x, int64_t k, float share, int n_expected, const int32_t *at) {
+static void check_outliers(const float *x, int64_t k, float share, int n_expected, const int32_t *at) {
     EACH_OPS(t) {
-        spike found[ACT_SPIKES];
-        assert_int_equal(t->spikes(x, k, share, found), n_expected);
+        outlier found[ACT_OUTLIERS];
+        assert_int_equal(t->outliers(x, k, share, found), n_expected);
         for (int i = 0; i < n_expected; i++) {
             assert_int_equal(found[i].at, at[i]);
             assert_memory_equal(&found[i].value, &x[at[i]], sizeof *x);
@@ -63,39 +63,39 @@ static void check_spikes(const float *x, int64_t k, float share, int n_expected,
     }
 }
 
-static void spikes(void **state) {
+static void outliers(void **state) {
     (void)state;
     enum { K = 133 };
     float x[K];
     for (int i = 0; i < K; i++)
         x[i] = (float)(i % 7 - 3);
-    check_spikes(x, K, 0.3f, 0, NULL);
+    check_outliers(x, K, 0.3f, 0, NULL);
     x[130] = -300; /* behind the last whole vector */
     x[17] = 260;
-    check_spikes(x, K, 0.3f, 2, (int32_t[]){17, 130});
-    check_spikes(x, K, 0.5f, 1, (int32_t[]){130});
-    check_spikes(x, 128, 0.5f, 1, (int32_t[]){17});
+    check_outliers(x, K, 0.3f, 2, (int32_t[]){17, 130});
+    check_outliers(x, K, 0.5f, 1, (int32_t[]){130});
+    check_outliers(x, 128, 0.5f, 1, (int32_t[]){17});
     x[40] = NAN;
-    check_spikes(x, K, 0.3f, 0, NULL);
+    check_outliers(x, K, 0.3f, 0, NULL);
     memset(x, 0, sizeof x);
-    check_spikes(x, K, 0.3f, 0, NULL);
+    check_outliers(x, K, 0.3f, 0, NULL);
     x[3] = 1e-3f;
-    check_spikes(x, K, 0.3f, 1, (int32_t[]){3});
+    check_outliers(x, K, 0.3f, 1, (int32_t[]){3});
 }
 
 /* The rules for 8 and for 4 bits: what is beyond 4 times the root mean square costs 4 bits too much. */
-static void spikes_by_bits(void **state) {
+static void outliers_by_bits(void **state) {
     (void)state;
     enum { K = 576 };
     float x[K], rest[K];
-    spike found[ACT_SPIKES];
+    outlier found[ACT_OUTLIERS];
     for (int i = 0; i < K; i++)
         x[i] = i % 2 ? 1 : -1;
     x[9] = 6;
     x[300] = -5;
     EACH_OPS(t) {
-        assert_int_equal(act_take_spikes(t, 8, x, K, rest, found), 0);
-        assert_int_equal(act_take_spikes(t, 4, x, K, rest, found), 2);
+        assert_int_equal(act_take_outliers(t, 8, x, K, rest, found), 0);
+        assert_int_equal(act_take_outliers(t, 4, x, K, rest, found), 2);
         assert_int_equal(found[0].at, 9);
         assert_int_equal(found[1].at, 300);
         assert_true(rest[9] == 0 && rest[300] == 0 && rest[8] == -1);
@@ -103,16 +103,16 @@ static void spikes_by_bits(void **state) {
     for (int i = 0; i < K; i += 30) /* more than are taken: the first ones */
         x[i] = 9;
     EACH_OPS(t) {
-        assert_int_equal(act_take_spikes(t, 4, x, K, rest, found), ACT_SPIKES);
-        assert_int_equal(found[ACT_SPIKES - 1].at, 30 * (ACT_SPIKES - 1));
+        assert_int_equal(act_take_outliers(t, 4, x, K, rest, found), ACT_OUTLIERS);
+        assert_int_equal(found[ACT_OUTLIERS - 1].at, 30 * (ACT_OUTLIERS - 1));
     }
     x[40] = 1e6f;
     EACH_OPS(t)
-    assert_true(act_take_spikes(t, 8, x, K, rest, found) == 1 && found[0].at == 40);
+    assert_true(act_take_outliers(t, 8, x, K, rest, found) == 1 && found[0].at == 40);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(columns), cmocka_unit_test(spikes),
-                                       cmocka_unit_test(spikes_by_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(columns), cmocka_unit_test(outliers),
+                                       cmocka_unit_test(outliers_by_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

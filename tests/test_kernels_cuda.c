@@ -561,11 +561,11 @@ static void test_gtile(void **state) {
 /* ---- rows ---- */
 
 static void check_close(const float *found, const float *expected, int64_t n, float bound, const char *what) {
-    float most = 0;
+    float max = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(expected[i]));
+        max = fmaxf(max, fabsf(expected[i]));
     for (int64_t i = 0; i < n; i++)
-        if (!(fabsf(found[i] - expected[i]) <= bound * most))
+        if (!(fabsf(found[i] - expected[i]) <= bound * max))
             fail_msg("%s, element %d: %.9g, expected %.9g", what, (int)i, (double)found[i],
                      (double)expected[i]);
 }
@@ -635,7 +635,7 @@ typedef struct attention {
 /* Two sequences side by side, token after token, pages scattered; the reference keeps plain caches. */
 static void check_attention(attention c, const int *lengths) {
     enum { PAGES = 12, ROWS = 2 };
-    const int most = lengths[0] > lengths[1] ? lengths[0] : lengths[1];
+    const int max = lengths[0] > lengths[1] ? lengths[0] : lengths[1];
     const int64_t nq = c.n_head * c.d, nk = c.n_kv * c.d, page = c.n_kv * CUDA_PAGE * c.d;
     const size_t cache = (size_t)(ROWS * PAGES * page) * 2;
     float *table = malloc((size_t)(PAGES * CUDA_PAGE * (c.n_rot + 1)) * sizeof(float));
@@ -658,13 +658,13 @@ static void check_attention(attention c, const int *lengths) {
           *table_there = device_copy(table, (size_t)(PAGES * CUDA_PAGE * c.n_rot) * 4);
     int32_t *pages_there = device_copy(pages, sizeof pages), *position = device_new(ROWS * 4),
             *first_there = device_copy((const int32_t[]){0, PAGES}, sizeof(int32_t) * ROWS);
-    float *ks = calloc((size_t)(ROWS * most * nk), 4), *vs = calloc((size_t)(ROWS * most * nk), 4);
+    float *ks = calloc((size_t)(ROWS * max * nk), 4), *vs = calloc((size_t)(ROWS * max * nk), 4);
     float *rows = malloc((size_t)(ROWS * (nq + 2 * nk)) * 4), *found = malloc((size_t)(ROWS * nq) * 4);
-    double *score = malloc((size_t)most * sizeof(double)), *expected = malloc((size_t)c.d * sizeof(double));
+    double *score = malloc((size_t)max * sizeof(double)), *expected = malloc((size_t)c.d * sizeof(double));
     const kernel_table *t = kernels_table_for("ref");
     const float scale = 1.0f / sqrtf((float)c.d);
     const int64_t ld = nq + 2 * nk;
-    for (int step = 0; step < most; step++) {
+    for (int step = 0; step < max; step++) {
         int32_t at[ROWS];
         float *fresh = random_rows(ROWS * ld, (uint64_t)step + 1, 1);
         memcpy(rows, fresh, (size_t)(ROWS * ld) * 4);
@@ -676,8 +676,8 @@ static void check_attention(attention c, const int *lengths) {
                 t->rope(c.style, q + nq, c.n_kv, c.d, c.n_rot, table + at[r] * c.n_rot);
             }
             for (int64_t i = 0; i < nk; i++) {
-                ks[(r * most + at[r]) * nk + i] = half_to_float(half_from_float(q[nq + i]));
-                vs[(r * most + at[r]) * nk + i] = half_to_float(half_from_float(q[nq + nk + i]));
+                ks[(r * max + at[r]) * nk + i] = half_to_float(half_from_float(q[nq + i]));
+                vs[(r * max + at[r]) * nk + i] = half_to_float(half_from_float(q[nq + nk + i]));
             }
         }
         OK(cuda->to_device(qkv, fresh, (size_t)(ROWS * ld) * 4, stream));
@@ -706,7 +706,7 @@ static void check_attention(attention c, const int *lengths) {
         OK(cuda->attend(&a, stream));
         OK(cuda->stream_sync(stream));
         free(fresh);
-        if (step % 37 && step != most - 1 && step % 64)
+        if (step % 37 && step != max - 1 && step % 64)
             continue;
         read_back(found, out, (size_t)(ROWS * nq) * 4);
         for (int r = 0; r < ROWS; r++)
@@ -718,7 +718,7 @@ static void check_attention(attention c, const int *lengths) {
                     score[p] = 0;
                     for (int64_t i = 0; i < c.d; i++)
                         score[p] += (double)rows[r * ld + h * c.d + i] *
-                                    (double)ks[(r * most + p) * nk + kh * c.d + i];
+                                    (double)ks[(r * max + p) * nk + kh * c.d + i];
                     score[p] *= (double)scale;
                     if (c.softcap > 0)
                         score[p] = (double)c.softcap * tanh(score[p] / (double)c.softcap);
@@ -729,7 +729,7 @@ static void check_attention(attention c, const int *lengths) {
                     const double e = exp(score[p] - largest);
                     sum += e;
                     for (int64_t i = 0; i < c.d; i++)
-                        expected[i] += e * (double)vs[(r * most + p) * nk + kh * c.d + i];
+                        expected[i] += e * (double)vs[(r * max + p) * nk + kh * c.d + i];
                 }
                 for (int64_t i = 0; i < c.d; i++)
                     if (!(fabs((double)found[r * nq + h * c.d + i] - expected[i] / sum) <= 5e-6))

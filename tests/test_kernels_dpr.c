@@ -24,7 +24,7 @@ static dpr_partition random_partition(int bits, uint64_t *s) {
 
 /* The product of two rows of codes by a scheme: partial products slice by slice, then reconstruction. */
 static int64_t by_scheme(const dpr_scheme *s, const int32_t *w, const int32_t *a, int k) {
-    int64_t partial[DPR_MOST_BITS * DPR_MOST_BITS] = {0};
+    int64_t partial[DPR_MAX_BITS * DPR_MAX_BITS] = {0};
     for (int i = 0; i < s->w.n; i++)
         for (int j = 0; j < s->a.n; j++)
             for (int e = 0; e < k; e++)

@@ -100,7 +100,7 @@ static double half(double x) {
 static void check_groups(const cache *x, bool is_value) {
     const coded_case *c = &x->c;
     const float *from = is_value ? x->v : x->k;
-    const double most = c->type == TYPE_KV8 ? 255 : 15;
+    const double max = c->type == TYPE_KV8 ? 255 : 15;
     float *row = malloc((size_t)c->d * sizeof *row);
     for (int64_t p = 0; p < c->n / KV_BLOCK * KV_BLOCK; p++)
         for (int64_t h = 0; h < c->n_kv; h++) {
@@ -116,7 +116,7 @@ static void check_groups(const cache *x, bool is_value) {
                 }
                 const double y = half((double)from[(p * c->n_kv + h) * c->d + d]);
                 /* half a step, and what the rounded scale misses at the far end */
-                const double bound = (high - low) / most * 0.501 + (high - low) / 2048 + 1e-6;
+                const double bound = (high - low) / max * 0.501 + (high - low) / 2048 + 1e-6;
                 if (!(fabs((double)row[d] - y) <= bound))
                     fail_msg("%s of position %d, head %d, channel %d: %g for %g, bound %g",
                              is_value ? "value" : "key", (int)p, (int)h, (int)d, (double)row[d], y, bound);
@@ -141,7 +141,7 @@ static void check_row(const kernel_table *t, const cache *x, int64_t r, int64_t 
     const coded_case *c = &x->c;
     const int64_t kv = h / (c->n_head / c->n_kv);
     const int64_t lo = c->window > 0 && r + 1 > c->window ? r + 1 - c->window : 0;
-    double *s = malloc((size_t)(r + 1) * sizeof *s), most = -1e300, sum = 0;
+    double *s = malloc((size_t)(r + 1) * sizeof *s), max = -1e300, sum = 0;
     double *y = calloc((size_t)c->d, sizeof *y);
     float *row = malloc((size_t)c->d * sizeof *row);
     const float *q = x->q + (r * c->n_head + h) * c->d, *found = x->out + (r * c->n_head + h) * c->d;
@@ -155,10 +155,10 @@ static void check_row(const kernel_table *t, const cache *x, int64_t r, int64_t 
             s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
         if (c->alibi > 0) /* n_head is a power of two in these cases */
             s[j] += pow(2, -(double)c->alibi * (double)(h + 1) / (double)c->n_head) * (double)(j - r);
-        most = fmax(most, s[j]);
+        max = fmax(max, s[j]);
     }
     for (int64_t j = lo; j <= r; j++)
-        sum += s[j] = exp(s[j] - most);
+        sum += s[j] = exp(s[j] - max);
     for (int64_t j = lo; j <= r; j++) {
         seen(x, true, kv, j, r, row);
         for (int64_t d = 0; d < c->d; d++)

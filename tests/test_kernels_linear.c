@@ -43,16 +43,16 @@ static void check_oracle(const kernel_table *t, const matrix *w, const float *x,
             double sum = bias ? (double)bias[n] : 0, size = fabs(sum), slack = 0;
             for (int64_t g = 0; g < w->k; g += group) {
                 const int64_t end = g + group < w->k ? g + group : w->k;
-                double most = 0, of_group = 0;
+                double max = 0, of_group = 0;
                 for (int64_t k = g; k < end; k++) {
                     const double xk = (double)x[m * w->k + k], p = (double)row[k] * xk;
-                    most = fmax(most, fabs(xk));
+                    max = fmax(max, fabs(xk));
                     sum += p;
                     size += fabs(p);
                     of_group += fabs((double)row[k]);
                 }
-                slack += of_group * most * (0.5001 / act_most(af));
-                size += of_group * most; /* a minimum may cancel against the codes */
+                slack += of_group * max * (0.5001 / max_act(af));
+                size += of_group * max; /* a minimum may cancel against the codes */
             }
             const double bound = (double)(w->k / 16 + 24) * 0x1p-24 * 4 * size + (tile ? slack : 0) + 1e-40;
             const double found = (double)y[m * w->n + n];
@@ -110,7 +110,7 @@ static void check_matrix(matrix w, int64_t n_row, uint64_t seed) {
 
 static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
     const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
-    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MATRIX_MOST ? 0 : seed);
+    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MAX_MATRIX ? 0 : seed);
 }
 
 static void check_uniform(const char *name, int act_bits, int64_t n, int64_t k, int64_t n_row,
@@ -118,7 +118,7 @@ static void check_uniform(const char *name, int act_bits, int64_t n, int64_t k, 
     const uint64_t seed = (uint64_t)(name[1] * 7919 + n * 31 + k + n_row);
     matrix w = matrix_open_uniform(name, n, k, kind, seed);
     w.act_bits = act_bits;
-    check_matrix(w, n_row, kind == MATRIX_MOST ? 0 : seed);
+    check_matrix(w, n_row, kind == MAX_MATRIX ? 0 : seed);
 }
 
 static const int64_t rows_of[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64};
@@ -168,7 +168,7 @@ static void test_extremes(void **state) {
         pack_format f;
         if (block == 1 || !pack_choose((type_id)id, block, &f))
             continue;
-        for (int kind = MATRIX_MOST; kind <= MATRIX_TINY; kind++) {
+        for (int kind = MAX_MATRIX; kind <= MATRIX_TINY; kind++) {
             check_shape((type_id)id, 17, block == 32 ? 160 : 512, 1, (matrix_kind)kind);
             check_shape((type_id)id, 32, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
         }
@@ -177,7 +177,7 @@ static void test_extremes(void **state) {
 
 static const int groups[] = {16, 32, 64, 128, PACK_GROUP_ROW};
 
-/* Random draws from everything that there is: widths, groups, flavours, activations, shapes. */
+/* Random draws from everything that there is: widths, groups, packings, activations, shapes. */
 static void test_uniform(void **state) {
     (void)state;
     uint64_t s = 20;
@@ -192,7 +192,7 @@ static void test_uniform(void **state) {
         const bool asym = random_next(&s) >> 63, two = (random_next(&s) >> 62) == 0;
         if (!pack_uniform(bits, group, asym, two, k, &f) && !pack_uniform(bits, group, asym, false, k, &f))
             fail_msg("%d bits, group %d", bits, group);
-        f.flavour = random_next(&s) >> 63;
+        f.packing = random_next(&s) >> 63;
         pack_name(&f, name);
         check_uniform(name, i % 4 ? 8 : 4, n, k, n_row, (matrix_kind)kind);
     }
@@ -208,15 +208,15 @@ static void test_uniform_extremes(void **state) {
                 pack_format f;
                 if (!pack_uniform(bits, groups[g], form % 3 == 1, form % 3 == 2, 200, &f))
                     continue;
-                f.flavour = form / 3;
+                f.packing = form / 3;
                 pack_name(&f, name);
-                check_uniform(name, 8, 17, 200, 5, MATRIX_MOST);
-                check_uniform(name, 4, 17, 200, 1, MATRIX_MOST);
+                check_uniform(name, 8, 17, 200, 5, MAX_MATRIX);
+                check_uniform(name, 4, 17, 200, 1, MAX_MATRIX);
             }
-    check_uniform("u8growa", 8, 2, PACK_ROW_MOST, 1, MATRIX_MOST);
-    check_uniform("u8grow", 8, 2, PACK_ROW_MOST, 3, MATRIX_MOST);
-    check_uniform("u8growap", 8, 2, PACK_ROW_MOST, 2, MATRIX_MOST);
-    check_uniform("u4g128t", 8, 2, PACK_ROW_MOST, 2, MATRIX_MOST);
+    check_uniform("u8growa", 8, 2, MAX_PACK_ROW, 1, MAX_MATRIX);
+    check_uniform("u8grow", 8, 2, MAX_PACK_ROW, 3, MAX_MATRIX);
+    check_uniform("u8growap", 8, 2, MAX_PACK_ROW, 2, MAX_MATRIX);
+    check_uniform("u4g128t", 8, 2, MAX_PACK_ROW, 2, MAX_MATRIX);
 }
 
 /* Planes of what comes from files. */
@@ -332,17 +332,17 @@ static void test_activations(void **state) {
             const int8_t *codes = a.data;
             for (int64_t g = 0; g < k; g += group) {
                 const int64_t end = g + group < k ? g + group : k;
-                float most = 0;
+                float max = 0;
                 bool finite = true;
                 for (int64_t j = g; j < end; j++) {
-                    most = fmaxf(most, fabsf(x[j]));
+                    max = fmaxf(max, fabsf(x[j]));
                     finite = finite && isfinite(x[j]);
                 }
                 for (int64_t j = g; j < end; j++) {
                     const double exact =
-                        most < 1e-35f || !finite ? 0 : (double)x[j] / ((double)most / act_most(f));
+                        max < 1e-35f || !finite ? 0 : (double)x[j] / ((double)max / max_act(f));
                     assert_true(fabs((double)codes[j] - exact) < 0.5001);
-                    assert_true(abs(codes[j]) <= act_most(f));
+                    assert_true(abs(codes[j]) <= max_act(f));
                 }
             }
             EACH_ISA(t) {
@@ -387,7 +387,7 @@ static void test_no_shape_is_left_to_ref(void **state) {
         pack_format f;
         if (!pack_uniform(bits, group, form % 3 == 1, form % 3 == 2, 1000, &f))
             continue;
-        f.flavour = form / 3;
+        f.packing = form / 3;
         for (int64_t m = 1; m <= 512; m = m < 8 ? m + 1 : 2 * m) {
             char name[PACK_NAME];
             const strategy *s = strategy_by_rule(t, &f, m);

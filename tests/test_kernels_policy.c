@@ -1,4 +1,4 @@
-/* The policy and its file: buckets, routes against brute force, the file there and back, and files from
+/* The policy and its file: buckets, choices against brute force, the file there and back, and files from
  * strangers. */
 #include "profile/kernel_map.h"
 #include "support/faults.h"
@@ -60,7 +60,7 @@ static void random_policy(policy *p, const kernel_table *t, uint64_t *seed) {
             policy_shape *s;
             pack_name(&list[i], name);
             assert_int_equal(policy_add(p, rows, 256, name, 8, &s, NULL), NIB_OK);
-            s->flavour = random_next(seed) % 2 ? PACK_PLANES : PACK_PARTS;
+            s->packing = random_next(seed) % 2 ? PACK_PLANES : PACK_PARTS;
             for (int b = 0; b < POLICY_BUCKETS; b++)
                 if (random_next(seed) % 4)
                     s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
@@ -84,7 +84,7 @@ static const strategy *brute_force(const policy *p, const kernel_table *t, int64
     return policy_rule(t, f, policy_bucket(m));
 }
 
-static void a_route_is_what_brute_force_finds(void **state) {
+static void a_choice_is_what_brute_force_finds(void **state) {
     (void)state;
     pack_format list[TYPE_COUNT];
     const int n = formats(list);
@@ -95,15 +95,15 @@ static void a_route_is_what_brute_force_finds(void **state) {
         random_policy(&p, t, &seed);
         for (int i = 0; i < n; i++)
             for (int64_t rows = 16; rows <= 64; rows += 16) { /* 64: a shape of which nothing is said */
-                route r;
-                policy_route(&p, t, rows, 256, &list[i], 8, &r);
+                kernel_choice r;
+                policy_choice(&p, t, rows, 256, &list[i], 8, &r);
                 for (int64_t m = 1; m < 600; m += m < 20 ? 1 : 13) {
-                    const strategy *s = route_pick(&r, m);
+                    const strategy *s = choice_pick(&r, m);
                     assert_ptr_equal(s, brute_force(&p, t, rows, 256, &list[i], m));
                     assert_true(s->can(&list[i], m));
                 }
-                policy_route(&p, t, rows, 256, &list[i], 4, &r); /* other activations: the rule */
-                assert_ptr_equal(route_pick(&r, 1), policy_rule(t, &list[i], 0));
+                policy_choice(&p, t, rows, 256, &list[i], 4, &r); /* other activations: the rule */
+                assert_ptr_equal(choice_pick(&r, 1), policy_rule(t, &list[i], 0));
             }
         policy_clear(&p);
     }
@@ -126,7 +126,7 @@ static bool same_policy(const policy *a, const policy *b) {
     bool same = a->n_shape == b->n_shape;
     for (int i = 0; same && i < a->n_shape; i++) {
         const policy_shape *x = &a->shapes[i], *y = &b->shapes[i];
-        same = x->flavour == y->flavour && x->n == y->n && x->k == y->k && x->act_bits == y->act_bits &&
+        same = x->packing == y->packing && x->n == y->n && x->k == y->k && x->act_bits == y->act_bits &&
                !strcmp(x->format, y->format) && !memcmp(x->by_bucket, y->by_bucket, sizeof x->by_bucket);
     }
     return same;
@@ -241,11 +241,11 @@ static void what_is_not_understood_is_left_out(void **state) {
          NIB_OK, 1, 1},
         {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"rows\":{\"1\":\"ref/scalar\"}}]",
          NIB_OK, 1, 0},
-        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":\"planes\",\"rows\":{}}]",
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"packing\":\"planes\",\"rows\":{}}]",
          NIB_OK, 1, 0},
-        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":\"sweet\",\"rows\":{}}]",
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"packing\":\"sweet\",\"rows\":{}}]",
          NIB_OK, 1, 1},
-        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"flavour\":1,\"rows\":{}}]",
+        {"[{\"n\":1,\"k\":1,\"format\":\"q4_0\",\"activation\":\"a4\",\"packing\":1,\"rows\":{}}]",
          NIB_E_MODEL, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -326,7 +326,7 @@ static void every_failing_allocation_and_read_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_rows_has_its_bucket),
-        cmocka_unit_test(a_route_is_what_brute_force_finds),
+        cmocka_unit_test(a_choice_is_what_brute_force_finds),
         cmocka_unit_test(the_rule_can_do_its_bucket),
         cmocka_unit_test(a_map_comes_back_as_it_went),
         cmocka_unit_test(another_machines_map_is_not_used),

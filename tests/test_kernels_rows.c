@@ -143,16 +143,16 @@ static void check_norm(norm_kind kind, int64_t k, int64_t n_group, bool w_full, 
         t->norm(kind, xs, ws, bs, y.data, k, n_group, w_full, 1e-5f);
         assert_memory_equal(y.data, expected.data, (size_t)k * 4);
         for (int64_t g = 0; g < n_group; g++) {
-            double mean = 0, square = 0, most = 0;
+            double mean = 0, square = 0, max = 0;
             for (int64_t i = 0; i < d && kind == NORM_LAYER; i++)
                 mean += (double)xs[g * d + i] / (double)d;
             for (int64_t i = 0; i < d; i++)
                 square += pow((double)xs[g * d + i] - mean, 2) / (double)d;
             for (int64_t i = 0; i < d; i++)
-                most = fmax(most, fabs((double)xs[g * d + i]));
+                max = fmax(max, fabs((double)xs[g * d + i]));
             /* The mean is rounded to a float; what is left of elements that lie close together carries that.
              */
-            const double mean_error = kind == NORM_LAYER ? 0x1p-22 * most / sqrt(square + 1e-5) : 0;
+            const double mean_error = kind == NORM_LAYER ? 0x1p-22 * max / sqrt(square + 1e-5) : 0;
             for (int64_t i = 0; i < d; i++) {
                 const int64_t at = w_full ? g * d + i : i;
                 double exact = ((double)xs[g * d + i] - mean) / sqrt(square + 1e-5);

@@ -106,7 +106,7 @@ static uint64_t sum_of(const block *blk) {
     return h;
 }
 
-static pack_flavour planes(const void *user, int b, const weight *w) {
+static pack_kind planes(const void *user, int b, const weight *w) {
     (void)user, (void)b, (void)w;
     return PACK_PLANES;
 }
@@ -125,7 +125,7 @@ static void make_all(const model *m, const layout_part *parts, layout *made[N_LA
     nib_error err = {0};
     for (size_t i = 0; i < NUM_COUNT(choices); i++)
         assert_int_equal(layout_make(m, &choices[i], &made[i], &err), NIB_OK);
-    assert_int_equal(layout_with_flavours(made[2], planes, NULL, &made[4], &err), NIB_OK);
+    assert_int_equal(layout_with_packings(made[2], planes, NULL, &made[4], &err), NIB_OK);
     assert_int_equal(layout_with_columns(made[3], same_columns, columns, &made[5], &err), NIB_OK);
     assert_int_equal(layout_with_shortlist(made[0], true, &made[6], &err), NIB_OK);
 }
@@ -267,12 +267,12 @@ static void pages_of_their_own(void **state) {
     (void)state;
     tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));
     nib_error err = {0};
-    layout *flavoured = NULL, *listed = NULL, *whole = NULL;
-    assert_int_equal(layout_with_flavours(of.l, planes, NULL, &flavoured, &err), NIB_OK);
-    assert_ptr_equal(layout_pages(flavoured)->of, flavoured);
-    check_alike(layout_pages(flavoured), layout_pages(of.l));
-    assert_int_equal(layout_with_shortlist(flavoured, true, &listed, &err), NIB_OK);
-    layout_free(flavoured);
+    layout *packinged = NULL, *listed = NULL, *whole = NULL;
+    assert_int_equal(layout_with_packings(of.l, planes, NULL, &packinged, &err), NIB_OK);
+    assert_ptr_equal(layout_pages(packinged)->of, packinged);
+    check_alike(layout_pages(packinged), layout_pages(of.l));
+    assert_int_equal(layout_with_shortlist(packinged, true, &listed, &err), NIB_OK);
+    layout_free(packinged);
     int n_table = 0;
     for (int i = 0; i < layout_pages(listed)->n_page; i++)
         n_table += layout_pages(listed)->pages[i].table;
@@ -293,7 +293,7 @@ static nib_status make_some(void *user, nib_error *err) {
     const model *m = user;
     layout *l = NULL, *with = NULL;
     NIB_TRY(layout_make(m, &(layout_choice){.format = "u4g64+u4g64"}, &l, err));
-    const nib_status status = layout_with_flavours(l, planes, NULL, &with, err);
+    const nib_status status = layout_with_packings(l, planes, NULL, &with, err);
     if (status == NIB_OK)
         for (int b = 0; b < layout_n_block(with); b++)
             fault_made(layout_block(with, b)->program.ops,

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_BLOCK = 7, MOST_WAY = 5 };
+enum { MAX_BLOCK = 7, MAX_WAY = 5 };
 
 static uint64_t state = 88172645463325252u;
 
@@ -28,14 +28,14 @@ static int random_to(int n) {
 }
 
 typedef struct instance {
-    choose_way ways[MOST_BLOCK * MOST_WAY];
-    int first[MOST_BLOCK + 1];
+    choose_way ways[MAX_BLOCK * MAX_WAY];
+    int first[MAX_BLOCK + 1];
     choose_problem p;
 } instance;
 
 /* like: all blocks have the same ways but for their losses, as the layers of a model do. */
 static void make(instance *x, bool like) {
-    const int n = 1 + random_to(MOST_BLOCK), n_way = 1 + random_to(MOST_WAY);
+    const int n = 1 + random_to(MAX_BLOCK), n_way = 1 + random_to(MAX_WAY);
     double bytes = 0;
     for (int b = 0; b < n; b++) {
         x->first[b] = b * n_way;
@@ -55,10 +55,10 @@ static void make(instance *x, bool like) {
                             .disk_s = random_to(4) ? 3 * random_unit() : 0,
                             .over_s = random_to(2) ? random_unit() : 0,
                             .fixed_s = random_to(2) ? random_unit() * 5 : 0,
-                            .bytes_most = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
-                            .loss_most = random_to(5) ? random_unit() * n * n_way / 3 : 0,
-                            .time_most = random_to(3) ? INFINITY : 8 * n * random_unit(),
-                            .node_most = INT64_MAX};
+                            .max_bytes = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
+                            .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,
+                            .max_time = random_to(3) ? INFINITY : 8 * n * random_unit(),
+                            .max_node = INT64_MAX};
 }
 
 typedef struct best {
@@ -69,9 +69,9 @@ static void try_all(const instance *x, int b, choose_way sum, best *out) {
     const choose_problem *p = &x->p;
     if (b == p->n_block) {
         const double t = choose_time(p, sum.time, sum.bytes);
-        if (sum.bytes > p->bytes_most || sum.loss > p->loss_most || t > p->time_most)
+        if (sum.bytes > p->max_bytes || sum.loss > p->max_loss || t > p->max_time)
             return;
-        const double v = isfinite(p->time_most) ? sum.loss : t;
+        const double v = isfinite(p->max_time) ? sum.loss : t;
         if (v < out->value || (v <= out->value && t < out->time))
             *out = (best){v, t};
         return;
@@ -88,7 +88,7 @@ static void against_brute_force(void **unused) {
     int n_found = 0;
     for (int round = 0; round < 1500; round++) {
         instance x;
-        int choice[MOST_BLOCK];
+        int choice[MAX_BLOCK];
         choose_result r;
         best want = {INFINITY, INFINITY};
         make(&x, round % 2);
@@ -105,7 +105,7 @@ static void against_brute_force(void **unused) {
             sum = (choose_way){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss};
         }
         const double time = choose_time(&x.p, sum.time, sum.bytes);
-        const double value = isfinite(x.p.time_most) ? sum.loss : time;
+        const double value = isfinite(x.p.max_time) ? sum.loss : time;
         if (!r.proved || fabs(value - want.value) > 1e-9 * (1 + want.value) || fabs(time - r.time) > 1e-9)
             fail_msg("round %d: %.12g instead of %.12g", round, value, want.value);
         assert_true(r.bound <= want.value + 1e-9);
@@ -131,10 +131,10 @@ static void large(void **unused) {
                               .n_block = N,
                               .room = 1e10,
                               .disk_s = 1e-9,
-                              .bytes_most = INFINITY,
-                              .loss_most = 0.02,
-                              .time_most = INFINITY,
-                              .node_most = 100000};
+                              .max_bytes = INFINITY,
+                              .max_loss = 0.02,
+                              .max_time = INFINITY,
+                              .max_node = 100000};
     choose_result r;
     assert_int_equal(choose(&p, choice, &r, NULL), NIB_OK);
     assert_true(r.found && r.loss <= 0.02);

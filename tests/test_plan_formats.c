@@ -17,10 +17,10 @@ static double speed_of(const plan *p) {
 
 /* Every choice of formats for the four layers and the head; residency as the policy does it (bytes that fit
  * stay), since no other of the same size is better. */
-static double brute_force(const plan_question *q, double *least_loss) {
+static double brute_force(const plan_question *q, double *min_loss) {
     double best = 0;
     int way[FACTS_N] = {0};
-    *least_loss = INFINITY;
+    *min_loss = INFINITY;
     for (;;) {
         double compute[2], bytes = 0, loss = 0;
         for (int streamed = 0; streamed < 2; streamed++)
@@ -39,9 +39,9 @@ static double brute_force(const plan_question *q, double *least_loss) {
         double t = NUM_MAX(over * plan_disk_seconds(q, true), compute[1]);
         if (whole <= (double)q->cap[NIB_TIER_RAM])
             t = compute[0];
-        if (loss <= q->loss_most && (q->speed <= 0 || 1 / t >= q->speed)) {
+        if (loss <= q->max_loss && (q->speed <= 0 || 1 / t >= q->speed)) {
             best = NUM_MAX(best, 1 / t);
-            *least_loss = NUM_MIN(*least_loss, loss);
+            *min_loss = NUM_MIN(*min_loss, loss);
         }
         int b = 1;
         while (b < FACTS_N && ++way[b] == q->blocks[b].n_choice)
@@ -57,15 +57,15 @@ static void formats_are_the_best(void **state) {
     for (uint64_t cap = 30 * MIB; cap < 340 * MIB; cap += 9 * MIB)
         for (size_t i = 0; i < NUM_COUNT(losses); i++) {
             facts f;
-            double least;
+            double min;
             facts_make(&f);
             facts_measured(&f);
             f.q.cap[NIB_TIER_RAM] = cap;
-            f.q.loss_most = losses[i];
+            f.q.max_loss = losses[i];
             f.q.may_round = true;
             plan p = facts_plan(&f.q);
             facts_check(&f.q, &p);
-            const double want = brute_force(&f.q, &least);
+            const double want = brute_force(&f.q, &min);
             /* the policy keeps multiples of 4096 */
             if (fabs(speed_of(&p) - want) > 2e-4 * want)
                 fail_msg("cap %llu, loss %g: %.8g tok/s instead of %.8g", (unsigned long long)cap, losses[i],
@@ -81,20 +81,20 @@ static void quality_for_a_speed(void **state) {
     facts_measured(&f);
     f.q.cap[NIB_TIER_RAM] = 150 * MIB;
     f.q.may_round = true;
-    f.q.loss_most = 1;
+    f.q.max_loss = 1;
     for (double speed = 5; speed < 16; speed += 0.7) {
-        double least;
+        double min;
         f.q.speed = speed;
         nib_error err = {NIB_OK, ""};
         plan p;
-        if (brute_force(&f.q, &least) <= 0) {
+        if (brute_force(&f.q, &min) <= 0) {
             assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
             assert_non_null(strstr(err.message, "tokens a second"));
             continue;
         }
         p = facts_plan(&f.q);
         assert_true(speed_of(&p) >= speed * (1 - 2e-4));
-        assert_true(p.predicted.quality <= least + 1e-9);
+        assert_true(p.predicted.quality <= min + 1e-9);
         plan_clear(&p);
     }
 }
@@ -106,7 +106,7 @@ static void modes(void **state) {
     facts_measured(&f);
     f.q.cap[NIB_TIER_RAM] = 150 * MIB;
     f.q.may_round = true;
-    f.q.loss_most = 0.1;
+    f.q.max_loss = 0.1;
     plan a = facts_plan(&f.q);
     for (int b = 1; b < FACTS_N - 1; b++) {
         f.blocks[b].kl_left_out = 0.034 - 0.001 * b; /* the last ones first, then, whatever they score */

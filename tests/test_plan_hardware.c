@@ -43,7 +43,7 @@ static hardware sample(void) {
                   .n_kernel = 3,
                   .n_thread = 2,
                   .pack = {3e9, 2e9, 1e9},
-                  .meet_s = 2e-6,
+                  .barrier_s = 2e-6,
                   .seconds = 4};
     return h;
 }
@@ -61,7 +61,7 @@ static void kept_and_read(void **state) {
     assert_memory_equal(&back.memory, &h.memory, sizeof h.memory);
     assert_memory_equal(&back.disk, &h.disk, sizeof h.disk);
     assert_memory_equal(&back.kernels, &h.kernels, sizeof h.kernels);
-    assert_true(back.ring && !back.direct && back.meet_s == h.meet_s && back.n_thread == 2);
+    assert_true(back.ring && !back.direct && back.barrier_s == h.barrier_s && back.n_thread == 2);
     machine other = here;
     other.n_core = 4;
     assert_int_equal(hardware_load(path, &other, &back, &err), NIB_E_NOTFOUND);

@@ -84,14 +84,14 @@ static void kept_and_read(void **state) {
 static void bounded(void **state) {
     (void)state;
     learned l = {0};
-    for (int i = 0; i < 3 * LEARNED_MOST; i++) {
+    for (int i = 0; i < 3 * MAX_LEARNED; i++) {
         learned_run r = a_run(0.5, 0.001 * (i + 1));
-        r.n_thread = 1 + i % (LEARNED_MOST + 5);
+        r.n_thread = 1 + i % (MAX_LEARNED + 5);
         assert_int_equal(learned_add(&l, &r, NULL), NIB_OK);
     }
-    assert_int_equal(l.n, LEARNED_MOST);
+    assert_int_equal(l.n, MAX_LEARNED);
     for (int i = 0; i < l.n; i++)
-        assert_true(l.runs[i].at > 3 * LEARNED_MOST - LEARNED_MOST - 5);
+        assert_true(l.runs[i].at > 3 * MAX_LEARNED - MAX_LEARNED - 5);
     learned_clear(&l);
     for (int i = 0; i < 20; i++) {
         learned_run r = a_run(0, i == 18 ? 100 : 0.01);
@@ -158,14 +158,14 @@ static void too_many(void **state) {
     char *text;
     assert_int_equal(learned_print(&here, &l, &text, NULL), NIB_OK);
     const size_t head = (size_t)(strchr(text, '\n') - text) + 1, line = strlen(text) - head;
-    char *all = mem_alloc(head + (LEARNED_MOST + 1) * line + 1);
+    char *all = mem_alloc(head + (MAX_LEARNED + 1) * line + 1);
     memcpy(all, text, head);
-    for (int i = 0; i <= LEARNED_MOST; i++)
+    for (int i = 0; i <= MAX_LEARNED; i++)
         memcpy(all + head + (size_t)i * line, text + head, line);
-    assert_int_equal(learned_parse(all, head + LEARNED_MOST * line, &here, &back, &err), NIB_OK);
-    assert_int_equal(back.n, LEARNED_MOST);
+    assert_int_equal(learned_parse(all, head + MAX_LEARNED * line, &here, &back, &err), NIB_OK);
+    assert_int_equal(back.n, MAX_LEARNED);
     learned_clear(&back);
-    assert_int_equal(learned_parse(all, head + (LEARNED_MOST + 1) * line, &here, &back, &err), NIB_E_MODEL);
+    assert_int_equal(learned_parse(all, head + (MAX_LEARNED + 1) * line, &here, &back, &err), NIB_E_MODEL);
     mem_free(all);
     mem_free(text);
     learned_clear(&l);

@@ -105,7 +105,7 @@ static void the_first_token_follows_the_visits(void **state) {
     f.q.packed = false;
     f.q.n_prompt = f.q.n_batch = 128;
     f.q.cap[NIB_TIER_RAM] = 60 * MIB;
-    f.q.need.page_most = MIB;
+    f.q.need.max_page = MIB;
     f.q.need.n_slot = 64;      /* blocks of 60 MiB */
     f.q.rates.disk_file = 1e8; /* reading binds */
     plan one = facts_plan(&f.q);
@@ -147,7 +147,7 @@ static void more_is_never_slower(void **state) {
         facts_make(&f);
         if (costs) {
             facts_measured(&f);
-            f.q.loss_most = 0.02;
+            f.q.max_loss = 0.02;
             f.q.may_round = true;
         }
         for (uint64_t cap = 28 * MIB; cap < 380 * MIB; cap += 1700 * 1024) {
@@ -194,7 +194,7 @@ static void pages_stay_whole(void **state) {
     plan_clear(&p);
     facts_measured(&f); /* other formats have other pages */
     f.q.may_round = true;
-    f.q.loss_most = 1;
+    f.q.max_loss = 1;
     p = facts_plan(&f.q);
     facts_check(&f.q, &p);
     for (int b = 1; b < FACTS_N; b++) {
@@ -255,7 +255,7 @@ static void runs_decide_nothing(void **state) {
         facts_measured(&f);
         f.q.cap[NIB_TIER_RAM] = (uint64_t)(30 + 10 * i) * MIB;
         f.q.may_round = i % 2;
-        f.q.loss_most = 0.02;
+        f.q.max_loss = 0.02;
         f.q.speed = i % 5 == 4 ? 2 : 0;
         f.q.packed = i % 3;
         plan without = facts_plan(&f.q);
@@ -275,7 +275,7 @@ static void runs_decide_nothing(void **state) {
     assert_true(n_corrected > 10);
 }
 
-/* What 8 bits cost is a reason of its own: a plan without a wish has them anyway. */
+/* What 8 bits cost is a reason of its own: a plan without a request has them anyway. */
 static void eight_bits_may_cost_too_much(void **state) {
     (void)state;
     facts f;
@@ -286,15 +286,15 @@ static void eight_bits_may_cost_too_much(void **state) {
         f.blocks[b].kl_a8 = 0.001;
     f.q.cap[NIB_TIER_RAM] = 100 * MIB;
     f.q.activation = 8;
-    f.q.loss_most = 0.001;
+    f.q.max_loss = 0.001;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
     assert_non_null(strstr(err.message, "8 bits"));
-    f.q.loss_most = PLAN_ANY_LOSS;
+    f.q.max_loss = PLAN_ANY_LOSS;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
     assert_float_equal(p.predicted.quality, 0.006, 1e-9);
     plan_clear(&p);
     f.q.activation = 0;
-    f.q.loss_most = 0.001;
+    f.q.max_loss = 0.001;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
     assert_true(p.predicted.quality <= 0.001);
     plan_clear(&p);
@@ -306,12 +306,12 @@ static void refusals(void **state) {
     plan p;
     nib_error err = {NIB_OK, ""};
     facts_make(&f);
-    const uint64_t least = plan_ram_beside(&f.q, &f.q.caches[0], true, false, 0);
-    f.q.cap[NIB_TIER_RAM] = least - 1;
+    const uint64_t min = plan_ram_beside(&f.q, &f.q.caches[0], true, false, 0);
+    f.q.cap[NIB_TIER_RAM] = min - 1;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
     char size[32];
-    assert_non_null(strstr(err.message, num_format_cap(least, size)));
-    f.q.cap[NIB_TIER_RAM] = least;
+    assert_non_null(strstr(err.message, num_format_cap(min, size)));
+    f.q.cap[NIB_TIER_RAM] = min;
     p = facts_plan(&f.q);
     facts_check(&f.q, &p);
     assert_false(p.packed); /* no room for its checksums */

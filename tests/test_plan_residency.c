@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 400, ROUNDS = 3000, BLOCKS = 9 };
+enum { MAX = 400, ROUNDS = 3000, BLOCKS = 9 };
 
 static uint32_t seed;
 
@@ -32,7 +32,7 @@ static int draw_pages(pager_page *pages) {
         pages[n++] = (pager_page){.block = 0, .bytes = 4096 * (uint64_t)(1 + draw(40)), .table = true};
     for (uint32_t i = draw(8), b = draw(2) * (BLOCKS - 1); i > 0; i--)
         pages[n++] = (pager_page){.block = (int)b, .bytes = 4096, .table = true, .head = true};
-    assert_true(n <= MOST);
+    assert_true(n <= MAX);
     return n;
 }
 
@@ -53,8 +53,8 @@ static void check_order(const pager_page *pages, int n, const uint8_t *tier_of, 
 
 static void every_page_has_a_tier(void **state) {
     (void)state;
-    pager_page pages[MOST];
-    uint8_t tier_of[MOST];
+    pager_page pages[MAX];
+    uint8_t tier_of[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
@@ -80,8 +80,8 @@ static void every_page_has_a_tier(void **state) {
 /* As much as fits: nothing that is left would, unless an earlier page of its block is in the way. */
 static void nothing_is_wasted(void **state) {
     (void)state;
-    pager_page pages[MOST];
-    uint8_t tier_of[MOST];
+    pager_page pages[MAX];
+    uint8_t tier_of[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages);
@@ -117,8 +117,8 @@ static void decided_pages_stay(void **state) {
 /* What is spread, written down as bytes of each block, and kept again is the same. */
 static void a_plan_says_the_same_pages(void **state) {
     (void)state;
-    pager_page pages[MOST];
-    uint8_t tier_of[MOST], again[MOST];
+    pager_page pages[MAX];
+    uint8_t tier_of[MAX], again[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         int n = draw_pages(pages);

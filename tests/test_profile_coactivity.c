@@ -61,7 +61,7 @@ static void clusters(void **state) {
     assert_int_equal(cluster[0], cluster[1]);
     assert_int_not_equal(cluster[0], cluster[2]);
     assert_int_not_equal(cluster[2], cluster[3]);
-    rule.most = 1;
+    rule.max = 1;
     assert_int_equal(coactivity_cluster(&c, &rule, cluster, &n, NULL), NIB_OK);
     assert_int_equal(n, 4);
     rule = (coactivity_rule){1, 0.3, 256}; /* more than ln 2 */
@@ -74,7 +74,7 @@ static void limits(void **state) {
     (void)state;
     coactivity c = {0};
     assert_int_equal(coactivity_open(&c, 0, NULL), NIB_E_USAGE);
-    assert_int_equal(coactivity_open(&c, COACTIVITY_MOST + 1, NULL), NIB_E_USAGE);
+    assert_int_equal(coactivity_open(&c, MAX_COACTIVITY + 1, NULL), NIB_E_USAGE);
     coactivity_close(&c);
     assert_int_equal(coactivity_open(&c, 2, NULL), NIB_OK);
     assert_true(coactivity_share(&c, 0) == 0 && coactivity_pmi(&c, 0, 1) == 0 &&

@@ -105,13 +105,13 @@ static void test_names(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (pack_from_name(bad[i], 100, &f))
             fail_msg("%s was taken", bad[i]);
-    assert_true(pack_from_name("u8growa", PACK_ROW_MOST, &f));
-    assert_false(pack_from_name("u8growa", PACK_ROW_MOST + 1, &f));
-    assert_false(pack_from_name("u4g128t", PACK_ROW_MOST + 1, &f));
-    assert_true(pack_from_name("u4g128", PACK_ROW_MOST + 1, &f));
+    assert_true(pack_from_name("u8growa", MAX_PACK_ROW, &f));
+    assert_false(pack_from_name("u8growa", MAX_PACK_ROW + 1, &f));
+    assert_false(pack_from_name("u4g128t", MAX_PACK_ROW + 1, &f));
+    assert_true(pack_from_name("u4g128", MAX_PACK_ROW + 1, &f));
     assert_false(pack_from_name("u4g128", 0, &f));
     assert_true(pack_choose(TYPE_Q4_K, 256, &f));
-    f.flavour = PACK_PLANES;
+    f.packing = PACK_PLANES;
     pack_name(&f, name);
     assert_string_equal(name, "q4_k.planes");
 }
@@ -139,17 +139,17 @@ static void check_same(const matrix *m, const pack_isa *isa, const uint8_t *expe
     for (uint64_t i = 0; i < bytes; i++)
         if (((uint8_t *)data.data)[i] != expected[i])
             fail_msg("%s, %s planes %d, %dx%d: byte %d is %d, expected %d", isa->name,
-                     type_get(m->type)->name, f->flavour, (int)m->n, (int)m->k, (int)i,
+                     type_get(m->type)->name, f->packing, (int)m->n, (int)m->k, (int)i,
                      ((uint8_t *)data.data)[i], expected[i]);
     guard_close(&scratch);
     guard_close(&data);
 }
 
 /* Every instruction set gives the same bytes: rows of any bytes at all (scales that are no numbers too), odd
- * shapes, both flavours. */
-static void check_everywhere(type_id type, int64_t n, int64_t k, int flavour, uint64_t seed) {
+ * shapes, both packings. */
+static void check_everywhere(type_id type, int64_t n, int64_t k, int packing, uint64_t seed) {
     const int elems = type_get(type)->block_elems;
-    matrix m = flavour == PACK_PLANES ? matrix_open_planes(type, n, k, MATRIX_RANDOM, seed)
+    matrix m = packing == PACK_PLANES ? matrix_open_planes(type, n, k, MATRIX_RANDOM, seed)
                                       : matrix_open(type, n, k, MATRIX_RANDOM, seed);
     uint64_t bytes = 0;
     if (elems > 1) /* the floats of uniform formats stay numbers here: test_rounding_poison has the others */
@@ -183,11 +183,11 @@ static void test_instruction_sets(void **state) {
         pack_format f;
         if (!pack_choose((type_id)id, t->block_elems, &f) || f.layout != PACK_TILE)
             continue;
-        for (int flavour = PACK_PARTS; flavour <= PACK_PLANES; flavour++)
+        for (int packing = PACK_PARTS; packing <= PACK_PLANES; packing++)
             for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
                 for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
                     if (t->block_elems < 256 || ks[j] <= 3)
-                        check_everywhere((type_id)id, ns[i], ks[j] * t->block_elems, flavour, seed++);
+                        check_everywhere((type_id)id, ns[i], ks[j] * t->block_elems, packing, seed++);
     }
 }
 
@@ -222,10 +222,10 @@ static void test_limited(void **state) {
 static void test_instruction_sets_uniform(void **state) {
     (void)state;
     for (int bits = 2; bits <= 8; bits++)
-        for (int flavour = 0; flavour < 2; flavour++)
+        for (int packing = 0; packing < 2; packing++)
             for (int64_t k = 33; k < 700; k += 111) {
                 char name[PACK_NAME];
-                snprintf(name, sizeof name, "u%dg64%s", bits, flavour ? "p" : "");
+                snprintf(name, sizeof name, "u%dg64%s", bits, packing ? "p" : "");
                 matrix m = matrix_open_uniform(name, 19, k, MATRIX_RANDOM, (uint64_t)(bits * k));
                 uint64_t bytes = 0;
                 assert_true(pack_bytes(&m.view.format, 19, k, &bytes));

@@ -49,7 +49,7 @@ static uint16_t finite_half(float x) {
 
 /* The same at the step that just reaches the largest value; with a minimum, that reaches both ends. */
 static double plain_error(const float *x, int64_t n, const pack_format *f) {
-    const int zero = tile_zero(f), most = (1 << f->bits) - 1;
+    const int zero = tile_zero(f), max = (1 << f->bits) - 1;
     float low = x[0], high = x[0], found[256];
     assert_true(n <= 256);
     for (int64_t i = 0; i < n; i++) {
@@ -57,10 +57,10 @@ static double plain_error(const float *x, int64_t n, const pack_format *f) {
         high = fmaxf(high, x[i]);
     }
     const float peak = -low > high ? low : high, min = f->asym ? half_to_float(finite_half(low)) : 0;
-    const float step = half_to_float(finite_half(f->asym ? (high - min) / (float)most : peak / (float)-zero));
+    const float step = half_to_float(finite_half(f->asym ? (high - min) / (float)max : peak / (float)-zero));
     for (int64_t i = 0; i < n; i++) {
         const float q = step == 0 ? 0 : rintf((x[i] - min) / step);
-        found[i] = fminf(fmaxf(q, (float)-zero), (float)(most - zero)) * step + min;
+        found[i] = fminf(fmaxf(q, (float)-zero), (float)(max - zero)) * step + min;
     }
     return weighted_error(x, found, n);
 }
@@ -75,10 +75,10 @@ static void check_rounding(const pack_format *f, int64_t n, int64_t k, matrix_ki
     float *found = malloc((size_t)k * sizeof(float));
     for (int64_t r = 0; r < n; r++) {
         const float *x = (const float *)(const void *)(m.raw + (size_t)r * m.raw_row_bytes);
-        float most = 0;
+        float max = 0;
         pack_read_row(&m.view, r, found);
         for (int64_t i = 0; i < k; i++)
-            most = fmaxf(most, fabsf(x[i]));
+            max = fmaxf(max, fabsf(x[i]));
         for (int64_t g = 0; g < k; g += group) {
             float low = x[g], high = x[g];
             for (int64_t i = g; i < k && i < g + group; i++) {
@@ -88,12 +88,12 @@ static void check_rounding(const pack_format *f, int64_t n, int64_t k, matrix_ki
             /* symmetric: the side with the smaller magnitude may lose its last code */
             float size = f->asym ? (high - low) / (float)((1 << f->bits) - 1)
                                  : fmaxf(fabsf(low), fabsf(high)) / (float)(1 << (f->bits - 1));
-            float bound = size * (f->asym ? 0.5f : 1.0f) + most * 1e-3f;
+            float bound = size * (f->asym ? 0.5f : 1.0f) + max * 1e-3f;
             bound += (float)(1 << f->bits) * 3.1e-8f; /* a subnormal scale is off by half a unit */
             if (has_search(f))
                 bound += size;
             if (f->scale == PACK_SCALE_TWO) /* steps are multiples of the row's */
-                bound = 2 * size + most / 127 + 127 * 3.1e-8f;
+                bound = 2 * size + max / 127 + 127 * 3.1e-8f;
             for (int64_t i = g; i < k && i < g + group; i++)
                 if (!(fabsf(found[i] - x[i]) <= bound))
                     fail_msg("%s %dx%d (%d, %d): %g for %g, more than %g off", name, (int)n, (int)k, (int)r,
@@ -120,7 +120,7 @@ static void test_rounding(void **state) {
                     pack_format f;
                     if (!pack_uniform(bits, groups[g], form % 3 == 1, form % 3 == 2, ks[i], &f))
                         continue;
-                    f.flavour = form / 3;
+                    f.packing = form / 3;
                     check_rounding(&f, i % 2 ? 17 : 5, ks[i], MATRIX_RANDOM);
                     check_rounding(&f, 3, ks[i], (matrix_kind)(1 + i % 4));
                 }
@@ -131,7 +131,7 @@ static void test_search_gains(void **state) {
     (void)state;
     static const struct {
         const char *format;
-        double most; /* of the plain error */
+        double max; /* of the plain error */
     } goals[] = {{"u3g64", 0.90},  {"u4g64", 0.92},  {"u5g64", 0.94},  {"u8g64", 0.95},
                  {"u3g64a", 0.85}, {"u4g64a", 0.92}, {"u5g64a", 0.97}, {"u8g64a", 0.99}};
     enum { K = 64 * 64 };
@@ -151,7 +151,7 @@ static void test_search_gains(void **state) {
             error += weighted_error(x + g, out + g, 64);
             plain += plain_error(x + g, 64, &f);
         }
-        if (error > goals[c].most * plain)
+        if (error > goals[c].max * plain)
             fail_msg("%s: %.3f of the plain error", goals[c].format, error / plain);
     }
     free(x);

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { N_VOCAB = 300, N_CTX = 192, MOST = 64 };
+enum { N_VOCAB = 300, N_CTX = 192, MAX = 64 };
 
 static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, 256, true};
 
@@ -109,21 +109,21 @@ static void clear(work *all, int n) {
 
 static void same_as_alone(void **state) {
     (void)state;
-    static work all[MOST];
+    static work all[MAX];
     static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, widths[] = {1, 2, 7, 16, 64};
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
         nib_engine *e = open_engine(kinds[k], 2, 70, 0);
-        answer_alone(e, all, MOST);
+        answer_alone(e, all, MAX);
         for (size_t w = 0; w < NUM_COUNT(widths); w++) {
             const nib_batch_options o = {.n_sequence = widths[w], .n_prompt = w % 2 ? 40 : 0};
             nib_batch *b = open_batch(e, &o);
-            for (int i = 0; i < MOST; i++)
+            for (int i = 0; i < MAX; i++)
                 add(b, &all[i]);
             run_out(b);
-            compare_done(b, all, MOST, 1);
+            compare_done(b, all, MAX, 1);
             nib_batch_close(b);
         }
-        clear(all, MOST);
+        clear(all, MAX);
         nib_engine_close(e);
     }
 }
@@ -131,7 +131,7 @@ static void same_as_alone(void **state) {
 /* Threads, rows of a pass, rows of logits: none changes a token. Requests come while others are computed. */
 static void however_it_is_cut(void **state) {
     (void)state;
-    static work all[MOST];
+    static work all[MAX];
     nib_error err = {0};
     nib_engine *first = open_engine(0, 1, 0, 0);
     answer_alone(first, all, 24);
@@ -157,7 +157,7 @@ static void however_it_is_cut(void **state) {
 /* Room for fewer positions than all need: they wait, none is lost, none is refused in the middle. */
 static void they_wait_for_room(void **state) {
     (void)state;
-    static work all[MOST];
+    static work all[MAX];
     nib_engine *e = open_engine(NIB_KV_F16, 2, 64, 0);
     nib_error err = {0};
     int64_t id;
@@ -204,7 +204,7 @@ static void a_common_prefix_takes_room_once(void **state) {
     nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = N, .n_prompt = PREFIX});
     int32_t n_left;
     int64_t id;
-    uint64_t one = 0, most = 0;
+    uint64_t one = 0, max = 0;
     for (int i = 0; i < N; i++) {
         nib_generate_options_init(&all[i].o);
         all[i].o.sampling.temperature = 0;
@@ -218,9 +218,9 @@ static void a_common_prefix_takes_room_once(void **state) {
     one = kv_bytes_in_use(e, TYPE_F16);
     while (n_left > 0) {
         assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
-        most = NUM_MAX(most, kv_bytes_in_use(e, TYPE_F16));
+        max = NUM_MAX(max, kv_bytes_in_use(e, TYPE_F16));
     }
-    assert_true(one > 0 && most <= one / 7 * (6 + N)); /* only the last page is each one's own */
+    assert_true(one > 0 && max <= one / 7 * (6 + N)); /* only the last page is each one's own */
     nib_result r;
     int64_t computed = 0;
     for (; nib_batch_take(b, &id, &r, NULL); nib_result_clear(&r))

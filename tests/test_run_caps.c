@@ -99,11 +99,11 @@ static uint64_t named(const outcome *o) {
 }
 
 /* The cap that is named works; *least is the smallest of those. */
-static void check_refusal(const char *model, const outcome *o, const char *const *more, uint64_t *least) {
+static void check_refusal(const char *model, const outcome *o, const char *const *more, uint64_t *min) {
     const uint64_t cap = named(o);
     if (!cap)
         fail_msg("%s: no cap is named: %s", model, o->said);
-    *least = NUM_MIN(*least, cap);
+    *min = NUM_MIN(*min, cap);
     const outcome again = run_capped(model, cap, more);
     if (again.code)
         fail_msg("%s: %s\nbut with that cap: %s", model, o->said, again.said);
@@ -121,21 +121,21 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     char model[1024]; /* a temporary path lasts for eight others */
     snprintf(model, sizeof model, "%s", path);
     const uint64_t start = floor_bytes();
-    uint64_t least = 4096 * MIB;
+    uint64_t min = 4096 * MIB;
     int n_refused = 0;
     /* first from below, to know where refusals end */
     outcome o = run_capped(model, start + NAMED_FROM * MIB, more);
     if (o.code == 3)
-        check_refusal(model, &o, more, &least);
-    const uint64_t most = o.code == 3 ? least + 4 * MIB : start + 16 * MIB;
+        check_refusal(model, &o, more, &min);
+    const uint64_t max = o.code == 3 ? min + 4 * MIB : start + 16 * MIB;
     for (int i = 0; i < N_CAP; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const uint64_t cap = start + 384 * KIB + (*state >> 33) % (most - start);
+        const uint64_t cap = start + 384 * KIB + (*state >> 33) % (max - start);
         o = run_capped(model, cap, more);
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)
-            check_refusal(model, &o, more, &least);
-        assert_true(o.code == 0 || cap < least); /* it was not more than enough */
+            check_refusal(model, &o, more, &min);
+        assert_true(o.code == 0 || cap < min); /* it was not more than enough */
     }
     assert_true(n_refused > 0);
 }
@@ -146,9 +146,9 @@ static void synthetic(void **state) {
                                         {TYPE_Q4_0, 12, 256, 768, 8, 8, 4097, 512, true},
                                         {TYPE_F16, 2, 128, 256, 4, 4, 40001, 2048, true},
                                         {TYPE_Q8_0, 24, 64, 128, 4, 1, 60001, 4096, true}};
-    static const char *const whole[] = {"--no-stream", NULL}, *const wishes[] = {"--quality", "high", NULL},
+    static const char *const whole[] = {"--no-stream", NULL}, *const targets[] = {"--quality", "high", NULL},
                              *const context[] = {"-c", "100", "-b", "32", NULL};
-    static const char *const *const more[] = {NULL, whole, context, wishes};
+    static const char *const *const more[] = {NULL, whole, context, targets};
     uint64_t seed = 20;
     for (size_t i = 0; i < NUM_COUNT(shapes); i++) {
         char name[32];

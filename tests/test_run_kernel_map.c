@@ -68,9 +68,9 @@ static void random_choices(policy *p, const trial_shape *shape, const kernel_tab
         assert_int_equal(policy_add(p, shape->n, shape->k, format, 8, &s, NULL), NIB_OK);
         for (int b = 0; b < POLICY_BUCKETS; b++)
             s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
-        again = f.flavour == PACK_PARTS && random_next(seed) % 2;
+        again = f.packing == PACK_PARTS && random_next(seed) % 2;
         if (again)
-            f.flavour = s->flavour = PACK_PLANES;
+            f.packing = s->packing = PACK_PLANES;
     }
 }
 
@@ -171,8 +171,8 @@ static void measuring_gives_a_whole_map(void **state) {
     policy_clear(&s.map);
 }
 
-/* A flavour is chosen for every shape, and the grid measured is of that flavour. */
-static void flavours_are_chosen(void **state) {
+/* A packing is chosen for every shape, and the grid measured is of that packing. */
+static void packings_are_chosen(void **state) {
     (void)state;
     trial_shape list[TRIAL_MAX_SHAPES];
     pool *threads;
@@ -180,7 +180,7 @@ static void flavours_are_chosen(void **state) {
     const int n = shapes_of(tiny_model("model.gguf", &shapes[0]), list);
     assert_int_equal(pool_open(N_THREAD, &threads, NULL), NIB_OK);
     const kernel_profile_options options = {
-        .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2, .flavours = &map};
+        .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2, .packings = &map};
     assert_int_equal(kernel_profile(&options, list, n, kernel_profile_keep, &map, NULL), NIB_OK);
     pool_close(threads);
     for (int i = 0; i < n; i++) {
@@ -188,7 +188,7 @@ static void flavours_are_chosen(void **state) {
         pack_format f = list[i].format;
         pack_name(&f, format);
         assert_non_null(policy_find(&map, list[i].n, list[i].k, format, 8));
-        f.flavour = (uint8_t)policy_flavour(&map, list[i].n, list[i].k, &f, 8);
+        f.packing = (uint8_t)policy_packing(&map, list[i].n, list[i].k, &f, 8);
         pack_name(&f, format);
         const policy_shape *s = policy_find(&map, list[i].n, list[i].k, format, 8);
         for (int b = 0; b < POLICY_BUCKETS; b++)
@@ -219,7 +219,7 @@ static void noise_replaces_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_map_gives_the_same_bits), cmocka_unit_test(a_map_that_was_named_must_be_there),
-        cmocka_unit_test(measuring_gives_a_whole_map), cmocka_unit_test(flavours_are_chosen),
+        cmocka_unit_test(measuring_gives_a_whole_map), cmocka_unit_test(packings_are_chosen),
         cmocka_unit_test(noise_replaces_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,14 +75,14 @@ static void same_bits_for_any_cut(void **state) {
  * spans. */
 static void long_rows_by_any_threads(void **state) {
     (void)state;
-    enum { N = 1100, SINGLE = 3, MOST = 300 };
-    static const tiny_shape shape = {TYPE_Q8_0, 2, 96, 160, 6, 2, MOST, 1200, true};
+    enum { N = 1100, SINGLE = 3, MAX = 300 };
+    static const tiny_shape shape = {TYPE_Q8_0, 2, 96, 160, 6, 2, MAX, 1200, true};
     static const int caches[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, threads[] = {1, 2, 3, 5};
     const char *path = tiny_model("long.gguf", &shape);
     int32_t tokens[N];
-    logits_tokens(tokens, N, MOST, 3);
+    logits_tokens(tokens, N, MAX, 3);
     for (size_t k = 0; k < NUM_COUNT(caches); k++) {
-        float want[SINGLE][MOST];
+        float want[SINGLE][MAX];
         for (size_t i = 0; i < NUM_COUNT(threads); i += (size_t)slow_step(2)) {
             nib_engine *e = open_with(path, caches[k], threads[i], 512, false);
             nib_session *s = session_must_open(e);

@@ -78,13 +78,13 @@ static void check_rows(const logits_rows *whole, const logits_rows *best, int n_
     int64_t n_left_out = 0;
     for (int64_t r = 0; r < N_TOKEN; r++) {
         const float *all = whole->data + r * whole->n_vocab, *some = best->data + r * whole->n_vocab;
-        const float least = nth_of(all, whole->n_vocab, n_best);
+        const float min = nth_of(all, whole->n_vocab, n_best);
         for (int64_t v = 0; v < whole->n_vocab; v++) {
-            if (some[v] == -INFINITY && all[v] < least)
+            if (some[v] == -INFINITY && all[v] < min)
                 n_left_out++;
             else if (memcmp(&some[v], &all[v], sizeof *all))
                 fail_msg("row %d, token %d: expected %g, found %g (the %d largest begin at %g)", (int)r,
-                         (int)v, (double)all[v], (double)some[v], n_best, (double)least);
+                         (int)v, (double)all[v], (double)some[v], n_best, (double)min);
         }
     }
     assert_true(n_left_out > 0);

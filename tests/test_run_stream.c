@@ -187,8 +187,8 @@ static nib_traffic walk(const char *path, const way *how, float *logits) {
 }
 
 /* The smallest room with which it can be streamed. */
-static uint64_t least_room(const char *path, uint64_t most) {
-    uint64_t low = 0, high = most;
+static uint64_t min_room(const char *path, uint64_t max) {
+    uint64_t low = 0, high = max;
     while (high - low > 128 << 10) {
         const uint64_t room = (low + high) / 2;
         nib_engine_options o;
@@ -209,8 +209,8 @@ static uint64_t least_room(const char *path, uint64_t most) {
 static void the_same_bits(const tiny_shape *of) {
     static float expected[N_VOCAB], found[N_VOCAB];
     const char *path = tiny_model("ways.gguf", of), *scratch = temp_path("ways");
-    const uint64_t half = tiny_model_half_room(path), least = least_room(path, half);
-    const uint64_t rooms[] = {least + (1 << 20), half - (half - least) / 2, half};
+    const uint64_t half = tiny_model_half_room(path), min = min_room(path, half);
+    const uint64_t rooms[] = {min + (1 << 20), half - (half - min) / 2, half};
     const int64_t batches[] = {0, 1, 23};
     (void)mkdir(scratch, 0777);
     walk(path, &(way){NIB_AUTO, 1, 0, NULL, false}, expected);

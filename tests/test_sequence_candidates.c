@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { N_VOCAB = 300, MOST = 16, N_TOP = 5 };
+enum { N_VOCAB = 300, MAX = 16, N_TOP = 5 };
 
 static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, 256, true};
 static const tiny_shape large = {TYPE_Q8_0, 2,    256, 512, 8,
@@ -26,7 +26,7 @@ static void test_against_arithmetic(void **state) {
     enum { N = 40 };
     float logits[N];
     double sum = 0;
-    nib_candidate drawn, top[NIB_MOST_TOP];
+    nib_candidate drawn, top[NIB_MAX_TOP];
     (void)state;
     for (int i = 0; i < N; i++)
         logits[i] = (float)((i * 29) % N) / 4 - 3; /* all different */
@@ -50,7 +50,7 @@ static void test_against_arithmetic(void **state) {
 
 static void test_alike(void **state) {
     const float logits[] = {1, 2, 2, 1};
-    nib_candidate drawn, top[NIB_MOST_TOP];
+    nib_candidate drawn, top[NIB_MAX_TOP];
     (void)state;
     candidates_find(logits, 4, 0, &drawn, top, 3);
     assert_int_equal(top[0].token, 1);
@@ -59,14 +59,14 @@ static void test_alike(void **state) {
 }
 
 typedef struct seen {
-    nib_candidate drawn[MOST], top[MOST][N_TOP];
+    nib_candidate drawn[MAX], top[MAX][N_TOP];
     int n;
 } seen;
 
 static void note(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
     seen *s = user;
     assert_int_equal(n_top, N_TOP);
-    assert_true(s->n < MOST);
+    assert_true(s->n < MAX);
     s->drawn[s->n] = drawn;
     memcpy(s->top[s->n++], top, N_TOP * sizeof *top);
 }
@@ -199,7 +199,7 @@ static void test_refused(void **state) {
         nib_result_clear(&r);
     }
     nib_generate_options o = ask(&s);
-    o.n_top = NIB_MOST_TOP + 1;
+    o.n_top = NIB_MAX_TOP + 1;
     assert_int_equal(nib_generate(session, &o, &r, &err), NIB_E_USAGE);
     nib_result_clear(&r);
     o = ask(&s);

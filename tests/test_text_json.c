@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define ALL_MOST ((uint64_t)64 << 20)
+#define MAX_ALL ((uint64_t)64 << 20)
 
 static const char *folder = "tests/data/tokenizer-json";
 
@@ -77,9 +77,9 @@ static int check_tokenizer(const char *name) {
     tokenizer *t = NULL;
     json_t *c;
     snprintf(path, sizeof path, "%s/%s.json", folder, name);
-    assert_int_equal(file_read_all(path, ALL_MOST, &json, &n_json, &err), NIB_OK);
+    assert_int_equal(file_read_all(path, MAX_ALL, &json, &n_json, &err), NIB_OK);
     snprintf(path, sizeof path, "%s/%s.cases", folder, name);
-    assert_int_equal(file_read_all(path, ALL_MOST, &cases_text, &n_cases, &err), NIB_OK);
+    assert_int_equal(file_read_all(path, MAX_ALL, &cases_text, &n_cases, &err), NIB_OK);
     if (tokenizer_open_json(json, n_json, NULL, 0, &t, &err) != NIB_OK) {
         print_message("%s: %s\n", name, err.message);
         fail();

@@ -175,7 +175,7 @@ static pager *open_pager(world *w, bool all, bool nothing) {
     pager_page *pages;
     pager_need need;
     pager *p;
-    int n_page, n_kept = 0;
+    int n_page = 0, n_kept = 0;
     if (pager_open(w->of.l, w->l, &options, &p, &err) || pager_list(p, &pages, &n_page, &need, &err))
         fail_msg("%s", err.message);
     uint8_t *tier_of = mem_alloc((size_t)n_page + 1);

@@ -132,7 +132,7 @@ static void any_step(const setting *set, sequence *s, uint32_t *seed) {
         break;
     default: break;
     }
-    const int64_t most = s->n + 1 + draw(seed, 90), end = NUM_MIN(N_CTX, most);
+    const int64_t max = s->n + 1 + draw(seed, 90), end = NUM_MIN(N_CTX, max);
     if (s->n == end)
         return;
     draw_tokens(s, s->n, end, seed);

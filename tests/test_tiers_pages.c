@@ -44,7 +44,7 @@ static void check(const char *path) {
     for (int i = 0; i < n_page; i++) {
         assert_true(pages[i].bytes > 0 && pages[i].bytes % 4096 == 0);
         assert_true(pages[i].bytes <= UINT64_C(5) << 18);
-        assert_true(pages[i].table || pages[i].bytes <= need.page_most);
+        assert_true(pages[i].table || pages[i].bytes <= need.max_page);
         all += pages[i].bytes;
     }
     assert_int_equal(all, need.image);
@@ -87,7 +87,7 @@ static void pages_fill_their_slots(void **state) {
         all += pages[i].table ? 0 : pages[i].bytes;
         n += !pages[i].table;
     }
-    assert_true(10 * all > 8 * n * need.page_most);
+    assert_true(10 * all > 8 * n * need.max_page);
     mem_free(pages);
     tiny_layout_close(&of);
 }
@@ -193,11 +193,11 @@ static void what_does_not_fit_is_refused(void **state) {
     const char *path = tiny_model("charged.gguf", &tied);
     begin(&o, path, ROOM);
     assert_int_equal(open_some(&o, true, &p, &half, &err), NIB_OK);
-    const uint64_t least = o.need.tables + half + NUM_MAX(o.need.ring + o.need.row, o.need.stream_staging);
+    const uint64_t min = o.need.tables + half + NUM_MAX(o.need.ring + o.need.row, o.need.stream_staging);
     pager_close(p);
     end(&o);
     for (int fits = 0; fits < 2; fits++) {
-        begin(&o, path, fits ? least + (UINT64_C(1) << 20) : o.need.tables + half / 2);
+        begin(&o, path, fits ? min + (UINT64_C(1) << 20) : o.need.tables + half / 2);
         assert_int_equal(open_some(&o, true, &p, &half, &err), fits ? NIB_OK : NIB_E_NOFIT);
         pager_close(p);
         end(&o);

@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
-enum { K = 64, ROW = K * 4, MOST = 40 }; /* f32 rows */
+enum { K = 64, ROW = K * 4, MAX = 40 }; /* f32 rows */
 
 typedef struct made {
-    container_tensor tensors[MOST];
-    weight_piece pieces[MOST];
+    container_tensor tensors[MAX];
+    weight_piece pieces[MAX];
     weight w;
 } made;
 
@@ -83,8 +83,8 @@ static void any_order(void **state) {
     static made m;
     srand(7);
     for (int turn = 0; turn < 500; turn++) {
-        uint64_t offset[MOST];
-        const int n = 1 + rand() % MOST;
+        uint64_t offset[MAX];
+        const int n = 1 + rand() % MAX;
         const uint64_t step = 16 * ROW + (uint64_t)(rand() % 3) * (9 << 10);
         for (int i = 0; i < n; i++)
             offset[i] = 33 + (uint64_t)i * step;
@@ -96,9 +96,9 @@ static void any_order(void **state) {
         }
         make(&m, n, 16, offset, NULL);
         const int got = reads_of(&m); /* on the way there may be more than it has place for */
-        if (step <= 16 * ROW + (16 << 10) && n <= LOAD_READS_MOST)
+        if (step <= 16 * ROW + (16 << 10) && n <= MAX_LOAD_READS)
             assert_int_equal(got, 1);
-        else if (n <= LOAD_READS_MOST)
+        else if (n <= MAX_LOAD_READS)
             assert_int_equal(got, n);
         else
             assert_true(got == 1 || got == -1);
@@ -108,12 +108,12 @@ static void any_order(void **state) {
 static void refused(void **state) {
     (void)state;
     static made m;
-    uint64_t offset[MOST];
-    for (int i = 0; i < MOST; i++)
+    uint64_t offset[MAX];
+    for (int i = 0; i < MAX; i++)
         offset[i] = (uint64_t)i << 20;
-    make(&m, LOAD_READS_MOST, 16, offset, NULL);
-    assert_int_equal(reads_of(&m), LOAD_READS_MOST);
-    make(&m, LOAD_READS_MOST + 1, 16, offset, NULL);
+    make(&m, MAX_LOAD_READS, 16, offset, NULL);
+    assert_int_equal(reads_of(&m), MAX_LOAD_READS);
+    make(&m, MAX_LOAD_READS + 1, 16, offset, NULL);
     assert_int_equal(reads_of(&m), -1);
     make(&m, 1, 16, offset, NULL);
     m.w.transposed = true;

@@ -46,14 +46,14 @@ static uint64_t check_span(const load_runs *r, int step, const load_span *s, loa
     const load_extent *e = &s->from;
     assert_int_equal(e->offset % FILE_ALIGN, 0);
     assert_int_equal(e->n_byte % FILE_ALIGN, 0);
-    assert_true(e->least <= e->n_byte && e->n_byte - e->least < FILE_ALIGN);
+    assert_true(e->min <= e->n_byte && e->n_byte - e->min < FILE_ALIGN);
     assert_true(to_wanted(r, step, at));
     assert_true(at->run == s->at.run && at->row == s->at.row);
     while (to_wanted(r, step, at) &&
            (at->run < s->end.run || (at->run == s->end.run && at->row < s->end.row))) {
         const load_run *run = &r->all[at->run];
         const uint64_t each = loader_row_bytes(run->w), begin = run->begin + (uint64_t)at->row * each;
-        assert_true(begin >= e->offset && begin + each <= e->offset + e->least);
+        assert_true(begin >= e->offset && begin + each <= e->offset + e->min);
         bytes += each;
         at->row++;
     }
@@ -69,7 +69,7 @@ static uint64_t wanted_bytes(const load_runs *r, int step) {
 }
 
 /* Returns the number of reads. */
-static int check_all(const tiny_layout *of, int step, uint64_t most) {
+static int check_all(const tiny_layout *of, int step, uint64_t max) {
     load_runs r;
     loader *ld;
     load_span s;
@@ -79,8 +79,8 @@ static int check_all(const tiny_layout *of, int step, uint64_t most) {
     assert_int_equal(load_runs_open(&r, of->l, NULL), NIB_OK);
     assert_int_equal(load_runs_bytes(of->l), (uint64_t)r.n * sizeof *r.all);
     assert_int_equal(loader_open(of->m, false, &ld, NULL), NIB_OK);
-    for (; load_runs_next(&r, ld, place, &step, most, &at, &s); n++) {
-        assert_true(s.from.n_byte <= most);
+    for (; load_runs_next(&r, ld, place, &step, max, &at, &s); n++) {
+        assert_true(s.from.n_byte <= max);
         all += check_span(&r, step, &s, &seen);
     }
     assert_int_equal(all, wanted_bytes(&r, step));
@@ -91,11 +91,11 @@ static int check_all(const tiny_layout *of, int step, uint64_t most) {
 
 static void check_model(const char *path) {
     tiny_layout of = tiny_layout_open(path);
-    const uint64_t least = load_raw_bytes(of.l, 0);
+    const uint64_t min = load_raw_bytes(of.l, 0);
     const uint64_t size = file_size(container_file(model_container(of.m), 0));
     for (int step = 0; step < 4; step += step ? 1 : 2)
-        for (uint64_t most = least; most < 4 * least; most += FILE_ALIGN)
-            assert_true(check_all(&of, step, most) > 0);
+        for (uint64_t max = min; max < 4 * min; max += FILE_ALIGN)
+            assert_true(check_all(&of, step, max) > 0);
     assert_int_equal(check_all(&of, 0, (size / FILE_ALIGN + 1) * FILE_ALIGN), 1); /* nothing lies between */
     tiny_layout_close(&of);
 }

@@ -12,8 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define READ_MOST   ((size_t)1 << 30) /* Linux moves at most 2 GiB less a page in one call */
-#define BOUNCE_MOST ((size_t)1 << 20)
+#define MAX_READ   ((size_t)1 << 30) /* Linux moves at most 2 GiB less a page in one call */
+#define MAX_BOUNCE ((size_t)1 << 20)
 
 struct file {
     int fd;
@@ -111,7 +111,7 @@ static ssize_t read_once(file *f, void *out, size_t n, uint64_t offset) {
         return -1;
     }
     for (;;) {
-        ssize_t got = pread(f->fd, out, NUM_MIN(n, READ_MOST), (off_t)offset);
+        ssize_t got = pread(f->fd, out, NUM_MIN(n, MAX_READ), (off_t)offset);
         if (got >= 0 || errno != EINTR) {
             if (got >= 0 || errno != EINVAL || !file_is_direct(f))
                 return got;
@@ -124,20 +124,20 @@ static ssize_t read_once(file *f, void *out, size_t n, uint64_t offset) {
 }
 
 /* At least `least` bytes of at most n, or a failure. Direct files: out, n and offset are aligned. */
-static nib_status read_span(file *f, char *out, size_t n, size_t least, uint64_t offset, nib_error *err) {
+static nib_status read_span(file *f, char *out, size_t n, size_t min, uint64_t offset, nib_error *err) {
     size_t done = 0;
-    while (done < least) {
+    while (done < min) {
         ssize_t got = read_once(f, out + done, n - done, offset + done);
         if (got < 0)
             return nib_fail_errno(err, "cannot read", f->path, errno);
         if (got == 0)
-            return fail_short(f, offset, least, offset + done, err);
+            return fail_short(f, offset, min, offset + done, err);
         done += (size_t)got;
         /* The next direct read must begin at a boundary again; only a file's end stops elsewhere. */
-        if (file_is_direct(f) && done < least)
+        if (file_is_direct(f) && done < min)
             done = done / FILE_ALIGN * FILE_ALIGN;
-        if (file_is_direct(f) && (size_t)got < FILE_ALIGN && done < least)
-            return fail_short(f, offset, least, offset + done + (size_t)got, err);
+        if (file_is_direct(f) && (size_t)got < FILE_ALIGN && done < min)
+            return fail_short(f, offset, min, offset + done + (size_t)got, err);
     }
     return NIB_OK;
 }
@@ -168,7 +168,7 @@ static nib_status read_direct(file *f, char *out, uint64_t offset, uint64_t n_by
     }
     if (offset % FILE_ALIGN + n_byte <= sizeof small)
         return read_bounced(f, small, sizeof small, out, offset, n_byte, err);
-    size_t size = (size_t)NUM_MIN((uint64_t)BOUNCE_MOST, (n_byte / FILE_ALIGN + 2) * FILE_ALIGN);
+    size_t size = (size_t)NUM_MIN((uint64_t)MAX_BOUNCE, (n_byte / FILE_ALIGN + 2) * FILE_ALIGN);
     char *buffer = mem_alloc_aligned(FILE_ALIGN, size);
     if (!buffer)
         return nib_fail_nomem(err, size, "a read buffer");
@@ -212,7 +212,7 @@ void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte) {
     posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_DONTNEED);
 }
 
-static nib_status read_stream(int fd, const char *path, uint64_t most, size_t expect, char **out,
+static nib_status read_stream(int fd, const char *path, uint64_t max, size_t expect, char **out,
                               size_t *n_byte, nib_error *err) {
     char *data = NULL;
     size_t cap = 0, n = 0;
@@ -226,7 +226,7 @@ static nib_status read_stream(int fd, const char *path, uint64_t most, size_t ex
         ssize_t got = -1;
         errno = EIO;
         if (!fault_hit(FAULT_READ))
-            got = read(fd, data + n, NUM_MIN(cap - 1 - n, READ_MOST));
+            got = read(fd, data + n, NUM_MIN(cap - 1 - n, MAX_READ));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
@@ -235,10 +235,10 @@ static nib_status read_stream(int fd, const char *path, uint64_t most, size_t ex
             return nib_fail_errno(err, "cannot read", path, code);
         }
         n += (size_t)got;
-        if (n > most) {
+        if (n > max) {
             mem_free(data);
             return nib_fail(err, NIB_E_MODEL, "%s: expected at most %llu bytes, found more", path,
-                            (unsigned long long)most);
+                            (unsigned long long)max);
         }
         if (got == 0)
             break;
@@ -249,15 +249,15 @@ static nib_status read_stream(int fd, const char *path, uint64_t most, size_t ex
     return NIB_OK;
 }
 
-nib_status file_read_all(const char *path, uint64_t most, char **out, size_t *n_byte, nib_error *err) {
+nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_byte, nib_error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return fail_open(err, path, errno);
     struct stat info;
     size_t expect = 0; /* a pipe has no size */
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
-        expect = (size_t)NUM_MIN((uint64_t)info.st_size, most);
-    nib_status status = read_stream(fd, path, most, expect, out, n_byte, err);
+        expect = (size_t)NUM_MIN((uint64_t)info.st_size, max);
+    nib_status status = read_stream(fd, path, max, expect, out, n_byte, err);
     close(fd);
     return status;
 }

@@ -27,7 +27,7 @@ void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* give page-ca
 
 /* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `most` is an error.
  */
-nib_status file_read_all(const char *path, uint64_t most, char **out, size_t *n_byte, nib_error *err);
+nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_byte, nib_error *err);
 
 /* A writer whose file appears under its name only when file_writer_commit succeeds (temporary name, fsync,
  * rename). A full disk is a clear NIB_E_IO. */

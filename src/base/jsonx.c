@@ -35,8 +35,8 @@ static bool is_wide_integer(const char *text, size_t n, size_t at, size_t *end) 
         return false;
     }
     bool negative = at > 0 && text[at - 1] == '-';
-    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
-    return i - at > 19 || (i - at == 19 && memcmp(text + at, most, 19) > 0);
+    const char *max = negative ? "9223372036854775808" : "9223372036854775807";
+    return i - at > 19 || (i - at == 19 && memcmp(text + at, max, 19) > 0);
 }
 
 static size_t string_end(const char *text, size_t n, size_t i) {
@@ -91,19 +91,19 @@ static survey look(const char *text, size_t n, char *copy) {
 }
 
 static nib_status check(const survey *s, nib_error *err) {
-    char need[32], most[32];
-    if (s->deepest > JSONX_MOST_DEPTH)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", JSONX_MOST_DEPTH,
+    char need[32], max[32];
+    if (s->deepest > JSONX_MAX_DEPTH)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", JSONX_MAX_DEPTH,
                         s->deepest);
-    if (s->heap > JSONX_MOST_HEAP)
+    if (s->heap > JSONX_MAX_HEAP)
         return nib_fail(err, NIB_E_MODEL, "JSON: expected values that take at most %s of memory, found %s",
-                        num_format_size(JSONX_MOST_HEAP, most), num_format_size(s->heap, need));
+                        num_format_size(JSONX_MAX_HEAP, max), num_format_size(s->heap, need));
     return NIB_OK;
 }
 
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err) {
-    if (n_byte > JSONX_MOST_TEXT)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d bytes, found %zu", JSONX_MOST_TEXT,
+    if (n_byte > JSONX_MAX_TEXT)
+        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d bytes, found %zu", JSONX_MAX_TEXT,
                         n_byte);
     const survey s = look(text, n_byte, NULL);
     NIB_TRY(check(&s, err));
@@ -129,10 +129,10 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
     return NIB_OK;
 }
 
-nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err) {
+nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err) {
     char *text;
     size_t n;
-    NIB_TRY(file_read_all(path, NUM_MIN(most_bytes, (uint64_t)JSONX_MOST_TEXT), &text, &n, err));
+    NIB_TRY(file_read_all(path, NUM_MIN(max_bytes, (uint64_t)JSONX_MAX_TEXT), &text, &n, err));
     nib_status status = jsonx_parse(text, n, out, err);
     mem_free(text);
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);

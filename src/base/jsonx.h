@@ -14,7 +14,7 @@
  *     (the vocabularies of tokenizer.json, up to 33 MB, do not come here: text/json_text.h).
  *   - heap, as estimated from what jansson 2.14 allocates: those two make 45 and 28 MiB.
  *   - depth: published files nest 10 deep; jansson recurses. */
-enum { JSONX_MOST_TEXT = 16 << 20, JSONX_MOST_HEAP = 64 << 20, JSONX_MOST_DEPTH = 64 };
+enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 64 };
 
 /* What jansson 2.14 allocates with glibc, at the most and rounded up: an object with its first eight buckets,
  * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
@@ -31,8 +31,8 @@ enum {
  * NIB_E_NOMEM also where the bound of mem.h does not leave room for what it may cost. Duplicate keys are
  * refused. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
-/* A file of at most `most_bytes`, and JSONX_MOST_TEXT. */
-nib_status jsonx_load(const char *path, uint64_t most_bytes, json_t **out, nib_error *err);
+/* A file of at most `max_bytes`, and JSONX_MAX_TEXT. */
+nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 
 /* json_dumps, but whole or NULL: jansson 2.14 leaves out a character for which it has no memory. Freed by
  * mem_free. */

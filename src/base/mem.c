@@ -37,8 +37,8 @@ enum { CHUNK_HEAD = 16 }; /* what the allocator has before each block */
 
 static _Thread_local mem_bound *bound; /* the innermost */
 
-void mem_bound_set(mem_bound *b, uint64_t most) {
-    *b = (mem_bound){.outer = bound, .most = (int64_t)NUM_MIN(most, (uint64_t)INT64_MAX)};
+void mem_bound_set(mem_bound *b, uint64_t max) {
+    *b = (mem_bound){.outer = bound, .max = (int64_t)NUM_MIN(max, (uint64_t)INT64_MAX)};
     bound = b;
 }
 
@@ -56,7 +56,7 @@ static void count(int64_t n_byte) {
 
 static bool may_take(uint64_t n_byte) {
     for (mem_bound *b = bound; b; b = b->outer)
-        if (b->most != INT64_MAX && n_byte > (uint64_t)(b->most - NUM_MIN(b->now, b->most))) {
+        if (b->max != INT64_MAX && n_byte > (uint64_t)(b->max - NUM_MIN(b->now, b->max))) {
             b->refused = true;
             return false;
         }

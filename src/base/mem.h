@@ -34,11 +34,11 @@ bool mem_touch(void *p, size_t n_byte);
  * the allocator adds; what other threads take does not. A bound set inside another one ends before it. */
 typedef struct mem_bound {
     struct mem_bound *outer;
-    int64_t most;      /* bytes more than when it was set */
+    int64_t max;       /* bytes more than when it was set */
     int64_t now, peak; /* of them, taken; below 0: more was given back */
     bool refused;      /* something was */
 } mem_bound;
-void mem_bound_set(mem_bound *b, uint64_t most); /* UINT64_MAX: it only counts */
+void mem_bound_set(mem_bound *b, uint64_t max); /* UINT64_MAX: it only counts */
 void mem_bound_end(mem_bound *b);
 /* Counts n bytes that somebody else is about to take for this thread; false: they are past the bound. */
 bool mem_bound_take(uint64_t n_byte);

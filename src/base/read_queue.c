@@ -11,15 +11,15 @@ struct read_queue {
     const read_carrier *carrier;
     void *self;
     int depth, n_taken, n_started;
-    int taken[READ_QUEUE_MOST]; /* tags, in their order */
-    read_state state[READ_QUEUE_MOST];
-    read_request what[READ_QUEUE_MOST];
+    int taken[MAX_READ_QUEUE]; /* tags, in their order */
+    read_state state[MAX_READ_QUEUE];
+    read_request what[MAX_READ_QUEUE];
 };
 
 nib_status read_queue_open(int depth, unsigned flags, void *buffer, size_t n_byte, read_queue **out,
                            nib_error *err) {
-    if (depth < 1 || depth > READ_QUEUE_MOST)
-        return nib_fail(err, NIB_E_USAGE, "expected 1 to %d reads in flight, found %d", READ_QUEUE_MOST,
+    if (depth < 1 || depth > MAX_READ_QUEUE)
+        return nib_fail(err, NIB_E_USAGE, "expected 1 to %d reads in flight, found %d", MAX_READ_QUEUE,
                         depth);
     read_queue *q = mem_calloc(1, sizeof *q);
     if (!q)
@@ -73,7 +73,7 @@ void read_queue_send(read_queue *q) {
 
 /* The file's end, a signal, a file system without direct reads: file_read_at knows what to do. */
 static bool worth_again(const read_request *what, int64_t got) {
-    return (got >= 0 && (uint64_t)got < what->least) || got == -EINTR || got == -EAGAIN || got == -EINVAL ||
+    return (got >= 0 && (uint64_t)got < what->min) || got == -EINTR || got == -EAGAIN || got == -EINVAL ||
            got == -EOPNOTSUPP || got == -ENOMEM;
 }
 
@@ -104,7 +104,7 @@ nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
     bool again = q->state[*tag] == READ_AT_ONCE || (q->state[*tag] == READ_STARTED && worth_again(what, got));
     q->state[*tag] = READ_FREE;
     if (again)
-        return file_read_at(what->f, what->out, what->offset, what->least, err);
+        return file_read_at(what->f, what->out, what->offset, what->min, err);
     if (got < 0)
         return nib_fail_errno(err, "cannot read", file_path(what->f), (int)-got);
     return NIB_OK;

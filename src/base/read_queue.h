@@ -11,9 +11,9 @@
 
 typedef struct read_queue read_queue;
 
-enum { READ_QUEUE_MOST = 16, READ_QUEUE_THREADS = 1 /* flag: do without io_uring */ };
+enum { MAX_READ_QUEUE = 16, READ_QUEUE_THREADS = 1 /* flag: do without io_uring */ };
 
-/* depth: reads in flight, 1..READ_QUEUE_MOST. buffer[0..n_byte): where most reads will go; NULL: not known.
+/* depth: reads in flight, 1..MAX_READ_QUEUE. buffer[0..n_byte): where most reads will go; NULL: not known.
  */
 nib_status read_queue_open(int depth, unsigned flags, void *buffer, size_t n_byte, read_queue **out,
                            nib_error *err);
@@ -24,7 +24,7 @@ typedef struct read_request {
     file *f;
     void *out;
     uint64_t offset, n_byte; /* with a direct file all three are multiples of FILE_ALIGN */
-    uint64_t least;          /* of n_byte: fewer is an error, more may be missing at a file's end */
+    uint64_t min;            /* of n_byte: fewer is an error, more may be missing at a file's end */
 } read_request;
 
 /* Takes a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. Reads

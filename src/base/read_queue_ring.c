@@ -56,7 +56,7 @@ static struct io_uring_sqe *prepare(ring *r, int tag, const read_request *what) 
 
 static int ring_start(void *self, const int *tags, int n, const read_request *what) {
     ring *r = self;
-    struct io_uring_sqe *entries[READ_QUEUE_MOST];
+    struct io_uring_sqe *entries[MAX_READ_QUEUE];
     int n_entry = 0, sent;
     while (n_entry < n && (entries[n_entry] = prepare(r, tags[n_entry], &what[tags[n_entry]])))
         n_entry++;

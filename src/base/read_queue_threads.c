@@ -24,7 +24,7 @@ typedef struct helpers {
     int n_thread, depth;
     bool stop;
     uint64_t next_order;
-    turn turns[READ_QUEUE_MOST];
+    turn turns[MAX_READ_QUEUE];
 } helpers;
 
 static turn *find(helpers *h, turn_state state) {
@@ -48,7 +48,7 @@ static void *help(void *arg) {
         read_request what = t->what;
         pthread_mutex_unlock(&h->lock);
         nib_error ignored; /* a read that failed is made again by the one who asked, who tells */
-        bool whole = file_read_at(what.f, what.out, what.offset, what.least, &ignored) == NIB_OK;
+        bool whole = file_read_at(what.f, what.out, what.offset, what.min, &ignored) == NIB_OK;
         pthread_mutex_lock(&h->lock);
         t->whole = whole;
         t->state = TURN_DONE;
@@ -110,7 +110,7 @@ static int helpers_finish(void *self, int64_t *got) {
     turn *t;
     while (!(t = find(h, TURN_DONE)))
         pthread_cond_wait(&h->done, &h->lock);
-    *got = t->whole ? (int64_t)t->what.least : 0;
+    *got = t->whole ? (int64_t)t->what.min : 0;
     t->state = TURN_FREE;
     pthread_mutex_unlock(&h->lock);
     return (int)(t - h->turns);

@@ -23,7 +23,7 @@
 #define CACHE_LINE 64
 /* Turns of a spinning wait at most: 40 to 200 microseconds, longer than a gap between two ops, shorter than a
  * time slice. */
-enum { SPIN_MOST = 4000, SPIN_LEAST = 60 };
+enum { MAX_SPIN = 4000, MIN_SPIN = 60 };
 
 typedef struct gate {
     alignas(CACHE_LINE) atomic_uint word;
@@ -80,9 +80,9 @@ static void gate_deinit(gate *g) {
 
 static void learn(gate *g, int now) {
     atomic_store_explicit(&g->patience,
-                          now < SPIN_LEAST  ? SPIN_LEAST
-                          : now > SPIN_MOST ? SPIN_MOST
-                                            : now,
+                          now < MIN_SPIN   ? MIN_SPIN
+                          : now > MAX_SPIN ? MAX_SPIN
+                                           : now,
                           memory_order_relaxed); /* a guess that threads may overwrite for each other */
 }
 
@@ -91,8 +91,8 @@ static void gate_wait(gate *g, unsigned old) {
     const int spin = atomic_load_explicit(&g->patience, memory_order_relaxed);
     for (int i = 0; i < spin; i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
-            if (spin < SPIN_MOST)
-                learn(g, spin + SPIN_MOST / 16);
+            if (spin < MAX_SPIN)
+                learn(g, spin + MAX_SPIN / 16);
             return;
         }
         relax();
@@ -212,7 +212,7 @@ static nib_status start_threads(pool *p, nib_error *err) {
     bool pinned = may_pin(p, n_cpu, n_core);
     gate *gates[] = {&p->start, &p->done, &p->barrier};
     for (int i = 0; i < 3; i++)
-        atomic_store(&gates[i]->patience, enough ? SPIN_MOST : 0);
+        atomic_store(&gates[i]->patience, enough ? MAX_SPIN : 0);
     for (int i = 1; i < p->n_thread; i++) {
         worker *w = &p->workers[i - 1];
         w->owner = p;

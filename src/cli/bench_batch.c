@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_WIDTHS = 16, MOST_SEQUENCES = 512 };
+enum { MAX_WIDTHS = 16, MAX_SEQUENCES = 512 };
 
 typedef struct batch_row {
     int n_seq;
@@ -22,8 +22,8 @@ typedef struct batch_row {
 typedef struct batch_bench {
     cli_args *args;
     nib_engine *engine;
-    int widths[MOST_WIDTHS], n_width;
-    batch_row rows[MOST_WIDTHS];
+    int widths[MAX_WIDTHS], n_width;
+    batch_row rows[MAX_WIDTHS];
     int32_t *prompt;
     int64_t n_token; /* generated so far, by all sequences of a run */
 } batch_bench;
@@ -33,12 +33,12 @@ static int parse_widths(batch_bench *b) {
         char *end;
         errno = 0;
         const long n = strtol(at, &end, 10);
-        if (!isdigit((unsigned char)*at) || errno || n < 1 || n > MOST_SEQUENCES ||
-            (*end != ',' && *end != '\0') || b->n_width == MOST_WIDTHS)
+        if (!isdigit((unsigned char)*at) || errno || n < 1 || n > MAX_SEQUENCES ||
+            (*end != ',' && *end != '\0') || b->n_width == MAX_WIDTHS)
             return cli_usage_error(
                 "--parallel: expected up to %d numbers of sequences from 1 to %d, like 1,8,32, "
                 "found '%s'",
-                MOST_WIDTHS, MOST_SEQUENCES, b->args->parallel);
+                MAX_WIDTHS, MAX_SEQUENCES, b->args->parallel);
         b->widths[b->n_width++] = (int)n;
         if (*end == '\0')
             return 0;
@@ -175,18 +175,18 @@ static int measure(batch_bench *b) {
 int bench_batch_run(cli_args *args) {
     batch_bench b = {.args = args};
     nib_engine_options options;
-    int code = parse_widths(&b), most = 1;
+    int code = parse_widths(&b), max = 1;
     if (code)
         return code;
     if (args->n_prompt < 1 || args->n_gen < 2)
         return cli_usage_error("--parallel: expected -p of 1 or more and -n of 2 or more");
     for (int i = 0; i < b.n_width; i++)
-        most = NUM_MAX(most, b.widths[i]);
+        max = NUM_MAX(max, b.widths[i]);
     cli_engine_options(args, &options);
     options.n_ctx = args->n_prompt + args->n_gen + 1;
-    options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, most);
-    options.n_logits = most;
-    options.n_session = most;
+    options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, max);
+    options.n_logits = max;
+    options.n_session = max;
     code = cli_open_engine(args, &options, &b.engine);
     if (!code)
         code = measure(&b);

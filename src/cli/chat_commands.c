@@ -18,10 +18,10 @@ typedef struct chat_row {
 
 static int help(chat *c, const char *arg);
 
-static int wrong_number(const char *what, double least, double most, const char *found) {
+static int wrong_number(const char *what, double min, double max, const char *found) {
     nib_error err = {NIB_E_USAGE, ""};
     snprintf(err.message, sizeof err.message, "expected %s from %s to %s, found '%.40s'", what,
-             num_text(least, 15), num_text(most, 15), found);
+             num_text(min, 15), num_text(max, 15), found);
     cli_fail(&err);
     return 0;
 }
@@ -39,12 +39,12 @@ static int set_temperature(chat *c, const char *arg) {
 }
 
 static int set_n(chat *c, const char *arg) {
-    enum { MOST = 1 << 24 };
+    enum { MAX = 1 << 24 };
     char *end;
     errno = 0;
     const long long n = strtoll(arg, &end, 10);
-    if (*arg && (*end || errno || n < -1 || n > MOST))
-        return wrong_number("a number of tokens", -1, MOST, arg);
+    if (*arg && (*end || errno || n < -1 || n > MAX))
+        return wrong_number("a number of tokens", -1, MAX, arg);
     if (*arg)
         c->n_predict = n;
     if (c->n_predict < 0)

@@ -27,7 +27,7 @@ enum {                        /* groups of options that a command takes */
        CLI_KERNELS = 1 << 12, /* timing the strategies of products */
        CLI_PROFILE = 1 << 13,
        CLI_MODEL_OPTIONAL = 1 << 14, /* no option's group: the model may be left out */
-       CLI_WISHES = 1 << 15,         /* how a plan is chosen */
+       CLI_TARGETS = 1 << 15,        /* how a plan is chosen */
        CLI_OBEY = 1 << 16,           /* a plan that is obeyed */
        CLI_PLAN = 1 << 17,           /* what a plan is made for */
        CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
@@ -131,8 +131,8 @@ bool cli_cancel(void *user);        /* the same, a nib_cancel_fn: whatever takes
 bool cli_ending(void);              /* SIGTERM or SIGHUP came */
 void cli_interrupt_clear(void);     /* Ctrl-C has been dealt with; the others stay */
 int cli_signal_code(int exit_code); /* of what was cancelled: by SIGTERM and SIGHUP 128 and their number */
-/* Until fd can be read; false: interrupted, cli_wake was called, or most_ms (-1: none) went by. */
-bool cli_wait_input(int fd, int most_ms);
+/* Until fd can be read; false: interrupted, cli_wake was called, or max_ms (-1: none) went by. */
+bool cli_wait_input(int fd, int max_ms);
 void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
 void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
 /* A sequence (static; NULL: none) that puts the terminal at stderr back when a signal ends the program at

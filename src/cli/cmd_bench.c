@@ -15,7 +15,7 @@
 
 /* Generation is cut in pieces of about PIECE_SECONDS, with a pass of plain reading before and after each:
  * what memory gives moves within seconds, and a share is of what it gave just then. */
-enum { MOST_PIECES = 4096, MOST_TRACE = 64 };
+enum { MAX_PIECES = 4096, MAX_TRACE = 64 };
 #define PIECE_SECONDS 0.05
 #define READ_SECONDS  0.01
 
@@ -30,13 +30,13 @@ typedef struct bench_job {
     rate read; /* what memory gives to as many threads; zero: not known */
     int n_thread;
     int n_piece;
-    double pieces[MOST_PIECES];    /* tokens a second */
-    double reads[MOST_PIECES + 1]; /* bytes a second, before and after each piece; zero: not known */
+    double pieces[MAX_PIECES];    /* tokens a second */
+    double reads[MAX_PIECES + 1]; /* bytes a second, before and after each piece; zero: not known */
 } bench_job;
 
 typedef struct bench_row {
     char test[32];
-    nib_trace_row trace[MOST_TRACE];
+    nib_trace_row trace[MAX_TRACE];
     size_t n_trace;
     double pass_s;
     int64_t n_repeat;
@@ -71,7 +71,7 @@ static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_err
         ++*i;
         *seconds = time_now() - start;
     } while (*i <= job->args->n_gen && *seconds < PIECE_SECONDS);
-    if (job->n_piece < MOST_PIECES) {
+    if (job->n_piece < MAX_PIECES) {
         job->pieces[job->n_piece++] = (double)(*i - first) / *seconds;
         job->reads[job->n_piece] = memory_reader_pass(&job->memory, READ_SECONDS);
     }
@@ -142,7 +142,7 @@ static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_erro
     row->min = 1e300;
     const nib_status status = repeat(job, prompt, row, err);
     row->n_trace =
-        NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MOST_TRACE, &row->pass_s), MOST_TRACE);
+        NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MAX_TRACE, &row->pass_s), MAX_TRACE);
     if (!prompt)
         pair_pieces(job, (double)nib_engine_info(job->engine)->token_bytes, row);
     return status;
@@ -317,6 +317,6 @@ const cli_command cmd_bench = {
         "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "
         "the kernel map,\nthe rule and fixed choices lose against the fastest.\n\n"
         "  nibble bench --kernels smollm2\n",
-    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_BENCH | CLI_KERNELS,
+    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_BENCH | CLI_KERNELS,
     .run = run,
 };

@@ -20,7 +20,7 @@ static double memory_rate(const hardware *h, bool one) {
 
 /* The profile's own lists, as they are kept. */
 static int add_profile(json_t *to, const look *l) {
-    static const char *const keys[] = {"memory", "disk", "products", "pack", "meet_s", "link"};
+    static const char *const keys[] = {"memory", "disk", "products", "pack", "barrier_s", "link"};
     nib_error err;
     char *text;
     json_t *all = NULL;

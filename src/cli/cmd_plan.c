@@ -81,14 +81,14 @@ static void print_blocks(const sheet *s, const plan *p) {
 
 static void print_bars(const sheet *s, const plan *p) {
     char bar[SHEET_BAR], used[32], cap[48] = "no cap";
-    const uint64_t most = p->cap[NIB_TIER_RAM];
+    const uint64_t max = p->cap[NIB_TIER_RAM];
     const double share =
-        most == NIB_AUTO ? 1 : (double)p->predicted.ram_peak / (double)NUM_MAX(most, (uint64_t)1);
+        max == NIB_AUTO ? 1 : (double)p->predicted.ram_peak / (double)NUM_MAX(max, (uint64_t)1);
     const int columns = NUM_MIN(s->width - 40, 32);
     num_format_size(p->predicted.ram_peak, used);
-    if (most != NIB_AUTO) {
+    if (max != NIB_AUTO) {
         char size[32];
-        snprintf(cap, sizeof cap, "of %s", num_format_size(most, size));
+        snprintf(cap, sizeof cap, "of %s", num_format_size(max, size));
     }
     sheet_line(s, "  RAM   %s  %10s %s", sheet_bar(s, bar, columns, share, SHEET_GREEN), used, cap);
     const uint64_t on_disk = all_bytes_in(p, NIB_TIER_DISK), in_ram = all_bytes_in(p, NIB_TIER_RAM);
@@ -234,6 +234,6 @@ const cli_command cmd_plan = {
                "  nibble plan synth:opt-175b --ram 16G\n"
                "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
                "  nibble run model.gguf --plan plan.json \"Why is the sky blue?\" -v\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_PLAN,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLAN,
     .run = run,
 };

@@ -14,13 +14,13 @@
 static void count_choices(const policy *map, const kernel_bench *b, int *n_other, int *n_planes) {
     *n_other = *n_planes = 0;
     for (int i = 0; i < b->n_shape; i++) {
-        route rule;
+        kernel_choice rule;
         char format[PACK_NAME];
         const trial_shape *s = &b->shapes[i];
         pack_format f = s->format;
-        f.flavour = (uint8_t)policy_flavour(map, s->n, s->k, &f, s->act_bits);
-        *n_planes += f.flavour == PACK_PLANES;
-        policy_route(NULL, b->table, s->n, s->k, &f, s->act_bits, &rule);
+        f.packing = (uint8_t)policy_packing(map, s->n, s->k, &f, s->act_bits);
+        *n_planes += f.packing == PACK_PLANES;
+        policy_choice(NULL, b->table, s->n, s->k, &f, s->act_bits, &rule);
         pack_name(&f, format);
         const policy_shape *of = policy_find(map, s->n, s->k, format, s->act_bits);
         for (int j = 0; of && j < POLICY_BUCKETS; j++)
@@ -61,7 +61,7 @@ static nib_status measure(const cli_args *args, const kernel_bench *b, const cha
                                             .threads = b->threads,
                                             .n_byte = b->n_byte,
                                             .seconds = args->seconds,
-                                            .flavours = map,
+                                            .packings = map,
                                             .progress = cli_progress,
                                             .user = (void *)args,
                                             .cancel = &cancel};

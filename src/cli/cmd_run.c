@@ -197,10 +197,10 @@ static int report(run_job *job) {
     return 0;
 }
 
-static int open_engine(run_job *job, int64_t n_ctx_most) {
+static int open_engine(run_job *job, int64_t max_n_ctx) {
     nib_engine_options options;
     cli_engine_options(job->args, &options);
-    options.n_ctx_most = n_ctx_most;
+    options.max_n_ctx = max_n_ctx;
     options.n_best = cli_n_best(job->args);
     return cli_open_engine(job->args, &options, &job->engine);
 }
@@ -209,8 +209,8 @@ static int open_engine(run_job *job, int64_t n_ctx_most) {
  * longer than foreseen. */
 static int open_for_prompt(run_job *job) {
     cli_args *args = job->args;
-    const int64_t most = prompt_most(args);
-    int code = open_engine(job, most);
+    const int64_t max = max_prompt(args);
+    int code = open_engine(job, max);
     if (!code)
         code = prompt_read(args, job->engine, &job->prompt);
     if (code)
@@ -218,7 +218,7 @@ static int open_for_prompt(run_job *job) {
     if (args->predict == CLI_PREDICT_UNSET)
         args->predict = job->prompt.turn ? -1 : USUAL_TEXT;
     const int64_t needed = (int64_t)job->prompt.n_token + args->predict;
-    if (most && needed > most && args->ctx_size == CLI_CTX_UNSET) {
+    if (max && needed > max && args->ctx_size == CLI_CTX_UNSET) {
         nib_engine_close(job->engine);
         job->engine = NULL;
         code = open_engine(job, needed);
@@ -267,7 +267,8 @@ const cli_command cmd_run = {
         "  nibble run smollm2 \"Why is the sky blue?\" --temp 0 --ram 72M -c 512 -v\n"
         "  nibble run smollm2 --raw -p \"Once upon a time\" -n 100\n"
         "  nibble run model.gguf --system \"You sum up texts.\" -f letter.txt --json\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
+    .groups =
+        CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
     .n_rest = 1,
     .run = run,
 };

@@ -12,13 +12,13 @@
 
 enum {
     USUAL_SEQUENCES = 4,
-    MOST_SEQUENCES = 512,
-    MOST_KEYS_TEXT = 1 << 20,
+    MAX_SEQUENCES = 512,
+    MAX_KEYS_TEXT = 1 << 20,
     ROOM_SHARE = 12,
     LAST_WAIT_MS = 1000
 };
-#define LEAST_ROOM (UINT64_C(3) << 20)
-#define MOST_ROOM  (UINT64_C(64) << 20)
+#define MIN_ROOM (UINT64_C(3) << 20)
+#define MAX_ROOM (UINT64_C(64) << 20)
 
 typedef struct serve_job {
     cli_args *args;
@@ -34,8 +34,8 @@ static int read_parallel(serve_job *job) {
     const char *text = job->args->parallel;
     char *end;
     const long n = text ? strtol(text, &end, 10) : USUAL_SEQUENCES;
-    if (text && (end == text || *end || n < 1 || n > MOST_SEQUENCES))
-        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MOST_SEQUENCES,
+    if (text && (end == text || *end || n < 1 || n > MAX_SEQUENCES))
+        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MAX_SEQUENCES,
                                text);
     job->n_sequence = (int)n;
     return 0;
@@ -57,7 +57,7 @@ static int read_keys(serve_job *job) {
         code = add_key(job, job->args->api_key.data[i]);
     if (code || !job->args->api_key_file)
         return code;
-    if (file_read_all(job->args->api_key_file, MOST_KEYS_TEXT, &job->key_text, &n_byte, &err))
+    if (file_read_all(job->args->api_key_file, MAX_KEYS_TEXT, &job->key_text, &n_byte, &err))
         return cli_usage_error("--api-key-file: %s", err.message);
     for (char *line = strtok_r(job->key_text, "\r\n", &rest); line && !code;
          line = strtok_r(NULL, "\r\n", &rest))
@@ -78,7 +78,7 @@ static int name_model(serve_job *job) {
 
 /* What requests may take of the cap; the engine has the rest. */
 static uint64_t room_of(const cli_args *args) {
-    return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, LEAST_ROOM), MOST_ROOM);
+    return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, MIN_ROOM), MAX_ROOM);
 }
 
 static int open_server(serve_job *job) {
@@ -146,13 +146,13 @@ static int open_engine(serve_job *job) {
     return 0;
 }
 
-static void wait_for(void *user, int fd, int most_ms) {
+static void wait_for(void *user, int fd, int max_ms) {
     (void)user;
     struct pollfd one = {.fd = fd, .events = POLLIN};
     if (cli_interrupted()) /* for the last answers: cli_wait_input waits no more */
-        poll(&one, 1, NUM_MIN(most_ms, LAST_WAIT_MS));
+        poll(&one, 1, NUM_MIN(max_ms, LAST_WAIT_MS));
     else
-        cli_wait_input(fd, most_ms);
+        cli_wait_input(fd, max_ms);
 }
 
 static bool is_ending(void *user) {
@@ -225,6 +225,6 @@ const cli_command cmd_serve = {
         "  nibble serve smollm2 --ram 120M --parallel 2 --port 0\n"
         "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\":\n"
         "      [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_WISHES | CLI_OBEY | CLI_SERVE,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_SERVE,
     .run = run,
 };

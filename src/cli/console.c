@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { MOST_LINE = 1024 };
+enum { MAX_LINE = 1024 };
 
 static int write_errno;     /* why stdout could not be written, 0: it could */
 static bool wrote_document; /* of --json */
@@ -80,7 +80,7 @@ int cli_fail(const nib_error *err) {
 }
 
 int cli_usage_error(const char *format, ...) {
-    char line[MOST_LINE];
+    char line[MAX_LINE];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
@@ -91,7 +91,7 @@ int cli_usage_error(const char *format, ...) {
 }
 
 void cli_note(const cli_args *args, const char *format, ...) {
-    char line[MOST_LINE];
+    char line[MAX_LINE];
     if (args->quiet)
         return;
     va_list list;
@@ -170,7 +170,7 @@ int cli_write_json(json_t *document, const cli_args *args) {
 
 /* Who closed the pipe knows. */
 static void say_unwritten(void) {
-    char line[MOST_LINE];
+    char line[MAX_LINE];
     snprintf(line, sizeof line, "cannot write to stdout: %s", strerror(write_errno));
     if (write_errno != EPIPE)
         say("nibble: ", line);

@@ -18,7 +18,7 @@ nib_status conversation_save(const conversation *c, const char *path, nib_error 
     return status;
 }
 
-enum { MOST_MESSAGES = 10000 };
+enum { MAX_MESSAGES = 10000 };
 
 static nib_status check_message(const json_t *message, size_t at, nib_error *err) {
     static const char *const roles[] = {"user", "assistant", "system"};
@@ -38,8 +38,8 @@ static nib_status check_message(const json_t *message, size_t at, nib_error *err
 static nib_status check_messages(const json_t *messages, nib_error *err) {
     if (!json_is_array(messages))
         return nib_fail(err, NIB_E_USAGE, "expected an array of messages, or an object with \"messages\"");
-    if (json_array_size(messages) > MOST_MESSAGES)
-        return nib_fail(err, NIB_E_USAGE, "expected at most %d messages, found %zu", MOST_MESSAGES,
+    if (json_array_size(messages) > MAX_MESSAGES)
+        return nib_fail(err, NIB_E_USAGE, "expected at most %d messages, found %zu", MAX_MESSAGES,
                         json_array_size(messages));
     for (size_t i = 0; i < json_array_size(messages); i++)
         NIB_TRY(check_message(json_array_get(messages, i), i, err));
@@ -55,7 +55,7 @@ static nib_status as_usage(nib_status status, nib_error *err) {
 
 nib_status conversation_load(conversation *c, const char *path, nib_error *err) {
     json_t *document;
-    nib_status status = jsonx_load(path, JSONX_MOST_TEXT, &document, err);
+    nib_status status = jsonx_load(path, JSONX_MAX_TEXT, &document, err);
     if (status)
         return as_usage(status, err);
     json_t *messages = json_is_object(document) ? json_object_get(document, "messages") : document;

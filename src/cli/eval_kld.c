@@ -82,12 +82,12 @@ nib_status kld_open(const char *path, const int32_t *tokens, int64_t n_token, in
     return status;
 }
 
-static nib_status save_row(kld_file *k, const float *logits, float log_sum, float most, nib_error *err) {
-    float largest = most - log_sum;
+static nib_status save_row(kld_file *k, const float *logits, float log_sum, float max, nib_error *err) {
+    float largest = max - log_sum;
     memcpy(k->row, &largest, sizeof largest);
     uint16_t *codes = (uint16_t *)(void *)(k->row + sizeof largest);
     for (int64_t i = 0; i < k->n_vocab; i++) {
-        float below = (most - logits[i]) * (65535.0f / KLD_SPAN);
+        float below = (max - logits[i]) * (65535.0f / KLD_SPAN);
         codes[i] = below < 65535.0f ? (uint16_t)(below + 0.5f) : 65535;
     }
     return file_writer_write(k->writer, k->row, k->row_bytes, err);

@@ -30,13 +30,13 @@ typedef struct ppl_job {
 } ppl_job;
 
 double eval_log_sum_exp(const float *logits, int64_t n) {
-    float most = logits[0];
+    float max = logits[0];
     for (int64_t i = 1; i < n; i++)
-        most = logits[i] > most ? logits[i] : most;
+        max = logits[i] > max ? logits[i] : max;
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += (double)expf(logits[i] - most);
-    return log(sum) + (double)most;
+        sum += (double)expf(logits[i] - max);
+    return log(sum) + (double)max;
 }
 
 static void score_row(void *user, int64_t position, const float *logits) {

@@ -6,7 +6,7 @@
 
 typedef enum habit_kind { HABIT_IS_OPTION, HABIT_IS_IGNORED, HABIT_IS_REFUSED } habit_kind;
 
-enum { HABIT_MOST_WORDS = 4 };
+enum { HABIT_MAX_WORDS = 4 };
 
 typedef struct cli_habit {
     const char *flags; /* with their dashes, a space between them */
@@ -15,7 +15,7 @@ typedef struct cli_habit {
     size_t offset;    /* in cli_args, of the option that is meant */
     const char *arg;  /* of an ignored flag: NULL, the name of a value, or "[words it may be|left out]" */
     const char *text; /* why it is ignored, or what to use instead */
-    const char *words[HABIT_MOST_WORDS + 1]; /* of the option's values: theirs, ours, theirs, ours, NULL */
+    const char *words[HABIT_MAX_WORDS + 1]; /* of the option's values: theirs, ours, theirs, ours, NULL */
 } cli_habit;
 
 extern const cli_habit cli_habits[];

@@ -69,7 +69,7 @@ void hardware_profile_print(const hardware *h) {
                what, k->one_row.best / 1e9, k->two_rows.best / 1e9, k->many_rows.best / 1e9);
     }
     print_rate("packing", &h->pack, 1e9, "GB/s of one thread");
-    printf("%-14s %8.2f us until %d threads have met\n", "barrier", h->meet_s * 1e6, h->n_thread);
+    printf("%-14s %8.2f us until %d threads have met\n", "barrier", h->barrier_s * 1e6, h->n_thread);
     snprintf(size, sizeof size, "%.1f", h->seconds);
     if (h->n_disk)
         printf("measured in %s s; disk: %s%s%s\n", size, h->folder, h->ring ? ", io_uring" : "",

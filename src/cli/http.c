@@ -49,7 +49,7 @@ struct http {
     char why[CURL_ERROR_SIZE];
 };
 
-enum { CONNECT_S = 20, STALLED_S = 30, POLL_MS = 100, MOST_REDIRECTS = 10 };
+enum { CONNECT_S = 20, STALLED_S = 30, POLL_MS = 100, MAX_REDIRECTS = 10 };
 
 /* ---- the library ---- */
 
@@ -130,7 +130,7 @@ static CURLcode set_up(http *h, const char *range) {
     curl.easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl.easy_setopt(c, CURLOPT_USERAGENT, "nibble/" NIB_VERSION);
     curl.easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
-    curl.easy_setopt(c, CURLOPT_MAXREDIRS, (long)MOST_REDIRECTS);
+    curl.easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
     curl.easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl.easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl.easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)STALLED_S);

@@ -19,7 +19,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
-enum { MOST_ADDRESS = 4096, MOST_TOKEN = 4096, SHOWN_EACH_MS = 200, LISTING_TRIES = 3 };
+enum { MAX_ADDRESS = 4096, MAX_TOKEN = 4096, SHOWN_EACH_MS = 200, LISTING_TRIES = 3 };
 
 typedef struct pull_job {
     const cli_args *args;
@@ -67,7 +67,7 @@ static char *stored_token(void) {
                  : home               ? path_join(home, "token")
                                       : NULL;
     size_t n;
-    if (path && file_read_all(path, MOST_TOKEN, &text, &n, NULL))
+    if (path && file_read_all(path, MAX_TOKEN, &text, &n, NULL))
         text = NULL;
     mem_free(path);
     mem_free(home);
@@ -102,9 +102,9 @@ typedef struct text {
 static nib_status append(void *user, uint64_t at, const void *data, size_t n_byte, nib_error *err) {
     text *t = user;
     (void)at;
-    if (n_byte > JSONX_MOST_TEXT - t->n)
+    if (n_byte > JSONX_MAX_TEXT - t->n)
         return nib_fail(err, NIB_E_MODEL, "the hub's list of files is longer than %d MiB",
-                        JSONX_MOST_TEXT >> 20);
+                        JSONX_MAX_TEXT >> 20);
     if (mem_grow((void **)&t->data, &t->cap, t->n + n_byte, 1))
         return nib_fail_nomem(err, n_byte, "the hub's list of files");
     memcpy(t->data + t->n, data, n_byte);
@@ -128,7 +128,7 @@ static nib_status no_repository(const pull_job *job, const http_answer *answer, 
 
 /* A server that is busy is asked again; one that cannot be reached is not. */
 static nib_status read_listing(pull_job *job, nib_error *err) {
-    char url[MOST_ADDRESS];
+    char url[MAX_ADDRESS];
     text t = {0};
     http_answer answer;
     nib_status status = NIB_E_IO;
@@ -211,7 +211,7 @@ static void on_note(void *user, const char *line) {
 }
 
 static nib_status fetch_one(pull_job *job, const hub_file *named, nib_error *err) {
-    char url[MOST_ADDRESS], escaped[MOST_ADDRESS / 2];
+    char url[MAX_ADDRESS], escaped[MAX_ADDRESS / 2];
     char *path = path_join(job->folder, named->path);
     nib_status status = path ? path_make_folders(path, err) : nib_fail_nomem(err, 256, "a path");
     const bool fits = http_escape(named->path, escaped, sizeof escaped);

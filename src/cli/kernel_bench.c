@@ -54,7 +54,7 @@ static void add_planes(kernel_bench *b) {
     for (int i = 0, n = b->n_shape; i < n && b->n_shape < TRIAL_MAX_SHAPES; i++) {
         trial_shape s = b->shapes[i];
         bool there = !trial_has_planes(b->table, &s);
-        s.format.flavour = PACK_PLANES;
+        s.format.packing = PACK_PLANES;
         for (int j = 0; j < n; j++)
             there = there || (b->shapes[j].n == s.n && b->shapes[j].k == s.k &&
                               !memcmp(&b->shapes[j].format, &s.format, sizeof s.format));
@@ -184,12 +184,12 @@ static int choice_of(const point *p, ablation a) {
     return i < 0 ? p->result.rule : i;
 }
 
-/* Whether the matrices of this shape live in its flavour: what the map says for them, or parts. */
+/* Whether the matrices of this shape live in its packing: what the map says for them, or parts. */
 static bool is_resident(const grid *g, const point *p) {
     pack_format parts = p->shape.format;
-    parts.flavour = PACK_PARTS;
-    return p->shape.format.flavour ==
-           policy_flavour(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
+    parts.packing = PACK_PARTS;
+    return p->shape.format.packing ==
+           policy_packing(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
 }
 
 typedef struct ablation_result {
@@ -198,7 +198,7 @@ typedef struct ablation_result {
     double seconds, mean, worst; /* the whole grid; regrets of single points */
 } ablation_result;
 
-/* resident: over the points of resident flavours only, those that a map has to do with. */
+/* resident: over the points of resident packings only, those that a map has to do with. */
 static ablation_result ablate(const grid *g, ablation a, bool resident) {
     ablation_result r = {0};
     for (int i = 0; i < g->n; i++) {
@@ -267,7 +267,7 @@ static void print_crossovers(const grid *g, int first) {
     putchar('\n');
 }
 
-static const char *flavour_name(pack_flavour f) {
+static const char *packing_name(pack_kind f) {
     return f == PACK_PLANES ? "planes" : "parts";
 }
 
@@ -277,16 +277,16 @@ static double mix_of(const grid *g, int first) {
     return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
 }
 
-/* A matrix lives in one flavour: which is faster for 512 rows at once and then 128 one by one, and what does
+/* A matrix lives in one packing: which is faster for 512 rows at once and then 128 one by one, and what does
  * the map say? */
-static void print_flavours(const grid *g) {
+static void print_packings(const grid *g) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS)
         for (int j = 0; j < g->n; j += POLICY_BUCKETS) {
             pack_format f = g->points[i].shape.format;
             const trial_shape *a = &g->points[i].shape, *b = &g->points[j].shape;
-            if (f.flavour == PACK_PLANES)
+            if (f.packing == PACK_PLANES)
                 continue;
-            f.flavour = PACK_PLANES;
+            f.packing = PACK_PLANES;
             if (a->n != b->n || a->k != b->k || memcmp(&b->format, &f, sizeof f))
                 continue;
             char name[PACK_NAME];
@@ -296,7 +296,7 @@ static void print_flavours(const grid *g) {
             printf("%s %lld x %lld: 512 rows and 128 single ones in parts %.2f ms, in planes %.2f ms: %s; "
                    "the map: %s\n",
                    name, (long long)a->n, (long long)a->k, parts * 1e3, planes * 1e3,
-                   planes < parts ? "planes" : "parts", !of ? "nothing" : flavour_name(of->flavour));
+                   planes < parts ? "planes" : "parts", !of ? "nothing" : packing_name(of->packing));
         }
 }
 
@@ -305,7 +305,7 @@ static void print_ablations(const grid *g, bool resident) {
     if (!resident && fastest.n == ablate(g, BY_FASTEST, true).n)
         return;
     printf("\n%-36s %12s %9s %9s %9s   (%d points, %s)\n", "choosing", "whole grid", "regret", "mean",
-           "worst", fastest.n, resident ? "in the flavours that matrices live in" : "in both flavours");
+           "worst", fastest.n, resident ? "in the packings that matrices live in" : "in both packings");
     for (int a = 0; a < N_ABLATION; a++) {
         const ablation_result r = ablate(g, (ablation)a, resident);
         if (a == BY_MAP && !g->has_map) {
@@ -331,7 +331,7 @@ static void print_grid(const grid *g, const kernel_bench *b) {
             print_point(&g->points[i + j]);
         print_crossovers(g, i);
     }
-    print_flavours(g);
+    print_packings(g);
     print_ablations(g, true);
     print_ablations(g, false);
 }
@@ -395,8 +395,8 @@ static json_t *shapes_json(const grid *g) {
         snprintf(activation, sizeof activation, "a%d", s->act_bits);
         json_array_append_new(shapes, json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n",
                                                 (json_int_t)s->n, "k", (json_int_t)s->k, "format", format,
-                                                "activation", activation, "count", s->count, "map_flavour",
-                                                of ? flavour_name(of->flavour) : NULL, "mix_seconds",
+                                                "activation", activation, "count", s->count, "map_packing",
+                                                of ? packing_name(of->packing) : NULL, "mix_seconds",
                                                 mix_of(g, i), "points", points));
     }
     return shapes;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLAN_MOST_BYTES = 8 << 20 };
+enum { PLAN_MAX_BYTES = 8 << 20 };
 
 static bool asks_for_gpu(const cli_args *args) {
     return args->gpu_layers && strcmp(args->gpu_layers, "0") != 0;
@@ -84,7 +84,7 @@ int cli_plan_options(const cli_args *args, nib_plan_options *how) {
 /* A file that is not there is a mistake on the command line, not a bad model. */
 static nib_status read_plan(const char *path, char **text, nib_error *err) {
     size_t n_byte;
-    const nib_status status = file_read_all(path, PLAN_MOST_BYTES, text, &n_byte, err);
+    const nib_status status = file_read_all(path, PLAN_MAX_BYTES, text, &n_byte, err);
     if (status != NIB_E_NOTFOUND)
         return status;
     return nib_fail(err, NIB_E_USAGE, "--plan: there is no file %s", path);
@@ -98,15 +98,15 @@ static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine 
     int code = cli_plan_options(args, &how);
     if (code)
         return code;
-    const bool wishes = args->quality || args->speed > 0 || args->mode;
-    if (args->plan && wishes)
+    const bool targets = args->quality || args->speed > 0 || args->mode;
+    if (args->plan && targets)
         return cli_usage_error(
             "--plan says what --quality, --speed and --mode would decide: give one of them");
     if (args->plan && read_plan(args->plan, &text, &err))
         return cli_fail(&err);
     options->plan = text;
     options->plan_name = args->plan;
-    options->planning = wishes ? &how : NULL;
+    options->planning = targets ? &how : NULL;
     nib_status status = nib_engine_open(args->model, options, out, &err);
     options->plan = NULL;
     options->planning = NULL;
@@ -120,27 +120,27 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
 }
 
 typedef struct text_limit {
-    size_t most; /* bytes */
+    size_t max; /* bytes */
     int64_t n_ctx;
 } text_limit;
 
 /* Texts have 3 to 5 bytes a token. While one is read and cut in tokens the keys and values of the context
  * are promised and not yet there: each position's memory is many times what its part of the text takes. */
 static text_limit limit_of(const nib_engine *engine) {
-    enum { LEAST = 64 << 10, EACH = 64 };
+    enum { MIN = 64 << 10, EACH = 64 };
     nib_memory now;
     if (!engine)
         return (text_limit){SIZE_MAX, 0};
     nib_engine_memory(engine, &now);
     const int64_t n_ctx = nib_engine_info(engine)->n_ctx;
-    const size_t most = NUM_MAX((size_t)n_ctx * EACH, (size_t)LEAST);
-    return (text_limit){now.tier[NIB_TIER_RAM].cap == NIB_AUTO ? SIZE_MAX : most, n_ctx};
+    const size_t max = NUM_MAX((size_t)n_ctx * EACH, (size_t)MIN);
+    return (text_limit){now.tier[NIB_TIER_RAM].cap == NIB_AUTO ? SIZE_MAX : max, n_ctx};
 }
 
 static int too_long(const char *name, const text_limit *limit) {
     char size[32];
     return cli_usage_error("%s: a text of more than %s is too long for the context of %lld (-c)", name,
-                           num_format_size(limit->most, size), (long long)limit->n_ctx);
+                           num_format_size(limit->max, size), (long long)limit->n_ctx);
 }
 
 static int read_stream(int in, const char *name, const text_limit *limit, char **text, size_t *n_byte) {
@@ -150,7 +150,7 @@ static int read_stream(int in, const char *name, const text_limit *limit, char *
     while (data && got > 0 && cli_wait_input(in, -1)) {
         got = read(in, data + n, cap - n);
         n += got > 0 ? (size_t)got : 0;
-        if (n > limit->most) {
+        if (n > limit->max) {
             free(data);
             return too_long(name, limit);
         }

@@ -21,7 +21,7 @@ static char *read_marked(paste_byte_fn next, void *user, size_t *n_byte, bool *t
         }
         memmove(recent, recent + 1, n_mark - 1);
         recent[n_mark - 1] = byte;
-        *too_long |= n == PASTE_MOST || mem_grow((void **)&data, &cap, n + 1, 1);
+        *too_long |= n == MAX_PASTE || mem_grow((void **)&data, &cap, n + 1, 1);
         if (!*too_long)
             data[n++] = byte;
     }
@@ -39,17 +39,17 @@ static bool is_control(utf8proc_int32_t code) {
 
 char *paste_read(paste_byte_fn next, void *user, bool *too_long) {
     static const char replacement[] = "\xEF\xBF\xBD";
-    const size_t most = sizeof replacement - 1;
+    const size_t max = sizeof replacement - 1;
     size_t n_byte, n = 0;
     char *raw = read_marked(next, user, &n_byte, too_long);
-    char *text = raw ? mem_alloc(most * n_byte + 1) : NULL;
+    char *text = raw ? mem_alloc(max * n_byte + 1) : NULL;
     for (size_t i = 0; text && i < n_byte;) {
         utf8proc_int32_t code;
         utf8proc_ssize_t wide =
             utf8proc_iterate((const uint8_t *)raw + i, (utf8proc_ssize_t)(n_byte - i), &code);
         if (wide <= 0) {
-            memcpy(text + n, replacement, most);
-            n += most;
+            memcpy(text + n, replacement, max);
+            n += max;
         } else if (code == '\r') {
             text[n++] = '\n';
         } else if (!is_control(code)) {

@@ -10,14 +10,14 @@
 #define PASTE_STOP "\033[?2004l"
 #define PASTE_MARK "\\e[200~" /* what begins it, as el_set's EL_BIND takes it */
 
-enum { PASTE_MOST = 1 << 20 }; /* bytes */
+enum { MAX_PASTE = 1 << 20 }; /* bytes */
 
 /* The next byte into *byte; what it returns is above 0 when there was one. */
 typedef int (*paste_byte_fn)(void *user, char *byte);
 
 /* Reads until the mark that ends it: UTF-8 with \n for every line break, without other control characters
  * than tabs, NUL-terminated; bytes that are no UTF-8 become U+FFFD. Caller frees with mem_free. NULL: the
- * input ended, or it is longer than PASTE_MOST (*too_long: all of it has been read) or than memory allows. */
+ * input ended, or it is longer than MAX_PASTE (*too_long: all of it has been read) or than memory allows. */
 char *paste_read(paste_byte_fn next, void *user, bool *too_long);
 
 #endif

@@ -14,7 +14,7 @@ int prompt_check(const cli_args *args) {
     return args->tokens ? 0 : cli_check_text(args, 0);
 }
 
-int64_t prompt_most(const cli_args *args) {
+int64_t max_prompt(const cli_args *args) {
     /* Beyond a token for each byte: what a tokenizer adds at the beginning and some ligatures; of a template
      * its markers and a system message of its own, if that is not very long. */
     enum { AROUND_TEXT = 64, AROUND_TURN = 256 };

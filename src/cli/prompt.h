@@ -15,7 +15,7 @@ typedef struct prompt {
 int prompt_check(const cli_args *args);
 /* Positions that prompt and answer surely take at most, or nearly so for a turn; 0: not known before it is
  * read. */
-int64_t prompt_most(const cli_args *args);
+int64_t max_prompt(const cli_args *args);
 /* An exit code; prompt_clear in any case. */
 int prompt_read(const cli_args *args, const nib_engine *engine, prompt *out);
 void prompt_clear(prompt *p);

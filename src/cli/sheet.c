@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { MOST_BAR = 60 }; /* columns; with 3 bytes each and the colours it fits SHEET_BAR */
+enum { MAX_BAR = 60 }; /* columns; with 3 bytes each and the colours it fits SHEET_BAR */
 
 static int terminal_width(FILE *out) {
     struct winsize size;
@@ -47,7 +47,7 @@ void sheet_line(const sheet *s, const char *format, ...) {
 }
 
 const char *sheet_bar(const sheet *s, char *out, int columns, double share, int colour) {
-    columns = NUM_MIN(columns, MOST_BAR);
+    columns = NUM_MIN(columns, MAX_BAR);
     if (columns < 4) { /* no room: no bar */
         out[0] = 0;
         return out;

@@ -102,10 +102,10 @@ void cli_wake(void) {
     }
 }
 
-bool cli_wait_input(int fd, int most_ms) {
+bool cli_wait_input(int fd, int max_ms) {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = wake_pipe[0], .events = POLLIN}};
     while (!cli_interrupted()) {
-        const int n = poll(fds, 2, most_ms);
+        const int n = poll(fds, 2, max_ms);
         if (n == 0)
             return false;
         if (n < 0 && errno != EINTR)

@@ -2,7 +2,7 @@
 #include "exec/shortlist.h"
 
 enum {
-    LEAST_HEAD = 1 << 20,  /* bytes: below, a pass over it is no longer than starting one */
+    MIN_HEAD = 1 << 20,    /* bytes: below, a pass over it is no longer than starting one */
     COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
 };
 #define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
@@ -22,7 +22,7 @@ static grade grade_of(const weight *head, int n_best) {
 
 bool shortlist_sketch(const layout *lay, int n_best, const weight **of, view *sketch, uint64_t *bytes) {
     const weight *head;
-    if (n_best < 1 || n_best > SHORTLIST_MOST || !layout_head(lay, &head) || head->bytes < LEAST_HEAD)
+    if (n_best < 1 || n_best > MAX_SHORTLIST || !layout_head(lay, &head) || head->bytes < MIN_HEAD)
         return false;
     *of = head;
     *sketch = (view){.n = head->n, .k = head->k};

@@ -24,7 +24,7 @@
 
 #define SHORTLIST_REACH 6 /* standard deviations */
 enum { SHORTLIST_FEW = 8 /* n_best up to which few rows are left */ };
-enum { SHORTLIST_MOST = 128 /* n_best beyond which the lists are too long to be worth it */ };
+enum { MAX_SHORTLIST = 128 /* n_best beyond which the lists are too long to be worth it */ };
 
 /* The sketch that a model's head gets, without data, its bytes, and the matrix; false: it cannot have one
  * that helps. */

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */ };
+enum { MAX_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */ };
 
 struct op_trace {
     const layout *layout;
     int n_thread, n_row;
-    trace_row rows[MOST_ROWS]; /* what an op is; its times stand in cells */
-    trace_cell *cells;         /* [n_thread][MOST_ROWS + PAD_ROWS] */
-    uint8_t *row_of;           /* [n_block][widest]: the row of each op */
+    trace_row rows[MAX_ROWS]; /* what an op is; its times stand in cells */
+    trace_cell *cells;        /* [n_thread][MAX_ROWS + PAD_ROWS] */
+    uint8_t *row_of;          /* [n_block][widest]: the row of each op */
     int widest;
 };
 
@@ -33,14 +33,14 @@ static int row_for(op_trace *t, const block *b, const op *o, bool fuse) {
     for (int i = 0; i < t->n_row; i++)
         if (t->rows[i].kind == o->kind && !strcmp(t->rows[i].weight, row.weight))
             return i;
-    if (t->n_row == MOST_ROWS)
-        return MOST_ROWS - 1;
+    if (t->n_row == MAX_ROWS)
+        return MAX_ROWS - 1;
     t->rows[t->n_row] = row;
     return t->n_row++;
 }
 
 static trace_cell *cells_of(const op_trace *t, int thread) {
-    return t->cells + (size_t)thread * (MOST_ROWS + PAD_ROWS);
+    return t->cells + (size_t)thread * (MAX_ROWS + PAD_ROWS);
 }
 
 nib_status trace_open(const layout *lay, int n_thread, bool fuse, op_trace **out, nib_error *err) {
@@ -52,11 +52,11 @@ nib_status trace_open(const layout *lay, int n_thread, bool fuse, op_trace **out
     for (int b = 0; b < layout_n_block(lay); b++)
         t->widest =
             layout_block(lay, b)->program.n_op > t->widest ? layout_block(lay, b)->program.n_op : t->widest;
-    t->cells = mem_calloc((size_t)n_thread * (MOST_ROWS + PAD_ROWS), sizeof *t->cells);
+    t->cells = mem_calloc((size_t)n_thread * (MAX_ROWS + PAD_ROWS), sizeof *t->cells);
     t->row_of = mem_calloc((size_t)layout_n_block(lay), (size_t)t->widest + 1);
     if (!t->cells || !t->row_of) {
         trace_close(t);
-        return nib_fail_nomem(err, (uint64_t)n_thread * MOST_ROWS * sizeof *t->cells, "the trace");
+        return nib_fail_nomem(err, (uint64_t)n_thread * MAX_ROWS * sizeof *t->cells, "the trace");
     }
     for (int b = 0; b < layout_n_block(lay); b++)
         for (int i = 0; i < layout_block(lay, b)->program.n_op; i++)
@@ -75,7 +75,7 @@ void trace_close(op_trace *t) {
 }
 
 void trace_clear(op_trace *t) {
-    memset(t->cells, 0, (size_t)t->n_thread * (MOST_ROWS + PAD_ROWS) * sizeof *t->cells);
+    memset(t->cells, 0, (size_t)t->n_thread * (MAX_ROWS + PAD_ROWS) * sizeof *t->cells);
     for (int i = 0; i < t->n_row; i++)
         t->rows[i].calls = 0, t->rows[i].weight_bytes = t->rows[i].macs = 0;
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { KEY_MOST = 1024 };
+enum { MAX_KEY = 1024 };
 
 typedef struct flattening {
     container *c;
@@ -19,8 +19,8 @@ static nib_status flatten_members(flattening *f, size_t n_key, const json_t *obj
 /* Appends a name at n_key; *n_all is the new length. */
 static nib_status append(flattening *f, size_t n_key, const char *name, size_t *n_all, nib_error *err) {
     const size_t n = strlen(name);
-    if (n > KEY_MOST - n_key) /* each value below a name keeps a copy of it */
-        return nib_fail(err, NIB_E_MODEL, "expected names of at most %d bytes in all to a value", KEY_MOST);
+    if (n > MAX_KEY - n_key) /* each value below a name keeps a copy of it */
+        return nib_fail(err, NIB_E_MODEL, "expected names of at most %d bytes in all to a value", MAX_KEY);
     if (mem_grow((void **)&f->key, &f->cap, n_key + n + 2, 1))
         return nib_fail_nomem(err, n_key + n + 2, "a key");
     memcpy(f->key + n_key, name, n + 1);

@@ -9,11 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_FILES = 4096 };
+enum { MAX_FILES = 4096 };
 
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err) {
-    if (c->n_file >= MOST_FILES)
-        return nib_fail(err, NIB_E_MODEL, "more than %d shards", MOST_FILES);
+    if (c->n_file >= MAX_FILES)
+        return nib_fail(err, NIB_E_MODEL, "more than %d shards", MAX_FILES);
     if (mem_grow((void **)&c->files, &c->cap_file, c->n_file + 1, sizeof(void *)))
         return nib_fail_nomem(err, (c->n_file + 1) * sizeof(void *), "files");
     NIB_TRY(file_open(path, 0, &c->files[c->n_file], err));

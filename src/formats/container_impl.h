@@ -19,9 +19,9 @@ struct container {
 };
 
 /* The headers of all files together: the largest published vocabulary makes a header of about 16 MB, 150,000
- * tensors in many shards 20 MB. With META_MOST_ELEMENTS and TENSORS_MOST it bounds what a hostile container
+ * tensors in many shards 20 MB. With META_MAX_ELEMENTS and MAX_TENSORS it bounds what a hostile container
  * costs in time and memory. */
-#define CONTAINER_MOST_HEADER (UINT64_C(64) << 20)
+#define CONTAINER_MAX_HEADER (UINT64_C(64) << 20)
 
 /* Opens one more file of the container; *index is its number. */
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CONFIG_MOST = 4 << 20, TEMPLATE_MOST = 1 << 20 };
+enum { MAX_CONFIG = 4 << 20, MAX_TEMPLATE = 1 << 20 };
 
 /* Path of a member; *exists says whether it is there. */
 static nib_status member_path(const container *c, const char *name, char **path, bool *exists,
@@ -26,7 +26,7 @@ static nib_status member_path(const container *c, const char *name, char **path,
 static nib_status load_config(container *c, const char *path, const char *prefix, bool wrapped,
                               nib_error *err) {
     json_t *object;
-    NIB_TRY(jsonx_load(path, CONFIG_MOST, &object, err));
+    NIB_TRY(jsonx_load(path, MAX_CONFIG, &object, err));
     nib_status status = json_is_object(object) ? config_flatten(c, object, prefix, wrapped, err)
                                                : nib_fail(err, NIB_E_MODEL, "expected a JSON object");
     json_decref(object);
@@ -54,7 +54,7 @@ static nib_status read_template(container *c, nib_error *err) {
     bool exists = false;
     size_t n = 0;
     NIB_TRY(member_path(c, "chat_template.jinja", &path, &exists, err));
-    nib_status status = exists ? file_read_all(path, TEMPLATE_MOST, &source, &n, err) : NIB_OK;
+    nib_status status = exists ? file_read_all(path, MAX_TEMPLATE, &source, &n, err) : NIB_OK;
     mem_free(path);
     if (status != NIB_OK || !source)
         return status;
@@ -125,7 +125,7 @@ static nib_status check_map(const container *c, const json_t *map, const meta_ta
 
 static nib_status read_index(container *c, const char *path, nib_error *err) {
     json_t *index;
-    NIB_TRY(jsonx_load(path, JSONX_MOST_TEXT, &index, err));
+    NIB_TRY(jsonx_load(path, JSONX_MAX_TEXT, &index, err));
     const json_t *map = json_object_get(index, "weight_map");
     meta_table shards;
     meta_table_init(&shards);

@@ -33,9 +33,9 @@ static const uint8_t gguf_value_bytes[GGUF_VALUE_COUNT] = {
 #undef GGUF_X
 };
 
-#define GGUF_MAGIC          "GGUF"
-#define GGUF_VERSION        3u
-#define GGUF_ALIGNMENT      32u /* when general.alignment does not say otherwise */
-#define GGUF_MOST_ALIGNMENT (1u << 20)
+#define GGUF_MAGIC         "GGUF"
+#define GGUF_VERSION       3u
+#define GGUF_ALIGNMENT     32u /* when general.alignment does not say otherwise */
+#define GGUF_MAX_ALIGNMENT (1u << 20)
 
 #endif

@@ -51,44 +51,44 @@ static nib_status read_counts(header *h, nib_error *err) {
     NIB_TRY(cursor_u64(&h->at, &h->n_tensor, err));
     NIB_TRY(cursor_u64(&h->at, &h->n_key, err));
     const uint64_t left = cursor_left(&h->at);
-    if (h->n_key > left / MIN_KEY_BYTES || h->n_key > META_MOST_KEYS)
+    if (h->n_key > left / MIN_KEY_BYTES || h->n_key > META_MAX_KEYS)
         return nib_fail(err, NIB_E_MODEL,
                         "says %" PRIu64 " metadata keys, more than the %" PRIu64
                         " bytes that follow can hold or %d",
-                        h->n_key, left, META_MOST_KEYS);
-    if (h->n_tensor > left / MIN_TENSOR_BYTES || h->n_tensor > TENSORS_MOST)
+                        h->n_key, left, META_MAX_KEYS);
+    if (h->n_tensor > left / MIN_TENSOR_BYTES || h->n_tensor > MAX_TENSORS)
         return nib_fail(err, NIB_E_MODEL,
                         "says %" PRIu64 " tensors, more than the %" PRIu64
                         " bytes that follow can hold or %d",
-                        h->n_tensor, left, TENSORS_MOST);
+                        h->n_tensor, left, MAX_TENSORS);
     return NIB_OK;
 }
 
 /* Length and bytes of a key or a tensor name (at most `most`) to out. */
-static nib_status read_name(cursor *at, size_t most, char *out, size_t *n_byte, nib_error *err) {
+static nib_status read_name(cursor *at, size_t max, char *out, size_t *n_byte, nib_error *err) {
     uint64_t n;
     NIB_TRY(cursor_u64(at, &n, err));
-    if (n > most)
+    if (n > max)
         return nib_fail(err, NIB_E_MODEL,
                         "%s at offset %" PRIu64
                         ": expected at most %zu bytes of name, found a length of %" PRIu64,
-                        at->what, cursor_at(at), most, n);
+                        at->what, cursor_at(at), max, n);
     NIB_TRY(cursor_take(at, out, (size_t)n, err));
     *n_byte = (size_t)n;
     return NIB_OK;
 }
 
 static nib_status read_keys(header *h, const logger *log, nib_error *err) {
-    enum { MOST_KEY = 65535 }; /* as the format says */
-    char *key = mem_alloc(MOST_KEY + 1);
+    enum { MAX_KEY = 65535 }; /* as the format says */
+    char *key = mem_alloc(MAX_KEY + 1);
     if (!key)
-        return nib_fail_nomem(err, MOST_KEY + 1, "a key");
+        return nib_fail_nomem(err, MAX_KEY + 1, "a key");
     nib_status status = NIB_OK;
     uint64_t n_left_out = 0;
     for (uint64_t i = 0; i < h->n_key && status == NIB_OK; i++) {
         size_t n_key = 0;
         h->at.what = "a metadata key";
-        status = read_name(&h->at, MOST_KEY, key, &n_key, err);
+        status = read_name(&h->at, MAX_KEY, key, &n_key, err);
         if (status != NIB_OK)
             break;
         key[n_key] = 0;
@@ -114,10 +114,10 @@ static nib_status read_alignment(const header *h, uint64_t *alignment, nib_error
     if (e->value.type != META_INT)
         return nib_fail(err, NIB_E_MODEL, "general.alignment is not an integer");
     const int64_t a = e->value.v.i;
-    if (a <= 0 || a & (a - 1) || a > GGUF_MOST_ALIGNMENT)
+    if (a <= 0 || a & (a - 1) || a > GGUF_MAX_ALIGNMENT)
         return nib_fail(err, NIB_E_MODEL,
                         "general.alignment is %" PRId64 ", expected a power of two up to %u", a,
-                        GGUF_MOST_ALIGNMENT);
+                        GGUF_MAX_ALIGNMENT);
     *alignment = (uint64_t)a;
     return NIB_OK;
 }
@@ -136,12 +136,12 @@ static const char *foreign_type(uint32_t number) {
 static nib_status read_tensor(cursor *at, container_tensor *t, char *name, size_t *n_name, nib_error *err) {
     uint32_t n_dim, type;
     at->what = "a tensor's row";
-    NIB_TRY(read_name(at, TENSOR_MOST_NAME, name, n_name, err));
+    NIB_TRY(read_name(at, TENSOR_MAX_NAME, name, n_name, err));
     name[*n_name] = 0;
     NIB_TRY(cursor_u32(at, &n_dim, err));
-    if (n_dim > TENSOR_MOST_DIM)
+    if (n_dim > TENSOR_MAX_DIM)
         return nib_fail(err, NIB_E_MODEL, "tensor '%s' says %" PRIu32 " dimensions, expected at most %d",
-                        name, n_dim, TENSOR_MOST_DIM);
+                        name, n_dim, TENSOR_MAX_DIM);
     t->n_dim = (int)n_dim;
     for (uint32_t i = 0; i < n_dim; i++) {
         uint64_t size;
@@ -160,9 +160,9 @@ static nib_status read_tensor(cursor *at, container_tensor *t, char *name, size_
 }
 
 static nib_status read_tensors(container *c, header *h, int file_index, nib_error *err) {
-    char *name = mem_alloc(TENSOR_MOST_NAME + 1);
+    char *name = mem_alloc(TENSOR_MAX_NAME + 1);
     if (!name)
-        return nib_fail_nomem(err, TENSOR_MOST_NAME + 1, "a tensor's name");
+        return nib_fail_nomem(err, TENSOR_MAX_NAME + 1, "a tensor's name");
     nib_status status = NIB_OK;
     for (uint64_t i = 0; i < h->n_tensor && status == NIB_OK; i++) {
         container_tensor t = {.file = file_index};
@@ -203,7 +203,7 @@ static nib_status read_header(container *c, header *h, int file_index, nib_error
 /* One file's keys into meta and its tensors into the container; errors name the file. */
 static nib_status read_file(container *c, int file_index, meta_table *meta, nib_error *err) {
     header h = {.meta = meta};
-    NIB_TRY(cursor_open(&h.at, c->files[file_index], CONTAINER_MOST_HEADER - c->header_bytes, err));
+    NIB_TRY(cursor_open(&h.at, c->files[file_index], CONTAINER_MAX_HEADER - c->header_bytes, err));
     const nib_status status = read_header(c, &h, file_index, err);
     c->header_bytes += cursor_at(&h.at);
     cursor_close(&h.at);

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-enum { MOST_NESTING = 4 };
+enum { MAX_NESTING = 4 };
 
 typedef struct reading {
     cursor *at;
@@ -154,8 +154,8 @@ static nib_status read_array_head(const reading *r, uint32_t *elem, uint64_t *n,
     NIB_TRY(cursor_u64(r->at, n, err));
     if (*elem >= GGUF_VALUE_COUNT)
         return fail_type(r, *elem, err);
-    const uint64_t least = *elem == GGUF_ARRAY ? 12 : *elem == GGUF_STRING ? 8 : gguf_value_bytes[*elem];
-    if (*n > cursor_left(r->at) / least)
+    const uint64_t min = *elem == GGUF_ARRAY ? 12 : *elem == GGUF_STRING ? 8 : gguf_value_bytes[*elem];
+    if (*n > cursor_left(r->at) / min)
         return nib_fail(err, NIB_E_MODEL,
                         "metadata key '%s' says an array of %" PRIu64 " elements, more than the %" PRIu64
                         " bytes that follow can hold (cut off?)",
@@ -166,9 +166,9 @@ static nib_status read_array_head(const reading *r, uint32_t *elem, uint64_t *n,
 static nib_status skip_array(const reading *r, int depth, nib_error *err) {
     uint32_t elem;
     uint64_t n;
-    if (depth > MOST_NESTING)
+    if (depth > MAX_NESTING)
         return nib_fail(err, NIB_E_MODEL, "metadata key '%s': arrays in arrays deeper than %d", r->key,
-                        MOST_NESTING);
+                        MAX_NESTING);
     NIB_TRY(read_array_head(r, &elem, &n, err));
     if (elem != GGUF_ARRAY && elem != GGUF_STRING)
         return skip_bytes(r->at, n * gguf_value_bytes[elem], err);

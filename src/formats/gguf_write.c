@@ -156,7 +156,7 @@ nib_status gguf_writer_set_strings(gguf_writer *w, const char *key, const meta_s
 nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
                               nib_error *err) {
     const type_info *info = type_get(type);
-    if (w->started || !info || info->gguf < 0 || n_dim < 0 || n_dim > TENSOR_MOST_DIM)
+    if (w->started || !info || info->gguf < 0 || n_dim < 0 || n_dim > TENSOR_MAX_DIM)
         return nib_fail(err, NIB_E_USAGE, "tensor '%s': %s", name,
                         w->started ? "declared after the data began"
                                    : "its type or shape does not exist in GGUF");

@@ -55,8 +55,8 @@ static void fill_index(meta_table *t) {
 }
 
 static nib_status make_room(meta_table *t, nib_error *err) {
-    if (t->n >= META_MOST_KEYS)
-        return nib_fail(err, NIB_E_MODEL, "more than %d metadata keys", META_MOST_KEYS);
+    if (t->n >= META_MAX_KEYS)
+        return nib_fail(err, NIB_E_MODEL, "more than %d metadata keys", META_MAX_KEYS);
     if (mem_grow((void **)&t->entries, &t->cap, t->n + 1, sizeof *t->entries))
         return nib_fail_nomem(err, (t->n + 1) * sizeof *t->entries, "metadata");
     if (2 * (t->n + 1) <= t->n_slot)
@@ -106,9 +106,9 @@ static void *new_region(meta_table *t, size_t n_byte) {
 }
 
 nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err) {
-    if (n > META_MOST_ELEMENTS - t->n_element)
+    if (n > META_MAX_ELEMENTS - t->n_element)
         return nib_fail(err, NIB_E_MODEL, "metadata: expected at most %d elements in all arrays together",
-                        META_MOST_ELEMENTS);
+                        META_MAX_ELEMENTS);
     const size_t n_byte = n * each;
     *large = n_byte >= LARGE_ARRAY;
     *out = *large ? new_region(t, n_byte) : arena_alloc(&t->small, n_byte ? n_byte : 1);
@@ -120,7 +120,7 @@ nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bo
 
 bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each) {
     static const char vocabulary[] = "tokenizer.";
-    if (!t->vocabulary || n > META_MOST_ELEMENTS - t->n_element ||
+    if (!t->vocabulary || n > META_MAX_ELEMENTS - t->n_element ||
         strncmp(key, vocabulary, sizeof vocabulary - 1))
         return false;
     t->n_element += n;

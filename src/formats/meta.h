@@ -12,7 +12,7 @@
 
 /* Real files have some hundred keys, and a vocabulary of 262,144 tokens with scores, types and half a million
  * merges. An element takes 8 to 16 bytes, whatever it took in the file. */
-enum { META_MOST_KEYS = 1 << 16, META_MOST_ELEMENTS = 1 << 22 };
+enum { META_MAX_KEYS = 1 << 16, META_MAX_ELEMENTS = 1 << 22 };
 
 typedef struct meta_entry {
     const char *key;
@@ -51,7 +51,7 @@ nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const me
                           nib_error *err);
 const meta_entry *meta_table_find(const meta_table *t, const char *key); /* NULL: not there */
 
-/* Storage for n elements of an array; *large says whether it became a mapping. More than META_MOST_ELEMENTS
+/* Storage for n elements of an array; *large says whether it became a mapping. More than META_MAX_ELEMENTS
  * in all arrays together is NIB_E_MODEL. */
 nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err);
 /* Whether an array of that key is left out and told to t->vocabulary; its n elements count then. */

@@ -23,9 +23,9 @@ static nib_status read_extent(const char *name, const json_t *entry, uint64_t *b
 
 static nib_status read_shape(const char *name, const json_t *entry, container_tensor *t, nib_error *err) {
     const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape) || json_array_size(shape) > TENSOR_MOST_DIM)
+    if (!json_is_array(shape) || json_array_size(shape) > TENSOR_MAX_DIM)
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected a shape of at most %d dimensions", name,
-                        TENSOR_MOST_DIM);
+                        TENSOR_MAX_DIM);
     t->n_dim = (int)json_array_size(shape);
     for (int i = 0; i < t->n_dim; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
@@ -83,14 +83,14 @@ static nib_status read_header(container *c, int file_index, file *f, nib_error *
     if (!memcmp(&n, "version ", sizeof n))
         return nib_fail(err, NIB_E_MODEL,
                         "expected a safetensors file, found what looks like a Git LFS pointer to one");
-    const uint64_t most = NUM_MIN((uint64_t)JSONX_MOST_TEXT, file_size(f) - sizeof n);
-    if (n > most)
+    const uint64_t max = NUM_MIN((uint64_t)JSONX_MAX_TEXT, file_size(f) - sizeof n);
+    if (n > max)
         return nib_fail(err, NIB_E_MODEL, "says a header of %" PRIu64 " bytes, expected at most %" PRIu64, n,
-                        most);
-    if (n > CONTAINER_MOST_HEADER - c->header_bytes)
+                        max);
+    if (n > CONTAINER_MAX_HEADER - c->header_bytes)
         return nib_fail(err, NIB_E_MODEL,
                         "expected headers of at most %" PRIu64 " bytes in all files together",
-                        (uint64_t)CONTAINER_MOST_HEADER);
+                        (uint64_t)CONTAINER_MAX_HEADER);
     c->header_bytes += n;
     char *text = mem_alloc((size_t)n);
     if (!text)

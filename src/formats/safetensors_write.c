@@ -63,7 +63,7 @@ static nib_status declare(safetensors_writer *w, const container_tensor *t, nib_
 nib_status safetensors_writer_tensor(safetensors_writer *w, const char *name, type_id type, int n_dim,
                                      const int64_t *shape, nib_error *err) {
     const type_info *info = type_get(type);
-    if (w->started || !info || !info->st || n_dim < 0 || n_dim > TENSOR_MOST_DIM)
+    if (w->started || !info || !info->st || n_dim < 0 || n_dim > TENSOR_MAX_DIM)
         return nib_fail(err, NIB_E_USAGE, "tensor '%s': %s", name,
                         w->started ? "declared after the data began"
                                    : "its type or shape does not exist in safetensors");

@@ -36,8 +36,8 @@ static size_t slot_of(const tensor_table *t, const char *name, size_t n_name) {
 }
 
 static nib_status make_room(tensor_table *t, nib_error *err) {
-    if (t->n >= TENSORS_MOST)
-        return nib_fail(err, NIB_E_MODEL, "more than %d tensors", TENSORS_MOST);
+    if (t->n >= MAX_TENSORS)
+        return nib_fail(err, NIB_E_MODEL, "more than %d tensors", MAX_TENSORS);
     if (mem_grow((void **)&t->all, &t->cap, t->n + 1, sizeof *t->all))
         return nib_fail_nomem(err, (t->n + 1) * sizeof *t->all, "tensor table");
     if (2 * (t->n + 1) <= t->n_slot)
@@ -97,10 +97,10 @@ nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin
 
 nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, const container_tensor *tensor,
                             nib_error *err) {
-    if (n_name == 0 || n_name > TENSOR_MOST_NAME || memchr(name, 0, n_name))
+    if (n_name == 0 || n_name > TENSOR_MAX_NAME || memchr(name, 0, n_name))
         return nib_fail(err, NIB_E_MODEL,
                         "tensor name of %zu bytes '%.*s', expected 1 to %d bytes without NUL", n_name,
-                        (int)NUM_MIN(n_name, 100), name, TENSOR_MOST_NAME);
+                        (int)NUM_MIN(n_name, 100), name, TENSOR_MAX_NAME);
     NIB_TRY(make_room(t, err));
     container_tensor *added = &t->all[t->n];
     *added = *tensor;

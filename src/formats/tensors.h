@@ -7,9 +7,9 @@
 #include "formats/container.h"
 
 enum {
-    TENSORS_MOST = 1 << 19,  /* the largest published mixture of experts has about 0.2 million */
-    TENSOR_MOST_NAME = 4096, /* bytes */
-    TENSOR_MOST_DIM = 8
+    MAX_TENSORS = 1 << 19,  /* the largest published mixture of experts has about 0.2 million */
+    TENSOR_MAX_NAME = 4096, /* bytes */
+    TENSOR_MAX_DIM = 8
 };
 
 typedef struct tensor_table {

@@ -22,7 +22,7 @@ enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 #define ACT8_TINY 1e-35f
 
 /* The largest code. */
-static inline int act_most(act_format f) {
+static inline int max_act(act_format f) {
     return (1 << (f.bits - 1)) - 1;
 }
 /* Elements of a group, those beyond the end of a row included. */
@@ -77,12 +77,12 @@ static inline void act_each_group(act_format f, const float *x, int64_t k, void 
     const act8_layout l = act_layout_of(f, k);
     const int64_t pad = l.scale, group = act_group(f, k);
     for (int64_t at = 0; at < pad; at += group)
-        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)act_most(f), (char *)out, &l,
-             at, at / group);
+        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)max_act(f), (char *)out, &l, at,
+             at / group);
 }
 
 /* out[i] = x[i] - what the row's codes stand for: the part that they left over. */
-static inline void act_rest(act_format f, const char *row, const float *x, int64_t k, float *out) {
+static inline void act_residual(act_format f, const char *row, const float *x, int64_t k, float *out) {
     const act8_layout l = act_layout_of(f, k);
     const float *scale = (const float *)(const void *)(row + l.scale);
     const int64_t group = act_group(f, k);

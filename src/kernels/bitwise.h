@@ -13,7 +13,7 @@
 #include "kernels/strategy.h"
 
 enum { BITWISE_ROWS = 4, BITWISE_SCRATCH = STRATEGY_SCRATCH };
-_Static_assert((int)BITWISE_SCRATCH >= (int)PACK_ROW_MOST,
+_Static_assert((int)BITWISE_SCRATCH >= (int)MAX_PACK_ROW,
                "the longest row that is one group must fit as 8 planes");
 
 typedef struct bit_job {
@@ -34,7 +34,7 @@ static inline int bitwise_place(bool by_32, int k) {
 }
 
 static inline bool bitwise_can(const pack_format *f) {
-    return f->flavour == PACK_PLANES && f->group >= 32 && f->table == PACK_TABLE_NONE &&
+    return f->packing == PACK_PLANES && f->group >= 32 && f->table == PACK_TABLE_NONE &&
            f->scale != PACK_SCALE_TWO;
 }
 

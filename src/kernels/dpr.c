@@ -49,10 +49,10 @@ static dpr_partition partition_of(int b, unsigned cuts) {
 }
 
 static int widest(const dpr_partition *p) {
-    int most = 0;
+    int max = 0;
     for (int i = 0; i < p->n; i++)
-        most = NUM_MAX(most, p->width[i]);
-    return most;
+        max = NUM_MAX(max, p->width[i]);
+    return max;
 }
 
 /* The narrowest unit that holds the slices: the promotion of equation (5), for both operands. */
@@ -68,17 +68,17 @@ static const dpr_unit *promote(const dpr_partition *w, const dpr_partition *a, c
 }
 
 /* As few slices as `most` bits each allow, as even as possible, the wider ones below. */
-static bool is_lean(const dpr_partition *p, int most) {
-    const int bits = dpr_bits(p), n = (bits + most - 1) / most;
+static bool is_lean(const dpr_partition *p, int max) {
+    const int bits = dpr_bits(p), n = (bits + max - 1) / max;
     for (int i = 0; i < p->n; i++)
         if (p->width[i] != bits / n + (i < bits % n))
             return false;
     return p->n == n;
 }
 
-int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int most) {
+int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int max) {
     int n = 0;
-    if (w < 1 || a < 1 || w > DPR_MOST_BITS || a > DPR_MOST_BITS)
+    if (w < 1 || a < 1 || w > DPR_MAX_BITS || a > DPR_MAX_BITS)
         return 0;
     for (unsigned i = 0; i < 1u << (w - 1); i++) {
         const dpr_partition pw = partition_of(w, i);
@@ -88,7 +88,7 @@ int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out
             const dpr_unit *unit = promote(&pw, &pa, units, n_unit);
             if (!unit || !is_lean(&pw, unit->w_bits) || !is_lean(&pa, unit->a_bits))
                 continue;
-            if (n < most)
+            if (n < max)
                 out[n] = (dpr_scheme){pw, pa, unit};
             n++;
         }
@@ -128,14 +128,14 @@ static double rate_of(const dpr_probe *p) {
     return best + (sink == 1 ? 1e-9 : 0); /* the work cannot be left out */
 }
 
-int dpr_measure(dpr_unit *out, int most) {
+int dpr_measure(dpr_unit *out, int max) {
     int n = 0;
     const kernel_isa *isa;
     for (int i = 0; (isa = kernels_folder_at(i)) != NULL; i++)
         for (const dpr_probe *p = isa->probes; p && p->run; p++) {
-            if (n < most)
+            if (n < max)
                 out[n] = (dpr_unit){p->w_bits, p->a_bits, isa->name, p->name, rate_of(p)};
-            n += n < most;
+            n += n < max;
         }
     return n;
 }

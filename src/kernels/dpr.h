@@ -12,11 +12,11 @@
 
 #include "kernels/strategy.h"
 
-enum { DPR_MOST_BITS = 16 };
+enum { DPR_MAX_BITS = 16 };
 
 typedef struct dpr_partition {
     uint8_t n;
-    uint8_t width[DPR_MOST_BITS]; /* the lowest slice first */
+    uint8_t width[DPR_MAX_BITS]; /* the lowest slice first */
 } dpr_partition;
 
 /* Something that multiplies: unsigned weights of up to w_bits with signed activations of up to a_bits, summed
@@ -43,7 +43,7 @@ int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial);
  * to the unit with the narrowest slices that holds them, and dropped when fewer slices would do on that unit
  * (some slice is promoted beyond its width without need) or when an evener partition has as many. So one is
  * left for each unit that any partition leads to. Returns how many; at most `most` are written to out. */
-int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int most);
+int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int max);
 /* "padding", "split" or "bitwise". */
 const char *dpr_family(const dpr_scheme *s);
 
@@ -56,6 +56,6 @@ typedef struct dpr_probe {
 } dpr_probe;
 /* The units of this machine and their rates, measured (a few ms each, processor time of the calling thread).
  * Returns how many; at most `most`. Units of folders that cannot run here are left out. */
-int dpr_measure(dpr_unit *out, int most);
+int dpr_measure(dpr_unit *out, int max);
 
 #endif

@@ -107,8 +107,8 @@ void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t
         const bool sliced =
             a->sliced && t->linear_sliced && t->sliced_suits((type_id)a->w->format.type, a->n_row);
         (sliced ? t->linear_sliced : t->linear_rows)(a, n0, n1);
-    } else if (a->route) {
-        route_pick(a->route, a->n_row)->run(a, n0, n1);
+    } else if (a->choice) {
+        choice_pick(a->choice, a->n_row)->run(a, n0, n1);
     } else {
         strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
     }
@@ -120,42 +120,42 @@ act_format act_format_for(const pack_format *f, int bits) {
     return (act_format){(uint8_t)bits, (uint8_t)group};
 }
 
-/* ---- spikes ---- */
+/* ---- outliers ---- */
 
 /* A massive activation (a value far beyond the others of its row: the first token and some separators have
  * them, and every later token attends to those rows) costs too much in 8 bits: its neighbours in the group
- * vanish, and its own error is as large as they are. Such a spike counts as zero among the row's integers,
+ * vanish, and its own error is as large as they are. Such an outlier counts as zero among the row's integers,
  * and its product, a column of the weights times a float, is added to what they give.
  *
  * In 4 bits a value of a few times the others does the same to its group of 32. SmolLM2, perplexity of 6
  * chunks of WikiText-2 with 4 bits everywhere (16 bits: 14.96): 24.0 with the values that 8 bits leave
  * out; 18.2, 17.1 and 16.8 with up to 16 that are beyond 6, 5 and 4 times the root mean square; 17.0 with up
  * to 32. */
-static const struct spike_rule {
+static const struct outlier_rule {
     float share; /* of the sum of squares, that a value has more than */
     float rms;   /* times the root mean square, instead */
-    int most;
-} SPIKES_8 = {.share = 0.3f, .most = 8}, SPIKES_4 = {.rms = 4, .most = ACT_SPIKES};
+    int max;
+} SPIKES_8 = {.share = 0.3f, .max = 8}, SPIKES_4 = {.rms = 4, .max = ACT_OUTLIERS};
 
-static void put_in_order(spike *list, int n) {
+static void put_in_order(outlier *list, int n) {
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0 && list[j].at < list[j - 1].at; j--) {
-            const spike s = list[j];
+            const outlier s = list[j];
             list[j] = list[j - 1];
             list[j - 1] = s;
         }
 }
 
-/* What one spike hid may be another one. */
-int act_take_spikes(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, spike *out) {
-    const struct spike_rule *rule = bits == 4 ? &SPIKES_4 : &SPIKES_8;
+/* What one outlier hid may be another one. */
+int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, outlier *out) {
+    const struct outlier_rule *rule = bits == 4 ? &SPIKES_4 : &SPIKES_8;
     const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
-    spike found[ACT_SPIKES];
-    int n_found = t->spikes(x, k, share, found), all = 0;
+    outlier found[ACT_OUTLIERS];
+    int n_found = t->outliers(x, k, share, found), all = 0;
     if (n_found > 0)
         memcpy(rest, x, (size_t)k * sizeof *x);
-    for (; n_found > 0 && all < rule->most; n_found = t->spikes(rest, k, share, found))
-        for (int i = 0; i < n_found && all < rule->most; i++) {
+    for (; n_found > 0 && all < rule->max; n_found = t->outliers(rest, k, share, found))
+        for (int i = 0; i < n_found && all < rule->max; i++) {
             rest[found[i].at] = 0;
             out[all++] = found[i];
         }
@@ -170,10 +170,10 @@ size_t act_row_bytes(act_format f, int64_t k) {
 size_t linear_scratch_bytes(bool sliced) {
     pthread_once(&known_once, find_tables);
     const kernel_table *richest = &known.tables[known.n - 1];
-    size_t most = NUM_MAX(STRATEGY_SCRATCH, sliced ? richest->sliced_scratch : 0);
+    size_t max = NUM_MAX(STRATEGY_SCRATCH, sliced ? richest->sliced_scratch : 0);
     for (int i = 0; i < richest->n_strategy; i++)
-        most = NUM_MAX(most, richest->strategies[i]->scratch);
-    return most;
+        max = NUM_MAX(max, richest->strategies[i]->scratch);
+    return max;
 }
 
 size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bool sliced) {

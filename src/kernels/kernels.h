@@ -42,18 +42,18 @@ size_t act_row_bytes(act_format f, int64_t k); /* at most as many as in groups o
 
 /* A value of a row that is far beyond the others: it is kept as a float, and counts as zero among the
  * integers. */
-typedef struct spike {
+typedef struct outlier {
     int32_t at;
     float value;
-} spike;
-enum { ACT_SPIKES = 16 };
+} outlier;
+enum { ACT_OUTLIERS = 16 };
 
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
-typedef struct route route; /* policy.h */
+typedef struct kernel_choice kernel_choice; /* policy.h */
 typedef struct linear_args {
     const view *w;
-    const route *route; /* which strategy, by the number of rows (PACK_TILE); NULL: by the rule */
-    const float *x;     /* [n_row, ldx] floats: PACK_ROWS */
+    const kernel_choice *choice; /* which strategy, by the number of rows (PACK_TILE); NULL: by the rule */
+    const float *x;              /* [n_row, ldx] floats: PACK_ROWS */
     int64_t ldx;
     act8 q;            /* the same rows as integers: PACK_TILE */
     const float *bias; /* [w->n] or NULL */
@@ -145,8 +145,8 @@ typedef struct kernel_table {
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
     /* The values of a row that have more than `share` of the sum of their squares each, in their order;
-     * returns how many: the first ACT_SPIKES, where there are more. */
-    int (*spikes)(const float *x, int64_t k, float share, spike *out);
+     * returns how many: the first ACT_OUTLIERS, where there are more. */
+    int (*outliers)(const float *x, int64_t k, float share, outlier *out);
     /* Rows [n0, n1) of column k of a PACK_TILE matrix as floats, the bits of pack_read_row; n0 is a multiple
      * of 16.
      */
@@ -189,10 +189,10 @@ typedef struct kernel_table {
     int n_strategy;
 } kernel_table;
 
-/* The spikes of a row of k floats that is to have `bits` bits, in their order: how many, and, when there are
- * any, the row without them at `rest`. The row alone decides, so that the answer does not depend on the
+/* The outliers of a row of k floats that is to have `bits` bits, in their order: how many, and, when there
+ * are any, the row without them at `rest`. The row alone decides, so that the answer does not depend on the
  * batch. */
-int act_take_spikes(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, spike *out);
+int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, outlier *out);
 
 /* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
 const kernel_table *kernels_table(void);

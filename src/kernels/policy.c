@@ -74,11 +74,11 @@ nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int a
     return NIB_OK;
 }
 
-pack_flavour policy_flavour(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits) {
+pack_kind policy_packing(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits) {
     char format[PACK_NAME];
     pack_name(f, format);
-    const policy_shape *s = p && f->flavour == PACK_PARTS ? policy_find(p, n, k, format, act_bits) : NULL;
-    return s ? s->flavour : (pack_flavour)f->flavour;
+    const policy_shape *s = p && f->packing == PACK_PARTS ? policy_find(p, n, k, format, act_bits) : NULL;
+    return s ? s->packing : (pack_kind)f->packing;
 }
 
 bool policy_can(const strategy *s, const pack_format *f, int bucket) {
@@ -98,8 +98,8 @@ const strategy *policy_rule(const kernel_table *t, const pack_format *f, int buc
     return t->strategies[i];
 }
 
-void policy_route(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
-                  int act_bits, route *out) {
+void policy_choice(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
+                   int act_bits, kernel_choice *out) {
     char format[PACK_NAME];
     pack_name(f, format);
     const policy_shape *s = p ? policy_find(p, n, k, format, act_bits) : NULL;

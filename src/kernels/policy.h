@@ -2,11 +2,11 @@
  * and the table that a product looks into (ADAngel, section 4.4).
  *
  * A policy is data with two levels: for each shape (rows, columns, format, bits of the activations) the one
- * flavour in which its matrices live, and for each shape in the flavour it lives in and each bucket of
+ * packing in which its matrices live, and for each shape in the packing it lives in and each bucket of
  * activation rows a strategy, or none where it has nothing to say. It is read once, when a model is opened;
- * for each of the model's matrices policy_flavour says how it is packed, policy_route then settles every
+ * for each of the model's matrices policy_packing says how it is packed, policy_choice then settles every
  * bucket, by the policy or else by the rule, and a product only looks up the bucket of its number of rows
- * (route_pick). All strategies give
+ * (choice_pick). All strategies give
  * the same bits, so a policy changes time and nothing else. Read-only after it is made; no locks. */
 #ifndef NIB_KERNELS_POLICY_H
 #define NIB_KERNELS_POLICY_H
@@ -31,7 +31,7 @@ typedef struct policy_shape {
     int64_t n, k;
     char format[PACK_NAME]; /* pack_name of the weights */
     int act_bits;           /* of the activations */
-    pack_flavour flavour;   /* of a format in parts: the one its matrices are to be packed in */
+    pack_kind packing;      /* of a format in parts: the one its matrices are to be packed in */
     const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: nothing is said */
 } policy_shape;
 
@@ -47,12 +47,12 @@ const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const cha
 nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,
                       nib_error *err);
 
-/* The flavour in which a matrix of this format (PACK_TILE) is to live: what the policy says, else the
+/* The packing in which a matrix of this format (PACK_TILE) is to live: what the policy says, else the
  * format's own. p may be NULL. */
-pack_flavour policy_flavour(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits);
+pack_kind policy_packing(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits);
 
 /* What one matrix's products look into: a strategy for every bucket, never NULL. */
-struct route {
+struct kernel_choice {
     const strategy *by_bucket[POLICY_BUCKETS];
 };
 
@@ -61,12 +61,12 @@ bool policy_can(const strategy *s, const pack_format *f, int bucket);
 /* What the rule says for a bucket: at its last row, or else its first, when that strategy can do the whole
  * bucket. Never NULL. */
 const strategy *policy_rule(const kernel_table *t, const pack_format *f, int bucket);
-/* The whole of a matrix's route. What the policy says counts where its strategy can do the bucket. p may be
+/* The whole of a matrix's choice. What the policy says counts where its strategy can do the bucket. p may be
  * NULL: the rule alone. f must be PACK_TILE. */
-void policy_route(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
-                  int act_bits, route *out);
+void policy_choice(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
+                   int act_bits, kernel_choice *out);
 
-static inline const strategy *route_pick(const route *r, int64_t n_row) {
+static inline const strategy *choice_pick(const kernel_choice *r, int64_t n_row) {
     return r->by_bucket[policy_bucket(n_row)];
 }
 

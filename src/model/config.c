@@ -269,7 +269,7 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
 /* Bounds far above any model, low enough that products of three fit 64 bits. */
 static const struct {
     hp_id field;
-    double least, most;
+    double min, max;
 } bounds[] = {
     {HP_n_layer, 1, 16384},         {HP_d_model, 1, 1 << 22},    {HP_n_head, 1, 1 << 16},
     {HP_n_kv_head, 1, 1 << 16},     {HP_d_head, 1, 1 << 14},     {HP_d_ff, 1, 1 << 24},
@@ -297,9 +297,9 @@ static double field_value(const hparams *hp, hp_id field) {
 static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
-        if (!(v >= bounds[i].least && v <= bounds[i].most))
+        if (!(v >= bounds[i].min && v <= bounds[i].max))
             return nib_fail(err, NIB_E_MODEL, "%s: expected %s to %s, found %s", fields[bounds[i].field].name,
-                            num_text(bounds[i].least, 6), num_text(bounds[i].most, 6), num_text(v, 6));
+                            num_text(bounds[i].min, 6), num_text(bounds[i].max, 6), num_text(v, 6));
     }
     if (hp->n_head % hp->n_kv_head != 0)
         return nib_fail(err, NIB_E_MODEL, "n_head %lld is not a multiple of n_kv_head %lld",

@@ -216,7 +216,7 @@ static nib_status gguf_rope(const config_source *s, const hparams *hp, rope_para
 static nib_status check_rope(const rope_params *r, nib_error *err) {
     const struct {
         const char *name;
-        double value, least, most;
+        double value, min, max;
     } all[] = {
         {"factor", r->factor, 1e-6, 1e6},
         {"attention_factor", r->attn_factor, 1e-6, 1e6},
@@ -227,9 +227,9 @@ static nib_status check_rope(const rope_params *r, nib_error *err) {
         {"beta_slow", r->beta_slow, 1e-6, 1e6},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (!(all[i].value >= all[i].least && all[i].value <= all[i].most))
+        if (!(all[i].value >= all[i].min && all[i].value <= all[i].max))
             return nib_fail(err, NIB_E_MODEL, "rope scaling: %s: expected %s to %s, found %s", all[i].name,
-                            num_text(all[i].least, 6), num_text(all[i].most, 6), num_text(all[i].value, 6));
+                            num_text(all[i].min, 6), num_text(all[i].max, 6), num_text(all[i].value, 6));
     if (r->kind == ROPE_LLAMA3 && r->high_freq <= r->low_freq)
         return nib_fail(err, NIB_E_MODEL, "rope scaling: high_freq_factor %s is not above low_freq_factor %s",
                         num_text(r->high_freq, 6), num_text(r->low_freq, 6));

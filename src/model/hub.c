@@ -203,8 +203,8 @@ nib_status hub_read_listing(const char *json, size_t n_byte, hub_listing *out, n
     nib_status status = jsonx_get_string(root, "sha", true, &commit, err);
     if (status == NIB_OK && !copy_hex(commit, out->commit, sizeof out->commit))
         status = nib_fail(err, NIB_E_MODEL, "sha: expected 40 hexadecimal digits, found '%.60s'", commit);
-    if (status == NIB_OK && (!json_is_array(list) || json_array_size(list) > HUB_MOST_FILES))
-        status = nib_fail(err, NIB_E_MODEL, "siblings: expected a list of at most %d files", HUB_MOST_FILES);
+    if (status == NIB_OK && (!json_is_array(list) || json_array_size(list) > HUB_MAX_FILES))
+        status = nib_fail(err, NIB_E_MODEL, "siblings: expected a list of at most %d files", HUB_MAX_FILES);
     for (size_t i = 0; status == NIB_OK && i < json_array_size(list); i++)
         status = read_file(json_array_get(list, i), out, err);
     json_decref(root);

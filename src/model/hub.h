@@ -41,7 +41,7 @@ typedef struct hub_listing {
     size_t n, cap;
 } hub_listing;
 
-enum { HUB_MOST_FILES = 1 << 16 };
+enum { HUB_MAX_FILES = 1 << 16 };
 
 /* The hub's answer to /api/models/USER/REPO?blobs=true. Files that are hidden, or whose path would lead out
  * of a folder, are left out; one without size and checksum is NIB_E_MODEL. The caller clears *out in any

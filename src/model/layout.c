@@ -265,28 +265,28 @@ nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_
     return hand_out(l, status, NULL, out, err);
 }
 
-static nib_status set_flavours(layout *l, int which, layout_flavour_fn flavour, const void *user,
+static nib_status set_packings(layout *l, int which, layout_packing_fn packing, const void *user,
                                nib_error *err) {
     const block *b = &l->blocks[which];
     for (int i = 0; i < b->n_weight; i++) {
         const weight *w = &b->weights[i];
         if (!own_matrix(w) || w->format.layout != PACK_TILE)
             continue;
-        const uint8_t to = (uint8_t)flavour(user, which, w);
-        if (w->format.flavour == to)
+        const uint8_t to = (uint8_t)packing(user, which, w);
+        if (w->format.packing == to)
             continue;
         NIB_TRY(layout_own(l, which, err));
-        l->own[which].weights[i].format.flavour = to;
+        l->own[which].weights[i].format.packing = to;
     }
     return tell_sharers(l, which, err);
 }
 
-nib_status layout_with_flavours(const layout *from, layout_flavour_fn flavour, const void *user, layout **out,
+nib_status layout_with_packings(const layout *from, layout_packing_fn packing, const void *user, layout **out,
                                 nib_error *err) {
     layout *l = NULL;
     nib_status status = begin_from(from, &l, err);
     for (int b = 0; b < from->m->n_block && status == NIB_OK; b++)
-        status = set_flavours(l, b, flavour, user, err);
+        status = set_packings(l, b, packing, user, err);
     return hand_out(l, status, &from->pages, out, err);
 }
 

@@ -10,8 +10,8 @@
 enum {
     /* A page is one read, and what is kept or not: small enough that a ring of a few pages is a small part of
      * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
-    TARGET_LEAST = 64 << 10,
-    TARGET_MOST = 1 << 20,
+    MIN_TARGET = 64 << 10,
+    MAX_TARGET = 1 << 20,
     TARGET_SHARE = 256, /* of the model, without second slices */
     TARGET_STEPS = 32   /* of it: how finely sizes are tried */
 };
@@ -71,7 +71,7 @@ static bool add_page(page_layout *l, weight_page what) {
         l->pages[l->n_page] = what;
     l->n_page++;
     if (!what.table) {
-        l->page_most = NUM_MAX(l->page_most, what.bytes);
+        l->max_page = NUM_MAX(l->max_page, what.bytes);
         l->n_product_page++;
         l->product_bytes += what.bytes;
     }
@@ -199,7 +199,7 @@ static bool cut_slices(page_layout *l, bool second) {
 }
 
 static bool cut(page_layout *l) {
-    l->vector_bytes = l->image_bytes = l->page_most = l->product_bytes = 0;
+    l->vector_bytes = l->image_bytes = l->max_page = l->product_bytes = 0;
     l->n_page = l->n_product_page = 0;
     memset(l->places, 0, (size_t)l->first_weight[l->n_block] * sizeof *l->places);
     cut_vectors(l);
@@ -225,7 +225,7 @@ static int visit(page_layout *l) {
                 if (j != before && l->visits) {
                     l->visits[n] = j;
                     l->pages[j].table = false;
-                    l->page_most = NUM_MAX(l->page_most, l->pages[j].bytes);
+                    l->max_page = NUM_MAX(l->max_page, l->pages[j].bytes);
                 }
                 n += j != before;
                 before = j;
@@ -254,14 +254,14 @@ static void note_head(page_layout *l) {
  * pages. */
 static bool fill_slots(page_layout *l, uint64_t share) {
     const uint64_t step = round_page(share / TARGET_STEPS);
-    uint64_t most = share + share / 4, chosen = share;
+    uint64_t max = share + share / 4, chosen = share;
     double best = 0;
-    for (uint64_t t = NUM_MAX(share - share / 4, (uint64_t)TARGET_LEAST); t <= most; t += step) {
+    for (uint64_t t = NUM_MAX(share - share / 4, (uint64_t)MIN_TARGET); t <= max; t += step) {
         l->target = t / FILE_ALIGN * FILE_ALIGN;
         if (!cut(l))
             return false;
-        most = NUM_MAX(most, NUM_MIN(l->page_most, (uint64_t)TARGET_MOST));
-        const double fill = (double)l->product_bytes / ((double)l->page_most * l->n_product_page);
+        max = NUM_MAX(max, NUM_MIN(l->max_page, (uint64_t)MAX_TARGET));
+        const double fill = (double)l->product_bytes / ((double)l->max_page * l->n_product_page);
         if (fill > best + 0.01) { /* what is no better for the slots is smaller */
             best = fill;
             chosen = l->target;
@@ -280,8 +280,8 @@ static bool settle_target(page_layout *l) {
                 (!bytes_of(w, w->n, &bytes) || !num_add_u64(all, bytes, &all)))
                 return false;
         }
-    const uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)TARGET_LEAST);
-    return fill_slots(l, NUM_MIN(share, (uint64_t)TARGET_MOST) / FILE_ALIGN * FILE_ALIGN);
+    const uint64_t share = NUM_MAX(all / TARGET_SHARE, (uint64_t)MIN_TARGET);
+    return fill_slots(l, NUM_MIN(share, (uint64_t)MAX_TARGET) / FILE_ALIGN * FILE_ALIGN);
 }
 
 static nib_status make(page_layout *l, nib_error *err) {

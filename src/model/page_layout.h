@@ -40,11 +40,11 @@ typedef struct page_layout {
     weight_place *places;
     weight_page *pages; /* in the image's order */
     int n_page;
-    int *visits;        /* pages in the order in which a pass uses them; a page may come twice */
-    int *first_visit;   /* [n_block + 1] */
-    bool *head_use;     /* own weight used by the last block's products */
-    uint64_t target;    /* bytes that a page is cut to, about */
-    uint64_t page_most; /* of the largest page that products visit */
+    int *visits;       /* pages in the order in which a pass uses them; a page may come twice */
+    int *first_visit;  /* [n_block + 1] */
+    bool *head_use;    /* own weight used by the last block's products */
+    uint64_t target;   /* bytes that a page is cut to, about */
+    uint64_t max_page; /* of the largest page that products visit */
     uint64_t vector_bytes, image_bytes;
     uint64_t first_bytes; /* of the image, before second slices */
     int n_first_page;     /* and the pages there */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { DEEPEST = 4 /* user/repo/folder/file */, MOST_REF = 64 };
+enum { DEEPEST = 4 /* user/repo/folder/file */, MAX_REF = 64 };
 
 typedef struct paths {
     char **data;
@@ -114,7 +114,7 @@ static char *main_snapshot(const char *folder) {
     char *ref = path_join(folder, "refs/main"), *snapshots = path_join(folder, "snapshots"), *commit = NULL;
     size_t n;
     char *found = NULL;
-    if (ref && snapshots && file_read_all(ref, MOST_REF, &commit, &n, NULL) == NIB_OK) {
+    if (ref && snapshots && file_read_all(ref, MAX_REF, &commit, &n, NULL) == NIB_OK) {
         commit[strcspn(commit, "/ \r\n")] = 0;
         found = *commit && commit[0] != '.' ? path_join(snapshots, commit) : NULL;
     }

@@ -60,11 +60,11 @@ static int by_address(const void *a, const void *b) {
 
 /* Every tensor that some weight is made of, in the order of their addresses; *n of them. NULL: no memory. */
 static const container_tensor **used_tensors(const model *m, size_t *n) {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < m->n_block; i++)
         for (int j = 0; j < m->blocks[i].n_weight; j++)
-            most += (size_t)m->blocks[i].weights[j].n_piece;
-    const container_tensor **used = mem_array(most, sizeof *used);
+            max += (size_t)m->blocks[i].weights[j].n_piece;
+    const container_tensor **used = mem_array(max, sizeof *used);
     if (used == NULL)
         return NULL;
     *n = 0;

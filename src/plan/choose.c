@@ -48,16 +48,15 @@ static choose_way add(choose_way a, const choose_way *b) {
     return (choose_way){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss};
 }
 
-static bool within(double value, double most) {
-    return value <= most + SLACK * fabs(most);
+static bool within(double value, double max) {
+    return value <= max + SLACK * fabs(max);
 }
 
 /* The objective of whole sums; infinite: against a limit. */
 static double judge(const search *s, const choose_way *sum, double *time) {
     const choose_problem *p = s->p;
     *time = choose_time(p, sum->time, sum->bytes);
-    if (!within(sum->bytes, p->bytes_most) || !within(sum->loss, p->loss_most) ||
-        !within(*time, p->time_most))
+    if (!within(sum->bytes, p->max_bytes) || !within(sum->loss, p->max_loss) || !within(*time, p->max_time))
         return INFINITY;
     return s->for_loss ? sum->loss : *time;
 }
@@ -86,10 +85,10 @@ static bound bound_of(const search *s, double x, double y) {
     bound b = {{0, 0, 0}, 0};
     if (s->for_loss) {
         const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
-        const double most = p->disk_s > 0 ? p->room + p->time_most / p->disk_s : INFINITY;
-        const double limit = NUM_MIN(most, p->bytes_most);
+        const double max = p->disk_s > 0 ? p->room + p->max_time / p->disk_s : INFINITY;
+        const double limit = NUM_MIN(max, p->max_bytes);
         b.w = (choose_way){time, time * p->over_s, 1};
-        b.rest = -time * (p->time_most - p->fixed_s + p->over_s * p->room);
+        b.rest = -time * (p->max_time - p->fixed_s + p->over_s * p->room);
         if (isfinite(limit)) {
             b.w.bytes += bytes;
             b.rest -= bytes * limit;
@@ -97,13 +96,13 @@ static bound bound_of(const search *s, double x, double y) {
         return b;
     }
     const double loss = py * s->scale_time / s->scale_loss;
-    const bool hard = isfinite(p->bytes_most);
+    const bool hard = isfinite(p->max_bytes);
     const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
     const double over = share * p->disk_s + (1 - share) * p->over_s;
     b.w = (choose_way){1 - share, over + bytes, loss};
-    b.rest = (1 - share) * p->fixed_s - over * p->room - loss * p->loss_most;
+    b.rest = (1 - share) * p->fixed_s - over * p->room - loss * p->max_loss;
     if (hard)
-        b.rest -= bytes * p->bytes_most;
+        b.rest -= bytes * p->max_bytes;
     return b;
 }
 
@@ -113,15 +112,15 @@ static double relax(search *s, const bound *by, int *choice) {
     double total = by->rest;
     choose_way sum = {0, 0, 0};
     for (int b = 0; b < p->n_block; b++) {
-        double least = INFINITY;
+        double min = INFINITY;
         for (int i = p->first[b]; i < p->first[b + 1]; i++) {
             const double v = weigh(&p->ways[i], &by->w);
-            if (v < least) {
-                least = v;
+            if (v < min) {
+                min = v;
                 choice[b] = i - p->first[b];
             }
         }
-        total += least;
+        total += min;
         sum = add(sum, &p->ways[p->first[b] + choice[b]]);
     }
     offer(s, &sum, choice);
@@ -206,10 +205,10 @@ static void sum_suffixes(search *s) {
         double *suffix = s->suffix + k * (n + 1);
         suffix[n] = s->bounds[k].rest;
         for (int b = n - 1; b >= 0; b--) {
-            double least = INFINITY;
+            double min = INFINITY;
             for (int i = p->first[b]; i < p->first[b + 1]; i++)
-                least = NUM_MIN(least, weigh(&p->ways[i], &s->bounds[k].w));
-            suffix[b] = suffix[b + 1] + least;
+                min = NUM_MIN(min, weigh(&p->ways[i], &s->bounds[k].w));
+            suffix[b] = suffix[b + 1] + min;
         }
     }
 }
@@ -217,7 +216,7 @@ static void sum_suffixes(search *s) {
 /* No completion of these sums, blocks [b, n) open, is better than the best. */
 static bool hopeless(const search *s, const choose_way *sum, int b) {
     const choose_problem *p = s->p;
-    if (!within(sum->loss, p->loss_most) || !within(sum->bytes, p->bytes_most))
+    if (!within(sum->loss, p->max_loss) || !within(sum->bytes, p->max_bytes))
         return true;
     for (int k = 0; k < N_BOUND; k++) {
         const double v = weigh(sum, &s->bounds[k].w) + s->suffix[k * (p->n_block + 1) + b];
@@ -238,7 +237,7 @@ static bool branch(search *s) {
             b--;
             continue;
         }
-        if (++s->nodes > p->node_most)
+        if (++s->nodes > p->max_node)
             return false;
         s->sum[b + 1] = add(s->sum[b], &p->ways[s->order[p->first[b] + s->at[b]]]);
         if (b + 1 == p->n_block)
@@ -296,7 +295,7 @@ static void solve(search *s, choose_result *out) {
 
 nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_error *err) {
     const size_t n = (size_t)p->n_block, n_way = (size_t)p->first[n];
-    search s = {.p = p, .for_loss = isfinite(p->time_most), .choice = choice};
+    search s = {.p = p, .for_loss = isfinite(p->max_time), .choice = choice};
     memset(out, 0, sizeof *out);
     s.order = mem_array(n_way + 1, sizeof *s.order);
     s.at = mem_array(n + 1, sizeof *s.at);

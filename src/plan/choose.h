@@ -7,7 +7,7 @@
  * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1) gives a
  * lower bound that is a sum of minima over the blocks, as strong as the linear program's; its multipliers are
  * found by golden sections, since the bound is concave in them. Branch and bound with that bound then finds
- * the best and proves it; when that takes more than node_most steps, what was found is returned with the
+ * the best and proves it; when that takes more than max_node steps, what was found is returned with the
  * bound, and the gap between the two says how far from the best it can be. */
 #ifndef NIB_PLAN_CHOOSE_H
 #define NIB_PLAN_CHOOSE_H
@@ -24,11 +24,11 @@ typedef struct choose_problem {
     const int *first;       /* [n_block + 1]: a block's first way; each block has at least one */
     int n_block;
     double room, disk_s, over_s, fixed_s;
-    double bytes_most; /* INFINITY: no such limit */
-    double loss_most;
-    double time_most; /* INFINITY: the fastest within loss_most; else what loses least of those whose T is at
+    double max_bytes; /* INFINITY: no such limit */
+    double max_loss;
+    double max_time; /* INFINITY: the fastest within max_loss; else what loses least of those whose T is at
                          most this, and of several such the fastest */
-    int64_t node_most;
+    int64_t max_node;
 } choose_problem;
 
 typedef struct choose_result {
@@ -36,7 +36,7 @@ typedef struct choose_result {
     double time;  /* T */
     double bytes; /* summed */
     double loss;
-    double bound;  /* no choice is better than this: of T, or of the loss when time_most was given */
+    double bound;  /* no choice is better than this: of T, or of the loss when max_time was given */
     bool proved;   /* the choice is the best */
     int64_t nodes; /* steps of the search */
 } choose_result;

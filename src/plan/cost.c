@@ -52,7 +52,7 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
 
 /* Of one byte, the reader's share of a read: it is told, packs or hands on, and asks for the next. */
 static double turn_seconds(const plan_question *q, bool packed) {
-    const uint64_t size = packed ? q->need.page_most : q->need.part;
+    const uint64_t size = packed ? q->need.max_page : q->need.part;
     return size ? q->rates.disk_turn / (double)size : 0;
 }
 
@@ -112,7 +112,7 @@ static double streamed_bytes(const plan_question *q, const plan_decision *d, int
 
 /* Of them, what a visit of the same block as the one before reads once more. */
 static double bytes_again(const plan_question *q, double bytes) {
-    const double page = (double)q->need.page_most;
+    const double page = (double)q->need.max_page;
     const int n = page > 0 ? (int)NUM_MIN(bytes / page + 1, 1e9) : 0;
     return n ? bytes * (n - visit_pages_staying(n, q->need.n_slot)) / n : 0;
 }
@@ -162,7 +162,7 @@ uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool s
     uint64_t total = q->need.tables + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];
-    return streamed ? total + q->more_rows + residency_least(&q->need, session) + (packed ? q->need.sums : 0)
+    return streamed ? total + q->more_rows + min_residency(&q->need, session) + (packed ? q->need.sums : 0)
                     : total + residency_whole(&whole, session);
 }
 
@@ -215,7 +215,7 @@ void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *
     out->cache_macs = (double)q->attention_macs * middle;
     out->bytes[0][q->sketch_bits] += (double)q->sketch_bytes;
     out->n_wait = d->streamed ? q->row_waits + q->best_waits : 0;
-    out->read_bytes = d->streamed ? (double)(d->packed ? q->need.page_most : q->need.part) : 0;
+    out->read_bytes = d->streamed ? (double)(d->packed ? q->need.max_page : q->need.part) : 0;
 }
 
 static double work_read(const learned_work *w) {

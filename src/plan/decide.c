@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NODE_MOST = 60000 };
+enum { MAX_NODE = 60000 };
 
 /* The paper's threshold (MCAP, section 3.2): layers that score as much take 16-bit activations. */
 #define TAU 0.7
@@ -66,10 +66,10 @@ static void rank_layers(maker *m) {
 }
 
 static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
-    const size_t n = (size_t)q->n_block, most = n * PLAN_MAX_CHOICE * 2;
+    const size_t n = (size_t)q->n_block, max = n * PLAN_MAX_CHOICE * 2;
     *m = (maker){.q = q};
-    m->ways = mem_array(most, sizeof *m->ways);
-    m->means = mem_array(most, sizeof *m->means);
+    m->ways = mem_array(max, sizeof *m->ways);
+    m->means = mem_array(max, sizeof *m->means);
     m->first = mem_array(n + 1, sizeof *m->first);
     m->picked = mem_array(n, sizeof *m->picked);
     m->left_out = mem_calloc(n, sizeof *m->left_out);
@@ -79,7 +79,7 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     if (!m->ways || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
         !m->bytes) {
         maker_close(m);
-        return nib_fail_nomem(err, most * sizeof *m->ways, "planning");
+        return nib_fail_nomem(err, max * sizeof *m->ways, "planning");
     }
     rank_layers(m);
     return NIB_OK;
@@ -197,10 +197,10 @@ static nib_status solve(maker *m, const which *w, plan_decision *d, choose_resul
                               .disk_s = w->streamed ? plan_disk_seconds(q, w->packed) : 0,
                               .over_s = stolen,
                               .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
-                              .bytes_most = w->streamed ? INFINITY : (double)room,
-                              .loss_most = q->loss_most - w->lost,
-                              .time_most = q->speed > 0 ? 1 / q->speed : INFINITY,
-                              .node_most = NODE_MOST};
+                              .max_bytes = w->streamed ? INFINITY : (double)room,
+                              .max_loss = q->max_loss - w->lost,
+                              .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
+                              .max_node = MAX_NODE};
     memset(r, 0, sizeof *r);
     /* streaming needs its ring, even when nothing is kept */
     if (w->streamed && q->cap[NIB_TIER_RAM] < plan_ram_beside(q, &q->caches[0], true, w->packed, 0))
@@ -255,9 +255,9 @@ static nib_status try_case(maker *m, which w, plan_decision *trial, plan_decisio
         return NIB_OK;
     now.proved = r.proved;
     now.bound = m->q->speed > 0 || r.bound <= 0 ? now.predicted.tok_s : 1 / r.bound;
-    now.least_ram = out->least_ram;
+    now.min_ram = out->min_ram;
     now.whole_ram = out->whole_ram;
-    now.least_loss = out->least_loss;
+    now.min_loss = out->min_loss;
     *out = now;
     copy_decision(best, trial, m->q->n_block);
     return NIB_OK;
@@ -288,22 +288,22 @@ void plan_needs(const plan_question *q, plan_outcome *out) {
     const uint64_t kept = plan_kept_bytes(q, &all);
     uint64_t whole = 0, small = 0;
     for (int b = 0; b < q->n_block; b++) {
-        uint64_t least = UINT64_MAX;
+        uint64_t min = UINT64_MAX;
         for (int c = 0; c < q->blocks[b].n_choice; c++) {
             const plan_choice *x = &q->blocks[b].choices[c];
             if (c == 0 || (q->may_round && x->kl >= 0))
-                least = NUM_MIN(least, x->bytes + x->table_bytes);
+                min = NUM_MIN(min, x->bytes + x->table_bytes);
         }
         whole += q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
-        small += least;
+        small += min;
     }
     out->whole_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, whole));
-    out->least_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, small));
+    out->min_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, small));
     out->streamed_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], true, false, 0) + kept);
     if (q->kept)
-        out->least_ram = all ? out->whole_ram : out->streamed_ram;
+        out->min_ram = all ? out->whole_ram : out->streamed_ram;
     else if (q->stream)
-        out->least_ram = NUM_MIN(out->least_ram, out->streamed_ram);
+        out->min_ram = NUM_MIN(out->min_ram, out->streamed_ram);
 }
 
 /* One layer more each time, the least important first, while the loss allows it. */
@@ -316,8 +316,8 @@ static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best,
             break;
         lost += f->kl_left_out;
         if (i == 0)
-            out->least_loss = lost;
-        if (lost > m->q->loss_most)
+            out->min_loss = lost;
+        if (lost > m->q->max_loss)
             break;
         m->left_out[m->order[i]] = true;
         NIB_TRY(try_both(m, lost, trial, best, out, err));
@@ -329,7 +329,7 @@ nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *o
     const size_t n = (size_t)q->n_block;
     maker m;
     memset(out, 0, sizeof *out);
-    out->least_loss = -1;
+    out->min_loss = -1;
     plan_needs(q, out);
     if (q->cap[NIB_TIER_RAM] < q->opening)
         return NIB_OK;

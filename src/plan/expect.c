@@ -11,8 +11,8 @@
 #define WIDTH 0.2  /* of the bell of weights over learned_distance */
 #define FADE  0.98 /* of a kind's weight for each run since */
 /* How far the machine's profile may be wrong, and guesses. */
-#define MOST_TIMES   4.0
-#define MOST_GUESSED 32.0
+#define MAX_TIMES   4.0
+#define MAX_GUESSED 32.0
 /* As much as the formula itself weighs: less than a run of another model with as many threads, more than one
  * with other threads as well. */
 #define OF_FORMULA 1e-6
@@ -53,8 +53,8 @@ double plan_correction(const learned *l, const plan_rates *rates, const learned_
         total += counts;
         *n_run += r->n_seconds;
     }
-    const double most = rates->guessed ? MOST_GUESSED : MOST_TIMES;
-    return NUM_MIN(NUM_MAX(exp(sum / total), 1 / most), most);
+    const double max = rates->guessed ? MAX_GUESSED : MAX_TIMES;
+    return NUM_MIN(NUM_MAX(exp(sum / total), 1 / max), max);
 }
 
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p) {

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_BYTES = 8 << 20, MOST_BLOCK = 16384 };
+enum { MAX_BYTES = 8 << 20, MAX_BLOCK = 16384 };
 
 void plan_clear(plan *p) {
     mem_free(p->blocks);
@@ -123,8 +123,8 @@ static nib_status check_name(const plan_block *b, int i, int n, nib_error *err) 
 static nib_status read_blocks(const json_t *list, plan *out, nib_error *err) {
     const json_t *value;
     size_t i, n = json_array_size(list);
-    if (!json_is_array(list) || n < 2 || n > MOST_BLOCK)
-        return nib_fail(err, NIB_E_MODEL, "\"blocks\": expected a list of 2 to %d", MOST_BLOCK);
+    if (!json_is_array(list) || n < 2 || n > MAX_BLOCK)
+        return nib_fail(err, NIB_E_MODEL, "\"blocks\": expected a list of 2 to %d", MAX_BLOCK);
     out->blocks = mem_calloc(n, sizeof *out->blocks);
     if (!out->blocks)
         return nib_fail_nomem(err, n * sizeof *out->blocks, "the plan");
@@ -157,7 +157,7 @@ static nib_status read_budget(const json_t *from, plan *out, nib_error *err) {
 static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
     static const char *const known[] = {"order",   "n_ctx",  "n_batch", "n_prompt", "n_gen",
                                         "threads", "packed", "n_best",  NULL};
-    const int64_t most = 1 << 24;
+    const int64_t max = 1 << 24;
     char order[32] = "rows";
     int64_t threads = 0, n_best = 0;
     if (!from || json_is_null(from))
@@ -166,10 +166,10 @@ static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
     NIB_TRY(plan_get_name(from, "order", false, order, sizeof order, err));
     if (strcmp(order, "rows") != 0)
         return nib_fail(err, NIB_E_MODEL, "\"order\": expected rows, found \"%s\"", order);
-    NIB_TRY(plan_get_int(from, "n_ctx", 1, most, &out->n_ctx, err));
-    NIB_TRY(plan_get_int(from, "n_batch", 1, most, &out->n_batch, err));
-    NIB_TRY(plan_get_int(from, "n_prompt", 0, most, &out->n_prompt, err));
-    NIB_TRY(plan_get_int(from, "n_gen", 0, most, &out->n_gen, err));
+    NIB_TRY(plan_get_int(from, "n_ctx", 1, max, &out->n_ctx, err));
+    NIB_TRY(plan_get_int(from, "n_batch", 1, max, &out->n_batch, err));
+    NIB_TRY(plan_get_int(from, "n_prompt", 0, max, &out->n_prompt, err));
+    NIB_TRY(plan_get_int(from, "n_gen", 0, max, &out->n_gen, err));
     NIB_TRY(plan_get_int(from, "threads", 0, 1024, &threads, err));
     NIB_TRY(plan_get_int(from, "n_best", 0, 1 << 24, &n_best, err));
     out->n_thread = (int)threads;
@@ -270,7 +270,7 @@ nib_status plan_parse(const char *text, size_t n_byte, plan *out, nib_error *err
 nib_status plan_load(const char *path, plan *out, nib_error *err) {
     char *text;
     size_t n;
-    NIB_TRY(file_read_all(path, MOST_BYTES, &text, &n, err));
+    NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
     nib_status status = plan_parse(text, n, out, err);
     mem_free(text);
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);

@@ -46,13 +46,13 @@ static bool is_said(const json_t *from, const char *key) {
     return there && !json_is_null(there);
 }
 
-nib_status plan_get_int(const json_t *from, const char *key, int64_t least, int64_t most, int64_t *out,
+nib_status plan_get_int(const json_t *from, const char *key, int64_t min, int64_t max, int64_t *out,
                         nib_error *err) {
-    int64_t v = least;
+    int64_t v = min;
     NIB_TRY(jsonx_get_i64(from, key, false, &v, err));
-    if (v < least || v > most)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)least,
-                        (long long)most, (long long)v);
+    if (v < min || v > max)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)min,
+                        (long long)max, (long long)v);
     if (is_said(from, key))
         *out = v;
     return NIB_OK;

@@ -23,10 +23,10 @@ static const struct {
 } qualities[] = {
     {"lossless", 0.001, false}, {"high", 0.005, true}, {"balanced", 0.02, true}, {"small", 0.1, true}};
 
-bool plan_quality(const char *name, double *loss_most, bool *may_round) {
+bool plan_quality(const char *name, double *max_loss, bool *may_round) {
     for (size_t i = 0; i < NUM_COUNT(qualities); i++)
         if (!strcmp(name, qualities[i].name)) {
-            *loss_most = qualities[i].loss;
+            *max_loss = qualities[i].loss;
             *may_round = qualities[i].round;
             return true;
         }
@@ -65,14 +65,14 @@ static void decision_close(plan_decision *d) {
 static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
     char cap[32], small[32], whole[32], streamed[32];
     num_format_size(q->cap[NIB_TIER_RAM], cap);
-    num_format_cap(o->least_ram, small);
+    num_format_cap(o->min_ram, small);
     num_format_cap(o->whole_ram, whole);
-    if (!q->stream && o->streamed_ram < o->least_ram)
+    if (!q->stream && o->streamed_ram < o->min_ram)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
                         "may be streamed",
                         cap, small, num_format_cap(o->streamed_ram, streamed));
-    if (o->least_ram >= o->whole_ram || q->kept)
+    if (o->min_ram >= o->whole_ram || q->kept)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
                         cap, small, q->kept ? " for this plan" : "");
     return nib_fail(err, NIB_E_NOFIT,
@@ -84,11 +84,11 @@ static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib
 nib_status plan_check_cap(const plan_question *q, nib_error *err) {
     plan_outcome o = {0};
     plan_needs(q, &o);
-    return q->cap[NIB_TIER_RAM] < o.least_ram ? refuse_caps(q, &o, err) : NIB_OK;
+    return q->cap[NIB_TIER_RAM] < o.min_ram ? refuse_caps(q, &o, err) : NIB_OK;
 }
 
 static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {
-    if (o->least_loss < 0)
+    if (o->min_loss < 0)
         return nib_fail(err, NIB_E_USAGE,
                         "mode %c leaves layers out, and what that costs this model is not measured: "
                         "'nibble profile MODEL --costs' measures it",
@@ -96,12 +96,12 @@ static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, ni
     return nib_fail(err, NIB_E_NOFIT,
                     "mode %c: leaving out the least important layer costs %s nats a token (perplexity "
                     "times %s), and %s are allowed (--quality small allows 0.1)",
-                    q->mode, num_text(o->least_loss, 3), num_text(exp(o->least_loss), 3),
-                    num_text(q->loss_most, 3));
+                    q->mode, num_text(o->min_loss, 3), num_text(exp(o->min_loss), 3),
+                    num_text(q->max_loss, 3));
 }
 
 static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_decision *d, nib_error *err) {
-    if (q->cap[NIB_TIER_RAM] < o->least_ram)
+    if (q->cap[NIB_TIER_RAM] < o->min_ram)
         return refuse_caps(q, o, err);
     if (q->speed > 0) {
         plan_question any = *q;
@@ -119,7 +119,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
     plan_question dear = *q;
     plan_outcome any;
     dear.speed = 0;
-    dear.loss_most = PLAN_ANY_LOSS;
+    dear.max_loss = PLAN_ANY_LOSS;
     if (!q->activation)
         return refuse_caps(q, o, err);
     NIB_TRY(plan_decide(&dear, d, &any, err));
@@ -128,7 +128,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
                         "activations of %d bits cost this model %s nats a token (perplexity times %s), and "
                         "%s are allowed (--quality)",
                         q->activation, num_text(any.predicted.quality, 3),
-                        num_text(exp(any.predicted.quality), 5), num_text(q->loss_most, 3));
+                        num_text(exp(any.predicted.quality), 5), num_text(q->max_loss, 3));
     return refuse_caps(q, o, err);
 }
 
@@ -157,7 +157,7 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
     if (out->n_alternative == PLAN_MAX_ALTERNATIVE)
         return NIB_OK;
     NIB_TRY(plan_decide(q, d, &o, err));
-    if (!o.found && q->cap[NIB_TIER_RAM] >= o.least_ram)
+    if (!o.found && q->cap[NIB_TIER_RAM] >= o.min_ram)
         return NIB_OK; /* it is not memory that is missing */
     if (o.found)
         plan_expect(q, d, &o.predicted);
@@ -166,7 +166,7 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
     a->fits = o.found;
     a->tok_s = o.found ? o.predicted.tok_s : 0;
     a->quality = o.found ? o.predicted.quality : -1;
-    a->ram_peak = o.found ? o.predicted.ram_peak : o.least_ram;
+    a->ram_peak = o.found ? o.predicted.ram_peak : o.min_ram;
     return NIB_OK;
 }
 
@@ -192,9 +192,9 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
     }
     for (size_t i = 0; i < NUM_COUNT(qualities); i++) {
         other = *q;
-        if (q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 || qualities[i].loss == q->loss_most)
+        if (q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 || qualities[i].loss == q->max_loss)
             continue;
-        other.loss_most = qualities[i].loss;
+        other.max_loss = qualities[i].loss;
         other.may_round = qualities[i].round;
         if (q->usual_activation)
             other.activation = 0;

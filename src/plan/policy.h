@@ -112,18 +112,18 @@ typedef struct plan_question {
 
     /* what is asked */
     uint64_t cap[NIB_N_TIER];
-    char mode;        /* 'a', 'b', 'c' */
-    bool stream;      /* weights may be streamed */
-    bool packed;      /* what is streamed may come from a packed file, within the disk tier's cap */
-    double loss_most; /* nats; PLAN_ANY_LOSS: no bound */
-    bool may_round;   /* formats besides the file's may be chosen */
-    double speed;     /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
-    int activation;   /* bits; 0: the policy decides */
-    bool usual_activation; /* nobody asked for it: with a wish for quality the policy would decide */
+    char mode;       /* 'a', 'b', 'c' */
+    bool stream;     /* weights may be streamed */
+    bool packed;     /* what is streamed may come from a packed file, within the disk tier's cap */
+    double max_loss; /* nats; PLAN_ANY_LOSS: no bound */
+    bool may_round;  /* formats besides the file's may be chosen */
+    double speed;    /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
+    int activation;  /* bits; 0: the policy decides */
+    bool usual_activation; /* nobody asked for it: with a request for quality the policy would decide */
 } plan_question;
 
 /* --quality: lossless, high, balanced, small -> the most that may be lost. False: no such name. */
-bool plan_quality(const char *name, double *loss_most, bool *may_round);
+bool plan_quality(const char *name, double *max_loss, bool *may_round);
 
 /* *out is set only on success. NIB_E_NOFIT: no plan fits the caps, the loss or the speed; the message has the
  * smallest cap that works, or what can be had. NIB_E_USAGE: what is asked needs a measurement that is not
@@ -170,10 +170,10 @@ typedef struct plan_outcome {
     bool found;
     plan_prediction predicted;
     const char *binds;
-    double bound;       /* no decision is faster than this, in tokens a second */
-    bool proved;        /* there is no better one */
-    double least_loss;  /* not found, in modes b and c: what leaving out one layer costs; negative: unknown */
-    uint64_t least_ram; /* the smallest cap with which there is a decision */
+    double bound;     /* no decision is faster than this, in tokens a second */
+    bool proved;      /* there is no better one */
+    double min_loss;  /* not found, in modes b and c: what leaving out one layer costs; negative: unknown */
+    uint64_t min_ram; /* the smallest cap with which there is a decision */
     uint64_t streamed_ram; /* the smallest with which weights are streamed, were that allowed */
     uint64_t whole_ram;    /* the smallest with which everything stays, in the file's own formats */
 } plan_outcome;

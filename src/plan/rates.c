@@ -141,6 +141,6 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
         kernel_rates(h, out);
     if (h->pack.median > 0)
         out->pack = h->pack.median;
-    if (h->meet_s > 0)
-        out->op_s = h->meet_s + OP_WORK;
+    if (h->barrier_s > 0)
+        out->op_s = h->barrier_s + OP_WORK;
 }

@@ -110,8 +110,8 @@ void residency_share(const uint64_t *bytes, int n_block, uint64_t room, uint64_t
     for (int round = 0; round < 2; round++) /* the second gives away what rounding down has left */
         for (int b = 0; b < n_block; b++) {
             seen += round ? 0 : bytes[b];
-            const uint64_t most = round ? room : (uint64_t)(share * (double)seen);
-            const uint64_t left = most > all ? most - all : 0, want = bytes[b] - kept[b];
+            const uint64_t max = round ? room : (uint64_t)(share * (double)seen);
+            const uint64_t left = max > all ? max - all : 0, want = bytes[b] - kept[b];
             const uint64_t more = want <= left ? want : left / CUT * CUT;
             kept[b] += more;
             all += more;
@@ -125,17 +125,17 @@ uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tie
     return sum;
 }
 
-static uint64_t sum_or_most(uint64_t a, uint64_t b) {
+static uint64_t max_sum_or(uint64_t a, uint64_t b) {
     uint64_t sum;
     return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
 }
 
 uint64_t residency_whole(const pager_need *need, uint64_t others) {
-    return sum_or_most(need->image, NUM_MAX(need->staging, others));
+    return max_sum_or(need->image, NUM_MAX(need->staging, others));
 }
 
 /* Staging for loading needs no room of its own: the ring comes after it. */
-uint64_t residency_least(const pager_need *need, uint64_t others) {
-    const uint64_t running = sum_or_most(need->ring + need->row, others);
-    return sum_or_most(need->vectors, NUM_MAX(running, need->stream_staging));
+uint64_t min_residency(const pager_need *need, uint64_t others) {
+    const uint64_t running = max_sum_or(need->ring + need->row, others);
+    return max_sum_or(need->vectors, NUM_MAX(running, need->stream_staging));
 }

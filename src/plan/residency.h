@@ -35,6 +35,6 @@ uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tie
 /* RAM that the pager takes beside its tables, with `others` that are charged when it is open: when every page
  * stays, and when none does. UINT64_MAX: it overflows. */
 uint64_t residency_whole(const pager_need *need, uint64_t others);
-uint64_t residency_least(const pager_need *need, uint64_t others);
+uint64_t min_residency(const pager_need *need, uint64_t others);
 
 #endif

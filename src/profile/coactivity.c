@@ -12,8 +12,8 @@ uint64_t coactivity_bytes(int n) {
 }
 
 nib_status coactivity_open(coactivity *c, int n, nib_error *err) {
-    if (n < 1 || n > COACTIVITY_MOST)
-        return nib_fail(err, NIB_E_USAGE, "expected 1 to %d parts, found %d", COACTIVITY_MOST, n);
+    if (n < 1 || n > MAX_COACTIVITY)
+        return nib_fail(err, NIB_E_USAGE, "expected 1 to %d parts, found %d", MAX_COACTIVITY, n);
     *c = (coactivity){.n = n, .both = mem_calloc((size_t)n * (size_t)n, sizeof *c->both)};
     return c->both ? NIB_OK : nib_fail_nomem(err, coactivity_bytes(n), "counts of parts active together");
 }
@@ -74,7 +74,7 @@ static bool keeps(const coactivity *c, const coactivity_rule *rule, int a, int b
     const uint32_t one = *at(c, a, a), other = *at(c, b, b), both = *at(c, a, b);
     const uint32_t rarer = one < other ? one : other;
     *pmi = coactivity_pmi(c, a, b);
-    return rarer > 0 && *pmi >= rule->least_pmi && (double)both >= rule->least_share * (double)rarer;
+    return rarer > 0 && *pmi >= rule->min_pmi && (double)both >= rule->least_share * (double)rarer;
 }
 
 static int by_pmi(const void *x, const void *y) {
@@ -103,7 +103,7 @@ static void join(const coactivity *c, const coactivity_rule *rule, int *cluster,
     int size = 0;
     for (int i = 0; i < c->n; i++)
         size += cluster[i] == x || cluster[i] == y;
-    if (size > rule->most)
+    if (size > rule->max)
         return;
     for (int i = 0; i < c->n; i++)
         for (int j = 0; cluster[i] == x && j < c->n; j++)

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-enum { COACTIVITY_MOST = 4096 }; /* parts */
+enum { MAX_COACTIVITY = 4096 }; /* parts */
 
 typedef struct coactivity {
     int n; /* parts */
@@ -18,7 +18,7 @@ typedef struct coactivity {
     uint32_t *both; /* [n * n]: tokens at which both are active; the diagonal: at which one is */
 } coactivity;
 
-nib_status coactivity_open(coactivity *c, int n, nib_error *err); /* 1 <= n <= COACTIVITY_MOST */
+nib_status coactivity_open(coactivity *c, int n, nib_error *err); /* 1 <= n <= MAX_COACTIVITY */
 void coactivity_close(coactivity *c);                             /* zeroed is fine */
 uint64_t coactivity_bytes(int n);
 
@@ -34,9 +34,9 @@ double coactivity_pmi(const coactivity *c, int a, int b);
 double coactivity_information(const coactivity *c);
 
 typedef struct coactivity_rule {
-    double least_pmi;   /* the paper's code: 0.5 */
+    double min_pmi;     /* the paper's code: 0.5 */
     double least_share; /* p(a and b) / min(p(a), p(b)); 0.3 */
-    int most;           /* parts of one cluster; 256 */
+    int max;            /* parts of one cluster; 256 */
 } coactivity_rule;
 
 /* Greedy: pairs by falling PMI; two clusters become one when every pair across them keeps the rule.

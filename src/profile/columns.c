@@ -14,7 +14,7 @@
 
 #define ENDING "-columns.nibcol"
 #define MAGIC  "nibcol\0\1" /* the last byte is the version */
-enum { MOST_SITE = 1 << 20, SUM_BYTES = 8 };
+enum { MAX_SITE = 1 << 20, SUM_BYTES = 8 };
 
 typedef struct head {
     char magic[8];
@@ -33,7 +33,7 @@ bool columns_bytes(const int64_t *k, int n_site, uint64_t *bytes) {
 
 nib_status columns_begin(columns *c, const int64_t *k, int n_site, nib_error *err) {
     memset(c, 0, sizeof *c);
-    if (n_site < 0 || n_site > MOST_SITE || !columns_bytes(k, n_site, &c->n_byte))
+    if (n_site < 0 || n_site > MAX_SITE || !columns_bytes(k, n_site, &c->n_byte))
         return nib_fail(err, NIB_E_MODEL, "the channels of %d inputs are too many", n_site);
     c->n_site = n_site;
     c->first = mem_calloc((size_t)n_site + 1, sizeof *c->first);
@@ -120,8 +120,8 @@ nib_status columns_load(const char *path, const char *content, const int64_t *k,
     if (!path_exists(path))
         return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
     NIB_TRY(columns_begin(&c, k, n_site, err));
-    const uint64_t most = c.n_byte + sizeof(head) + SUM_BYTES;
-    nib_status status = file_read_all(path, most, &text, &n_byte, err);
+    const uint64_t max = c.n_byte + sizeof(head) + SUM_BYTES;
+    nib_status status = file_read_all(path, max, &text, &n_byte, err);
     if (status == NIB_OK) {
         status = check(&c, text, n_byte, content, err);
         if (status == NIB_OK)

@@ -38,11 +38,11 @@ typedef struct sums {
     double p[LANES], pd[LANES], pe[LANES];
 } sums;
 
-static void add(sums *s, const float *restrict base, const float *restrict other, float most, float shift,
+static void add(sums *s, const float *restrict base, const float *restrict other, float max, float shift,
                 int n) {
     float p[BLOCK], d[BLOCK], e[BLOCK];
     for (int i = 0; i < n; i++) {
-        p[i] = base[i] - most;
+        p[i] = base[i] - max;
         e[i] = d[i] = (other[i] - base[i]) - shift;
     }
     for (int i = n; i < BLOCK; i++)
@@ -68,26 +68,26 @@ static double total(const double *lanes) {
 
 /* The place of the largest entry of base; -1 when something in either row is not finite. */
 static int64_t largest(const float *base, const float *other, int64_t n) {
-    float most[LANES], poison[LANES] = {0}; /* 0 times anything finite is 0 */
+    float max[LANES], poison[LANES] = {0}; /* 0 times anything finite is 0 */
     int64_t i = 0;
     for (int j = 0; j < LANES; j++)
-        most[j] = base[0];
+        max[j] = base[0];
     for (; i + LANES <= n; i += LANES)
         for (int j = 0; j < LANES; j++) {
             poison[j] += 0 * base[i + j] + 0 * other[i + j];
-            most[j] = base[i + j] > most[j] ? base[i + j] : most[j];
+            max[j] = base[i + j] > max[j] ? base[i + j] : max[j];
         }
     for (; i < n; i++) {
         poison[0] += 0 * base[i] + 0 * other[i];
-        most[0] = base[i] > most[0] ? base[i] : most[0];
+        max[0] = base[i] > max[0] ? base[i] : max[0];
     }
     for (int j = 1; j < LANES; j++) {
         poison[0] += poison[j];
-        most[0] = most[j] > most[0] ? most[j] : most[0];
+        max[0] = max[j] > max[0] ? max[j] : max[0];
     }
     if (poison[0] != 0)
         return -1;
-    for (i = 0; base[i] != most[0];)
+    for (i = 0; base[i] != max[0];)
         i++;
     return i;
 }
@@ -97,9 +97,9 @@ double divergence(const float *base, const float *other, int64_t n) {
     const int64_t top = largest(base, other, n);
     if (top < 0)
         return NAN;
-    const float most = base[top], shift = other[top] - base[top];
+    const float max = base[top], shift = other[top] - base[top];
     for (int64_t i = 0; i < n; i += BLOCK)
-        add(&s, base + i, other + i, most, shift, (int)(n - i < BLOCK ? n - i : BLOCK));
+        add(&s, base + i, other + i, max, shift, (int)(n - i < BLOCK ? n - i : BLOCK));
     const double all = total(s.p);
     return fmax(0, log(total(s.pe) / all) - total(s.pd) / all);
 }

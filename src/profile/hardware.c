@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_PASSES = 512, FEW_PASSES = 3, MEETINGS = 200, TIMES = 50 };
+enum { MAX_PASSES = 512, FEW_PASSES = 3, BARRIERS = 200, TIMES = 50 };
 #define FILE_BYTES (UINT64_C(128) << 20) /* of the file that is read */
 #define WRITE_ONCE (UINT64_C(4) << 20)
 #define READ_PASS  (UINT64_C(32) << 20) /* of one timed pass over it, at the most */
@@ -86,7 +86,7 @@ static nib_status read_pass(disk_job *j, int depth, uint64_t size, uint64_t pass
                             nib_error *err) {
     const double start = time_now();
     uint64_t sent = 0, done = 0;
-    int idle[READ_QUEUE_MOST], n_idle = depth;
+    int idle[MAX_READ_QUEUE], n_idle = depth;
     nib_status status = NIB_OK;
     for (int i = 0; i < depth; i++)
         idle[i] = i;
@@ -120,14 +120,14 @@ static nib_status read_pass(disk_job *j, int depth, uint64_t size, uint64_t pass
 
 static nib_status disk_case(disk_job *j, int depth, uint64_t size, double seconds, hardware *out,
                             nib_error *err) {
-    double values[MOST_PASSES];
+    double values[MAX_PASSES];
     hardware_disk *to = &out->disk[out->n_disk];
     const double start = time_now();
     /* reads of one page take too long to be many */
     const uint64_t pass = NUM_MIN(NUM_MAX(size * 16, size > 4096 ? READ_PASS / 4 : size * 64), READ_PASS);
     int n = 0;
     j->at = j->at / size * size;
-    for (; n < MOST_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+    for (; n < MAX_PASSES && (n < FEW_PASSES || time_now() - start < seconds); n++) {
         double s;
         NIB_TRY(read_pass(j, depth, size, pass, &s, err));
         values[n] = (double)pass / NUM_MAX(s, 1e-9);
@@ -148,20 +148,20 @@ static const struct {
 
 static nib_status read_cases(const char *path, const canceller *cancel, double seconds, hardware *out,
                              nib_error *err) {
-    enum { MOST_SIZE = 1 << 20 };
-    const size_t n_buffer = (size_t)READ_QUEUE_MOST * MOST_SIZE;
+    enum { MAX_SIZE = 1 << 20 };
+    const size_t n_buffer = (size_t)MAX_READ_QUEUE * MAX_SIZE;
     disk_job j = {.buffer = mem_map(n_buffer), .cancel = cancel};
     nib_status status = j.buffer ? NIB_OK : nib_fail_nomem(err, n_buffer, "reading");
     if (status == NIB_OK)
         status = file_open(path, FILE_DIRECT, &j.f, err);
     if (status == NIB_OK) {
-        j.n_byte = file_size(j.f) / MOST_SIZE * MOST_SIZE;
+        j.n_byte = file_size(j.f) / MAX_SIZE * MAX_SIZE;
         out->direct = file_is_direct(j.f);
         if (j.n_byte == 0)
             status = nib_fail(err, NIB_E_USAGE, "%s: expected a file of at least 1 MiB", path);
     }
     if (status == NIB_OK)
-        status = read_queue_open(READ_QUEUE_MOST, 0, j.buffer, n_buffer, &j.q, err);
+        status = read_queue_open(MAX_READ_QUEUE, 0, j.buffer, n_buffer, &j.q, err);
     if (status == NIB_OK)
         out->ring = read_queue_is_ring(j.q);
     const int n_case = NUM_COUNT(disk_cases);
@@ -289,12 +289,12 @@ static nib_status measure_kernels(const machine *m, const hardware_options *o, p
     return status;
 }
 
-/* ---- packing, and meetings ---- */
+/* ---- packing, and barriers ---- */
 
 /* As the pager's reader packs: from what has just come into memory to the slots of a ring. */
 static nib_status measure_pack(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
     enum { K = 4096, FROM = 16 << 20, TO = 2 << 20 };
-    double values[MOST_PASSES];
+    double values[MAX_PASSES];
     pack_format f;
     uint64_t row, bytes;
     if (!pack_choose(TYPE_Q4_0, K, &f) || !type_row_bytes(TYPE_Q4_0, K, &row) ||
@@ -310,7 +310,7 @@ static nib_status measure_pack(const hardware_options *o, double seconds, hardwa
     if (status == NIB_OK) {
         fill_noise((uint64_t *)(void *)raw, n_from * each / 8 * 8, 7);
         uint64_t at = 0;
-        for (; n < MOST_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+        for (; n < MAX_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
             const double begin = time_thread();
             for (int i = 0; i < 64; i++, at++) {
                 for (uint64_t r = 0; r < PACK_PANEL; r++)
@@ -331,17 +331,17 @@ static nib_status measure_pack(const hardware_options *o, double seconds, hardwa
     return status;
 }
 
-typedef struct meetings {
+typedef struct barriers {
     pool *threads;
     double seconds; /* of the first thread, once all are there */
-} meetings;
+} barriers;
 
-static void meet_often(void *arg, int thread, int n_thread) {
-    meetings *m = arg;
+static void barriers_run(void *arg, int thread, int n_thread) {
+    barriers *m = arg;
     (void)n_thread;
     pool_barrier(m->threads);
     const double start = time_now();
-    for (int i = 0; i < MEETINGS; i++)
+    for (int i = 0; i < BARRIERS; i++)
         pool_barrier(m->threads);
     if (thread == 0)
         m->seconds = time_now() - start;
@@ -349,15 +349,15 @@ static void meet_often(void *arg, int thread, int n_thread) {
 
 /* The best of many short ones: a thread that was put aside keeps the others waiting, for some milliseconds,
  * and an op's cost would be wrong by as much. */
-static nib_status measure_meetings(const hardware_options *o, pool *threads, hardware *out, nib_error *err) {
-    meetings m = {.threads = threads};
+static nib_status measure_barriers(const hardware_options *o, pool *threads, hardware *out, nib_error *err) {
+    barriers m = {.threads = threads};
     double best = INFINITY;
     for (int i = 0; i < TIMES; i++) {
         NIB_TRY(cancel_check(o->cancel, err));
-        pool_run(threads, meet_often, &m);
-        best = NUM_MIN(best, m.seconds / MEETINGS);
+        pool_run(threads, barriers_run, &m);
+        best = NUM_MIN(best, m.seconds / BARRIERS);
     }
-    out->meet_s = best;
+    out->barrier_s = best;
     return NIB_OK;
 }
 
@@ -375,7 +375,7 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     if (status == NIB_OK)
         status = measure_pack(o, 0.05 * all, out, err);
     if (status == NIB_OK)
-        status = measure_meetings(o, threads, out, err);
+        status = measure_barriers(o, threads, out, err);
     pool_close(threads);
     if (status == NIB_OK)
         status = tell(o, 100, err);

@@ -43,10 +43,10 @@ typedef struct hardware {
     bool direct;      /* round the page cache */
     hardware_kernel kernels[HARDWARE_KERNELS];
     int n_kernel;
-    int n_thread;   /* of the kernels */
-    rate pack;      /* bytes a second that one thread brings from a file's order into the packed one */
-    double meet_s;  /* seconds until all threads have met */
-    double seconds; /* that it all took */
+    int n_thread;     /* of the kernels */
+    rate pack;        /* bytes a second that one thread brings from a file's order into the packed one */
+    double barrier_s; /* seconds until all threads have met */
+    double seconds;   /* that it all took */
 } hardware;
 
 typedef struct hardware_options {

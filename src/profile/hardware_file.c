@@ -57,8 +57,8 @@ nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_
     return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:n}",
                                   "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
                                   memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
-                                  kernels_json(h), "pack", rate_json(&h->pack), "meet_s", h->meet_s, "gpus",
-                                  "link"),
+                                  kernels_json(h), "pack", rate_json(&h->pack), "barrier_s", h->barrier_s,
+                                  "gpus", "link"),
                         text, err);
 }
 
@@ -82,20 +82,20 @@ static nib_status read_rate(const json_t *from, const char *key, rate *out, nib_
     return profile_read_number(of, "worst", 1, &out->worst, err);
 }
 
-static nib_status read_list(const json_t *from, const char *key, int most, const json_t **list, int *n,
+static nib_status read_list(const json_t *from, const char *key, int max, const json_t **list, int *n,
                             nib_error *err) {
     *list = json_object_get(from, key);
     const size_t size = json_array_size(*list);
-    if (!json_is_array(*list) || size > (size_t)most)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a list of at most %d", key, most);
+    if (!json_is_array(*list) || size > (size_t)max)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a list of at most %d", key, max);
     *n = (int)size;
     return NIB_OK;
 }
 
-static nib_status read_int(const json_t *from, const char *key, int64_t least, int64_t most, int *out,
+static nib_status read_int(const json_t *from, const char *key, int64_t min, int64_t max, int *out,
                            nib_error *err) {
     int64_t v = 0;
-    NIB_TRY(profile_read_int(from, key, least, most, &v, err));
+    NIB_TRY(profile_read_int(from, key, min, max, &v, err));
     *out = (int)v;
     return NIB_OK;
 }
@@ -157,7 +157,7 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
     if (!same)
         return nib_fail(err, NIB_E_NOTFOUND, "the hardware profile is another machine's");
     NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));
-    NIB_TRY(profile_read_number(all, "meet_s", 0, &out->meet_s, err));
+    NIB_TRY(profile_read_number(all, "barrier_s", 0, &out->barrier_s, err));
     NIB_TRY(read_rate(all, "pack", &out->pack, err));
     NIB_TRY(read_memory(all, out, err));
     NIB_TRY(read_disk(all, out, err));

@@ -126,17 +126,17 @@ static nib_status compare_halves(importance *p, nib_error *err) {
     uint64_t state = 1;
     if (means && places) {
         int *order = places + 2 * n;
-        double sum = 0, least = 1;
+        double sum = 0, min = 1;
         for (int i = 0; i < p->n_prompt; i++)
             order[i] = i;
         for (int i = 0; i < HALVES; i++) {
             deal(p, order, &state, means, means + n);
             const double same = importance_overlap(means, means + n, n, k, places);
             sum += same;
-            least = fmin(least, same);
+            min = fmin(min, same);
         }
         p->half_overlap = sum / HALVES;
-        p->half_least = least;
+        p->half_least = min;
     }
     const bool ok = means && places;
     mem_free(means);

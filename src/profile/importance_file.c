@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, MOST_LAYER = 4096, MOST_PROMPT = 4096 };
+enum { VERSION = 1, MAX_LAYER = 4096, MAX_PROMPT = 4096 };
 
 char *importance_path(const char *content, const char *prompts) {
     return profile_path(content, prompts, ".json");
@@ -82,8 +82,8 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     if (!json_is_object(doc))
         return nib_fail(err, NIB_E_MODEL, "expected an object");
     NIB_TRY(profile_read_int(doc, "nibble_importance", VERSION, VERSION, &version, err));
-    NIB_TRY(profile_read_int(doc, "n_layer", 1, MOST_LAYER, &n_layer, err));
-    NIB_TRY(profile_read_int(doc, "n_prompt", 1, MOST_PROMPT, &n_prompt, err));
+    NIB_TRY(profile_read_int(doc, "n_layer", 1, MAX_LAYER, &n_layer, err));
+    NIB_TRY(profile_read_int(doc, "n_prompt", 1, MAX_PROMPT, &n_prompt, err));
     NIB_TRY(profile_read_int(doc, "n_token", n_prompt, INT64_C(1) << 40, &n_token, err));
     NIB_TRY(importance_begin(p, (int)n_layer, (int)n_prompt, err));
     p->n_token = n_token;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { VERSION = 1, MOST_BYTES = 1 << 20 };
+enum { VERSION = 1, MAX_BYTES = 1 << 20 };
 
 uint64_t kernel_map_strategies(const kernel_table *t) {
     char name[128];
@@ -81,7 +81,7 @@ static const strategy *find_strategy(const kernel_table *t, const char *name) {
 static nib_status read_product(const json_t *product, const kernel_table *t, policy *out,
                                kernel_map_report *report, nib_error *err) {
     int64_t n = 0, k = 0;
-    const char *format = NULL, *activation = NULL, *flavour = "parts", *name;
+    const char *format = NULL, *activation = NULL, *packing = "parts", *name;
     json_t *rows = json_object_get(product, "rows"), *value;
     if (!json_is_object(product) || !json_is_object(rows))
         return nib_fail(err, NIB_E_MODEL, "kernel map: expected products with \"rows\", an object each");
@@ -89,7 +89,7 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     NIB_TRY(jsonx_get_i64(product, "k", true, &k, err));
     NIB_TRY(jsonx_get_string(product, "format", true, &format, err));
     NIB_TRY(jsonx_get_string(product, "activation", true, &activation, err));
-    NIB_TRY(jsonx_get_string(product, "flavour", false, &flavour, err));
+    NIB_TRY(jsonx_get_string(product, "packing", false, &packing, err));
     if (n < 1 || k < 1 || strlen(format) >= PACK_NAME)
         return nib_fail(err, NIB_E_MODEL,
                         "kernel map: expected a shape and a format, found %lld x %lld \"%s\"", (long long)n,
@@ -102,8 +102,8 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     policy_shape *shape;
     NIB_TRY(policy_add(out, n, k, format, act_bits, &shape, err));
     report->n_shape++;
-    report->n_left_out += strcmp(flavour, "parts") && strcmp(flavour, "planes");
-    shape->flavour = strcmp(flavour, "planes") ? PACK_PARTS : PACK_PLANES;
+    report->n_left_out += strcmp(packing, "parts") && strcmp(packing, "planes");
+    shape->packing = strcmp(packing, "planes") ? PACK_PARTS : PACK_PLANES;
     json_object_foreach(rows, name, value) {
         const int bucket = policy_bucket_by_name(name);
         const char *text = json_string_value(value);
@@ -158,7 +158,7 @@ nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *
     memset(report, 0, sizeof *report);
     if (!path_exists(path))
         return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such kernel map", path);
-    NIB_TRY(file_read_all(path, MOST_BYTES, &text, &n, err));
+    NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
     const nib_status status = kernel_map_parse(text, n, key, out, report, err);
     mem_free(text);
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
@@ -184,8 +184,8 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
     }
     json_t *shape = json_pack("{s:I, s:I, s:s, s:s}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
                               s->format, "activation", s->act_bits == 4 ? "a4" : "a8");
-    if (s->flavour == PACK_PLANES)
-        json_object_set_new(shape, "flavour", json_string("planes"));
+    if (s->packing == PACK_PLANES)
+        json_object_set_new(shape, "packing", json_string("planes"));
     json_object_set_new(shape, "rows", rows);
     return shape;
 }

@@ -8,12 +8,12 @@
  *      "isa": "avx512", "threads": 2, "strategies": "0123456789abcdef",
  *      "products": [{"n": 1536, "k": 576, "format": "q4_1", "activation": "a8",
  *                    "rows": {"1": "avx512/padding.direct", "5-8": "avx512/padding.blocked"}},
- *                   {"n": 64, "k": 96, "format": "u2g32", "activation": "a4", "flavour": "planes", "rows":
+ *                   {"n": 64, "k": 96, "format": "u2g32", "activation": "a4", "packing": "planes", "rows":
  * {}},
  *                   {"n": 64, "k": 96, "format": "u2g32p", "activation": "a4",
  *                    "rows": {"1": "avx512pop/bitwise"}}]}
  *
- * "flavour": matrices of the format are to be packed in planes, and their kernels stand under that name.
+ * "packing": matrices of the format are to be packed in planes, and their kernels stand under that name.
  *
  * It is read like any file from a stranger. A map of another machine is no error: it is not used. A choice
  * that names an unknown strategy is left out. What a map says can only cost time (policy.h). */

@@ -3,9 +3,9 @@
 
 #include "base/num.h"
 
-/* Points that a shape counts for: its grid, and what choosing its flavour needs at most. */
-enum { FLAVOUR_POINTS = 4 };
-#define FLAVOUR_MARGIN 0.02 /* planes win by more, or parts stay */
+/* Points that a shape counts for: its grid, and what choosing its packing needs at most. */
+enum { PACKING_POINTS = 4 };
+#define PACKING_MARGIN 0.02 /* planes win by more, or parts stay */
 
 nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                                nib_error *err) {
@@ -46,14 +46,14 @@ static nib_status one_shape(grid *g, const trial_shape *shape, kernel_profile_fn
     return NIB_OK;
 }
 
-/* ---- flavours ---- */
+/* ---- packings ---- */
 
 double kernel_profile_mix(double one, double many) {
     return many + 128 * one;
 }
 
-/* Seconds of the fastest strategy for so many rows, in either flavour. */
-static nib_status both_flavours(grid *g, const trial_shape *in_parts, const trial_shape *in_planes,
+/* Seconds of the fastest strategy for so many rows, in either packing. */
+static nib_status both_packings(grid *g, const trial_shape *in_parts, const trial_shape *in_planes,
                                 int64_t n_row, double *parts, double *planes, nib_error *err) {
     trial_result result;
     NIB_TRY(trial_set(g->t, in_parts, err));
@@ -66,26 +66,26 @@ static nib_status both_flavours(grid *g, const trial_shape *in_parts, const tria
 }
 
 /* Planes that do not win with one row cannot win: with many they are turned into parts first. */
-static nib_status choose_flavour(grid *g, trial_shape *shape, nib_error *err) {
+static nib_status choose_packing(grid *g, trial_shape *shape, nib_error *err) {
     char format[PACK_NAME];
     policy_shape *of;
     trial_shape planes = *shape;
     double one[2] = {0}, many[2] = {0};
-    planes.format.flavour = PACK_PLANES;
+    planes.format.packing = PACK_PLANES;
     pack_name(&shape->format, format);
-    NIB_TRY(policy_add(g->options->flavours, shape->n, shape->k, format, shape->act_bits, &of, err));
-    of->flavour = (pack_flavour)shape->format.flavour;
+    NIB_TRY(policy_add(g->options->packings, shape->n, shape->k, format, shape->act_bits, &of, err));
+    of->packing = (pack_kind)shape->format.packing;
     if (!trial_has_planes(g->options->table, shape))
         return NIB_OK;
-    NIB_TRY(both_flavours(g, shape, &planes, 1, &one[0], &one[1], err));
+    NIB_TRY(both_packings(g, shape, &planes, 1, &one[0], &one[1], err));
     if (one[1] < one[0])
-        NIB_TRY(both_flavours(g, shape, &planes, trial_rows_of(POLICY_BUCKETS - 1), &many[0], &many[1], err));
+        NIB_TRY(both_packings(g, shape, &planes, trial_rows_of(POLICY_BUCKETS - 1), &many[0], &many[1], err));
     else
-        g->all -= FLAVOUR_POINTS / 2;
+        g->all -= PACKING_POINTS / 2;
     if (one[1] < one[0] &&
-        kernel_profile_mix(one[1], many[1]) < kernel_profile_mix(one[0], many[0]) * (1 - FLAVOUR_MARGIN)) {
-        of->flavour = PACK_PLANES;
-        shape->format.flavour = PACK_PLANES;
+        kernel_profile_mix(one[1], many[1]) < kernel_profile_mix(one[0], many[0]) * (1 - PACKING_MARGIN)) {
+        of->packing = PACK_PLANES;
+        shape->format.packing = PACK_PLANES;
     }
     return NIB_OK;
 }
@@ -94,13 +94,13 @@ nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *sh
                           kernel_profile_fn fn, void *user, nib_error *err) {
     grid g = {.options = o, .end = time_now() + o->seconds, .all = n_shape * POLICY_BUCKETS};
     nib_status status = NIB_OK;
-    for (int i = 0; o->flavours && i < n_shape; i++)
-        g.all += trial_has_planes(o->table, &shapes[i]) ? FLAVOUR_POINTS : 0;
+    for (int i = 0; o->packings && i < n_shape; i++)
+        g.all += trial_has_planes(o->table, &shapes[i]) ? PACKING_POINTS : 0;
     NIB_TRY(trial_open(o->table, o->threads, o->n_byte, o->cancel, &g.t, err));
     for (int i = 0; i < n_shape && status == NIB_OK; i++) {
         trial_shape shape = shapes[i];
-        if (o->flavours)
-            status = choose_flavour(&g, &shape, err);
+        if (o->packings)
+            status = choose_packing(&g, &shape, err);
         if (status == NIB_OK)
             status = one_shape(&g, &shape, fn, user, err);
     }

@@ -1,5 +1,5 @@
 /* kernel_profile.h - the grid of shapes and rows that a kernel map is made from, within a time: first the one
- * flavour that a matrix lives in, then the strategy for each number of rows. */
+ * packing that a matrix lives in, then the strategy for each number of rows. */
 #ifndef NIB_PROFILE_KERNEL_PROFILE_H
 #define NIB_PROFILE_KERNEL_PROFILE_H
 
@@ -10,7 +10,7 @@ typedef struct kernel_profile_options {
     pool *threads;
     uint64_t n_byte;          /* of rotating weights: trial_bytes() */
     double seconds;           /* for everything; each point gets an equal part of what is left */
-    policy *flavours;         /* gets the flavour of each shape, whose grid is then measured in that flavour
+    policy *packings;         /* gets the packing of each shape, whose grid is then measured in that packing
                                  alone; NULL: shapes are measured as they are */
     nib_progress_fn progress; /* NULL: none; false cancels */
     void *user;               /* of progress */
@@ -23,7 +23,7 @@ typedef nib_status (*kernel_profile_fn)(void *user, const trial_shape *shape, in
 nib_status kernel_profile(const kernel_profile_options *options, const trial_shape *shapes, int n_shape,
                           kernel_profile_fn fn, void *user, nib_error *err);
 
-/* What decides between flavours: seconds of the workload that `nibble bench` measures, 512 rows at once and
+/* What decides between packings: seconds of the workload that `nibble bench` measures, 512 rows at once and
  * then 128 one by one, from those of one product of 1 and of 512 rows. */
 double kernel_profile_mix(double one, double many);
 

@@ -14,7 +14,7 @@
 #define OF_DISK    0.7 /* another disk, or packed against the model's own file */
 #define OF_CACHE   0.1
 #define OF_SHARE   0.5  /* of the logarithm of the shares that are read from disk */
-#define LEAST      0.03 /* added to a share: below it nothing is read to speak of */
+#define MIN        0.03 /* added to a share: below it nothing is read to speak of */
 #define OF_FORMATS 0.5
 #define OF_LENGTH  0.05
 #define SAME       0.05 /* up to here runs are one kind */
@@ -57,7 +57,7 @@ static double formats_apart(const learned_work *a, const learned_work *b) {
 double learned_distance(const learned_run *a, const learned_run *b) {
     const double on_disk_a = a->work.disk_bytes / weights_of(&a->work),
                  on_disk_b = b->work.disk_bytes / weights_of(&b->work);
-    double d = OF_SHARE * fabs(log((on_disk_a + LEAST) / (on_disk_b + LEAST)));
+    double d = OF_SHARE * fabs(log((on_disk_a + MIN) / (on_disk_b + MIN)));
     d += OF_FORMATS * formats_apart(&a->work, &b->work);
     d += OF_LENGTH * fabs(log((a->work.cache_macs + 1) / (b->work.cache_macs + 1)));
     d += strcmp(a->content, b->content) ? OF_CONTENT : 0;
@@ -99,10 +99,10 @@ nib_status learned_add(learned *l, const learned_run *now, nib_error *err) {
         return NIB_OK;
     }
     if (!l->runs) {
-        l->runs = mem_array(LEARNED_MOST, sizeof *l->runs);
+        l->runs = mem_array(MAX_LEARNED, sizeof *l->runs);
         if (!l->runs)
-            return nib_fail_nomem(err, LEARNED_MOST * sizeof *l->runs, "what runs took");
+            return nib_fail_nomem(err, MAX_LEARNED * sizeof *l->runs, "what runs took");
     }
-    *(l->n < LEARNED_MOST ? &l->runs[l->n++] : oldest(l)) = one;
+    *(l->n < MAX_LEARNED ? &l->runs[l->n++] : oldest(l)) = one;
     return NIB_OK;
 }

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, MOST_BYTES = 1 << 20 };
-#define MOST_NUMBER 1e18
-#define LEAST_TOKEN 1e-9 /* seconds */
-#define MOST_TOKEN  1e5
+enum { VERSION = 1, MAX_BYTES = 1 << 20 };
+#define MAX_NUMBER 1e18
+#define MIN_TOKEN  1e-9 /* seconds */
+#define MAX_TOKEN  1e5
 
 char *learned_path(const machine *m) {
     return profile_machine_path(m, "learned", ".jsonl");
@@ -82,9 +82,9 @@ nib_status learned_save(const char *path, const machine *m, const learned *l, ni
 
 static nib_status read_number(const json_t *from, const char *key, double *out, nib_error *err) {
     NIB_TRY(profile_read_number(from, key, 0, out, err));
-    return *out <= MOST_NUMBER ? NIB_OK
-                               : nib_fail(err, NIB_E_MODEL, "\"%s\": expected at most %s, found %s", key,
-                                          num_text(MOST_NUMBER, 6), num_text(*out, 6));
+    return *out <= MAX_NUMBER ? NIB_OK
+                              : nib_fail(err, NIB_E_MODEL, "\"%s\": expected at most %s, found %s", key,
+                                         num_text(MAX_NUMBER, 6), num_text(*out, 6));
 }
 
 static nib_status read_work(const json_t *from, learned_work *out, nib_error *err) {
@@ -103,9 +103,9 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
     NIB_TRY(profile_read_numbers(from, "a16", LEARNED_BITS, false, out->bytes[1], err));
     for (int a = 0; a < 2; a++)
         for (int i = 0; i < LEARNED_BITS; i++)
-            if (out->bytes[a][i] > MOST_NUMBER)
+            if (out->bytes[a][i] > MAX_NUMBER)
                 return nib_fail(err, NIB_E_MODEL, "bytes: expected at most %s, found %s",
-                                num_text(MOST_NUMBER, 6), num_text(out->bytes[a][i], 6));
+                                num_text(MAX_NUMBER, 6), num_text(out->bytes[a][i], 6));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         NIB_TRY(read_number(from, numbers[i].key, numbers[i].to, err));
     return NIB_OK;
@@ -113,7 +113,7 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
 
 /* Seconds are divided by, and their logarithms are taken. */
 static nib_status check_seconds(const char *key, double seconds, nib_error *err) {
-    return seconds >= LEAST_TOKEN && seconds <= MOST_TOKEN
+    return seconds >= MIN_TOKEN && seconds <= MAX_TOKEN
                ? NIB_OK
                : nib_fail(err, NIB_E_MODEL, "\"%s\": expected seconds of a token, found %s", key,
                           num_text(seconds, 6));
@@ -174,8 +174,8 @@ static nib_status read_head(const json_t *from, const machine *m, nib_error *err
 static nib_status read_line(const char *line, size_t n_byte, int i, const machine *m, learned *out,
                             nib_error *err) {
     json_t *value;
-    if (i > LEARNED_MOST)
-        return nib_fail(err, NIB_E_MODEL, "expected at most %d runs", LEARNED_MOST);
+    if (i > MAX_LEARNED)
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d runs", MAX_LEARNED);
     NIB_TRY(jsonx_parse(line, n_byte, &value, err));
     nib_status status = i == 0 ? read_head(value, m, err) : NIB_OK;
     if (i > 0) {
@@ -189,9 +189,8 @@ static nib_status read_line(const char *line, size_t n_byte, int i, const machin
 }
 
 nib_status learned_parse(const char *text, size_t n_byte, const machine *m, learned *out, nib_error *err) {
-    learned l = {.runs = mem_array(LEARNED_MOST, sizeof *l.runs)};
-    nib_status status =
-        l.runs ? NIB_OK : nib_fail_nomem(err, LEARNED_MOST * sizeof *l.runs, "what runs took");
+    learned l = {.runs = mem_array(MAX_LEARNED, sizeof *l.runs)};
+    nib_status status = l.runs ? NIB_OK : nib_fail_nomem(err, MAX_LEARNED * sizeof *l.runs, "what runs took");
     int i = 0;
     for (size_t at = 0; (at < n_byte || i == 0) && status == NIB_OK; i++) {
         const char *end = memchr(text + at, '\n', n_byte - at);
@@ -211,7 +210,7 @@ nib_status learned_load(const char *path, const machine *m, learned *out, nib_er
     size_t n;
     if (!path_exists(path))
         return nib_fail(err, NIB_E_NOTFOUND, "%s: nothing was learned yet", path);
-    NIB_TRY(file_read_all(path, MOST_BYTES, &text, &n, err));
+    NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
     const nib_status status = learned_parse(text, n, m, out, err);
     mem_free(text);
     return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);

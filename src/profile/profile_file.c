@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { MOST_BYTES = 4 << 20 };
+enum { MAX_BYTES = 4 << 20 };
 
 json_t *profile_machine_key(const machine *m) {
     return json_pack("{s:s, s:s, s:i, s:s, s:I}", "cpu", m->cpu, "features", m->features, "cores", m->n_core,
@@ -108,21 +108,21 @@ nib_status profile_read_numbers(const json_t *object, const char *key, size_t n,
     return NIB_OK;
 }
 
-nib_status profile_read_number(const json_t *object, const char *key, double least, double *out,
+nib_status profile_read_number(const json_t *object, const char *key, double min, double *out,
                                nib_error *err) {
     NIB_TRY(jsonx_get_f64(object, key, true, out, err));
-    if (!isfinite(*out) || *out < least)
+    if (!isfinite(*out) || *out < min)
         return nib_fail(err, NIB_E_MODEL, "\"%s\": expected a number of at least %s, found %s", key,
-                        num_text(least, 6), num_text(*out, 6));
+                        num_text(min, 6), num_text(*out, 6));
     return NIB_OK;
 }
 
-nib_status profile_read_int(const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out,
+nib_status profile_read_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
                             nib_error *err) {
     NIB_TRY(jsonx_get_i64(object, key, true, out, err));
-    if (*out < least || *out > most)
-        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)least,
-                        (long long)most, (long long)*out);
+    if (*out < min || *out > max)
+        return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %lld to %lld, found %lld", key, (long long)min,
+                        (long long)max, (long long)*out);
     return NIB_OK;
 }
 
@@ -184,7 +184,7 @@ nib_status profile_write(const char *path, const char *text, nib_error *err) {
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err) {
     if (!path_exists(path))
         return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
-    return file_read_all(path, MOST_BYTES, text, n_byte, err);
+    return file_read_all(path, MAX_BYTES, text, n_byte, err);
 }
 
 nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err) {

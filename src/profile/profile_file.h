@@ -26,10 +26,10 @@ json_t *profile_numbers(const double *x, size_t n, bool holes);
 nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
                                 nib_error *err);
 /* A member that is one finite number of at least `least`. */
-nib_status profile_read_number(const json_t *object, const char *key, double least, double *out,
+nib_status profile_read_number(const json_t *object, const char *key, double min, double *out,
                                nib_error *err);
 /* A member that is an integer from least to most. */
-nib_status profile_read_int(const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out,
+nib_status profile_read_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
                             nib_error *err);
 /* The members "content" and "prompts": 1 to 39 characters of 0-9 and a-f. */
 nib_status profile_read_keys(const json_t *object, char content[40], char prompts[40], nib_error *err);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, MOST_BLOCK = 4098 };
+enum { VERSION = 1, MAX_BLOCK = 4098 };
 
 void quality_clear(quality *q) {
     mem_free(q->kl);
@@ -97,7 +97,7 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     if (!json_is_object(doc))
         return nib_fail(err, NIB_E_MODEL, "expected an object");
     NIB_TRY(profile_read_int(doc, "nibble_quality", VERSION, VERSION, &version, err));
-    NIB_TRY(profile_read_int(doc, "n_block", 1, MOST_BLOCK, &n_block, err));
+    NIB_TRY(profile_read_int(doc, "n_block", 1, MAX_BLOCK, &n_block, err));
     NIB_TRY(profile_read_int(doc, "n_token", 1, INT64_C(1) << 40, &n_token, err));
     NIB_TRY(read_formats(doc, formats, &n_format, err));
     NIB_TRY(quality_begin(q, (int)n_block, formats, n_format, err));

@@ -17,7 +17,7 @@ enum {
     STEP = 4 * LINE,
     PASS = 16 << 20,
     FEW_PASSES = 4,
-    MOST_PASSES = 512,
+    MAX_PASSES = 512,
     TRIES = 15 /* of each pattern, to find the fastest */
 };
 
@@ -89,7 +89,7 @@ struct rate_reader {
     uint64_t part;   /* of each thread */
     uint64_t n_pass; /* bytes of one pass and thread */
     uint64_t at;     /* where the next pass begins in each thread's part */
-    int n_round;     /* passes in one go, without a meeting of the threads */
+    int n_round;     /* passes in one go, without a barrier of the threads */
     double rate;     /* of the last ones */
     int pattern;
     const canceller *cancel; /* of opening */
@@ -177,13 +177,13 @@ void rate_reader_close(rate_reader *r) {
 
 nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, const canceller *cancel, rate *out,
                             nib_error *err) {
-    double values[RATE_PATTERNS][MOST_PASSES];
+    double values[RATE_PATTERNS][MAX_PASSES];
     rate_reader *r = NULL;
     nib_status status = NIB_OK;
     int n = 0;
     NIB_TRY(open_reader(n_thread, n_byte, cancel, &r, err));
     const double start = time_now();
-    for (; n < MOST_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
+    for (; n < MAX_PASSES && status == NIB_OK && (n < FEW_PASSES || time_now() - start < seconds); n++) {
         for (int p = 0; p < RATE_PATTERNS; p++)
             values[p][n] = one_pass(r, p);
         status = cancel_check(cancel, err);

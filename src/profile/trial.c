@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    MOST_SAMPLES = 128,
+    MAX_SAMPLES = 128,
     FEW_SAMPLES = 5,
     QUICK_ROWS = 16,       /* of activations, at the quick look */
     FAR = 12,              /* times the fastest: dropped after the quick look */
@@ -95,13 +95,13 @@ static void run_sample(void *arg, int thread, int n_thread) {
 
 /* The slowest thread's processor time; with a clock, not much less than what that says. */
 static double slowest(const trial *t) {
-    double most = 1e-9, begin = t->spans[0].begin, end = t->spans[0].end;
+    double max = 1e-9, begin = t->spans[0].begin, end = t->spans[0].end;
     for (int i = 0; i < t->n_thread; i++) {
-        most = NUM_MAX(most, t->spans[i].busy);
+        max = NUM_MAX(max, t->spans[i].busy);
         begin = NUM_MIN(begin, t->spans[i].begin);
         end = NUM_MAX(end, t->spans[i].end);
     }
-    return t->by_clock && t->n_thread > 1 ? NUM_MAX(most, TOGETHER * (end - begin)) : most;
+    return t->by_clock && t->n_thread > 1 ? NUM_MAX(max, TOGETHER * (end - begin)) : max;
 }
 
 /* Seconds of one product (of the slice, scaled to the whole). */
@@ -190,12 +190,12 @@ static void set_scales(trial *t) {
 }
 
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
-    const uint64_t least = (uint64_t)64 << 20, spare = (uint64_t)128 << 20;
+    const uint64_t min = (uint64_t)64 << 20, spare = (uint64_t)128 << 20;
     uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * l3), room = ram_free / 2;
     if (cap != NIB_AUTO)
         room = NUM_MIN(room, cap > spare ? cap - spare : 0);
     want = NUM_MIN(want, room) / 4096 * 4096;
-    return want < least ? 0 : want;
+    return want < min ? 0 : want;
 }
 
 nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte, const canceller *cancel,
@@ -280,10 +280,10 @@ int64_t trial_rows_of(int bucket) {
 /* As many rows of the weights as are worth timing: the time is proportional beyond that. */
 static int64_t slice_rows(const trial *t, int64_t n_row) {
     const double work = (double)SLICE_WORK * t->n_thread / (double)t->shape.k / (double)n_row;
-    const int64_t least = (int64_t)PACK_PANEL * PANELS_PER_THREAD * t->n_thread;
+    const int64_t min = (int64_t)PACK_PANEL * PANELS_PER_THREAD * t->n_thread;
     const int64_t panel = tile_panel_bytes(&t->shape.format, t->shape.k);
     const int64_t fit = (int64_t)(t->n_byte / 2) / panel * PACK_PANEL; /* two copies at least */
-    int64_t n = NUM_MAX((int64_t)work, least) / PACK_PANEL * PACK_PANEL;
+    int64_t n = NUM_MAX((int64_t)work, min) / PACK_PANEL * PACK_PANEL;
     n = NUM_MIN(n, t->shape.n);
     return NUM_MIN(n, NUM_MAX(fit, PACK_PANEL));
 }
@@ -403,22 +403,22 @@ static void settle(trial_result *out) {
 
 /* Candidates that are far behind the best of the samples so far need no more of them: the time that is left
  * goes to the choices that are close. */
-static void narrow(double (*samples)[MOST_SAMPLES], int n, int n_candidate, double behind, bool *keep) {
-    double most[KERNELS_MAX_STRATEGY], fastest = 1e30;
+static void narrow(double (*samples)[MAX_SAMPLES], int n, int n_candidate, double behind, bool *keep) {
+    double max[KERNELS_MAX_STRATEGY], fastest = 1e30;
     for (int i = 0; i < n_candidate; i++) {
-        most[i] = 1e30;
+        max[i] = 1e30;
         for (int k = 0; k < n && keep[i]; k++)
-            most[i] = NUM_MIN(most[i], samples[i][k]);
-        fastest = NUM_MIN(fastest, most[i]);
+            max[i] = NUM_MIN(max[i], samples[i][k]);
+        fastest = NUM_MIN(fastest, max[i]);
     }
     for (int i = 0; i < n_candidate; i++)
-        keep[i] = keep[i] && most[i] < behind * fastest;
+        keep[i] = keep[i] && max[i] < behind * fastest;
 }
 
 /* samples: seconds of one product of so many bytes. reads: one more. */
-static void judge_times(double (*samples)[MOST_SAMPLES], const int *taken, double *reads, int n,
+static void judge_times(double (*samples)[MAX_SAMPLES], const int *taken, double *reads, int n,
                         trial_result *out) {
-    double rates[MOST_SAMPLES];
+    double rates[MAX_SAMPLES];
     for (int i = 0; i < out->n; i++) {
         trial_time *t = &out->times[i];
         t->n_sample = taken[i];
@@ -439,14 +439,14 @@ static void judge_times(double (*samples)[MOST_SAMPLES], const int *taken, doubl
  * near to the passes of reading that stand between the rounds. */
 static void take_samples(sample *s, bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
                          trial_result *out) {
-    double samples[KERNELS_MAX_STRATEGY][MOST_SAMPLES], reads[MOST_SAMPLES + 1];
+    double samples[KERNELS_MAX_STRATEGY][MAX_SAMPLES], reads[MAX_SAMPLES + 1];
     int taken[KERNELS_MAX_STRATEGY] = {0};
     const int64_t n_call = NUM_MAX((int64_t)(SAMPLE_SECONDS / call), 1);
     const double read_for = s->args.n_row <= TRIAL_PAIRED_ROWS ? call * (double)n_call : 0;
     const double start = time_now();
     int n = 0;
     reads[0] = time_read(s->t, read_for);
-    for (; n < MOST_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
+    for (; n < MAX_SAMPLES && (n < FEW_SAMPLES || time_now() - start < seconds); n++) {
         for (size_t i = 0; i < NUM_COUNT(narrowing); i++)
             if (n == FEW_SAMPLES + narrowing[i].after)
                 narrow(samples, n, out->n, narrowing[i].behind, keep);
@@ -516,8 +516,8 @@ int trial_shapes_of(const model *m, trial_shape out[TRIAL_MAX_SHAPES]) {
 
 bool trial_has_planes(const kernel_table *t, const trial_shape *s) {
     pack_format planes = s->format;
-    planes.flavour = PACK_PLANES;
-    for (int i = 0; i < t->n_strategy && s->format.flavour == PACK_PARTS; i++)
+    planes.packing = PACK_PLANES;
+    for (int i = 0; i < t->n_strategy && s->format.packing == PACK_PARTS; i++)
         if (t->strategies[i]->can(&planes, 1) && !t->strategies[i]->can(&s->format, 1))
             return true;
     return false;

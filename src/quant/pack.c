@@ -164,7 +164,7 @@ void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *f
                     .k = k,
                     .n_row = n_row,
                     .rows = rows};
-        if (s.reader && n_row == PACK_PANEL && f->flavour == PACK_PARTS)
+        if (s.reader && n_row == PACK_PANEL && f->packing == PACK_PARTS)
             s.chunk = isa->chunk[from->type];
         pack_tile_panel(isa, &s, f, panel, scratch);
         return;

@@ -36,7 +36,7 @@ typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4 } 
 
 /* How the bits of PACK_TILE's codes lie: as few parts as the width allows (read by Padding and Split), or one
  * plane for each bit (read by Bitwise too). */
-typedef enum pack_flavour { PACK_PARTS, PACK_PLANES } pack_flavour;
+typedef enum pack_kind { PACK_PARTS, PACK_PLANES } pack_kind;
 
 typedef struct pack_format {
     uint8_t layout; /* pack_layout */
@@ -47,13 +47,13 @@ typedef struct pack_format {
     uint8_t group;  /* PACK_TILE: 16, 32, 64, 128 or PACK_GROUP_ROW */
     uint8_t scale;  /* PACK_TILE: pack_scale */
     uint8_t table;  /* PACK_TILE: pack_table */
-    uint8_t flavour; /* PACK_TILE: pack_flavour */
+    uint8_t packing; /* PACK_TILE: pack_kind */
 } pack_format;
 
 enum {
     PACK_PANEL = 16,
-    PACK_GROUP_ROW = 255,  /* the whole row is one group */
-    PACK_ROW_MOST = 65536, /* the longest row that may be summed in 32 bits: 255 * 127 * 65536 < 2^31 */
+    PACK_GROUP_ROW = 255, /* the whole row is one group */
+    MAX_PACK_ROW = 65536, /* the longest row that may be summed in 32 bits: 255 * 127 * 65536 < 2^31 */
 };
 
 /* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
@@ -62,12 +62,12 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out);
 
 /* The uniform format of that many bits (2..8) in groups of `group` (16, 32, 64, 128, PACK_GROUP_ROW), with a
  * half for each group's scale; two: with PACK_SCALE_TWO instead (symmetric, 2..7 bits, groups of 32, 64 or
- * 128). False: there is none, or rows of k are longer than PACK_ROW_MOST and would be summed as one. */
+ * 128). False: there is none, or rows of k are longer than MAX_PACK_ROW and would be summed as one. */
 bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out);
 /* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes; "u4g128a". */
 bool pack_from_name(const char *name, int64_t k, pack_format *out);
 enum { PACK_NAME = 24 };
-/* The name of a uniform format; of another one its file type's, with ".planes" in that flavour. */
+/* The name of a uniform format; of another one its file type's, with ".planes" in that packing. */
 void pack_name(const pack_format *f, char out[PACK_NAME]);
 
 /* Bytes of an [n, k] matrix in this format, 64-byte aligned; false on overflow. */

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 8 };
+enum { MAX = 8 };
 
 static struct {
-    pack_isa rows[MOST]; /* by rank, each with what it inherits */
+    pack_isa rows[MAX]; /* by rank, each with what it inherits */
     int n, best;
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
@@ -32,7 +32,7 @@ static bool is_beyond(const pack_isa *isa, const char *wanted) {
 }
 
 static void find(void) {
-    for (int i = 0; pack_isas[i] && known.n < MOST; i++) {
+    for (int i = 0; pack_isas[i] && known.n < MAX; i++) {
         if (!cpu_has_all(pack_isas[i]->needs, NUM_COUNT(pack_isas[i]->needs)))
             continue;
         int at = known.n++;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HALF_MOST = 0x7bff, HALF_NAN = 0x7e00 };
+enum { MAX_HALF = 0x7bff, HALF_NAN = 0x7e00 };
 
 /* ---- which there are ---- */
 
@@ -27,7 +27,7 @@ bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_form
         return false;
     if (two && (asym || bits > 7 || group < 32 || group == PACK_GROUP_ROW))
         return false;
-    if ((group == PACK_GROUP_ROW || two) && k > PACK_ROW_MOST)
+    if ((group == PACK_GROUP_ROW || two) && k > MAX_PACK_ROW)
         return false;
     *out = (pack_format){.layout = PACK_TILE,
                          .type = TYPE_F32,
@@ -53,12 +53,12 @@ bool pack_from_name(const char *name, int64_t k, pack_format *out) {
     if (rest[planes] != '\0' || (!row && group > 128) ||
         !pack_uniform(name[1] - '0', (int)group, asym, two, k, out))
         return false;
-    out->flavour = planes ? PACK_PLANES : PACK_PARTS;
+    out->packing = planes ? PACK_PLANES : PACK_PARTS;
     return true;
 }
 
 void pack_name(const pack_format *f, char out[PACK_NAME]) {
-    const bool planes = f->layout == PACK_TILE && f->flavour == PACK_PLANES;
+    const bool planes = f->layout == PACK_TILE && f->packing == PACK_PLANES;
     char group[8] = "row";
     if (f->layout != PACK_TILE || f->type != TYPE_F32) {
         snprintf(out, PACK_NAME, "%s%s", type_get((type_id)f->type)->name, planes ? ".planes" : "");
@@ -82,10 +82,10 @@ static void ends(const float *x, int n, pack_range *r) {
     }
 }
 
-static void to_codes(const float *x, int n, float min, float step, int zero, int most, uint8_t *codes) {
+static void to_codes(const float *x, int n, float min, float step, int zero, int max, uint8_t *codes) {
     for (int i = 0; i < n; i++) {
         const float q = step == 0 || isnan(step) ? 0 : rintf((x[i] - min) / step);
-        codes[i] = (uint8_t)((int)NUM_MIN(NUM_MAX(q, (float)-zero), (float)(most - zero)) + zero);
+        codes[i] = (uint8_t)((int)NUM_MIN(NUM_MAX(q, (float)-zero), (float)(max - zero)) + zero);
     }
 }
 
@@ -99,9 +99,9 @@ static uint16_t keep_scale(const pack_values *v, int zero, float peak, uint16_t 
     return plain;
 }
 
-static void keep_line(const pack_values *v, int most, float low, float high, uint16_t *scale, uint16_t *min) {
+static void keep_line(const pack_values *v, int max, float low, float high, uint16_t *scale, uint16_t *min) {
     (void)v;
-    (void)most;
+    (void)max;
     (void)low;
     (void)high;
     (void)scale; /* they are what reaches both ends */
@@ -124,11 +124,11 @@ static pack_range ends_of(const pack_rounder *by, const float *x, int n) {
 /* The nearest half that is finite. */
 static uint16_t finite_half(float x) {
     const uint16_t h = half_from_float(x);
-    return (h & 0x7fff) > HALF_MOST ? (uint16_t)((h & 0x8000) | HALF_MOST) : h;
+    return (h & 0x7fff) > MAX_HALF ? (uint16_t)((h & 0x8000) | MAX_HALF) : h;
 }
 
 /* The largest u for which |(code - zero) * u| <= 127. */
-static int two_most(const pack_format *f) {
+static int max_two(const pack_format *f) {
     return 127 / NUM_MAX(tile_zero(f), 1); /* with a minimum there is no zero point, and no two scales */
 }
 
@@ -169,7 +169,7 @@ pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_i
     const bool two = f->scale == PACK_SCALE_TWO;
     const int step = two ? f->group : PACK_CHUNK;
     pack_range all = range_empty;
-    float most = 0;
+    float max = 0;
     if (!two && f->group != PACK_GROUP_ROW)
         return (pack_whole){0, 0};
     for (int64_t at = 0; at < k; at += PACK_CHUNK) {
@@ -182,19 +182,19 @@ pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_i
             all.low = fminf(all.low, one.low);
             all.high = fmaxf(all.high, one.high);
             if (two && !one.bad)
-                most = fmaxf(most, two_step(f, &one));
+                max = fmaxf(max, two_step(f, &one));
         }
     }
     if (!two)
         return scales_of(f, &all);
-    return (pack_whole){all.bad ? HALF_NAN : finite_half(most / (float)two_most(f)), 0};
+    return (pack_whole){all.bad ? HALF_NAN : finite_half(max / (float)max_two(f)), 0};
 }
 
 static uint8_t two_byte(const pack_format *f, const pack_range *r, float all) {
     const float step = two_step(f, r);
     if (all == 0 || isnan(all) || step == 0)
         return 0;
-    return (uint8_t)NUM_MIN(ceilf(step / all), (float)two_most(f));
+    return (uint8_t)NUM_MIN(ceilf(step / all), (float)max_two(f));
 }
 
 /* A group's own halves, the best that are found. */
@@ -252,7 +252,7 @@ void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float 
 void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *columns,
                       int len) {
     const int zero = tile_zero(f);
-    uint8_t codes[PACK_SCALE_MOST];
+    uint8_t codes[MAX_PACK_SCALE];
     for (int at = 0; at < len; at += f->group) {
         const pack_values v = group_of(values, columns, len, at, f->group);
         const pack_range one = ends_of(by, v.x, v.n);

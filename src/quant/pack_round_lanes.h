@@ -6,7 +6,7 @@
  *   v_load8(p)         8 floats, in both halves
  *   v_each(c, i)       c[i] in all lanes; WIDE: c[i] in the lower, c[i + 4] in the upper half
  *   v_set(f)           f in all lanes
- *   v_least(a, b), v_most(a, b)   b when one is NaN
+ *   min_v(a, b), max_v(a, b)   b when one is NaN
  *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half
  *
  * and what comes out is ROUNDER, an initialiser of pack_rounder. */
@@ -32,14 +32,14 @@ enum { LANES = 8, N_STEP = 8, AT_ONCE = WIDE ? 8 : 4 };
 
 /* As in pack_scale.c. */
 typedef struct group {
-    _Alignas(32) float x[PACK_SCALE_MOST], weight[PACK_SCALE_MOST];
+    _Alignas(32) float x[MAX_PACK_SCALE], weight[MAX_PACK_SCALE];
     int n;
     float low, high;
 } group;
 
 ROUND_INLINE vec v_code(vec x, vec low, vec high) {
     const vec big = v_set(12582912.0f);
-    return v_most(low, v_least(high, (x + big) - big));
+    return max_v(low, min_v(high, (x + big) - big));
 }
 
 /* Sums of lanes: in pairs, pairs of pairs, halves. */
@@ -73,12 +73,12 @@ static float total(__m256 lanes) {
     return _mm_cvtss_f32(totals8(lanes, lanes, lanes, lanes));
 }
 
-static void fill(group *g, const pack_values *v, int zero, int most) {
+static void fill(group *g, const pack_values *v, int zero, int max) {
     const int n = v->n;
     __m256 squares = _mm256_setzero_ps();
     g->n = (n + LANES - 1) / LANES * LANES;
     g->low = (float)-zero;
-    g->high = (float)(most - zero);
+    g->high = (float)(max - zero);
     memcpy(g->x, v->x, (size_t)n * sizeof *g->x);
     memset(g->x + n, 0, (size_t)(g->n - n) * sizeof *g->x);
     for (int i = 0; i < g->n; i += LANES) {
@@ -167,14 +167,14 @@ static float error_of(const group *g, uint16_t step, uint16_t min) {
 }
 
 /* The candidate with the least error below *least, -1 when there is none: the first of equals. */
-static int least_of(__m256 errors, __m256 is_there, float *least) {
+static int min_of(__m256 errors, __m256 is_there, float *min_error) {
     float e[N_STEP];
     const int there = _mm256_movemask_ps(is_there);
     int best = -1;
     _mm256_storeu_ps(e, errors);
     for (int i = 0; i < N_STEP; i++)
-        if (there >> i & 1 && e[i] < *least) {
-            *least = e[i];
+        if (there >> i & 1 && e[i] < *min_error) {
+            *min_error = e[i];
             best = i;
         }
     return best;
@@ -197,7 +197,7 @@ static uint16_t search(const pack_values *v, int zero, float peak, uint16_t plai
     if (!is_size(fabsf(peak)) || (plain & 0x7fff) == 0)
         return plain;
     fill(&g, v, zero, 2 * zero - 1);
-    float inverse[N_STEP], least = error_of(&g, plain, 0);
+    float inverse[N_STEP], min_error = error_of(&g, plain, 0);
     const __m256 reach = reaches((float)zero - 1, 3 + (float)zero / 8);
     _mm256_storeu_ps(inverse,
                      _mm256_div_ps(_mm256_xor_ps(reach, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(peak)));
@@ -208,7 +208,7 @@ static uint16_t search(const pack_values *v, int zero, float peak, uint16_t plai
         _mm256_and_ps(_mm256_div_ps(_mm256_loadu_ps(s.wqx), all), _mm256_cmp_ps(all, none, _CMP_GT_OQ));
     const __m128i halves = to_halves(steps);
     const __m256 rounded = half_floats(halves);
-    const int best = least_of(errors_of(&g, rounded, none), is_step(rounded), &least);
+    const int best = min_of(errors_of(&g, rounded, none), is_step(rounded), &min_error);
     uint16_t h[N_STEP];
     _mm_storeu_si128((void *)h, halves);
     return best < 0 ? plain : h[best];
@@ -227,16 +227,16 @@ static void sum_values(const group *g, float from, float *weights, float *produc
     *products = total(wx);
 }
 
-static void search_line(const pack_values *v, int most, float low, float high, uint16_t *scale,
+static void search_line(const pack_values *v, int max, float low, float high, uint16_t *scale,
                         uint16_t *min) {
     group g;
     if (!is_size(high - low) || !is_size(fmaxf(fabsf(low), fabsf(high))) || (int16_t)*scale <= 0 ||
         *scale > 0x7c00)
         return;
-    fill(&g, v, 0, most);
-    float inverse[N_STEP], weights, products, least = error_of(&g, *scale, *min);
-    _mm256_storeu_ps(
-        inverse, _mm256_div_ps(reaches((float)most - 1, 2 + (float)most / 8), _mm256_set1_ps(high - low)));
+    fill(&g, v, 0, max);
+    float inverse[N_STEP], weights, products, min_error = error_of(&g, *scale, *min);
+    _mm256_storeu_ps(inverse,
+                     _mm256_div_ps(reaches((float)max - 1, 2 + (float)max / 8), _mm256_set1_ps(high - low)));
     sums s;
     sum_values(&g, low, &weights, &products);
     sum_codes(&g, inverse, low, &s);
@@ -249,7 +249,7 @@ static void search_line(const pack_values *v, int most, float low, float high, u
     const __m256 there =
         _mm256_and_ps(_mm256_and_ps(is_step(step), _mm256_cmp_ps(det, _mm256_setzero_ps(), _CMP_GT_OQ)),
                       _mm256_cmp_ps(absolute(from), _mm256_set1_ps(INFINITY), _CMP_LT_OQ));
-    const int best = least_of(errors_of(&g, step, from), there, &least);
+    const int best = min_of(errors_of(&g, step, from), there, &min_error);
     uint16_t h[N_STEP], m[N_STEP];
     _mm_storeu_si128((void *)h, steps);
     _mm_storeu_si128((void *)m, mins);
@@ -287,19 +287,19 @@ static void ends(const float *x, int n, pack_range *r) {
     *r = found;
 }
 
-static void to_codes(const float *x, int n, float min, float step, int zero, int most, uint8_t *codes) {
+static void to_codes(const float *x, int n, float min, float step, int zero, int max, uint8_t *codes) {
     int i = 0;
     for (; i + LANES <= n && step != 0 && !isnan(step); i += LANES) {
         __m256 q =
             _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(min)), _mm256_set1_ps(step));
         q = _mm256_round_ps(q, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         q = _mm256_min_ps(_mm256_max_ps(q, _mm256_set1_ps((float)-zero)),
-                          _mm256_set1_ps((float)(most - zero)));
+                          _mm256_set1_ps((float)(max - zero)));
         const __m256i c = _mm256_add_epi32(_mm256_cvtps_epi32(q), _mm256_set1_epi32(zero));
         const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1));
         _mm_storel_epi64((void *)(codes + i), _mm_packus_epi16(words, words));
     }
-    pack_rounder_plain.codes(x + i, n - i, min, step, zero, most, codes + i);
+    pack_rounder_plain.codes(x + i, n - i, min, step, zero, max, codes + i);
 }
 
 static void f16_values(const void *raw, float *out, int64_t n) {

@@ -34,17 +34,17 @@ static float total(const float lanes[LANES]) {
 
 /* A group: n a multiple of LANES, the padding with no weight. */
 typedef struct group {
-    float x[PACK_SCALE_MOST], weight[PACK_SCALE_MOST];
+    float x[MAX_PACK_SCALE], weight[MAX_PACK_SCALE];
     int n;
     float low, high; /* the codes' ends */
 } group;
 
-static void fill(group *g, const pack_values *v, int zero, int most) {
+static void fill(group *g, const pack_values *v, int zero, int max) {
     float squares[LANES] = {0};
     const int n = v->n;
     g->n = (n + LANES - 1) / LANES * LANES;
     g->low = (float)-zero;
-    g->high = (float)(most - zero);
+    g->high = (float)(max - zero);
     memcpy(g->x, v->x, (size_t)n * sizeof *g->x);
     memset(g->x + n, 0, (size_t)(g->n - n) * sizeof *g->x);
     for (int i = 0; i < g->n; i += LANES)
@@ -118,38 +118,38 @@ uint16_t pack_scale_search(const pack_values *v, int zero, float peak, uint16_t 
         return plain;
     fill(&g, v, zero, 2 * zero - 1);
     uint16_t best = plain;
-    float least = error_of(&g, half_to_float(plain), 0);
+    float min_error = error_of(&g, half_to_float(plain), 0);
     for (int i = 0; i < N_STEP; i++) {
         const float reach = (float)zero - 1 + (float)i / (N_STEP - 1) * (3 + (float)zero / 8);
         const uint16_t h = half_from_float(best_step(&g, -reach / peak));
         if (h == best || !is_step(h))
             continue;
         const float e = error_of(&g, half_to_float(h), 0);
-        if (e < least) {
-            least = e;
+        if (e < min_error) {
+            min_error = e;
             best = h;
         }
     }
     return best;
 }
 
-void pack_scale_search_line(const pack_values *v, int most, float low, float high, uint16_t *scale,
+void pack_scale_search_line(const pack_values *v, int max, float low, float high, uint16_t *scale,
                             uint16_t *min) {
     group g;
     if (!is_size(high - low) || !is_size(fmaxf(fabsf(low), fabsf(high))) || !(half_to_float(*scale) > 0))
         return;
-    fill(&g, v, 0, most);
-    float least = error_of(&g, half_to_float(*scale), half_to_float(*min)), step, from;
-    for (int i = 0; i < N_STEP && least > 0; i++) {
-        const float reach = (float)most - 1 + (float)i / (N_STEP - 1) * (2 + (float)most / 8);
+    fill(&g, v, 0, max);
+    float min_error = error_of(&g, half_to_float(*scale), half_to_float(*min)), step, from;
+    for (int i = 0; i < N_STEP && min_error > 0; i++) {
+        const float reach = (float)max - 1 + (float)i / (N_STEP - 1) * (2 + (float)max / 8);
         if (!best_line(&g, reach / (high - low), low, &step, &from))
             continue;
         const uint16_t h = half_from_float(step), m = half_from_float(from);
         if (!is_step(h) || !isfinite(half_to_float(m)))
             continue;
         const float e = error_of(&g, half_to_float(h), half_to_float(m));
-        if (e < least) {
-            least = e;
+        if (e < min_error) {
+            min_error = e;
             *scale = h;
             *min = m;
         }

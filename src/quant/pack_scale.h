@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { PACK_SCALE_MOST = 128 }; /* values of a group, at most */
+enum { MAX_PACK_SCALE = 128 }; /* values of a group, at most */
 
 /* n finite values of a group. An error in one counts by the group's root mean square plus its own magnitude,
  * times how much its column matters. */
@@ -19,7 +19,7 @@ uint16_t pack_scale_search(const pack_values *v, int zero, float peak, uint16_t 
 
 /* The same for codes 0...most times a scale, plus a minimum: *scale and *min, halves which reach from the
  * smallest value (low) to the largest, become what errs less, if that is found. */
-void pack_scale_search_line(const pack_values *v, int most, float low, float high, uint16_t *scale,
+void pack_scale_search_line(const pack_values *v, int max, float low, float high, uint16_t *scale,
                             uint16_t *min);
 
 #endif

@@ -31,10 +31,10 @@ void quantize_bf16(const float *in, void *blocks, int64_t n) {
 }
 
 /* Truncates to 0..most; NaN gives 0. */
-static uint8_t code(float v, int most) {
+static uint8_t code(float v, int max) {
     if (!(v > 0))
         return 0;
-    return v >= (float)most ? (uint8_t)most : (uint8_t)v;
+    return v >= (float)max ? (uint8_t)max : (uint8_t)v;
 }
 
 static float inverse(float d) {

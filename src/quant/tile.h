@@ -9,7 +9,7 @@
  * the first level of PACK_SCALE_TWO.
  *
  * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from
- * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes flavour all parts are 1. A part
+ * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes packing all parts are 1. A part
  * of width w is 2w lines of 64 bytes. Byte (row r, c) of a line is at 4r + c, and its bit-field f (bits f*w
  * and up) belongs to K = 4*(l + 2w*f) + c for line l. So a line, masked, is 16 rows x one quad of K: one
  * operand of a VNNI instruction, whose lanes are rows. A line of a plane is 32 bits of K for each row: one
@@ -36,7 +36,7 @@ static const uint8_t TILE_PLANES[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 
 /* The widths of the parts of a format's codes; they add up to its bits. */
 static inline const uint8_t *tile_parts(const pack_format *f) {
-    return f->flavour == PACK_PLANES ? TILE_PLANES : TILE_PART[f->bits];
+    return f->packing == PACK_PLANES ? TILE_PLANES : TILE_PART[f->bits];
 }
 
 static inline int64_t tile_count(int64_t k) {
@@ -106,13 +106,13 @@ void tile_read_scales(const pack_format *f, const void *scales, int g, float *sc
 void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min);
 /* PACK_SCALE_TWO: row r's first level. */
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
-/* A tile of the planes flavour as one of the parts flavour; out is as large. For kernels that unpack anyway.
+/* A tile of the planes packing as one of the parts packing; out is as large. For kernels that unpack anyway.
  */
 void tile_to_parts(const pack_format *f, const void *tile, void *out);
 /* The same for a chunk: c as it is when it has parts, else with its codes in `codes`. */
 static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
                                           uint8_t codes[TILE_CHUNK_K * PACK_PANEL]) {
-    if (f->flavour == PACK_PARTS)
+    if (f->packing == PACK_PARTS)
         return c;
     for (int t = 0; t < c.n_tile; t++)
         tile_to_parts(f, c.codes + t * tile_code_bytes(f), codes + t * tile_code_bytes(f));

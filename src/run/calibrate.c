@@ -10,7 +10,7 @@
 
 #include <xxhash.h>
 
-enum { MOST_TEXT = 16 << 20, N_ARBITRARY = 12, ARBITRARY_TOKENS = 32 };
+enum { MAX_TEXT = 16 << 20, N_ARBITRARY = 12, ARBITRARY_TOKENS = 32 };
 
 typedef struct maker {
     const nib_engine *e;
@@ -27,10 +27,10 @@ void calibration_clear(calibration *c) {
 }
 
 int64_t calibration_longest(const calibration *c) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int i = 0; i < c->n_prompt; i++)
-        most = NUM_MAX(most, c->begin[i + 1] - c->begin[i]);
-    return most;
+        max = NUM_MAX(max, c->begin[i + 1] - c->begin[i]);
+    return max;
 }
 
 /* One prompt: BOS, if the model has one in front of a text, and n tokens. */
@@ -54,13 +54,13 @@ static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error 
     const bool bos = tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0;
     token_list list = {0};
     nib_status status = tokenizer_encode(t, text, n_byte, 0, &list, err);
-    const size_t most = CALIBRATE_MOST - (size_t)bos;
-    k->n_cut += list.n > most;
-    for (size_t at = 0; at < list.n && status == NIB_OK && !k->full; at += most) {
-        const size_t n = NUM_MIN(most, list.n - at);
-        if (n + bos < CALIBRATE_LEAST)
+    const size_t max = MAX_CALIBRATE - (size_t)bos;
+    k->n_cut += list.n > max;
+    for (size_t at = 0; at < list.n && status == NIB_OK && !k->full; at += max) {
+        const size_t n = NUM_MIN(max, list.n - at);
+        if (n + bos < MIN_CALIBRATE)
             k->n_short += at == 0;
-        else if (k->c->n_prompt == CALIBRATE_MOST_PROMPT)
+        else if (k->c->n_prompt == CALIBRATE_MAX_PROMPT)
             k->full = true;
         else
             status = add_prompt(k, list.data + at, n, bos, err);
@@ -83,7 +83,7 @@ static nib_status add_own(maker *k, nib_error *err) {
 static nib_status add_file(maker *k, const char *path, nib_error *err) {
     char *text;
     size_t n, end;
-    nib_status status = file_read_all(path, MOST_TEXT, &text, &n, err);
+    nib_status status = file_read_all(path, MAX_TEXT, &text, &n, err);
     if (status == NIB_E_NOTFOUND) /* which is said of models */
         return nib_fail(err, NIB_E_IO, "%s: there is no such file of prompts", path);
     NIB_TRY(status);
@@ -98,7 +98,7 @@ static nib_status add_file(maker *k, const char *path, nib_error *err) {
     mem_free(text);
     if (status == NIB_OK && k->c->n_prompt == 0)
         return nib_fail(err, NIB_E_USAGE, "%s: expected a line of at least %d tokens, found none", path,
-                        CALIBRATE_LEAST);
+                        MIN_CALIBRATE);
     return status;
 }
 
@@ -129,10 +129,10 @@ static void describe(const maker *k, const char *path) {
                       n);
     if (k->n_cut)
         at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d lines cut into pieces of %d",
-                       k->n_cut, CALIBRATE_MOST);
+                       k->n_cut, MAX_CALIBRATE);
     if (k->n_short)
         at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d of fewer than %d tokens left out",
-                       k->n_short, CALIBRATE_LEAST);
+                       k->n_short, MIN_CALIBRATE);
     if (k->full)
         snprintf(c->what + at, sizeof c->what - (size_t)at, "; the rest of the file left out");
 }
@@ -154,7 +154,7 @@ nib_status calibrate(const nib_engine *e, const char *path, calibration *out, ni
                                       : add_own(&k, err);
     if (status == NIB_OK && out->n_prompt == 0)
         status = nib_fail(err, NIB_E_USAGE, "no calibration prompt has %d tokens with this vocabulary",
-                          CALIBRATE_LEAST);
+                          MIN_CALIBRATE);
     if (status == NIB_OK)
         status = container_content_key(e->container, out->content, err);
     if (status != NIB_OK) {

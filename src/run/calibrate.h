@@ -5,9 +5,9 @@
 #include "run/engine.h"
 
 enum {
-    CALIBRATE_LEAST = 8,         /* tokens of a prompt, at least: shorter lines of a file are left out */
-    CALIBRATE_MOST = 64,         /* longer lines are cut into pieces of so many */
-    CALIBRATE_MOST_PROMPT = 1024 /* what comes after those is left out */
+    MIN_CALIBRATE = 8,          /* tokens of a prompt, at least: shorter lines of a file are left out */
+    MAX_CALIBRATE = 64,         /* longer lines are cut into pieces of so many */
+    CALIBRATE_MAX_PROMPT = 1024 /* what comes after those is left out */
 };
 
 typedef struct calibration {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_TEMPLATE = 4 << 20 };
+enum { MAX_TEMPLATE = 4 << 20 };
 
 /* The template's text: *owned is to be freed with mem_free, or NULL. */
 static nib_status find_template(const nib_engine *e, const char **source, char **owned, size_t *n_byte,
@@ -25,7 +25,7 @@ static nib_status find_template(const nib_engine *e, const char **source, char *
     char *path = path_is_dir(e->path) ? path_join(e->path, "chat_template.jinja") : NULL;
     nib_status status = NIB_OK;
     if (path && path_exists(path)) {
-        status = file_read_all(path, MOST_TEMPLATE, owned, n_byte, err);
+        status = file_read_all(path, MAX_TEMPLATE, owned, n_byte, err);
         *source = *owned;
     } else {
         status = nib_fail(err, NIB_E_NOTFOUND, "%s: the model has no chat template", e->path);

@@ -10,7 +10,7 @@
 #include "tiers/device.h"
 #include "run/engine_text.h"
 #include "run/learn.h"
-#include "run/obey.h"
+#include "run/apply_plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -239,14 +239,14 @@ nib_status engine_sessions_bytes(const nib_engine *e, type_id kv_type, int64_t n
 }
 
 nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n, nib_error *err) {
-    const int64_t most = model_hparams(e->m)->n_ctx_max;
+    const int64_t max = model_hparams(e->m)->n_ctx_max;
     char need[32], have[32];
     machine here;
     uint64_t bytes;
-    if (most > 0 && n > most)
+    if (max > 0 && n > max)
         return nib_fail(err, NIB_E_USAGE,
                         "context: the model has learned %lld positions, and %lld were asked for",
-                        (long long)most, (long long)n);
+                        (long long)max, (long long)n);
     NIB_TRY(session_bytes(e, kv_type, n, &bytes, err));
     machine_look(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)
@@ -378,7 +378,7 @@ static nib_status settle_blocks(nib_engine *e, const engine_want *want, nib_erro
         return nib_fail_nomem(err, n, "the blocks' activations");
     memset(e->act_bits, e->options.activation ? e->options.activation : 8, n);
     if (p)
-        return blame_plan(&e->options, obey_blocks(e, p, err), err);
+        return blame_plan(&e->options, apply_blocks(e, p, err), err);
     if (!want->keep_nothing)
         return NIB_OK;
     e->kept = mem_calloc(n, sizeof *e->kept);
@@ -458,7 +458,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
     NIB_TRY(check_options(o, err));
     NIB_TRY(find_backend(e, err));
     if (want->plan)
-        NIB_TRY(blame_plan(o, obey_sizes(o, want->plan, &e->log, err), err));
+        NIB_TRY(blame_plan(o, apply_sizes(o, want->plan, &e->log, err), err));
     const uint64_t caps[NIB_N_TIER] = {o->ram, o->vram, o->disk};
     NIB_TRY(model_find(name, &e->path, err));
     NIB_TRY(ledger_open(caps, &e->ledger, err));
@@ -549,7 +549,7 @@ static nib_status look_at_model(nib_engine *e, const char *name, const plan *p, 
     NIB_TRY(check_options(&e->options, err));
     NIB_TRY(find_backend(e, err));
     if (p)
-        NIB_TRY(obey_sizes(&e->options, p, &e->log, err));
+        NIB_TRY(apply_sizes(&e->options, p, &e->log, err));
     NIB_TRY(model_find(name, &e->path, err));
     NIB_TRY(ledger_open(none, &e->ledger, err));
     NIB_TRY(look_at_files(e, err));
@@ -638,13 +638,13 @@ static void trace_row_read(const op_trace *t, int i, nib_trace_row *out) {
     snprintf(out->what, sizeof out->what, "%s%s%s", op_name(r.kind), r.weight[0] ? " " : "", r.weight);
 }
 
-size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t most, double *pass_s) {
+size_t nib_engine_trace_read(nib_engine *e, nib_trace_row *rows, size_t max, double *pass_s) {
     size_t n = 0;
     pthread_mutex_lock(&e->step.lock);
     if (pass_s)
         *pass_s = e->step.pass_s;
     for (int i = 0; e->step.trace && i < trace_n_row(e->step.trace); i++, n++)
-        if (n < most)
+        if (n < max)
             trace_row_read(e->step.trace, i, &rows[n]);
     pthread_mutex_unlock(&e->step.lock);
     return n;

@@ -38,21 +38,21 @@ static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
     return status;
 }
 
-typedef struct flavouring {
+typedef struct packing_from {
     const policy *map;
     const uint8_t *act_bits;
-} flavouring;
+} packing_from;
 
-static pack_flavour flavour_of(const void *user, int b, const weight *w) {
-    const flavouring *f = user;
-    return policy_flavour(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
+static pack_kind packing_of(const void *user, int b, const weight *w) {
+    const packing_from *f = user;
+    return policy_packing(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
 }
 
-/* Every matrix in the one flavour that the map has for it. */
-static nib_status set_flavours(nib_engine *e, const policy *map, nib_error *err) {
-    const flavouring f = {map, e->act_bits};
+/* Every matrix in the one packing that the map has for it. */
+static nib_status set_packings(nib_engine *e, const policy *map, nib_error *err) {
+    const packing_from f = {map, e->act_bits};
     layout *with;
-    NIB_TRY(layout_with_flavours(e->layout, flavour_of, &f, &with, err));
+    NIB_TRY(layout_with_packings(e->layout, packing_of, &f, &with, err));
     return engine_set_layout(e, with, err);
 }
 
@@ -60,7 +60,7 @@ nib_status engine_open_backend(nib_engine *e, nib_error *err) {
     policy map = {0};
     nib_status status = load_map(e, &map, err);
     if (status == NIB_OK)
-        status = set_flavours(e, &map, err);
+        status = set_packings(e, &map, err);
     if (status == NIB_OK) {
         backend_setup setup = engine_backend_setup(e, pool_size(e->threads));
         setup.kernels = &map;

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 /* Below this a run says more about how it began. */
-enum { LEAST_TOKENS = 8 };
-#define LEAST_SECONDS 0.1
+enum { MIN_TOKENS = 8 };
+#define MIN_SECONDS 0.1
 
 /* Rates and predictions are of the processor: what another back end took says nothing about it. */
 static bool learns(const nib_engine *e) {
@@ -103,8 +103,8 @@ void learn_keep(nib_engine *e) {
     const learning *l = &e->learned;
     learned_run now;
     nib_error err;
-    if (!e->pager || !learns(e) || atomic_load(&l->mixed) || l->n_token < LEAST_TOKENS ||
-        l->seconds < LEAST_SECONDS)
+    if (!e->pager || !learns(e) || atomic_load(&l->mixed) || l->n_token < MIN_TOKENS ||
+        l->seconds < MIN_SECONDS)
         return;
     nib_status status = planning_run(e, (int64_t)(l->positions / (double)l->n_token), &now, &err);
     now.seconds[0] = l->seconds / (double)l->n_token;

@@ -34,17 +34,17 @@ nib_status measure_prompts(const char *name, const nib_engine_options *options, 
     return status;
 }
 
-static int64_t rows_of(const calibration *c, int i, int64_t most) {
+static int64_t rows_of(const calibration *c, int i, int64_t max) {
     const int64_t n = c->begin[i + 1] - c->begin[i];
-    return most > 0 ? NUM_MIN(n, most) : n;
+    return max > 0 ? NUM_MIN(n, max) : n;
 }
 
-int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest) {
+int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest) {
     int64_t n = 0;
     *longest = 0;
     for (int i = 0; i < c->n_prompt; i++) {
-        n += rows_of(c, i, most);
-        *longest = NUM_MAX(*longest, rows_of(c, i, most));
+        n += rows_of(c, i, max);
+        *longest = NUM_MAX(*longest, rows_of(c, i, max));
     }
     return n;
 }
@@ -55,11 +55,11 @@ static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
     return kv_table_open(&r->kv, r->pages, e->layout, e->backend->device, e->ledger, r->longest, false, err);
 }
 
-nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,
+nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t max,
                              int64_t n_score, nib_error *err) {
     const int64_t n_vocab = model_hparams(e->m)->n_vocab;
     memset(r, 0, sizeof *r);
-    r->n_row = measure_rows_count(c, most, &r->longest);
+    r->n_row = measure_rows_count(c, max, &r->longest);
     for (int64_t i = 0; i < c->begin[c->n_prompt]; i++)
         if (c->tokens[i] < 0 || c->tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %lld: expected an id below %lld, found %ld",
@@ -74,7 +74,7 @@ nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *
     r->n_segment = c->n_prompt;
     int64_t at = 0;
     for (int i = 0; i < c->n_prompt; i++) {
-        const int64_t n = rows_of(c, i, most), scored = NUM_MIN(n_score, n);
+        const int64_t n = rows_of(c, i, max), scored = NUM_MIN(n_score, n);
         r->segments[i] = (segment){.kv = &r->kv,
                                    .tokens = c->tokens + c->begin[i],
                                    .length = n,

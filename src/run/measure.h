@@ -52,7 +52,7 @@ typedef struct activity {
 
 /* As measure_importance; coactivity_close(&out->parts) frees it, also after an error. */
 nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
-                            double least, activity *out, nib_error *err);
+                            double min, activity *out, nib_error *err);
 
 /* Some formats from light to harsh, for quality_options. */
 extern const char *const measure_formats[];

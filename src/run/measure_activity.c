@@ -13,7 +13,7 @@ typedef struct watch {
     nib_engine *e;
     const segment *row; /* of the prompts */
     activity *a;
-    double least;
+    double min;
     uint8_t *active; /* [n_row, parts] */
 } watch;
 
@@ -29,7 +29,7 @@ static void look(void *user, const probe_seen *s) {
         double sum2 = 0;
         for (int64_t i = 0; i < s->width; i++)
             sum2 += (double)x[i] * (double)x[i];
-        const float limit = (float)(w->least * sqrt(sum2 / (double)s->width));
+        const float limit = (float)(w->min * sqrt(sum2 / (double)s->width));
         if (s->point == PROBE_Q) {
             to[0] = sum2 > 0;
             continue;
@@ -95,10 +95,10 @@ static nib_status keep_free(const nib_engine *e, const void *user, uint64_t *byt
     return NIB_OK;
 }
 
-static nib_status measure(nib_engine *e, const calibration *c, double least, int64_t n_row, activity *out,
+static nib_status measure(nib_engine *e, const calibration *c, double min, int64_t n_row, activity *out,
                           nib_error *err) {
     const uint64_t bytes = own_bytes(e, n_row);
-    watch w = {.e = e, .a = out, .least = least};
+    watch w = {.e = e, .a = out, .min = min};
     out->n_layer = (int)model_hparams(e->m)->n_layer;
     const int n = n_part(e, &out->n_group);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
@@ -113,7 +113,7 @@ static nib_status measure(nib_engine *e, const calibration *c, double least, int
 }
 
 nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
-                            double least, activity *out, nib_error *err) {
+                            double min, activity *out, nib_error *err) {
     nib_engine_options o = *options;
     nib_engine *e = NULL;
     sizes s;
@@ -125,7 +125,7 @@ nib_status measure_activity(const char *name, const nib_engine_options *options,
     o.activation = 16;
     const engine_want want = {.n_row = s.n_row, .keep_nothing = true, .keep_free = keep_free, .user = &s};
     NIB_TRY(engine_open(name, &o, &want, &e, err));
-    const nib_status status = measure(e, c, least, s.n_row, out, err);
+    const nib_status status = measure(e, c, min, s.n_row, out, err);
     nib_engine_close(e);
     return status;
 }

@@ -29,12 +29,12 @@ static bool count(const nib_engine *e, uint64_t n_row, uint64_t n_head, uint64_t
     return num_add_u64(s->stream, s->logits, all) && num_add_u64(*all, s->small, all);
 }
 
-nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t most, int64_t n_score,
+nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t max, int64_t n_score,
                               uint64_t *bytes, nib_error *err) {
     sizes s;
     int64_t longest;
     uint64_t own, cache;
-    const int64_t n_row = measure_rows_count(c, most, &longest);
+    const int64_t n_row = measure_rows_count(c, max, &longest);
     if (!count(e, (uint64_t)n_row, (uint64_t)(n_score * c->n_prompt), (uint64_t)c->n_prompt, &s, &own))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
@@ -101,11 +101,11 @@ static nib_status take_memory(measure_base *b, const calibration *c, nib_error *
     return NIB_OK;
 }
 
-nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t most,
+nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t max,
                              int64_t n_score, const probe *watch, nib_error *err) {
     memset(b, 0, sizeof *b);
     b->e = e;
-    NIB_TRY(measure_rows_open(&b->rows, e, c, most, n_score, err));
+    NIB_TRY(measure_rows_open(&b->rows, e, c, max, n_score, err));
     NIB_TRY(take_memory(b, c, err));
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,

@@ -68,14 +68,14 @@ bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes) {
     return bytes_in(blk, format, bytes) && *bytes < measure_bytes_now(blk);
 }
 
-static uint64_t most_bytes(const layout *lay, const quality_options *q) {
-    uint64_t most = 0, bytes;
+static uint64_t max_bytes(const layout *lay, const quality_options *q) {
+    uint64_t max = 0, bytes;
     for (int b = 0; b < layout_n_block(lay); b++)
         for (int f = 0; f < q->n_format; f++)
             if (measure_is_lower(layout_block(lay, b), q->formats[f], &bytes) &&
                 tried_bytes(layout_block(lay, b), q->formats[f], &bytes))
-                most = NUM_MAX(most, bytes);
-    return most;
+                max = NUM_MAX(max, bytes);
+    return max;
 }
 
 enum { RAW = 256 << 10 }; /* bytes of a file read at a time, by each thread */
@@ -87,7 +87,7 @@ static uint64_t charge_of(const nib_engine *e, uint64_t room) {
 }
 
 uint64_t measure_copy_bytes(const nib_engine *e, const quality_options *q) {
-    return q->n_format ? charge_of(e, round64(most_bytes(e->layout, q)) + 64) : 0;
+    return q->n_format ? charge_of(e, round64(max_bytes(e->layout, q)) + 64) : 0;
 }
 
 void measure_copy_close(measure_copy *c) {
@@ -124,7 +124,7 @@ nib_status measure_copy_open(measure_copy *c, nib_engine *e, const quality_optio
     const int n_thread = pool_size(e->threads);
     memset(c, 0, sizeof *c);
     c->e = e;
-    c->room = round64(most_bytes(e->layout, q)) + 64;
+    c->room = round64(max_bytes(e->layout, q)) + 64;
     const uint64_t bytes = charge_of(e, c->room);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     c->charged = bytes;
@@ -205,13 +205,13 @@ static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin
 static void pack_some(void *arg, int thread, int n_thread) {
     packing *p = arg;
     load_buffer *buffer = &p->c->buffers[thread];
-    const int64_t most = loader_rows_at_once(&p->slice[0], buffer);
+    const int64_t max = loader_rows_at_once(&p->slice[0], buffer);
     int64_t begin, end;
     nib_error error = {NIB_OK, ""};
     nib_status status = NIB_OK;
     pool_split(p->slice[0].n, PACK_PANEL, thread, n_thread, &begin, &end);
-    for (int64_t at = begin; at < end && status == NIB_OK; at += most)
-        status = pack_rows(p, buffer, at, NUM_MIN(at + most, end), &error);
+    for (int64_t at = begin; at < end && status == NIB_OK; at += max)
+        status = pack_rows(p, buffer, at, NUM_MIN(at + max, end), &error);
     nib_status none = NIB_OK;
     if (status != NIB_OK && atomic_compare_exchange_strong(&p->status, &none, status))
         p->error = error;

@@ -15,12 +15,12 @@ typedef struct measure_rows {
 } measure_rows;
 
 /* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
-nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t most,
+nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t max,
                              int64_t n_score, nib_error *err);
 void measure_rows_close(measure_rows *r); /* zeroed is fine; before the engine */
 
 /* Without an engine: rows of all prompts, and of the longest. */
-int64_t measure_rows_count(const calibration *c, int64_t most, int64_t *longest);
+int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest);
 
 /* The options' progress; NIB_E_CANCELLED when it says so. */
 nib_status measure_progress(const nib_engine *e, const char *what, uint64_t done, uint64_t all,

@@ -30,25 +30,25 @@ static size_t count_formats(const block *blk) {
     return n;
 }
 
-static size_t most_slices(const layout *lay) {
-    size_t most = 0;
+static size_t max_slices(const layout *lay) {
+    size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++)
-        most += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk */
-    return most + 1;                                     /* the output head's sketch */
+        max += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk */
+    return max + 1;                                     /* the output head's sketch */
 }
 
 uint64_t engine_placement_bytes(const layout *lay) {
-    return most_slices(lay) * sizeof(nib_slice) + (2 * (size_t)layout_n_block(lay) + 1) * PACK_NAME;
+    return max_slices(lay) * sizeof(nib_slice) + (2 * (size_t)layout_n_block(lay) + 1) * PACK_NAME;
 }
 
 nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
-    const size_t most = most_slices(e->layout);
+    const size_t max = max_slices(e->layout);
     const size_t n_format =
         2 * (size_t)layout_n_block(e->layout) + 1; /* each is rounded to one stack at most; the sketch */
     const uint64_t bytes = engine_placement_bytes(e->layout);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     e->tables += bytes;
-    e->slices = mem_calloc(most, sizeof *e->slices);
+    e->slices = mem_calloc(max, sizeof *e->slices);
     e->formats = mem_calloc(n_format, sizeof *e->formats);
     return e->slices && e->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
 }

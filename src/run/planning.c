@@ -234,7 +234,7 @@ static void add_rates(planning *f, const nib_engine *e) {
     nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
         log_line(&e->log, "hardware profile: %s", why.message);
-    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.page_most, f->q.need.part,
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.max_page, f->q.need.part,
                   &f->q.rates);
     mem_free(path);
 }
@@ -288,10 +288,10 @@ nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_wa
 
 /* ---- a plan ---- */
 
-static nib_status settle_wishes(planning *f, const nib_engine *e, const nib_plan_options *how,
-                                nib_error *err) {
+static nib_status settle_targets(planning *f, const nib_engine *e, const nib_plan_options *how,
+                                 nib_error *err) {
     const char *name = how->quality ? how->quality : "lossless";
-    if (!plan_quality(name, &f->q.loss_most, &f->q.may_round))
+    if (!plan_quality(name, &f->q.max_loss, &f->q.may_round))
         return nib_fail(err, NIB_E_USAGE,
                         "quality: expected lossless, high, balanced or small, found \"%.40s\"", name);
     if (!(how->speed >= 0) || how->speed > 1e9)
@@ -301,13 +301,13 @@ static nib_status settle_wishes(planning *f, const nib_engine *e, const nib_plan
         return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
     f->q.speed = how->speed;
     if (how->speed > 0 && !how->quality) { /* as much as it takes, and no more */
-        f->q.loss_most = 1;
+        f->q.max_loss = 1;
         f->q.may_round = true;
     }
     f->q.mode = how->mode ? how->mode : 'a';
-    /* nothing is wished for: what an engine does by itself, whatever that costs */
+    /* nothing is requested for: what an engine does by itself, whatever that costs */
     if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
-        f->q.loss_most = PLAN_ANY_LOSS;
+        f->q.max_loss = PLAN_ANY_LOSS;
         f->q.usual_activation = !f->q.activation;
         f->q.activation = f->q.activation ? f->q.activation : 8;
     }
@@ -379,7 +379,7 @@ static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_er
     NIB_TRY(status);
     f->q.mode = 'a';
     f->q.speed = 0;
-    f->q.loss_most = PLAN_ANY_LOSS;
+    f->q.max_loss = PLAN_ANY_LOSS;
     NIB_TRY(plan_make(&f->q, &exact, err));
     for (int b = 0; b < p->n_block; b++) {
         memcpy(p->blocks[b].slices, exact.blocks[b].slices, sizeof p->blocks[b].slices);
@@ -397,7 +397,7 @@ nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *o
     plan p = {0};
     nib_status status = planning_gather(&f, e, how->n_prompt, how->n_gen, err);
     if (status == NIB_OK)
-        status = settle_wishes(&f, e, how, err);
+        status = settle_targets(&f, e, how, err);
     if (status == NIB_OK)
         status = add_profiles(&f, e, err);
     if (status == NIB_OK) {

@@ -28,13 +28,13 @@ static nib_status check_cap(nib_engine *e, const engine_want *want, nib_error *e
 
 /* A vocabulary alone: what it is for may take more. */
 static nib_status check_vocabulary(const nib_engine *e, nib_error *err) {
-    char cap[32], least[32];
+    char cap[32], min[32];
     const uint64_t need = ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.peak;
     if (need <= e->options.ram)
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,
                     "RAM: the cap of %s is too small; %s is the smallest that holds the vocabulary",
-                    num_format_size(e->options.ram, cap), num_format_cap(need, least));
+                    num_format_size(e->options.ram, cap), num_format_cap(need, min));
 }
 
 static uint64_t cap_of(const nib_engine_options *o, const plan *p) {

@@ -20,15 +20,15 @@
 
 enum {
     USUAL_CONTEXT = 4096,
-    LEAST_CONTEXT = 256, /* where it fits */
+    MIN_CONTEXT = 256, /* where it fits */
     CONTEXT_STEP = 64,
     CONTEXT_SHARE = 4, /* of the cap */
     MACHINE_SHARE = 8, /* of the machine's free memory, left to others */
     SHARE = 32,        /* of the cap, for more rows */
     STEP = 16,         /* rows are added by so many */
     SLACK = 1 << 20, /* lists that are charged later, and what becomes resident meanwhile; as a plan counts */
-    LEAST_CELL = 8,
-    LEAST_PASS = 32
+    MIN_CELL = 8,
+    MIN_PASS = 32
 };
 
 /* What is left under the cap, also where the ledger has none because only a plan is made. */
@@ -81,10 +81,10 @@ static uint64_t kept_bytes(const nib_engine *e) {
 
 /* What is charged when nothing but the least of the weights stays, or what a plan keeps; UINT64_MAX: it
  * overflows. */
-static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
-                      int64_t n_cell) {
+static uint64_t min(const nib_engine *e, const pager_need *need, uint64_t session, int64_t n_pass,
+                    int64_t n_cell) {
     const uint64_t rows = pass_bytes(e, pool_size(e->threads), n_pass, n_cell);
-    const uint64_t parts[] = {need->tables, residency_least(need, session), kept_bytes(e), rows};
+    const uint64_t parts[] = {need->tables, min_residency(need, session), kept_bytes(e), rows};
     uint64_t all = SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))
@@ -94,9 +94,9 @@ static uint64_t least(const nib_engine *e, const pager_need *need, uint64_t sess
 
 /* A slow prompt rather than none. */
 bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell) {
-    if (*n_cell > LEAST_CELL)
+    if (*n_cell > MIN_CELL)
         *n_cell /= 2;
-    else if (*n_pass > LEAST_PASS)
+    else if (*n_pass > MIN_PASS)
         *n_pass /= 2;
     else
         return false;
@@ -116,7 +116,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
     if (!will_stream(e, &need, session + base))
         return;
     engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
-    while (e->free_batch && least(e, &need, session, *n_pass, *n_cell) > room(e) &&
+    while (e->free_batch && min(e, &need, session, *n_pass, *n_cell) > room(e) &&
            engine_rows_halve(n_pass, n_cell))
         ;
 }
@@ -128,17 +128,17 @@ int64_t engine_usual_context(const model *m) {
 
 /* Positions, at most `most`, of each session within n_byte. What one takes is a constant and about as much
  * for each position, so a share of `most` by bytes is too many still, and soon few too many. */
-static int64_t positions(const nib_engine *e, int64_t most, uint64_t n_byte) {
-    while (most > CONTEXT_STEP) {
+static int64_t positions(const nib_engine *e, int64_t max, uint64_t n_byte) {
+    while (max > CONTEXT_STEP) {
         uint64_t bytes;
-        const bool counted = engine_sessions_bytes(e, e->kv_type, most, &bytes, NULL) == NIB_OK;
+        const bool counted = engine_sessions_bytes(e, e->kv_type, max, &bytes, NULL) == NIB_OK;
         if (counted && bytes <= n_byte)
             break;
         const double share = counted ? (double)n_byte / (double)bytes : 0.5;
-        const int64_t fewer = (int64_t)((double)most * share) + 1; /* rounding never leaves one out */
-        most = NUM_MIN(fewer, most - 1) / CONTEXT_STEP * CONTEXT_STEP;
+        const int64_t fewer = (int64_t)((double)max * share) + 1; /* rounding never leaves one out */
+        max = NUM_MIN(fewer, max - 1) / CONTEXT_STEP * CONTEXT_STEP;
     }
-    return NUM_MAX(most, (int64_t)CONTEXT_STEP);
+    return NUM_MAX(max, (int64_t)CONTEXT_STEP);
 }
 
 /* What the sessions may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without
@@ -163,7 +163,7 @@ static uint64_t room_for_sessions(const nib_engine *e, int64_t n, bool whole) {
         (counted && !will_stream(e, &need, session + rows) && o->ram != NIB_AUTO))
         return NIB_AUTO;
     const bool streams = o->stream && o->ram != NIB_AUTO;
-    const uint64_t others = streams ? least(e, &need, 0, n_pass, n_cell) : all;
+    const uint64_t others = streams ? min(e, &need, 0, n_pass, n_cell) : all;
     const uint64_t spare = whole ? others + SLACK : others; /* a plan counts a little more */
     const uint64_t beside = left > spare ? left - spare : 0;
     return streams && !whole ? NUM_MIN(o->ram / CONTEXT_SHARE, beside) : beside;
@@ -176,12 +176,12 @@ int64_t engine_context(const nib_engine *e) {
     int64_t n = engine_usual_context(e->m);
     if (whole && hp->n_ctx_train > 0)
         n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
-    if (!whole && o->n_ctx_most > 0)
-        n = NUM_MIN(n, num_round_up(o->n_ctx_most, CONTEXT_STEP));
-    const uint64_t most = room_for_sessions(e, n, whole);
-    if (most == NIB_AUTO)
+    if (!whole && o->max_n_ctx > 0)
+        n = NUM_MIN(n, num_round_up(o->max_n_ctx, CONTEXT_STEP));
+    const uint64_t max = room_for_sessions(e, n, whole);
+    if (max == NIB_AUTO)
         return n;
-    const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, most), (int64_t)LEAST_CONTEXT));
+    const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, max), (int64_t)MIN_CONTEXT));
     if (fits < n && whole)
         log_line(&e->log, "the context has %lld of the model's %lld positions, for which %s has room",
                  (long long)fits, (long long)n, o->ram == NIB_AUTO ? "the machine's memory" : "the cap");
@@ -211,7 +211,7 @@ bool engine_has_room(const nib_engine *e, uint64_t session) {
     const pager_need need = pager_needs(e->layout, n_thread);
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
     return !will_stream(e, &need, rows + NUM_MAX(session, need.staging)) ||
-           (e->options.stream && least(e, &need, session, n_pass, n_cell) <= room(e));
+           (e->options.stream && min(e, &need, session, n_pass, n_cell) <= room(e));
 }
 
 /* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
@@ -232,7 +232,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     layout_head(e->layout, &head);
     if (e->n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
         return false;
-    const uint64_t running = least(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
+    const uint64_t running = min(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
     return will_stream(e, &need, rows + NUM_MAX(session, need.staging)) && o->stream &&
            running < UINT64_MAX / 2 && NUM_MAX(running, loading) + sketch <= room(e);
 }

@@ -46,15 +46,15 @@ typedef struct placing {
     uint8_t *tier_of; /* [n_page] */
 } placing;
 
-static nib_status refuse(const placing *w, uint64_t whole, uint64_t least, nib_error *err) {
+static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_error *err) {
     nib_engine *e = w->e;
     char cap[32], all[32], small[32];
     const uint64_t held = ledger_promised(e->ledger, NIB_TIER_RAM);
     num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
     num_format_cap(held + whole, all);
-    num_format_cap(held + least, small);
+    num_format_cap(held + min, small);
     e->cap_is_named = !e->kept;
-    if (whole <= least)
+    if (whole <= min)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
                         cap, all);
     if (e->options.stream)
@@ -80,11 +80,11 @@ static nib_status check_plan(const placing *w, uint64_t room, nib_error *err) {
 }
 
 /* Some pages are streamed: what the ring and the packed file's checksums leave is for the others. */
-static nib_status place_some(placing *w, uint64_t least, nib_error *err) {
+static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const ledger *l = w->e->ledger;
     const bool capped = ledger_cap(l, NIB_TIER_RAM) != NIB_AUTO;
-    NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - least : NIB_AUTO, err));
-    const uint64_t room = capped ? ledger_free(l, NIB_TIER_RAM) - least : NIB_AUTO;
+    NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO, err));
+    const uint64_t room = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
     const residency_tier tiers[] = {{NIB_TIER_RAM, room}, {NIB_TIER_DISK, NIB_AUTO}};
     if (w->e->kept)
         return check_plan(w, room, err);
@@ -97,7 +97,7 @@ static nib_status place_some(placing *w, uint64_t least, nib_error *err) {
 static nib_status place(placing *w, nib_error *err) {
     const nib_engine *e = w->e;
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
-    const uint64_t whole = residency_whole(&w->need, w->others), least = residency_least(&w->need, w->others);
+    const uint64_t whole = residency_whole(&w->need, w->others), min = min_residency(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
@@ -108,9 +108,9 @@ static nib_status place(placing *w, nib_error *err) {
     }
     if (!streams)
         return NIB_OK;
-    if ((!e->options.stream && !e->kept) || left < least)
-        return refuse(w, whole, least, err);
-    return place_some(w, least, err);
+    if ((!e->options.stream && !e->kept) || left < min)
+        return refuse(w, whole, min, err);
+    return place_some(w, min, err);
 }
 
 static nib_status place_and_load(placing *w, nib_error *err) {

@@ -11,22 +11,22 @@ static float logit_of(float x) {
 
 /* The logarithm of the sum of all exp(logit). */
 static double log_sum(const float *logits, int64_t n) {
-    float most = -INFINITY;
+    float max = -INFINITY;
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
-        most = NUM_MAX(most, logit_of(logits[i]));
-    if (isinf(most))
-        return most;
+        max = NUM_MAX(max, logit_of(logits[i]));
+    if (isinf(max))
+        return max;
     for (int64_t i = 0; i < n; i++)
-        sum += exp((double)logit_of(logits[i]) - (double)most);
-    return (double)most + log(sum);
+        sum += exp((double)logit_of(logits[i]) - (double)max);
+    return (double)max + log(sum);
 }
 
 /* In the order of their logits; `logprob` holds the logit meanwhile. */
-static void offer(nib_candidate *top, int32_t *n, int32_t most, nib_candidate c) {
-    if (*n == most && (most == 0 || c.logprob <= top[most - 1].logprob))
+static void offer(nib_candidate *top, int32_t *n, int32_t max, nib_candidate c) {
+    if (*n == max && (max == 0 || c.logprob <= top[max - 1].logprob))
         return;
-    int32_t at = *n < most ? (*n)++ : most - 1;
+    int32_t at = *n < max ? (*n)++ : max - 1;
     for (; at > 0 && top[at - 1].logprob < c.logprob; at--)
         top[at] = top[at - 1];
     top[at] = c;

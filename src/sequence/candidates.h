@@ -4,7 +4,7 @@
 
 #include "nib.h"
 
-/* logits [n_vocab]: the probability of `token` among all, and the n_top likeliest (at most NIB_MOST_TOP and
+/* logits [n_vocab]: the probability of `token` among all, and the n_top likeliest (at most NIB_MAX_TOP and
  * n_vocab; of those that are alike the smaller id first), the likeliest first. NaN counts as impossible. */
 void candidates_find(const float *logits, int64_t n_vocab, int32_t token, nib_candidate *drawn,
                      nib_candidate *top, int32_t n_top);

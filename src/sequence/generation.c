@@ -32,8 +32,8 @@ static nib_status check_bias(const generation_setup *with, const nib_generate_op
                 "logit bias: expected a finite number for a token from 0 to %lld, found %s for %ld",
                 (long long)n_vocab - 1, num_text(b->bias, 6), (long)b->token);
     }
-    if (o->n_top < 0 || o->n_top > NIB_MOST_TOP)
-        return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MOST_TOP,
+    if (o->n_top < 0 || o->n_top > NIB_MAX_TOP)
+        return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MAX_TOP,
                         (long)o->n_top);
     if (with->n_best > 0 && (o->n_bias > 0 || o->on_candidates))
         return nib_fail(err, NIB_E_USAGE,
@@ -176,7 +176,7 @@ static const float *with_bias(generation *g, const float *logits) {
 static void tell_candidates(const generation *g, const float *logits, int32_t token) {
     const nib_generate_options *o = g->options;
     const int32_t n_top = (int32_t)NUM_MIN((int64_t)o->n_top, g->sampler.n_vocab);
-    nib_candidate top[NIB_MOST_TOP], drawn;
+    nib_candidate top[NIB_MAX_TOP], drawn;
     candidates_find(logits, g->sampler.n_vocab, token, &drawn, top, n_top);
     o->on_candidates(o->user, drawn, top, n_top);
 }

@@ -143,18 +143,18 @@ static bool better(candidate a, candidate b) {
 /* The largest of n logits in 16 lanes; NaN is none, and minus infinity when there is nothing else. */
 static float largest(const float *x, int64_t n) {
     enum { LANES = 16 };
-    float most[LANES];
+    float max[LANES];
     int64_t i = 0;
     for (int l = 0; l < LANES; l++)
-        most[l] = -INFINITY;
+        max[l] = -INFINITY;
     for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++)
-            most[l] = x[i + l] > most[l] ? x[i + l] : most[l];
+            max[l] = x[i + l] > max[l] ? x[i + l] : max[l];
     for (; i < n; i++)
-        most[0] = x[i] > most[0] ? x[i] : most[0];
+        max[0] = x[i] > max[0] ? x[i] : max[0];
     for (int l = 1; l < LANES; l++)
-        most[0] = most[l] > most[0] ? most[l] : most[0];
-    return most[0];
+        max[0] = max[l] > max[0] ? max[l] : max[0];
+    return max[0];
 }
 
 /* What greedy gives where nothing is penalised: the first of the largest, infinity counting as FLT_MAX. */
@@ -255,13 +255,13 @@ static void select_best(sampler *s, const float *logits) {
 
 /* How many of the best `most` candidates make up the nucleus; they stand at the end of the list, sorted.
  * Their probabilities are those of the `most` that are left. */
-static int64_t cut_nucleus(const sampler *s, int64_t most, float best) {
+static int64_t cut_nucleus(const sampler *s, int64_t max, float best) {
     const int64_t n = s->n_list;
     double total = 0, sum = 0;
     int64_t kept = 0;
-    for (int64_t i = 0; i < most; i++)
+    for (int64_t i = 0; i < max; i++)
         total += mass(s->list[n - 1 - i].logit, best);
-    while (kept < most && (kept == 0 || sum < (double)s->how.top_p * total))
+    while (kept < max && (kept == 0 || sum < (double)s->how.top_p * total))
         sum += mass(s->list[n - 1 - kept++].logit, best);
     return kept;
 }

@@ -21,8 +21,8 @@ static const member rows[] = {
     {"repeat_last_n", MEMBER_I32, offsetof(call, sampling.penalty_window), -1, 1 << 24},
     {"frequency_penalty", MEMBER_FLOAT, offsetof(call, sampling.frequency_penalty), -2, 2},
     {"presence_penalty", MEMBER_FLOAT, offsetof(call, sampling.presence_penalty), -2, 2},
-    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
-    {"n", MEMBER_I32, offsetof(call, n), 1, CALL_MOST_CHOICES},
+    {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
+    {"n", MEMBER_I32, offsetof(call, n), 1, CALL_MAX_CHOICES},
     {"max_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
     {"ignore_eos", MEMBER_BOOL, offsetof(call, ignore_eos), 0, 0},
@@ -30,7 +30,7 @@ static const member rows[] = {
 const member_table openai_members = {rows, NUM_COUNT(rows)};
 static const member chat_rows[] = {
     {"logprobs", MEMBER_BOOL, offsetof(call, logprobs), 0, 0},
-    {"top_logprobs", MEMBER_I32, offsetof(call, n_top), 0, NIB_MOST_TOP},
+    {"top_logprobs", MEMBER_I32, offsetof(call, n_top), 0, NIB_MAX_TOP},
     {"max_completion_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
 };
 const member_table openai_chat_members = {chat_rows, NUM_COUNT(chat_rows)};
@@ -58,9 +58,9 @@ static bool read_bias(call *c, fault *why) {
     const char *key;
     if (!bias)
         return true;
-    if (!json_is_object(bias) || json_object_size(bias) > CALL_MOST_BIAS)
+    if (!json_is_object(bias) || json_object_size(bias) > CALL_MAX_BIAS)
         return fault_field(why, "logit_bias", "expected an object of at most %d tokens, found %s",
-                           CALL_MOST_BIAS, json_is_object(bias) ? "more" : json_type_name(bias));
+                           CALL_MAX_BIAS, json_is_object(bias) ? "more" : json_type_name(bias));
     c->bias = mem_array(json_object_size(bias) + 1, sizeof *c->bias);
     if (!c->bias)
         return fault_set(why, 503, NULL, "out of memory");
@@ -142,8 +142,8 @@ static bool read_completion(call *c, fault *why) {
     c->prompts = single ? json_pack("[O]", prompt) : json_incref(prompt);
     if (!c->prompts)
         return fault_set(why, 503, NULL, "out of memory");
-    if (json_array_size(c->prompts) > CALL_MOST_PROMPTS)
-        return fault_field(why, "prompt", "expected at most %d prompts, found %zu", CALL_MOST_PROMPTS,
+    if (json_array_size(c->prompts) > CALL_MAX_PROMPTS)
+        return fault_field(why, "prompt", "expected at most %d prompts, found %zu", CALL_MAX_PROMPTS,
                            json_array_size(c->prompts));
     json_array_foreach(c->prompts, i, one) {
         if (!json_is_string(one) && !is_ids(one))

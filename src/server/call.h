@@ -7,7 +7,7 @@
 
 typedef enum call_kind { CALL_CHAT, CALL_COMPLETION } call_kind;
 
-enum { CALL_MOST_CHOICES = 16, CALL_MOST_STOPS = 16, CALL_MOST_PROMPTS = 64, CALL_MOST_BIAS = 1024 };
+enum { CALL_MAX_CHOICES = 16, CALL_MAX_STOPS = 16, CALL_MAX_PROMPTS = 64, CALL_MAX_BIAS = 1024 };
 
 typedef struct call {
     call_kind kind;
@@ -25,7 +25,7 @@ typedef struct call {
     int32_t n_top; /* with logprobs */
     nib_logit_bias *bias;
     size_t n_bias;
-    const char *stop[CALL_MOST_STOPS];
+    const char *stop[CALL_MAX_STOPS];
     size_t n_stop;
 } call;
 
@@ -49,7 +49,7 @@ typedef struct member {
     const char *name;
     member_kind kind;
     size_t offset; /* of a bool, float, int32_t, int64_t or const char * */
-    double least, most;
+    double min, max;
 } member;
 typedef struct member_table {
     const member *rows;

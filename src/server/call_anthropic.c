@@ -10,7 +10,7 @@ static const member rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 1},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
     {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
-    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
+    {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
 };
 const member_table anthropic_members = {rows, NUM_COUNT(rows)};

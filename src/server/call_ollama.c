@@ -14,7 +14,7 @@ static const member option_rows[] = {
     {"repeat_last_n", MEMBER_I32, offsetof(call, sampling.penalty_window), -1, 1 << 24},
     {"frequency_penalty", MEMBER_FLOAT, offsetof(call, sampling.frequency_penalty), -2, 2},
     {"presence_penalty", MEMBER_FLOAT, offsetof(call, sampling.presence_penalty), -2, 2},
-    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
+    {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
     {"num_predict", MEMBER_I64, offsetof(call, max_tokens), -2, 1 << 30},
 };
 const member_table ollama_options = {option_rows, NUM_COUNT(option_rows)};

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_MESSAGES = 4096, MOST_PARTS = 256 };
+enum { MAX_MESSAGES = 4096, MAX_PARTS = 256 };
 
 /* ---- values by a table ---- */
 
@@ -34,11 +34,11 @@ static bool wrong_number(const member *m, const json_t *v, fault *why) {
         snprintf(found, sizeof found, "%.17g", json_number_value(v));
     else
         snprintf(found, sizeof found, "%s", json_type_name(v));
-    if (m->least > MEMBER_NO_LEAST && m->most < 1e15)
-        return fault_field(why, m->name, "expected %s from %s to %s, found %s", kind, num_text(m->least, 15),
-                           num_text(m->most, 15), found);
-    if (m->least > MEMBER_NO_LEAST)
-        return fault_field(why, m->name, "expected %s of at least %s, found %s", kind, num_text(m->least, 15),
+    if (m->min > MIN_MEMBER_NO && m->max < 1e15)
+        return fault_field(why, m->name, "expected %s from %s to %s, found %s", kind, num_text(m->min, 15),
+                           num_text(m->max, 15), found);
+    if (m->min > MIN_MEMBER_NO)
+        return fault_field(why, m->name, "expected %s of at least %s, found %s", kind, num_text(m->min, 15),
                            found);
     return fault_field(why, m->name, "expected %s, found %s", kind, found);
 }
@@ -46,7 +46,7 @@ static bool wrong_number(const member *m, const json_t *v, fault *why) {
 static bool read_number(const member *m, const json_t *v, void *at, fault *why) {
     const double value = json_number_value(v);
     const bool whole = json_is_integer(v) || (fabs(value) < 1e15 && value == floor(value));
-    if (!json_is_number(v) || !(value >= m->least && value <= m->most) || (m->kind != MEMBER_FLOAT && !whole))
+    if (!json_is_number(v) || !(value >= m->min && value <= m->max) || (m->kind != MEMBER_FLOAT && !whole))
         return wrong_number(m, v, why);
     const int64_t integer = json_is_integer(v) ? json_integer_value(v) : (int64_t)value;
     if (m->kind == MEMBER_FLOAT)
@@ -131,8 +131,8 @@ static bool add_stop(call *c, const char *field, const json_t *v, fault *why) {
         return fault_field(why, field, "expected a string or an array of them, found %s", json_type_name(v));
     if (json_string_length(v) == 0 || strlen(json_string_value(v)) != json_string_length(v))
         return fault_field(why, field, "a stop string is empty, or has a NUL in it");
-    if (c->n_stop == CALL_MOST_STOPS)
-        return fault_field(why, field, "expected at most %d strings", CALL_MOST_STOPS);
+    if (c->n_stop == CALL_MAX_STOPS)
+        return fault_field(why, field, "expected at most %d strings", CALL_MAX_STOPS);
     c->stop[c->n_stop++] = json_string_value(v);
     return true;
 }
@@ -166,11 +166,11 @@ json_t *parts_join(const json_t *parts, const char *field, fault *why) {
     json_array_foreach(parts, i, part) {
         const json_t *text = member_get(part, "text");
         const char *type = json_string_value(member_get(part, "type"));
-        if (!type || !json_is_string(text) || strcmp(type, "text") != 0 || i == MOST_PARTS) {
+        if (!type || !json_is_string(text) || strcmp(type, "text") != 0 || i == MAX_PARTS) {
             fault_field(why, field,
                         "expected a string, or at most %d parts {\"type\": \"text\", \"text\": ...}; nothing "
                         "but text is supported",
-                        MOST_PARTS);
+                        MAX_PARTS);
             break;
         }
         const size_t length = json_string_length(text);
@@ -231,8 +231,8 @@ bool messages_read(call *c, const json_t *messages, fault *why) {
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return fault_field(why, "messages", "expected an array of at least one message, found %s",
                            json_is_array(messages) ? "an empty one" : json_type_name(messages));
-    if (json_array_size(messages) > MOST_MESSAGES)
-        return fault_field(why, "messages", "expected at most %d, found %zu", MOST_MESSAGES,
+    if (json_array_size(messages) > MAX_MESSAGES)
+        return fault_field(why, "messages", "expected at most %d, found %zu", MAX_MESSAGES,
                            json_array_size(messages));
     c->messages = c->messages ? c->messages : json_array();
     json_array_foreach(messages, i, message) {

@@ -4,8 +4,8 @@
 
 #include "server/call.h"
 
-#define MEMBER_NO_LEAST (-1e300)
-#define MEMBER_NO_MOST  1e300
+#define MIN_MEMBER_NO (-1e300)
+#define MAX_MEMBER_NO 1e300
 
 const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
 /* NULL where it is null, too. */

@@ -11,7 +11,7 @@ static const member rows[] = {
     {"max_output_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
-    {"seed", MEMBER_I64, offsetof(call, seed), MEMBER_NO_LEAST, MEMBER_NO_MOST},
+    {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
 };
 const member_table responses_members = {rows, NUM_COUNT(rows)};

@@ -19,7 +19,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { STREAM_BLOCK = 4 << 10, MOST_HEADER = 4096 };
+enum { STREAM_BLOCK = 4 << 10, MAX_HEADER = 4096 };
 
 void server_wake(server *s) {
     const uint64_t one = 1;
@@ -119,7 +119,7 @@ static void find_route(exchange *x, const char *url, const char *method) {
 
 static void first_look(exchange *x, const char *url, const char *method) {
     server *s = x->s;
-    if (strlen(url) > MOST_HEADER)
+    if (strlen(url) > MAX_HEADER)
         fault_set(&x->why, 414, NULL, "the address is too long");
     find_route(x, url, method);
     if (comes_from_elsewhere(x))
@@ -212,14 +212,14 @@ static enum MHD_Result send_reply(exchange *x) {
                  web.create_response_from_buffer(x->reply.n, x->reply.data, MHD_RESPMEM_MUST_COPY));
 }
 
-static ssize_t read_stream(void *user, uint64_t at, char *out, size_t most) {
+static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     exchange *x = user;
     job *j = x->job;
     ssize_t n;
     (void)at;
     pthread_mutex_lock(&x->s->lock);
     job_write(j);
-    n = (ssize_t)buffer_take(&j->out, out, most);
+    n = (ssize_t)buffer_take(&j->out, out, max);
     if (j->out.no_memory || !j->at)
         n = MHD_CONTENT_READER_END_WITH_ERROR;
     else if (n == 0 && j->ended)

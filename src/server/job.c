@@ -97,12 +97,12 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
         tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
-    const uint64_t most = j->s->options.room / ROOM_LOGPROBS;
-    if (!c->logprobs || bytes <= (double)most)
+    const uint64_t max = j->s->options.room / ROOM_LOGPROBS;
+    if (!c->logprobs || bytes <= (double)max)
         return true;
     return fault_field(why, "logprobs",
                        "they may take %s here, and %s is kept for them: ask for less with max_tokens",
-                       num_format_size((uint64_t)bytes, need), num_format_size(most, have));
+                       num_format_size((uint64_t)bytes, need), num_format_size(max, have));
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {

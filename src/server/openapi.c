@@ -8,18 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_TABLES = 3 };
+enum { MAX_TABLES = 3 };
 
 typedef struct shape {
     const char *name;
-    const member_table *tables[MOST_TABLES];
+    const member_table *tables[MAX_TABLES];
     const char *required; /* the JSON of an array */
     const char *others;   /* the JSON of an object: members with a shape of their own */
 } shape;
 
-#define TEXTS(most) "{\"oneOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1}," TEXT_LIST(most) "]}"
-#define TEXT_LIST(most)                                                                                      \
-    "{\"type\":\"array\",\"maxItems\":" most ",\"items\":{\"type\":\"string\",\"minLength\":1}}"
+#define TEXTS(max) "{\"oneOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1}," TEXT_LIST(max) "]}"
+#define TEXT_LIST(max)                                                                                       \
+    "{\"type\":\"array\",\"maxItems\":" max ",\"items\":{\"type\":\"string\",\"minLength\":1}}"
 #define MESSAGES(roles)                                                                                      \
     "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
     "\"properties\":{\"role\":{\"enum\":[" roles "]},\"content\":{\"oneOf\":[{\"type\":\"string\"},"         \
@@ -98,9 +98,9 @@ static json_t *member_schema(const member *m, bool required) {
     const bool number = m->kind != MEMBER_BOOL && m->kind != MEMBER_TEXT;
     json_t *s = required ? json_pack("{s:s}", "type", types[m->kind])
                          : json_pack("{s:[s,s]}", "type", types[m->kind], "null");
-    if (number && m->least > MEMBER_NO_LEAST) {
-        json_object_set_new(s, "minimum", json_real(m->least));
-        json_object_set_new(s, "maximum", json_real(m->most));
+    if (number && m->min > MIN_MEMBER_NO) {
+        json_object_set_new(s, "minimum", json_real(m->min));
+        json_object_set_new(s, "maximum", json_real(m->max));
     } else if (number) {
         json_object_set_new(s, "format", json_string("int64"));
         json_object_set_new(s, "minimum", json_integer(INT64_MIN));
@@ -122,7 +122,7 @@ static bool is_required(const json_t *names, const char *name) {
 static json_t *shape_schema(const shape *s) {
     json_t *required = s->required ? parse(s->required) : json_array();
     json_t *properties = s->others ? parse(s->others) : json_object();
-    for (size_t t = 0; t < MOST_TABLES && s->tables[t]; t++)
+    for (size_t t = 0; t < MAX_TABLES && s->tables[t]; t++)
         for (size_t i = 0; i < s->tables[t]->n; i++)
             json_object_set_new(
                 properties, s->tables[t]->rows[i].name,

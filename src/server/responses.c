@@ -42,7 +42,7 @@ static json_t *usage(const job *j) {
 static json_t *response(const job *j) {
     char id[64];
     const bool done = j->answers[0].done, cut = is_cut(j);
-    const int64_t most = j->call.max_tokens;
+    const int64_t max = j->call.max_tokens;
     snprintf(id, sizeof id, "resp_%s", j->id);
     return json_pack(
         "{s:s, s:s, s:I, s:s, s:o, s:n, s:o, s:s, s:o, s:b, s:f, s:f, s:s, s:[], s:o}", "id", id, "object",
@@ -51,7 +51,7 @@ static json_t *response(const job *j) {
         : cut ? "incomplete"
               : "completed",
         "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "error",
-        "max_output_tokens", most < 0 ? json_null() : json_integer(most), "model", j->s->name, "output",
+        "max_output_tokens", max < 0 ? json_null() : json_integer(max), "model", j->s->name, "output",
         done ? json_pack("[o]", whole_item(j)) : json_array(), "parallel_tool_calls", 0, "temperature",
         (double)j->call.sampling.temperature, "top_p", (double)j->call.sampling.top_p, "tool_choice", "auto",
         "tools", "usage", done ? usage(j) : json_null());

@@ -16,10 +16,10 @@ enum {
     USUAL_ROOM = 256 << 20,
     USUAL_TIMEOUT_S = 60,
     BODY_SHARE = 8, /* of the room, for one body */
-    LEAST_CONNECTIONS = 16,
-    IDLE_MS = 60000,  /* between two looks at nothing */
-    PAUSE_MS = 100,   /* before what failed is tried again */
-    MOST_FAILURES = 3 /* of a step, one after the other, until requests are given up */
+    MIN_CONNECTIONS = 16,
+    IDLE_MS = 60000, /* between two looks at nothing */
+    PAUSE_MS = 100,  /* before what failed is tried again */
+    MAX_FAILURES = 3 /* of a step, one after the other, until requests are given up */
 };
 
 /* ---- opening ---- */
@@ -33,7 +33,7 @@ static void settle(server_options *o) {
     o->max_body = o->max_body ? o->max_body : USUAL_BODY;
     o->max_body = NUM_MIN(o->max_body, o->room / BODY_SHARE);
     const uint64_t connections = o->room / ROOM_CONNECTIONS / EXCHANGE_CONNECTION_BYTES;
-    o->n_connection = (int)NUM_MIN((uint64_t)o->n_connection, NUM_MAX(connections, LEAST_CONNECTIONS));
+    o->n_connection = (int)NUM_MIN((uint64_t)o->n_connection, NUM_MAX(connections, MIN_CONNECTIONS));
     o->timeout_s = o->timeout_s ? o->timeout_s : USUAL_TIMEOUT_S;
 }
 
@@ -124,7 +124,7 @@ static void drain_wake(server *s) {
 static void note_failure(server *s, const nib_error *err, int *n_failed, const server_host *host) {
     if (s->options.log)
         s->options.log(s->options.user, err->message);
-    if (++*n_failed < MOST_FAILURES) {
+    if (++*n_failed < MAX_FAILURES) {
         host->wait(host->user, s->wake, PAUSE_MS);
         return;
     }

@@ -40,8 +40,8 @@ const char *server_address(const server *s);
 int server_port(const server *s); /* 0: a Unix socket */
 
 typedef struct server_host {
-    /* Until fd can be read, most_ms went by, or something else is to be looked at. */
-    void (*wait)(void *user, int fd, int most_ms);
+    /* Until fd can be read, max_ms went by, or something else is to be looked at. */
+    void (*wait)(void *user, int fd, int max_ms);
     /* Whether to take no more requests, and return when those that are there are answered. */
     bool (*ending)(void *user);
     void *user;

@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* The longest compatibility decomposition (U+FDFA) has 33 bytes. */
-#define REPLACEMENT_MOST 256
+#define MAX_REPLACEMENT 256
 /* The longest entry of nmt_nfkc has 10 bytes; a damaged one may go round in circles. */
-#define KEY_MOST 256u
+#define MAX_KEY 256u
 
 struct charsmap {
     const uint32_t *unit; /* [n_unit] */
@@ -53,15 +53,15 @@ static size_t unit_offset(uint32_t unit) {
 /* The text at `at` of the map; false: it is none, or so long that a short input would become gigabytes. */
 static bool replacement(const charsmap *m, size_t at, const char **to, size_t *n_to) {
     *to = m->text + at;
-    *n_to = strnlen(*to, REPLACEMENT_MOST + 1);
-    return *n_to <= REPLACEMENT_MOST && utf8_valid_prefix(*to, *n_to) == *n_to;
+    *n_to = strnlen(*to, MAX_REPLACEMENT + 1);
+    return *n_to <= MAX_REPLACEMENT && utf8_valid_prefix(*to, *n_to) == *n_to;
 }
 
 size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool longest, const char **to,
                      size_t *n_to) {
     size_t node = unit_offset(m->unit[0]), length = 0, found = 0;
-    const size_t most = NUM_MIN(n_byte, KEY_MOST);
-    for (size_t i = 0; i < most && (longest || !length); i++) {
+    const size_t max = NUM_MIN(n_byte, MAX_KEY);
+    for (size_t i = 0; i < max && (longest || !length); i++) {
         unsigned char b = (unsigned char)text[i];
         node ^= b;
         if (b == 0 || node >= m->n_unit)

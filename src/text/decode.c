@@ -172,11 +172,11 @@ static nib_status run_steps(const decoder *d, token_text *t, bool started, char 
         DECODE_KINDS(DECODE_X)
 #undef DECODE_X
     };
-    const size_t most = work_growth(t->n);
+    const size_t max = work_growth(t->n);
     bool fused = false;
     t->buffer[0].left = t->buffer[1].left = &t->left;
     for (size_t i = 0; i < d->n_step; i++) {
-        t->left = most;
+        t->left = max;
         nib_status status = run_step(&d->step[i], t, started, &fused, byte, err);
         if (status != NIB_OK)
             return work_fail_in(status, "decoder", i, names[d->step[i].kind], err);

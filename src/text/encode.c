@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Positions inside a piece have 32 bits, and a normaliser may make a text longer. */
-#define TEXT_MOST ((size_t)1 << 30)
+#define MAX_TEXT ((size_t)1 << 30)
 /* Shorter texts repeat too few words to pay for the cache's memory. */
 #define CACHE_FROM 4096
 
@@ -129,9 +129,9 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err) {
     encoding e = {.t = t, .flags = flags, .out = out, .work = work_of(n_byte)};
-    if (n_byte > TEXT_MOST)
+    if (n_byte > MAX_TEXT)
         return nib_fail(err, NIB_E_USAGE, "a text of %zu bytes; at most %zu can be tokenised at once", n_byte,
-                        TEXT_MOST);
+                        MAX_TEXT);
     normal_scratch_init(&e.normal, &e.work);
     split_scratch_init(&e.split, &e.work);
     e.merge.work = e.unigram.work = &e.work;

@@ -45,8 +45,8 @@ static tokenizer_need tables_of(const vocabulary_sizes *s, bool is_unigram) {
     const uint64_t kept = FIXED + sizeof(tokenizer) + vocab_bytes(s->n_token, s->n_text) +
                           merges_bytes(s->n_merge) + added_bytes(s->n_added, added_text) + s->n_charsmap;
     const uint64_t scores = is_unigram ? unigram_bytes(s->n_score) : s->n_score * sizeof(float);
-    const uint64_t most = is_unigram ? unigram_bytes_most(s->n_score) : scores;
-    return (tokenizer_need){.kept = kept + scores, .peak = kept + most + s->n_charsmap};
+    const uint64_t max = is_unigram ? max_unigram_bytes(s->n_score) : scores;
+    return (tokenizer_need){.kept = kept + scores, .peak = kept + max + s->n_charsmap};
 }
 
 static tokenizer_need need_of_gguf(const container *c, const vocabulary_sizes *s) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 64
-#define STRING_MOST                                                                                          \
+#define MAX_STRING                                                                                           \
     ((size_t)1 << 20) /* names, tokens and pairs of tokens, which have 64 KiB at most each                   \
                        */
 
@@ -71,14 +71,14 @@ nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err) {
         const char *run = j->p;
         while (j->p < j->end && *j->p != '"' && *j->p != '\\' && (unsigned char)*j->p >= 0x20)
             j->p++;
-        if ((size_t)(j->p - run) > STRING_MOST - out->n)
+        if ((size_t)(j->p - run) > MAX_STRING - out->n)
             return fail(j, "a string of at most 1 MiB", err);
         NIB_TRY(text_append(out, run, (size_t)(j->p - run), err));
         if (j->p >= j->end || (unsigned char)*j->p < 0x20)
             return fail(j, "the end of a string", err);
         if (*j->p++ == '"')
             break;
-        if (out->n > STRING_MOST - 4) /* an escape is up to four bytes */
+        if (out->n > MAX_STRING - 4) /* an escape is up to four bytes */
             return fail(j, "a string of at most 1 MiB", err);
         if (j->p >= j->end)
             return fail(j, "an escape", err);

@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-#define SHORT       40
-#define HEAP_STEPS  32        /* of work a symbol */
-#define MERGES_MOST (1 << 21) /* the largest published list has half a million */
-#define NO_RANK     UINT32_MAX
+#define SHORT      40
+#define HEAP_STEPS 32        /* of work a symbol */
+#define MAX_MERGES (1 << 21) /* the largest published list has half a million */
+#define NO_RANK    UINT32_MAX
 
 static uint32_t pair_slot(const merges *m, uint32_t left, uint32_t right) {
     uint64_t h = (((uint64_t)left << 32 | right) ^ m->seed) * 0x9E3779B97F4A7C15u;
@@ -26,8 +26,8 @@ static uint32_t slots_of(size_t n) {
 }
 
 nib_status merges_init_pairs(merges *m, size_t n, nib_error *err) {
-    if (n > MERGES_MOST)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d merges, found %zu", MERGES_MOST, n);
+    if (n > MAX_MERGES)
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected at most %d merges, found %zu", MAX_MERGES, n);
     m->n_slot = slots_of(n);
     m->seed = seed_secret();
     m->pair = mem_array(m->n_slot, sizeof *m->pair);
@@ -74,7 +74,7 @@ size_t merges_heap_bytes(const merges *m) {
 }
 
 uint64_t merges_bytes(uint64_t n) {
-    return n ? (uint64_t)slots_of((size_t)NUM_MIN(n, (uint64_t)MERGES_MOST)) * sizeof(merge_pair) : 0;
+    return n ? (uint64_t)slots_of((size_t)NUM_MIN(n, (uint64_t)MAX_MERGES)) * sizeof(merge_pair) : 0;
 }
 
 /* One block for the six arrays; what they held is not kept. */

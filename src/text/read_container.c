@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The largest published tokenizer.json has 33 MB. */
-#define JSON_MOST ((uint64_t)64 << 20)
+#define MAX_JSON ((uint64_t)64 << 20)
 
 static nib_status read_beside(const char *folder, const char *name, char **text, size_t *n_byte,
                               nib_error *err) {
@@ -18,7 +18,7 @@ static nib_status read_beside(const char *folder, const char *name, char **text,
     *text = NULL;
     *n_byte = 0;
     if (path_exists(path))
-        status = file_read_all(path, JSON_MOST, text, n_byte, err);
+        status = file_read_all(path, MAX_JSON, text, n_byte, err);
     mem_free(path);
     return status;
 }

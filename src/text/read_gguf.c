@@ -59,7 +59,7 @@ static nib_status read_vocab(const reading *r) {
     for (size_t i = 0; i < tokens->n; i++)
         bytes += tokens->v.strings[i].n_byte;
     vocab *v = &r->t->vocab;
-    NIB_TRY(vocab_init(v, (int64_t)NUM_MIN(tokens->n, (size_t)VOCAB_MOST), bytes, r->err));
+    NIB_TRY(vocab_init(v, (int64_t)NUM_MIN(tokens->n, (size_t)MAX_VOCAB), bytes, r->err));
     for (int32_t i = 0; i < v->n; i++) {
         NIB_TRY(vocab_set(v, i, tokens->v.strings[i].data, tokens->v.strings[i].n_byte, r->err));
         v->flags[i] = types ? flags_of_type(types->v.ints[i]) : 0;

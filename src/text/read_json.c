@@ -50,10 +50,10 @@ static nib_status shorten(const char *json, size_t n_byte, const json_text *a, c
     }
     for (int i = 0; i < 2; i++)
         rest -= order[i]->begin ? (size_t)(order[i]->end - order[i]->begin) : 0;
-    if (rest > JSONX_MOST_TEXT)
+    if (rest > JSONX_MAX_TEXT)
         return nib_fail(err, NIB_E_MODEL,
                         "expected at most %d bytes beside the vocabulary and the merges, found %zu",
-                        JSONX_MOST_TEXT, rest);
+                        JSONX_MAX_TEXT, rest);
     for (int i = 0; i < 2; i++) {
         if (!order[i]->begin)
             continue;

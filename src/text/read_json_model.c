@@ -28,10 +28,10 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
             status = json_text_expect(&j, ':', r->err);
         if (status == NIB_OK)
             status = json_text_number(&j, &id, r->err);
-        if (status == NIB_OK && !(id >= 0 && id < VOCAB_MOST && id == floor(id)))
+        if (status == NIB_OK && !(id >= 0 && id < MAX_VOCAB && id == floor(id)))
             status =
                 nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: expected ids from 0 to %d, found %s",
-                         VOCAB_MOST - 1, num_text(id, 6));
+                         MAX_VOCAB - 1, num_text(id, 6));
         if (status != NIB_OK)
             break;
         size->highest = id > (double)size->highest ? (int64_t)id : size->highest;
@@ -54,7 +54,7 @@ static int64_t highest_added(const json_reading *r, int64_t highest) {
     json_t *token;
     json_array_foreach(json_object_get(r->root, "added_tokens"), i, token) {
         int64_t id = (int64_t)json_integer_value(json_object_get(token, "id"));
-        highest = id > highest && id < VOCAB_MOST ? id : highest;
+        highest = id > highest && id < MAX_VOCAB ? id : highest;
     }
     return highest;
 }

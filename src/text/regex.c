@@ -19,10 +19,10 @@
 /* What a pattern remembers to go back to. The compiled code has a stack of its own; where that is too small
  * the interpreter takes over, with memory from the heap. */
 #define JIT_STACK_FIRST ((size_t)32 << 10)
-#define JIT_STACK_MOST  ((size_t)1 << 20)
+#define MAX_JIT_STACK   ((size_t)1 << 20)
 #define HEAP_LIMIT_KIB  65536u
 /* Four times the longest published one; a class of that length is still tried within a step or two. */
-#define PATTERN_MOST 4096u
+#define MAX_PATTERN 4096u
 
 struct regex {
     pcre2_code *code;
@@ -69,9 +69,9 @@ static nib_status compile(const text_buffer *translated, const char *shown, rege
 }
 
 nib_status regex_open(const char *pattern, size_t n_byte, regex **out, nib_error *err) {
-    if (n_byte > PATTERN_MOST)
+    if (n_byte > MAX_PATTERN)
         return nib_fail(err, NIB_E_MODEL, "tokenizer: a regular expression of %zu bytes, expected at most %u",
-                        n_byte, PATTERN_MOST);
+                        n_byte, MAX_PATTERN);
     text_buffer translated = {0};
     regex *r = mem_calloc(1, sizeof *r);
     nib_status status = r ? regex_translate(pattern, n_byte, &translated, err)
@@ -123,7 +123,7 @@ static nib_status run_init(regex_run *run, nib_error *err) {
     if (general) {
         run->data = pcre2_match_data_create(1, general);
         run->context = pcre2_match_context_create(general);
-        run->stack = pcre2_jit_stack_create(JIT_STACK_FIRST, JIT_STACK_MOST, general);
+        run->stack = pcre2_jit_stack_create(JIT_STACK_FIRST, MAX_JIT_STACK, general);
     }
     pcre2_general_context_free(general);
     if (!run->data || !run->context || !run->stack) {

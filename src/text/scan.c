@@ -31,7 +31,7 @@ static const struct scan_part {
     scan_prefix prefix;
     unsigned classes;
     bool negative; /* the classes are those that do not match */
-    int most;
+    int max;
     const char *suffix; /* ASCII characters that may follow, any number */
 } parts[] = {
     {"'s|'t|'re|'ve|'m|'ll|'d", CONTRACTION, 0, 0, 0, 0, ""},
@@ -141,10 +141,10 @@ static size_t match_run(const struct scan_part *part, const char *begin, const c
         }
     }
     int count = 0;
-    for (const char *next = p; p < end && count < part->most; p = next) {
+    for (const char *next = p; p < end && count < part->max; p = next) {
         if (!takes(part, utf8_next(&next)))
             break;
-        count += part->most != ANY;
+        count += part->max != ANY;
         if (next == end) {
             p = end;
             return (size_t)(p - begin);

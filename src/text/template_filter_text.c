@@ -53,9 +53,9 @@ static bool f_trim(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *ou
 
 static bool f_replace(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     tpl_value text, from, to;
-    int64_t most = -1;
+    int64_t max = -1;
     return tpl_to_str(r, self, &text) && tpl_to_str(r, &c->arg[0], &from) && tpl_to_str(r, &c->arg[1], &to) &&
-           tpl_arg_int(r, c, 2, &most) && tpl_replace(r, text.u.s, from.u.s, to.u.s, most, out);
+           tpl_arg_int(r, c, 2, &max) && tpl_replace(r, text.u.s, from.u.s, to.u.s, max, out);
 }
 
 static bool f_default(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {

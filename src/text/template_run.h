@@ -163,7 +163,7 @@ bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
 typedef enum tpl_case { TPL_LOWER, TPL_UPPER, TPL_CAPITAL, TPL_SWAP } tpl_case;
 bool tpl_recase(tpl_run *r, const tpl_str *s, tpl_case how, tpl_value *out);
 bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bool right, tpl_value *out);
-bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t most,
+bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t max,
                  tpl_value *out);
 const char *tpl_find_in(const char *s, size_t n, const char *what, size_t n_what); /* NULL: not there */
 bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what,

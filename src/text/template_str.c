@@ -106,11 +106,11 @@ bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bo
     return tpl_str_ref(r, p, (size_t)(end - p), out);
 }
 
-bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t most,
+bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t max,
                  tpl_value *out) {
     tpl_builder b = {.r = r};
     const char *p = s->data, *end = s->data + s->n;
-    int64_t left = most < 0 ? INT64_MAX : most;
+    int64_t left = max < 0 ? INT64_MAX : max;
     if (!tpl_charge(r, s->n / 16))
         return false;
     if (!from->n) { /* between all characters, and at both ends */
@@ -177,10 +177,10 @@ static bool m_rstrip(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
 
 static bool m_replace(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     const tpl_str *from = NULL, *to = NULL;
-    int64_t most = -1;
-    if (!tpl_arg_str(r, c, 0, &from) || !tpl_arg_str(r, c, 1, &to) || !tpl_arg_int(r, c, 2, &most))
+    int64_t max = -1;
+    if (!tpl_arg_str(r, c, 0, &from) || !tpl_arg_str(r, c, 1, &to) || !tpl_arg_int(r, c, 2, &max))
         return false;
-    return from && to ? tpl_replace(r, self->u.s, from, to, most, out)
+    return from && to ? tpl_replace(r, self->u.s, from, to, max, out)
                       : tpl_fail(r, "replace() expects strings");
 }
 
@@ -190,7 +190,7 @@ static bool push_part(tpl_items *parts, const char *from, const char *to) {
 }
 
 /* At runs of white space, from the left. */
-static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
+static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
     const char *p = s->data, *end = p + s->n;
     for (;;) {
         const char *next = p;
@@ -199,7 +199,7 @@ static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
         if (p >= end)
             return true;
         const char *from = p, *stop = p;
-        if (most-- == 0) /* the rest, blanks at its end included */
+        if (max-- == 0) /* the rest, blanks at its end included */
             return push_part(parts, from, end);
         for (next = p; p < end && !tpl_is_space(tpl_utf8_next(&next, end)); p = next)
             stop = next;
@@ -208,9 +208,9 @@ static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
     }
 }
 
-static bool split_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, int64_t most) {
+static bool split_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, int64_t max) {
     const char *p = s->data, *end = p + s->n;
-    while (most-- != 0) {
+    while (max-- != 0) {
         const char *hit = tpl_find_in(p, (size_t)(end - p), sep->data, sep->n);
         if (!hit)
             break;
@@ -244,9 +244,9 @@ static void reverse(tpl_items *parts) {
     }
 }
 
-static bool rsplit_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, int64_t most) {
+static bool rsplit_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, int64_t max) {
     const char *begin = s->data, *end = begin + s->n;
-    while (most-- != 0) {
+    while (max-- != 0) {
         const char *hit;
         if (!tpl_find_last(parts->r, begin, (size_t)(end - begin), sep, &hit))
             return false;
@@ -275,7 +275,7 @@ static bool space_before(const char *begin, const char *end) {
     return tpl_is_space(tpl_utf8_next(&p, end)) && p == end;
 }
 
-static bool rsplit_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
+static bool rsplit_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
     const char *begin = s->data, *end = begin + s->n;
     for (;;) {
         while (end > begin && space_before(begin, end))
@@ -283,7 +283,7 @@ static bool rsplit_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
         if (end == begin)
             break;
         const char *from = begin;
-        if (most-- != 0) {
+        if (max-- != 0) {
             from = end;
             while (from > begin && !space_before(begin, from))
                 from = char_before(begin, from);
@@ -298,16 +298,16 @@ static bool rsplit_blank(tpl_items *parts, const tpl_str *s, int64_t most) {
 
 static bool split_by(tpl_run *r, const tpl_value *self, tpl_call *c, bool right, tpl_value *out) {
     const tpl_str *sep = NULL;
-    int64_t most = -1;
+    int64_t max = -1;
     tpl_items parts = {.r = r};
-    if (!tpl_arg_str(r, c, 0, &sep) || !tpl_arg_int(r, c, 1, &most) || !tpl_charge(r, self->u.s->n / 16))
+    if (!tpl_arg_str(r, c, 0, &sep) || !tpl_arg_int(r, c, 1, &max) || !tpl_charge(r, self->u.s->n / 16))
         return false;
-    if (most < 0)
-        most = -1;
+    if (max < 0)
+        max = -1;
     if (sep && !sep->n)
         return tpl_fail(r, "split() with an empty separator");
-    bool ok = sep ? (right ? rsplit_sep : split_sep)(&parts, self->u.s, sep, most)
-                  : (right ? rsplit_blank : split_blank)(&parts, self->u.s, most);
+    bool ok = sep ? (right ? rsplit_sep : split_sep)(&parts, self->u.s, sep, max)
+                  : (right ? rsplit_blank : split_blank)(&parts, self->u.s, max);
     return ok && tpl_pushed(&parts, TPL_LIST, out);
 }
 static bool m_split(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {

@@ -44,9 +44,9 @@ static uint32_t lower(text_walk *w, const text_keys *k, uint32_t low, int b) {
 /* Passes what all possible keys have in common; false when the text has something else there. */
 static bool pass_common(text_walk *w, const text_keys *k, const char *text, size_t n) {
     const text_key *first = &k->item[w->low], *last = &k->item[w->high - 1];
-    const size_t most = NUM_MIN(first->n_byte, last->n_byte), from = w->depth;
+    const size_t max = NUM_MIN(first->n_byte, last->n_byte), from = w->depth;
     bool same = true;
-    while (same && w->depth < most && first->text[w->depth] == last->text[w->depth]) {
+    while (same && w->depth < max && first->text[w->depth] == last->text[w->depth]) {
         same = w->depth < n && text[w->depth] == first->text[w->depth];
         w->depth += same;
     }

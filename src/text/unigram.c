@@ -19,7 +19,7 @@ struct unigram_node {
 
 nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
     text_keys *k = &u->keys;
-    double least = INFINITY;
+    double min = INFINITY;
     k->cap = (size_t)v->n;
     k->item = mem_array(k->cap, sizeof *k->item);
     if (!k->item || !mem_bound_take(k->cap * sizeof *k->item)) /* as much again for qsort */
@@ -29,12 +29,12 @@ nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
         const char *text = vocab_text(v, id, &n_byte);
         if (!text || !n_byte || id == u->unk || v->flags[id] & (VOCAB_CONTROL | VOCAB_UNKNOWN | VOCAB_BYTE))
             continue;
-        if (u->score[id] < least)
-            least = u->score[id];
+        if (u->score[id] < min)
+            min = u->score[id];
         k->item[k->n++] = (text_key){text, (uint32_t)n_byte, id};
     }
     text_keys_sort(k);
-    u->unk_score = (k->n ? least : 0) - UNK_PENALTY;
+    u->unk_score = (k->n ? min : 0) - UNK_PENALTY;
     return NIB_OK;
 }
 
@@ -52,7 +52,7 @@ uint64_t unigram_bytes(uint64_t n) {
 }
 
 /* As much again for sorting the keys. */
-uint64_t unigram_bytes_most(uint64_t n) {
+uint64_t max_unigram_bytes(uint64_t n) {
     return unigram_bytes(n) + n * sizeof(text_key);
 }
 

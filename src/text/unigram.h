@@ -23,7 +23,7 @@ void unigram_deinit(unigram *u);
 size_t unigram_heap_bytes(const unigram *u, const vocab *v);
 /* Of n tokens: as long as it is there, and while it is made. */
 uint64_t unigram_bytes(uint64_t n);
-uint64_t unigram_bytes_most(uint64_t n);
+uint64_t max_unigram_bytes(uint64_t n);
 
 typedef struct unigram_scratch { /* set work, zero the rest */
     text_work *work;

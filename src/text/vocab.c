@@ -27,8 +27,8 @@ static uint32_t slots_of(int64_t n) {
 
 nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err) {
     memset(v, 0, sizeof *v);
-    if (n <= 0 || n >= VOCAB_MOST)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected 1 to %d tokens, found %lld", VOCAB_MOST - 1,
+    if (n <= 0 || n >= MAX_VOCAB)
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected 1 to %d tokens, found %lld", MAX_VOCAB - 1,
                         (long long)n);
     const uint32_t n_slot = slots_of(n);
     v->n = v->n_model = (int32_t)n;
@@ -134,6 +134,6 @@ size_t vocab_heap_bytes(const vocab *v) {
 }
 
 uint64_t vocab_bytes(uint64_t n, uint64_t text_bytes) {
-    const uint64_t most = NUM_MIN(n, (uint64_t)VOCAB_MOST);
-    return text_bytes + 7 * most + (uint64_t)slots_of((int64_t)most) * sizeof(uint32_t);
+    const uint64_t max = NUM_MIN(n, (uint64_t)MAX_VOCAB);
+    return text_bytes + 7 * max + (uint64_t)slots_of((int64_t)max) * sizeof(uint32_t);
 }

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-#define VOCAB_MOST (1 << 20) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
+#define MAX_VOCAB (1 << 20) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
 
 enum {
     VOCAB_CONTROL = 1, /* special: text only when asked, parsed only when asked */

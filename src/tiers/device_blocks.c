@@ -17,17 +17,17 @@ static uint64_t bytes_of(const view *v) {
 }
 
 static uint64_t largest_block(const layout *l, int *n_weight) {
-    uint64_t most = ALIGN;
+    uint64_t max = ALIGN;
     *n_weight = 1;
     for (int b = 0; b < layout_n_block(l); b++) {
         const block *of = layout_block(l, b);
         uint64_t sum = 0;
         for (int i = 0; i < of->n_weight; i++)
             sum += bytes_of(&(view){NULL, of->weights[i].format, of->weights[i].n, of->weights[i].k});
-        most = NUM_MAX(most, sum);
+        max = NUM_MAX(max, sum);
         *n_weight = NUM_MAX(*n_weight, of->n_weight);
     }
-    return most;
+    return max;
 }
 
 uint64_t device_blocks_bytes(const layout *l) {

@@ -25,7 +25,7 @@ typedef struct device_cuda {
     cuda_stream stream;
     pthread_mutex_t lock; /* of the list */
     taken *list;
-    size_t n, most;
+    size_t n, max;
 } device_cuda;
 
 /* The device that this thread computes on. */
@@ -134,7 +134,7 @@ static nib_status cuda_take(device *d, uint64_t n_byte, bool sparse, void **out,
     if (n_byte > SIZE_MAX / 2)
         return nib_fail_nomem(err, n_byte, "the GPU's memory");
     pthread_mutex_lock(&c->lock);
-    nib_status status = mem_grow((void **)&c->list, &c->most, c->n + 1, sizeof *c->list)
+    nib_status status = mem_grow((void **)&c->list, &c->max, c->n + 1, sizeof *c->list)
                             ? nib_fail_nomem(err, sizeof *c->list, "a list of the GPU's memory")
                             : take_block(c, n_byte, &t, err);
     if (status == NIB_OK)

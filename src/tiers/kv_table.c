@@ -200,11 +200,11 @@ void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t e
  * there is none. */
 static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t held, int64_t n,
                             int64_t *n_same) {
-    const int64_t most = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
+    const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
     const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
-    if (held >= most || (whole && most < KV_BLOCK))
+    if (held >= max || (whole && max < KV_BLOCK))
         return NULL;
-    kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, most, n_same);
+    kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, max, n_same);
     if (!page || (*n_same > held && (!whole || *n_same == KV_BLOCK)))
         return page;
     kv_pool_drop(t->pool, page);

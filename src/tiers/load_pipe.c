@@ -19,7 +19,7 @@ nib_status load_pipe_open(load_pipe *p, const loader *ld, const layout *lay, uin
                                  into ? n_into : p->buffer.raw_bytes * (uint64_t)depth, &p->queue, err);
     for (int i = depth - 1; i >= 0; i--)
         p->idle[p->n_idle++] = i;
-    p->most_flying = NUM_MAX(depth / 2, 1);
+    p->max_flying = NUM_MAX(depth / 2, 1);
     if (status != NIB_OK)
         load_pipe_close(p);
     return status;
@@ -42,7 +42,7 @@ static nib_status in_turn(const load_pipe *p, load_list *l, const load_job *j, l
     if (j->w)
         return j->w->vector ? loader_vector(p->ld, j->w, j->to.dst, b, err)
                             : loader_matrix(p->ld, j->w, j->first, j->n_row, &j->to, b, err);
-    NIB_TRY(file_read_at(e->f, j->in_runs ? b->raw : j->to.dst, e->offset, e->least, err));
+    NIB_TRY(file_read_at(e->f, j->in_runs ? b->raw : j->to.dst, e->offset, e->min, err));
     if (j->in_runs)
         l->pack(l, j, b->raw, b);
     return NIB_OK;
@@ -55,10 +55,9 @@ static bool submit(load_pipe *p, int tag, const load_job *j) {
     if (j->w && !loader_extent(p->ld, j->w, j->first, j->n_row, p->buffer.raw_bytes, e))
         return false;
     p->jobs[tag] = *j;
-    read_request what = {e->f, j->w || j->in_runs ? raw_at(p, tag) : j->to.dst, e->offset, e->n_byte,
-                         e->least};
+    read_request what = {e->f, j->w || j->in_runs ? raw_at(p, tag) : j->to.dst, e->offset, e->n_byte, e->min};
     if (!file_is_direct(e->f))
-        what.n_byte = e->least;
+        what.n_byte = e->min;
     read_queue_submit(p->queue, tag, &what);
     return true;
 }
@@ -83,7 +82,7 @@ static nib_status start(load_pipe *p, load_list *l, const load_job *j, bool *don
 
 /* Waits for a read and takes those that came with it; returns how many. *status: whether they failed, of
  * which the last is then one. */
-static int arrived(load_pipe *p, int tags[READ_QUEUE_MOST], nib_status *status, nib_error *err) {
+static int arrived(load_pipe *p, int tags[MAX_READ_QUEUE], nib_status *status, nib_error *err) {
     int n = 0;
     do {
         *status = read_queue_wait(p->queue, &tags[n], err);
@@ -108,7 +107,7 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
 static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     bool done;
-    while (p->n_idle > 0 && p->n_flying < p->most_flying && l->next(l, &j)) {
+    while (p->n_idle > 0 && p->n_flying < p->max_flying && l->next(l, &j)) {
         NIB_TRY(start(p, l, &j, &done, err));
         if (done)
             NIB_TRY(l->finished(l, &j, err));
@@ -128,7 +127,7 @@ static nib_status use(load_pipe *p, load_list *l, int tag, nib_error *err) {
 
 /* *some: there was something in flight. */
 static nib_status turn(load_pipe *p, load_list *l, bool *some, nib_error *err) {
-    int tags[READ_QUEUE_MOST];
+    int tags[MAX_READ_QUEUE];
     nib_status status;
     const int n = arrived(p, tags, &status, err);
     *some = n > 0;
@@ -154,7 +153,7 @@ nib_status load_pipe_run(load_pipe *p, load_list *l, nib_error *err) {
         if (status == NIB_OK)
             status = turn(p, l, &some, err);
     }
-    for (int tags[READ_QUEUE_MOST], n; status != NIB_OK && (n = arrived(p, tags, &ignored, NULL)) > 0;)
+    for (int tags[MAX_READ_QUEUE], n; status != NIB_OK && (n = arrived(p, tags, &ignored, NULL)) > 0;)
         while (n > 0)
             p->idle[p->n_idle++] = tags[--n];
     return status;

@@ -38,11 +38,11 @@ typedef struct load_list {
 typedef struct load_pipe {
     const loader *ld;
     load_buffer buffer;
-    read_queue *queue;                 /* NULL: reads and packing take turns, through the page cache */
-    int idle[READ_QUEUE_MOST], n_idle; /* tags that are neither in flight nor waiting to be packed */
-    int n_flying, most_flying;         /* reads in flight */
-    load_job jobs[READ_QUEUE_MOST];
-    load_extent extents[READ_QUEUE_MOST];
+    read_queue *queue;                /* NULL: reads and packing take turns, through the page cache */
+    int idle[MAX_READ_QUEUE], n_idle; /* tags that are neither in flight nor waiting to be packed */
+    int n_flying, max_flying;         /* reads in flight */
+    load_job jobs[MAX_READ_QUEUE];
+    load_extent extents[MAX_READ_QUEUE];
 } load_pipe;
 
 /* What an open pipe keeps in memory, to be charged before. */

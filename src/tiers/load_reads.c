@@ -36,7 +36,7 @@ static bool add_run(load_reads *r, load_read run) {
         i++;
     if (i < r->n)
         extend(r, i, run);
-    else if (r->n < LOAD_READS_MOST)
+    else if (r->n < MAX_LOAD_READS)
         r->list[r->n++] = run;
     else
         return false;
@@ -94,7 +94,7 @@ static const uint8_t *brought(const load_reads *r, int which, uint64_t at, const
 
 void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_t n_row,
                      const load_target *to, const uint8_t *buffer, const load_buffer *b) {
-    const void *rows[LOADER_MOST_ROWS];
+    const void *rows[LOADER_MAX_ROWS];
     uint64_t each = 0;
     int64_t row, left;
     type_row_bytes(w->type, w->k, &each);

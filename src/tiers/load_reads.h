@@ -5,7 +5,7 @@
 
 #include "tiers/loader.h"
 
-enum { LOAD_READS_MOST = 12 };
+enum { MAX_LOAD_READS = 12 };
 
 typedef struct load_read {
     int file;            /* of the container */
@@ -16,7 +16,7 @@ typedef struct load_read {
 
 typedef struct load_reads {
     int n;
-    load_read list[LOAD_READS_MOST];
+    load_read list[MAX_LOAD_READS];
 } load_reads;
 
 /* Adds rows [first, first + n_row) of matrix w. False: that takes too many reads, or the matrix is

@@ -106,7 +106,7 @@ static int64_t rows_before(const part *p, uint64_t limit) {
     return p->run->w->vector ? 0 : n / PACK_PANEL * PACK_PANEL;
 }
 
-bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t most,
+bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t max,
                     load_spot *at, load_span *out) {
     uint64_t begin = 0, end = 0;
     const load_run *first = NULL;
@@ -125,7 +125,7 @@ bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, v
             begin = here - here % FILE_ALIGN;
             out->at = *at;
         }
-        const int64_t n = rows_before(&p, begin + most);
+        const int64_t n = rows_before(&p, begin + max);
         const uint64_t bytes = (uint64_t)n * loader_row_bytes(p.run->w);
         at->row += n;
         out->useful += bytes;
@@ -153,7 +153,7 @@ void load_runs_pack(const load_runs *r, load_place_fn place, void *user, const l
         if (at.run == span->end.run)
             p.n = NUM_MIN(p.n, span->end.row - at.row);
         if (!p.run->w->vector)
-            p.n = NUM_MIN(p.n, (int64_t)LOADER_MOST_ROWS);
+            p.n = NUM_MIN(p.n, (int64_t)LOADER_MAX_ROWS);
         loader_pack(p.run->w, p.run->w->vector ? 0 : p.row, p.n, &p.to, &span->from, raw, b);
         at.row += p.n;
     }

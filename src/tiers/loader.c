@@ -217,10 +217,10 @@ static nib_status no_row(const weight *w, int64_t r, nib_error *err) {
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b) {
     uint64_t rows = (b->raw_bytes - EDGES) / NUM_MAX(loader_row_bytes(w), 1);
     int64_t n = (int64_t)NUM_MIN(rows, (uint64_t)NUM_MAX(w->n, PACK_PANEL)) / PACK_PANEL * PACK_PANEL;
-    return NUM_MIN(NUM_MAX(n, PACK_PANEL), LOADER_MOST_ROWS);
+    return NUM_MIN(NUM_MAX(n, PACK_PANEL), LOADER_MAX_ROWS);
 }
 
-bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
+bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t max,
                    load_extent *out) {
     uint64_t each = loader_row_bytes(w), lo = UINT64_MAX, hi = 0;
     int64_t row, left;
@@ -240,7 +240,7 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
     if (which < 0)
         return false;
     lo -= lo % FILE_ALIGN;
-    if (hi - lo > most || (uint64_t)num_round_up((int64_t)(hi - lo), FILE_ALIGN) > most)
+    if (hi - lo > max || (uint64_t)num_round_up((int64_t)(hi - lo), FILE_ALIGN) > max)
         return false;
     *out = (load_extent){ld->files[which].f, lo, (uint64_t)num_round_up((int64_t)(hi - lo), FILE_ALIGN),
                          hi - lo};
@@ -257,7 +257,7 @@ void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int6
 
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b) {
-    const void *rows[LOADER_MOST_ROWS];
+    const void *rows[LOADER_MAX_ROWS];
     const uint64_t each = loader_row_bytes(w);
     int64_t row, left;
     float *out = to->dst;
@@ -330,10 +330,10 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
 /* n_row <= what the buffer holds at once. */
 static nib_status load_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                             const load_target *to, load_buffer *b, nib_error *err) {
-    const void *rows[LOADER_MOST_ROWS];
+    const void *rows[LOADER_MAX_ROWS];
     load_extent all;
     if (loader_extent(ld, w, first, n_row, b->raw_bytes, &all)) {
-        NIB_TRY(file_read_at(all.f, b->raw, all.offset, all.least, err));
+        NIB_TRY(file_read_at(all.f, b->raw, all.offset, all.min, err));
         loader_pack(w, first, n_row, to, &all, b->raw, b);
         return NIB_OK;
     }

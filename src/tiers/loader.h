@@ -67,8 +67,8 @@ const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_ten
 file *loader_file(const loader *ld, int i); /* the container's file i, as it is read here */
 
 /* Rows of w that fit one read of the buffer at once, a multiple of 16, at least 16, at most
- * LOADER_MOST_ROWS: their pointers are on the stack. */
-enum { LOADER_MOST_ROWS = 1024 };
+ * LOADER_MAX_ROWS: their pointers are on the stack. */
+enum { LOADER_MAX_ROWS = 1024 };
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 
 /* The same in two steps, for reads that are in flight while others are packed. The one read that brings rows
@@ -77,15 +77,15 @@ int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 typedef struct load_extent {
     file *f;
     uint64_t offset, n_byte;
-    uint64_t least; /* of n_byte: the last page may end with the file */
+    uint64_t min; /* of n_byte: the last page may end with the file */
 } load_extent;
-bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t most,
+bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t max,
                    load_extent *out);
 /* Packs what such a read brought to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b);
 
-/* Packs rows[0..n), n <= LOADER_MOST_ROWS, as rows at, at + 1, ... of the target; uses b's scratch only. */
+/* Packs rows[0..n), n <= LOADER_MAX_ROWS, as rows at, at + 1, ... of the target; uses b's scratch only. */
 void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
                       const load_buffer *b);
 

@@ -55,7 +55,7 @@ void packed_writer_abort(packed_writer *w);                        /* NULL is fi
 /* Removes what an interrupted writer left behind and, least recently used first, packed files until those
  * that stay and n_byte more are within `most` bytes and leave the file system a tenth of its size. Makes the
  * folder. NIB_E_NOFIT: there is no such room; NIB_E_IO: the folder cannot be made or read. */
-nib_status packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
+nib_status packed_make_room(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
                             const logger *log, nib_error *err);
 
 #endif

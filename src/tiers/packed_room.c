@@ -67,13 +67,13 @@ static uint64_t disk_left(const char *folder) {
     return left > tenth ? left - tenth : 0;
 }
 
-static nib_status refuse_cap(uint64_t most, uint64_t n_byte, uint64_t others, nib_error *err) {
+static nib_status refuse_cap(uint64_t max, uint64_t n_byte, uint64_t others, nib_error *err) {
     char cap[32], need[32], taken[32], beside[64] = "";
     if (others)
         snprintf(beside, sizeof beside, ", and %s are there that cannot be removed",
                  num_format_size(others, taken));
     return nib_fail(err, NIB_E_NOFIT, "disk: the cap of %s (--disk) is too small: the file takes %s%s",
-                    num_format_size(most, cap), num_format_size(n_byte, need), beside);
+                    num_format_size(max, cap), num_format_size(n_byte, need), beside);
 }
 
 static nib_status refuse_disk(const char *folder, uint64_t n_byte, uint64_t left, nib_error *err) {
@@ -93,21 +93,21 @@ static bool remove_oldest(const char *folder, const folder_state *s, const logge
     return gone;
 }
 
-nib_status packed_make_room(const char *folder, uint64_t most, uint64_t n_byte, const char *keep,
+nib_status packed_make_room(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
                             const logger *log, nib_error *err) {
     folder_state s;
-    if (n_byte > most)
-        return refuse_cap(most, n_byte, 0, err);
+    if (n_byte > max)
+        return refuse_cap(max, n_byte, 0, err);
     NIB_TRY(path_make_folders(keep, err));
     const char *name = strrchr(keep, '/');
     name = name ? name + 1 : keep;
     for (;;) {
         NIB_TRY(look(folder, name, &s, err));
         const uint64_t left = disk_left(folder);
-        const bool within = s.total <= most - n_byte;
+        const bool within = s.total <= max - n_byte;
         if (within && n_byte <= left)
             return NIB_OK;
         if (!remove_oldest(folder, &s, log))
-            return within ? refuse_disk(folder, n_byte, left, err) : refuse_cap(most, n_byte, s.total, err);
+            return within ? refuse_disk(folder, n_byte, left, err) : refuse_cap(max, n_byte, s.total, err);
     }
 }

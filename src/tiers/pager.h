@@ -44,7 +44,7 @@ typedef struct pager_need {
         stream_staging; /* the same when something is streamed; given back before ring and row are taken */
     uint64_t tables;    /* tables: where each page is; the list of pages is the layout's */
     uint64_t sums;      /* tables: checksums, while a packed file is read */
-    uint64_t page_most; /* the largest page that is streamed */
+    uint64_t max_page;  /* the largest page that is streamed */
     uint64_t part;      /* of it, what is read at a time from the model's files: all, or some rows */
     int n_slot;         /* of the ring: pages */
     bool block_in_ring; /* the ring holds any block: it is read once for all visits in a row */

@@ -15,19 +15,19 @@
 
 enum {
     RAW_CACHED = 256 << 10, /* stays in a second-level cache between the copy and packing */
-    RAW_MOST = 1 << 20,     /* larger reads gain nothing (docs/optimisation-log.md) */
-    RAW_LEAST = 64 << 10,
-    UNITS_MOST = 4 << 20,  /* of the packed file: no staging has to hold it */
-    DEPTH = 4,             /* a thread packs two while two are read */
-    SLACK = 4 << 20,       /* jobs that were given when the next one has to wait */
-    STAGING_MOST = 6 << 20 /* of all threads: whole huge pages, into which reads are twice as fast */
+    MAX_RAW = 1 << 20,      /* larger reads gain nothing (docs/optimisation-log.md) */
+    MIN_RAW = 64 << 10,
+    MAX_UNITS = 4 << 20,  /* of the packed file: no staging has to hold it */
+    DEPTH = 4,            /* a thread packs two while two are read */
+    SLACK = 4 << 20,      /* jobs that were given when the next one has to wait */
+    MAX_STAGING = 6 << 20 /* of all threads: whole huge pages, into which reads are twice as fast */
 };
 
-load_shape pager_load_shape(int n_thread, bool direct, uint64_t most) {
+load_shape pager_load_shape(int n_thread, bool direct, uint64_t max) {
     if (!direct)
         return (load_shape){RAW_CACHED, 0};
-    uint64_t each = NUM_MIN(most, (uint64_t)STAGING_MOST) / ((uint64_t)n_thread * DEPTH);
-    return (load_shape){NUM_MAX(NUM_MIN(each, (uint64_t)RAW_MOST), (uint64_t)RAW_LEAST), DEPTH};
+    uint64_t each = NUM_MIN(max, (uint64_t)MAX_STAGING) / ((uint64_t)n_thread * DEPTH);
+    return (load_shape){NUM_MAX(NUM_MIN(each, (uint64_t)MAX_RAW), (uint64_t)MIN_RAW), DEPTH};
 }
 
 /* ---- by all threads ---- */
@@ -36,9 +36,9 @@ typedef struct load {
     load_list list;
     pager *p;
     load_crew *crew;
-    const load_wish *wish;
+    const load_request *request;
     pthread_t caller;     /* progress is told by this thread only */
-    uint64_t held_from;   /* of wish->total: not given before what is done beside has ended */
+    uint64_t held_from;   /* of request->total: not given before what is done beside has ended */
     load_runs runs;       /* empty: the packed file is read, or pages for it */
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t went;  /* what is done beside */
@@ -48,7 +48,7 @@ typedef struct load {
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
     int page;             /* the page that gives jobs */
     page_jobs in_page;    /* its jobs, when in_page.dst */
-    uint64_t given;       /* of wish->total */
+    uint64_t given;       /* of request->total */
     uint64_t reached;     /* in the map, by the units that were given */
     uint64_t touched;     /* in the map: resident from here on down, or somebody is about to make it so */
     uint64_t done;
@@ -59,7 +59,7 @@ typedef struct load {
 
 static bool next_vector(load *l, load_job *out) {
     pager *p = l->p;
-    uint8_t *base = l->wish->vectors;
+    uint8_t *base = l->request->vectors;
     if (!base)
         return false;
     if (p->packed) {
@@ -83,11 +83,11 @@ static bool next_vector(load *l, load_job *out) {
     return false;
 }
 
-/* Where the wish has page i; NULL: nowhere. */
-static uint8_t *wanted_at(const pager *p, const load_wish *wish, int i) {
-    if (!wish->pages)
+/* Where the request has page i; NULL: nowhere. */
+static uint8_t *wanted_at(const pager *p, const load_request *request, int i) {
+    if (!request->pages)
         return p->state[i].resident;
-    return wish->pages + (p->layout.pages[i].image - p->layout.pages[wish->first].image);
+    return request->pages + (p->layout.pages[i].image - p->layout.pages[request->first].image);
 }
 
 /* Pages that follow each other in the packed file and in the map, in one read. */
@@ -102,7 +102,7 @@ static bool next_units(load *l, load_job *out) {
     uint64_t n_byte = lay->pages[l->page].bytes, n = 1;
     uint8_t *dst = state[l->page].resident;
     for (int i = l->page + 1; i < lay->n_page && state[i].resident == dst + n_byte; i++, n++) {
-        if (n_byte + lay->pages[i].bytes > UNITS_MOST)
+        if (n_byte + lay->pages[i].bytes > MAX_UNITS)
             break;
         n_byte += lay->pages[i].bytes;
     }
@@ -115,10 +115,10 @@ static bool next_units(load *l, load_job *out) {
 /* Rows of one matrix at a time, of those that are not in runs. */
 static bool next_in_pages(load *l, load_job *out) {
     const pager *p = l->p;
-    const int end = l->wish->pages ? l->wish->first + l->wish->n : p->layout.n_page;
+    const int end = l->request->pages ? l->request->first + l->request->n : p->layout.n_page;
     for (; l->page < end; l->page++, l->in_page.dst = NULL) {
         if (!l->in_page.dst)
-            l->in_page = (page_jobs){.page = l->page, .dst = wanted_at(p, l->wish, l->page)};
+            l->in_page = (page_jobs){.page = l->page, .dst = wanted_at(p, l->request, l->page)};
         while (l->in_page.dst && pager_page_next(p, &l->in_page, &l->crew->pipes[0].buffer, out))
             if (!l->runs.n || !load_runs_has(out->w))
                 return true;
@@ -133,7 +133,7 @@ static bool place_rows(void *user, const load_run *run, int64_t row, load_target
     const weight_place *at = &lay->places[lay->first_weight[run->block] + run->index];
     if (run->w->vector) {
         *n_row = run->n_row;
-        *to = (load_target){l->wish->vectors ? l->wish->vectors + at->offset : NULL, 1, 0};
+        *to = (load_target){l->request->vectors ? l->request->vectors + at->offset : NULL, 1, 0};
         return to->dst != NULL;
     }
     const int i = at->first_page + (int)(row / at->page_rows);
@@ -189,8 +189,8 @@ static bool touch_ahead(load_list *list) {
     load *l = list->user;
     pager *p = l->p;
     pthread_mutex_lock(&l->lock);
-    const uint64_t most = l->beside ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
-    const uint64_t at = l->touched, end = NUM_MIN(most, l->reached + AHEAD);
+    const uint64_t max = l->beside ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
+    const uint64_t at = l->touched, end = NUM_MIN(max, l->reached + AHEAD);
     const bool some = !l->stop && at < end;
     l->touched = some ? at + STEP : at;
     pthread_mutex_unlock(&l->lock);
@@ -227,19 +227,19 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
     pthread_mutex_unlock(&l->lock);
     if (!good)
         return nib_fail(err, NIB_E_MODEL, "%s: damaged", packed_name(l->p->packed));
-    const load_wish *wish = l->wish;
-    NIB_TRY(cancel_check(wish->cancel, err));
-    if (wish->progress && pthread_equal(pthread_self(), l->caller) &&
-        !wish->progress(wish->user, "load", done, wish->total))
+    const load_request *request = l->request;
+    NIB_TRY(cancel_check(request->cancel, err));
+    if (request->progress && pthread_equal(pthread_self(), l->caller) &&
+        !request->progress(request->user, "load", done, request->total))
         return nib_fail(err, NIB_E_CANCELLED, "loading was cancelled");
     return NIB_OK;
 }
 
 static nib_status do_beside(load *l, nib_error *err) {
-    const pager_options *o = l->wish->beside;
+    const pager_options *o = l->request->beside;
     if (!o)
         return NIB_OK;
-    const nib_status status = *l->wish->beside_status = o->beside(o->beside_user, err);
+    const nib_status status = *l->request->beside_status = o->beside(o->beside_user, err);
     pthread_mutex_lock(&l->lock);
     l->beside = false;
     l->stop = l->stop || status != NIB_OK;
@@ -286,16 +286,17 @@ static void work_with_all(load *l) {
         pthread_join(helper, NULL);
 }
 
-nib_status load_crew_run(load_crew *crew, pager *p, const load_wish *wish, bool *damaged, nib_error *err) {
-    load l = {.p = p, .crew = crew, .wish = wish, .caller = pthread_self()};
+nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request, bool *damaged,
+                         nib_error *err) {
+    load l = {.p = p, .crew = crew, .request = request, .caller = pthread_self()};
     *damaged = false;
-    l.page = wish->pages ? wish->first : 0;
-    l.beside = wish->beside != NULL;
-    if (l.beside && p->map_bytes > wish->beside->beside_bytes + SLACK) {
-        const uint64_t held = p->map_bytes - wish->beside->beside_bytes - SLACK;
-        l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)wish->total);
+    l.page = request->pages ? request->first : 0;
+    l.beside = request->beside != NULL;
+    if (l.beside && p->map_bytes > request->beside->beside_bytes + SLACK) {
+        const uint64_t held = p->map_bytes - request->beside->beside_bytes - SLACK;
+        l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)request->total);
     }
-    if (!p->packed && !wish->pages) /* pages for the packed file are too few to be worth an order */
+    if (!p->packed && !request->pages) /* pages for the packed file are too few to be worth an order */
         NIB_TRY(load_runs_open(&l.runs, p->layout.of, err));
     l.list = (load_list){next_job, finished, pack_runs, p->packed ? touch_ahead : NULL, &l};
     pthread_mutex_init(&l.lock, NULL);
@@ -318,9 +319,8 @@ uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape) {
 /* The same memory for more reads: nothing is staged, unless the file turns out to be damaged. */
 static load_shape shape_of_units(const layout *lay, load_shape shape) {
     const uint64_t all = load_raw_bytes(lay, shape.raw) * (uint64_t)shape.depth;
-    const uint64_t n = all / load_raw_bytes(lay, RAW_LEAST);
-    return (load_shape){RAW_LEAST,
-                        (int)NUM_MAX(NUM_MIN(n, (uint64_t)READ_QUEUE_MOST), (uint64_t)shape.depth)};
+    const uint64_t n = all / load_raw_bytes(lay, MIN_RAW);
+    return (load_shape){MIN_RAW, (int)NUM_MAX(NUM_MIN(n, (uint64_t)MAX_READ_QUEUE), (uint64_t)shape.depth)};
 }
 
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err) {
@@ -383,22 +383,22 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     bool damaged;
     nib_error why = {NIB_OK, ""};
     nib_status beside = NIB_OK;
-    load_wish wish = {.vectors = p->map,
-                      .progress = o->progress,
-                      .cancel = o->cancel,
-                      .user = o->user,
-                      .beside = o->beside ? o : NULL,
-                      .beside_status = &beside};
+    load_request request = {.vectors = p->map,
+                            .progress = o->progress,
+                            .cancel = o->cancel,
+                            .user = o->user,
+                            .beside = o->beside ? o : NULL,
+                            .beside_status = &beside};
     NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
-    wish.total = p->packed ? p->map_bytes : resident_file_bytes(p);
-    nib_status status = load_crew_run(&crew, p, &wish, &damaged, &why);
+    request.total = p->packed ? p->map_bytes : resident_file_bytes(p);
+    nib_status status = load_crew_run(&crew, p, &request, &damaged, &why);
     if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && beside == NIB_OK) {
         pager_packed_drop(p, damaged);
         log_line(o->log, "the packed file is not used: %s", why.message);
         memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
-        wish.total = resident_file_bytes(p);
-        wish.beside = NULL;
-        status = load_crew_run(&crew, p, &wish, &damaged, &why);
+        request.total = resident_file_bytes(p);
+        request.beside = NULL;
+        status = load_crew_run(&crew, p, &request, &damaged, &why);
     }
     load_crew_close(&crew);
     if (status != NIB_OK && err)

@@ -6,7 +6,7 @@
 #include "base/num.h"
 
 uint64_t pager_row_bytes(const layout *lay) {
-    uint64_t most = 0, bytes;
+    uint64_t max = 0, bytes;
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *blk = layout_block(lay, b);
         for (int i = 0; i < blk->program.n_op; i++) {
@@ -16,10 +16,10 @@ uint64_t pager_row_bytes(const layout *lay) {
                 continue;
             page_layout_own(lay, &owner, &w);
             bytes = page_layout_bytes(&layout_block(lay, owner)->weights[w], 1);
-            most = NUM_MAX(most, bytes);
+            max = NUM_MAX(max, bytes);
         }
     }
-    return most;
+    return max;
 }
 
 uint64_t pager_state_bytes(const page_layout *l) {
@@ -29,8 +29,8 @@ uint64_t pager_state_bytes(const page_layout *l) {
 }
 
 enum {
-    RAW_LEAST = 64 << 10,
-    LEAST_SLOTS = 8,
+    MIN_RAW = 64 << 10,
+    MIN_SLOTS = 8,
     FEW_BUFFERS = 6,     /* with fewer the disk has too little to do at a time */
     SLOT_PAGES = 40,     /* pages of a model for one slot */
     HUGE_PAGE = 2 << 20, /* the system's; a virtual disk takes far longer to read to small ones */
@@ -60,16 +60,16 @@ static uint64_t raw_bytes(const page_layout *l, int i) {
 }
 
 ring_shape ring_shape_of(const page_layout *l) {
-    const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)RING_SLOTS), (int)LEAST_SLOTS);
-    const uint64_t most = (uint64_t)n_slot * (l->page_most + NUM_MAX(l->page_most / 4, (uint64_t)RAW_LEAST)) /
-                          (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
-    const uint64_t least = NUM_MAX(l->page_most, (uint64_t)FILE_ALIGN); /* also where there is no page */
-    ring_shape out = {.each = least, .part = least};
+    const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)RING_SLOTS), (int)MIN_SLOTS);
+    const uint64_t max = (uint64_t)n_slot * (l->max_page + NUM_MAX(l->max_page / 4, (uint64_t)MIN_RAW)) /
+                         (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
+    const uint64_t min = NUM_MAX(l->max_page, (uint64_t)FILE_ALIGN); /* also where there is no page */
+    ring_shape out = {.each = min, .part = min};
     bool in_turn = false;
     for (int i = 0; i < l->first_visit[l->n_block]; i++) {
         const uint64_t raw = raw_bytes(l, l->visits[i]);
-        in_turn = in_turn || raw > most;
-        if (raw <= most)
+        in_turn = in_turn || raw > max;
+        if (raw <= max)
             out.each = NUM_MAX(out.each, raw);
     }
     if (in_turn) {
@@ -94,7 +94,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .row = pager_row_bytes(lay) + load_buffer_bytes(lay, 0, 1) + panel_reader_bytes(lay),
                     .tables = pager_state_bytes(l),
                     .sums = (page_layout_n_unit(l) + 1 + (l->n_page > l->n_first_page)) * sizeof(uint64_t),
-                    .page_most = l->page_most,
+                    .max_page = l->max_page,
                     .part = shape.part,
                     .n_slot = shape.n_slot,
                     .block_in_ring = true};

@@ -230,13 +230,13 @@ static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *
     bool damaged;
     if (from->crew) {
         /* no page is wanted with them */
-        const load_wish wish = {.vectors = from->buffer,
-                                .pages = from->buffer,
-                                .first = p->layout.n_page,
-                                .cancel = from->cancel};
+        const load_request request = {.vectors = from->buffer,
+                                      .pages = from->buffer,
+                                      .first = p->layout.n_page,
+                                      .cancel = from->cancel};
         data = from->buffer;
         memset(from->buffer, 0, (size_t)all); /* the ends that packing leaves alone are zero in every copy */
-        NIB_TRY(load_crew_run(from->crew, p, &wish, &damaged, err));
+        NIB_TRY(load_crew_run(from->crew, p, &request, &damaged, err));
     }
     for (uint64_t at = 0; at < all; at += PAGE_UNIT)
         NIB_TRY(packed_writer_put(w, data + at, NUM_MIN(all - at, (uint64_t)PAGE_UNIT), err));
@@ -253,9 +253,9 @@ static nib_status put_pages(pager *p, const packed_from *from, packed_writer *w,
     while (from->crew && first + *n < l->n_page && bytes + l->pages[first + *n].bytes <= from->bytes)
         bytes += l->pages[first + (*n)++].bytes;
     if (from->crew) {
-        const load_wish wish = {.pages = from->buffer, .first = first, .n = *n, .cancel = from->cancel};
+        const load_request request = {.pages = from->buffer, .first = first, .n = *n, .cancel = from->cancel};
         memset(from->buffer, 0, (size_t)bytes);
-        NIB_TRY(load_crew_run(from->crew, p, &wish, &damaged, err));
+        NIB_TRY(load_crew_run(from->crew, p, &request, &damaged, err));
     }
     const uint8_t *data = from->crew ? from->buffer : p->state[first].resident;
     for (int i = first; i < first + *n; data += l->pages[i++].bytes)
@@ -323,13 +323,13 @@ nib_status pager_packed_write_map(pager *p, const pager_options *o, nib_error *e
  */
 static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
     enum { PAGES = 16 };
-    uint64_t least = p->layout.vector_bytes, most = 0;
+    uint64_t min = p->layout.vector_bytes, max = 0;
     for (int i = 0; i < p->layout.n_page; i++)
-        most = NUM_MAX(most, p->layout.pages[i].bytes);
-    least = NUM_MAX(least, most);
+        max = NUM_MAX(max, p->layout.pages[i].bytes);
+    min = NUM_MAX(min, max);
     const uint64_t crew = load_crew_bytes(p->layout.of, n_thread, shape),
                    left = ledger_free(p->ledger, NIB_TIER_RAM);
-    return NUM_MAX(least, NUM_MIN(PAGES * most, left > crew ? left - crew : 0));
+    return NUM_MAX(min, NUM_MIN(PAGES * max, left > crew ? left - crew : 0));
 }
 
 nib_status pager_packed_write_pages(pager *p, const pager_options *o, load_shape shape, nib_error *err) {

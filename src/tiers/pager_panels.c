@@ -22,7 +22,7 @@ const weight *pager_looked_up(const layout *lay) {
 }
 
 enum {
-    DEPTH = READ_QUEUE_MOST,
+    DEPTH = MAX_READ_QUEUE,
     READ = 64 << 10, /* bytes of one read, at least a panel's */
     GAP = 16 << 10   /* that are read rather than left out: as long as another read takes */
 };
@@ -151,9 +151,9 @@ static nib_status start(trip *t, nib_error *err) {
         read_queue_send(r->queue);         /* the disk has something to do meanwhile */
         return in_turn(t, t->next++, err); /* alone: its neighbours may be elsewhere */
     }
-    read_request what = {e->f, r->raw + (uint64_t)tag * r->raw_each, e->offset, e->n_byte, e->least};
+    read_request what = {e->f, r->raw + (uint64_t)tag * r->raw_each, e->offset, e->n_byte, e->min};
     if (!file_is_direct(e->f))
-        what.n_byte = e->least;
+        what.n_byte = e->min;
     read_queue_submit(r->queue, tag, &what);
     t->n_idle--;
     t->next += n;

@@ -25,9 +25,9 @@ typedef struct panel_rows {
 typedef struct panel_reader {
     const weight *w; /* theirs */
     read_queue *queue;
-    panel_rows came[READ_QUEUE_MOST]; /* by tag */
-    uint8_t *raw;                     /* for as many reads as fly */
-    uint8_t *packed;                  /* one panel */
+    panel_rows came[MAX_READ_QUEUE]; /* by tag */
+    uint8_t *raw;                    /* for as many reads as fly */
+    uint8_t *packed;                 /* one panel */
     uint64_t raw_each, packed_each;
     uint64_t file_each; /* bytes of a panel in the file */
 } panel_reader;
@@ -103,7 +103,7 @@ typedef struct load_shape {
     uint64_t raw;
     int depth;
 } load_shape;
-load_shape pager_load_shape(int n_thread, bool direct, uint64_t most);
+load_shape pager_load_shape(int n_thread, bool direct, uint64_t max);
 
 /* One pipe for each thread of a pool, charged. */
 typedef struct load_crew {
@@ -120,7 +120,7 @@ void load_crew_close(load_crew *crew); /* zeroed is fine */
 
 /* What a crew is to bring: vectors as the image has them, and either the pages that have a resident place or
  * pages [first, first + n) as they follow each other in the image. */
-typedef struct load_wish {
+typedef struct load_request {
     uint8_t *vectors; /* NULL: none */
     uint8_t *pages;   /* NULL: the resident ones */
     int first, n;
@@ -130,9 +130,10 @@ typedef struct load_wish {
     uint64_t total;              /* for progress */
     const pager_options *beside; /* what it asks for is done meanwhile; NULL: nothing */
     nib_status *beside_status;
-} load_wish;
+} load_request;
 /* *damaged: the packed file is what is wrong. */
-nib_status load_crew_run(load_crew *crew, pager *p, const load_wish *wish, bool *damaged, nib_error *err);
+nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request, bool *damaged,
+                         nib_error *err);
 
 /* Reads and packs everything that has a resident place, on all threads. */
 nib_status pager_load_resident(pager *p, const pager_options *options, load_shape shape, nib_error *err);
@@ -175,7 +176,7 @@ void pager_packed_shut(pager *p);              /* everything in it is resident; 
 void pager_packed_close(pager *p);
 
 /* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
-enum { READER_DEPTH = READ_QUEUE_MOST }; /* reads in flight, at most */
+enum { READER_DEPTH = MAX_READ_QUEUE }; /* reads in flight, at most */
 /* Pure. More slots keep the disk busier, but their pages are no longer resident: a fortieth of the model, or
  * about 8 pages where it is small, in whole huge pages. There is one buffer more than slots. A buffer holds
  * any page that is streamed as the model's files have it, and packed; where the files have much more of it

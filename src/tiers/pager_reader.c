@@ -44,7 +44,7 @@ static void submit(reader *r, slot *s, int read) {
     uint8_t *to = s->buffer + (s->reads.n ? s->reads.list[read].at : 0);
     r->sent[tag] = (in_flight){(int)(s - r->ring.slots), read};
     read_queue_submit(r->queue, tag,
-                      &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.least, e.least});
+                      &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.min, e.min});
 }
 
 /* A page that few reads do not bring: its rows go through a spare buffer, straight to their place. */

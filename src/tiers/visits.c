@@ -28,12 +28,12 @@ const segment *visits_segment(const segment *segments, int n_segment, bool head,
 }
 
 /* Rows from this one on, at most `most`, that are alike: with logits, or without. */
-static int64_t alike(const visits *v, int64_t row, int64_t most, bool *wanted) {
+static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     const segment *of = visits_segment(v->segments, v->n_segment, false, &row),
                   *end = v->segments + v->n_segment;
     int64_t n = 0;
     *wanted = row >= of->head_row;
-    for (; of < end && n < most; of++, row = 0) {
+    for (; of < end && n < max; of++, row = 0) {
         const bool other = row < of->n_row && (row >= of->head_row) != *wanted;
         if (other)
             break;
@@ -41,7 +41,7 @@ static int64_t alike(const visits *v, int64_t row, int64_t most, bool *wanted) {
         if (!*wanted && of->head_row < of->n_row)
             break;
     }
-    return NUM_MIN(n, most);
+    return NUM_MIN(n, max);
 }
 
 /* What is left of the block's rows from the list's place on goes into *out; false: nothing. */

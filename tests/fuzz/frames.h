@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { FRAMES_MOST = 4 };
+enum { MAX_FRAMES = 4 };
 
 typedef struct frame {
     const uint8_t *data;

@@ -17,8 +17,8 @@ static void look(const call *c) {
     const nib_sampling *s = &c->sampling;
     hold(s->temperature >= 0 && s->temperature <= 2 && s->top_p > 0 && s->top_p <= 1 && s->top_k >= 0);
     hold(s->min_p >= 0 && s->min_p <= 1 && s->repeat_penalty > 0 && s->penalty_window >= -1);
-    hold(c->n >= 1 && c->n <= CALL_MOST_CHOICES && c->max_tokens >= -1 && c->max_tokens != 0);
-    hold(c->n_stop <= CALL_MOST_STOPS);
+    hold(c->n >= 1 && c->n <= CALL_MAX_CHOICES && c->max_tokens >= -1 && c->max_tokens != 0);
+    hold(c->n_stop <= CALL_MAX_STOPS);
     for (size_t i = 0; i < c->n_stop; i++)
         hold(strlen(c->stop[i]) > 0);
     if (c->kind == CALL_COMPLETION)

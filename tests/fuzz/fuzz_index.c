@@ -5,9 +5,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const names[FRAMES_MOST] = {"model.safetensors.index.json", "a.safetensors",
-                                               "b.safetensors", "c.safetensors"};
-static memfile files[FRAMES_MOST], config;
+static const char *const names[MAX_FRAMES] = {"model.safetensors.index.json", "a.safetensors",
+                                              "b.safetensors", "c.safetensors"};
+static memfile files[MAX_FRAMES], config;
 
 static void set_shard(memfile *m, const frame *f) {
     uint8_t *bytes = calloc(1, f->n + 8);
@@ -27,7 +27,7 @@ static const char *folder(void) {
     made = frames_begin();
     memfile_set(&config, "{}", 2);
     frames_name(&config, "config.json");
-    for (int i = 0; i < FRAMES_MOST; i++) {
+    for (int i = 0; i < MAX_FRAMES; i++) {
         memfile_set(&files[i], "", 0);
         frames_name(&files[i], names[i]);
     }
@@ -36,10 +36,10 @@ static const char *folder(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *path = folder();
-    frame parts[FRAMES_MOST];
-    frames_cut(data, size, parts, FRAMES_MOST);
+    frame parts[MAX_FRAMES];
+    frames_cut(data, size, parts, MAX_FRAMES);
     memfile_set(&files[0], parts[0].data, parts[0].n);
-    for (int i = 1; i < FRAMES_MOST; i++)
+    for (int i = 1; i < MAX_FRAMES; i++)
         set_shard(&files[i], &parts[i]);
     walk_path(path);
     return 0;

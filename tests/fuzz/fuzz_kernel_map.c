@@ -19,8 +19,8 @@ static void parse(const char *text, size_t n) {
     pack_format f;
     if (kernel_map_parse(text, n, &key, &p, &report, NULL) == NIB_OK && pack_choose(TYPE_Q4_0, 32, &f))
         for (int i = 0; i < p.n_shape; i++) {
-            route r;
-            policy_route(&p, t, p.shapes[i].n, p.shapes[i].k, &f, p.shapes[i].act_bits, &r);
+            kernel_choice r;
+            policy_choice(&p, t, p.shapes[i].n, p.shapes[i].k, &f, p.shapes[i].act_bits, &r);
             for (int b = 0; b < POLICY_BUCKETS; b++)
                 if (!r.by_bucket[b] || !policy_can(r.by_bucket[b], &f, b))
                     abort();

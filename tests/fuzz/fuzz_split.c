@@ -4,17 +4,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_PARTS = 3 };
-static memfile files[MOST_PARTS];
+enum { MAX_PARTS = 3 };
+static memfile files[MAX_PARTS];
 
 static const char *folder(void) {
     static const char *made;
     if (made)
         return made;
     made = frames_begin();
-    for (int i = 0; i < MOST_PARTS; i++) {
+    for (int i = 0; i < MAX_PARTS; i++) {
         memfile_set(&files[i], "", 0);
-        for (int n = 2; n <= MOST_PARTS; n++) {
+        for (int n = 2; n <= MAX_PARTS; n++) {
             char name[64];
             snprintf(name, sizeof name, "m-%05d-of-%05d.gguf", i + 1, n);
             if (i < n)
@@ -26,7 +26,7 @@ static const char *folder(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char path[128];
-    frame parts[MOST_PARTS];
+    frame parts[MAX_PARTS];
     if (!size)
         return 0;
     int n = 2 + data[0] % 2;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define DECODE_MOST 4096
+#define MAX_DECODE 4096
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +18,7 @@ static void use(const tokenizer *t) {
     nib_error err;
     (void)tokenizer_encode(t, text, sizeof text - 1, 0, &ids, &err);
     (void)tokenizer_encode(t, text, sizeof text - 1, TOKENIZE_BOS | TOKENIZE_SPECIAL, &ids, &err);
-    for (int32_t id = 0; id < tokenizer_n_vocab(t) && id < DECODE_MOST; id++)
+    for (int32_t id = 0; id < tokenizer_n_vocab(t) && id < MAX_DECODE; id++)
         (void)tokenizer_decode(t, &state, id, id & 1, &out, &err);
     (void)tokenizer_decode_end(t, &state, &out, &err);
     text_buffer_clear(&out);

@@ -16,9 +16,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Of the processor, with the sanitizers on a slow machine; a file and its text take a tenth of it there. */
-#define MOST_SECONDS 20.0
-#define TEXT_BYTES   20000
-#define DECODE_MOST  2000
+#define MAX_SECONDS 20.0
+#define TEXT_BYTES  20000
+#define MAX_DECODE  2000
 
 static double seconds(void) {
     struct timespec t;
@@ -30,7 +30,7 @@ static void go_back(const tokenizer *t, const token_list *ids) {
     text_buffer out = {0};
     decode_state state = {0};
     nib_error err;
-    for (size_t i = 0; i < ids->n && i < DECODE_MOST; i++)
+    for (size_t i = 0; i < ids->n && i < MAX_DECODE; i++)
         if (tokenizer_decode(t, &state, ids->data[i], true, &out, &err) != NIB_OK)
             break;
     if (tokenizer_decode_end(t, &state, &out, &err) == NIB_OK && utf8_valid_prefix(out.data, out.n) != out.n)
@@ -66,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         go(t, text, part[1].n ? TEXT_BYTES : 0, TOKENIZE_BOS | TOKENIZE_SPECIAL);
         tokenizer_close(t);
     }
-    if (seconds() - begin > MOST_SECONDS) {
-        fprintf(stderr, "%.1f s, expected at most %.0f\n", seconds() - begin, MOST_SECONDS);
+    if (seconds() - begin > MAX_SECONDS) {
+        fprintf(stderr, "%.1f s, expected at most %.0f\n", seconds() - begin, MAX_SECONDS);
         abort();
     }
     return 0;

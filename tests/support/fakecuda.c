@@ -14,15 +14,15 @@
 
 /* Set in addresses of kernels alone, on x86-64 as on AArch64. */
 #define DEVICE_BIT ((uintptr_t)1 << 55)
-enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MOST_FRESH = 4096 };
+enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096 };
 
 static struct {
     size_t memory, used, peak, held;
     long calls, fail_at, n_taken;
     int error;
     const char *wrong;
-    bool reordered;                /* matrices, since the host waited */
-    const void *fresh[MOST_FRESH]; /* keys that launches wrote since a copy came between */
+    bool reordered;               /* matrices, since the host waited */
+    const void *fresh[MAX_FRESH]; /* keys that launches wrote since a copy came between */
     size_t n_fresh;
 } fake;
 
@@ -203,19 +203,19 @@ static void multiply(const kernel_table *t, const view *v, act_format f, const r
 static void product(const view *v, const room *r, bool two, const float *bias, float *y) {
     const kernel_table *t = kernels_table_for("ref");
     const act_format f = act_format_for(&v->format, 8);
-    spike spikes[ACT_SPIKES];
-    const int n = two ? 0 : act_take_spikes(t, 8, r->x, v->k, r->rest, spikes);
+    outlier outliers[ACT_OUTLIERS];
+    const int n = two ? 0 : act_take_outliers(t, 8, r->x, v->k, r->rest, outliers);
     t->act_quantize(f, n ? r->rest : r->x, v->k, r->codes);
     multiply(t, v, f, r, bias, y);
     if (two) {
-        act_rest(f, r->codes, r->x, v->k, r->rest);
+        act_residual(f, r->codes, r->x, v->k, r->rest);
         t->act_quantize(f, r->rest, v->k, r->codes);
         multiply(t, v, f, r, NULL, r->part);
         t->add(y, r->part, 1, y, v->n);
     }
     for (int i = 0; i < n; i++) {
-        t->column(v, spikes[i].at, 0, v->n, r->part);
-        t->add(y, r->part, spikes[i].value, y, v->n);
+        t->column(v, outliers[i].at, 0, v->n, r->part);
+        t->add(y, r->part, outliers[i].value, y, v->n);
     }
 }
 
@@ -336,7 +336,7 @@ static void store_row(const cuda_attend *a, int64_t row) {
         cached(a, false, row, i / d, position_of(a, row))[i % d] = half_from_float(k[i]);
         cached(a, true, row, i / d, position_of(a, row))[i % d] = half_from_float(v[i]);
     }
-    if (fake.n_fresh < MOST_FRESH)
+    if (fake.n_fresh < MAX_FRESH)
         fake.fresh[fake.n_fresh++] = cached(a, false, row, 0, position_of(a, row));
     free(k);
 }

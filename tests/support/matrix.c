@@ -27,7 +27,7 @@ float *random_rows(int64_t n, uint64_t seed, float size) {
 
 static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
     uint16_t h = half_from_float(random_float(s) * 0.05f);
-    if (kind == MATRIX_MOST)
+    if (kind == MAX_MATRIX)
         h = half_from_float(0.5f);
     else if (kind == MATRIX_UNIT)
         h = half_from_float(1.0f);
@@ -60,7 +60,7 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     case TYPE_MXFP4:
         block[0] = (uint8_t)(kind == MATRIX_TINY   ? random_next(s) % 3
                              : kind == MATRIX_ZERO ? 0
-                             : kind == MATRIX_MOST ? 128
+                             : kind == MAX_MATRIX  ? 128
                                                    : 118 + random_next(s) % 10);
         break;
     default: break;
@@ -83,10 +83,10 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
     }
     for (int64_t i = 0; i < k / info->block_elems; i++, row += info->block_bytes) {
         for (int j = 0; j < info->block_bytes; j++)
-            row[j] = kind == MATRIX_MOST ? 0xff : (uint8_t)(random_next(s) >> 33);
+            row[j] = kind == MAX_MATRIX ? 0xff : (uint8_t)(random_next(s) >> 33);
         if (type == TYPE_F8_E4M3)
             row[0] = (row[0] & 0x7f) == 0x7f ? 0x38 : row[0]; /* the only NaN */
-        else if (type == TYPE_Q8_0 && kind == MATRIX_MOST)
+        else if (type == TYPE_Q8_0 && kind == MAX_MATRIX)
             memset(row, i & 1 ? 0x7f : 0x80, (size_t)info->block_bytes);
         fix_scales(type, row, kind, s);
     }
@@ -115,12 +115,12 @@ static void pack_matrix(matrix *m) {
     m->act_bits = 8;
 }
 
-static matrix open_flavour(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed, int flavour) {
+static matrix open_packing(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed, int packing) {
     uint64_t bytes = 0, s = seed * 0x9e3779b97f4a7c15u | 1;
     matrix m = {.type = type, .n = n, .k = k};
     if (!type_row_bytes(type, k, &bytes) || !pack_choose(type, k, &m.view.format))
         abort();
-    m.view.format.flavour = (uint8_t)flavour;
+    m.view.format.packing = (uint8_t)packing;
     m.raw_row_bytes = (size_t)bytes;
     m.raw = malloc((size_t)n * m.raw_row_bytes + 1);
     for (int64_t r = 0; r < n; r++)
@@ -130,25 +130,23 @@ static matrix open_flavour(type_id type, int64_t n, int64_t k, matrix_kind kind,
 }
 
 matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
-    return open_flavour(type, n, k, kind, seed, PACK_PARTS);
+    return open_packing(type, n, k, kind, seed, PACK_PARTS);
 }
 
 matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
-    return open_flavour(type, n, k, kind, seed, PACK_PLANES);
+    return open_packing(type, n, k, kind, seed, PACK_PLANES);
 }
 
 /* Values whose codes are as the kind says: at both ends; all zero; random with tiny steps; integers that a
  * step of one represents. */
 static float uniform_value(const pack_format *f, matrix_kind kind, int64_t i, uint64_t *s) {
-    const int most = (1 << f->bits) - 1, low = f->asym ? 0 : -(1 << (f->bits - 1));
+    const int max = (1 << f->bits) - 1, low = f->asym ? 0 : -(1 << (f->bits - 1));
     switch (kind) {
-    case MATRIX_MOST: return f->asym && i % 16 ? 60000.0f : -60000.0f;
+    case MAX_MATRIX: return f->asym && i % 16 ? 60000.0f : -60000.0f;
     case MATRIX_ZERO: return 0;
     case MATRIX_TINY: return random_float(s) * 2e-7f;
     case MATRIX_UNIT:
-        return (float)(low + (i % 16 == 3   ? 0
-                              : i % 16 == 7 ? most
-                                            : (int)(random_next(s) >> 40) % (most + 1)));
+        return (float)(low + (i % 16 == 3 ? 0 : i % 16 == 7 ? max : (int)(random_next(s) >> 40) % (max + 1)));
     default: return random_float(s) * (i % 96 < 32 ? 0.05f : 0.2f);
     }
 }

@@ -11,7 +11,7 @@ float *random_rows(int64_t n, uint64_t seed, float size); /* n floats in -size..
 
 typedef enum matrix_kind {
     MATRIX_RANDOM, /* random codes, ordinary scales */
-    MATRIX_MOST,   /* all codes and scales at their most */
+    MAX_MATRIX,    /* all codes and scales at their most */
     MATRIX_ZERO,   /* random codes, scales zero */
     MATRIX_TINY,   /* random codes, subnormal scales */
     MATRIX_UNIT    /* random codes, scales one (and minima) */
@@ -30,7 +30,7 @@ typedef struct matrix {
 matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 /* A uniform format by its name, "u4g128a" (pack_from_name), made from floats. */
 matrix matrix_open_uniform(const char *name, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
-/* The same codes of a file type's matrix in the planes flavour. */
+/* The same codes of a file type's matrix in the planes packing. */
 matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 void matrix_close(matrix *m);
 /* Row r by the file type's own dequantiser; of a uniform format what its codes stand for. */

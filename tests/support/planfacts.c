@@ -58,7 +58,7 @@ void facts_make(facts *f) {
                            .mode = 'a',
                            .stream = true,
                            .packed = true,
-                           .loss_most = 0.001};
+                           .max_loss = 0.001};
     for (int i = 0; i < PLAN_BITS; i++) {
         f->q.rates.one_row[i] = 4e9 + 2e8 * i;
         f->q.rates.many_rows[i] = 5e10;
@@ -105,7 +105,7 @@ void facts_check(const plan_question *q, const plan *p) {
     if (q->cap[NIB_TIER_RAM] != NIB_AUTO)
         assert_true(beside + facts_kept(p, NIB_TIER_RAM) <= q->cap[NIB_TIER_RAM]);
     assert_true(p->predicted.ram_peak <= q->cap[NIB_TIER_RAM]);
-    assert_true(p->predicted.quality <= q->loss_most + 1e-12 || q->speed > 0);
+    assert_true(p->predicted.quality <= q->max_loss + 1e-12 || q->speed > 0);
     if (plan_print(p, &text, &err) || plan_parse(text, strlen(text), &again, &err))
         fail_msg("%s", err.message);
     nib_free(text);

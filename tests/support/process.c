@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 enum {
-    MOST_REGIONS = 512,
+    MAX_REGIONS = 512,
     PAGES_AT_ONCE = 4096,
     CODE_AND_STACKS = 8 << 20 /* about what a plain build of a test has: the figure itself decides nothing */
 };
@@ -29,7 +29,7 @@ typedef struct region {
 
 static struct {
     pthread_mutex_t lock;
-    region regions[MOST_REGIONS];
+    region regions[MAX_REGIONS];
     int n;
     uint64_t peak;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -79,8 +79,8 @@ static void *note(void *at, size_t n_byte) {
     if (!at)
         return NULL;
     pthread_mutex_lock(&seen.lock);
-    if (seen.n == MOST_REGIONS)
-        fail_msg("more than %d regions at a time", MOST_REGIONS);
+    if (seen.n == MAX_REGIONS)
+        fail_msg("more than %d regions at a time", MAX_REGIONS);
     seen.regions[seen.n++] = (region){at, n_byte};
     pthread_mutex_unlock(&seen.lock);
     return at;

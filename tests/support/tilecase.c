@@ -53,8 +53,8 @@ guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w
     guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
     guarded q = guard_open(tile ? each * (size_t)n_row : 64);
     guarded rows = guard_open((size_t)(n_row * w->k) * sizeof(float));
-    const size_t least = linear_scratch_bytes(true);
-    guarded scratch = guard_open(s && s->scratch > least ? s->scratch : least);
+    const size_t min = linear_scratch_bytes(true);
+    guarded scratch = guard_open(s && s->scratch > min ? s->scratch : min);
     for (int64_t i = 0; i < n_row * w->n; i++)
         ((float *)y.data)[i] = NAN;
     for (int64_t i = 0; i < n_row * w->k; i++)

@@ -23,7 +23,7 @@ typedef struct tensor {
     int layer; /* -1: none */
 } tensor;
 
-enum { MOST_TENSORS = 256 };
+enum { MAX_TENSORS = 256 };
 
 static int list_tensors(const tiny_shape *s, tensor *list) {
     int64_t d = s->d_model, d_head = d / s->n_head, kv = s->n_kv_head * d_head;
@@ -37,7 +37,7 @@ static int list_tensors(const tiny_shape *s, tensor *list) {
                     {"attn_v", kv, d},        {"attn_output", d, d},  {"ffn_norm", 0, d},
                     {"ffn_gate", s->d_ff, d}, {"ffn_up", s->d_ff, d}, {"ffn_down", d, s->d_ff}};
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            assert_true(n < MOST_TENSORS - 2);
+            assert_true(n < MAX_TENSORS - 2);
             tensor *t = &list[n++];
             *t = (tensor){"", rows[i].n ? s->type : TYPE_F32, rows[i].n, rows[i].k, 0, (int)l};
             snprintf(t->name, sizeof t->name, "blk.%d.%s.weight", (int)l, rows[i].name);
@@ -146,7 +146,7 @@ typedef struct part {
 } part;
 
 static const char *write_part(const char *name, const tiny_shape *s, const part *p) {
-    tensor list[MOST_TENSORS];
+    tensor list[MAX_TENSORS];
     tiny_shape said = *s;
     const char *path = temp_path(name);
     gguf_writer *w = NULL;

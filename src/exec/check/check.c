@@ -21,24 +21,24 @@ static uint64_t round64(uint64_t n) {
 
 /* The widest row that any op of the model reads or writes, and the most that a row takes as integers. */
 static int64_t widest(const layout *l) {
-    int64_t most = 1;
+    int64_t max = 1;
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            most = NUM_MAX(most, NUM_MAX(p->ops[i].n, p->ops[i].k));
+            max = NUM_MAX(max, NUM_MAX(p->ops[i].n, p->ops[i].k));
     }
-    return most;
+    return max;
 }
 
 static size_t scratch_bytes(const layout *l) {
-    size_t most = linear_scratch_bytes(false);
+    size_t max = linear_scratch_bytes(false);
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++)
             if (p->ops[i].kind == OP_ATTENTION)
-                most = NUM_MAX(most, attend_scratch_bytes(p->ops[i].u.attn.d_head));
+                max = NUM_MAX(max, attend_scratch_bytes(p->ops[i].u.attn.d_head));
     }
-    return most;
+    return max;
 }
 
 static void *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
@@ -128,11 +128,11 @@ static void check_close(backend *b) {
 }
 
 static nib_status check_open(const backend_setup *s, backend **out, nib_error *err) {
-    int most = 1;
+    int max = 1;
     for (int b = 0; b < layout_n_block(s->layout); b++)
-        most = NUM_MAX(most, layout_block(s->layout, b)->n_weight);
+        max = NUM_MAX(max, layout_block(s->layout, b)->n_weight);
     check *c = mem_calloc(1, sizeof *c);
-    view *views = mem_calloc((size_t)most, sizeof *views);
+    view *views = mem_calloc((size_t)max, sizeof *views);
     if (!c || !views) {
         mem_free(c);
         mem_free(views);

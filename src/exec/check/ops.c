@@ -83,21 +83,22 @@ static void add_product(const walk *w, const view *v, act_format f, float *y) {
 static void packed_product(const walk *w, const op *o, const view *v, const float *x, float *y) {
     check *c = w->c;
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
-    spike spikes[ACT_SPIKES];
-    const int n_spike = w->act_bits == 16 ? 0 : act_take_spikes(c->ref, f.bits, x, o->k, c->rest, spikes);
-    c->ref->act_quantize(f, n_spike ? c->rest : x, o->k, c->codes);
+    outlier outliers[ACT_OUTLIERS];
+    const int n_outlier =
+        w->act_bits == 16 ? 0 : act_take_outliers(c->ref, f.bits, x, o->k, c->rest, outliers);
+    c->ref->act_quantize(f, n_outlier ? c->rest : x, o->k, c->codes);
     if (o->adds)
         add_product(w, v, f, y);
     else
         multiply(w, v, f, vector(w, o->b), y);
     if (w->act_bits == 16) {
-        act_rest(f, (const char *)c->codes, x, o->k, c->rest);
+        act_residual(f, (const char *)c->codes, x, o->k, c->rest);
         c->ref->act_quantize(f, c->rest, o->k, c->codes);
         add_product(w, v, f, y);
     }
-    for (int i = 0; i < n_spike; i++) {
-        c->ref->column(v, spikes[i].at, 0, v->n, c->part);
-        c->ref->add(y, c->part, spikes[i].value, y, v->n);
+    for (int i = 0; i < n_outlier; i++) {
+        c->ref->column(v, outliers[i].at, 0, v->n, c->part);
+        c->ref->add(y, c->part, outliers[i].value, y, v->n);
     }
 }
 

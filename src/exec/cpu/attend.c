@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 
-enum { MOST_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
+enum { MAX_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
 /* Rows of one sequence in a cell, next to each other. */
 typedef struct part {
@@ -14,11 +14,11 @@ typedef struct part {
 
 /* The cell's rows of segment *i or one behind it, and of them at most `most` from row `from` on; false: there
  * are no more. */
-static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t most, part *out) {
+static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t max, part *out) {
     for (; *i < c->n_segment; ++*i) {
         const segment *s = &c->segments[*i];
         const int64_t first = NUM_MAX(s->row, c->row) + from;
-        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, c->row + c->n_row) - first, most);
+        const int64_t n = NUM_MIN(NUM_MIN(s->row + s->n_row, c->row + c->n_row) - first, max);
         if (n <= 0)
             continue;
         *out = (part){&s->kv->layers[o->u.attn.layer], first - c->row, n, s->position + first - s->row};
@@ -30,7 +30,7 @@ static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int
 
 /* Which rows of the cell's sequences are done together: `most` of each from row `from` on. */
 typedef struct stride {
-    int64_t from, most;
+    int64_t from, max;
 } stride;
 
 static void store_kv(worker *w, const op *o, stride rows) {
@@ -38,14 +38,14 @@ static void store_kv(worker *w, const op *o, stride rows) {
     const kernel_table *k = w->j->e->kernels;
     const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head;
     /* with fewer rows others may have written some rows' parts */
-    const int64_t split = rows.most >= c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
+    const int64_t split = rows.max >= c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
     int64_t r0, r1, n = 0, at = 0;
     part p;
     worker_enter(w, (access[]){{o->in2, split, false}, {o->in3, split, false}, {RES_KV, split, true}}, 3);
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);)
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
         n += p.n_row;
     pool_split(n, 1, w->thread, w->n_thread, &r0, &r1);
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p); at += p.n_row)
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p); at += p.n_row)
         for (int64_t r = NUM_MAX(r0 - at, 0); r < NUM_MIN(r1 - at, p.n_row); r++) {
             k->kv_store(p.kv, false, p.position + r, worker_at(w, o->in2, p.row + r, width));
             k->kv_store(p.kv, true, p.position + r, worker_at(w, o->in3, p.row + r, width));
@@ -63,13 +63,13 @@ static void pack_kv(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
     int64_t at = 0; /* heads' keys and values of blocks, counted over all sequences */
     part p;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);)
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
         at += blocks_filled(&p);
     if (at == 0)
         return;
     worker_enter(w, (access[]){{RES_KV, SPLIT_OTHER, true}}, 1);
     at = 0;
-    for (int i = 0; next_part(c, o, &i, rows.from, rows.most, &p);) {
+    for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);) {
         const int64_t each = p.kv->n_kv_head * 2, n = blocks_filled(&p) * each;
         for (int64_t k = 0; k < n; k++)
             if ((at + k) % w->n_thread == w->thread)
@@ -176,8 +176,8 @@ static void attend_few(worker *w, const op *o, const attend_args *a) {
  * other sequences. */
 static void attend_items(worker *w, const op *o, const attend_args *a, bool alone, int64_t *at) {
     const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
-    int64_t rows = MOST_PAIRS;
-    while (rows > 2 && rows * group > MOST_PAIRS)
+    int64_t rows = MAX_PAIRS;
+    while (rows > 2 && rows * group > MAX_PAIRS)
         rows /= 2;
     const int64_t n_block = num_div_up(a->n_row, rows);
     const int64_t unit = alone && n_block * (n_head / group) < 4 * w->n_thread ? 1 : group;
@@ -198,9 +198,9 @@ static void attend_rows(worker *w, const op *o, stride rows) {
     worker_enter(
         w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
         3);
-    for (int k = 0; next_part(c, o, &k, rows.from, rows.most, &p);)
+    for (int k = 0; next_part(c, o, &k, rows.from, rows.max, &p);)
         n_part++;
-    while (next_part(c, o, &i, rows.from, rows.most, &p)) {
+    while (next_part(c, o, &i, rows.from, rows.max, &p)) {
         const attend_args a = args_of(w, o, &p);
         if (n_part > 1 || p.n_row > 2)
             attend_items(w, o, &a, n_part == 1, &at);
@@ -221,11 +221,11 @@ static bool any_coded(const exec_cell *c, const op *o) {
  * (kernels.h). */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
-    const int64_t most = any_coded(c, o) ? KV_BLOCK : c->n_row;
-    for (stride rows = {0, most}; rows.from < c->n_row; rows.from += most) {
+    const int64_t max = any_coded(c, o) ? KV_BLOCK : c->n_row;
+    for (stride rows = {0, max}; rows.from < c->n_row; rows.from += max) {
         int i = 0;
         part p;
-        if (!next_part(c, o, &i, rows.from, most, &p))
+        if (!next_part(c, o, &i, rows.from, max, &p))
             break;
         store_kv(w, o, rows);
         pack_kv(w, o, rows);

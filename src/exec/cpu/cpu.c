@@ -13,7 +13,7 @@ static void cpu_close(backend *b) {
     trace_close(c->exec.trace);
     shortlist_close(&c->best);
     workspace_close(&c->ws);
-    routes_close(&c->routes);
+    choices_close(&c->choices);
     mem_free(c);
 }
 
@@ -28,12 +28,12 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .threads = s->threads,
                          .kernels = kernels,
                          .ws = &c->ws,
-                         .routes = &c->routes,
+                         .choices = &c->choices,
                          .act_bits = s->act_bits,
                          .fuse = s->fuse,
                          .sliced = s->sliced,
                          .best = &c->best};
-    const nib_status status = routes_open(&c->routes, s->layout, s->kernels, kernels, s->act_bits, err);
+    const nib_status status = choices_open(&c->choices, s->layout, s->kernels, kernels, s->act_bits, err);
     if (status != NIB_OK) {
         cpu_close(&c->base);
         return status;
@@ -48,7 +48,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
 /* ---- rows ---- */
 
 static workspace_use use_of(const backend_setup *s) {
-    return (workspace_use){.norms = !s->fuse, .rests = s->a16, .sliced = s->sliced};
+    return (workspace_use){.norms = !s->fuse, .residuals = s->a16, .sliced = s->sliced};
 }
 
 static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,

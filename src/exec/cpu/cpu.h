@@ -10,7 +10,7 @@ typedef struct cpu {
     backend_setup setup;
     executor exec;
     workspace ws;
-    routes routes;
+    choices choices;
     shortlist best;
     /* of the pass that is computed */
     backend_pass pass;

@@ -50,24 +50,24 @@ static void quantize(worker *w, const op *o, act_format f) {
 
 static void sink(float *heap, int n, int at) {
     for (;;) {
-        int least = at;
+        int min = at;
         for (int child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++)
-            if (heap[child] < heap[least])
-                least = child;
-        if (least == at)
+            if (heap[child] < heap[min])
+                min = child;
+        if (min == at)
             return;
         const float x = heap[at];
-        heap[at] = heap[least];
-        heap[least] = x;
-        at = least;
+        heap[at] = heap[min];
+        heap[min] = x;
+        at = min;
     }
 }
 
-static void keep(float *heap, int *n, int most, float x) {
-    if (*n == most) {
+static void keep(float *heap, int *n, int max, float x) {
+    if (*n == max) {
         if (x > heap[0]) {
             heap[0] = x;
-            sink(heap, most, 0);
+            sink(heap, max, 0);
         }
         return;
     }
@@ -80,28 +80,28 @@ static void keep(float *heap, int *n, int most, float x) {
 }
 
 /* Whether some y - reach * step is above `least`. n is a multiple of LANES. */
-static bool any_above(const float *y, const float *step, float reach, float least, int64_t n) {
+static bool any_above(const float *y, const float *step, float reach, float min, int64_t n) {
     int above[LANES] = {0}, any = 0;
     for (int64_t i = 0; i < n; i += LANES)
         for (int l = 0; l < LANES; l++)
-            above[l] |= y[i + l] - reach * step[i + l] > least;
+            above[l] |= y[i + l] - reach * step[i + l] > min;
     for (int l = 0; l < LANES; l++)
         any |= above[l];
     return any;
 }
 
 static void keep_lower_bounds(const search *k, const float *y, int64_t n0, int64_t n1, float *heap, int *n) {
-    const int most = k->s->n_best;
+    const int max = k->s->n_best;
     const float *step = k->s->step;
     for (int64_t at = n0; at < n1; at += BLOCK) {
         const int64_t end = NUM_MIN(at + BLOCK, n1);
-        if (*n == most && (end - at) % LANES == 0 &&
+        if (*n == max && (end - at) % LANES == 0 &&
             !any_above(y + at, step + at, k->reach, heap[0], end - at))
             continue;
         for (int64_t c = at; c < end; c++) {
             const float low = y[c] - k->reach * step[c];
             if (low > -INFINITY) /* and no NaN */
-                keep(heap, n, most, low);
+                keep(heap, n, max, low);
         }
     }
 }
@@ -136,22 +136,22 @@ static float threshold_of(shortlist *s, int n_thread) {
 }
 
 /* A NaN is wanted: what it stands for is to come out. */
-static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float least) {
+static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float min) {
     int any = 0;
     for (int64_t l = first; l < first + n; l++)
-        any |= !(y[l] + k->reach * k->s->step[l] < least);
+        any |= !(y[l] + k->reach * k->s->step[l] < min);
     return any;
 }
 
 /* What the largest logit of a panel may be. After a NaN anything. */
 static float upper_of(const search *k, const float *y, int64_t first, int64_t n) {
-    float most = -INFINITY;
+    float max = -INFINITY;
     for (int64_t l = first; l < first + n; l++) {
         const float upper = y[l] + k->reach * k->s->step[l];
-        if (!(upper <= most))
-            most = isnan(upper) ? INFINITY : upper;
+        if (!(upper <= max))
+            max = isnan(upper) ? INFINITY : upper;
     }
-    return most;
+    return max;
 }
 
 static void dismiss(float *y, int64_t first, int64_t n) {
@@ -159,9 +159,9 @@ static void dismiss(float *y, int64_t first, int64_t n) {
         y[c] = -INFINITY;
 }
 
-static const route *route_of(const search *k) {
+static const kernel_choice *choice_of(const search *k) {
     const job *j = k->j;
-    return j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, k->o->w);
+    return j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, k->o->w);
 }
 
 /* A panel's logits; the best of them join the `n` in the heap. Returns the n_best-th largest logit so far. */
@@ -169,7 +169,7 @@ static float compute(const search *k, worker *w, const view *panel, int64_t firs
     const float *y = worker_at(w, k->o->out, 0, k->o->n);
     if (!act_format_equal(w->acts.format, k->exact))
         quantize(w, k->o, k->exact);
-    product_columns(w, k->o, panel, route_of(k), first, 0, panel->n);
+    product_columns(w, k->o, panel, choice_of(k), first, 0, panel->n);
     for (int64_t c = first; c < first + panel->n; c++)
         if (y[c] > -INFINITY)
             keep(heap, n, k->s->n_best, y[c]);
@@ -203,7 +203,7 @@ static void settle(void *arg, int thread, int n_thread) {
     shortlist *s = k->s;
     worker w = begin(k, thread, n_thread);
     float *y = worker_at(&w, k->o->out, 0, k->o->n), *heap = s->best + (int64_t)thread * s->n_best;
-    float least = k->threshold;
+    float min = k->threshold;
     int64_t p0, p1;
     int n = 0, n_missing = 0, n_computed = 0;
     w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has made them */
@@ -213,11 +213,11 @@ static void settle(void *arg, int thread, int n_thread) {
     for (int i = 0; i < n_wanted && !job_is_dropped(k->j); i++) {
         const int64_t first = (int64_t)list[i].panel * PACK_PANEL;
         view panel;
-        if (list[i].upper < least) {
+        if (list[i].upper < min) {
             dismiss(y, first, NUM_MIN(k->o->n - first, (int64_t)PACK_PANEL));
         } else if (pager_panel(k->j->e->pager, k->j->cell->block, k->o->w, list[i].panel, &panel)) {
             const float nth = compute(k, &w, &panel, first, heap, &n);
-            least = NUM_MAX(least, nth);
+            min = NUM_MAX(min, nth);
             n_computed++;
         } else {
             list[n_missing++] = list[i];
@@ -239,8 +239,8 @@ typedef struct arrival {
 static void arrive(void *user, int32_t panel, const view *rows) {
     const arrival *a = user;
     search *k = a->k;
-    const float least = compute(k, a->w, rows, (int64_t)panel * PACK_PANEL, k->s->best, &k->s->n_seen[0]);
-    k->threshold = NUM_MAX(k->threshold, least);
+    const float min = compute(k, a->w, rows, (int64_t)panel * PACK_PANEL, k->s->best, &k->s->n_seen[0]);
+    k->threshold = NUM_MAX(k->threshold, min);
 }
 
 static int by_panel(const void *a, const void *b) {
@@ -275,12 +275,12 @@ static nib_status read_missing(search *k, int n_thread, nib_error *err) {
     int at = 0;
     w.acts = (act_state){k->o->in, k->rough, true};
     while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK && !job_is_dropped(j)) {
-        const int most = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
-        int32_t panels[SHORTLIST_MOST];
+        const int max = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
+        int32_t panels[MAX_SHORTLIST];
         int n_panel = 0;
         do
             panels[n_panel++] = s->missing[at++].panel;
-        while (at < n && n_panel < most && s->missing[at].upper >= k->threshold);
+        while (at < n && n_panel < max && s->missing[at].upper >= k->threshold);
         qsort(panels, (size_t)n_panel, sizeof *panels, by_panel);
         status = pager_read_panels(j->e->pager, j->cell->block, k->o->w, panels, n_panel, arrive, &a, err);
     }

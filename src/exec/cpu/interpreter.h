@@ -10,7 +10,7 @@
 
 #include "base/cancel.h"
 #include "exec/probe.h"
-#include "exec/cpu/routes.h"
+#include "exec/cpu/choices.h"
 #include "exec/cpu/shortlist.h"
 #include "exec/trace.h"
 #include "exec/cpu/workspace.h"
@@ -23,7 +23,7 @@ typedef struct executor {
     pool *threads;
     const kernel_table *kernels;
     workspace *ws;
-    const routes *routes;    /* which strategy computes which product */
+    const choices *choices;  /* which strategy computes which product */
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says */
@@ -34,7 +34,7 @@ typedef struct executor {
 typedef struct exec_cell {
     int block;
     const view *views;       /* the block's, pinned */
-    bool other_views;        /* they are not what the model says: products go by the rule, not by routes */
+    bool other_views;        /* they are not what the model says: products go by the rule, not by choices */
     int act_bits;            /* instead of the executor's; 0: those */
     int64_t row, n_row;      /* rows of the pass */
     const segment *segments; /* [n_segment], of the pass; a layer's cell has rows of one or several */

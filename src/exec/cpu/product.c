@@ -8,11 +8,12 @@
 #include <string.h>
 
 /* Of a product that is added to another, at a time. */
-static const int64_t MOST_COLUMNS = 2048;
+static const int64_t MAX_COLUMNS = 2048;
 
 /* The second slice of a row with 16 bits. */
-static uint8_t *rest_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
-    return rows->rest ? rows->rest + (size_t)r * act_row_bytes(f, k) : rows->codes + act_row_bytes(f, k);
+static uint8_t *residual_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
+    return rows->residual ? rows->residual + (size_t)r * act_row_bytes(f, k)
+                          : rows->codes + act_row_bytes(f, k);
 }
 
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to) {
@@ -21,18 +22,18 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     const int64_t row = to.own ? 0 : r;
     const size_t at = (size_t)row * act_row_bytes(to.format, k);
     float *beside = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
-    rows->has_rest[row] = w->j->act_bits == 16;
-    rows->n_spike[row] = 0;
-    if (!rows->has_rest[row])
-        rows->n_spike[row] =
-            (uint8_t)act_take_spikes(table, to.format.bits, x, k, beside, rows->spikes + row * ACT_SPIKES);
-    if (rows->n_spike[row])
+    rows->has_residual[row] = w->j->act_bits == 16;
+    rows->n_outlier[row] = 0;
+    if (!rows->has_residual[row])
+        rows->n_outlier[row] = (uint8_t)act_take_outliers(table, to.format.bits, x, k, beside,
+                                                          rows->outliers + row * ACT_OUTLIERS);
+    if (rows->n_outlier[row])
         x = beside;
     table->act_quantize(to.format, x, k, rows->codes + at);
-    if (!rows->has_rest[row])
+    if (!rows->has_residual[row])
         return;
-    act_rest(to.format, (const char *)rows->codes + at, x, k, beside);
-    table->act_quantize(to.format, beside, k, rest_of(rows, to.format, k, r));
+    act_residual(to.format, (const char *)rows->codes + at, x, k, beside);
+    table->act_quantize(to.format, beside, k, residual_of(rows, to.format, k, r));
 }
 
 /* With one row every thread brings it to integers for itself: that is sooner done than waited for. */
@@ -50,19 +51,20 @@ static void quantize(worker *w, const op *o, act_format f) {
     w->acts = to;
 }
 
-/* The product of one row and its rest, which stands behind it: some columns of both at a time, so that the
- * weights are read once. */
-static void multiply_with_rest(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
+/* The product of one row and its residual, which stands behind it: some columns of both at a time, so that
+ * the weights are read once. */
+static void multiply_with_residual(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
-    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / 2 / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / 2 / PACK_PANEL * PACK_PANEL);
     uint64_t panel;
     view part = *whole->w;
     linear_args a = *whole;
     pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
     a.w = &part;
     a.bias = NULL;
-    a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
+    a.y =
+        ws->residual_product + w->thread * ws->residual_width; /* another thread may be in another product */
     a.ldy = some;
     a.n_row = a.q.n_row = 2;
     for (int64_t n = n0; n < n1; n += some) {
@@ -78,21 +80,21 @@ static void multiply_with_rest(worker *w, const linear_args *whole, bool adds, i
     }
 }
 
-/* Adds products of rows' codes (rests: of their second slices) to y, where the first row's part begins:
+/* Adds products of rows' codes (residuals: of their second slices) to y, where the first row's part begins:
  * neighbours that have such together, as many as this thread's buffer holds. */
-static void add_rows(worker *w, const act_rows *rows, bool rests, linear_args *a, const linear_args *done,
+static void add_rows(worker *w, const act_rows *rows, bool residuals, linear_args *a, const linear_args *done,
                      float *y) {
     const kernel_table *table = w->j->e->kernels;
-    const int64_t most = NUM_MAX(1, w->j->e->ws->rest_width / a->ldy);
+    const int64_t max = NUM_MAX(1, w->j->e->ws->residual_width / a->ldy);
     for (int64_t r = 0; r < done->n_row; r += NUM_MAX(1, a->n_row)) {
-        for (a->n_row = 0;
-             a->n_row < most && r + a->n_row < done->n_row && (!rests || rows->has_rest[r + a->n_row]);)
+        for (a->n_row = 0; a->n_row < max && r + a->n_row < done->n_row &&
+                           (!residuals || rows->has_residual[r + a->n_row]);)
             a->n_row++;
         if (a->n_row == 0)
             continue;
         a->q.n_row = a->n_row;
-        a->q.data = rests ? rest_of(rows, a->q.format, a->q.k, r)
-                          : rows->codes + (size_t)r * act_row_bytes(a->q.format, a->q.k);
+        a->q.data = residuals ? residual_of(rows, a->q.format, a->q.k, r)
+                              : rows->codes + (size_t)r * act_row_bytes(a->q.format, a->q.k);
         linear_run(table, a, 0, a->w->n);
         for (int64_t i = 0; i < a->n_row; i++) {
             float *to = y + (r + i) * done->ldy;
@@ -102,50 +104,51 @@ static void add_rows(worker *w, const act_rows *rows, bool rests, linear_args *a
 }
 
 /* The same for columns [n0, n1) of a packed matrix, some at a time. */
-static void add_product(worker *w, const act_rows *rows, bool rests, const linear_args *done, int64_t n0,
+static void add_product(worker *w, const act_rows *rows, bool residuals, const linear_args *done, int64_t n0,
                         int64_t n1) {
     const workspace *ws = w->j->e->ws;
-    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL);
     uint64_t panel;
     view part = *done->w;
     linear_args a = *done;
     pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
     a.w = &part;
     a.bias = NULL;
-    a.y = ws->rest_product + w->thread * ws->rest_width; /* another thread may be in another product */
+    a.y =
+        ws->residual_product + w->thread * ws->residual_width; /* another thread may be in another product */
     for (int64_t n = n0; n < n1; n += some) {
         part.data = (const uint8_t *)done->w->data + (uint64_t)(n / PACK_PANEL) * panel;
         part.n = a.ldy = NUM_MIN(some, n1 - n);
-        add_rows(w, rows, rests, &a, done, done->y + n);
+        add_rows(w, rows, residuals, &a, done, done->y + n);
     }
 }
 
-/* The first column after `after` that some row has a spike in; INT32_MAX: there is none. */
-static int32_t next_spike(const act_rows *rows, int64_t n_row, int32_t after) {
+/* The first column after `after` that some row has an outlier in; INT32_MAX: there is none. */
+static int32_t next_outlier(const act_rows *rows, int64_t n_row, int32_t after) {
     int32_t next = INT32_MAX;
     for (int64_t r = 0; r < n_row; r++)
-        for (int i = 0; i < rows->n_spike[r]; i++) {
-            const int32_t at = rows->spikes[r * ACT_SPIKES + i].at;
+        for (int i = 0; i < rows->n_outlier[r]; i++) {
+            const int32_t at = rows->outliers[r * ACT_OUTLIERS + i].at;
             next = at > after && at < next ? at : next;
         }
     return next;
 }
 
-/* Adds the spikes' products for columns [n0, n1), one after the other in each row. A column of the weights
- * serves all rows that have a spike there: massive activations like a few channels. */
-static void add_spikes(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+/* Adds the outliers' products for columns [n0, n1), one after the other in each row. A column of the weights
+ * serves all rows that have an outlier there: massive activations like a few channels. */
+static void add_outliers(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
-    const int64_t some = NUM_MIN(MOST_COLUMNS, ws->rest_width / PACK_PANEL * PACK_PANEL);
-    float *column = ws->rest_product + w->thread * ws->rest_width;
-    for (int32_t at = next_spike(rows, done->n_row, -1); at != INT32_MAX;
-         at = next_spike(rows, done->n_row, at))
+    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL);
+    float *column = ws->residual_product + w->thread * ws->residual_width;
+    for (int32_t at = next_outlier(rows, done->n_row, -1); at != INT32_MAX;
+         at = next_outlier(rows, done->n_row, at))
         for (int64_t n = n0, len; n < n1; n += len) {
             len = NUM_MIN(some, n1 - n);
             table->column(done->w, at, n, n + len, column);
             for (int64_t r = 0; r < done->n_row; r++)
-                for (int i = 0; i < rows->n_spike[r]; i++) {
-                    const spike *s = &rows->spikes[r * ACT_SPIKES + i];
+                for (int i = 0; i < rows->n_outlier[r]; i++) {
+                    const outlier *s = &rows->outliers[r * ACT_OUTLIERS + i];
                     float *y = done->y + r * done->ldy + n;
                     if (s->at == at)
                         table->add(y, column, s->value, y, len);
@@ -157,15 +160,15 @@ static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
 
-void product_columns(worker *w, const op *o, const view *v, const route *by, int64_t first_row, int64_t n0,
-                     int64_t n1) {
+void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
+                     int64_t n0, int64_t n1) {
     const job *j = w->j;
     const act_rows *rows = w->acts.own ? &j->e->ws->own[w->thread] : &j->e->ws->act;
     const float *bias = worker_vector(w, o->b);
     if (n0 >= n1)
         return;
     linear_args a = {.w = v,
-                     .route = by,
+                     .choice = by,
                      .x = worker_at(w, o->in, 0, o->k),
                      .ldx = o->k,
                      .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
@@ -175,8 +178,8 @@ void product_columns(worker *w, const op *o, const view *v, const route *by, int
                      .n_row = j->cell->n_row,
                      .sliced = j->e->sliced,
                      .scratch = w->scratch};
-    if (v->format.layout == PACK_TILE && w->acts.own && rows->has_rest[0]) {
-        multiply_with_rest(w, &a, o->adds, n0, n1);
+    if (v->format.layout == PACK_TILE && w->acts.own && rows->has_residual[0]) {
+        multiply_with_residual(w, &a, o->adds, n0, n1);
         return;
     }
     if (o->adds) /* a second slice, which is always packed */
@@ -188,24 +191,24 @@ void product_columns(worker *w, const op *o, const view *v, const route *by, int
     if (j->act_bits == 16)
         add_product(w, rows, true, &a, n0, n1);
     else
-        add_spikes(w, rows, &a, n0, n1);
+        add_outliers(w, rows, &a, n0, n1);
 }
 
 /* Columns [n0, n1) of one product, whose input is ready. */
 static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     const job *j = w->j;
-    const route *by = j->cell->other_views ? NULL : routes_of(j->e->routes, j->cell->block, o->w);
+    const kernel_choice *by = j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, o->w);
     product_columns(w, o, matrix_of(w, o), by, j->part_row, n0, n1);
 }
 
 /* ---- regions: products of one input, and what goes on with their columns ---- */
 
 enum {
-    MOST_PRODUCTS = 8,
-    MOST_TAIL = 4,
-    LEAST_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
-    LEAST_PANELS = 2,       /* the same where there are many rows, which are prepared anew */
-    LOOK_MACS = 1 << 30     /* multiply-adds between two looks at whether the cell is dropped */
+    MAX_PRODUCTS = 8,
+    MAX_TAIL = 4,
+    MIN_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
+    MIN_PANELS = 2,       /* the same where there are many rows, which are prepared anew */
+    LOOK_MACS = 1 << 30   /* multiply-adds between two looks at whether the cell is dropped */
 };
 
 /* Products one after the other, each split into its own panels, which those that add to what it makes are
@@ -233,7 +236,7 @@ static region region_at(const worker *w, const op *o) {
     const bool tile = f->layout == PACK_TILE;
     const int left = (int)(layout_block(j->e->layout, j->cell->block)->program.ops + j->end_op - o);
     const int join = NUM_MAX(o->fuse.n_join, 1);
-    const int want = j->fuse ? NUM_MIN(NUM_MIN(join, left), (int)MOST_PRODUCTS) : 1;
+    const int want = j->fuse ? NUM_MIN(NUM_MIN(join, left), (int)MAX_PRODUCTS) : 1;
     region r = {.ops = o, .n_product = 1};
     for (; r.n_product < want; r.n_product++) {
         const pack_format *next = &matrix_of(w, o + r.n_product)->format;
@@ -242,7 +245,7 @@ static region region_at(const worker *w, const op *o) {
             break;
     }
     if (j->fuse && r.n_product == join)
-        r.n_tail = NUM_MIN(NUM_MIN(o->fuse.n_tail, left - r.n_product), (int)MOST_TAIL);
+        r.n_tail = NUM_MIN(NUM_MIN(o->fuse.n_tail, left - r.n_product), (int)MAX_TAIL);
     for (int i = 0; i < r.n_product; i++) {
         r.n_panel += i == 0 || (r.n_tail == 0 && !adds_within(&r, i))
                          ? num_div_up(matrix_of(w, o + i)->n, PACK_PANEL)
@@ -260,12 +263,12 @@ static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_
     const job *j = w->j;
     share *from =
         j->shares ? &j->shares[r->ops - layout_block(j->e->layout, j->cell->block)->program.ops] : NULL;
-    int64_t least = 1, n;
+    int64_t min = 1, n;
     if (j->cell->n_row > 8)
-        least = NUM_MAX((int64_t)LEAST_PANELS, r->n_panel / (12 * w->n_thread));
+        min = NUM_MAX((int64_t)MIN_PANELS, r->n_panel / (12 * w->n_thread));
     else if (r->bytes > 0)
-        least = NUM_MAX(1, (int64_t)((uint64_t)LEAST_BYTES * (uint64_t)r->n_panel / r->bytes));
-    if (!from || w->n_thread == 1 || r->n_panel < 2 * least * w->n_thread) {
+        min = NUM_MAX(1, (int64_t)((uint64_t)MIN_BYTES * (uint64_t)r->n_panel / r->bytes));
+    if (!from || w->n_thread == 1 || r->n_panel < 2 * min * w->n_thread) {
         if (*end > 0)
             return false;
         pool_split(r->n_panel, 1, w->thread, w->n_thread, begin, end);
@@ -273,7 +276,7 @@ static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_
     }
     int_least64_t at = atomic_load_explicit(&from->next, memory_order_relaxed);
     do {
-        n = NUM_MIN(NUM_MAX(least, (r->n_panel - at) / (2 * w->n_thread)), r->n_panel - at);
+        n = NUM_MIN(NUM_MAX(min, (r->n_panel - at) / (2 * w->n_thread)), r->n_panel - at);
     } while (n > 0 && !atomic_compare_exchange_weak_explicit(&from->next, &at, at + n, memory_order_relaxed,
                                                              memory_order_relaxed));
     *begin = at;
@@ -309,12 +312,12 @@ static int64_t panels_of_a_look(const worker *w, const region *r) {
     int64_t macs = 0;
     for (int i = 0; i < r->n_product; i++)
         macs += PACK_PANEL * r->ops[i].k * w->j->cell->n_row;
-    return NUM_MAX(LEAST_PANELS, LOOK_MACS / NUM_MAX(macs, 1));
+    return NUM_MAX(MIN_PANELS, LOOK_MACS / NUM_MAX(macs, 1));
 }
 
 /* Alone and split once, its columns are where an element-wise op that is no part of a region expects them. */
 static void enter_region(worker *w, const region *r, bool tile) {
-    access list[1 + MOST_PRODUCTS + 3 * MOST_TAIL];
+    access list[1 + MAX_PRODUCTS + 3 * MAX_TAIL];
     int n = 0;
     const bool alone = !w->j->fuse;
     if (!tile || !w->acts.own)
@@ -339,10 +342,10 @@ int run_linear(worker *w, const op *o) {
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
         quantize(w, o, f);
     enter_region(w, &r, tile);
-    const int64_t most = panels_of_a_look(w, &r);
+    const int64_t max = panels_of_a_look(w, &r);
     while (take_panels(w, &r, &begin, &end))
-        for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += most) {
-            const int64_t until = NUM_MIN(at + most, end);
+        for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += max) {
+            const int64_t until = NUM_MIN(at + max, end);
             if (r.n_tail)
                 run_side_by_side(w, &r, at, until);
             else

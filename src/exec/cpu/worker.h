@@ -126,8 +126,8 @@ static inline act_format product_format(const worker *w, const pack_format *f) {
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);
 /* Columns [n0, n1) of v, rows first_row... of op o's matrix, times the cell's rows, whose integers w->acts
  * says are there; to o's output from column first_row on. by NULL: by the rule. */
-void product_columns(worker *w, const op *o, const view *v, const route *by, int64_t first_row, int64_t n0,
-                     int64_t n1);
+void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
+                     int64_t n0, int64_t n1);
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
 

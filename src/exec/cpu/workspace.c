@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Floats of a product that is added to another: 16 rows of 2,048 columns stay in a second-level cache. */
-static const int64_t MOST_REST = 32 << 10;
+static const int64_t MAX_RESIDUAL = 32 << 10;
 
 static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
@@ -30,32 +30,32 @@ static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
 
 /* What the model's products of so many rows write to of a thread's scratch. */
 static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced) {
-    size_t most = 0;
+    size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
             if (o->kind == OP_LINEAR || o->kind == OP_SHORTLIST)
-                most = NUM_MAX(most, linear_scratch_touched(&of->weights[o->w].format, n_row, o->k, sliced));
+                max = NUM_MAX(max, linear_scratch_touched(&of->weights[o->w].format, n_row, o->k, sliced));
         }
     }
-    return most;
+    return max;
 }
 
 /* A thread's, for all but products; k: the most inputs of one. */
 static size_t scratch_beside_products(const layout *lay, int64_t k) {
-    size_t most = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
+    size_t max = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
-                most = NUM_MAX(most, attend_scratch_bytes(o->u.attn.d_head));
+                max = NUM_MAX(max, attend_scratch_bytes(o->u.attn.d_head));
             if (o->kind == OP_EMBED_POS || (o->kind == OP_EMBED && o->adds)) /* the row that is added */
-                most = NUM_MAX(most, (size_t)o->n * sizeof(float));
+                max = NUM_MAX(max, (size_t)o->n * sizeof(float));
         }
     }
-    return most;
+    return max;
 }
 
 /* Gives out `rows` rows of `each` bytes at *at; both passes of the layout (count, then place) come here. */
@@ -67,10 +67,10 @@ static uint8_t *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
 
 static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
     a->codes = take(base, at, rows, each);
-    a->rest = take(base, at, rows, each);
-    a->has_rest = take(base, at, rows, 1);
-    a->n_spike = take(base, at, rows, 1);
-    a->spikes = (spike *)(void *)take(base, at, rows, ACT_SPIKES * sizeof(spike));
+    a->residual = take(base, at, rows, each);
+    a->has_residual = take(base, at, rows, 1);
+    a->n_outlier = take(base, at, rows, 1);
+    a->outliers = (outlier *)(void *)take(base, at, rows, ACT_OUTLIERS * sizeof(outlier));
 }
 
 /* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
@@ -116,18 +116,18 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     widest_product(lay, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     take_act_rows(&ws->act, base, &at, ws->n_cell, act);
-    ws->cell_row += (ws->use.rests ? 2 : 1) * act + 2 + ACT_SPIKES * sizeof(spike);
+    ws->cell_row += (ws->use.residuals ? 2 : 1) * act + 2 + ACT_OUTLIERS * sizeof(outlier);
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
-        act_rows own = {.codes = take(base, &at, 2, act), .has_rest = take(base, &at, 1, 1)};
-        own.n_spike = take(base, &at, 1, 1);
-        own.spikes = (spike *)(void *)take(base, &at, 1, ACT_SPIKES * sizeof(spike));
+        act_rows own = {.codes = take(base, &at, 2, act), .has_residual = take(base, &at, 1, 1)};
+        own.n_outlier = take(base, &at, 1, 1);
+        own.outliers = (outlier *)(void *)take(base, &at, 1, ACT_OUTLIERS * sizeof(outlier));
         if (base)
             ws->own[t] = own;
     }
-    ws->rest_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MOST_REST);
-    ws->rest_product = (float *)take(base, &at, n_thread, (uint64_t)ws->rest_width * sizeof(float));
+    ws->residual_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MAX_RESIDUAL);
+    ws->residual_product = (float *)take(base, &at, n_thread, (uint64_t)ws->residual_width * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
     ws->n_thread = n_thread;

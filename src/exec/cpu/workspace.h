@@ -13,30 +13,30 @@
 enum { WORKSPACE_ROPE_MAX = 8 };
 
 /* Rows as integers. With 16 bits a row has a second one for what the first left over: in `rest`, or behind
- * the only row in `codes` where rest is NULL; with fewer it may have spikes (product.c). */
+ * the only row in `codes` where rest is NULL; with fewer it may have outliers (product.c). */
 typedef struct act_rows {
-    uint8_t *codes, *rest;
-    uint8_t *has_rest; /* one byte a row: 0 or 1 */
-    uint8_t *n_spike;  /* likewise */
-    spike *spikes;     /* ACT_SPIKES for each row */
+    uint8_t *codes, *residual;
+    uint8_t *has_residual; /* one byte a row: 0 or 1 */
+    uint8_t *n_outlier;    /* likewise */
+    outlier *outliers;     /* ACT_OUTLIERS for each row */
 } act_rows;
 
 /* How passes use it: what of it becomes resident depends on that. */
 typedef struct workspace_use {
-    int64_t n_row; /* rows of the longest pass */
-    bool norms;    /* normed rows are stored as floats even where products read integers: nothing is fused */
-    bool rests;    /* every row has a second one: 16-bit activations. Else none has */
-    bool sliced;   /* float weights may be computed with bf16 tiles, which takes scratch */
+    int64_t n_row;  /* rows of the longest pass */
+    bool norms;     /* normed rows are stored as floats even where products read integers: nothing is fused */
+    bool residuals; /* every row has a second one: 16-bit activations. Else none has */
+    bool sliced;    /* float weights may be computed with bf16 tiles, which takes scratch */
 } workspace_use;
 
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    act_rows act;  /* n_cell rows of one register */
-    act_rows *own; /* [n_thread]: one row for each thread */
-    float
-        *rest_product; /* a thread's buffer for products that are added: rest_width floats for each thread */
-    int64_t rest_width;
+    act_rows act;            /* n_cell rows of one register */
+    act_rows *own;           /* [n_thread]: one row for each thread */
+    float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
+                                thread */
+    int64_t residual_width;
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
     int32_t *tokens;    /* [n_pass] */

@@ -111,13 +111,13 @@ static row_group group_at(const cuda *c, int64_t r) {
     const visit *v = &c->run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
     const int bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
-    int64_t row = v->row + r, most = NUM_MIN(v->n_row - r, (int64_t)CUDA_MAX_ROWS);
-    row_group g = {.block = v->block, .row = row, .n_row = most, .run_row = r, .two = bits == 16};
+    int64_t row = v->row + r, max = NUM_MIN(v->n_row - r, (int64_t)CUDA_MAX_ROWS);
+    row_group g = {.block = v->block, .row = row, .n_row = max, .run_row = r, .two = bits == 16};
     if (!head)
         return g;
     const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
     g.row = s->row + row;
-    for (g.n_row = 1; g.n_row < most; g.n_row++) {
+    for (g.n_row = 1; g.n_row < max; g.n_row++) {
         row = v->row + r + g.n_row;
         s = visits_segment(c->pass.segments, c->pass.n_segment, true, &row);
         if (s->row + row != g.row + g.n_row)

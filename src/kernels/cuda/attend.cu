@@ -60,10 +60,10 @@ __device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
 }
 
 /* Joins two states of one head: b's into a's. */
-__device__ __forceinline__ void rescale(float a_most, float b_most, float *most, float *of_a, float *of_b) {
-    *most = fmaxf(a_most, b_most);
-    *of_a = a_most == -INFINITY ? 0.0f : exp2f(a_most - *most);
-    *of_b = b_most == -INFINITY ? 0.0f : exp2f(b_most - *most);
+__device__ __forceinline__ void rescale(float max_a, float max_b, float *most, float *of_a, float *of_b) {
+    *most = fmaxf(max_a, max_b);
+    *of_a = max_a == -INFINITY ? 0.0f : exp2f(max_a - *most);
+    *of_b = max_b == -INFINITY ? 0.0f : exp2f(max_b - *most);
 }
 
 template <int LANES>
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     };
     __shared__ float query[HEADS][8 * LANES];
     __shared__ __align__(16) __half fresh[2][8 * LANES];
-    __shared__ float most_of[ATTEND_WARPS][HEADS], sum_of[ATTEND_WARPS][HEADS];
+    __shared__ float max_of[ATTEND_WARPS][HEADS], sum_of[ATTEND_WARPS][HEADS];
     __shared__ float out_of[ATTEND_WARPS][HEADS][8 * LANES];
     __shared__ bool is_last;
     const int d = (int)a.kv.d_head;
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         }
         if (lane < LANES) {
             if (lane == 0) {
-                most_of[warp][h] = s.most[h];
+                max_of[warp][h] = s.most[h];
                 sum_of[warp][h] = s.sum[h];
             }
 #pragma unroll
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         float most = -INFINITY, sum = 0.0f, out = 0.0f;
         for (int w = 0; w < ATTEND_WARPS; w++) {
             float both, x, y;
-            rescale(most, most_of[w][h], &both, &x, &y);
+            rescale(most, max_of[w][h], &both, &x, &y);
             most = both;
             sum = __fadd_rn(__fmul_rn(sum, x), __fmul_rn(sum_of[w][h], y));
             out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(out_of[w][h][c], y));
@@ -307,12 +307,12 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
 #pragma unroll
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             out[p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
-        const float mine_most = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
-        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = mine_most;
+        const float max_mine = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
+        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = max_mine;
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
             most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-        const float weight = mine_most == -INFINITY ? 0.0f : exp2f(mine_most - most);
+        const float weight = max_mine == -INFINITY ? 0.0f : exp2f(max_mine - most);
         sum = __fmul_rn(sum, weight);
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)

@@ -12,7 +12,7 @@
  * than the one that attends to it, unless `attend` wrote it itself. The first launch of a graph waits.
  *
  * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` makes it
- * from the Q-tile and undoes it. File formats with a table (IQ4_NL, IQ4_XS, MXFP4), the planes flavour and
+ * from the Q-tile and undoes it. File formats with a table (IQ4_NL, IQ4_XS, MXFP4), the planes packing and
  * float rows are refused by `linear` with CUDA_UNSUPPORTED; `embed` takes float rows.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the

@@ -221,7 +221,7 @@ __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int6
     return codes_row{p, (slice_meta *)(p + k_pad), (float *)(p + k_pad + k_pad / 4), c.norm};
 }
 
-__device__ __forceinline__ uint32_t warp_most(uint32_t m) {
+__device__ __forceinline__ uint32_t max_warp(uint32_t m) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(~0u, m);
 #else
@@ -252,7 +252,7 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
             to.squares[group] = square;
         v = __fmul_rn(v, w);
     }
-    const float2 scales = group_scales(warp_most(__float_as_uint(v) & 0x7fffffffu), 127.0f);
+    const float2 scales = group_scales(max_warp(__float_as_uint(v) & 0x7fffffffu), 127.0f);
     const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
     to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
     if (in == 0)

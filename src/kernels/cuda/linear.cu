@@ -94,7 +94,7 @@ static size_t one_bytes(const linear_job &j) {
 template <int BITS, bool HALVES>
 __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ uint64_t bars[ALL_WARPS][MOST_STAGES];
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     __shared__ float partial[ONE_PANELS][WARPS][PACK_PANEL];
     __shared__ row_sums sums;
     enum { SLICES = HALVES ? 16 : 8 /* of a chunk */ };
@@ -233,7 +233,7 @@ static constexpr size_t many_bytes(bool halves) {
 template <int BITS, int EIGHTS, bool HALVES>
 __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ uint64_t bars[ALL_WARPS][MOST_STAGES];
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     enum { COLUMNS = 8 * EIGHTS, SLICES = HALVES ? 16 : 8 /* of a chunk */, PANELS = MANY_PANELS / EIGHTS };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
@@ -361,7 +361,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
     const pack_format *f = &w->format;
     *j = linear_job{};
     if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
-        f->table != PACK_TABLE_NONE || f->flavour != PACK_PARTS || w->k < 1 || w->k > PACK_ROW_MOST)
+        f->table != PACK_TABLE_NONE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
     const int64_t tiles = tile_count(w->k);
     j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
@@ -436,13 +436,13 @@ static size_t job_room(linear_job *j, size_t others, int blocks) {
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
     int64_t depth = (share - OWN - (int64_t)others) / (ALL_WARPS * j->stage_bytes);
-    depth = depth > MOST_STAGES ? MOST_STAGES : depth < 1 ? 1 : depth;
+    depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
     j->depth = (int)(depth < most ? depth : most);
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
 /* Columns that one launch takes. */
-enum { MOST_COLUMNS = 16 };
+enum { MAX_COLUMNS = 16 };
 
 static int n_eight(int n_col) {
     return n_col <= 8 ? 1 : 2;
@@ -483,7 +483,7 @@ static int run_many(const cuda_linear *a, linear_job *j, cuda_stream s) {
 }
 
 int linear_launch(const cuda_linear *a, cuda_stream s) {
-    const int most = MOST_COLUMNS / (a->two ? 2 : 1);
+    const int most = MAX_COLUMNS / (a->two ? 2 : 1);
     linear_job j;
     if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS)
         return CUDA_UNSUPPORTED;

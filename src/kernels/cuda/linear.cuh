@@ -18,7 +18,7 @@ enum {
     TEAMS = 2,
     ALL_WARPS = TEAMS * WARPS,
     THREADS = 32 * ALL_WARPS,
-    MOST_STAGES = 8
+    MAX_STAGES = 8
 };
 
 /* How a chunk keeps its groups' scales; none when the whole row has one. */
@@ -334,7 +334,7 @@ __device__ __forceinline__ void eight_weigh(const row_job &j, int at, float v[8]
         v[i] = __fmul_rn(v[i], w[i]);
 }
 /* The bits of the largest of their sizes: they compare as the sizes do, and NaN is the largest. */
-__device__ __forceinline__ uint32_t eight_most(const float v[8]) {
+__device__ __forceinline__ uint32_t max_eight(const float v[8]) {
     uint32_t m = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -342,7 +342,7 @@ __device__ __forceinline__ uint32_t eight_most(const float v[8]) {
     return m;
 }
 /* Over n lanes, at most 16. Always as many steps, so that nothing branches. */
-__device__ __forceinline__ uint32_t lanes_most(uint32_t m, int n) {
+__device__ __forceinline__ uint32_t max_lanes(uint32_t m, int n) {
 #pragma unroll
     for (int o = 1; o < 16; o *= 2) {
         const uint32_t other = __shfl_xor_sync(~0u, m, o);
@@ -368,7 +368,7 @@ __device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[
 enum { EIGHT_STEP = 8 * THREADS };
 
 /* The largest of a whole row, and of what its codes leave over; by all threads of a block. */
-__device__ __noinline__ static void row_most(row_job j, bool two, uint32_t *shared, uint32_t most[2]) {
+__device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *shared, uint32_t most[2]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     most[0] = most[1] = 0;
     for (int pass = 0; pass < (two ? 2 : 1); pass++) {
@@ -379,9 +379,9 @@ __device__ __noinline__ static void row_most(row_job j, bool two, uint32_t *shar
             eight_weigh(j, at, v);
             if (pass)
                 eight_encode(most[0], j.top, v, &scale);
-            m = max(m, eight_most(v));
+            m = max(m, max_eight(v));
         }
-        m = lanes_most(m, 16);
+        m = max_lanes(m, 16);
         m = max(m, __shfl_xor_sync(~0u, m, 16));
         if (lane == 0)
             shared[warp] = m;
@@ -416,7 +416,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
     uint32_t whole[2] = {0, 0};
     int total[2] = {0, 0};
     if (!j.act_group)
-        row_most(j, TWO, sums->scratch, whole);
+        max_row(j, TWO, sums->scratch, whole);
     for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
         float ahead[AHEAD][8];
 #pragma unroll
@@ -443,7 +443,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
                 slice_meta m;
-                const uint32_t most = j.act_group ? lanes_most(eight_most(v), lanes) : whole[row];
+                const uint32_t most = j.act_group ? max_lanes(max_eight(v), lanes) : whole[row];
                 const uint2 codes = eight_encode(most, j.top, v, &m.scale);
                 m.sum = __dp4a((int)codes.y, 0x01010101, __dp4a((int)codes.x, 0x01010101, 0));
 #pragma unroll

@@ -200,7 +200,7 @@ int embed_launch(const view *w, const int32_t *token, float scale, float *out, i
         j.group = f->group == PACK_GROUP_ROW ? 0 : f->group;
         j.scale_start = (int)tile_scale_start(f);
         j.scale_step = (int)tile_scale_step(f);
-        j.planes = f->flavour == PACK_PLANES;
+        j.planes = f->packing == PACK_PLANES;
         j.panel_bytes = tile_panel_bytes(f, w->k);
         j.tail_at = tile_tail_at(f, w->k);
         j.chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
@@ -254,7 +254,7 @@ int gtile_launch(const view *w, bool to_gpu, cuda_stream s) {
                    tile_chunk_bytes(f, TILE_CHUNK),
                    (int)tile_count(w->k),
                    f->bits,
-                   f->flavour == PACK_PLANES,
+                   f->packing == PACK_PLANES,
                    to_gpu};
     const int64_t blocks = (w->n + PACK_PANEL - 1) / PACK_PANEL * j.n_tile;
     if (blocks < 1 || blocks > INT32_MAX)

@@ -5,7 +5,7 @@
  * answer. */
 #include "kernels/cuda/device.cuh"
 
-enum { SLICES = 64, SAMPLE_THREADS = 512, MOST_KEYS = 4096 };
+enum { SLICES = 64, SAMPLE_THREADS = 512, MAX_KEYS = 4096 };
 
 struct sample_job {
     cuda_sample a;
@@ -91,7 +91,7 @@ __device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, 
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_constant__ sample_job j) {
-    __shared__ sample_key keys[MOST_KEYS];
+    __shared__ sample_key keys[MAX_KEYS];
     __shared__ bool is_last;
     const cuda_sample &a = j.a;
     const int row = blockIdx.y, each = (int)((a.n_vocab + SLICES - 1) / SLICES), from = blockIdx.x * each;
@@ -142,7 +142,7 @@ size_t sample_scratch(int64_t n_row) {
 }
 
 int sample_launch(const cuda_sample *a, cuda_stream s) {
-    if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MOST_KEYS ||
+    if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MAX_KEYS ||
         a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
     sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + arrived_bytes(a->n_row)),

@@ -25,7 +25,7 @@ static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     g->kv = g->a->kv;
     g->is_recent = false;
     for (int i = 0; i < g->n_pair; i++) {
-        g->pair[i].most = -INFINITY;
+        g->pair[i].max = -INFINITY;
         g->pair[i].sum = 0;
     }
     for (int64_t d = 0; d < g->n_pair * g->d_pad; d += LANES)
@@ -42,21 +42,20 @@ static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
 }
 
 /* total = total and one span more, d_pad floats each. is_first: there is nothing in total yet. */
-static void join_span(bool is_first, float *total_most, float *total_sum, float *total, float most, float sum,
+static void join_span(bool is_first, float *max_total, float *total_sum, float *total, float max, float sum,
                       const float *out, int64_t d_pad) {
     if (is_first) {
-        *total_most = most;
+        *max_total = max;
         *total_sum = sum;
         for (int64_t d = 0; d < d_pad; d += LANES)
             v_store(total + d, v_load(out + d));
         return;
     }
-    const float top = most > *total_most ? most : *total_most;
-    const vf before = v_exp(v_sub(v_set(*total_most), v_set(top))),
-             now = v_exp(v_sub(v_set(most), v_set(top)));
+    const float top = max > *max_total ? max : *max_total;
+    const vf before = v_exp(v_sub(v_set(*max_total), v_set(top))), now = v_exp(v_sub(v_set(max), v_set(top)));
     float sums[LANES];
     v_store(sums, v_fma(v_set(sum), now, v_mul(v_set(*total_sum), before)));
-    *total_most = top;
+    *max_total = top;
     *total_sum = sums[0];
     for (int64_t d = 0; d < d_pad; d += LANES)
         v_store(total + d, v_fma(v_load(out + d), now, v_mul(v_load(total + d), before)));
@@ -120,8 +119,8 @@ static void attend_run(attend_group *g) {
         for (int i = 0; i < g->n_pair; i++) {
             if (g->pair[i].hi <= s0 || g->pair[i].lo >= s0 + ATTEND_SPAN)
                 continue;
-            join_span(g->pair[i].is_first, &g->pair[i].total_most, &g->pair[i].total_sum,
-                      g->total + i * g->d_pad, g->pair[i].most, g->pair[i].sum, g->out + i * g->d_pad,
+            join_span(g->pair[i].is_first, &g->pair[i].max_total, &g->pair[i].total_sum,
+                      g->total + i * g->d_pad, g->pair[i].max, g->pair[i].sum, g->out + i * g->d_pad,
                       g->d_pad);
             g->pair[i].is_first = false;
         }
@@ -187,7 +186,7 @@ static void op_attend_part(const attend_args *a, int64_t h0, int64_t h1, int64_t
         begin_group(&g, &lo, &hi);
         attend_span(&g, NUM_MAX(lo, s0), NUM_MIN(hi, s0 + ATTEND_SPAN), (hi - 1) / KV_BLOCK * KV_BLOCK);
         for (int i = 0; i < g.n_pair; i++, parts += each) {
-            parts[0] = g.pair[i].most;
+            parts[0] = g.pair[i].max;
             parts[1] = g.pair[i].sum;
             for (int64_t d = 0; d < g.d_pad; d += LANES)
                 v_store(parts + LANES + d, v_load(g.out + i * g.d_pad + d));

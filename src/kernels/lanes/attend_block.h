@@ -29,9 +29,9 @@ typedef struct attend_group {
         int64_t row, head;
         int64_t lo, hi; /* sees positions lo <= p < hi */
         float slope;
-        float most, sum;             /* of the span so far: the largest score, the sum of weights */
-        float total_most, total_sum; /* of the spans before it */
-        bool is_first;               /* there were none */
+        float max, sum;             /* of the span so far: the largest score, the sum of weights */
+        float max_total, total_sum; /* of the spans before it */
+        bool is_first;              /* there were none */
     } pair[ATTEND_PAIRS];
     float *q;      /* [tiles][d_head][8]: a tile's broadcast operands beside each other */
     float *scores; /* [pairs][64] */
@@ -243,7 +243,7 @@ LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool 
     const float slope = g->pair[i].slope;
     float *row = g->scores + i * ATTEND_KV;
     const vf low = v_set(-INFINITY), scale = v_set(a->scale);
-    vf most = low;
+    vf max = low;
     LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++, row += LANES) {
         vf x = v_mul(v_load(row), scale);
@@ -255,10 +255,10 @@ LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool 
         }
         if (!whole)
             x = v_select(v_between(lo - v * LANES, hi - v * LANES), x, low);
-        most = v_max(most, x);
+        max = v_max(max, x);
         v_store(row, x);
     }
-    return v_most(most);
+    return max_v(max);
 }
 
 static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int hi) {
@@ -271,8 +271,8 @@ static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int 
 /* Scores to weights for one pair, 0 where it does not see; the sum of them. whole is a constant: such a pair
  * sees all of the block. What is not seen is kept from v_exp, where e^-inf would underflow, which takes a
  * processor several times as long. */
-LANES_INLINE float weigh_vectors(float *row, float most, bool whole, int lo, int hi) {
-    const vf top = v_set(most);
+LANES_INLINE float weigh_vectors(float *row, float max, bool whole, int lo, int hi) {
+    const vf top = v_set(max);
     vf p[ATTEND_VECTORS];
     LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++) {
@@ -288,9 +288,9 @@ LANES_INLINE float weigh_vectors(float *row, float most, bool whole, int lo, int
     return v_sum(v_add(v_add(p[0], p[1]), v_add(p[2], p[3])));
 }
 
-static float weigh(float *row, float most, int lo, int hi) {
-    return hi - lo == ATTEND_KV ? weigh_vectors(row, most, true, lo, hi)
-                                : weigh_vectors(row, most, false, lo, hi);
+static float weigh(float *row, float max, int lo, int hi) {
+    return hi - lo == ATTEND_KV ? weigh_vectors(row, max, true, lo, hi)
+                                : weigh_vectors(row, max, false, lo, hi);
 }
 
 /* Scores to weights, and what new maxima do to the sums: first all maxima, then all weights, so that the
@@ -302,10 +302,10 @@ static void soften(attend_group *g, int64_t p0) {
         shrink[i] = 0;
         if (!seen_by(g, i, p0, &lo, &hi))
             continue;
-        const float before = g->pair[i].most, tallest = scale_scores(g, i, p0, lo, hi);
+        const float before = g->pair[i].max, tallest = scale_scores(g, i, p0, lo, hi);
         const float now = tallest > before ? tallest : before;
         shrink[i] = tallest > before ? before - now : 0;
-        g->pair[i].most = now;
+        g->pair[i].max = now;
     }
     for (int i = g->n_pair; i % LANES; i++)
         shrink[i] = 0;
@@ -314,7 +314,7 @@ static void soften(attend_group *g, int64_t p0) {
     for (int i = 0; i < g->n_pair; i++) {
         if (!seen_by(g, i, p0, &lo, &hi))
             continue;
-        const float total = weigh(g->scores + i * ATTEND_KV, g->pair[i].most, lo, hi);
+        const float total = weigh(g->scores + i * ATTEND_KV, g->pair[i].max, lo, hi);
         g->pair[i].sum = g->pair[i].sum * shrink[i] + total;
         float *out = g->out + i * g->d_pad;
         for (int64_t d = 0; d < g->d_pad && shrink[i] != 1; d += LANES)

@@ -134,38 +134,38 @@ static void op_norm(norm_kind kind, const float *x, const float *w, const float 
 
 /* Squares instead of roots. What is left of the row after whole vectors belongs to the first lane, and lanes
  * are added from the first to the last: the comparison falls the same way in every folder. A NaN is not
- * larger than anything, so that such a row has no spikes. */
-static int op_spikes(const float *x, int64_t k, float share, spike *out) {
-    vf most = v_zero(), sum = v_zero();
+ * larger than anything, so that such a row has no outliers. */
+static int op_outliers(const float *x, int64_t k, float share, outlier *out) {
+    vf max = v_zero(), sum = v_zero();
     int64_t i = 0;
     for (; i + LANES <= k; i += LANES) {
         const vf v = v_load(x + i), square = v_mul(v, v);
-        most = v_max(square, most);
+        max = v_max(square, max);
         sum = v_add(sum, square);
     }
-    float mosts[LANES], sums[LANES];
-    v_store(mosts, most);
+    float maxima[LANES], sums[LANES];
+    v_store(maxima, max);
     v_store(sums, sum);
     for (; i < k; i++) {
-        mosts[0] = x[i] * x[i] > mosts[0] ? x[i] * x[i] : mosts[0];
+        maxima[0] = x[i] * x[i] > maxima[0] ? x[i] * x[i] : maxima[0];
         sums[0] += x[i] * x[i];
     }
     for (int l = 1; l < LANES; l++) {
-        mosts[0] = mosts[l] > mosts[0] ? mosts[l] : mosts[0];
+        maxima[0] = maxima[l] > maxima[0] ? maxima[l] : maxima[0];
         sums[0] += sums[l];
     }
-    const float least = share * sums[0];
+    const float min = share * sums[0];
     int n = 0;
-    if (!(mosts[0] > least))
+    if (!(maxima[0] > min))
         return 0;
-    for (i = 0; i < k && n < ACT_SPIKES; i += LANES) {
+    for (i = 0; i < k && n < ACT_OUTLIERS; i += LANES) {
         const int64_t end = i + LANES < k ? i + LANES : k;
         int above = 0;
         for (int64_t j = i; j < end; j++)
-            above |= x[j] * x[j] > least;
-        for (int64_t j = i; j < end && above && n < ACT_SPIKES; j++)
-            if (x[j] * x[j] > least)
-                out[n++] = (spike){(int32_t)j, x[j]};
+            above |= x[j] * x[j] > min;
+        for (int64_t j = i; j < end && above && n < ACT_OUTLIERS; j++)
+            if (x[j] * x[j] > min)
+                out[n++] = (outlier){(int32_t)j, x[j]};
     }
     return n;
 }

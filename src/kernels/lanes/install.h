@@ -11,7 +11,7 @@
 
 static void lanes_install(kernel_table *t) {
     t->linear_rows = op_linear_rows;
-    t->spikes = op_spikes;
+    t->outliers = op_outliers;
     t->column = op_column;
     t->norm = op_norm;
     t->rope = op_rope;

@@ -18,7 +18,7 @@ typedef struct kv_group {
 } kv_group;
 
 /* 32 values to one code a byte. */
-static kv_group kv_pack_group(const float *x, int most, uint8_t *codes) {
+static kv_group kv_pack_group(const float *x, int max, uint8_t *codes) {
     float low = x[0], high = x[0], bad = 0;
     for (int i = 0; i < KV_GROUP; i++) {
         low = x[i] < low ? x[i] : low;
@@ -28,8 +28,8 @@ static kv_group kv_pack_group(const float *x, int most, uint8_t *codes) {
     memset(codes, 0, KV_GROUP);
     if (bad != 0)
         return (kv_group){KV_HALF_NAN, 0};
-    const kv_group g = {half_from_float((high - low) / (float)most), half_from_float(low)};
-    const float step = half_to_float(g.scale), inverse = step > 0 ? 1 / step : 0, top = (float)most;
+    const kv_group g = {half_from_float((high - low) / (float)max), half_from_float(low)};
+    const float step = half_to_float(g.scale), inverse = step > 0 ? 1 / step : 0, top = (float)max;
     for (int i = 0; i < KV_GROUP; i++) {
         const float q = (x[i] - low) * inverse;
         codes[i] = (uint8_t)((q < top ? q : top) + 0.5f);

@@ -20,7 +20,7 @@
  *   v_store_f16(p, v)                                rounded to nearest even
  *   v_load_u8(p) v_load_u4(p, high)                  16 bytes widened; of each, the upper or the lower half
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
- *   v_most(a)                                        v_max over the same tree
+ *   max_v(a)                                        v_max over the same tree
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
  * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row),

@@ -19,7 +19,7 @@ enum {
     BLOCK_K = BLOCK_CHUNKS * TILE_CHUNK_K,
     BLOCK_GROUPS = BLOCK_K / 16, /* at most */
     TILE_ROWS = 16,
-    MOST_ROWS = 256,
+    MAX_ROWS = 256,
     FEW_ROWS = 128, /* of a part: few where all of K would not fit otherwise */
     CODE_BYTES =
         512 * 1024, /* of the copied activations: half of a second-level cache that two threads share */
@@ -38,7 +38,7 @@ typedef struct weights_block {
 typedef struct scratch {
     weights_block w;
     tile_sums ring[RING];
-    tile_floats sums[MOST_ROWS / TILE_ROWS][2];
+    tile_floats sums[MAX_ROWS / TILE_ROWS][2];
     int8_t codes[CODE_BYTES];             /* [tile of rows][group or 64][16][group or 64] */
     float scale[CODE_BYTES / ACT8_GROUP]; /* [tile of rows][group of the activations][16] */
     float lift[CODE_BYTES / ACT8_SUM];    /* [tile of rows][group of the weights][16] */

@@ -23,8 +23,8 @@ static int64_t row_bytes(const rows_job *j) {
 /* Tiles of activations of a span: [tile][slice][step]. */
 static operand x_at(const rows_job *j, const rows_span *at, int64_t m, int64_t step) {
     const int64_t slice = (at->s1 - at->s0) * TILE_BYTES;
-    return (operand){j->s->x + (m - at->m0) / TILE_ROWS * MOST_SLICES * slice + (step - at->s0) * TILE_BYTES,
-                     LANES * 4, TILE_BYTES, MOST_SLICES * slice, slice};
+    return (operand){j->s->x + (m - at->m0) / TILE_ROWS * MAX_SLICES * slice + (step - at->s0) * TILE_BYTES,
+                     LANES * 4, TILE_BYTES, MAX_SLICES * slice, slice};
 }
 
 /* wild gets the rows that are to be computed otherwise, a bit each. */
@@ -91,19 +91,19 @@ static void weights_times_rows(rows_job *j, const rows_span *at, int64_t n, int6
 /* Rows [m0, m_end) of the activations. */
 static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
     const int64_t n_tile = num_div_up(j->m_end - m0, TILE_ROWS);
-    const int64_t of_step = n_tile * MOST_SLICES * TILE_BYTES;
-    const int64_t most = X_BYTES / of_step / BLOCK_STEPS * BLOCK_STEPS;
-    const int most_nn = n_tile > 1 ? MOST_TILES / 2 : MOST_TILES;
-    uint16_t wild[MOST_ROWS / TILE_ROWS] = {0};
+    const int64_t of_step = n_tile * MAX_SLICES * TILE_BYTES;
+    const int64_t max = X_BYTES / of_step / BLOCK_STEPS * BLOCK_STEPS;
+    const int max_nn = n_tile > 1 ? MAX_TILES / 2 : MAX_TILES;
+    uint16_t wild[MAX_ROWS / TILE_ROWS] = {0};
     rows_span at = {.m0 = m0};
     for (; at.s0 < j->n_step; at.s0 = at.s1) {
-        at.s1 = NUM_MIN(at.s0 + most, j->n_step);
-        j->next = ahead_of(j, n0, n1, most_nn, at.s0, at.s1);
+        at.s1 = NUM_MIN(at.s0 + max, j->n_step);
+        j->next = ahead_of(j, n0, n1, max_nn, at.s0, at.s1);
         j->next.each = FIRST_LINES;
         ahead_step(&j->next);
         slice_span(j, &at, wild);
-        for (int64_t n = n0; n < n1; n += most_nn * TILE_ROWS)
-            weights_times_rows(j, &at, n, n1, (int)NUM_MIN(num_div_up(n1 - n, TILE_ROWS), most_nn));
+        for (int64_t n = n0; n < n1; n += max_nn * TILE_ROWS)
+            weights_times_rows(j, &at, n, n1, (int)NUM_MIN(num_div_up(n1 - n, TILE_ROWS), max_nn));
     }
     finish(j);
     for (int64_t m = m0; m < j->m_end; m++)
@@ -118,7 +118,7 @@ static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
 
 void amx_linear_sliced(const linear_args *a, int64_t n0, int64_t n1) {
     rows_job j = {.a = a, .s = a->scratch, .type = a->w->format.type, .n_step = num_div_up(a->w->k, STEP_K)};
-    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
+    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, MAX_ROWS));
     const int64_t even = num_round_up(rows, TILE_ROWS);
     tiles_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) {

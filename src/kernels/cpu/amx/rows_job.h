@@ -26,17 +26,17 @@
 enum {
     BLOCK_STEPS = 16,
     BLOCK_K = BLOCK_STEPS * STEP_K,
-    MOST_ROWS = 256, /* of activations in a part */
-    MOST_TILES = 4,  /* of sums in a group */
-    MOST_PASSES = 6,
-    X_BYTES = MOST_ROWS / TILE_ROWS * MOST_SLICES * BLOCK_STEPS * TILE_BYTES,
+    MAX_ROWS = 256, /* of activations in a part */
+    MAX_TILES = 4,  /* of sums in a group */
+    MAX_PASSES = 6,
+    X_BYTES = MAX_ROWS / TILE_ROWS * MAX_SLICES * BLOCK_STEPS * TILE_BYTES,
     W_TILE = BLOCK_STEPS * TILE_BYTES, /* 16 rows of weights over a block, one slice */
 };
 
 typedef struct rows_scratch {
-    char x[X_BYTES];                              /* [tile][slice][step] of a span of K */
-    char w[MOST_SLICES * MOST_TILES * W_TILE];    /* [slice][tile][step] of a block */
-    float sums[2][MOST_TILES][TILE_ROWS * LANES]; /* of this group and of the one before */
+    char x[X_BYTES];                             /* [tile][slice][step] of a span of K */
+    char w[MAX_SLICES * MAX_TILES * W_TILE];     /* [slice][tile][step] of a block */
+    float sums[2][MAX_TILES][TILE_ROWS * LANES]; /* of this group and of the one before */
 } rows_scratch;
 
 /* Where tiles lie: bytes from one row of a tile, one step of K, one tile, one slice to the next. */
@@ -123,10 +123,10 @@ typedef struct pass {
 } pass;
 static const struct {
     int n;
-    pass list[MOST_PASSES];
-} passes[MOST_SLICES] = {{3, {{2, 0}, {1, 0}, {0, 0}}},
-                         {5, {{1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}},
-                         {6, {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}}};
+    pass list[MAX_PASSES];
+} passes[MAX_SLICES] = {{3, {{2, 0}, {1, 0}, {0, 0}}},
+                        {5, {{1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}},
+                        {6, {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}}};
 
 #define DOT_ONE(A, from, SUM)                                                                                \
     do {                                                                                                     \
@@ -210,7 +210,7 @@ static void multiply_group(rows_job *j, group g, const operand *w, const operand
     for (int64_t m = g.m; m < NUM_MIN(g.m + g.nm * TILE_ROWS, j->m_end) && !g.is_first; m++)
         for (int i = 0; i < g.nn; i++)
             _mm_prefetch((const char *)(j->a->y + m * j->a->ldy + g.n + i * TILE_ROWS), _MM_HINT_T0);
-    const size_t which = (size_t)(g.nn - 1 + (g.nm - 1) * MOST_TILES);
+    const size_t which = (size_t)(g.nn - 1 + (g.nm - 1) * MAX_TILES);
     assert(which < NUM_COUNT(groups));
     groups[which](j, w, x, n_step);
     g.sums = (const float(*)[TILE_ROWS * LANES]) j->s->sums[j->parity];

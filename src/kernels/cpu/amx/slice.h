@@ -15,7 +15,7 @@
 #include "kernels/cpu/avx512/lanes.h"
 
 enum {
-    MOST_SLICES = 3,
+    MAX_SLICES = 3,
     TILE_ROWS = 16,
     STEP_K = 32, /* of one tile instruction */
     TILE_BYTES = TILE_ROWS * STEP_K * 2
@@ -89,12 +89,12 @@ static inline void slice_weights(int type, const char *w, int64_t row_bytes, int
 /* ---- activations ---- */
 
 /* The larger of `most` and |x|, as bits: ordered as the numbers are, infinities and NaNs above all. */
-LANES_INLINE __m512i slice_most(__m512i most, __m512 x) {
-    return _mm512_max_epu32(most, _mm512_castps_si512(v_abs(x)));
+LANES_INLINE __m512i max_slice(__m512i max, __m512 x) {
+    return _mm512_max_epu32(max, _mm512_castps_si512(v_abs(x)));
 }
 /* Lanes whose most is 2^127 or more, or no number. */
-LANES_INLINE __mmask16 slice_wild(__m512i most) {
-    return _mm512_cmpge_epu32_mask(most, _mm512_set1_epi32(0x7f000000));
+LANES_INLINE __mmask16 slice_wild(__m512i max) {
+    return _mm512_cmpge_epu32_mask(max, _mm512_set1_epi32(0x7f000000));
 }
 
 /* r[i] lane j becomes r[j] lane i. */
@@ -132,7 +132,7 @@ LANES_INLINE void transpose(__m512 r[16]) {
 /* Up to 16 rows, ldx apart, elements [0, k), to whole tiles as slice_weights says. Gives the wild rows. */
 static inline __mmask16 slice_rows(const float *x, int64_t ldx, int n_row, int64_t k, char *to,
                                    int64_t step) {
-    __m512i most = _mm512_setzero_si512();
+    __m512i max = _mm512_setzero_si512();
     for (int64_t at = 0; at < num_round_up(k, STEP_K); at += LANES) {
         __m512 r[TILE_ROWS];
         const int64_t n = NUM_MAX(k - at, 0);
@@ -151,10 +151,10 @@ static inline __mmask16 slice_rows(const float *x, int64_t ldx, int n_row, int64
         char *lines = to + at / STEP_K * TILE_BYTES + at % STEP_K / 2 * (TILE_ROWS * 4);
         LANES_UNROLL
         for (int p = 0; p < LANES / 2; p++) {
-            most = slice_most(slice_most(most, r[2 * p]), r[2 * p + 1]);
-            slice_pairs(r[2 * p], r[2 * p + 1], MOST_SLICES, lines + p * (TILE_ROWS * 4), step);
+            max = max_slice(max_slice(max, r[2 * p]), r[2 * p + 1]);
+            slice_pairs(r[2 * p], r[2 * p + 1], MAX_SLICES, lines + p * (TILE_ROWS * 4), step);
         }
     }
-    return slice_wild(most);
+    return slice_wild(max);
 }
 #endif

@@ -152,8 +152,8 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tiles_config config = config_for(&a->w->format);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     const int64_t n_chunk = num_div_up(tile_count(a->w->k), TILE_CHUNK);
-    const int64_t most = CODE_BYTES / (n_chunk * TILE_CHUNK_K) < MOST_ROWS ? FEW_ROWS : MOST_ROWS;
-    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, most));
+    const int64_t max = CODE_BYTES / (n_chunk * TILE_CHUNK_K) < MAX_ROWS ? FEW_ROWS : MAX_ROWS;
+    const int64_t rows = num_div_up(a->n_row, num_div_up(a->n_row, max));
     const int64_t even = num_round_up(rows, TILE_ROWS);
     const int64_t chunks = CODE_BYTES / (even * BLOCK_K) * BLOCK_CHUNKS;
     part at;
@@ -172,7 +172,7 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
 
 /* The codes of its rows, as much as a part has, with their scales and lifts; the sums of as many. */
 static size_t scratch_of(int64_t n_row, int64_t k) {
-    const size_t rows = (size_t)NUM_MIN(num_round_up(n_row, TILE_ROWS), (int64_t)MOST_ROWS);
+    const size_t rows = (size_t)NUM_MIN(num_round_up(n_row, TILE_ROWS), (int64_t)MAX_ROWS);
     const size_t codes = NUM_MIN(rows * (size_t)num_round_up(k, TILE_CHUNK_K), (size_t)CODE_BYTES);
     const size_t beside = codes / ACT8_GROUP * sizeof(float) + codes / ACT8_SUM * sizeof(float);
     return sizeof(weights_block) + RING * sizeof(tile_sums) + rows / TILE_ROWS * 2 * sizeof(tile_floats) +

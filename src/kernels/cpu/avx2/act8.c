@@ -20,15 +20,15 @@ static inline int32_t sum_8(__m256i v) {
 /* One group; any numbers. top: the largest code. */
 static void quantize_group(const float *x, float top, char *row, const act8_layout *l, int64_t group) {
     const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
-    __m256 v[4], most = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
+    __m256 v[4], max = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
     __m256i code[4];
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + 8 * i);
         const __m256 size = _mm256_andnot_ps(sign, v[i]);
         bad = _mm256_or_ps(bad, _mm256_cmp_ps(size, limit, _CMP_NLE_UQ)); /* NaN and infinity */
-        most = _mm256_max_ps(size, most);
+        max = _mm256_max_ps(size, max);
     }
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     const float largest = _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
     const bool finite = _mm256_testz_ps(bad, bad), used = finite && largest >= ACT8_TINY;
@@ -50,18 +50,16 @@ enum { GROUPS = 4 };
  * above all numbers. */
 static inline __m128i largest_of(const float *x) {
     const __m256i size = _mm256_set1_epi32(INT32_MAX);
-    __m128i most[GROUPS];
+    __m128i max[GROUPS];
     for (int g = 0; g < GROUPS; g++) {
         const __m256i *from = (const void *)(x + g * ACT8_GROUP);
         __m256i m = _mm256_and_si256(_mm256_loadu_si256(from), size);
         for (int i = 1; i < 4; i++)
             m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_loadu_si256(from + i), size));
-        most[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+        max[g] = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
     }
-    const __m128i a =
-        _mm_max_epi32(_mm_unpacklo_epi32(most[0], most[1]), _mm_unpackhi_epi32(most[0], most[1]));
-    const __m128i b =
-        _mm_max_epi32(_mm_unpacklo_epi32(most[2], most[3]), _mm_unpackhi_epi32(most[2], most[3]));
+    const __m128i a = _mm_max_epi32(_mm_unpacklo_epi32(max[0], max[1]), _mm_unpackhi_epi32(max[0], max[1]));
+    const __m128i b = _mm_max_epi32(_mm_unpacklo_epi32(max[2], max[3]), _mm_unpackhi_epi32(max[2], max[3]));
     return _mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b));
 }
 
@@ -99,17 +97,17 @@ static bool quantize_groups(const float *x, float top, char *row, const act8_lay
     const __m128i wild = _mm_cmpgt_epi32(bits, _mm_castps_si128(_mm_set1_ps(FLT_MAX)));
     if (!_mm_testz_si128(wild, wild))
         return false;
-    const __m128 largest = _mm_castsi128_ps(bits), most = _mm_set1_ps(top);
+    const __m128 largest = _mm_castsi128_ps(bits), max = _mm_set1_ps(top);
     const __m128 used = _mm_cmp_ps(largest, _mm_set1_ps(ACT8_TINY), _CMP_GE_OQ);
     float inverse[GROUPS];
     __m256i sums[GROUPS];
-    _mm_storeu_ps(inverse, _mm_and_ps(used, _mm_div_ps(most, largest)));
+    _mm_storeu_ps(inverse, _mm_and_ps(used, _mm_div_ps(max, largest)));
     for (int g = 0; g < GROUPS; g++)
         sums[g] =
             put_codes(x + g * ACT8_GROUP, _mm256_broadcast_ss(inverse + g), row + (group + g) * ACT8_GROUP);
     const __m256i halves =
         _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
-    put_sums(row, l, group, _mm_and_ps(used, _mm_div_ps(largest, most)), _mm256_castsi256_si128(halves),
+    put_sums(row, l, group, _mm_and_ps(used, _mm_div_ps(largest, max)), _mm256_castsi256_si128(halves),
              _mm256_extracti128_si256(halves, 1));
     return true;
 }
@@ -123,14 +121,14 @@ static __m256 load_part(const float *x, int64_t n) {
 static void quantize_long(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group) {
     const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
-    __m256 most = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
+    __m256 max = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
     __m256i sum = _mm256_setzero_si256();
     for (int64_t i = 0; i < n; i += 8) {
         const __m256 v = _mm256_andnot_ps(sign, load_part(x + i, n - i));
         bad = _mm256_or_ps(bad, _mm256_cmp_ps(v, limit, _CMP_NLE_UQ));
-        most = _mm256_max_ps(v, most);
+        max = _mm256_max_ps(v, max);
     }
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     const float largest = _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
     const bool finite = _mm256_testz_ps(bad, bad), used = finite && largest >= ACT8_TINY;
@@ -170,7 +168,7 @@ static void quantize_32(const float *x, int64_t k, float top, const act8_layout 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out) {
     const act8_layout l = act_layout_of(f, k);
     if (f.group == ACT8_GROUP)
-        quantize_32(x, k, (float)act_most(f), &l, out);
+        quantize_32(x, k, (float)max_act(f), &l, out);
     else
         act_each_group(f, x, k, out, quantize_long);
 }

@@ -12,7 +12,7 @@
 
 #include "kernels/bitwise.h"
 
-enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MOST_ROWS = 132 };
+enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MAX_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
 /* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32; of the rows that are
@@ -286,14 +286,14 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
 /* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
 static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
                           const uint8_t *next, int64_t ahead) {
-    const int64_t most = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
-    const int64_t share = num_round_up(num_div_up(ahead * most, m1 - m0), TILE_LINE);
+    const int64_t max = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
+    const int64_t share = num_round_up(num_div_up(ahead * max, m1 - m0), TILE_LINE);
     int64_t fetched = 0;
     for (int64_t m = m0; m < m1;) {
         const int64_t left = m1 - m;
         for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
             _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
-        const int64_t n = left >= 2 * most || left <= most ? NUM_MIN(left, most) : (left + 1) / 2;
+        const int64_t n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
         kernel->fn[n - 1](j, m);
         m += n;
     }
@@ -335,7 +335,7 @@ static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
         job.group_tiles = n_tile;
     const blocked_kernel *kernel = blocked_for(&f);
     const int64_t p1 = num_div_up(n1, PACK_PANEL);
-    const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MOST_ROWS));
+    const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MAX_ROWS));
     const int64_t rows = num_round_up(even, 12);
     const int64_t near = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / num_div_up(n_chunk, n_block);
     part at = {.n_block = n_block};

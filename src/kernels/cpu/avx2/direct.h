@@ -268,7 +268,7 @@ static const direct_fn *direct_for(const pack_format *f) {
 }
 
 static bool direct_can(const pack_format *f, int64_t n_row) {
-    if (f->layout != PACK_TILE || f->flavour != PACK_PARTS || f->scale == PACK_SCALE_TWO)
+    if (f->layout != PACK_TILE || f->packing != PACK_PARTS || f->scale == PACK_SCALE_TWO)
         return false;
     const direct_fn *fn = direct_for(f);
     return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);

@@ -144,7 +144,7 @@ static inline float v_sum(vf x) {
     z = _mm_add_ps(z, _mm_movehl_ps(z, z));
     return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
 }
-static inline float v_most(vf x) {
+static inline float max_v(vf x) {
     const __m256 y = _mm256_max_ps(x.a, x.b);
     __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
     z = _mm_max_ps(z, _mm_movehl_ps(z, z));

@@ -17,16 +17,16 @@ static inline void quantize_group(__m512 a, __m512 b, float top, char *row, cons
     /* NaN and infinity are not <= FLT_MAX */
     const bool finite = _kortestz_mask16_u8(_mm512_cmp_ps_mask(abs_a, limit, _CMP_NLE_UQ),
                                             _mm512_cmp_ps_mask(abs_b, limit, _CMP_NLE_UQ));
-    const float most = _mm512_reduce_max_ps(_mm512_max_ps(abs_a, abs_b));
-    const bool used = finite && most >= ACT8_TINY;
-    const __m512 inverse = _mm512_set1_ps(used ? top / most : 0.0f);
+    const float max = _mm512_reduce_max_ps(_mm512_max_ps(abs_a, abs_b));
+    const bool used = finite && max >= ACT8_TINY;
+    const __m512 inverse = _mm512_set1_ps(used ? top / max : 0.0f);
     __m512i ia = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
             ib = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
     if (!finite) /* a NaN times 0 is none */
         ia = ib = _mm512_setzero_si512();
     _mm_storeu_si128((void *)codes, _mm512_cvtepi32_epi8(ia));
     _mm_storeu_si128((void *)(codes + 16), _mm512_cvtepi32_epi8(ib));
-    act8_put(row, l, group, finite ? (used ? most / top : 0.0f) : NAN, _mm512_reduce_add_epi32(ia),
+    act8_put(row, l, group, finite ? (used ? max / top : 0.0f) : NAN, _mm512_reduce_add_epi32(ia),
              _mm512_reduce_add_epi32(ib));
 }
 
@@ -38,15 +38,15 @@ static inline __m512 load_part(const float *x, int64_t n) {
 static void quantize_long(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group) {
     const __m512 limit = _mm512_set1_ps(FLT_MAX);
-    __m512 most = _mm512_setzero_ps();
+    __m512 max = _mm512_setzero_ps();
     __m512i sum = _mm512_setzero_si512();
     __mmask16 bad = 0;
     for (int64_t i = 0; i < n; i += 16) {
         const __m512 v = _mm512_abs_ps(load_part(x + i, n - i));
         bad |= _mm512_cmp_ps_mask(v, limit, _CMP_NLE_UQ);
-        most = _mm512_max_ps(most, v);
+        max = _mm512_max_ps(max, v);
     }
-    const float largest = _mm512_reduce_max_ps(most);
+    const float largest = _mm512_reduce_max_ps(max);
     const bool used = !bad && largest >= ACT8_TINY;
     const __m512 inverse = _mm512_set1_ps(used ? top / largest : 0.0f);
     for (int64_t i = 0; i < size; i += 16) {
@@ -71,7 +71,7 @@ static void quantize_32(const float *x, int64_t k, float top, const act8_layout 
 void avx512_act_quantize(act_format f, const float *x, int64_t k, void *out) {
     const act8_layout l = act_layout_of(f, k);
     if (f.group == ACT8_GROUP)
-        quantize_32(x, k, (float)act_most(f), &l, out);
+        quantize_32(x, k, (float)max_act(f), &l, out);
     else
         act_each_group(f, x, k, out, quantize_long);
 }

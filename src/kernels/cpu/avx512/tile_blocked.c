@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "kernels/cpu/avx512/unpack.h"
 
-enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MOST_ROWS = 258 };
+enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MAX_ROWS = 258 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
 
 /* What is unpacked: 16 + 4 + 4 KiB. The panels stand beside each other. */
@@ -279,7 +279,7 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     }
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
-    const int64_t even = num_div_up(n_row, num_div_up(n_row, MOST_ROWS));
+    const int64_t even = num_div_up(n_row, num_div_up(n_row, MAX_ROWS));
     const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
     const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
     const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);

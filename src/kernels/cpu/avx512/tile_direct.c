@@ -282,7 +282,7 @@ static const struct {
 } kernels[] = {DIRECT_FORMATS(ROW) ONE_ROW_FORMATS(ONE_ROW)};
 
 static const direct_fn *direct_for(const pack_format *f) {
-    for (size_t i = 0; i < NUM_COUNT(kernels) && f->flavour == PACK_PARTS; i++) {
+    for (size_t i = 0; i < NUM_COUNT(kernels) && f->packing == PACK_PARTS; i++) {
         const format *k = &kernels[i].f;
         if (k->bits == f->bits && k->asym == f->asym && k->group == f->group && k->scale == f->scale &&
             k->table == f->table)

@@ -9,7 +9,7 @@
 #include "kernels/cpu/avx512/tile.h"
 #include "kernels/cpu/avx512pop/avx512pop.h"
 
-enum { AHEAD = 4096, MOST_SUMS = 15 };
+enum { AHEAD = 4096, MAX_SUMS = 15 };
 
 /* 64 codes to words: quads in the order of the lines, then bytes of 8 quads as [c][f]. */
 static void build(const int8_t *codes, bool by_32, int a_bits, uint64_t *out) {
@@ -87,7 +87,7 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
     const int n_sum = bits + a_bits - 1;
     const uint8_t *panel[2];
     const char *x[2];
-    __m512i sum[2][2][MOST_SUMS];
+    __m512i sum[2][2][MAX_SUMS];
     __m512 y[2][2];
     LANES_UNROLL
     for (int t = 0; t < nt; t++)

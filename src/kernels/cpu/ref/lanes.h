@@ -132,7 +132,7 @@ LANE_FN float v_sum(vf a) {
             a.f[i] += a.f[i + n];
     return a.f[0];
 }
-LANE_FN float v_most(vf a) {
+LANE_FN float max_v(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];

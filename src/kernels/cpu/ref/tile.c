@@ -21,18 +21,18 @@
 static void quantize_group(act_format f, const float *x, int64_t n, int64_t size, char *row,
                            const act8_layout *l, int64_t group) {
     int8_t *codes = (int8_t *)row + group * act_group(f, l->scale);
-    const float top = (float)act_most(f);
-    float most = 0, scale = 0;
+    const float top = (float)max_act(f);
+    float max = 0, scale = 0;
     int32_t sum[2] = {0, 0};
     bool finite = true;
     for (int64_t i = 0; i < n; i++) {
         finite = finite && isfinite(x[i]);
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
     }
     memset(codes, 0, (size_t)size);
-    if (finite && most >= ACT8_TINY) {
-        const float inverse = top / most;
-        scale = most / top;
+    if (finite && max >= ACT8_TINY) {
+        const float inverse = top / max;
+        scale = max / top;
         for (int64_t i = 0; i < n; i++) {
             codes[i] = (int8_t)rintf(x[i] * inverse);
             sum[i >= ACT8_SUM] += codes[i];

@@ -14,10 +14,10 @@ ROUND_INLINE vec v_load8(const float *p) {
 ROUND_INLINE vec v_each(const float *c, int i) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_set1_ps(c[i])), _mm256_set1_ps(c[i + 4]), 1);
 }
-ROUND_INLINE vec v_least(vec a, vec b) {
+ROUND_INLINE vec min_v(vec a, vec b) {
     return _mm512_min_ps(a, b);
 }
-ROUND_INLINE vec v_most(vec a, vec b) {
+ROUND_INLINE vec max_v(vec a, vec b) {
     return _mm512_max_ps(a, b);
 }
 ROUND_INLINE __m256 v_half(vec v, int i) {

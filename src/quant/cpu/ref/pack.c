@@ -53,7 +53,7 @@ void tile_to_parts(const pack_format *f, const void *tile, void *out) {
                 v = v << 1 | (planes[(2 * i + q % 2) * PACK_PANEL + r] >> q / 2 & 0x01010101);
             lines[q][r] = v;
         }
-    parts.flavour = PACK_PARTS;
+    parts.packing = PACK_PARTS;
     fold_lines(&parts, (const uint32_t(*)[PACK_PANEL])lines, out);
 }
 

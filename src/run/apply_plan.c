@@ -1,5 +1,5 @@
-/* obey.c - see obey.h. */
-#include "run/obey.h"
+/* apply_plan.c - see apply_plan.h. */
+#include "run/apply_plan.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -57,7 +57,7 @@ static nib_status check_sizes(const plan *p, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status obey_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err) {
+nib_status apply_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err) {
     NIB_TRY(check_sizes(p, err));
     if (p->n_ctx > 0 && o->n_ctx > p->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
@@ -225,7 +225,7 @@ static nib_status make_layout(nib_engine *e, const plan *p, layout_part *parts, 
 }
 
 /* The rest of what a plan says of blocks: activations, and what of each is kept. */
-static void obey_parts(nib_engine *e, const plan *p) {
+static void apply_parts(nib_engine *e, const plan *p) {
     for (int b = 0; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
         if (pb->left_out)
@@ -286,7 +286,7 @@ static void warn_of_rounding(const nib_engine *e, const plan *p) {
                  n);
 }
 
-nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
+nib_status apply_blocks(nib_engine *e, const plan *p, nib_error *err) {
     const int n = model_n_block(e->m);
     NIB_TRY(check_content(e, p, err));
     if (p->n_block != n)
@@ -299,7 +299,7 @@ nib_status obey_blocks(nib_engine *e, const plan *p, nib_error *err) {
                             : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
     mem_free(parts);
     NIB_TRY(status);
-    obey_parts(e, p);
+    apply_parts(e, p);
     NIB_TRY(keep_first_slices(e, p, err));
     NIB_TRY(saliency_attach(e, p->prompts, err));
     tell(e);

@@ -1,0 +1,27 @@
+/* choices.h - which strategy computes each of a model's products: the kernel map, settled once at open.
+ *
+ * Matrices of the same shape, format and activations share one choice, so that the few there are stay in the
+ * first-level cache. Read-only afterwards. */
+#ifndef NIB_EXEC_CPU_CHOICES_H
+#define NIB_EXEC_CPU_CHOICES_H
+
+#include "kernels/policy.h"
+#include "model/layout.h"
+
+typedef struct choices {
+    kernel_choice *list; /* [n], one for each shape and format */
+    int n;
+    int *first;               /* [n_block]: where a block's weights begin in `of` */
+    const kernel_choice **of; /* [weights of the model]; NULL for what is not packed */
+} choices;                    /* zeroed: none, and every product goes by the rule */
+
+/* p: the map, not needed afterwards; NULL: none. act_bits: [n_block], 4, 8 or 16 (two slices of 8). */
+nib_status choices_open(choices *r, const layout *lay, const policy *p, const kernel_table *t,
+                        const uint8_t *act_bits, nib_error *err);
+void choices_close(choices *r);
+
+static inline const kernel_choice *choices_of(const choices *r, int b, int w) {
+    return r->of ? r->of[r->first[b] + w] : NULL;
+}
+
+#endif
