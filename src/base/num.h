@@ -27,8 +27,9 @@ static inline float num_either(bool yes, float a, float b) {
     memcpy(&a, &x, sizeof a);
     return a;
 }
+/* a is 0 or more; no overflow. */
 static inline int64_t num_div_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
+    return a / b + (a % b != 0);
 }
 static inline int64_t num_round_up(int64_t a, int64_t to) {
     return num_div_up(a, to) * to;
