@@ -254,6 +254,12 @@ static int measure(bench_job *job) {
     return cli_fail(&err);
 }
 
+static bool is_on_gpu(const nib_engine *engine) {
+    nib_memory now;
+    nib_engine_memory(engine, &now);
+    return now.tier[NIB_TIER_VRAM].planned > 0;
+}
+
 static int bench_engine(bench_job *job) {
     nib_error err;
     int code = 0;
@@ -289,6 +295,8 @@ static int run(cli_args *args) {
     if (args->ram == NIB_AUTO) /* a cap on RAM is a promise for everything that is started here */
         memory_reader_open(&job.memory, job.n_thread);
     int code = cli_open_engine(args, &options, &job.engine);
+    if (!code && is_on_gpu(job.engine)) /* what RAM gives is no limit there */
+        memory_reader_close(&job.memory);
     if (!code)
         code = bench_engine(&job);
     nib_engine_close(job.engine);
