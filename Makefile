@@ -144,7 +144,7 @@ test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
 # Tests whose subject has threads, as grep -E takes it.
-THREADED := thread|pager|run|session|engine|exec|server|read_queue|packed
+THREADED := base_thread|read_queue|tiers_(runs|packed|page|device)|pager|run_(batch|session|stream|visits|cancel|chat)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)
