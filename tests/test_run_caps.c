@@ -202,7 +202,7 @@ static void long_texts(void **state) {
     mem_free(text);
     const uint64_t bytes = floor_bytes() + 8 * MIB;
     snprintf(cap, sizeof cap, "%lluK", (unsigned long long)(bytes / KIB));
-    const char *const args[] = {"nibble", "run", model, "--ram", cap, "-f", name, "-n", "2", NULL};
+    const char *const args[] = {"nibble", "run", model, "--ram", cap, "-t", "2", "-f", name, "-n", "2", NULL};
     const outcome o = run(args);
     assert_int_equal(o.code, 2);
     assert_non_null(strstr(o.said, "too long for the context"));
