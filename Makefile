@@ -101,7 +101,8 @@ ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline
 endif
 # An open model and its layouts are read-only: what reads them casts no const away.
-$(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o $(BUILD)/src/run/%.o: CFLAGS += -Wcast-qual
+$(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o \
+	$(BUILD)/src/engine/%.o $(BUILD)/src/session/%.o $(BUILD)/src/measure/%.o: CFLAGS += -Wcast-qual
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(isa_flags) -MMD -MP -c -o $@ $<
@@ -144,7 +145,7 @@ test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
 # Tests whose subject has threads, as grep -E takes it.
-THREADED := base_thread|read_queue|tiers_(runs|packed|page|device)|pager|run_(batch|session|stream|visits|cancel|chat)|server
+THREADED := base_thread|read_queue|tiers_(runs|packed|page|device)|pager|session_(batch|bits|chat)|exec_visits|engine_(stream|cancel)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)

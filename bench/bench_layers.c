@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
-#include "run/engine.h"
+#include "engine/engine.h"
 #include "exec/step.h"
 
 #include <math.h>

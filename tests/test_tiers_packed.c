@@ -367,7 +367,7 @@ static void two_processes_at_once(void **state) {
 
 static void every_fault(void **state) {
     (void)state;
-    /* both kinds with both ways to load, without a packed file: test_run_faults */
+    /* both kinds with both ways to load, without a packed file: test_engine_faults */
     life *l = start(&untied, false);
     must_live(l);
     fault_sweep(FAULT_ALLOC, 64, live, l);

@@ -10,7 +10,7 @@ mkdir -p $logs
 rm -f $logs/*
 passed=0 failed=0 skipped=0
 # Names of tests that the processor makes a difference to; formats, texts and downloads know nothing of it.
-reaches_kernels='^test_(base_cpu|kernels|quant|arch|exec|model|profile|run|tiers)|^cli_(basic|kernels|plan|processor|profile)$'
+reaches_kernels='^test_(base_cpu|kernels|quant|arch|exec|model|profile|engine|session|measure|tiers)|^cli_(basic|kernels|plan|processor|profile)$'
 
 step() {
     echo "== $* ($(($(date +%s) - started)) s)"

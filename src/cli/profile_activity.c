@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "run/measure.h"
+#include "measure/measure.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "cli/sheet.h"
 #include "quant/recipe.h"
-#include "run/measure.h"
+#include "measure/measure.h"
 
 #include <math.h>
 #include <stdlib.h>

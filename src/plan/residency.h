@@ -1,6 +1,6 @@
 /* residency.h - on which tier each page of the weights lives. Nothing else decides it: planning asks with the
- * room that there will be, the run with the room that there is (run/weights.c), and the pager does as it is
- * told. Pure.
+ * room that there will be, the run with the room that there is (engine/weights.c), and the pager does as it
+ * is told. Pure.
  *
  * Of every block the first pages are on the fastest tier, so that what is resident of a matrix is one piece.
  * A dense model visits its pages in a fixed cycle, so no choice of which ones to keep reads fewer bytes than

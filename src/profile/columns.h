@@ -1,9 +1,9 @@
 /* columns.h - how much each input channel of a product matters (the saliency of MCAP's mode C, after AWQ):
  * the mean square of what the product reads there, over the tokens of the calibration prompts. Measured once
- * for a model's weights (run/measure.h); guides the rounding of its matrices (pack_from.columns).
+ * for a model's weights (measure/measure.h); guides the rounding of its matrices (pack_from.columns).
  *
  * A site is one input that some products share (q, k and v have one). Sites are numbered in the order in
- * which a pass comes to them (run/saliency.h). */
+ * which a pass comes to them (engine/saliency.h). */
 #ifndef NIB_PROFILE_COLUMNS_H
 #define NIB_PROFILE_COLUMNS_H
 

@@ -5,8 +5,9 @@
  * layer i, from a real pass with attention and positions; then min-max to 0...1, all 0 when they are flat.
  * The other signals are those of the paper's comparison (4.8) and cheap alternatives.
  *
- * Nothing here computes a model: run/measure.h adds up the tokens. The file holds what was found and nothing
- * about the machine or the time it took: the same weights and prompts give the same bytes everywhere. */
+ * Nothing here computes a model: measure/measure.h adds up the tokens. The file holds what was found and
+ * nothing about the machine or the time it took: the same weights and prompts give the same bytes everywhere.
+ */
 #ifndef NIB_PROFILE_IMPORTANCE_H
 #define NIB_PROFILE_IMPORTANCE_H
 

@@ -1,5 +1,5 @@
 /* quality.h - what a lower precision costs in answers, block by block: measured once for a model's weights
- * (run/measure.h), kept beside the layers' importance, read by the planner.
+ * (measure/measure.h), kept beside the layers' importance, read by the planner.
  *
  * A cost is the mean Kullback-Leibler divergence at the logits, over calibration tokens, from the model with
  * the file's own weights and 16-bit activations to the model in which this one thing is changed. */

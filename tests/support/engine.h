@@ -2,7 +2,7 @@
 #ifndef NIB_TESTS_ENGINE_H
 #define NIB_TESTS_ENGINE_H
 
-#include "run/engine.h"
+#include "engine/engine.h"
 
 /* Two threads, passes of 16 rows, no packed file. */
 nib_engine_options engine_usual(void);

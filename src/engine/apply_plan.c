@@ -1,0 +1,308 @@
+/* apply_plan.c - see apply_plan.h. */
+#include "engine/apply_plan.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/saliency.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A plan counts with what model/ and tiers/ say, but where a matrix is cut in parts each is rounded up to
+ * pages: this far beside the packed bytes is still the same plan. */
+enum { SLACK_BYTES = 64 << 10, SLACK_SHARE = 32 };
+
+enum { NAMES_SHOWN = 6 };
+
+/* ---- sizes ---- */
+
+static int kv_option(plan_kv kv) {
+    switch (kv) {
+    case PLAN_KV_AUTO: return 0;
+    case PLAN_KV_F32: return NIB_KV_F32;
+    case PLAN_KV_F16: return NIB_KV_F16;
+    case PLAN_KV_8: return NIB_KV_8;
+    case PLAN_KV_4: return NIB_KV_4;
+    }
+    return -1;
+}
+
+static uint64_t smaller_cap(uint64_t option, uint64_t planned) {
+    return NUM_MIN(option, planned); /* NIB_AUTO is the largest */
+}
+
+static bool streams(const plan *p) {
+    for (int b = 0; b < p->n_block; b++)
+        for (int i = 0; i < p->blocks[b].n_slice; i++)
+            if (p->blocks[b].slices[i].tier == NIB_TIER_DISK && p->blocks[b].slices[i].bytes > 0)
+                return true;
+    return false;
+}
+
+static nib_status check_sizes(const plan *p, nib_error *err) {
+    if (p->n_ctx < 0 || p->n_batch < 0 || p->n_thread < 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: expected a context, a batch and threads of 0 or more, found %lld, %lld, %d",
+                        (long long)p->n_ctx, (long long)p->n_batch, p->n_thread);
+    if (kv_option(p->kv) < 0)
+        return nib_fail(err, NIB_E_USAGE, "plan: expected a plan_kv, found %d", (int)p->kv);
+    if (p->mode != 'a' && p->mode != 'b' && p->mode != 'c')
+        return nib_fail(err, NIB_E_USAGE, "plan: expected mode a, b or c, found character %d", p->mode);
+    if (p->n_block < 0 || (p->n_block > 0 && !p->blocks))
+        return nib_fail(err, NIB_E_USAGE, "plan: expected a list of blocks, found %d", p->n_block);
+    for (int b = 0; b < p->n_block; b++)
+        if (p->blocks[b].n_slice < 0 || p->blocks[b].n_slice > PLAN_MAX_SLICE)
+            return nib_fail(err, NIB_E_USAGE, "plan: block %d: expected at most %d slices, found %d", b,
+                            PLAN_MAX_SLICE, p->blocks[b].n_slice);
+    return NIB_OK;
+}
+
+nib_status apply_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err) {
+    NIB_TRY(check_sizes(p, err));
+    if (p->n_ctx > 0 && o->n_ctx > p->n_ctx)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan is for a context of %lld positions, and %lld were asked for: make a plan "
+                        "for those",
+                        (long long)p->n_ctx, (long long)o->n_ctx);
+    o->n_ctx = p->n_ctx > 0 ? p->n_ctx : o->n_ctx;
+    o->n_batch = p->n_batch > 0 ? p->n_batch : o->n_batch;
+    o->n_thread = o->n_thread > 0 ? o->n_thread : p->n_thread;
+    if (o->kv_type != 0 && p->kv != PLAN_KV_AUTO && o->kv_type != kv_option(p->kv))
+        log_line(log, "the cache has the format that was asked for, not the plan's");
+    o->kv_type = o->kv_type != 0 ? o->kv_type : kv_option(p->kv);
+    if (o->activation != 0)
+        log_line(log, "activations have %d bits, as was asked for, whatever the plan says", o->activation);
+    o->ram = smaller_cap(o->ram, p->cap[NIB_TIER_RAM]);
+    o->vram = smaller_cap(o->vram, p->cap[NIB_TIER_VRAM]);
+    o->disk = smaller_cap(o->disk, p->cap[NIB_TIER_DISK]);
+    o->stream = o->stream || streams(p);
+    if (p->packed && o->packed == NIB_PACKED_AUTO)
+        o->packed = NIB_PACKED_ON;
+    return NIB_OK;
+}
+
+/* ---- blocks ---- */
+
+static bool same_name(const char name[PLAN_NAME], const char *other) {
+    return memchr(name, '\0', PLAN_NAME) && !strcmp(name, other);
+}
+
+static nib_status check_content(const nib_engine *e, const plan *p, nib_error *err) {
+    char found[CONTENT_KEY];
+    if (p->content[0] == '\0')
+        return NIB_OK;
+    NIB_TRY(container_content_key(e->container, found, err));
+    if (strncmp(found, p->content, sizeof p->content))
+        return nib_fail(err, NIB_E_MODEL, "the plan was made for other weights: %.39s, these are %s",
+                        p->content, found);
+    return NIB_OK;
+}
+
+static nib_status check_slices(const plan_block *pb, const block *b, nib_error *err) {
+    uint64_t first_on_disk, second_in_ram;
+    for (int i = 0; i < pb->n_slice; i++)
+        if (pb->slices[i].tier != NIB_TIER_RAM && pb->slices[i].tier != NIB_TIER_DISK &&
+            pb->slices[i].tier != PLAN_LEFT_OUT)
+            return nib_fail(err, NIB_E_USAGE, "plan: %s: slices are in RAM or on disk, found tier %d",
+                            b->name, pb->slices[i].tier);
+    if (!plan_block_bytes(pb, false, NIB_TIER_DISK, &first_on_disk) ||
+        !plan_block_bytes(pb, true, NIB_TIER_RAM, &second_in_ram) || (first_on_disk && second_in_ram))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "plan: %s: expected second slices in RAM only where all first ones are, found some on "
+            "disk",
+            b->name);
+    return NIB_OK;
+}
+
+static nib_status check_block(const plan *p, const plan_block *pb, const block *b, nib_error *err) {
+    if (!same_name(pb->name, b->name))
+        return nib_fail(err, NIB_E_USAGE, "plan: expected block %s here, found \"%.63s\"", b->name, pb->name);
+    if (pb->left_out && p->mode == 'a')
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: mode a has all layers, and this one is left out",
+                        b->name);
+    if (pb->left_out && pb->n_slice > 0)
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: it is left out, so expected no slices, found %d",
+                        b->name, pb->n_slice);
+    if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16)
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected activations of 4, 8 or 16 bits, found %d",
+                        b->name, pb->activation);
+    return check_slices(pb, b, err);
+}
+
+static uint64_t far_from(uint64_t a, uint64_t b) {
+    return a > b ? a - b : b - a;
+}
+
+/* Packed bytes of a block's own first slices (and vectors), or of its second ones. */
+static uint64_t slice_bytes(const block *b, bool second) {
+    uint64_t sum = 0;
+    for (int i = 0; i < b->n_weight; i++)
+        if (weight_is_second(&b->weights[i]) == second)
+            sum += (b->weights[i].bytes + 63) / 64 * 64; /* block_sum added them up */
+    return sum;
+}
+
+/* The slices are all of the block's bytes in its formats. */
+static nib_status check_bytes(const plan_block *pb, const block *b, const char *recipe_name, nib_error *err) {
+    char expected[32], found[32];
+    for (int second = 0; second < 2; second++) {
+        const uint64_t all = slice_bytes(b, second);
+        uint64_t sum;
+        const bool fits = plan_block_bytes(pb, second, -1, &sum);
+        if (fits && far_from(sum, all) <= SLACK_BYTES + all / SLACK_SHARE)
+            continue;
+        num_format_size(all, expected);
+        num_format_size(fits ? sum : UINT64_MAX, found);
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: %s: in the format %s expected %s slices of %s together, found %s", b->name,
+                        recipe_name, second ? "second" : "first", expected, found);
+    }
+    return NIB_OK;
+}
+
+/* Without anything on disk the whole block is kept, however its bytes were rounded. */
+static uint64_t kept_of(const plan_block *pb) {
+    uint64_t kept = 0, on_disk = 0; /* check_bytes has added them up */
+    for (int i = 0; i < pb->n_slice; i++)
+        if (pb->slices[i].tier != PLAN_LEFT_OUT)
+            *(pb->slices[i].tier == NIB_TIER_RAM ? &kept : &on_disk) += pb->slices[i].bytes;
+    return on_disk ? kept : NIB_AUTO;
+}
+
+/* All first slices, in whole pages, and as much of the second ones as is to stay. */
+static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err) {
+    pager_page *pages;
+    int n_page;
+    NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
+    for (int b = 0; b < p->n_block; b++) {
+        uint64_t first_on_disk, second;
+        plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
+        if (first_on_disk || !second)
+            continue;
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &e->kept[b]);
+        for (int i = 0; i < n_page; i++)
+            if (pages[i].block == b && !pages[i].second)
+                e->kept[b] += pages[i].bytes;
+    }
+    mem_free(pages);
+    return NIB_OK;
+}
+
+/* What becomes of a block. */
+static nib_status choose_part(const plan *p, const plan_block *pb, const block *b, layout_part *part,
+                              nib_error *err) {
+    char found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
+    NIB_TRY(check_block(p, pb, b, err));
+    part->left_out = pb->left_out;
+    if (pb->left_out || plan_block_recipe(pb, part->format))
+        return NIB_OK;
+    plan_block_formats(pb, found, sizeof found);
+    return nib_fail(err, NIB_E_USAGE,
+                    "plan: %s: expected one format for all its slices, or a stack's two (u4g64, "
+                    "+u4g64), found %s",
+                    b->name, found);
+}
+
+static nib_status make_layout(nib_engine *e, const plan *p, layout_part *parts, nib_error *err) {
+    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+    layout *made;
+    for (int b = 0; b < p->n_block; b++)
+        NIB_TRY(choose_part(p, &p->blocks[b], model_block(e->m, b), &parts[b], err));
+    const nib_status status = layout_make(e->m, &choice, &made, err);
+    if (status != NIB_OK)
+        return nib_fail_prefix(err, status, "plan");
+    for (int b = 0; b < p->n_block; b++)
+        if (!parts[b].left_out) {
+            const nib_status fits = check_bytes(&p->blocks[b], layout_block(made, b), parts[b].format, err);
+            if (fits == NIB_OK)
+                continue;
+            layout_free(made);
+            return fits;
+        }
+    return engine_set_layout(e, made, err);
+}
+
+/* The rest of what a plan says of blocks: activations, and what of each is kept. */
+static void apply_parts(nib_engine *e, const plan *p) {
+    for (int b = 0; b < p->n_block; b++) {
+        const plan_block *pb = &p->blocks[b];
+        if (pb->left_out)
+            continue;
+        if (e->options.activation == 0)
+            e->act_bits[b] = (uint8_t)pb->activation;
+        e->kept[b] = kept_of(pb);
+    }
+}
+
+/* ---- what the run says ---- */
+
+static bool is_rounded(const block *b) {
+    for (int i = 0; i < b->n_weight; i++)
+        if (weight_is_rounded(&b->weights[i]) && b->weights[i].shared_block < 0)
+            return true;
+    return false;
+}
+
+static void tell(const nib_engine *e) {
+    char names[256] = "";
+    size_t n = 0;
+    int missing = 0, rounded = 0;
+    for (int i = 0; i < model_n_block(e->m); i++) {
+        const block *b = layout_block(e->layout, i);
+        rounded += is_rounded(b);
+        if (!layout_is_left_out(e->layout, i))
+            continue;
+        if (missing++ < NAMES_SHOWN && n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", b->name);
+    }
+    if (missing)
+        log_line(&e->log, "layers are missing: %d of %d are left out (%s%s)", missing,
+                 model_n_block(e->m) - 2, names, missing > NAMES_SHOWN ? ", ..." : "");
+    if (rounded)
+        log_line(&e->log, "weights are rounded: %d of %d blocks have other formats than the file", rounded,
+                 model_n_block(e->m) - missing);
+}
+
+/* Rounding takes far longer than reading; a plan that was made by the policy does not do it for each token.
+ */
+static void warn_of_rounding(const nib_engine *e, const plan *p) {
+    int n = 0;
+    for (int i = 0; i < p->n_block; i++) {
+        const plan_block *pb = &p->blocks[i];
+        uint64_t first = 0, second = 0;
+        if (pb->left_out || !is_rounded(layout_block(e->layout, i)))
+            continue;
+        plan_block_bytes(pb, false, NIB_TIER_DISK, &first);
+        plan_block_bytes(pb, true, NIB_TIER_DISK, &second);
+        n += first || second;
+    }
+    if (n && !engine_packed_expected(e))
+        log_line(&e->log,
+                 "slow: %d blocks that the plan rounds are streamed without a packed file, so they are "
+                 "rounded anew for each token; --packed-cache on (or --scratch DIR) beside --plan rounds "
+                 "them once, into a file",
+                 n);
+}
+
+nib_status apply_blocks(nib_engine *e, const plan *p, nib_error *err) {
+    const int n = model_n_block(e->m);
+    NIB_TRY(check_content(e, p, err));
+    if (p->n_block != n)
+        return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
+                        n - 2, p->n_block);
+    layout_part *parts = mem_calloc((size_t)n, sizeof *parts);
+    e->kept = mem_calloc((size_t)n, sizeof *e->kept);
+    nib_status status = parts && e->kept
+                            ? make_layout(e, p, parts, err)
+                            : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
+    mem_free(parts);
+    NIB_TRY(status);
+    apply_parts(e, p);
+    NIB_TRY(keep_first_slices(e, p, err));
+    NIB_TRY(saliency_attach(e, p->prompts, err));
+    tell(e);
+    warn_of_rounding(e, p);
+    return NIB_OK;
+}

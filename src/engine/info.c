@@ -1,0 +1,79 @@
+/* info.c - what nib_engine_info answers, gathered once. */
+#include "engine/engine.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* The tensors' bytes and elements as the files have them. */
+static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params) {
+    *bytes = *params = 0;
+    for (size_t i = 0; i < container_n_tensor(c); i++) {
+        const container_tensor *t = container_tensor_at(c, i);
+        uint64_t n = 1;
+        for (int d = 0; d < t->n_dim; d++)
+            n *= (uint64_t)t->shape[d];
+        *bytes += t->bytes;
+        *params += n;
+    }
+}
+
+/* What one generated token costs: every product once, and one row of what is looked up. */
+static void count_token(const layout *lay, nib_model_info *info) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
+        for (int i = 0; i < p->n_op; i++) {
+            info->token_bytes += p->ops[i].cost.weight_bytes;
+            if (p->ops[i].kind != OP_ATTENTION)
+                info->token_macs += p->ops[i].cost.macs;
+        }
+    }
+}
+
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+void engine_fill_info(nib_engine *e) {
+    nib_model_info *info = &e->info;
+    const char *name = container_meta_str(e->container, "general.name");
+    const char *arch = container_meta_str(e->container, "general.architecture");
+    count_tensors(e->container, &info->bytes, &info->params);
+    if (!arch)
+        arch = container_meta_str(e->container, "model_type");
+    info->arch = arch ? arch : "unknown";
+    info->name = name && *name ? name : file_name(e->path);
+    if (e->m) {
+        const hparams *h = model_hparams(e->m);
+        info->arch = model_arch(e->m);
+        if (model_name(e->m) && *model_name(e->m))
+            info->name = model_name(e->m);
+        info->n_layer = h->n_layer;
+        info->d_model = h->d_model;
+        info->n_head = h->n_head;
+        info->n_kv_head = h->n_kv_head;
+        info->d_head = h->d_head;
+        info->d_ff = h->d_ff;
+        info->n_vocab = h->n_vocab;
+        info->n_ctx_train = h->n_ctx_train;
+        info->n_ctx = e->options.n_ctx;
+        info->params = model_n_param(e->m);
+        count_token(e->layout, info);
+    }
+    info->bos = info->eos = -1;
+    info->has_tokenizer = e->tokenizer != NULL;
+    if (e->tokenizer) {
+        info->bos = tokenizer_bos(e->tokenizer);
+        info->eos = tokenizer_eos(e->tokenizer);
+        info->add_bos = tokenizer_adds_bos(e->tokenizer);
+        if (!e->m)
+            info->n_vocab = tokenizer_n_vocab(e->tokenizer);
+    }
+    info->has_chat_template = container_meta_str(e->container, "tokenizer.chat_template") ||
+                              container_meta_str(e->container, "tokenizer_config.chat_template");
+}
+
+const nib_model_info *nib_engine_info(const nib_engine *e) {
+    return &e->info;
+}

@@ -1,0 +1,75 @@
+/* kernels.c - what decides how a model's matrices are packed and which strategies multiply them: a
+ * kernel map, or the rule. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "profile/kernel_map.h"
+#include "engine/engine.h"
+
+#include <string.h>
+
+/* The map's file: the one that was named, else this machine's own, which need not be there. */
+static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
+    machine here;
+    const kernel_map_key key = {&here, kernels_table(), pool_size(e->threads)};
+    const char *named = e->options.kernels;
+    if (e->kind->tier != NIB_TIER_RAM || (named && !strcmp(named, "none")))
+        return NIB_OK;
+    machine_look(&here);
+    char *path = named ? mem_strdup(named) : kernel_map_path(&key);
+    if (!path)
+        return named ? nib_fail_nomem(err, strlen(named), "a path") : NIB_OK;
+    kernel_map_report report;
+    nib_error why = {NIB_OK, ""};
+    nib_status status = kernel_map_load(path, &key, map, &report, &why);
+    if (status == NIB_OK && !report.other[0])
+        e->kernels = path;
+    if (status == NIB_OK && report.other[0])
+        log_line(&e->log, "%s is not used: %s", path, report.other);
+    else if (status == NIB_OK && report.n_left_out)
+        log_line(&e->log, "%s: %d choices were not understood and are left out", path, report.n_left_out);
+    else if (status != NIB_OK && status != NIB_E_NOTFOUND && !named)
+        log_line(&e->log, "%s", why.message);
+    if (e->kernels != path)
+        mem_free(path);
+    if (status == NIB_OK || !named)
+        return NIB_OK;
+    if (err)
+        *err = why;
+    return status;
+}
+
+typedef struct packing_from {
+    const policy *map;
+    const uint8_t *act_bits;
+} packing_from;
+
+static pack_kind packing_of(const void *user, int b, const weight *w) {
+    const packing_from *f = user;
+    return policy_packing(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
+}
+
+/* Every matrix in the one packing that the map has for it. */
+static nib_status set_packings(nib_engine *e, const policy *map, nib_error *err) {
+    const packing_from f = {map, e->act_bits};
+    layout *with;
+    NIB_TRY(layout_with_packings(e->layout, packing_of, &f, &with, err));
+    return engine_set_layout(e, with, err);
+}
+
+nib_status engine_open_backend(nib_engine *e, nib_error *err) {
+    policy map = {0};
+    nib_status status = load_map(e, &map, err);
+    if (status == NIB_OK)
+        status = set_packings(e, &map, err);
+    if (status == NIB_OK) {
+        backend_setup setup = engine_backend_setup(e, pool_size(e->threads));
+        setup.kernels = &map;
+        status = e->kind->open(&setup, &e->backend, err);
+    }
+    policy_clear(&map);
+    return status;
+}
+
+const char *nib_engine_kernels(const nib_engine *e) {
+    return e->kernels;
+}

@@ -1,0 +1,436 @@
+/* planning.c - facts for the policy: of the model from its headers, of the machine and of the model's weights
+ * from their profiles. */
+#include "engine/planning.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/shortlist.h"
+#include "plan/rates.h"
+#include "profile/importance.h"
+#include "profile/quality.h"
+#include "quant/recipe.h"
+#include "engine/learn.h"
+#include "engine/saliency.h"
+#include "model/page_layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_PROMPT = 512, DEFAULT_GEN = 128 };
+
+void planning_close(planning *f) {
+    mem_free(f->blocks);
+    mem_free(f->pages);
+    learned_clear(&f->learned);
+    memset(f, 0, sizeof *f);
+}
+
+/* ---- the model ---- */
+
+static uint64_t matrix_file_bytes(const weight *w) {
+    uint64_t row = 0;
+    type_row_bytes(w->type, w->k, &row);
+    return row * (uint64_t)w->n;
+}
+
+static int bits_of(const weight *w) {
+    return w->format.layout == PACK_TILE ? w->format.bits : 0;
+}
+
+/* Bits of the format that most of a block's matrix bytes are in, and how many bytes of the files stand for
+ * one packed byte. */
+static void look_at_matrices(const block *b, int *bits, double *file_share) {
+    uint64_t of[PLAN_BITS] = {0}, packed = 0, in_file = 0;
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (w->vector || w->shared_block >= 0)
+            continue;
+        of[bits_of(w)] += w->bytes;
+        packed += w->bytes;
+        in_file += matrix_file_bytes(w);
+    }
+    *bits = 0;
+    for (int i = 0; i < PLAN_BITS; i++)
+        if (of[i] > of[*bits])
+            *bits = i;
+    *file_share = packed ? (double)in_file / (double)packed : 1;
+}
+
+/* Of a block's matrix bytes, those in formats with minima. */
+static double asym_share(const block *b) {
+    uint64_t all = 0, asym = 0;
+    for (int i = 0; i < b->n_weight; i++) {
+        const weight *w = &b->weights[i];
+        if (w->vector || w->shared_block >= 0)
+            continue;
+        all += w->bytes;
+        asym += w->format.layout == PACK_TILE && w->format.asym ? w->bytes : 0;
+    }
+    return all ? (double)asym / (double)all : 0;
+}
+
+static void count_ops(const layout *lay, planning *f) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const program *p = &layout_block(lay, b)->program;
+        f->blocks[b].n_op = p->n_op;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            int owner = b, w = o->w;
+            if (o->kind == OP_ATTENTION)
+                f->q.attention_macs += o->cost.macs;
+            if (o->kind != OP_LINEAR)
+                continue;
+            page_layout_own(lay, &owner, &w);
+            f->blocks[owner].macs += o->cost.macs;
+            f->blocks[owner].cache_macs += o->fuse.feeds_cache ? o->cost.macs : 0;
+        }
+    }
+}
+
+/* Bytes of every block's pages in this layout, into its choice c. */
+static nib_status add_choices(planning *f, const layout *lay, int c, nib_error *err) {
+    pager_page *pages;
+    int n_page;
+    NIB_TRY(pager_pages(lay, &pages, &n_page, err));
+    for (int b = 0; b < f->q.n_block; b++)
+        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes =
+            f->blocks[b].choices[c].second_bytes = 0;
+    for (int i = 0; i < n_page; i++) {
+        plan_choice *x = &f->blocks[pages[i].block].choices[c];
+        *(pages[i].table ? &x->table_bytes : &x->bytes) += pages[i].bytes;
+        x->second_bytes += pages[i].second ? pages[i].bytes : 0;
+    }
+    for (int b = 0; b < f->q.n_block; b++) {
+        plan_choice *x = &f->blocks[b].choices[c];
+        double share;
+        look_at_matrices(layout_block(lay, b), &x->bits, &share);
+        x->more_op = layout_block(lay, b)->program.n_op - f->blocks[b].n_op;
+        x->asym_bytes = (uint64_t)(asym_share(layout_block(lay, b)) * (double)x->bytes);
+        x->file_bytes = (uint64_t)(share * (double)x->bytes);
+    }
+    mem_free(pages);
+    return NIB_OK;
+}
+
+static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
+    const int n = layout_n_block(lay);
+    f->blocks = mem_calloc((size_t)n, sizeof *f->blocks);
+    if (!f->blocks)
+        return nib_fail_nomem(err, (size_t)n * sizeof *f->blocks, "planning");
+    f->q.blocks = f->blocks;
+    f->q.n_block = n;
+    for (int b = 0; b < n; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
+        x->is_layer = layout_block(lay, b)->layer >= 0;
+        x->importance = x->kl_a8 = x->kl_left_out = -1;
+        x->n_choice = 1;
+        snprintf(x->choices[0].format, sizeof x->choices[0].format, "file");
+    }
+    count_ops(lay, f);
+    NIB_TRY(add_choices(f, lay, 0, err));
+    return pager_pages(lay, &f->pages, &f->q.n_page, err);
+}
+
+/* ---- profiles of the weights ---- */
+
+static void add_scores(planning *f, const importance *p) {
+    for (int b = 0, layer = 0; b < f->q.n_block; b++)
+        if (f->blocks[b].is_layer && layer < p->n_layer)
+            f->blocks[b].importance = p->score[layer++];
+}
+
+/* What format j would be for every block, as its last choice. */
+static nib_status add_format(planning *f, const layout *lay, const quality *q, int j, nib_error *err) {
+    int c = 0;
+    for (int b = 0; b < f->q.n_block; b++)
+        c = NUM_MAX(c, f->blocks[b].n_choice);
+    if (c == PLAN_MAX_CHOICE)
+        return NIB_OK;
+    NIB_TRY(add_choices(f, lay, c, err));
+    for (int b = 0; b < f->q.n_block; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        plan_choice *at = &x->choices[c];
+        const plan_choice *own = &x->choices[0];
+        snprintf(at->format, sizeof at->format, "%s", q->format[j]);
+        at->kl = q->kl[b * q->n_format + j];
+        if (at->bytes + at->table_bytes >= own->bytes + own->table_bytes)
+            at->kl = -1;
+        x->n_choice = c + 1;
+    }
+    return NIB_OK;
+}
+
+/* A format that the model cannot have (rows too long) is no choice. */
+static nib_status try_format(planning *f, const nib_engine *e, const quality *q, int j, nib_error *err) {
+    const layout_choice choice = {.format = q->format[j], .shortlist = layout_has_shortlist(e->layout)};
+    layout *all;
+    nib_error why;
+    nib_status status = layout_make(e->m, &choice, &all, &why);
+    if (status == NIB_E_NOMEM && err)
+        *err = why;
+    if (status != NIB_OK)
+        return status == NIB_E_NOMEM ? status : NIB_OK;
+    status = add_format(f, all, q, j, err);
+    layout_free(all);
+    return status;
+}
+
+static nib_status add_costs(planning *f, const nib_engine *e, const quality *q, nib_error *err) {
+    if (q->n_block != f->q.n_block)
+        return NIB_OK;
+    memcpy(f->prompts, q->prompts, sizeof f->prompts);
+    f->q.prompts = f->prompts;
+    for (int b = 0; b < f->q.n_block; b++) {
+        f->blocks[b].kl_a8 = q->kl_activation[2 * b];
+        f->blocks[b].kl_left_out = q->kl_left_out[b];
+    }
+    bool by_column = false;
+    for (int j = 0; j < q->n_format; j++) {
+        recipe r;
+        by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
+        NIB_TRY(try_format(f, e, q, j, err));
+    }
+    uint64_t channels = 0; /* kept as long as pages are packed with them */
+    if (by_column)
+        NIB_TRY(saliency_bytes(e->m, &channels, err));
+    f->q.held[NIB_OWNER_TABLES] += channels;
+    f->q.touched[NIB_OWNER_TABLES] += channels;
+    return NIB_OK;
+}
+
+/* A profile that cannot be read is said and left aside. */
+static nib_status add_profiles(planning *f, const nib_engine *e, nib_error *err) {
+    importance scores = {0};
+    quality costs = {0};
+    nib_error why;
+    nib_status status = NIB_OK;
+    char *path = importance_find(f->content);
+    if (path && importance_load(path, f->content, &scores, &why) != NIB_OK)
+        log_line(&e->log, "importance: %s", why.message);
+    else if (path)
+        add_scores(f, &scores);
+    mem_free(path);
+    path = quality_find(f->content);
+    if (path && quality_load(path, f->content, &costs, &why) != NIB_OK)
+        log_line(&e->log, "quality costs: %s", why.message);
+    else if (path)
+        status = add_costs(f, e, &costs, err);
+    mem_free(path);
+    importance_clear(&scores);
+    quality_clear(&costs);
+    return status;
+}
+
+/* ---- the machine ---- */
+
+static void add_rates(planning *f, const nib_engine *e) {
+    machine here;
+    hardware measured;
+    nib_error why;
+    machine_look(&here);
+    const int n_thread = e->options.n_thread ? e->options.n_thread : thread_physical_cores();
+    char *path = hardware_path(&here);
+    nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
+    if (status != NIB_OK && status != NIB_E_NOTFOUND)
+        log_line(&e->log, "hardware profile: %s", why.message);
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.max_page, f->q.need.part,
+                  &f->q.rates);
+    mem_free(path);
+}
+
+/* ---- all of it ---- */
+
+static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen) {
+    f->q.n_ctx = e->options.n_ctx;
+    f->q.n_batch = e->options.n_batch;
+    f->q.n_best = e->n_best;
+    f->q.best_waits = shortlist_of(e->layout, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
+    /* of a tied head a token's own row came when its logit was computed */
+    f->q.row_waits = e->n_best && model_hparams(e->m)->tied_head ? 0 : 1;
+    f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
+    /* the last token is not computed with */
+    f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);
+    f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
+}
+
+nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen,
+                           nib_error *err) {
+    return planning_gather_for(f, e, NULL, n_prompt, n_gen, err);
+}
+
+nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_want *want, int64_t n_prompt,
+                               int64_t n_gen, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
+    memset(f, 0, sizeof *f);
+    f->want = want;
+    settle_workload(f, e, n_prompt, n_gen);
+    snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
+    NIB_TRY(container_content_key(e->container, f->content, err));
+    NIB_TRY(list_blocks(f, e->layout, err));
+    f->q.need = pager_needs(e->layout, n_thread);
+    NIB_TRY(planning_caches(f, e, err));
+    add_rates(f, e);
+    NIB_TRY(planning_held(f, e, err));
+    learn_disks(e, f);
+    f->q.model = f->model;
+    f->q.content = f->content;
+    f->q.pages = f->pages;
+    f->q.cap[NIB_TIER_RAM] = o->ram;
+    f->q.cap[NIB_TIER_VRAM] = o->vram;
+    f->q.cap[NIB_TIER_DISK] = o->disk;
+    f->q.mode = 'a';
+    f->q.stream = o->stream;
+    f->q.activation = o->activation;
+    return NIB_OK;
+}
+
+/* ---- a plan ---- */
+
+static nib_status settle_targets(planning *f, const nib_engine *e, const nib_plan_options *how,
+                                 nib_error *err) {
+    const char *name = how->quality ? how->quality : "lossless";
+    if (!plan_quality(name, &f->q.max_loss, &f->q.may_round))
+        return nib_fail(err, NIB_E_USAGE,
+                        "quality: expected lossless, high, balanced or small, found \"%.40s\"", name);
+    if (!(how->speed >= 0) || how->speed > 1e9)
+        return nib_fail(err, NIB_E_USAGE, "speed: expected tokens a second, found %s",
+                        num_text(how->speed, 6));
+    if (how->mode && (how->mode < 'a' || how->mode > 'c'))
+        return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
+    f->q.speed = how->speed;
+    if (how->speed > 0 && !how->quality) { /* as much as it takes, and no more */
+        f->q.max_loss = 1;
+        f->q.may_round = true;
+    }
+    f->q.mode = how->mode ? how->mode : 'a';
+    /* nothing is requested for: what an engine does by itself, whatever that costs */
+    if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
+        f->q.max_loss = PLAN_ANY_LOSS;
+        f->q.usual_activation = !f->q.activation;
+        f->q.activation = f->q.activation ? f->q.activation : 8;
+    }
+    f->q.packed = engine_packed_expected(e);
+    return NIB_OK;
+}
+
+static bool keeps_formats(const plan *p) {
+    for (int b = 0; b < p->n_block; b++)
+        if (p->blocks[b].left_out || strcmp(p->blocks[b].slices[0].format, "file") != 0)
+            return false;
+    return true;
+}
+
+static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_name) {
+    for (int c = 0; c < x->n_choice; c++)
+        if (!strcmp(x->choices[c].format, recipe_name))
+            return &x->choices[c];
+    return &x->choices[0];
+}
+
+/* The formats of a plan that the policy made. Layers that it leaves out are in there still: what is decided
+ * of them is that nothing stays. */
+static nib_status layout_of(const nib_engine *e, const plan *p, layout **out, nib_error *err) {
+    layout_part *parts = mem_calloc((size_t)p->n_block, sizeof *parts);
+    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+    if (!parts)
+        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *parts, "planning");
+    for (int b = 0; b < p->n_block; b++)
+        plan_block_recipe(&p->blocks[b], parts[b].format); /* the policy's own, so it is one */
+    const nib_status status = layout_make(e->m, &choice, out, err);
+    mem_free(parts);
+    return status;
+}
+
+/* Every block's one choice is then the plan's, and pages are known. */
+static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib_error *err) {
+    for (int b = 0; b < p->n_block; b++) {
+        plan_block_facts *x = &f->blocks[b];
+        const plan_block *of = &p->blocks[b];
+        char name[PACK_NAME] = "file";
+        plan_block_recipe(of, name);
+        plan_choice only = of->left_out ? (plan_choice){.kl = x->kl_left_out} : *chosen(x, name);
+        x->choices[0] = only;
+        x->n_choice = 1;
+        x->activation = of->activation;
+        x->gone = of->left_out;
+    }
+    mem_free(f->pages);
+    f->pages = NULL;
+    NIB_TRY(add_choices(f, lay, 0, err));
+    NIB_TRY(pager_pages(lay, &f->pages, &f->q.n_page, err));
+    f->q.pages = f->pages;
+    f->q.need = pager_needs(lay, f->q.rates.n_thread);
+    return NIB_OK;
+}
+
+/* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
+ * residency is decided once more, with the pages as they will be. */
+static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_error *err) {
+    plan exact;
+    layout *lay;
+    NIB_TRY(layout_of(e, p, &lay, err));
+    const nib_status status = fix_formats(f, lay, p, err);
+    const uint64_t more = layout_heap_bytes(lay) - layout_heap_bytes(e->layout); /* may be less */
+    f->q.held[NIB_OWNER_TABLES] += more;
+    f->q.touched[NIB_OWNER_TABLES] += more;
+    layout_free(lay);
+    NIB_TRY(status);
+    f->q.mode = 'a';
+    f->q.speed = 0;
+    f->q.max_loss = PLAN_ANY_LOSS;
+    NIB_TRY(plan_make(&f->q, &exact, err));
+    for (int b = 0; b < p->n_block; b++) {
+        memcpy(p->blocks[b].slices, exact.blocks[b].slices, sizeof p->blocks[b].slices);
+        p->blocks[b].n_slice = p->blocks[b].left_out ? 0 : exact.blocks[b].n_slice;
+    }
+    p->predicted = exact.predicted;
+    p->packed = exact.packed;
+    memcpy(p->binds, exact.binds, sizeof p->binds);
+    plan_clear(&exact);
+    return NIB_OK;
+}
+
+nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err) {
+    planning f;
+    plan p = {0};
+    nib_status status = planning_gather(&f, e, how->n_prompt, how->n_gen, err);
+    if (status == NIB_OK)
+        status = settle_targets(&f, e, how, err);
+    if (status == NIB_OK)
+        status = add_profiles(&f, e, err);
+    if (status == NIB_OK) {
+        planning_fewer_rows(&f, e);
+        learn_load(e, &f);
+        status = plan_make(&f.q, &p, err);
+    }
+    if (status == NIB_OK && !keeps_formats(&p))
+        status = settle_pages(&f, e, &p, err);
+    planning_close(&f);
+    if (status == NIB_OK)
+        *out = p;
+    else
+        plan_clear(&p);
+    return status;
+}
+
+nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                    char **json, nib_error *err) {
+    static const nib_plan_options defaults = {0};
+    nib_engine *e;
+    plan p = {0};
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o = options ? *options : o;
+    o.vocab_only = false;
+    NIB_TRY(engine_open_headers(name, &o, NULL, &e, err));
+    nib_status status = engine_plan(e, how ? how : &defaults, &p, err);
+    if (status == NIB_OK)
+        status = cancel_check(&e->step.cancel, err);
+    nib_engine_close(e);
+    if (status == NIB_OK)
+        status = plan_print(&p, json, err);
+    plan_clear(&p);
+    return status;
+}

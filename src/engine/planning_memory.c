@@ -1,0 +1,146 @@
+/* planning_memory.c - what memory a plan has to do with, from the functions that the engine itself is laid
+ * out with.
+ */
+#include "engine/planning.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+/* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
+ * then. */
+#define SPARE (UINT64_C(1) << 20)
+/* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: the median of the runs of a sweep, from
+ * which it differs by up to 0.5 MiB (docs/budget.md). */
+#define RUNTIME_GROWTH (UINT64_C(672) << 10)
+#define RUNTIME_REST   (UINT64_C(288) << 10) /* of it, after the weights were opened */
+
+static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_id type, nib_error *err) {
+    enum { FEW = 1024, MANY = 33 * 1024 };
+    plan_cache *c = &f->q.caches[f->q.n_cache];
+    uint64_t few, many;
+    *c = (plan_cache){.kv = kv};
+    NIB_TRY(kv_table_bytes(e->layout, type, false, f->q.n_ctx, &c->bytes, err));
+    if (!num_mul_u64(c->bytes, (uint64_t)e->options.n_session, &c->bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                        (long long)f->q.n_ctx);
+    NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
+    NIB_TRY(kv_table_bytes(e->layout, type, false, MANY, &many, err));
+    c->position = (many - few) / (MANY - FEW);
+    /* the last token is not computed with */
+    NIB_TRY(kv_table_touched(e->layout, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
+                             &c->touched, err));
+    f->q.n_cache++;
+    return NIB_OK;
+}
+
+/* The engine's own first, then the others that it could have. */
+nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
+    static const struct {
+        plan_kv kv;
+        nib_kv_type type;
+    } all[] = {
+        {PLAN_KV_F32, NIB_KV_F32}, {PLAN_KV_F16, NIB_KV_F16}, {PLAN_KV_8, NIB_KV_8}, {PLAN_KV_4, NIB_KV_4}};
+    for (int own = 1; own >= 0; own--)
+        for (size_t i = 0; i < NUM_COUNT(all); i++) {
+            type_id type;
+            if (engine_kv_type(all[i].type, &type) && (type == e->kv_type) == own)
+                NIB_TRY(add_cache(f, e, all[i].kv, type, err));
+        }
+    return NIB_OK;
+}
+
+static void count_rows(planning *f, const nib_engine *e) {
+    const int64_t n_head = engine_logits_rows(e), n = f->q.n_prompt;
+    const planning_rows *few = &f->base, *many = &f->streamed;
+    const backend_setup setup = engine_backend_setup(e, f->q.rates.n_thread);
+    const backend_rows base = {few->n_pass, few->n_cell, n_head},
+                       streamed = {many->n_pass, many->n_cell, n_head};
+    uint64_t touched, more_touched;
+    const uint64_t bytes = e->kind->row_bytes(&setup, &base, NUM_MIN(n, few->n_pass), &touched);
+    const uint64_t more = e->kind->row_bytes(&setup, &streamed, NUM_MIN(n, many->n_pass), &more_touched);
+    f->q.held[NIB_OWNER_ACTIVATIONS] += bytes - f->workspace;
+    f->q.touched[NIB_OWNER_ACTIVATIONS] += touched - f->workspace_touched;
+    f->q.more_rows = more - bytes;
+    f->q.more_touched = more_touched - touched;
+    f->q.n_batch_streamed = many->n_pass;
+    f->q.n_cell = few->n_cell;
+    f->q.n_cell_streamed = many->n_cell;
+    f->workspace = bytes;
+    f->workspace_touched = touched;
+}
+
+static bool has_rows(const planning *f) {
+    return f->want && f->want->n_row;
+}
+
+void planning_fewer_rows(planning *f, const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    planning_rows *few = &f->base, *many = &f->streamed;
+    if (e->pager || !e->free_batch || has_rows(f) || !o->stream || o->ram == NIB_AUTO)
+        return;
+    bool all;
+    const uint64_t kept = plan_kept_bytes(&f->q, &all);
+    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + kept > o->ram &&
+           engine_rows_halve(&many->n_pass, &many->n_cell)) {
+        *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
+        count_rows(f, e);
+    }
+}
+
+/* What an open engine has; else what one will have. */
+static void add_rows(planning *f, const nib_engine *e) {
+    const nib_engine_options *o = &e->options;
+    f->base = f->streamed = (planning_rows){o->n_batch, engine_cell_rows(o)};
+    f->q.free_batch = e->free_batch;
+    if (e->pager)
+        f->base = f->streamed = (planning_rows){e->backend->rows.n_pass, e->backend->rows.n_cell};
+    else if (has_rows(f))
+        f->base = f->streamed =
+            (planning_rows){f->want->n_row, NUM_MIN(f->want->n_row, (int64_t)ENGINE_CELL_ROWS)};
+    else
+        engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &f->streamed.n_pass,
+                             &f->streamed.n_cell);
+    count_rows(f, e);
+    planning_fewer_rows(f, e);
+}
+
+/* What the ledger has now, and what the engine will promise before it opens the pager. */
+nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
+    const nib_engine_options *o = &e->options;
+    nib_memory now;
+    if (!e->pager)
+        ledger_settle(e->ledger, true);
+    ledger_report(e->ledger, &now);
+    const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
+    uint64_t others = 0;
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
+    const bool margin = o->ram != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    const uint64_t placement = engine_placement_bytes(e->layout);
+    memcpy(f->q.touched, now.owner, sizeof f->q.touched);
+    memcpy(f->q.held, now.owner, sizeof f->q.held);
+    f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
+    f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
+    f->q.kept = f->want ? e->kept : NULL;
+    if (!e->text_is_open) {
+        uint64_t held = 0;
+        for (int i = 0; i < NIB_N_OWNER; i++)
+            held += f->q.held[i];
+        f->q.opening = held + e->text.peak;
+        f->q.held[NIB_OWNER_TABLES] += e->text.kept;
+        f->q.touched[NIB_OWNER_TABLES] += e->text.kept;
+    }
+    const uint64_t sketch = engine_shortlist_bytes(e);
+    f->q.held[NIB_OWNER_WEIGHTS] += sketch;
+    f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
+    f->q.held[NIB_OWNER_TABLES] += placement;
+    f->q.touched[NIB_OWNER_TABLES] += placement;
+    f->q.session = engine_session_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
+    f->q.spare = SPARE;
+    add_rows(f, e);
+    if (!f->want || !f->want->keep_free)
+        return NIB_OK;
+    f->q.caches[0].bytes = 0;
+    return f->want->keep_free(e, f->want->user, &f->q.session, err);
+}

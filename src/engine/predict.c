@@ -1,0 +1,131 @@
+/* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c and what earlier runs
+ * took. Where everything is already known it is taken as it is: what is kept, what is charged. */
+#include "engine/planning.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "plan/expect.h"
+#include "engine/learn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How often one of a vocabulary's rows is wanted that is not among the first ones, of which so many are kept:
+ * tokenizers number tokens by how often they occur, about as Zipf's law has it (docs/shortlist.md). */
+static double asked_share(int64_t n_row, double kept) {
+    return 1 - log1p(kept * (double)n_row) / log1p((double)n_row);
+}
+
+/* What the pager did, as a decision. */
+static void decide(const nib_engine *e, planning *f, plan_decision *d) {
+    pager_stats stats;
+    uint64_t looked_up = 0; /* on disk, and in no pass */
+    pager_get_stats(e->pager, &stats);
+    const weight *head = NULL;
+    if (e->n_best)
+        layout_head(e->layout, &head);
+    d->packed = stats.packed;
+    d->cache = &f->q.caches[0];
+    for (int b = 0; b < f->q.n_block; b++) {
+        const block *of = layout_block(e->layout, b);
+        uint64_t kept = 0, all = 0, here, on_disk;
+        for (int i = 0; i < of->n_weight; i++) {
+            if (of->weights[i].vector)
+                continue;
+            pager_where(e->pager, b, i, &here, &on_disk);
+            kept += here;
+            all += here + on_disk;
+            looked_up += on_disk;
+            if (&of->weights[i] == head)
+                f->q.best_waits *=
+                    asked_share(head->n, (double)here / (double)NUM_MAX(here + on_disk, UINT64_C(1)));
+        }
+        const plan_choice *c = &f->blocks[b].choices[0];
+        const double share = all ? (double)kept / (double)all : 1;
+        d->choice[b] = 0;
+        d->activation[b] = e->act_bits[b];
+        d->kept[b] = (uint64_t)(share * (double)c->bytes);
+    }
+    d->streamed = stats.pass_bytes > 0 || looked_up > 0;
+}
+
+/* Weights, the pager's tables and its ring are charged by now; sessions and their cache may be or not. */
+static uint64_t expected_peak(const nib_engine *e, const planning *f) {
+    nib_memory now;
+    ledger_report(e->ledger, &now);
+    const uint64_t fixed[] = {now.owner[NIB_OWNER_WEIGHTS], now.owner[NIB_OWNER_TABLES],
+                              now.owner[NIB_OWNER_STAGING], f->q.touched[NIB_OWNER_RUNTIME],
+                              f->workspace_touched,         f->q.session,
+                              f->q.caches[0].touched};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < NUM_COUNT(fixed); i++)
+        sum += fixed[i];
+    return NUM_MAX(sum, now.rss_peak);
+}
+
+static nib_status open_decision(plan_decision *d, int n_block, nib_error *err) {
+    const size_t n = (size_t)NUM_MAX(n_block, 1);
+    *d = (plan_decision){.choice = mem_calloc(n, sizeof *d->choice),
+                         .activation = mem_calloc(n, sizeof *d->activation),
+                         .kept = mem_calloc(n, sizeof *d->kept)};
+    return d->choice && d->activation && d->kept ? NIB_OK
+                                                 : nib_fail_nomem(err, n * sizeof *d->kept, "the prediction");
+}
+
+static void close_decision(plan_decision *d) {
+    mem_free(d->choice);
+    mem_free(d->activation);
+    mem_free(d->kept);
+}
+
+static void fill(const nib_engine *e, planning *f, const plan_decision *d, nib_prediction *out) {
+    plan_prediction p;
+    const char *binds;
+    plan_predict(&f->q, d, &p, &binds);
+    plan_expect(&f->q, d, &p);
+    *out = (nib_prediction){.ttft_s = p.ttft_s,
+                            .tok_s = p.tok_s,
+                            .ram_peak = expected_peak(e, f),
+                            .ram_bytes = p.ram_bytes,
+                            .disk_bytes = p.disk_bytes,
+                            .disk_s = p.disk_s,
+                            .compute_s = p.compute_s,
+                            .guessed = f->q.rates.guessed,
+                            .n_run = p.n_run};
+    snprintf(out->binds, sizeof out->binds, "%s", binds);
+}
+
+/* What both want of an engine: out, or run. */
+static nib_status look(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
+                       learned_run *run, nib_error *err) {
+    planning f;
+    plan_decision d = {0};
+    nib_status status = planning_gather(&f, e, n_prompt, n_gen, err);
+    if (status == NIB_OK)
+        status = open_decision(&d, f.q.n_block, err);
+    if (status == NIB_OK) {
+        decide(e, &f, &d);
+        if (out) {
+            learn_load(e, &f);
+            fill(e, &f, &d, out);
+        }
+        if (run)
+            plan_run_of(&f.q, &d, run);
+    }
+    close_decision(&d);
+    planning_close(&f);
+    return status;
+}
+
+nib_status nib_engine_predict(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
+                              nib_error *err) {
+    if (!e->pager)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the engine was opened for its vocabulary only: it computes nothing");
+    return look(e, n_prompt, n_gen, out, NULL, err);
+}
+
+nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *out, nib_error *err) {
+    return look(e, NUM_MAX(n_position, 1), 1, NULL, out, err);
+}

@@ -1,0 +1,188 @@
+/* saliency.c - see saliency.h. */
+#include "engine/saliency.h"
+
+#include "base/mem.h"
+#include "model/layout.h"
+#include "model/page_layout.h"
+
+#include <string.h>
+
+/* ---- sites ---- */
+
+static int count_products(const model *m) {
+    int n = 0;
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int i = 0; i < model_block(m, b)->program.n_op; i++)
+            n += model_block(m, b)->program.ops[i].kind == OP_LINEAR;
+    return n;
+}
+
+/* Products of one input that nothing has written to in between have one site. */
+static void number_sites(saliency_sites *s, const model *m) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        reg at = REG_NONE;
+        for (int i = 0; i < p->n_op; i++) {
+            const op *o = &p->ops[i];
+            if (o->kind == OP_LINEAR) {
+                const weight *of_op = &model_block(m, b)->weights[o->w];
+                const bool shared = of_op->shared_block >= 0;
+                const int owner = shared ? of_op->shared_block : b, w = shared ? of_op->shared_index : o->w;
+                if (o->in != at)
+                    s->k[s->n_site++] = o->k;
+                at = o->in;
+                int *of = &s->of[s->first[owner] + w];
+                *of = *of < 0 ? s->n_site - 1 : *of;
+            }
+            if (o->out == at)
+                at = REG_NONE;
+        }
+    }
+}
+
+nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err) {
+    const size_t n_block = (size_t)model_n_block(m), n_product = (size_t)count_products(m);
+    memset(s, 0, sizeof *s);
+    s->first = mem_calloc(n_block + 1, sizeof *s->first);
+    s->k = mem_calloc(n_product + 1, sizeof *s->k);
+    for (size_t b = 0; s->first && b < n_block; b++)
+        s->first[b + 1] = s->first[b] + model_block(m, (int)b)->n_weight;
+    s->of = s->first ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->of) : NULL;
+    if (!s->k || !s->of) {
+        saliency_sites_close(s);
+        return nib_fail_nomem(err, n_block * sizeof *s->first, "the inputs of products");
+    }
+    memset(s->of, -1, (size_t)s->first[n_block] * sizeof *s->of);
+    number_sites(s, m);
+    return NIB_OK;
+}
+
+void saliency_sites_close(saliency_sites *s) {
+    mem_free(s->k);
+    mem_free(s->first);
+    mem_free(s->of);
+    memset(s, 0, sizeof *s);
+}
+
+int saliency_site(const saliency_sites *s, const layout *lay, int b, int w) {
+    page_layout_own(lay, &b, &w);
+    if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites are the model's */
+        w = layout_block(lay, b)->weights[w].first_slice;
+    return s->of[s->first[b] + w];
+}
+
+nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
+    saliency_sites s;
+    NIB_TRY(saliency_sites_open(&s, m, err));
+    const bool fits = columns_bytes(s.k, s.n_site, bytes);
+    saliency_sites_close(&s);
+    return fits ? NIB_OK : nib_fail(err, NIB_E_NOFIT, "the products' inputs have too many channels");
+}
+
+/* ---- measuring ---- */
+
+/* Products of one site tell the same, and each counts. */
+static void see_product(void *user, const probe_input *in) {
+    saliency_watch *w = user;
+    const int site = saliency_site(&w->sites, w->layout, in->block, in->w);
+    float *sum = w->sums->mean + w->sums->first[site];
+    w->n_row[site] += in->n_row;
+    for (int64_t r = 0; r < in->n_row; r++)
+        for (int64_t i = 0; i < in->k; i++)
+            sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
+}
+
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+                               nib_error *err) {
+    uint64_t bytes;
+    *w = (saliency_watch){
+        .layout = lay, .ledger = l, .sums = sums, .eyes = {.product = see_product, .user = w}};
+    NIB_TRY(saliency_bytes(layout_model(lay), &bytes, err));
+    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    w->charged = bytes;
+    NIB_TRY(saliency_sites_open(&w->sites, layout_model(lay), err));
+    NIB_TRY(columns_begin(sums, w->sites.k, w->sites.n_site, err));
+    w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
+    return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
+}
+
+void saliency_watch_finish(saliency_watch *w) {
+    const columns *c = w->sums;
+    for (int s = 0; s < c->n_site; s++)
+        for (uint64_t i = c->first[s]; i < c->first[s + 1] && w->n_row[s] > 0; i++)
+            c->mean[i] /= (float)w->n_row[s];
+}
+
+void saliency_watch_close(saliency_watch *w) {
+    if (w->ledger)
+        ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
+    saliency_sites_close(&w->sites);
+    mem_free(w->n_row);
+    memset(w, 0, sizeof *w);
+}
+
+const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
+    const int site = saliency_site(&w->sites, w->layout, b, i);
+    return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
+}
+
+/* ---- an engine's ---- */
+
+static bool is_asked_for(const layout *lay) {
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int i = 0; i < layout_block(lay, b)->n_weight; i++)
+            if (layout_block(lay, b)->weights[i].by_column)
+                return true;
+    return false;
+}
+
+static nib_status load(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+    char content[CONTENT_KEY];
+    uint64_t bytes;
+    NIB_TRY(container_content_key(e->container, content, err));
+    if (!columns_bytes(s->k, s->n_site, &bytes))
+        return nib_fail(err, NIB_E_MODEL, "the channels of the products are too many");
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    e->tables += bytes;
+    char *path = prompts[0] ? columns_path(content, prompts) : columns_find(content);
+    if (!path)
+        return nib_fail(err, NIB_E_NOTFOUND, "there is no profile of these weights");
+    nib_status status = columns_load(path, content, s->k, s->n_site, &e->columns, err);
+    mem_free(path);
+    return status;
+}
+
+typedef struct attaching {
+    const nib_engine *e;
+    const saliency_sites *sites;
+} attaching;
+
+static const float *columns_of(const void *user, int b, int w) {
+    const attaching *a = user;
+    const columns *c = &a->e->columns;
+    const int site = saliency_site(a->sites, a->e->layout, b, w);
+    return site < 0 ? NULL : c->mean + c->first[site];
+}
+
+static nib_status attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+    const attaching a = {e, s};
+    layout *with;
+    const nib_status status = load(e, s, prompts, err);
+    if (status != NIB_OK)
+        return nib_fail_prefix(
+            err, status,
+            "formats with w are rounded by what 'nibble profile MODEL --costs' measures of "
+            "channels");
+    NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
+    return engine_set_layout(e, with, err);
+}
+
+nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err) {
+    saliency_sites sites;
+    if (!is_asked_for(e->layout))
+        return NIB_OK;
+    NIB_TRY(saliency_sites_open(&sites, e->m, err));
+    const nib_status status = attach(e, &sites, prompts, err);
+    saliency_sites_close(&sites);
+    return status;
+}

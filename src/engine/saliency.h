@@ -1,0 +1,46 @@
+/* saliency.h - which products read which input, and what is known of its channels (profile/columns.h). */
+#ifndef NIB_ENGINE_SALIENCY_H
+#define NIB_ENGINE_SALIENCY_H
+
+#include "profile/columns.h"
+#include "engine/engine.h"
+
+/* The inputs of a model's products, in the order of a pass, whatever a plan leaves out or adds. */
+typedef struct saliency_sites {
+    int n_site;
+    int64_t *k; /* [n_site]: channels */
+    int *first; /* [n_block + 1] into of: a block's first weight */
+    int *of;    /* a weight's site, of the first product that reads it; -1: none. Of a shared weight its
+                   owner's entry has it */
+} saliency_sites;
+nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err);
+void saliency_sites_close(saliency_sites *s); /* zeroed is fine */
+int saliency_site(const saliency_sites *s, const layout *lay, int b, int w);
+
+/* Bytes of what is known of all channels. */
+nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err);
+
+/* Measuring: what `eyes` saw of a pass (the same rows go through all blocks). */
+typedef struct saliency_watch {
+    const layout *layout;
+    ledger *ledger;
+    uint64_t charged;
+    saliency_sites sites;
+    columns *sums;  /* the caller's; means after saliency_watch_finish */
+    int64_t *n_row; /* [n_site] */
+    probe eyes;     /* for the pass; belongs to this place in memory */
+} saliency_watch;
+/* Charges for *sums, and sets it to zeros; the caller clears it. */
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+                               nib_error *err);
+void saliency_watch_finish(saliency_watch *w);
+void saliency_watch_close(saliency_watch *w); /* zeroed is fine */
+/* Of weight i of block b; NULL: no product reads it. */
+const float *saliency_watch_of(const saliency_watch *w, int b, int i);
+
+/* Gives every weight whose format asks for it (u4g64w) its columns, of these prompts ("": the latest), from
+ * the profile in the cache; they are charged, and stay until the engine is closed. NIB_E_NOTFOUND,
+ * NIB_E_MODEL: there is no such profile, or none that can be used. */
+nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* calibrate.h - the tokens that a model is measured with. */
+#ifndef NIB_MEASURE_CALIBRATE_H
+#define NIB_MEASURE_CALIBRATE_H
+
+#include "engine/engine.h"
+
+enum {
+    MIN_CALIBRATE = 8,          /* tokens of a prompt, at least: shorter lines of a file are left out */
+    MAX_CALIBRATE = 64,         /* longer lines are cut into pieces of so many */
+    CALIBRATE_MAX_PROMPT = 1024 /* what comes after those is left out */
+};
+
+typedef struct calibration {
+    int32_t
+        *tokens; /* of all prompts, one after the other; each begins with BOS where the model asks for it */
+    int64_t *begin; /* [n_prompt + 1]: prompt i is tokens[begin[i]..begin[i + 1]) */
+    int n_prompt;
+    char hash[40];    /* of the tokens */
+    char content[40]; /* the model's content key */
+    char what[192];   /* for people: "12 prompts of nibble's own, 463 tokens" */
+} calibration;
+
+/* From a file, one prompt a line (so any text will do, line by line), or, with NULL, nibble's own twelve
+ * (profile/prompts.def). A model without a tokenizer gets twelve prompts of arbitrary ids, which says little
+ * about real text; `what` tells. e: vocab_only will do. */
+nib_status calibrate(const nib_engine *e, const char *path, calibration *out, nib_error *err);
+void calibration_clear(calibration *c); /* zeroed is fine */
+
+int64_t calibration_longest(const calibration *c); /* tokens of the longest prompt */
+
+#endif

@@ -1,0 +1,29 @@
+/* rows.h - what the files of measurement share: prompts as segments of one pass. */
+#ifndef NIB_MEASURE_ROWS_H
+#define NIB_MEASURE_ROWS_H
+
+#include "measure/calibrate.h"
+#include "exec/step.h"
+
+typedef struct measure_rows {
+    segment *segments; /* [n_segment], one a prompt */
+    int n_segment;
+    int64_t n_row, longest; /* of all; of one */
+    int64_t n_head;         /* rows with logits */
+    kv_pool *pages;
+    kv_table kv; /* one layer of the longest prompt, used by all in turn */
+} measure_rows;
+
+/* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
+nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t max,
+                             int64_t n_score, nib_error *err);
+void measure_rows_close(measure_rows *r); /* zeroed is fine; before the engine */
+
+/* Without an engine: rows of all prompts, and of the longest. */
+int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest);
+
+/* The options' progress; NIB_E_CANCELLED when it says so. */
+nib_status measure_progress(const nib_engine *e, const char *what, uint64_t done, uint64_t all,
+                            nib_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* trials.h - the pass that changes are compared with, kept: the residual stream before every block, and
+ * logits. Then trials: the same pass with something changed, from the first block that it touches on. */
+#ifndef NIB_MEASURE_TRIALS_H
+#define NIB_MEASURE_TRIALS_H
+
+#include "measure/rows.h"
+
+typedef struct measure_base {
+    nib_engine *e;
+    measure_rows rows;
+    tier_region memory;
+    float *stream;       /* [n_block - 1, n_row, d_model]: before blocks 1, 2, ... */
+    float *logits;       /* [n_head, n_vocab] */
+    double *kl;          /* [n_head]: of the trial */
+    int64_t *first_head; /* [n_segment]: of a segment's rows among those with logits */
+} measure_base;
+
+/* Bytes that measure_base_open charges, the cache included. */
+nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t max, int64_t n_score,
+                              uint64_t *bytes, nib_error *err);
+/* Runs the base pass. most, n_score: as measure_rows_open. watch: sees it; NULL: none. */
+nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t max,
+                             int64_t n_score, const probe *watch, nib_error *err);
+void measure_base_close(measure_base *b); /* zeroed is fine */
+
+typedef struct trial_cost {
+    double kl;    /* mean over rows with logits, nats; every row's in base->kl */
+    double error; /* of the first changed block's output: root of the mean over rows of |difference|^2 /
+                     |row|^2; -1 when that block was left out */
+} trial_cost;
+/* first: the first block that `change` touches. */
+nib_status measure_trial(measure_base *b, int first, const pass_change *change, trial_cost *out,
+                         nib_error *err);
+
+#endif

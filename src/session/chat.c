@@ -1,0 +1,118 @@
+/* chat.c - a conversation as the text that the model was trained on, by the checkpoint's own template. */
+#include "engine/engine.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "text/template.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TEMPLATE = 4 << 20 };
+
+/* The template's text: *owned is to be freed with mem_free, or NULL. */
+static nib_status find_template(const nib_engine *e, const char **source, char **owned, size_t *n_byte,
+                                nib_error *err) {
+    *owned = NULL;
+    *source = container_meta_str(e->container, "tokenizer.chat_template");
+    if (!*source)
+        *source = container_meta_str(e->container, "tokenizer_config.chat_template");
+    if (*source) {
+        *n_byte = strlen(*source);
+        return NIB_OK;
+    }
+    char *path = path_is_dir(e->path) ? path_join(e->path, "chat_template.jinja") : NULL;
+    nib_status status = NIB_OK;
+    if (path && path_exists(path)) {
+        status = file_read_all(path, MAX_TEMPLATE, owned, n_byte, err);
+        *source = *owned;
+    } else {
+        status = nib_fail(err, NIB_E_NOTFOUND, "%s: the model has no chat template", e->path);
+    }
+    mem_free(path);
+    return status;
+}
+
+static json_t *piece_json(const nib_engine *e, int32_t token) {
+    size_t n = 0;
+    const char *piece = nib_token_piece(e, token, &n);
+    json_t *text = piece ? json_stringn(piece, n) : NULL;
+    return text ? text : json_string("");
+}
+
+static nib_status parse(const char *what, const char *text, json_t **out, nib_error *err) {
+    *out = json_null();
+    if (!text)
+        return NIB_OK;
+    nib_status status = jsonx_parse(text, strlen(text), out, err);
+    if (status == NIB_OK && !json_is_array(*out)) {
+        json_decref(*out);
+        *out = json_null();
+        status = nib_fail(err, NIB_E_USAGE, "%s: expected a JSON array", what);
+    } else if (status == NIB_E_MODEL) { /* it came from the caller, not from the model */
+        status = NIB_E_USAGE;
+        if (err)
+            err->status = status;
+        status = nib_fail_prefix(err, status, what);
+    }
+    return status;
+}
+
+/* Templates read what a model thought under either of two names: a message that has one gets the other. */
+static nib_status name_thoughts(json_t *messages, nib_error *err) {
+    static const char *const names[2] = {"reasoning_content", "thinking"};
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        for (int n = 0; n < 2; n++) {
+            json_t *thought = json_object_get(message, names[n]);
+            if (json_is_string(thought) && !json_object_get(message, names[1 - n]) &&
+                json_object_set(message, names[1 - n], thought))
+                return nib_fail_nomem(err, json_string_length(thought), "the conversation");
+        }
+    }
+    return NIB_OK;
+}
+
+static nib_status render(const nib_engine *e, const char *source, size_t n_byte, json_t *variables,
+                         char **text, nib_error *err) {
+    template *t = NULL;
+    size_t n;
+    (void)e;
+    NIB_TRY(template_parse(source, n_byte, &t, err));
+    nib_status status = template_render(t, variables, (int64_t)time(NULL), text, &n, err);
+    template_free(t);
+    if (status == NIB_OK && memchr(*text, 0, n)) {
+        mem_free(*text);
+        *text = NULL;
+        status = nib_fail(err, NIB_E_USAGE, "messages: a text holds a NUL, where it would end");
+    }
+    return status;
+}
+
+nib_status nib_chat_render(const nib_engine *e, const char *messages, const char *tools,
+                           bool add_generation_prompt, char **text, nib_error *err) {
+    const char *source;
+    char *owned;
+    size_t n_byte;
+    json_t *m = NULL, *t = NULL;
+    NIB_TRY(find_template(e, &source, &owned, &n_byte, err));
+    nib_status status = parse("messages", messages, &m, err);
+    if (status == NIB_OK)
+        status = name_thoughts(m, err);
+    if (status == NIB_OK)
+        status = parse("tools", tools, &t, err);
+    if (status == NIB_OK) {
+        json_t *variables =
+            json_pack("{s:O, s:O, s:n, s:o, s:o, s:b}", "messages", m, "tools", t, "documents", "bos_token",
+                      piece_json(e, e->info.bos), "eos_token", piece_json(e, e->info.eos),
+                      "add_generation_prompt", add_generation_prompt);
+        status = variables ? render(e, source, n_byte, variables, text, err)
+                           : nib_fail_nomem(err, n_byte, "the conversation");
+        json_decref(variables);
+    }
+    json_decref(m);
+    json_decref(t);
+    mem_free(owned);
+    return status;
+}

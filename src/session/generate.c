@@ -1,0 +1,71 @@
+/* generate.c - prompt to answer in a session: compute, draw, compute the token that was drawn. */
+#include "engine/engine.h"
+#include "engine/learn.h"
+#include "session/session.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+void nib_generate_options_init(nib_generate_options *options) {
+    memset(options, 0, sizeof *options);
+    options->n_predict = -1;
+    nib_sampling_init(&options->sampling);
+}
+
+void nib_result_clear(nib_result *result) {
+    if (!result)
+        return;
+    mem_free(result->tokens);
+    mem_free(result->text);
+    memset(result, 0, sizeof *result);
+}
+
+static nib_status answer(nib_session *s, generation *g, nib_error *err) {
+    nib_result *r = g->result;
+    while (!g->done) {
+        int32_t token;
+        NIB_TRY(generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err));
+        if (g->done)
+            break;
+        const double start = time_now();
+        NIB_TRY(session_append(s, token, err));
+        r->token_s += time_now() - start;
+        r->token_n++;
+    }
+    return NIB_OK;
+}
+
+static nib_status generate(nib_session *s, generation *g, nib_error *err) {
+    nib_result *r = g->result;
+    const nib_generate_options *o = g->options;
+    const sync_options how = {
+        .first_row = -1, .progress = o->on_prompt, .user = o->user, .n_computed = &r->prompt_n};
+    const double start = time_now();
+    nib_status status = session_sync(s, o->prompt, o->n_prompt, &how, err);
+    const double first = time_now();
+    r->prompt_s = first - start;
+    if (status != NIB_OK)
+        return status;
+    status = answer(s, g, err);
+    r->predicted_n = (int64_t)r->n_token;
+    r->predicted_s = time_now() - first;
+    learn_generation(s->engine, s->of.n, r);
+    return status;
+}
+
+nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib_result *result,
+                        nib_error *err) {
+    generation g = {0};
+    memset(result, 0, sizeof *result);
+    const generation_setup with = engine_generation_setup(s->engine);
+    NIB_TRY(generation_check(&with, options, err));
+    NIB_TRY(generation_open(&g, &with, options, s->of.n_ctx, result, err));
+    learn_begin(s->engine);
+    const nib_status status = generate(s, &g, err);
+    learn_end(s->engine);
+    generation_close(&g);
+    if (status == NIB_E_CANCELLED)
+        result->finish = NIB_FINISH_CANCELLED;
+    return session_answer(s, status);
+}

@@ -1,0 +1,204 @@
+/* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step
+ * loop (step.h). */
+#include "session/session.h"
+
+#include "base/mem.h"
+#include "exec/step.h"
+
+#include <string.h>
+
+void nib_session_options_init(nib_session_options *options) {
+    memset(options, 0, sizeof *options);
+}
+
+/* Logits, then room for the tokens. */
+static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
+    const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
+    NIB_TRY(tier_region_open(&s->tables, device_host(), s->engine->ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
+                             "logits", err));
+    tier_region_touch(&s->tables, bytes);
+    s->logits = s->tables.at;
+    return NIB_OK;
+}
+
+static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
+    NIB_TRY(take_tables(s, n_ctx, err));
+    int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
+    sequence_memory memory;
+    NIB_TRY(engine_sequence_memory(s->engine, type, &memory, err));
+    return sequence_open(&s->of, &memory, n_ctx, tokens, false, err);
+}
+
+nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
+                            nib_error *err) {
+    nib_session_options o = {0};
+    if (options)
+        o = *options;
+    if (!engine->m)
+        return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
+    type_id type = engine->kv_type;
+    if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_type(o.kv_type, &type)))
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
+                        (long long)o.n_ctx, o.kv_type);
+    if (o.n_ctx)
+        NIB_TRY(engine_check_positions(engine, type, o.n_ctx, err));
+    nib_session *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "the session");
+    s->engine = engine;
+    const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : engine->options.n_ctx, err);
+    if (status != NIB_OK) {
+        nib_session_close(s);
+        return engine_name_sessions(engine, status, err);
+    }
+    *out = s;
+    return NIB_OK;
+}
+
+void nib_session_close(nib_session *s) {
+    if (!s)
+        return;
+    sequence_close(&s->of);
+    tier_region_close(&s->tables);
+    mem_free(s);
+}
+
+void nib_session_cancel(nib_session *s) {
+    atomic_store(&s->cancelled, true);
+}
+
+void nib_session_cancel_clear(nib_session *s) {
+    atomic_store(&s->cancelled, false);
+}
+
+static bool is_cancelled(void *user) {
+    const nib_session *s = user;
+    return atomic_load_explicit(&s->cancelled, memory_order_relaxed);
+}
+
+static canceller canceller_of(nib_session *s) {
+    return (canceller){is_cancelled, s};
+}
+
+nib_status session_answer(nib_session *s, nib_status status) {
+    if (status == NIB_E_CANCELLED)
+        nib_session_cancel_clear(s);
+    return status;
+}
+
+size_t nib_session_length(const nib_session *s) {
+    return (size_t)s->of.n;
+}
+
+const float *nib_session_logits(const nib_session *s) {
+    return s->logits_valid ? s->logits : NULL;
+}
+
+/* ---- computing ---- */
+
+typedef struct given {
+    nib_session *s;
+    const sync_options *o;
+    int64_t first; /* position of the pass's first row */
+    int64_t n_row;
+} given;
+
+/* Logits of evaluation, row by row to whoever asked for them; the sequence's last ones are kept. */
+static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                            nib_error *err) {
+    const given *g = user;
+    const int64_t n_vocab = model_hparams(g->s->engine->m)->n_vocab;
+    (void)segment_index;
+    (void)err;
+    for (int64_t r = 0; r < n_row; r++)
+        g->o->row_fn(g->o->user, g->first + row + r, logits + r * n_vocab);
+    if (row + n_row == g->n_row)
+        memcpy(g->s->logits, logits + (n_row - 1) * n_vocab, (size_t)n_vocab * sizeof *logits);
+    return NIB_OK;
+}
+
+static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, const sync_options *o,
+                           nib_error *err) {
+    const bool rows = o->first_row >= 0;
+    const segment all = sequence_rows(&s->of, 0, n_row, head_row);
+    const canceller cancel = canceller_of(s);
+    given g = {s, o, s->of.n, n_row};
+    const pass p = {.segments = &all,
+                    .n_segment = 1,
+                    .logits = rows ? NULL : s->logits,
+                    .n_head = s->engine->backend->rows.n_head,
+                    .rows = rows ? give_rows : NULL,
+                    .user = &g,
+                    .cancel = &cancel};
+    NIB_TRY(step_pass(&s->engine->step, &p, err));
+    sequence_advance(&s->of, n_row);
+    return NIB_OK;
+}
+
+/* Computes what the sequence has and is not computed. */
+static nib_status compute(nib_session *s, const sync_options *o, nib_error *err) {
+    sequence *of = &s->of;
+    const int64_t start = of->n, n = of->n_token;
+    s->logits_valid = false;
+    while (of->n < n) {
+        const int64_t n_row = NUM_MIN(s->engine->backend->rows.n_pass, n - of->n);
+        const bool final = of->n + n_row == n;
+        int64_t head_row = n_row - (final ? 1 : 0);
+        if (o->first_row >= 0)
+            head_row = NUM_MIN(NUM_MAX(o->first_row - of->n, 0), head_row);
+        NIB_TRY(run_pass(s, n_row, head_row, o, err));
+        if (o->n_computed)
+            *o->n_computed = of->n - start;
+        if (o->progress &&
+            !o->progress(o->user, "prompt", (uint64_t)(of->n - start), (uint64_t)(n - start))) {
+            s->logits_valid = final;
+            return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+        }
+    }
+    s->logits_valid = true;
+    return NIB_OK;
+}
+
+static bool holds(const sequence *of, const int32_t *tokens, int64_t n) {
+    return of->n == n && !memcmp(of->tokens, tokens, (size_t)n * sizeof *tokens);
+}
+
+nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
+                        nib_error *err) {
+    const int64_t n = (int64_t)n_token;
+    NIB_TRY(sequence_check(&s->of, tokens, n_token, err));
+    if (o->first_row >= n)
+        return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
+                        (long long)o->first_row);
+    const canceller cancel = canceller_of(s);
+    NIB_TRY(cancel_check(&cancel, err));
+    if (o->n_computed)
+        *o->n_computed = 0;
+    if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
+        return NIB_OK;
+    sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
+    return compute(s, o, err);
+}
+
+nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
+    if (s->of.n >= s->of.n_ctx)
+        return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->of.n_ctx);
+    s->of.n_token = s->of.n;
+    sequence_add(&s->of, token);
+    sequence_resume(&s->of);
+    return compute(s, &(sync_options){.first_row = -1}, err);
+}
+
+nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {
+    return session_answer(s, session_sync(s, tokens, n_token, &(sync_options){.first_row = -1}, err));
+}
+
+nib_status nib_session_forward(nib_session *s, const int32_t *tokens, size_t n_token, int64_t first_row,
+                               nib_row_fn row_fn, void *user, nib_error *err) {
+    if (first_row < 0)
+        return nib_fail(err, NIB_E_USAGE, "expected a first row of 0 or more, found %lld",
+                        (long long)first_row);
+    const sync_options how = {.first_row = first_row, .row_fn = row_fn, .user = user};
+    return session_answer(s, session_sync(s, tokens, n_token, &how, err));
+}

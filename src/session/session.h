@@ -1,0 +1,36 @@
+/* session.h - what session.c and generate.c share. */
+#ifndef NIB_SESSION_SESSION_H
+#define NIB_SESSION_SESSION_H
+
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+
+struct nib_session {
+    nib_engine *engine;
+    sequence of;
+    float *logits; /* [n_vocab], of the last token when logits_valid */
+    bool logits_valid;
+    tier_region tables; /* tokens and logits */
+    atomic_bool cancelled;
+};
+
+typedef struct sync_options {
+    int64_t first_row;        /* logits of every position from here on; -1: of the last only */
+    nib_row_fn row_fn;        /* with first_row >= 0 */
+    nib_progress_fn progress; /* may be NULL */
+    void *user;               /* of row_fn and progress */
+    int64_t *n_computed;      /* may be NULL: tokens that were not reused */
+} sync_options;
+
+/* What a public call returns: NIB_E_CANCELLED answers the cancel. */
+nib_status session_answer(nib_session *s, nib_status status);
+
+/* nib_session_sync and nib_session_forward; leaves the cancel flag as it is. */
+nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
+                        nib_error *err);
+
+/* The next token: what sync does with one more token, without looking at the others. */
+nib_status session_append(nib_session *s, int32_t token, nib_error *err);
+
+#endif

@@ -1,0 +1,428 @@
+/* The output head in two steps gives the bits of the whole head wherever a logit can be among the n_best, and
+ * -infinity elsewhere: resident, with the head on disk, with any number of threads, for any sampling; and
+ * what cannot be answered so is refused. */
+#include "base/mem.h"
+#include "nib.h"
+#include "engine/engine.h"
+#include "exec/cpu/shortlist.h"
+#include "support/engine.h"
+#include "support/faults.h"
+#include "support/logits.h"
+#include "support/skip.h"
+#include "support/slow.h"
+#include "support/tinymodel.h"
+#include "tiers/ledger.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 24 };
+
+static const tiny_shape tied = {TYPE_Q8_0, 6, 256, 512, 8, 2, 8200, 64, true};
+static const tiny_shape untied = {TYPE_Q8_0, 3, 320, 512, 8, 2, 8192, 64, false};
+
+static nib_engine_options options(int n_thread, int n_best) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o.n_thread = n_thread;
+    o.n_ctx = 64;
+    o.n_best = n_best;
+    o.shortlist = n_best ? NIB_SHORTLIST_ON : NIB_SHORTLIST_OFF;
+    return o;
+}
+
+static logits_rows forward(const char *path, const nib_engine_options *o, double *share, uint64_t *streamed) {
+    int32_t tokens[N_TOKEN];
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_traffic t;
+    nib_error err = {0};
+    if (nib_engine_open(path, o, &e, &err) || nib_session_open(e, NULL, &s, &err))
+        fail_msg("%s: %s", path, err.message);
+    logits_rows r = {NULL, nib_engine_info(e)->n_vocab, 0};
+    r.data = calloc((size_t)(N_TOKEN * r.n_vocab), sizeof *r.data);
+    assert_non_null(r.data);
+    for (int i = 0; i < N_TOKEN; i++)
+        tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);
+    if (nib_session_forward(s, tokens, N_TOKEN, 0, logits_keep, &r, &err))
+        fail_msg("%s: %s", path, err.message);
+    nib_engine_traffic(e, &t);
+    *share = t.head_share;
+    *streamed = t.streamed;
+    nib_session_close(s);
+    nib_engine_close(e);
+    return r;
+}
+
+/* The n-th largest of a row. */
+static float nth_of(const float *row, int64_t n_vocab, int n) {
+    float bound = INFINITY;
+    for (int i = 0; i < n; i++) { /* values differ: random weights */
+        float next = -INFINITY;
+        for (int64_t v = 0; v < n_vocab; v++)
+            if (row[v] < bound && row[v] > next)
+                next = row[v];
+        bound = next;
+    }
+    return bound;
+}
+
+static void check_rows(const logits_rows *whole, const logits_rows *best, int n_best) {
+    int64_t n_left_out = 0;
+    for (int64_t r = 0; r < N_TOKEN; r++) {
+        const float *all = whole->data + r * whole->n_vocab, *some = best->data + r * whole->n_vocab;
+        const float min = nth_of(all, whole->n_vocab, n_best);
+        for (int64_t v = 0; v < whole->n_vocab; v++) {
+            if (some[v] == -INFINITY && all[v] < min)
+                n_left_out++;
+            else if (memcmp(&some[v], &all[v], sizeof *all))
+                fail_msg("row %d, token %d: expected %g, found %g (the %d largest begin at %g)", (int)r,
+                         (int)v, (double)all[v], (double)some[v], n_best, (double)min);
+        }
+    }
+    assert_true(n_left_out > 0);
+}
+
+/* Everything in memory, for few and for many, with one thread and three, op by op, with 16-bit activations.
+ */
+static void check_resident(const char *path) {
+    static const struct {
+        int n_thread, n_best, activation;
+        bool no_fuse;
+    } cases[] = {{2, 1, 8, false}, {1, 1, 8, false},  {1, 2, 8, false},  {1, 3, 8, false}, {2, 5, 8, false},
+                 {3, 8, 8, false}, {1, 16, 8, false}, {2, 40, 8, false}, {2, 1, 8, true},  {2, 1, 16, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += (size_t)slow_step(2)) {
+        nib_engine_options o = options(cases[i].n_thread, 0);
+        double share;
+        uint64_t streamed;
+        o.activation = cases[i].activation;
+        o.no_fuse = cases[i].no_fuse;
+        logits_rows whole = forward(path, &o, &share, &streamed);
+        assert_true(share == 1);
+        o.n_best = cases[i].n_best;
+        o.shortlist = NIB_SHORTLIST_ON;
+        logits_rows best = forward(path, &o, &share, &streamed);
+        check_rows(&whole, &best, cases[i].n_best);
+        assert_true(share < 1 && share > 0);
+        free(whole.data);
+        free(best.data);
+    }
+}
+
+static void resident(void **state) {
+    (void)state;
+    check_resident(tiny_model("tied.gguf", &tied));
+    check_resident(tiny_model("untied.gguf", &untied));
+}
+
+#ifdef __SANITIZE_THREAD__ /* whose shadow memory grows with what is touched: no cap is tight and holds */
+enum { TIGHT_CAPS = 0 };
+#else
+enum { TIGHT_CAPS = 1 };
+#endif
+/* Whether, with `room` above what the process has, a shortlist is taken and weights are streamed. */
+static bool streams_with(const char *path, int n_best, uint64_t room) {
+    nib_engine_options o = options(2, n_best);
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_traffic t = {0};
+    nib_error err;
+    const int32_t token = 5;
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = ledger_look().now + room;
+    if (nib_engine_open(path, &o, &e, &err))
+        return false;
+    const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
+    nib_engine_traffic(e, &t);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return works && t.streamed > 0 && t.head_share < 1;
+}
+
+/* The middle of the caps that stream with a shortlist: what a process has differs from time to time. */
+static uint64_t streaming_cap(const char *path, int n_best) {
+    const uint64_t step = (uint64_t)slow_step(2) << 18;
+    uint64_t first = 0, room = 4 << 20;
+    for (; room < (uint64_t)64 << 20; room += step) {
+        const bool works = streams_with(path, n_best, room);
+        if (works && !first)
+            first = room;
+        if (!works && first)
+            break;
+    }
+    if (!first)
+        fail_msg("no cap has a shortlist with the head on disk");
+    return (first + room) / 2;
+}
+
+static void on_disk(void **state) {
+    (void)state;
+    if (!TIGHT_CAPS)
+        skip_because("a sanitizer's own memory does not fit the caps here");
+    const tiny_shape *const shapes[] = {&tied, &untied};
+    for (int i = 0; i < 4; i++) {
+        const int n_best = i < 2 ? 1 : 8;
+        const char *path = tiny_model(i % 2 ? "untied.gguf" : "tied.gguf", shapes[i % 2]);
+        nib_engine_options o = options(2, n_best);
+        double share;
+        uint64_t streamed;
+        o.shortlist = NIB_SHORTLIST_OFF;
+        logits_rows whole = forward(path, &o, &share, &streamed);
+        assert_int_equal(streamed, 0);
+        o.shortlist = NIB_SHORTLIST_AUTO;
+        o.stream = true;
+        const uint64_t room = streaming_cap(path, n_best);
+        o.ram = ledger_look().now + room;
+        logits_rows there = forward(path, &o, &share, &streamed);
+        assert_true(share < 1);
+        assert_true(streamed > 0);
+        check_rows(&whole, &there, n_best);
+        free(whole.data);
+        free(there.data);
+    }
+}
+
+/* ---- rows that came with panels ---- */
+
+static int weight_of(const nib_engine *e, int b, op_kind kind) {
+    const program *p = &layout_block(e->layout, b)->program;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == kind)
+            return p->ops[i].w;
+    fail_msg("block %d has no such op", b);
+    return -1;
+}
+
+static void count_panel(void *user, int32_t panel, const view *rows) {
+    (void)panel;
+    (void)rows;
+    ++*(int *)user;
+}
+
+/* Until the reader has filled its ring, so that the reads that are counted afterwards are this thread's. */
+static void wait_for_reader(void) {
+    int64_t n = -1;
+    for (int same = 0; same < 20; same++) {
+        const int64_t now = fault_count(FAULT_READ);
+        same = now == n ? same : 0;
+        n = now;
+        usleep(10000);
+    }
+}
+
+/* A token whose logit was computed is embedded without another read, by the same bits; others are read, and
+ * so is everything when the read of panels failed. */
+static void rows_that_came_are_not_read_again(void **state) {
+    (void)state;
+    if (!TIGHT_CAPS)
+        skip_because("a sanitizer's own memory does not fit the caps here");
+    enum { K = 256 };
+    const char *path = tiny_model("tied.gguf", &tied);
+    nib_engine_options o = options(2, 1);
+    nib_engine *all = NULL, *e = NULL;
+    float expected[K], found[K];
+    int n = 0;
+    assert_int_equal(nib_engine_open(path, &o, &all, NULL), NIB_OK);
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = streaming_cap(path, 1);
+    o.ram += ledger_look().now;
+    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    wait_for_reader();
+    const int head = model_n_block(e->m) - 1, w = weight_of(e, head, OP_SHORTLIST),
+              embed = weight_of(e, 0, OP_EMBED);
+    int32_t missing[8200 / PACK_PANEL + 1];
+    view unused;
+    int n_missing = 0;
+    for (int32_t i = 0; i < (int32_t)(sizeof missing / sizeof *missing); i++)
+        if (!pager_panel(e->pager, head, w, i, &unused))
+            missing[n_missing++] = i;
+    assert_true(n_missing > 64); /* neighbours come by one read, what is far from them does not */
+    const int32_t panels[] = {missing[0], missing[1], missing[n_missing - 1]};
+    const int64_t rows[] = {(int64_t)panels[0] * PACK_PANEL, (int64_t)panels[1] * PACK_PANEL + 7,
+                            (int64_t)panels[2] * PACK_PANEL + 3,
+                            (int64_t)missing[n_missing / 2] * PACK_PANEL};
+    for (int failing = 0; failing < 2; failing++) {
+        if (failing)
+            fault_arm(FAULT_READ, 1);
+        assert_int_equal(pager_read_panels(e->pager, head, w, panels, 3, count_panel, &n, NULL),
+                         failing ? NIB_E_IO : NIB_OK);
+        fault_arm(FAULT_READ, 0);
+        assert_int_equal(n, 3); /* nothing is handed on once a read has failed */
+        for (int i = 0; i < 4; i++) {
+            const int64_t before = fault_count(FAULT_READ);
+            assert_int_equal(pager_read_row(e->pager, 0, embed, rows[i], found, NULL), NIB_OK);
+            assert_int_equal(pager_read_row(all->pager, 0, embed, rows[i], expected, NULL), NIB_OK);
+            assert_memory_equal(found, expected, sizeof found);
+            assert_int_equal(fault_count(FAULT_READ) - before, i == 3 || (failing && i < 2));
+        }
+    }
+    nib_engine_close(e);
+    nib_engine_close(all);
+}
+
+/* ---- generation ---- */
+
+static nib_status generate(const char *path, const nib_engine_options *o, const nib_sampling *how,
+                           nib_result *result, nib_error *err) {
+    return engine_life(path, o, how, 20, result, err);
+}
+
+static void same_tokens(void **state) {
+    (void)state;
+    const char *path = tiny_model("tied.gguf", &tied);
+    nib_sampling how[4];
+    for (int i = 0; i < 4; i++) {
+        nib_sampling_init(&how[i]);
+        how[i].seed = 7;
+    }
+    how[0].temperature = 0;
+    how[1].temperature = 2;
+    how[2].repeat_penalty = 1.5f;
+    how[2].frequency_penalty = 0.5f;
+    how[3].temperature = 0;
+    how[3].presence_penalty = 1;
+    for (int i = 0; i < 4; i++) {
+        nib_result all, best;
+        nib_error err = {0};
+        nib_engine_options o = options(2, 0);
+        assert_int_equal(generate(path, &o, &how[i], &all, &err), NIB_OK);
+        o.n_best = nib_sampling_n_best(&how[i]);
+        o.shortlist = NIB_SHORTLIST_ON;
+        if (generate(path, &o, &how[i], &best, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(best.n_token, all.n_token);
+        assert_memory_equal(best.tokens, all.tokens, all.n_token * sizeof *all.tokens);
+        nib_result_clear(&all);
+        nib_result_clear(&best);
+    }
+}
+
+static void how_many_are_looked_at(void **state) {
+    (void)state;
+    nib_sampling s;
+    nib_sampling_init(&s);
+    assert_int_equal(nib_sampling_n_best(&s), 40);
+    s.repeat_penalty = 1.1f; /* 64 tokens may go down, so as many others come up */
+    assert_int_equal(nib_sampling_n_best(&s), 104);
+    s.penalty_window = -1;
+    assert_int_equal(nib_sampling_n_best(&s), 0);
+    s.penalty_window = 64;
+    s.repeat_penalty = 0.9f; /* any token may come up */
+    assert_int_equal(nib_sampling_n_best(&s), 0);
+    s.repeat_penalty = 1;
+    s.top_k = 0;
+    assert_int_equal(nib_sampling_n_best(&s), 0);
+    s.temperature = 0;
+    assert_int_equal(nib_sampling_n_best(&s), 1);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    const char *path = tiny_model("tied.gguf", &tied);
+    nib_sampling how;
+    nib_result r;
+    nib_error err;
+    nib_engine_options o = options(2, 8);
+    nib_sampling_init(&how);
+    assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "the best 8 tokens"));
+    nib_result_clear(&r);
+    how.top_k = 0;
+    assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
+    nib_result_clear(&r);
+    o.n_best = -1;
+    assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
+    o = options(2, 1);
+    o.shortlist = 9;
+    assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
+}
+
+/* A plan has the head as the engine would have it, and an engine that obeys one as the plan does. */
+static void by_plan(void **state) {
+    (void)state;
+    const char *path = tiny_model("tied.gguf", &tied);
+    nib_engine_options o = options(2, 1);
+    nib_sampling how;
+    nib_result all, best;
+    nib_error err = {0};
+    char *json = NULL;
+    nib_sampling_init(&how);
+    how.temperature = 0;
+    assert_int_equal(generate(path, &o, &how, &all, &err), NIB_OK);
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = ledger_look().now + ((uint64_t)48 << 20);
+    if (nib_plan(path, &o, NULL, &json, &err))
+        fail_msg("%s", err.message);
+    assert_non_null(strstr(json, "\"n_best\": 1"));
+    o.plan = json;
+    if (generate(path, &o, &how, &best, &err))
+        fail_msg("%s", err.message);
+    assert_memory_equal(best.tokens, all.tokens, all.n_token * sizeof *all.tokens);
+    nib_result_clear(&best);
+    o.shortlist = NIB_SHORTLIST_OFF; /* what the plan does not */
+    assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "the shortlist is off"));
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    how.temperature = 0.8f; /* more than the plan gives */
+    o.n_best = 40;
+    assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "the plan is for the best 1 tokens"));
+    nib_result_clear(&all);
+    nib_free(json);
+}
+
+/* ---- what goes wrong ---- */
+
+typedef struct life {
+    const char *path;
+    uint64_t room;
+} life;
+
+static nib_status live(void *user, nib_error *err) {
+    const life *l = user;
+    nib_engine_options o = options(2, 1);
+    nib_sampling how;
+    nib_result r;
+    nib_sampling_init(&how);
+    how.temperature = 0;
+    o.shortlist = NIB_SHORTLIST_AUTO;
+    o.stream = true;
+    o.ram = ledger_look().now + l->room;
+    const nib_status status = generate(l->path, &o, &how, &r, err);
+    nib_result_clear(&r);
+    return status;
+}
+
+static void faults(void **state) {
+    (void)state;
+    if (!TIGHT_CAPS)
+        skip_because("a sanitizer's own memory does not fit the caps here");
+    life l = {.path = tiny_model("tied.gguf", &tied)};
+    l.room = streaming_cap(l.path, 1);
+    fault_sweep(FAULT_ALLOC, 7 * slow_step(3), live, &l);
+    fault_sweep(FAULT_READ, 23 * slow_step(3), live, &l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(how_many_are_looked_at),
+        cmocka_unit_test(resident),
+        cmocka_unit_test(on_disk),
+        cmocka_unit_test(rows_that_came_are_not_read_again),
+        cmocka_unit_test(same_tokens),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(by_plan),
+        cmocka_unit_test(faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

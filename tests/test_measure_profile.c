@@ -1,0 +1,221 @@
+/* A profile does not depend on threads; costs agree with what they are made of; measuring can be cancelled
+ * and run out of memory; the divergence is exact. */
+#include "base/mem.h"
+#include "profile/divergence.h"
+#include "measure/measure.h"
+#include "support/faults.h"
+#include "support/prompts.h"
+#include "support/tinymodel.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const tiny_shape packed = {TYPE_Q8_0, 4, 128, 256, 4, 2, 512, 128, true};
+static const tiny_shape few = {TYPE_Q8_0, 2, 64, 64, 2, 2, 300, 128, true};
+
+static char *profile_of(const char *path, const calibration *c, int n_thread, double *bound) {
+    nib_engine_options o;
+    importance p;
+    nib_error err = {0};
+    char *text = NULL;
+    nib_engine_options_init(&o);
+    o.n_thread = n_thread;
+    if (measure_importance(path, &o, c, &p, &err) || importance_print(&p, &text, &err))
+        fail_msg("%s: %s", path, err.message);
+    *bound = p.raw[IMPORTANCE_MCAP][0];
+    assert_true(p.seconds > 0 && p.rss_peak > 0);
+    importance_clear(&p);
+    return text;
+}
+
+static void profiles_are_the_same_everywhere(void **state) {
+    (void)state;
+    const char *path = tiny_model("packed.gguf", &packed);
+    calibration c = prompts_open(512);
+    double first, other;
+    char *want = profile_of(path, &c, 1, &first);
+    assert_true(first > 0);
+    for (int n_thread = 2; n_thread <= 3; n_thread++) {
+        char *got = profile_of(path, &c, n_thread, &other);
+        assert_string_equal(got, want);
+        mem_free(got);
+    }
+    mem_free(want);
+    calibration_clear(&c);
+}
+
+/* Costs of a small model: nothing of its own costs nothing, fewer bits cost more, and the same for any number
+ * of threads. */
+static void costs_are_costs(void **state) {
+    (void)state;
+    static const char *const formats[] = {"u8g128", "u6g64",  "u4g64",      "u3g64",
+                                          "u8g16",  "u4g64w", "u4g64+u2g64"};
+    const char *path = tiny_model("packed.gguf", &packed);
+    calibration c = prompts_open(512);
+    const double score[] = {1, 0, 0.5, 0.25};
+    const quality_options q = {formats, 7, score, 40, 8};
+    columns first = {0};
+    nib_engine_options o;
+    char *text[2];
+    nib_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        quality got;
+        columns seen;
+        nib_engine_options_init(&o);
+        o.n_thread = 1 + i;
+        if (measure_quality(path, &o, &c, &q, &got, &seen, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(got.n_block, 6);
+        assert_int_equal(got.n_token, 5 + 8 + 1 + 8);
+        for (int b = 0; b < 5; b++) {
+            const double *kl = got.kl + 7 * b, *off = got.error + 7 * b;
+            assert_true(kl[4] < 0 && off[4] < 0); /* larger than Q8_0 */
+            assert_true(off[0] > 0 && off[0] < off[1] && off[1] < off[2] && off[2] < off[3]);
+            assert_true(kl[0] > 0 && kl[0] < kl[2] && kl[2] < kl[3]);
+            assert_true(kl[5] > 0 && kl[5] != kl[2]);        /* rounded by what the products read */
+            assert_true(off[1] < off[6] && off[6] < off[2]); /* a stack of 6.5 bits is as 6 or so */
+            if (b > 0)
+                assert_true(got.kl_left_out[b] > 0 &&
+                            got.kl_activation[2 * b] < got.kl_activation[2 * b + 1]);
+        }
+        assert_true(got.kl[5 * 7] == 0 && got.kl_left_out[5] < 0 && got.kl_left_out[0] < 0);
+        assert_true(got.kl_fewer[0] == 0 && got.kl_fewer[1] == got.kl_left_out[2] && got.kl_fewer[4] < 0);
+        assert_int_equal(quality_print(&got, &text[i], &err), NIB_OK);
+        assert_int_equal(seen.n_site, 4 * 4 + 1); /* q k v, o, gate up, down of each layer, head */
+        for (uint64_t j = 0; j < seen.first[seen.n_site]; j++)
+            assert_true(seen.mean[j] > 0 && (!i || seen.mean[j] == first.mean[j]));
+        quality_clear(&got);
+        if (i)
+            columns_clear(&seen);
+        else
+            first = seen;
+    }
+    assert_string_equal(text[0], text[1]);
+    mem_free(text[0]);
+    mem_free(text[1]);
+    columns_clear(&first);
+    calibration_clear(&c);
+}
+
+static bool stop_at_once(void *user, const char *what, uint64_t done, uint64_t all) {
+    (void)user;
+    (void)all;
+    return strncmp(what, "measuring", 9) != 0 || done < 2;
+}
+
+static void measuring_can_be_cancelled(void **state) {
+    (void)state;
+    const char *path = tiny_model("packed.gguf", &packed);
+    calibration c = prompts_open(512);
+    nib_engine_options o;
+    importance p;
+    quality q;
+    columns seen;
+    nib_error err = {0};
+    nib_engine_options_init(&o);
+    o.progress = stop_at_once;
+    assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_E_CANCELLED);
+    importance_clear(&p);
+    assert_int_equal(
+        measure_quality(path, &o, &c, &(quality_options){measure_formats, 2, NULL, 0, 0}, &q, &seen, &err),
+        NIB_E_CANCELLED);
+    quality_clear(&q);
+    columns_clear(&seen);
+    c.tokens[3] = 512;
+    assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_E_USAGE); /* no such id */
+    importance_clear(&p);
+    calibration_clear(&c);
+}
+
+typedef struct measured {
+    const char *path;
+    const calibration *c;
+} measured;
+
+static nib_status measure_both(void *user, nib_error *err) {
+    static const char *const formats[] = {"u4g64w"};
+    const measured *m = user;
+    nib_engine_options o;
+    importance p;
+    quality q;
+    columns seen;
+    nib_engine_options_init(&o);
+    o.n_thread = 2;
+    o.packed = NIB_PACKED_OFF;
+    nib_status status = measure_importance(m->path, &o, m->c, &p, err);
+    if (status == NIB_OK) {
+        const quality_options how = {formats, 1, p.score, 8, 1};
+        status = measure_quality(m->path, &o, m->c, &how, &q, &seen, err);
+        fault_made(p.score, (size_t)p.n_layer * sizeof *p.score);
+        if (status == NIB_OK) {
+            fault_made(q.kl, (size_t)(q.n_block * q.n_format) * sizeof *q.kl);
+            fault_made(q.kl_activation, (size_t)q.n_block * 2 * sizeof *q.kl_activation);
+        }
+        quality_clear(&q);
+        columns_clear(&seen);
+    }
+    importance_clear(&p);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    calibration c = prompts_open(few.n_vocab);
+    c.n_prompt = 1;
+    measured m = {tiny_model("few.gguf", &few), &c};
+    assert_true(fault_sweep(FAULT_ALLOC, 11, measure_both, &m) > 50);
+    calibration_clear(&c);
+}
+
+static double exact_divergence(const float *a, const float *b, int64_t n) {
+    long double za = 0, zb = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        za += expl((long double)a[i]);
+        zb += expl((long double)b[i]);
+    }
+    for (int64_t i = 0; i < n; i++)
+        sum += expl((long double)a[i]) / za * ((long double)a[i] - logl(za) - (long double)b[i] + logl(zb));
+    return (double)sum;
+}
+
+static void divergence_is_exact(void **state) {
+    (void)state;
+    enum { N = 1003 };
+    float a[N], b[N];
+    uint64_t x = 1;
+    for (double size = 1e-3; size < 100; size *= 10) {
+        for (int i = 0; i < N; i++) {
+            x = x * 6364136223846793005u + 1442695040888963407u;
+            a[i] = (float)(x >> 40) / 1e6f;
+            b[i] = a[i] + (float)(size * ((double)(x >> 20 & 1023) / 512 - 1));
+        }
+        const double want = exact_divergence(a, b, N), got = divergence(a, b, N);
+        if (fabs(got - want) > 2e-8 + 1e-6 * want)
+            fail_msg("expected %.10g, found %.10g", want, got);
+    }
+    assert_true(divergence(a, a, N) == 0);
+    for (int i = 0; i < N; i++)
+        b[i] = a[i] + 500; /* the same distribution */
+    assert_true(divergence(a, b, N) < 1e-7);
+    b[N - 1] = NAN;
+    assert_true(isnan(divergence(a, b, N)));
+    b[N - 1] = INFINITY;
+    assert_true(isnan(divergence(a, b, N)) && isnan(divergence(b, a, N)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(profiles_are_the_same_everywhere),
+        cmocka_unit_test(costs_are_costs),
+        cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(divergence_is_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,319 @@
+/* Batches: every answer is the one that a session gives to the same request alone, whatever else is computed
+ * with it, for every width, cache and kind of sampling; requests wait, share prefixes, stop, are cancelled
+ * and refused; a step that failed can be taken again. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/engine.h"
+#include "support/engine.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 300, N_CTX = 192, MAX = 64 };
+
+static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, 256, true};
+
+typedef struct work {
+    int32_t prompt[N_CTX];
+    nib_generate_options o;
+    nib_result want; /* alone */
+} work;
+
+static nib_engine *open_engine(int kv, int n_thread, int64_t n_batch, int64_t n_logits) {
+    nib_engine_options o = engine_usual();
+    o.n_thread = n_thread;
+    o.n_ctx = N_CTX;
+    o.n_batch = n_batch;
+    o.n_logits = n_logits;
+    o.kv_type = kv;
+    return engine_must_open(tiny_model("batch.gguf", &packed), &o, NULL);
+}
+
+/* Prompts of any length, some with a prefix in common; greedy, drawn, with penalties. */
+static void make(work *w, int i) {
+    const int n = 1 + i * 37 % 90, shared = i % 3 ? 0 : 70;
+    nib_generate_options_init(&w->o);
+    for (int k = 0; k < n + shared; k++)
+        w->prompt[k] = k < shared ? (k * 7 + 1) % N_VOCAB : (k * 31 + i * 17 + 3) % N_VOCAB;
+    w->o.prompt = w->prompt;
+    w->o.n_prompt = (size_t)(n + shared);
+    w->o.n_predict = 1 + i * 13 % 20;
+    w->o.ignore_eos = true;
+    w->o.sampling.temperature = i % 2 ? 0.9F : 0;
+    w->o.sampling.repeat_penalty = i % 5 ? 1 : 1.3F;
+    w->o.sampling.seed = (uint64_t)i;
+}
+
+static void answer_alone(nib_engine *e, work *all, int n) {
+    nib_error err = {0};
+    for (int i = 0; i < n; i++) {
+        nib_session *s = session_must_open(e);
+        make(&all[i], i);
+        if (nib_generate(s, &all[i].o, &all[i].want, &err))
+            fail_msg("%s", err.message);
+        nib_session_close(s);
+    }
+}
+
+static void add(nib_batch *b, const work *w) {
+    nib_error err = {0};
+    int64_t id;
+    if (nib_batch_add(b, &w->o, &id, &err))
+        fail_msg("%s", err.message);
+}
+
+static void run_out(nib_batch *b) {
+    int32_t n_left = 1;
+    nib_error err = {0};
+    while (n_left > 0)
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
+}
+
+/* What is done, with ids from first_id on, against what the sessions said. */
+static void compare_done(nib_batch *b, const work *all, int n, int64_t first_id) {
+    nib_result r;
+    nib_error how;
+    int64_t id;
+    int found = 0;
+    for (; nib_batch_take(b, &id, &r, &how); found++) {
+        const work *w = &all[id - first_id];
+        assert_int_equal(how.status, NIB_OK);
+        assert_int_equal(r.finish, w->want.finish);
+        assert_int_equal(r.n_token, w->want.n_token);
+        assert_memory_equal(r.tokens, w->want.tokens, r.n_token * sizeof *r.tokens);
+        nib_result_clear(&r);
+    }
+    assert_int_equal(found, n);
+}
+
+static nib_batch *open_batch(nib_engine *e, const nib_batch_options *o) {
+    nib_error err = {0};
+    nib_batch *b;
+    if (nib_batch_open(e, o, &b, &err))
+        fail_msg("%s", err.message);
+    return b;
+}
+
+static void clear(work *all, int n) {
+    for (int i = 0; i < n; i++)
+        nib_result_clear(&all[i].want);
+}
+
+static void same_as_alone(void **state) {
+    (void)state;
+    static work all[MAX];
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, widths[] = {1, 2, 7, 16, 64};
+    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+        nib_engine *e = open_engine(kinds[k], 2, 70, 0);
+        answer_alone(e, all, MAX);
+        for (size_t w = 0; w < NUM_COUNT(widths); w++) {
+            const nib_batch_options o = {.n_sequence = widths[w], .n_prompt = w % 2 ? 40 : 0};
+            nib_batch *b = open_batch(e, &o);
+            for (int i = 0; i < MAX; i++)
+                add(b, &all[i]);
+            run_out(b);
+            compare_done(b, all, MAX, 1);
+            nib_batch_close(b);
+        }
+        clear(all, MAX);
+        nib_engine_close(e);
+    }
+}
+
+/* Threads, rows of a pass, rows of logits: none changes a token. Requests come while others are computed. */
+static void however_it_is_cut(void **state) {
+    (void)state;
+    static work all[MAX];
+    nib_error err = {0};
+    nib_engine *first = open_engine(0, 1, 0, 0);
+    answer_alone(first, all, 24);
+    nib_engine_close(first);
+    static const int cuts[][3] = {{1, 16, 1}, {3, 64, 5}, {2, 512, 32}};
+    for (size_t i = 0; i < NUM_COUNT(cuts); i++) {
+        nib_engine *e = open_engine(0, cuts[i][0], cuts[i][1], cuts[i][2]);
+        nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 9});
+        int32_t n_left;
+        for (int k = 0; k < 24; k++) {
+            add(b, &all[k]);
+            if (k % 4 == 3 && nib_batch_step(b, &n_left, &err))
+                fail_msg("%s", err.message);
+        }
+        run_out(b);
+        compare_done(b, all, 24, 1);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+    clear(all, 24);
+}
+
+/* Room for fewer positions than all need: they wait, none is lost, none is refused in the middle. */
+static void they_wait_for_room(void **state) {
+    (void)state;
+    static work all[MAX];
+    nib_engine *e = open_engine(NIB_KV_F16, 2, 64, 0);
+    nib_error err = {0};
+    int64_t id;
+    answer_alone(e, all, 30);
+    nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 16, .n_position = 2 * N_CTX});
+    for (int i = 0; i < 30; i++)
+        add(b, &all[i]);
+    run_out(b);
+    compare_done(b, all, 30, 1);
+    nib_batch_close(b);
+    b = open_batch(e, &(nib_batch_options){.n_position = 64});
+    work *w = &all[1];
+    w->o.n_predict = 60;
+    w->o.n_prompt = 38;
+    assert_int_equal(nib_batch_add(b, &w->o, &id, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "97 positions"));
+    w->o.n_prompt = 0;
+    assert_int_equal(nib_batch_add(b, &w->o, &id, &err), NIB_E_USAGE);
+    nib_batch_close(b);
+    clear(all, 30);
+    nib_engine_close(e);
+}
+
+static uint64_t kv_bytes_in_use(const nib_engine *e, int type) {
+    kv_usage u;
+    kv_pool_usage(e->kv[type], &u);
+    return (uint64_t)u.used * u.page_bytes;
+}
+
+/* 32 sequences with a prefix of 400 tokens in common, before each has written its own: the pages of one. */
+static void a_common_prefix_takes_room_once(void **state) {
+    (void)state;
+    enum { N = 32, PREFIX = 400 };
+    static work all[N];
+    static int32_t prompt[PREFIX];
+    nib_engine_options eo = engine_usual();
+    nib_error err = {0};
+    eo.n_ctx = 512;
+    eo.n_batch = 512;
+    eo.kv_type = NIB_KV_F16;
+    nib_engine *e = engine_must_open(tiny_model("batch.gguf", &packed), &eo, NULL);
+    for (int i = 0; i < PREFIX; i++)
+        prompt[i] = (i * 7 + 1) % N_VOCAB;
+    nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = N, .n_prompt = PREFIX});
+    int32_t n_left;
+    int64_t id;
+    uint64_t one = 0, max = 0;
+    for (int i = 0; i < N; i++) {
+        nib_generate_options_init(&all[i].o);
+        all[i].o.sampling.temperature = 0;
+        all[i].o.n_predict = 2;
+        all[i].o.ignore_eos = true;
+        all[i].o.prompt = prompt;
+        all[i].o.n_prompt = PREFIX;
+        assert_int_equal(nib_batch_add(b, &all[i].o, &id, &err), NIB_OK);
+    }
+    assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+    one = kv_bytes_in_use(e, TYPE_F16);
+    while (n_left > 0) {
+        assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+        max = NUM_MAX(max, kv_bytes_in_use(e, TYPE_F16));
+    }
+    assert_true(one > 0 && max <= one / 7 * (6 + N)); /* only the last page is each one's own */
+    nib_result r;
+    int64_t computed = 0;
+    for (; nib_batch_take(b, &id, &r, NULL); nib_result_clear(&r))
+        computed += r.prompt_n;
+    assert_true(computed < PREFIX + N * 20); /* not N times the prefix */
+    nib_batch_close(b);
+    nib_engine_close(e);
+}
+
+static bool stop_after_three(void *user, int32_t token) {
+    (void)token;
+    return ++*(int *)user < 3;
+}
+
+static void stopped_and_cancelled(void **state) {
+    (void)state;
+    static work all[8];
+    nib_engine *e = open_engine(0, 2, 64, 0);
+    nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 3});
+    nib_error err = {0}, how;
+    nib_result r;
+    int64_t id;
+    int32_t n_left;
+    int n_told = 0;
+    for (int i = 0; i < 6; i++) {
+        make(&all[i], i);
+        all[i].o.n_predict = 30;
+        if (i == 0) {
+            all[i].o.on_token = stop_after_three;
+            all[i].o.user = &n_told;
+        }
+        add(b, &all[i]);
+    }
+    assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+    assert_int_equal(n_left, 6);
+    nib_batch_cancel(b, 2);  /* is computed */
+    nib_batch_cancel(b, 6);  /* waits */
+    nib_batch_cancel(b, 99); /* never was */
+    run_out(b);
+    int cancelled = 0, stopped = 0;
+    while (nib_batch_take(b, &id, &r, &how)) {
+        cancelled += how.status == NIB_E_CANCELLED && (id == 2 || id == 6);
+        stopped += id == 1 && r.n_token == 3 && r.finish == NIB_FINISH_STOP;
+        nib_result_clear(&r);
+    }
+    assert_int_equal(cancelled, 2);
+    assert_int_equal(stopped, 1);
+    add(b, &all[3]); /* closed while something is computed and something waits */
+    add(b, &all[4]);
+    assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+    nib_batch_close(b);
+    nib_engine_close(e);
+}
+
+/* Under a cap that streams the weights; every read fails once, the step is taken again, the tokens are the
+ * same. */
+static void a_failed_step_is_taken_again(void **state) {
+    (void)state;
+    static work all[4];
+    const char *path = tiny_model("batch.gguf", &packed);
+    nib_engine_options o = engine_usual();
+    nib_error err = {0};
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.stream = true;
+    engine_want nothing = {.keep_nothing = true};
+    nib_engine *e;
+    if (engine_open(path, &o, &nothing, &e, &err))
+        fail_msg("%s", err.message);
+    answer_alone(e, all, 4);
+    int failures = 0;
+    for (int64_t nth = 1; nth < 400; nth += 1 + nth / 3) {
+        nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 4});
+        int32_t n_left = 1;
+        for (int i = 0; i < 4; i++)
+            add(b, &all[i]);
+        fault_arm(FAULT_READ, nth);
+        for (int tries = 0; n_left > 0 && tries < 200; tries++)
+            failures += nib_batch_step(b, &n_left, &err) != NIB_OK;
+        fault_arm(FAULT_READ, 0);
+        compare_done(b, all, 4, 1);
+        nib_batch_close(b);
+    }
+    assert_true(failures > 0);
+    clear(all, 4);
+    nib_engine_close(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_as_alone),         cmocka_unit_test(however_it_is_cut),
+        cmocka_unit_test(they_wait_for_room),    cmocka_unit_test(a_common_prefix_takes_room_once),
+        cmocka_unit_test(stopped_and_cancelled), cmocka_unit_test(a_failed_step_is_taken_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
