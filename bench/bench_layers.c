@@ -67,11 +67,11 @@ static double perplexity(bench *b) {
             .kv = &b->kv, .tokens = b->chunk, .length = CHUNK, .n_row = CHUNK, .head_row = CHUNK / 2};
         const pass p = {.segments = &all,
                         .n_segment = 1,
-                        .n_head = b->e->backend->rows.n_head,
+                        .n_head = engine_parts_of(b->e).step->backend->rows.n_head,
                         .rows = score,
                         .user = b,
                         .change = &change};
-        if (step_pass(&b->e->step, &p, &err))
+        if (step_pass(engine_parts_of(b->e).step, &p, &err))
             die(err.message);
     }
     return exp(b->nll / (double)b->n);
@@ -87,9 +87,11 @@ static void open_all(bench *b, char **argv) {
     o.n_ctx = o.n_batch = CHUNK;
     o.activation = 16;
     if (nib_engine_open(argv[1], &o, &b->e, &err) || file_read_all(argv[2], 64 << 20, &text, &n_byte, &err) ||
-        nib_tokenize(b->e, text, n_byte, 0, &tokens, &n, &err) ||
-        kv_pool_open(b->e->layout, TYPE_F32, true, false, device_host(), b->e->ledger, &b->pool, &err) ||
-        kv_table_open(&b->kv, b->pool, b->e->layout, device_host(), b->e->ledger, CHUNK, false, &err))
+        nib_tokenize(b->e, text, n_byte, 0, &tokens, &n, &err))
+        die(err.message);
+    const engine_parts on = engine_parts_of(b->e);
+    if (kv_pool_open(on.layout, TYPE_F32, true, false, device_host(), on.ledger, &b->pool, &err) ||
+        kv_table_open(&b->kv, b->pool, on.layout, device_host(), on.ledger, CHUNK, false, &err))
         die(err.message);
     mem_free(text);
     const bool bos = nib_engine_info(b->e)->add_bos;
@@ -100,7 +102,7 @@ static void open_all(bench *b, char **argv) {
         tokens[c * CHUNK] = nib_engine_info(b->e)->bos;
     b->tokens = tokens;
     b->n_layer = (int)nib_engine_info(b->e)->n_layer;
-    b->n_block = model_n_block(b->e->m);
+    b->n_block = model_n_block(on.m);
     b->act_bits = mem_calloc((size_t)b->n_block, 1);
     b->left_out = mem_calloc((size_t)b->n_block, sizeof *b->left_out);
     if (!b->act_bits || !b->left_out)

@@ -127,15 +127,15 @@ static void rounding_is_felt(void **state) {
 
 /* Means of channels for a model, all 1 or some of them large, kept where an engine looks for them. */
 static void keep_columns(const char *path, bool alike) {
-    nib_engine *e = NULL;
-    nib_engine_options o = usual();
+    const logger silent = {0};
+    model *m = NULL;
     nib_error err = {0};
     saliency_sites sites;
     columns c;
-    assert_int_equal(engine_open_headers(path, &o, NULL, &e, &err), NIB_OK);
-    assert_int_equal(saliency_sites_open(&sites, e->m, &err), NIB_OK);
+    assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
+    assert_int_equal(saliency_sites_open(&sites, m, &err), NIB_OK);
     assert_int_equal(columns_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
-    assert_int_equal(container_content_key(e->container, c.content, &err), NIB_OK);
+    assert_int_equal(container_content_key(model_container(m), c.content, &err), NIB_OK);
     strcpy(c.prompts, "abc");
     for (uint64_t i = 0; i < c.first[c.n_site]; i++)
         c.mean[i] = alike || i % 13 ? 1 : 500;
@@ -144,7 +144,7 @@ static void keep_columns(const char *path, bool alike) {
     mem_free(to);
     columns_clear(&c);
     saliency_sites_close(&sites);
-    nib_engine_close(e);
+    model_close(m);
 }
 
 /* Formats with w are rounded by what is known of channels, and by nothing else: not by a packed file that was
@@ -296,9 +296,9 @@ static void sizes_are_the_plans(void **state) {
     h.p.n_batch = 7;
     h.p.kv = PLAN_KV_F32;
     e = engine_must_open(path, &o, &h.p);
-    assert_int_equal(e->options.n_ctx, 50);
-    assert_int_equal(e->options.n_batch, 7);
-    assert_int_equal(e->kv_type, TYPE_F32);
+    assert_int_equal(engine_parts_of(e).n_ctx, 50);
+    assert_int_equal(engine_parts_of(e).step->backend->rows.n_pass, 7);
+    assert_int_equal(engine_parts_of(e).kv_type, TYPE_F32);
     nib_engine_close(e);
     o.n_ctx = 51;
     assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_USAGE);
@@ -306,8 +306,8 @@ static void sizes_are_the_plans(void **state) {
     o.n_ctx = 40;
     o.kv_type = NIB_KV_F16;
     e = engine_must_open(path, &o, &h.p);
-    assert_int_equal(e->options.n_ctx, 50);
-    assert_int_equal(e->kv_type, TYPE_F16);
+    assert_int_equal(engine_parts_of(e).n_ctx, 50);
+    assert_int_equal(engine_parts_of(e).kv_type, TYPE_F16);
     assert_non_null(strstr(said, "cache"));
     nib_engine_close(e);
 }

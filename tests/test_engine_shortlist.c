@@ -192,8 +192,8 @@ static void on_disk(void **state) {
 
 /* ---- rows that came with panels ---- */
 
-static int weight_of(const nib_engine *e, int b, op_kind kind) {
-    const program *p = &layout_block(e->layout, b)->program;
+static int weight_of(nib_engine *e, int b, op_kind kind) {
+    const program *p = &layout_block(engine_parts_of(e).layout, b)->program;
     for (int i = 0; i < p->n_op; i++)
         if (p->ops[i].kind == kind)
             return p->ops[i].w;
@@ -237,13 +237,13 @@ static void rows_that_came_are_not_read_again(void **state) {
     o.ram += ledger_look().now;
     assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
     wait_for_reader();
-    const int head = model_n_block(e->m) - 1, w = weight_of(e, head, OP_SHORTLIST),
+    const int head = model_n_block(engine_parts_of(e).m) - 1, w = weight_of(e, head, OP_SHORTLIST),
               embed = weight_of(e, 0, OP_EMBED);
     int32_t missing[8200 / PACK_PANEL + 1];
     view unused;
     int n_missing = 0;
     for (int32_t i = 0; i < (int32_t)(sizeof missing / sizeof *missing); i++)
-        if (!pager_panel(e->pager, head, w, i, &unused))
+        if (!pager_panel(engine_parts_of(e).step->pager, head, w, i, &unused))
             missing[n_missing++] = i;
     assert_true(n_missing > 64); /* neighbours come by one read, what is far from them does not */
     const int32_t panels[] = {missing[0], missing[1], missing[n_missing - 1]};
@@ -253,14 +253,17 @@ static void rows_that_came_are_not_read_again(void **state) {
     for (int failing = 0; failing < 2; failing++) {
         if (failing)
             fault_arm(FAULT_READ, 1);
-        assert_int_equal(pager_read_panels(e->pager, head, w, panels, 3, count_panel, &n, NULL),
-                         failing ? NIB_E_IO : NIB_OK);
+        assert_int_equal(
+            pager_read_panels(engine_parts_of(e).step->pager, head, w, panels, 3, count_panel, &n, NULL),
+            failing ? NIB_E_IO : NIB_OK);
         fault_arm(FAULT_READ, 0);
         assert_int_equal(n, 3); /* nothing is handed on once a read has failed */
         for (int i = 0; i < 4; i++) {
             const int64_t before = fault_count(FAULT_READ);
-            assert_int_equal(pager_read_row(e->pager, 0, embed, rows[i], found, NULL), NIB_OK);
-            assert_int_equal(pager_read_row(all->pager, 0, embed, rows[i], expected, NULL), NIB_OK);
+            assert_int_equal(pager_read_row(engine_parts_of(e).step->pager, 0, embed, rows[i], found, NULL),
+                             NIB_OK);
+            assert_int_equal(
+                pager_read_row(engine_parts_of(all).step->pager, 0, embed, rows[i], expected, NULL), NIB_OK);
             assert_memory_equal(found, expected, sizeof found);
             assert_int_equal(fault_count(FAULT_READ) - before, i == 3 || (failing && i < 2));
         }

@@ -143,19 +143,20 @@ static void products_are_of_the_sum(void **state) {
         int64_t starts[] = {begin[0], begin[1]};
         c.tokens = tokens;
         c.begin = starts;
-        assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
-        const view *views = pager_views(e->pager, 0);
+        const engine_parts on = engine_parts_of(e);
+        assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
+        const view *views = pager_views(engine_parts_of(e).step->pager, 0);
         view embed[2];
         for (int s = 0; s < 2; s++)
-            embed[s] = views[find_weight(layout_block(e->layout, 0),
-                                         layout_block(e->layout, 0)->weights[0].name, s)];
-        o.views = pager_views(e->pager, 1);
+            embed[s] = views[find_weight(layout_block(engine_parts_of(e).layout, 0),
+                                         layout_block(engine_parts_of(e).layout, 0)->weights[0].name, s)];
+        o.views = pager_views(engine_parts_of(e).step->pager, 1);
         o.embed = embed;
-        o.b = layout_block(e->layout, 1);
+        o.b = layout_block(engine_parts_of(e).layout, 1);
         o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);
         const probe eyes = {.look = look_at_point, .product = look_at_input, .user = &o};
         const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &eyes};
-        assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
+        assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
         assert_int_equal(o.n_seen, 3);
         free(o.x);
         measure_rows_close(&rows);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "exec/check/memory.h"
 #include "measure/measure.h"
+#include "engine/state.h"
 #include "measure/rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
@@ -271,17 +272,20 @@ static void keys_and_values_are_its_own(void **state) {
     kv_pool *pages;
     kv_table host;
     nib_error err = {0};
-    assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
+    const engine_parts on = engine_parts_of(e);
+    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
     pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1};
-    assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
-    assert_int_equal(kv_pool_open(e->layout, TYPE_F32, true, false, device_host(), e->ledger, &pages, &err),
+    assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
+    assert_int_equal(kv_pool_open(engine_parts_of(e).layout, TYPE_F32, true, false, device_host(),
+                                  engine_parts_of(e).ledger, &pages, &err),
                      NIB_OK);
-    assert_int_equal(kv_table_open(&host, pages, e->layout, device_host(), e->ledger, 5, false, &err),
+    assert_int_equal(kv_table_open(&host, pages, engine_parts_of(e).layout, device_host(),
+                                   engine_parts_of(e).ledger, 5, false, &err),
                      NIB_OK);
     segment wrong = rows.segments[0];
     wrong.kv = &host;
     p.segments = &wrong;
-    assert_int_equal(step_pass(&e->step, &p, &err), NIB_E_DEVICE);
+    assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_E_DEVICE);
     assert_non_null(strstr(err.message, "keys and values"));
     kv_table_close(&host);
     kv_pool_close(pages);
@@ -321,7 +325,8 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
     measure_rows rows;
     nib_error err = {0};
     kept k = {0};
-    assert_int_equal(measure_rows_open(&rows, e, &c, 0, 1, &err), NIB_OK);
+    const engine_parts on = engine_parts_of(e);
+    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 1, &err), NIB_OK);
     float logits[N_VOCAB];
     const probe eyes = {.look = keep_seen, .user = &k};
     const pass p = {.segments = rows.segments,
@@ -331,8 +336,8 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
                     .enter = look_back,
                     .user = &k,
                     .probe = &eyes};
-    assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
-    assert_int_equal(k.n, model_n_block(e->m));
+    assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
+    assert_int_equal(k.n, model_n_block(engine_parts_of(e).m));
     assert_true(isnan(k.stream[0]));
     assert_true(k.n_seen > 0 && isnan(k.seen[0]));
     assert_true(isfinite(logits[0]));

@@ -278,7 +278,7 @@ static void auto_finds_it(void **state) {
     o.backend = "auto";
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(tiny_model("auto.gguf", &small), &o, NULL);
-    assert_string_equal(e->kind->name, "cuda");
+    assert_string_equal(engine_parts_of(e).step->backend->kind->name, "cuda");
     nib_engine_close(e);
     fake_is_at_rest();
 }

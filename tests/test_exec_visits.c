@@ -68,7 +68,7 @@ static void run(world *w, pass p) {
     p.n_head = 1;
     p.rows = take;
     p.user = w;
-    if (step_pass(&w->e->step, &p, &err))
+    if (step_pass(engine_parts_of(w->e).step, &p, &err))
         fail_msg("%s", err.message);
 }
 
@@ -191,7 +191,7 @@ static void from_disk(void **state) {
     (void)state;
     const char *path = tiny_model("visits.gguf", &narrow);
     open_world(&w, path, tiny_model_half_room(path));
-    assert_true(pager_streams(w.e->pager));
+    assert_true(pager_streams(engine_parts_of(w.e).step->pager));
     check_all(&w);
     close_world(&w);
 }
@@ -217,7 +217,7 @@ static void reads_by_the_order(void **state) {
     (void)state;
     const char *path = tiny_model("visits.gguf", &narrow);
     open_world(&w, path, tiny_model_half_room(path));
-    need = pager_needs(w.e->layout, 2);
+    need = pager_needs(engine_parts_of(w.e).layout, 2);
     const uint64_t slack = need.ring + N * N_SEQUENCE * N_TOKEN * UINT64_C(4096), all = N * one_pass(&w);
     read_by(&w, NULL, 1);
     assert_in_range(read_by(&w, NULL, N), all - need.ring, all + slack);

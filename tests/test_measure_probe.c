@@ -65,7 +65,8 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     measure_rows rows;
     nib_error err = {0};
     const probe see = {.look = ignore, .user = looks};
-    if (measure_rows_open(&rows, e, c, 0, 1000, &err))
+    const engine_parts on = engine_parts_of(e);
+    if (measure_rows_open(&rows, &on, c, 0, 1000, &err))
         fail_msg("%s", err.message);
     collected got = {.segments = rows.segments, .n_vocab = nib_engine_info(e)->n_vocab};
     got.logits = calloc((size_t)(rows.n_row * got.n_vocab), sizeof *got.logits);
@@ -73,11 +74,11 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     const pass p = {.segments = rows.segments,
                     .n_segment = rows.n_segment,
                     .apart = true,
-                    .n_head = e->backend->rows.n_head,
+                    .n_head = engine_parts_of(e).step->backend->rows.n_head,
                     .rows = collect,
                     .user = &got,
                     .probe = looks ? &see : NULL};
-    if (step_pass(&e->step, &p, &err))
+    if (step_pass(engine_parts_of(e).step, &p, &err))
         fail_msg("%s: %s", path, err.message);
     measure_rows_close(&rows);
     nib_engine_close(e);
@@ -271,7 +272,7 @@ static void the_probe_sees_what_is_computed(void **state) {
     measure_rows rows;
     nib_error err = {0};
     assert_non_null(ch.layers);
-    views = pager_views(e->pager, 0);
+    views = pager_views(engine_parts_of(e).step->pager, 0);
     for (int r = 0; r < ROWS; r++) {
         float row[D];
         pack_read_row(&views[0], c.tokens[r], row);
@@ -279,15 +280,16 @@ static void the_probe_sees_what_is_computed(void **state) {
             ch.layers[0].in[r][i] = (double)row[i];
     }
     for (int l = 0; l < N_LAYER; l++) {
-        views = pager_views(e->pager, l + 1);
+        views = pager_views(engine_parts_of(e).step->pager, l + 1);
         if (l > 0)
             memcpy(ch.layers[l].in, ch.layers[l - 1].out, sizeof ch.layers[l].in);
-        compute_layer(&(direct){views, layout_block(e->layout, l + 1)}, &ch.layers[l]);
+        compute_layer(&(direct){views, layout_block(engine_parts_of(e).layout, l + 1)}, &ch.layers[l]);
     }
-    assert_int_equal(measure_rows_open(&rows, e, &c, 0, 0, &err), NIB_OK);
+    const engine_parts on = engine_parts_of(e);
+    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
     const probe see = {.look = check, .user = &ch};
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
-    assert_int_equal(step_pass(&e->step, &p, &err), NIB_OK);
+    assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)
         assert_int_equal(ch.seen[i], N_LAYER * ROWS);
     measure_rows_close(&rows);
@@ -338,12 +340,12 @@ static void scores_are_means_of_norms(void **state) {
     nib_error err = {0};
     double hidden[FF], x[D], h[D], q[D], k[KV_HEADS * D_HEAD], v[D], a[D], ffn[D], attn2 = 0, ffn2 = 0;
     float row[D];
-    views = pager_views(e->pager, 0);
+    views = pager_views(engine_parts_of(e).step->pager, 0);
     pack_read_row(&views[0], 7, row);
     for (int i = 0; i < D; i++)
         x[i] = (double)row[i];
-    views = pager_views(e->pager, 1);
-    const direct d = {views, layout_block(e->layout, 1)};
+    views = pager_views(engine_parts_of(e).step->pager, 1);
+    const direct d = {views, layout_block(engine_parts_of(e).layout, 1)};
     rms_norm(&d, "attn_norm", x, h);
     product(&d, "q", h, q);
     product(&d, "k", h, k);

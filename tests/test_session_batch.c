@@ -181,9 +181,11 @@ static void they_wait_for_room(void **state) {
     nib_engine_close(e);
 }
 
-static uint64_t kv_bytes_in_use(const nib_engine *e, int type) {
+static uint64_t kv_bytes_in_use(nib_engine *e, int type) {
     kv_usage u;
-    kv_pool_usage(e->kv[type], &u);
+    sequence_memory memory;
+    assert_int_equal(engine_sequence_memory(e, (type_id)type, &memory, NULL), NIB_OK);
+    kv_pool_usage(memory.pages, &u);
     return (uint64_t)u.used * u.page_bytes;
 }
 

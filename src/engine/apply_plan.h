@@ -5,7 +5,7 @@
 #define NIB_ENGINE_APPLY_PLAN_H
 
 #include "plan/plan.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 
 /* Sizes and caps into the options, before anything is opened. The plan's context and batch are what its bytes
  * were counted with, so they hold, and a longer context is refused; a cap is the smaller of both; threads,

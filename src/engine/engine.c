@@ -1,5 +1,5 @@
 /* engine.c - opening a model under a budget: what is needed is known and charged before it is allocated. */
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -333,9 +333,10 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     const nib_engine_options *o = &e->options;
     uint64_t session;
     backend_rows rows = {.n_head = 0};
-    if (want->keep_free)
-        NIB_TRY(want->keep_free(e, want->user, &session, err));
-    else
+    if (want->keep_free) {
+        const engine_parts parts = engine_early_parts(e);
+        NIB_TRY(want->keep_free(&parts, want->user, &session, err));
+    } else
         NIB_TRY(engine_sessions_bytes(e, e->kv_type, o->n_ctx, &session, err));
     ledger_settle(e->ledger, true);
     NIB_TRY(open_shortlist(e, want, session, err));
@@ -595,6 +596,39 @@ void nib_engine_close(nib_engine *e) {
     mem_free(e->slices);
     mem_free(e->formats);
     mem_free(e);
+}
+
+bool engine_has_weights(const nib_engine *e) {
+    return e->m != NULL;
+}
+
+engine_parts engine_early_parts(const nib_engine *e) {
+    return (engine_parts){.m = e->m,
+                          .layout = e->layout,
+                          .ledger = e->ledger,
+                          .threads = e->threads,
+                          .kv_type = e->kv_type,
+                          .n_ctx = e->options.n_ctx,
+                          .progress = e->options.progress,
+                          .user = e->options.user};
+}
+
+engine_parts engine_parts_of(nib_engine *e) {
+    engine_parts parts = engine_early_parts(e);
+    parts.step = &e->step;
+    return parts;
+}
+
+const char *engine_path(const nib_engine *e) {
+    return e->path;
+}
+
+const container *engine_container(const nib_engine *e) {
+    return e->container;
+}
+
+const tokenizer *engine_tokenizer(const nib_engine *e) {
+    return e->tokenizer;
 }
 
 void nib_engine_memory(const nib_engine *e, nib_memory *out) {

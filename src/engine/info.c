@@ -1,5 +1,5 @@
 /* info.c - what nib_engine_info answers, gathered once. */
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include "base/mem.h"
 

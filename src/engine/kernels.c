@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "profile/kernel_map.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include <string.h>
 

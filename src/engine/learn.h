@@ -3,7 +3,7 @@
 #ifndef NIB_ENGINE_LEARN_H
 #define NIB_ENGINE_LEARN_H
 
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/planning.h"
 
 /* Around a generation: while others go on at the same time, their times are not one sequence's. */

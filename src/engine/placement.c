@@ -1,6 +1,6 @@
 /* placement.c - what nib_engine_placement answers: the pager's decision, gathered once by block, format and
  * tier. */
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include "base/mem.h"
 #include "exec/shortlist.h"

@@ -3,7 +3,7 @@
 #define NIB_ENGINE_PLANNING_H
 
 #include "plan/policy.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 
 /* Rows of a pass and of a cell. */
 typedef struct planning_rows {

@@ -142,5 +142,6 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     if (!f->want || !f->want->keep_free)
         return NIB_OK;
     f->q.caches[0].bytes = 0;
-    return f->want->keep_free(e, f->want->user, &f->q.session, err);
+    const engine_parts parts = engine_early_parts(e);
+    return f->want->keep_free(&parts, f->want->user, &f->q.session, err);
 }

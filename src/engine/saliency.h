@@ -3,7 +3,7 @@
 #define NIB_ENGINE_SALIENCY_H
 
 #include "profile/columns.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 
 /* The inputs of a model's products, in the order of a pass, whatever a plan leaves out or adds. */
 typedef struct saliency_sites {

@@ -9,7 +9,7 @@
  * pager's ring, for every cell: so there a longer prompt is given more rows at a time, for a small share of
  * the cap. A block that the ring holds needs only the residual stream and the rotary tables of more rows; a
  * larger one needs all registers of more rows in a cell. */
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include "base/num.h"
 #include "exec/shortlist.h"

@@ -2,7 +2,7 @@
 #ifndef NIB_ENGINE_TEXT_H
 #define NIB_ENGINE_TEXT_H
 
-#include "engine/engine.h"
+#include "engine/state.h"
 
 /* Makes and charges e->tokenizer (NULL: the checkpoint has none), and gives the vocabulary's strings back. */
 nib_status engine_open_text(nib_engine *e, nib_error *err);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/residency.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/text.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct watch {
-    nib_engine *e;
+    const engine_parts *e;
     const segment *row; /* of the prompts */
     activity *a;
     double min;
@@ -63,7 +63,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
                           .enter = tell,
                           .user = w,
                           .probe = &mine};
-        status = step_pass(&w->e->step, &all, err);
+        status = step_pass(w->e->step, &all, err);
     }
     for (int64_t r = 0; status == NIB_OK && r < rows.n_row; r++)
         coactivity_add(&w->a->parts, w->active + r * w->a->parts.n);
@@ -76,27 +76,27 @@ typedef struct sizes {
     int64_t n_row, longest;
 } sizes;
 
-static int n_part(const nib_engine *e, int *n_group) {
+static int n_part(const engine_parts *e, int *n_group) {
     const int64_t n_layer = model_hparams(e->m)->n_layer;
     *n_group = (int)NUM_MAX(1, NUM_MIN(ACTIVITY_GROUPS, ACTIVITY_PARTS / n_layer - 1));
     return (int)(n_layer * (1 + *n_group));
 }
 
-static uint64_t own_bytes(const nib_engine *e, int64_t n_row) {
+static uint64_t own_bytes(const engine_parts *e, int64_t n_row) {
     int n_group;
     const int n = n_part(e, &n_group);
     return coactivity_bytes(n) + (uint64_t)n_row * (uint64_t)n;
 }
 
-static nib_status keep_free(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
+static nib_status keep_free(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     const sizes *s = user;
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, s->longest, bytes, err));
     *bytes += own_bytes(e, s->n_row);
     return NIB_OK;
 }
 
-static nib_status measure(nib_engine *e, const calibration *c, double min, int64_t n_row, activity *out,
-                          nib_error *err) {
+static nib_status measure(const engine_parts *e, const calibration *c, double min, int64_t n_row,
+                          activity *out, nib_error *err) {
     const uint64_t bytes = own_bytes(e, n_row);
     watch w = {.e = e, .a = out, .min = min};
     out->n_layer = (int)model_hparams(e->m)->n_layer;
@@ -115,7 +115,7 @@ static nib_status measure(nib_engine *e, const calibration *c, double min, int64
 nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
                             double min, activity *out, nib_error *err) {
     nib_engine_options o = *options;
-    nib_engine *e = NULL;
+    nib_engine *engine = NULL;
     sizes s;
     memset(out, 0, sizeof *out);
     s.n_row = measure_rows_count(c, 0, &s.longest);
@@ -124,8 +124,9 @@ nib_status measure_activity(const char *name, const nib_engine_options *options,
     o.stream = true;
     o.activation = 16;
     const engine_want want = {.n_row = s.n_row, .keep_nothing = true, .keep_free = keep_free, .user = &s};
-    NIB_TRY(engine_open(name, &o, &want, &e, err));
-    const nib_status status = measure(e, c, min, s.n_row, out, err);
-    nib_engine_close(e);
+    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_parts parts = engine_parts_of(engine);
+    const nib_status status = measure(&parts, c, min, s.n_row, out, err);
+    nib_engine_close(engine);
     return status;
 }

@@ -13,7 +13,7 @@
 enum { MAX_TEXT = 16 << 20, N_ARBITRARY = 12, ARBITRARY_TOKENS = 32 };
 
 typedef struct maker {
-    const nib_engine *e;
+    const calibration_source *from;
     calibration *c;
     size_t cap_tokens, cap_begin;
     int n_cut, n_short;
@@ -43,14 +43,14 @@ static nib_status add_prompt(maker *k, const int32_t *tokens, size_t n, bool bos
     if (c->n_prompt == 0)
         c->begin[0] = 0;
     if (bos)
-        c->tokens[have] = tokenizer_bos(k->e->tokenizer);
+        c->tokens[have] = tokenizer_bos(k->from->tokenizer);
     memcpy(c->tokens + have + bos, tokens, n * sizeof *tokens);
     c->begin[++c->n_prompt] = (int64_t)(have + bos + n);
     return NIB_OK;
 }
 
 static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error *err) {
-    const tokenizer *t = k->e->tokenizer;
+    const tokenizer *t = k->from->tokenizer;
     const bool bos = tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0;
     token_list list = {0};
     nib_status status = tokenizer_encode(t, text, n_byte, 0, &list, err);
@@ -103,11 +103,11 @@ static nib_status add_file(maker *k, const char *path, nib_error *err) {
 }
 
 static nib_status add_arbitrary(maker *k, nib_error *err) {
-    const int64_t n_vocab = k->e->m ? model_hparams(k->e->m)->n_vocab : 0;
+    const int64_t n_vocab = k->from->n_vocab;
     int32_t ids[ARBITRARY_TOKENS];
     uint64_t x = 1;
     if (n_vocab < 1)
-        return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer", k->e->path);
+        return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer", k->from->path);
     for (int i = 0; i < N_ARBITRARY; i++) {
         for (int j = 0; j < ARBITRARY_TOKENS; j++) {
             x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -123,9 +123,9 @@ static void describe(const maker *k, const char *path) {
     const long long n = (long long)c->begin[c->n_prompt];
     int at = snprintf(c->what, sizeof c->what, "%d prompt%s %s, %lld tokens", c->n_prompt,
                       c->n_prompt == 1 ? "" : "s",
-                      !k->e->tokenizer ? "of arbitrary ids (the model has no tokenizer)"
-                      : path           ? "from a file"
-                                       : "of nibble's own",
+                      !k->from->tokenizer ? "of arbitrary ids (the model has no tokenizer)"
+                      : path              ? "from a file"
+                                          : "of nibble's own",
                       n);
     if (k->n_cut)
         at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d lines cut into pieces of %d",
@@ -146,17 +146,17 @@ static void hash_tokens(calibration *c) {
              (unsigned long long)all.low64);
 }
 
-nib_status calibrate(const nib_engine *e, const char *path, calibration *out, nib_error *err) {
-    maker k = {.e = e, .c = out};
+nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err) {
+    maker k = {.from = from, .c = out};
     memset(out, 0, sizeof *out);
-    nib_status status = !e->tokenizer ? add_arbitrary(&k, err)
-                        : path        ? add_file(&k, path, err)
-                                      : add_own(&k, err);
+    nib_status status = !from->tokenizer ? add_arbitrary(&k, err)
+                        : path           ? add_file(&k, path, err)
+                                         : add_own(&k, err);
     if (status == NIB_OK && out->n_prompt == 0)
         status = nib_fail(err, NIB_E_USAGE, "no calibration prompt has %d tokens with this vocabulary",
                           MIN_CALIBRATE);
     if (status == NIB_OK)
-        status = container_content_key(e->container, out->content, err);
+        status = container_content_key(from->container, out->content, err);
     if (status != NIB_OK) {
         calibration_clear(out);
         return status;

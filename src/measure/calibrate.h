@@ -2,7 +2,8 @@
 #ifndef NIB_MEASURE_CALIBRATE_H
 #define NIB_MEASURE_CALIBRATE_H
 
-#include "engine/engine.h"
+#include "formats/container.h"
+#include "text/tokenizer.h"
 
 enum {
     MIN_CALIBRATE = 8,          /* tokens of a prompt, at least: shorter lines of a file are left out */
@@ -20,10 +21,18 @@ typedef struct calibration {
     char what[192];   /* for people: "12 prompts of nibble's own, 463 tokens" */
 } calibration;
 
+/* What prompts are made of. */
+typedef struct calibration_source {
+    const char *path; /* of the model, for messages */
+    const container *container;
+    const tokenizer *tokenizer; /* NULL: the model has none */
+    int64_t n_vocab;            /* without a tokenizer: ids are below it */
+} calibration_source;
+
 /* From a file, one prompt a line (so any text will do, line by line), or, with NULL, nibble's own twelve
  * (profile/prompts.def). A model without a tokenizer gets twelve prompts of arbitrary ids, which says little
- * about real text; `what` tells. e: vocab_only will do. */
-nib_status calibrate(const nib_engine *e, const char *path, calibration *out, nib_error *err);
+ * about real text; `what` tells. */
+nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err);
 void calibration_clear(calibration *c); /* zeroed is fine */
 
 int64_t calibration_longest(const calibration *c); /* tokens of the longest prompt */

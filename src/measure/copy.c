@@ -80,13 +80,13 @@ static uint64_t max_bytes(const layout *lay, const quality_options *q) {
 
 enum { RAW = 256 << 10 }; /* bytes of a file read at a time, by each thread */
 
-static uint64_t charge_of(const nib_engine *e, uint64_t room) {
+static uint64_t charge_of(const engine_parts *e, uint64_t room) {
     return room +
            (uint64_t)pool_size(e->threads) * (load_buffer_bytes(e->layout, RAW, 1) + sizeof(load_buffer) +
                                               pack_scratch_bytes(&(pack_format){.layout = PACK_TILE}, 1));
 }
 
-uint64_t measure_copy_bytes(const nib_engine *e, const quality_options *q) {
+uint64_t measure_copy_bytes(const engine_parts *e, const quality_options *q) {
     return q->n_format ? charge_of(e, round64(max_bytes(e->layout, q)) + 64) : 0;
 }
 
@@ -120,7 +120,8 @@ static nib_status copy_tables(measure_copy *c, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status measure_copy_open(measure_copy *c, nib_engine *e, const quality_options *q, nib_error *err) {
+nib_status measure_copy_open(measure_copy *c, const engine_parts *e, const quality_options *q,
+                             nib_error *err) {
     const int n_thread = pool_size(e->threads);
     memset(c, 0, sizeof *c);
     c->e = e;
@@ -196,7 +197,7 @@ static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin
                             nib_error *err) {
     const weight *w = &p->slice[0];
     const load_target to = {p->dst, w->n, begin};
-    NIB_TRY(cancel_check(&p->c->e->step.cancel, err));
+    NIB_TRY(cancel_check(&p->c->e->step->cancel, err));
     return p->n_slice > 1 ? pack_sum(p, buffer, begin, end, err)
                           : pack_slice(p, buffer, w, begin, end, &to, err);
 }
@@ -238,7 +239,7 @@ static nib_status pack_matrix(measure_copy *c, const weight *w, const recipe *f,
 
 /* The pager's views of a block; matrices among them that will be replaced may be anything. */
 static void take_views(measure_copy *c, int b) {
-    const view *views = pager_views(c->e->pager, b);
+    const view *views = pager_views(c->e->step->pager, b);
     memcpy(c->views + c->first[b], views, (size_t)layout_block(c->e->layout, b)->n_weight * sizeof *views);
     c->by_block[b] = c->views + c->first[b];
 }

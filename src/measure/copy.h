@@ -8,7 +8,7 @@
 
 /* A copy of one block's own matrices in another format. */
 typedef struct measure_copy {
-    nib_engine *e;
+    const engine_parts *e;
     loader *ld;
     load_buffer *buffers; /* [n_thread] */
     uint64_t charged;
@@ -26,8 +26,9 @@ uint64_t measure_bytes_now(const block *blk);
 bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes);
 
 /* What measure_copy_open charges: room for the largest block in the largest of the formats. */
-uint64_t measure_copy_bytes(const nib_engine *e, const quality_options *q);
-nib_status measure_copy_open(measure_copy *c, nib_engine *e, const quality_options *q, nib_error *err);
+uint64_t measure_copy_bytes(const engine_parts *e, const quality_options *q);
+nib_status measure_copy_open(measure_copy *c, const engine_parts *e, const quality_options *q,
+                             nib_error *err);
 void measure_copy_close(measure_copy *c); /* zeroed is fine */
 /* Brings block b to the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
  * sum of its slices, in floats. channels: for formats with w. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct watch {
-    nib_engine *e;
+    const engine_parts *e;
     importance *p;
     float *input;         /* [n_cell, d_model]: the residual stream as the cell's rows came into the layer */
     double *attn2, *ffn2; /* [n_cell]: squared norms of the rows seen so far */
@@ -81,7 +81,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
     return (uint64_t)n_cell * ((uint64_t)model_hparams(m)->d_model * sizeof(float) + 2 * sizeof(double));
 }
 
-static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
+static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
     const int64_t n_row = measure_rows_count(user, 0, &longest);
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
@@ -89,8 +89,8 @@ static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *b
     return NIB_OK;
 }
 
-static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, nib_error *err) {
-    const int64_t n_cell = e->backend->rows.n_cell;
+static nib_status run_pass(const engine_parts *e, const calibration *c, importance *p, nib_error *err) {
+    const int64_t n_cell = e->step->backend->rows.n_cell;
     const uint64_t bytes = cell_bytes(e->m, n_cell);
     watch w = {.e = e, .p = p};
     measure_rows rows = {0};
@@ -111,7 +111,7 @@ static nib_status run_pass(nib_engine *e, const calibration *c, importance *p, n
                           .enter = tell,
                           .user = &w,
                           .probe = &mine};
-        status = step_pass(&e->step, &all, err);
+        status = step_pass(e->step, &all, err);
     }
     measure_rows_close(&rows);
     mem_free(memory);
@@ -134,7 +134,7 @@ static nib_status finish(const calibration *c, importance *p, nib_error *err) {
 nib_status measure_importance(const char *name, const nib_engine_options *options, const calibration *c,
                               importance *out, nib_error *err) {
     nib_engine_options o = *options;
-    nib_engine *e = NULL;
+    nib_engine *engine = NULL;
     const double start = time_now();
     int64_t longest;
     memset(out, 0, sizeof *out);
@@ -144,19 +144,20 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     o.stream = true;
     o.activation = 16;
     const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = c};
-    NIB_TRY(engine_open(name, &o, &want, &e, err));
-    nib_status status = importance_begin(out, (int)model_hparams(e->m)->n_layer, c->n_prompt, err);
+    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_parts parts = engine_parts_of(engine);
+    nib_status status = importance_begin(out, (int)model_hparams(parts.m)->n_layer, c->n_prompt, err);
     if (status == NIB_OK)
-        status = run_pass(e, c, out, err);
+        status = run_pass(&parts, c, out, err);
     if (status == NIB_OK)
         status = finish(c, out, err);
     memcpy(out->content, c->content, sizeof out->content);
     memcpy(out->prompts, c->hash, sizeof out->prompts);
     nib_memory memory;
-    nib_engine_memory(e, &memory);
+    nib_engine_memory(engine, &memory);
     out->rss_peak = memory.rss_peak;
-    out->model_bytes = e->info.bytes;
+    out->model_bytes = nib_engine_info(engine)->bytes;
     out->seconds = time_now() - start;
-    nib_engine_close(e);
+    nib_engine_close(engine);
     return status;
 }

@@ -8,6 +8,23 @@
 
 #include <string.h>
 
+/* Prompts of arbitrary ids: the model's shapes say which there are. */
+static nib_status prompts_of_ids(const char *name, const char *path, calibration *out, nib_error *err) {
+    const logger silent = {0};
+    char *found = NULL;
+    model *m = NULL;
+    NIB_TRY(model_find(name, &found, err));
+    nib_status status = model_open(found, &silent, &m, err);
+    if (status == NIB_OK) {
+        const calibration_source from = {
+            .path = found, .container = model_container(m), .n_vocab = model_hparams(m)->n_vocab};
+        status = calibrate(&from, path, out, err);
+    }
+    model_close(m);
+    mem_free(found);
+    return status;
+}
+
 nib_status measure_prompts(const char *name, const nib_engine_options *options, const char *path,
                            calibration *out, nib_error *err) {
     nib_engine_options o = *options;
@@ -15,23 +32,12 @@ nib_status measure_prompts(const char *name, const nib_engine_options *options, 
     memset(out, 0, sizeof *out);
     o.vocab_only = true;
     NIB_TRY(nib_engine_open(name, &o, &e, err));
-    if (!e->tokenizer) { /* prompts of arbitrary ids: the model's shapes say which there are */
-        nib_engine_close(e);
-        const logger silent = {0};
-        nib_engine shapes = {.path = NULL};
-        NIB_TRY(model_find(name, &shapes.path, err));
-        nib_status status = model_open(shapes.path, &silent, &shapes.m, err);
-        if (status == NIB_OK) {
-            shapes.container = model_container(shapes.m);
-            status = calibrate(&shapes, path, out, err);
-        }
-        model_close(shapes.m);
-        mem_free(shapes.path);
-        return status;
-    }
-    const nib_status status = calibrate(e, path, out, err);
+    const calibration_source from = {
+        .path = engine_path(e), .container = engine_container(e), .tokenizer = engine_tokenizer(e)};
+    const bool has_text = from.tokenizer != NULL;
+    const nib_status status = has_text ? calibrate(&from, path, out, err) : NIB_OK;
     nib_engine_close(e);
-    return status;
+    return has_text ? status : prompts_of_ids(name, path, out, err);
 }
 
 static int64_t rows_of(const calibration *c, int i, int64_t max) {
@@ -50,12 +56,14 @@ int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest) 
 }
 
 /* One layer's keys and values serve all layers and prompts, one after the other. */
-static nib_status open_cache(measure_rows *r, nib_engine *e, nib_error *err) {
-    NIB_TRY(kv_pool_open(e->layout, TYPE_F32, true, false, e->backend->device, e->ledger, &r->pages, err));
-    return kv_table_open(&r->kv, r->pages, e->layout, e->backend->device, e->ledger, r->longest, false, err);
+static nib_status open_cache(measure_rows *r, const engine_parts *e, nib_error *err) {
+    NIB_TRY(
+        kv_pool_open(e->layout, TYPE_F32, true, false, e->step->backend->device, e->ledger, &r->pages, err));
+    return kv_table_open(&r->kv, r->pages, e->layout, e->step->backend->device, e->ledger, r->longest, false,
+                         err);
 }
 
-nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t max,
+nib_status measure_rows_open(measure_rows *r, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, nib_error *err) {
     const int64_t n_vocab = model_hparams(e->m)->n_vocab;
     memset(r, 0, sizeof *r);
@@ -64,9 +72,9 @@ nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *
         if (c->tokens[i] < 0 || c->tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %lld: expected an id below %lld, found %ld",
                             (long long)i, (long long)n_vocab, (long)c->tokens[i]);
-    if (r->n_row > e->backend->rows.n_pass)
+    if (r->n_row > e->step->backend->rows.n_pass)
         return nib_fail(err, NIB_E_USAGE, "expected at most %lld rows, found %lld",
-                        (long long)e->backend->rows.n_pass, (long long)r->n_row);
+                        (long long)e->step->backend->rows.n_pass, (long long)r->n_row);
     r->segments = mem_calloc((size_t)c->n_prompt, sizeof *r->segments);
     if (!r->segments)
         return nib_fail_nomem(err, (size_t)c->n_prompt * sizeof *r->segments, "the prompts");
@@ -94,9 +102,9 @@ void measure_rows_close(measure_rows *r) {
     memset(r, 0, sizeof *r);
 }
 
-nib_status measure_progress(const nib_engine *e, const char *what, uint64_t done, uint64_t all,
+nib_status measure_progress(const engine_parts *e, const char *what, uint64_t done, uint64_t all,
                             nib_error *err) {
-    if (!e->options.progress || e->options.progress(e->options.user, what, done, all))
+    if (!e->progress || e->progress(e->user, what, done, all))
         return NIB_OK;
     return nib_fail(err, NIB_E_CANCELLED, "cancelled");
 }

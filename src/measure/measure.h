@@ -11,6 +11,7 @@
 #include "profile/columns.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
+#include "engine/engine.h"
 #include "measure/calibrate.h"
 
 /* Opens the model's vocabulary only and makes the prompts; path as calibrate(). */

@@ -14,6 +14,8 @@ const int measure_n_format = NUM_COUNT(measure_formats);
 /* ---- the costs ---- */
 
 typedef struct measuring {
+    nib_engine *engine;
+    engine_parts on; /* the engine's */
     measure_base base;
     measure_copy copy;
     saliency_watch channels;
@@ -106,7 +108,7 @@ static nib_status try_fewer(measuring *s, nib_error *err) {
 }
 
 static nib_status measure_all(measuring *s, nib_error *err) {
-    nib_engine *e = s->base.e;
+    const engine_parts *e = &s->on;
     const int n = model_n_block(e->m);
     s->out->n_token = s->base.rows.n_head;
     for (int b = 0; b < n; b++) {
@@ -126,7 +128,7 @@ typedef struct wanted {
     const quality_options *q;
 } wanted;
 
-static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
+static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     const wanted *w = user;
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
     const uint64_t copies = measure_copy_bytes(e, w->q);
@@ -139,7 +141,7 @@ static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *b
 
 /* An engine in which trials can be made, and its base pass. */
 static nib_status open_trials(const char *name, const nib_engine_options *options, const wanted *w,
-                              measuring *s, columns *channels, nib_engine **out, nib_error *err) {
+                              measuring *s, columns *channels, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
     const engine_want want = {
@@ -149,27 +151,28 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
     o.n_logits = w->q->n_score;
     o.stream = true;
     o.activation = 16;
-    NIB_TRY(engine_open(name, &o, &want, out, err));
-    const size_t n = (size_t)model_n_block((*out)->m);
+    NIB_TRY(engine_open(name, &o, &want, &s->engine, err));
+    s->on = engine_parts_of(s->engine);
+    const size_t n = (size_t)model_n_block(s->on.m);
     s->act_bits = mem_calloc(n, sizeof *s->act_bits);
     s->left_out = mem_calloc(n, sizeof *s->left_out);
     s->order = mem_calloc(n, sizeof *s->order);
     if (!s->act_bits || !s->left_out || !s->order)
         return nib_fail_nomem(err, n * sizeof *s->order, "a list of blocks");
-    NIB_TRY(saliency_watch_open(&s->channels, (*out)->layout, (*out)->ledger, channels, err));
-    NIB_TRY(measure_base_open(&s->base, *out, w->c, w->q->n_row, w->q->n_score, &s->channels.eyes, err));
+    NIB_TRY(saliency_watch_open(&s->channels, s->on.layout, s->on.ledger, channels, err));
+    NIB_TRY(measure_base_open(&s->base, &s->on, w->c, w->q->n_row, w->q->n_score, &s->channels.eyes, err));
     saliency_watch_finish(&s->channels);
     return NIB_OK;
 }
 
-static void close_trials(measuring *s, nib_engine *e) {
+static void close_trials(measuring *s) {
     measure_copy_close(&s->copy);
     saliency_watch_close(&s->channels);
     measure_base_close(&s->base);
     mem_free(s->act_bits);
     mem_free(s->left_out);
     mem_free(s->order);
-    nib_engine_close(e);
+    nib_engine_close(s->engine);
 }
 
 static quality_options settled(const quality_options *q) {
@@ -184,20 +187,19 @@ nib_status measure_quality(const char *name, const nib_engine_options *options, 
     const quality_options mine = settled(q);
     const wanted w = {c, &mine};
     measuring s = {.q = &mine, .out = out};
-    nib_engine *e = NULL;
     memset(out, 0, sizeof *out);
     memset(channels, 0, sizeof *channels);
-    nib_status status = open_trials(name, options, &w, &s, channels, &e, err);
+    nib_status status = open_trials(name, options, &w, &s, channels, err);
     if (status == NIB_OK)
-        status = quality_begin(out, model_n_block(e->m), mine.formats, mine.n_format, err);
+        status = quality_begin(out, model_n_block(s.on.m), mine.formats, mine.n_format, err);
     if (status == NIB_OK)
-        status = measure_copy_open(&s.copy, e, &mine, err);
+        status = measure_copy_open(&s.copy, &s.on, &mine, err);
     if (status == NIB_OK)
         status = measure_all(&s, err);
     memcpy(out->content, c->content, sizeof out->content);
     memcpy(out->prompts, c->hash, sizeof out->prompts);
     memcpy(channels->content, c->content, sizeof channels->content);
     memcpy(channels->prompts, c->hash, sizeof channels->prompts);
-    close_trials(&s, e);
+    close_trials(&s);
     return status;
 }

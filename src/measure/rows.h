@@ -2,8 +2,8 @@
 #ifndef NIB_MEASURE_ROWS_H
 #define NIB_MEASURE_ROWS_H
 
+#include "engine/engine.h"
 #include "measure/calibrate.h"
-#include "exec/step.h"
 
 typedef struct measure_rows {
     segment *segments; /* [n_segment], one a prompt */
@@ -15,7 +15,7 @@ typedef struct measure_rows {
 } measure_rows;
 
 /* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
-nib_status measure_rows_open(measure_rows *r, nib_engine *e, const calibration *c, int64_t max,
+nib_status measure_rows_open(measure_rows *r, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, nib_error *err);
 void measure_rows_close(measure_rows *r); /* zeroed is fine; before the engine */
 
@@ -23,7 +23,7 @@ void measure_rows_close(measure_rows *r); /* zeroed is fine; before the engine *
 int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest);
 
 /* The options' progress; NIB_E_CANCELLED when it says so. */
-nib_status measure_progress(const nib_engine *e, const char *what, uint64_t done, uint64_t all,
+nib_status measure_progress(const engine_parts *e, const char *what, uint64_t done, uint64_t all,
                             nib_error *err);
 
 #endif

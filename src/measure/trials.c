@@ -16,7 +16,7 @@ static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-static bool count(const nib_engine *e, uint64_t n_row, uint64_t n_head, uint64_t n_segment, sizes *s,
+static bool count(const engine_parts *e, uint64_t n_row, uint64_t n_head, uint64_t n_segment, sizes *s,
                   uint64_t *all) {
     const hparams *h = model_hparams(e->m);
     const uint64_t n_block = (uint64_t)model_n_block(e->m);
@@ -29,7 +29,7 @@ static bool count(const nib_engine *e, uint64_t n_row, uint64_t n_head, uint64_t
     return num_add_u64(s->stream, s->logits, all) && num_add_u64(*all, s->small, all);
 }
 
-nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t max, int64_t n_score,
+nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64_t max, int64_t n_score,
                               uint64_t *bytes, nib_error *err) {
     sizes s;
     int64_t longest;
@@ -101,7 +101,7 @@ static nib_status take_memory(measure_base *b, const calibration *c, nib_error *
     return NIB_OK;
 }
 
-nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t max,
+nib_status measure_base_open(measure_base *b, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, const probe *watch, nib_error *err) {
     memset(b, 0, sizeof *b);
     b->e = e;
@@ -110,12 +110,12 @@ nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,
                     .apart = true,
-                    .n_head = e->backend->rows.n_head,
+                    .n_head = e->step->backend->rows.n_head,
                     .rows = keep_logits,
                     .enter = keep_stream,
                     .user = b,
                     .probe = watch};
-    return step_pass(&e->step, &p, err);
+    return step_pass(e->step, &p, err);
 }
 
 void measure_base_close(measure_base *b) {
@@ -176,7 +176,7 @@ static void diverge(void *arg, int thread, int n_thread) {
 static nib_status take_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                             nib_error *err) {
     trying *t = user;
-    const nib_engine *e = t->b->e;
+    const engine_parts *e = t->b->e;
     const int64_t n_vocab = model_hparams(e->m)->n_vocab;
     (void)err;
     t->logits = logits;
@@ -195,12 +195,12 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
                     .n_segment = b->rows.n_segment,
                     .apart = true,
                     .first_block = first,
-                    .n_head = b->e->backend->rows.n_head,
+                    .n_head = b->e->step->backend->rows.n_head,
                     .rows = take_rows,
                     .enter = enter,
                     .user = &t,
                     .change = change};
-    NIB_TRY(step_pass(&b->e->step, &p, err));
+    NIB_TRY(step_pass(b->e->step, &p, err));
     double sum = 0;
     for (int64_t i = 0; i < b->rows.n_head; i++)
         sum += b->kl[i];

@@ -6,7 +6,7 @@
 #include "measure/rows.h"
 
 typedef struct measure_base {
-    nib_engine *e;
+    const engine_parts *e;
     measure_rows rows;
     tier_region memory;
     float *stream;       /* [n_block - 1, n_row, d_model]: before blocks 1, 2, ... */
@@ -16,10 +16,10 @@ typedef struct measure_base {
 } measure_base;
 
 /* Bytes that measure_base_open charges, the cache included. */
-nib_status measure_base_bytes(const nib_engine *e, const calibration *c, int64_t max, int64_t n_score,
+nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64_t max, int64_t n_score,
                               uint64_t *bytes, nib_error *err);
 /* Runs the base pass. most, n_score: as measure_rows_open. watch: sees it; NULL: none. */
-nib_status measure_base_open(measure_base *b, nib_engine *e, const calibration *c, int64_t max,
+nib_status measure_base_open(measure_base *b, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, const probe *watch, nib_error *err);
 void measure_base_close(measure_base *b); /* zeroed is fine */
 

@@ -40,6 +40,7 @@ typedef struct slot {
 
 struct nib_batch {
     nib_engine *engine;
+    engine_parts on; /* the engine's */
     kv_pool *pages;
     type_id kv_type;
     int64_t n_ctx, n_prompt;
@@ -172,7 +173,7 @@ void nib_batch_options_init(nib_batch_options *options) {
 }
 
 static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *err) {
-    const nib_engine *e = b->engine;
+    const backend_rows *rows = &b->on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
         return nib_fail(err, NIB_E_USAGE,
@@ -181,14 +182,14 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
                         MAX_SEQUENCES, (long)o->n_sequence, (long long)o->n_ctx, (long long)o->n_position,
                         (long long)o->n_prompt, o->kv_type);
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
-    b->n_ctx = o->n_ctx ? o->n_ctx : e->options.n_ctx;
-    b->n_prompt = o->n_prompt ? o->n_prompt : e->backend->rows.n_pass;
+    b->n_ctx = o->n_ctx ? o->n_ctx : b->on.n_ctx;
+    b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
-    NIB_TRY(engine_check_positions(e, b->kv_type, b->n_ctx, err));
-    if (b->n_slot > e->backend->rows.n_pass)
+    NIB_TRY(engine_check_positions(b->engine, b->kv_type, b->n_ctx, err));
+    if (b->n_slot > rows->n_pass)
         return nib_fail(err, NIB_E_USAGE,
                         "%ld sequences are more than the %lld rows that a pass of this engine has (n_batch)",
-                        (long)b->n_slot, (long long)e->backend->rows.n_pass);
+                        (long)b->n_slot, (long long)rows->n_pass);
     if (pages > INT64_MAX / KV_BLOCK / b->n_slot)
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %ld sequences overflow 64 bits",
                         (long)b->n_slot);
@@ -203,8 +204,8 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     b->segments = mem_calloc((size_t)b->n_slot, sizeof *b->segments);
     if (!b->slots || !b->order || !b->segments)
         return nib_fail_nomem(err, (size_t)b->n_slot * sizeof *b->slots, "a batch's sequences");
-    NIB_TRY(tier_region_open(&b->memory, device_host(), b->engine->ledger, NIB_OWNER_ACTIVATIONS, tokens,
-                             true, "a batch's tokens", err));
+    NIB_TRY(tier_region_open(&b->memory, device_host(), b->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
+                             "a batch's tokens", err));
     tier_region_touch(&b->memory, tokens);
     for (int32_t i = 0; i < b->n_slot; i++)
         NIB_TRY(sequence_open(&b->slots[i].of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx, true,
@@ -221,21 +222,22 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->n_page_free = b->n_page;
     NIB_TRY(open_slots(b, &memory, err));
     nib_memory now; /* the engine's own plan has room for one sequence */
-    ledger_report(b->engine->ledger, &now);
-    ledger_plan(b->engine->ledger, NIB_TIER_RAM,
-                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->engine->ledger, NIB_TIER_RAM)));
+    ledger_report(b->on.ledger, &now);
+    ledger_plan(b->on.ledger, NIB_TIER_RAM,
+                NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->on.ledger, NIB_TIER_RAM)));
     return NIB_OK;
 }
 
 nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_batch **out, nib_error *err) {
     static const nib_batch_options usual = {0};
-    if (!e->m)
+    if (!engine_has_weights(e))
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     nib_batch *b = mem_calloc(1, sizeof *b);
     if (!b)
         return nib_fail_nomem(err, sizeof *b, "the batch");
     b->engine = e;
-    b->kv_type = e->kv_type;
+    b->on = engine_parts_of(e);
+    b->kv_type = b->on.kv_type;
     pthread_mutex_init(&b->lock, NULL);
     const nib_status status = open_batch(b, options ? options : &usual, err);
     if (status == NIB_OK)
@@ -394,7 +396,7 @@ static int compose(nib_batch *b) {
         if (s->of.n_token - s->of.n == 1)
             add_rows(b, s, &n_segment, &row, 1);
     }
-    left = NUM_MIN(left, b->engine->backend->rows.n_pass - row);
+    left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
     return n_segment;
@@ -436,10 +438,10 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
         return NIB_OK;
     const pass p = {.segments = b->segments,
                     .n_segment = n_segment,
-                    .n_head = b->engine->backend->rows.n_head,
+                    .n_head = b->on.step->backend->rows.n_head,
                     .rows = take_logits,
                     .user = b};
-    const nib_status status = step_pass(&b->engine->step, &p, err);
+    const nib_status status = step_pass(b->on.step, &p, err);
     for (int i = 0; i < n_segment && status == NIB_OK; i++)
         sequence_advance(&b->order[i]->of, b->order[i]->n_row);
     pthread_mutex_lock(&b->lock);

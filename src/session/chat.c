@@ -14,21 +14,23 @@ enum { MAX_TEMPLATE = 4 << 20 };
 /* The template's text: *owned is to be freed with mem_free, or NULL. */
 static nib_status find_template(const nib_engine *e, const char **source, char **owned, size_t *n_byte,
                                 nib_error *err) {
+    const container *c = engine_container(e);
     *owned = NULL;
-    *source = container_meta_str(e->container, "tokenizer.chat_template");
+    *source = container_meta_str(c, "tokenizer.chat_template");
     if (!*source)
-        *source = container_meta_str(e->container, "tokenizer_config.chat_template");
+        *source = container_meta_str(c, "tokenizer_config.chat_template");
     if (*source) {
         *n_byte = strlen(*source);
         return NIB_OK;
     }
-    char *path = path_is_dir(e->path) ? path_join(e->path, "chat_template.jinja") : NULL;
+    const char *folder = engine_path(e);
+    char *path = path_is_dir(folder) ? path_join(folder, "chat_template.jinja") : NULL;
     nib_status status = NIB_OK;
     if (path && path_exists(path)) {
         status = file_read_all(path, MAX_TEMPLATE, owned, n_byte, err);
         *source = *owned;
     } else {
-        status = nib_fail(err, NIB_E_NOTFOUND, "%s: the model has no chat template", e->path);
+        status = nib_fail(err, NIB_E_NOTFOUND, "%s: the model has no chat template", folder);
     }
     mem_free(path);
     return status;
@@ -105,8 +107,8 @@ nib_status nib_chat_render(const nib_engine *e, const char *messages, const char
     if (status == NIB_OK) {
         json_t *variables =
             json_pack("{s:O, s:O, s:n, s:o, s:o, s:b}", "messages", m, "tools", t, "documents", "bos_token",
-                      piece_json(e, e->info.bos), "eos_token", piece_json(e, e->info.eos),
-                      "add_generation_prompt", add_generation_prompt);
+                      piece_json(e, nib_engine_info(e)->bos), "eos_token",
+                      piece_json(e, nib_engine_info(e)->eos), "add_generation_prompt", add_generation_prompt);
         status = variables ? render(e, source, n_byte, variables, text, err)
                            : nib_fail_nomem(err, n_byte, "the conversation");
         json_decref(variables);

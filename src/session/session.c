@@ -14,7 +14,7 @@ void nib_session_options_init(nib_session_options *options) {
 /* Logits, then room for the tokens. */
 static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
-    NIB_TRY(tier_region_open(&s->tables, device_host(), s->engine->ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
+    NIB_TRY(tier_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
                              "logits", err));
     tier_region_touch(&s->tables, bytes);
     s->logits = s->tables.at;
@@ -23,7 +23,7 @@ static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
 
 static nib_status open_all(nib_session *s, type_id type, int64_t n_ctx, nib_error *err) {
     NIB_TRY(take_tables(s, n_ctx, err));
-    int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->engine->m)->n_vocab);
+    int32_t *tokens = (int32_t *)(s->logits + model_hparams(s->on.m)->n_vocab);
     sequence_memory memory;
     NIB_TRY(engine_sequence_memory(s->engine, type, &memory, err));
     return sequence_open(&s->of, &memory, n_ctx, tokens, false, err);
@@ -34,9 +34,10 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     nib_session_options o = {0};
     if (options)
         o = *options;
-    if (!engine->m)
+    if (!engine_has_weights(engine))
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
-    type_id type = engine->kv_type;
+    const engine_parts on = engine_parts_of(engine);
+    type_id type = on.kv_type;
     if (o.n_ctx < 0 || (o.kv_type != 0 && !engine_kv_type(o.kv_type, &type)))
         return nib_fail(err, NIB_E_USAGE,
                         "expected a context of 0 or more positions and a nib_kv_type, found %lld and %d",
@@ -47,7 +48,8 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
-    const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : engine->options.n_ctx, err);
+    s->on = on;
+    const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : on.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
         return engine_name_sessions(engine, status, err);
@@ -108,7 +110,7 @@ typedef struct given {
 static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                             nib_error *err) {
     const given *g = user;
-    const int64_t n_vocab = model_hparams(g->s->engine->m)->n_vocab;
+    const int64_t n_vocab = model_hparams(g->s->on.m)->n_vocab;
     (void)segment_index;
     (void)err;
     for (int64_t r = 0; r < n_row; r++)
@@ -127,11 +129,11 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, cons
     const pass p = {.segments = &all,
                     .n_segment = 1,
                     .logits = rows ? NULL : s->logits,
-                    .n_head = s->engine->backend->rows.n_head,
+                    .n_head = s->on.step->backend->rows.n_head,
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
                     .cancel = &cancel};
-    NIB_TRY(step_pass(&s->engine->step, &p, err));
+    NIB_TRY(step_pass(s->on.step, &p, err));
     sequence_advance(&s->of, n_row);
     return NIB_OK;
 }
@@ -142,7 +144,7 @@ static nib_status compute(nib_session *s, const sync_options *o, nib_error *err)
     const int64_t start = of->n, n = of->n_token;
     s->logits_valid = false;
     while (of->n < n) {
-        const int64_t n_row = NUM_MIN(s->engine->backend->rows.n_pass, n - of->n);
+        const int64_t n_row = NUM_MIN(s->on.step->backend->rows.n_pass, n - of->n);
         const bool final = of->n + n_row == n;
         int64_t head_row = n_row - (final ? 1 : 0);
         if (o->first_row >= 0)

@@ -8,6 +8,7 @@
 
 struct nib_session {
     nib_engine *engine;
+    engine_parts on; /* the engine's */
     sequence of;
     float *logits; /* [n_vocab], of the last token when logits_valid */
     bool logits_valid;

@@ -5,11 +5,12 @@
 
 #include <string.h>
 
-static nib_status need_tokenizer(const nib_engine *e, nib_error *err) {
-    if (e->tokenizer)
+static nib_status need_tokenizer(const nib_engine *e, const tokenizer **out, nib_error *err) {
+    *out = engine_tokenizer(e);
+    if (*out)
         return NIB_OK;
     return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer, so only token ids can be used",
-                    e->path);
+                    engine_path(e));
 }
 
 nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, unsigned flags,
@@ -17,8 +18,9 @@ nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, un
     unsigned f = (flags & NIB_TOKENIZE_BOS ? (unsigned)TOKENIZE_BOS : 0) |
                  (flags & NIB_TOKENIZE_SPECIAL ? (unsigned)TOKENIZE_SPECIAL : 0);
     token_list list = {0};
-    NIB_TRY(need_tokenizer(e, err));
-    nib_status status = tokenizer_encode(e->tokenizer, text, n_byte, f, &list, err);
+    const tokenizer *t;
+    NIB_TRY(need_tokenizer(e, &t, err));
+    nib_status status = tokenizer_encode(t, text, n_byte, f, &list, err);
     if (status == NIB_OK && !list.data) {
         list.data = mem_alloc(sizeof *list.data);
         if (!list.data)
@@ -37,12 +39,13 @@ nib_status nib_detokenize(const nib_engine *e, const int32_t *tokens, size_t n_t
                           size_t *n_byte, nib_error *err) {
     decode_state state = {0};
     text_buffer out = {0};
-    NIB_TRY(need_tokenizer(e, err));
+    const tokenizer *t;
+    NIB_TRY(need_tokenizer(e, &t, err));
     nib_status status = NIB_OK;
     for (size_t i = 0; i < n_token && status == NIB_OK; i++)
-        status = tokenizer_decode(e->tokenizer, &state, tokens[i], true, &out, err);
+        status = tokenizer_decode(t, &state, tokens[i], true, &out, err);
     if (status == NIB_OK)
-        status = tokenizer_decode_end(e->tokenizer, &state, &out, err);
+        status = tokenizer_decode_end(t, &state, &out, err);
     if (status == NIB_OK && !out.data) {
         out.data = mem_strdup("");
         if (!out.data)
@@ -58,12 +61,13 @@ nib_status nib_detokenize(const nib_engine *e, const int32_t *tokens, size_t n_t
 }
 
 const char *nib_token_piece(const nib_engine *e, int32_t token, size_t *n_byte) {
-    if (!e->tokenizer || token < 0 || token >= tokenizer_n_vocab(e->tokenizer))
+    const tokenizer *t = engine_tokenizer(e);
+    if (!t || token < 0 || token >= tokenizer_n_vocab(t))
         return NULL;
-    return tokenizer_piece(e->tokenizer, token, n_byte);
+    return tokenizer_piece(t, token, n_byte);
 }
 
 bool nib_token_is_end(const nib_engine *e, int32_t token) {
-    return e->tokenizer && token >= 0 && token < tokenizer_n_vocab(e->tokenizer) &&
-           tokenizer_is_end(e->tokenizer, token);
+    const tokenizer *t = engine_tokenizer(e);
+    return t && token >= 0 && token < tokenizer_n_vocab(t) && tokenizer_is_end(t, token);
 }
