@@ -173,7 +173,7 @@ static void folders(void **state) {
     }
 }
 
-/* A plan that is obeyed: the rows of a prompt give way to what it keeps. */
+/* A plan that is followed: the rows of a prompt give way to what it keeps. */
 static void plans(void **state) {
     (void)state;
     static const tiny_shape shape = {TYPE_Q8_0, 8, 256, 1024, 8, 2, 8001, 512, true};
@@ -182,9 +182,27 @@ static void plans(void **state) {
     snprintf(model, sizeof model, "%s", tiny_model_with_words("planned.gguf", &shape));
     snprintf(path, sizeof path, "%s", temp_path("plan.json"));
     const char *const make[] = {"nibble", "plan", model, "--ram", "18M", "-c", "256", "-o", path, NULL};
-    const char *const obey[] = {"--plan", path, NULL};
+    const char *const follow[] = {"--plan", path, NULL};
     assert_int_equal(run(make).code, 0);
-    try_model(model, obey, &seed);
+    try_model(model, follow, &seed);
+}
+
+/* What each thread has of its own is more than the model: staging, scratch, the sketch's reads. */
+static void many_threads(void **state) {
+    (void)state;
+    static const tiny_shape shapes[] = {{TYPE_Q8_0, 3, 256, 640, 8, 2, 513, 128, false},
+                                        {TYPE_Q8_0, 8, 256, 1024, 8, 2, 8001, 512, true}};
+    static const char *const alone[] = {"-t", "100", NULL};
+    char model[1024], path[1024];
+    uint64_t seed = 60;
+    try_model(tiny_model("threads.gguf", &shapes[0]), alone, &seed);
+    snprintf(model, sizeof model, "%s", tiny_model_with_words("planned-threads.gguf", &shapes[1]));
+    snprintf(path, sizeof path, "%s", temp_path("plan-threads.json"));
+    const char *const make[] = {"nibble", "plan", model, "--ram", "120M", "-c",
+                                "256",    "-t",   "100", "-o",    path,   NULL};
+    const char *const follow[] = {"--plan", path, "-t", "100", NULL};
+    assert_int_equal(run(make).code, 0);
+    try_model(model, follow, &seed);
 }
 
 /* A text is read no further than it could be held, whatever follows. */
@@ -235,9 +253,9 @@ static void none(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic), cmocka_unit_test(folders),
-                                       cmocka_unit_test(plans), cmocka_unit_test(long_texts),
-                                       cmocka_unit_test(real)},
+    const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic),  cmocka_unit_test(folders),
+                                       cmocka_unit_test(plans),      cmocka_unit_test(many_threads),
+                                       cmocka_unit_test(long_texts), cmocka_unit_test(real)},
                             nothing[] = {cmocka_unit_test(none)};
     if (SANITIZED || access(nibble(), X_OK)) /* a sanitizer's own memory does not fit */
         return cmocka_run_group_tests(nothing, NULL, NULL);

@@ -123,15 +123,17 @@ nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
     f->q.kept = f->want ? e->kept : NULL;
+    uint64_t held = 0, staging;
+    const uint64_t sketch = engine_shortlist_bytes(e, &staging);
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        held += f->q.held[i];
+    if (sketch)
+        f->q.opening = held + sketch + staging;
     if (!e->text_is_open) {
-        uint64_t held = 0;
-        for (int i = 0; i < NIB_N_OWNER; i++)
-            held += f->q.held[i];
-        f->q.opening = held + e->text.peak;
+        f->q.opening = NUM_MAX(f->q.opening, held + e->text.peak);
         f->q.held[NIB_OWNER_TABLES] += e->text.kept;
         f->q.touched[NIB_OWNER_TABLES] += e->text.kept;
     }
-    const uint64_t sketch = engine_shortlist_bytes(e);
     f->q.held[NIB_OWNER_WEIGHTS] += sketch;
     f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
     f->q.held[NIB_OWNER_TABLES] += placement;

@@ -45,13 +45,15 @@ static uint64_t pass_bytes(const nib_engine *e, int n_thread, int64_t n_pass, in
     return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, engine_logits_rows(e)}, 0, NULL);
 }
 
-static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t others) {
+/* before: what is charged before the weights are loaded, beside what loading takes; after: what is charged
+ * when they are there, and takes its place. */
+static bool will_stream(const nib_engine *e, const pager_need *need, uint64_t before, uint64_t after) {
     const uint64_t left = room(e);
     uint64_t whole;
     if (e->kept)
         return true;
-    return left != NIB_AUTO &&
-           (!num_add_u64(residency_whole(need, others), need->tables + SLACK, &whole) || whole > left);
+    return left != NIB_AUTO && (!num_add_u64(residency_whole(need, after), need->tables + SLACK, &whole) ||
+                                !num_add_u64(whole, before, &whole) || whole > left);
 }
 
 void engine_rows_streamed(const nib_engine *e, int n_thread, uint64_t cap, const pager_need *need,
@@ -113,7 +115,7 @@ void engine_rows(const nib_engine *e, uint64_t session, int64_t *n_pass, int64_t
         return;
     const uint64_t base = pass_bytes(e, n_thread, *n_pass, *n_cell);
     const pager_need need = pager_needs(e->layout, n_thread);
-    if (!will_stream(e, &need, session + base))
+    if (!will_stream(e, &need, base, session))
         return;
     engine_rows_streamed(e, n_thread, cap, &need, n_pass, n_cell);
     while (e->free_batch && min(e, &need, session, *n_pass, *n_cell) > room(e) &&
@@ -160,7 +162,7 @@ static uint64_t room_for_sessions(const nib_engine *e, int64_t n, bool whole) {
     const uint64_t all = need.image + need.tables + rows + SLACK;
     const bool counted = engine_sessions_bytes(e, e->kv_type, n, &session, NULL) == NIB_OK;
     if (left == NIB_AUTO || (!counted && !whole) ||
-        (counted && !will_stream(e, &need, session + rows) && o->ram != NIB_AUTO))
+        (counted && !will_stream(e, &need, rows, session) && o->ram != NIB_AUTO))
         return NIB_AUTO;
     const bool streams = o->stream && o->ram != NIB_AUTO;
     const uint64_t others = streams ? min(e, &need, 0, n_pass, n_cell) : all;
@@ -193,12 +195,13 @@ int64_t engine_context(const nib_engine *e) {
 
 /* ---- the output head ---- */
 
-uint64_t engine_shortlist_bytes(const nib_engine *e) {
-    uint64_t bytes = 0, staging;
+uint64_t engine_shortlist_bytes(const nib_engine *e, uint64_t *staging) {
+    uint64_t bytes = 0;
+    *staging = 0;
     if (e->n_best && !e->has_sketch)
         e->kind->shortlist_bytes(e->layout,
                                  e->options.n_thread ? e->options.n_thread : thread_physical_cores(),
-                                 e->n_best, &bytes, &staging);
+                                 e->n_best, &bytes, staging);
     return bytes;
 }
 
@@ -210,7 +213,7 @@ bool engine_has_room(const nib_engine *e, uint64_t session) {
         return true;
     const pager_need need = pager_needs(e->layout, n_thread);
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
-    return !will_stream(e, &need, rows + NUM_MAX(session, need.staging)) ||
+    return !will_stream(e, &need, rows, session) ||
            (e->options.stream && min(e, &need, session, n_pass, n_cell) <= room(e));
 }
 
@@ -225,7 +228,7 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
         return false;
     const pager_need need = pager_needs(e->layout, n_thread);
     const uint64_t rows = pass_bytes(e, n_thread, n_pass, n_cell);
-    if (!will_stream(e, &need, rows + sketch + NUM_MAX(session, need.staging)))
+    if (!will_stream(e, &need, rows + sketch, session))
         return true;
     /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
     const weight *head = NULL;
@@ -233,8 +236,8 @@ static bool helps(const nib_engine *e, uint64_t sketch, uint64_t staging) {
     if (e->n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
         return false;
     const uint64_t running = min(e, &need, session, n_pass, n_cell), loading = staging + SLACK;
-    return will_stream(e, &need, rows + NUM_MAX(session, need.staging)) && o->stream &&
-           running < UINT64_MAX / 2 && NUM_MAX(running, loading) + sketch <= room(e);
+    return will_stream(e, &need, rows, session) && o->stream && running < UINT64_MAX / 2 &&
+           NUM_MAX(running, loading) + sketch <= room(e);
 }
 
 /* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */

@@ -91,8 +91,8 @@ bool engine_rows_halve(int64_t *n_pass, int64_t *n_cell);
 nib_status engine_settle_shortlist(nib_engine *e, const plan *p, nib_error *err);
 /* Once it is there: whether the rest fits beside it. */
 bool engine_has_room(const nib_engine *e, uint64_t session);
-/* What the engine will charge for it, and has not yet. */
-uint64_t engine_shortlist_bytes(const nib_engine *e);
+/* What the engine will charge for it, and has not yet; staging: for a moment besides. */
+uint64_t engine_shortlist_bytes(const nib_engine *e, uint64_t *staging);
 /* Rows that go through a block together, and rows of logits. */
 int64_t engine_cell_rows(const nib_engine_options *o);
 int64_t engine_logits_rows(const nib_engine *e);

@@ -8,7 +8,17 @@
 
 #include <pthread.h>
 
-enum { RAW = 256 << 10, DEPTH = 3 };
+enum {
+    RAW = 256 << 10,
+    MIN_RAW = 64 << 10,
+    DEPTH = 3,
+    MAX_STAGING = 6 << 20 /* of all threads, for reads */
+};
+
+static uint64_t raw_of(int n_thread) {
+    const uint64_t each = (uint64_t)MAX_STAGING / ((uint64_t)n_thread * DEPTH);
+    return NUM_MAX(NUM_MIN(each, (uint64_t)RAW), (uint64_t)MIN_RAW);
+}
 
 typedef struct work {
     load_list list;
@@ -60,7 +70,7 @@ static void run(void *arg, int thread, int n_thread) {
 }
 
 uint64_t load_matrix_bytes(const layout *lay, int n_thread) {
-    return load_pipe_bytes(lay, RAW, DEPTH) * (uint64_t)n_thread;
+    return load_pipe_bytes(lay, raw_of(n_thread), DEPTH) * (uint64_t)n_thread;
 }
 
 static nib_status open_pipes(work *k, const layout *lay, const loader *ld, int n_thread, int depth,
@@ -69,7 +79,7 @@ static nib_status open_pipes(work *k, const layout *lay, const loader *ld, int n
     if (!k->pipes)
         return nib_fail_nomem(err, (size_t)n_thread * sizeof *k->pipes, "staging");
     for (; k->n_pipe < n_thread; k->n_pipe++)
-        NIB_TRY(load_pipe_open(&k->pipes[k->n_pipe], ld, lay, RAW, depth, NULL, NULL, 0, err));
+        NIB_TRY(load_pipe_open(&k->pipes[k->n_pipe], ld, lay, raw_of(n_thread), depth, NULL, NULL, 0, err));
     return NIB_OK;
 }
 
