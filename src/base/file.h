@@ -34,6 +34,12 @@ nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_b
 typedef struct file_writer file_writer;
 nib_status file_writer_open(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err);
+/* The same by steps that outlive the process: what is written goes to PATH.part, which file_writer_abort, a
+ * full disk and a killed process leave as it is. It is opened with what is in it; writing begins at its
+ * start, and file_writer_skip passes over bytes that are to stay. Commit cuts it where writing ended.
+ * NIB_E_IO: another process is writing it. */
+nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err);
+nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: all is in the file */
 /* n zeros that take no room on disk where the file system can do that. */
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 /* Asked when everything is written and before the file appears, which may take a while: true, and commit

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ struct file_writer {
     int fd;
     char *path;      /* where it goes; a symbolic link is followed */
     char *temporary; /* NULL: path is a device or a pipe and is written directly */
+    bool stays;      /* the temporary one, when it is not finished */
     const canceller *cancel;
     uint64_t at;   /* of the file, written */
     uint64_t sent; /* of them, on their way to the disk; all but the last BEHIND are there */
@@ -90,6 +92,40 @@ nib_status file_writer_open(const char *path, file_writer **out, nib_error *err)
     return NIB_OK;
 }
 
+static nib_status open_part(file_writer *w, nib_error *err) {
+    const size_t size = strlen(w->path) + sizeof ".part";
+    w->temporary = mem_alloc(size);
+    if (!w->temporary)
+        return nib_fail_nomem(err, size, "a file name");
+    snprintf(w->temporary, size, "%s.part", w->path);
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (w->fd < 0)
+        return nib_fail_errno(err, "cannot create", w->temporary, errno);
+    struct stat info;
+    if (fstat(w->fd, &info) || !S_ISREG(info.st_mode))
+        return nib_fail(err, NIB_E_IO, "%s: expected a regular file to write to", w->temporary);
+    if (flock(w->fd, LOCK_EX | LOCK_NB))
+        return nib_fail(err, NIB_E_IO, "%s: another process is writing it", w->temporary);
+    return NIB_OK;
+}
+
+nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err) {
+    file_writer *w = mem_alloc(sizeof *w);
+    if (!w)
+        return nib_fail_nomem(err, sizeof *w, "a file writer");
+    *w = (file_writer){.fd = -1, .path = resolve(path), .stays = true};
+    nib_status status = w->path ? open_part(w, err) : nib_fail_nomem(err, strlen(path), "a file name");
+    struct stat info;
+    if (status == NIB_OK && stat(w->path, &info) == 0 && !S_ISREG(info.st_mode))
+        status = nib_fail(err, NIB_E_IO, "%s: expected a regular file, or none", path);
+    if (status != NIB_OK) {
+        writer_free(w);
+        return status;
+    }
+    *out = w;
+    return NIB_OK;
+}
+
 /* Errors of the disk are told here, and only once; what the system cannot do is done by fsync. */
 static nib_status write_behind(file_writer *w, nib_error *err) {
     const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
@@ -150,12 +186,23 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
     return NIB_OK;
 }
 
+nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err) {
+    NIB_TRY(flush(w, err));
+    if (n_byte > (uint64_t)INT64_MAX - w->at || lseek(w->fd, (off_t)(w->at + n_byte), SEEK_SET) < 0)
+        return nib_fail_errno(err, "cannot pass over what is in", w->path, errno);
+    w->at += n_byte;
+    w->sent = w->at;
+    return NIB_OK;
+}
+
 void file_writer_ask(file_writer *w, const canceller *cancel) {
     w->cancel = cancel;
 }
 
 static nib_status finish(file_writer *w, nib_error *err) {
     NIB_TRY(flush(w, err));
+    if (w->stays && ftruncate(w->fd, (off_t)w->at))
+        return nib_fail_errno(err, "cannot cut", w->temporary, errno);
     /* A network or quota file system may only say now that the disk is full. */
     if (w->temporary && fsync(w->fd))
         return nib_fail_errno(err, "cannot write", w->path, errno);
@@ -171,7 +218,7 @@ static nib_status finish(file_writer *w, nib_error *err) {
 
 nib_status file_writer_commit(file_writer *w, nib_error *err) {
     nib_status status = finish(w, err);
-    if (status != NIB_OK && w->temporary)
+    if (status != NIB_OK && w->temporary && !w->stays)
         unlink(w->temporary);
     writer_free(w);
     return status;
@@ -180,7 +227,7 @@ nib_status file_writer_commit(file_writer *w, nib_error *err) {
 void file_writer_abort(file_writer *w) {
     if (!w)
         return;
-    if (w->temporary)
+    if (w->temporary && !w->stays)
         unlink(w->temporary);
     writer_free(w);
 }

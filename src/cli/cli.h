@@ -33,7 +33,8 @@ enum {                        /* groups of options that a command takes */
        CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
        CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */
        CLI_FETCH = 1 << 20,          /* how a model is fetched */
-       CLI_SERVE = 1 << 21           /* who may ask a server, and how much */
+       CLI_SERVE = 1 << 21,          /* who may ask a server, and how much */
+       CLI_QUANTIZE = 1 << 22        /* what a model's weights become */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */

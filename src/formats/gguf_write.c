@@ -8,6 +8,8 @@
 
 #include <inttypes.h>
 
+#include <xxhash.h>
+
 struct gguf_writer {
     file_writer *out;
     buffer keys, rows;    /* metadata; tensor rows */
@@ -19,19 +21,29 @@ struct gguf_writer {
     uint64_t written; /* of its bytes */
 };
 
-nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err) {
+typedef nib_status opener(const char *path, file_writer **out, nib_error *err);
+
+static nib_status open_with(opener *open, const char *path, gguf_writer **out, nib_error *err) {
     gguf_writer *w = mem_calloc(1, sizeof *w);
     if (!w)
         return nib_fail_nomem(err, sizeof *w, "a GGUF writer");
     tensor_table_init(&w->tensors);
     meta_table_init(&w->seen);
-    const nib_status status = file_writer_open(path, &w->out, err);
+    const nib_status status = open(path, &w->out, err);
     if (status != NIB_OK) {
         gguf_writer_abort(w);
         return status;
     }
     *out = w;
     return NIB_OK;
+}
+
+nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err) {
+    return open_with(file_writer_open, path, out, err);
+}
+
+nib_status gguf_writer_open_part(const char *path, gguf_writer **out, nib_error *err) {
+    return open_with(file_writer_open_part, path, out, err);
 }
 
 static void free_writer(gguf_writer *w) {
@@ -153,6 +165,14 @@ nib_status gguf_writer_set_strings(gguf_writer *w, const char *key, const meta_s
     return NIB_OK;
 }
 
+nib_status gguf_writer_set_raw(gguf_writer *w, const char *key, gguf_value type, nib_error *err) {
+    return begin_key(w, key, type, err);
+}
+
+nib_status gguf_writer_raw(gguf_writer *w, const void *value, size_t n_byte, nib_error *err) {
+    return buffer_put(&w->keys, value, n_byte, err);
+}
+
 nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
                               nib_error *err) {
     const type_info *info = type_get(type);
@@ -175,6 +195,15 @@ nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, in
         NIB_TRY(put_u64(&w->rows, (uint64_t)shape[i], err));
     NIB_TRY(put_u32(&w->rows, (uint32_t)info->gguf, err));
     return put_u64(&w->rows, t.offset, err);
+}
+
+uint64_t gguf_writer_offset(const gguf_writer *w, size_t i) {
+    const uint64_t head = 24 + (uint64_t)w->keys.n + w->rows.n;
+    return (head + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT + w->tensors.all[i].offset;
+}
+
+uint64_t gguf_writer_hash(const gguf_writer *w) {
+    return XXH3_64bits_withSeed(w->rows.data, w->rows.n, XXH3_64bits(w->keys.data, w->keys.n));
 }
 
 static nib_status pad(gguf_writer *w, uint64_t written, nib_error *err) {
@@ -213,24 +242,35 @@ static nib_status next_tensor(gguf_writer *w, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err) {
-    const uint8_t *p = data;
+/* data NULL: the bytes are in the file. */
+static nib_status put_data(gguf_writer *w, const uint8_t *p, uint64_t n_byte, nib_error *err) {
     if (!w->started)
         NIB_TRY(start(w, err));
     NIB_TRY(next_tensor(w, err));
     while (n_byte) {
         if (w->current == w->tensors.n)
-            return nib_fail(err, NIB_E_USAGE, "%zu bytes of data more than the tensors were declared with",
-                            n_byte);
-        const uint64_t left = w->tensors.all[w->current].bytes - w->written;
-        const size_t n = (size_t)NUM_MIN((uint64_t)n_byte, left);
-        NIB_TRY(file_writer_write(w->out, p, n, err));
-        p += n;
+            return nib_fail(err, NIB_E_USAGE,
+                            "%" PRIu64 " bytes of data more than the tensors were declared with", n_byte);
+        const uint64_t left = w->tensors.all[w->current].bytes - w->written, n = NUM_MIN(n_byte, left);
+        NIB_TRY(p ? file_writer_write(w->out, p, (size_t)n, err) : file_writer_skip(w->out, n, err));
+        p = p ? p + n : NULL;
         n_byte -= n;
         w->written += n;
         NIB_TRY(next_tensor(w, err));
     }
     return NIB_OK;
+}
+
+nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err) {
+    return put_data(w, data, n_byte, err);
+}
+
+nib_status gguf_writer_skip(gguf_writer *w, uint64_t n_byte, nib_error *err) {
+    return put_data(w, NULL, n_byte, err);
+}
+
+nib_status gguf_writer_sync(gguf_writer *w, nib_error *err) {
+    return file_writer_skip(w->out, 0, err);
 }
 
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {

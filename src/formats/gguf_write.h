@@ -15,6 +15,9 @@ typedef struct gguf_writer gguf_writer;
 
 nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err);
 
+/* The same to PATH.part, by steps that outlive the process (file_writer_open_part). */
+nib_status gguf_writer_open_part(const char *path, gguf_writer **out, nib_error *err);
+
 /* type: one of the integer types or GGUF_BOOL (the value must fit), GGUF_F32 or GGUF_F64. */
 nib_status gguf_writer_set_int(gguf_writer *w, const char *key, gguf_value type, int64_t value,
                                nib_error *err);
@@ -29,10 +32,24 @@ nib_status gguf_writer_set_floats(gguf_writer *w, const char *key, gguf_value ty
 nib_status gguf_writer_set_strings(gguf_writer *w, const char *key, const meta_string *values, size_t n,
                                    nib_error *err);
 
+/* A key with its value as a file has it, type and all; `value` in pieces, by further calls of
+ * gguf_writer_raw. Nothing checks that the pieces are such a value: for gguf_copy.h. */
+nib_status gguf_writer_set_raw(gguf_writer *w, const char *key, gguf_value type, nib_error *err);
+nib_status gguf_writer_raw(gguf_writer *w, const void *value, size_t n_byte, nib_error *err);
+
 /* shape: outermost first, as in container_tensor. The type must exist in GGUF. */
 nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
                               nib_error *err);
 nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err);
+
+/* Instead of the next bytes of data: those that the part file has already. */
+nib_status gguf_writer_skip(gguf_writer *w, uint64_t n_byte, nib_error *err);
+/* What came so far is in the file, though perhaps not on the disk. */
+nib_status gguf_writer_sync(gguf_writer *w, nib_error *err);
+/* Once all tensors are declared: where tensor i's bytes are in the file. */
+uint64_t gguf_writer_offset(const gguf_writer *w, size_t i);
+/* 64 bits over all that was set and declared, in order. */
+uint64_t gguf_writer_hash(const gguf_writer *w);
 
 /* Instead of all data: zeros that take no room on disk, for what is only planned with. */
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);

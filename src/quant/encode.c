@@ -220,8 +220,7 @@ static bool fit_block(const encode_shape *s, const group *groups, encode_block *
         for (int i = 0; i < groups[g].n; i++) {
             const float x = groups[g].x[i];
             const double w = (double)groups[g].weight[i], m = s->asym ? (double)b->sub_min[g] : 0;
-            const double a =
-                (double)b->sub[g] * (double)value_of(s, nearest(s, b->scale[g], b->min[g], x));
+            const double a = (double)b->sub[g] * (double)value_of(s, nearest(s, b->scale[g], b->min[g], x));
             aa += w * a * a;
             am += w * a * m;
             mm += w * m * m;
@@ -258,8 +257,7 @@ static void share_scales(const encode_shape *s, const group *groups, const uint1
     const float d = half_to_float(b->d), dmin = half_to_float(b->dmin);
     for (int g = 0; g < n; g++) {
         b->sub[g] = (int8_t)(d == 0 ? 0 : round_to(half_to_float(scale[g]) / d, s->sub_low, s->sub_max));
-        b->sub_min[g] =
-            (uint8_t)(dmin == 0 ? 0 : round_to(-half_to_float(min[g]) / dmin, 0, s->sub_min_max));
+        b->sub_min[g] = (uint8_t)(dmin == 0 ? 0 : round_to(-half_to_float(min[g]) / dmin, 0, s->sub_min_max));
     }
     set_scales(s, b);
     float min_error = block_error(s, groups, b);
@@ -291,9 +289,9 @@ static void fill_weights(const float *x, const float *column, int n, float *weig
 }
 
 void encode_scales(const encode_shape *s, const float *from, const float *column, encode_block *b) {
-    float x[ENCODE_MAX], weight[ENCODE_MAX];
-    group groups[ENCODE_GROUPS];
-    uint16_t scale[ENCODE_GROUPS], min[ENCODE_GROUPS];
+    float x[ENCODE_MAX] = {0}, weight[ENCODE_MAX] = {0};
+    group groups[ENCODE_GROUPS] = {{0}};
+    uint16_t scale[ENCODE_GROUPS] = {0}, min[ENCODE_GROUPS] = {0};
     const int n = s->elems / s->group;
     memset(b, 0, sizeof *b);
     for (int i = 0; i < s->elems; i++)

@@ -50,7 +50,8 @@ static void put_pairs(uint8_t qs[64], const uint8_t *q) {
     for (int c = 0; c < 2; c++)
         for (int l = 0; l < 32; l++) {
             const uint8_t *at = q + 128 * c + l;
-            qs[32 * c + l] = (uint8_t)((at[0] & 3) | (at[32] & 3) << 2 | (at[64] & 3) << 4 | (at[96] & 3) << 6);
+            qs[32 * c + l] =
+                (uint8_t)((at[0] & 3) | (at[32] & 3) << 2 | (at[64] & 3) << 4 | (at[96] & 3) << 6);
         }
 }
 
@@ -111,7 +112,8 @@ static void put_q6_k(const encode_block *b, const uint8_t *q, block_q6_k *out) {
             const uint8_t *at = q + 128 * c + l;
             out->ql[64 * c + l] = (uint8_t)((at[0] & 15) | (at[64] & 15) << 4);
             out->ql[64 * c + 32 + l] = (uint8_t)((at[32] & 15) | (at[96] & 15) << 4);
-            out->qh[32 * c + l] = (uint8_t)(at[0] >> 4 | at[32] >> 4 << 2 | at[64] >> 4 << 4 | at[96] >> 4 << 6);
+            out->qh[32 * c + l] =
+                (uint8_t)(at[0] >> 4 | at[32] >> 4 << 2 | at[64] >> 4 << 4 | at[96] >> 4 << 6);
         }
 }
 

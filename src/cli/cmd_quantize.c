@@ -1,0 +1,69 @@
+/* cmd_quantize.c - nibble quantize: a model's matrices in smaller number formats (quantize/quantize.h). */
+#include "cli/cli.h"
+
+#include "base/num.h"
+#include "quantize/quantize.h"
+
+#include <string.h>
+
+static int report(const cli_args *args, const char *out, const quantize_report *r) {
+    char in_size[32], out_size[32], peak[32];
+    if (args->json)
+        return cli_write_json(
+            json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:f, s:I}", "file", out,
+                      "bytes_in", (json_int_t)r->bytes_in, "bytes", (json_int_t)r->bytes_out, "tensors",
+                      r->n_tensor, "quantized", r->n_quantized, "resumed", r->n_resumed, "fallback",
+                      r->n_fallback, "coarse", r->n_coarse, "bits", r->bits, "error", r->error, "importance",
+                      r->importance, "seconds", r->seconds, "rss_peak", (json_int_t)r->rss_peak),
+            args);
+    printf("%s: %s from %s; %d of %d tensors in %s bits a weight, relative squared error %s\n", out,
+           num_format_size(r->bytes_out, out_size), num_format_size(r->bytes_in, in_size), r->n_quantized,
+           r->n_tensor, num_text(r->bits, 4), num_text(r->error, 3));
+    printf("importance: %s; %.1f s, peak memory %s\n", r->importance, r->seconds,
+           num_format_size(r->rss_peak, peak));
+    return 0;
+}
+
+static int run(cli_args *args) {
+    const char *out = args->output ? args->output : args->rest.n ? args->rest.data[0] : NULL;
+    nib_engine_options options;
+    quantize_report r;
+    nib_error err;
+    if (!out || (args->output && args->rest.n))
+        return cli_usage_error("which file is to be made? give -o FILE");
+    cli_engine_options(args, &options);
+    const quantize_options q = {.out = out,
+                                .type = args->type,
+                                .calib = args->calib,
+                                .imatrix = args->imatrix,
+                                .keep_imatrix = args->keep_imatrix};
+    const nib_status status = quantize(args->model, &options, &q, &r, &err);
+    if (status == NIB_OK)
+        return report(args, out, &r);
+    if (status == NIB_E_CANCELLED || status == NIB_E_IO)
+        cli_note(args, "nibble: what was made is in %s.part; the same command goes on from there", out);
+    return cli_fail(&err);
+}
+
+const cli_command cmd_quantize = {
+    .name = "quantize",
+    .usage = "MODEL -o OUT.gguf [--type q4_k_m]",
+    .summary = "a model's weights in smaller number formats, as a GGUF file",
+    .details =
+        "--type is a format for all matrices (q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_xs,\n"
+        "iq4_nl, q3_k, q2_k, bf16, f16, f32) or a mix, in which the matrices that lose most have more\n"
+        "bits: q5_k_m, q4_k_m (the default), q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a\n"
+        "format in blocks of 32. llama.cpp loads the file.\n\n"
+        "Scales are searched for with a weight for each column: how strongly the model's activations meet\n"
+        "it, measured once with nibble's own prompts or the lines of --calib, and kept. --imatrix reads\n"
+        "such weights from a file of llama.cpp instead (none: all columns count the same),\n"
+        "--keep-imatrix writes them to one.\n\n"
+        "Memory does not depend on the model's size, and --ram holds. The file grows as OUT.gguf.part; when\n"
+        "something ends the work, the same command goes on behind the last finished tensor.\n\n"
+        "  nibble quantize model-f16.gguf -o model-q4.gguf\n"
+        "  nibble quantize model-f16.gguf -o small.gguf --type q3_k_m --calib text.txt\n"
+        "  nibble quantize model-f16.gguf -o q4.gguf --type q4_0 --imatrix imatrix.gguf\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_QUANTIZE,
+    .n_rest = 1,
+    .run = run,
+};

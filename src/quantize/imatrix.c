@@ -1,0 +1,223 @@
+/* imatrix.c - see imatrix.h. */
+#include "quantize/imatrix.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "formats/cursor.h"
+#include "formats/gguf_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 4096, MAX_ENTRIES = 1 << 20, CHUNK = 512 /* tokens that llama-imatrix calls a chunk */ };
+static const char sums_end[] = ".in_sum2", counts_end[] = ".counts";
+
+/* ---- what both kinds of file share ---- */
+
+typedef struct reading {
+    const container *c;
+    const logger *log;
+    stats *out;
+    size_t *first; /* [n_tensor]: where a tensor's means begin in out->own */
+    int n_known, n_other;
+} reading;
+
+static int64_t width_of(const container_tensor *t) {
+    return t->n_dim >= 2 ? t->shape[t->n_dim - 1] : 0;
+}
+
+static nib_status open_reading(reading *r, const container *c, const logger *log, stats *out,
+                               nib_error *err) {
+    const size_t n = container_n_tensor(c);
+    size_t all = 0;
+    memset(out, 0, sizeof *out);
+    *r = (reading){.c = c, .log = log, .out = out, .first = mem_array(n + 1, sizeof *r->first)};
+    for (size_t i = 0; r->first && i < n; i++) {
+        r->first[i] = all;
+        all += (size_t)width_of(container_tensor_at(c, i));
+    }
+    out->of = mem_calloc(n + 1, sizeof *out->of);
+    out->own = mem_array(all + 1, sizeof *out->own);
+    if (r->first && out->of && out->own)
+        return NIB_OK;
+    return nib_fail_nomem(err, all * sizeof *out->own, "an importance matrix");
+}
+
+/* Where the means of the tensor of that name go; NULL: there is none. n: the file's number of values. */
+static nib_status place(reading *r, const char *name, uint64_t n, float **means, nib_error *err) {
+    const container_tensor *t = container_find(r->c, name);
+    *means = NULL;
+    if (!t) {
+        if (r->n_other++ == 0)
+            log_line(r->log, "the importance of '%s', which the model does not have, is left out", name);
+        return NIB_OK;
+    }
+    if (n != (uint64_t)width_of(t))
+        return nib_fail(err, NIB_E_MODEL, "'%s': expected importance of %" PRId64 " columns, found %" PRIu64,
+                        name, width_of(t), n);
+    const size_t i = (size_t)(t - container_tensor_at(r->c, 0));
+    *means = r->out->own + r->first[i];
+    r->out->of[i] = *means;
+    r->n_known++;
+    return NIB_OK;
+}
+
+static nib_status check_means(const char *name, const float *means, uint64_t n, nib_error *err) {
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(means[i]) || means[i] < 0)
+            return nib_fail(err, NIB_E_MODEL, "'%s': expected finite importance of 0 or more", name);
+    return NIB_OK;
+}
+
+/* ---- the older file ---- */
+
+static nib_status read_entry(reading *r, cursor *at, char *name, nib_error *err) {
+    uint32_t n_name, n_call, n;
+    float *means;
+    NIB_TRY(cursor_u32(at, &n_name, err));
+    if (n_name > MAX_NAME)
+        return nib_fail(err, NIB_E_MODEL, "expected a name of at most %d bytes, found %" PRIu32, MAX_NAME,
+                        n_name);
+    NIB_TRY(cursor_take(at, name, n_name, err));
+    name[n_name] = '\0';
+    NIB_TRY(cursor_u32(at, &n_call, err));
+    NIB_TRY(cursor_u32(at, &n, err));
+    NIB_TRY(cursor_need(at, (uint64_t)n * sizeof *means, err));
+    NIB_TRY(place(r, name, n, &means, err));
+    for (uint32_t i = 0; i < n; i++) {
+        float sum;
+        NIB_TRY(cursor_take(at, &sum, sizeof sum, err));
+        if (means)
+            means[i] = n_call ? sum / (float)n_call : sum;
+    }
+    return means ? check_means(name, means, n, err) : NIB_OK;
+}
+
+static nib_status read_old(reading *r, file *f, nib_error *err) {
+    char name[MAX_NAME + 1];
+    cursor at;
+    uint32_t n = 0;
+    NIB_TRY(cursor_open(&at, f, file_size(f), err));
+    at.what = "an importance matrix";
+    nib_status status = cursor_u32(&at, &n, err);
+    if (status == NIB_OK && (n == 0 || n > MAX_ENTRIES))
+        status = nib_fail(err, NIB_E_MODEL, "expected 1 to %d entries, found %" PRIu32, MAX_ENTRIES, n);
+    for (uint32_t i = 0; i < n && status == NIB_OK; i++)
+        status = read_entry(r, &at, name, err);
+    cursor_close(&at);
+    return status;
+}
+
+/* ---- the GGUF file ---- */
+
+static nib_status read_floats(const container *c, const container_tensor *t, float *out, nib_error *err) {
+    return file_read_at(container_file(c, t->file), out, t->offset, t->bytes, err);
+}
+
+static nib_status read_sums(reading *r, const container *from, const container_tensor *t, nib_error *err) {
+    char name[MAX_NAME + 1];
+    const container_tensor *counts;
+    float *means, count = 0;
+    const size_t n = strlen(t->name) - strlen(sums_end);
+    if (strlen(t->name) > MAX_NAME - sizeof counts_end)
+        return NIB_OK;
+    snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, counts_end);
+    counts = container_find(from, name);
+    name[n] = '\0';
+    if (t->type != TYPE_F32 || !counts || counts->type != TYPE_F32 || counts->bytes != sizeof count)
+        return nib_fail(err, NIB_E_MODEL, "'%s': expected sums and one count in f32", name);
+    NIB_TRY(place(r, name, t->bytes / sizeof *means, &means, err));
+    if (!means)
+        return NIB_OK;
+    NIB_TRY(read_floats(from, t, means, err));
+    NIB_TRY(read_floats(from, counts, &count, err));
+    for (uint64_t i = 0; i < t->bytes / sizeof *means && count > 0; i++)
+        means[i] /= count;
+    return check_means(name, means, t->bytes / sizeof *means, err);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), m = strlen(end);
+    return n > m && !strcmp(text + n - m, end);
+}
+
+static nib_status read_new(reading *r, const char *path, nib_error *err) {
+    container *from;
+    NIB_TRY(container_open(path, r->log, &from, err));
+    nib_status status = NIB_OK;
+    for (size_t i = 0; i < container_n_tensor(from) && status == NIB_OK; i++) {
+        const container_tensor *t = container_tensor_at(from, i);
+        if (ends_with(t->name, sums_end))
+            status = read_sums(r, from, t, err);
+    }
+    container_close(from);
+    return status;
+}
+
+nib_status imatrix_read(const char *path, const container *c, const logger *log, stats *out, nib_error *err) {
+    reading r;
+    file *f;
+    char magic[4] = "";
+    memset(out, 0, sizeof *out);
+    NIB_TRY(file_open(path, 0, &f, err));
+    nib_status status = open_reading(&r, c, log, out, err);
+    if (status == NIB_OK && file_size(f) >= sizeof magic)
+        status = file_read_at(f, magic, 0, sizeof magic, err);
+    if (status == NIB_OK)
+        status = memcmp(magic, GGUF_MAGIC, sizeof magic) ? read_old(&r, f, err) : read_new(&r, path, err);
+    if (status == NIB_OK && r.n_known == 0)
+        status = nib_fail(err, NIB_E_MODEL, "expected importance of the model's tensors, found none");
+    mem_free(r.first);
+    file_close(f);
+    return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
+}
+
+/* ---- writing ---- */
+
+static nib_status declare(gguf_writer *w, const container *c, const stats *s, nib_error *err) {
+    char name[MAX_NAME + 16];
+    for (size_t i = 0; i < container_n_tensor(c); i++) {
+        const container_tensor *t = container_tensor_at(c, i);
+        const int64_t sums[] = {1, width_of(t)}, counts[] = {1, 1};
+        if (!s->of[i])
+            continue;
+        snprintf(name, sizeof name, "%s%s", t->name, sums_end);
+        NIB_TRY(gguf_writer_tensor(w, name, TYPE_F32, 2, sums, err));
+        snprintf(name, sizeof name, "%s%s", t->name, counts_end);
+        NIB_TRY(gguf_writer_tensor(w, name, TYPE_F32, 2, counts, err));
+    }
+    return NIB_OK;
+}
+
+/* Means with a count of 1 lose nothing; llama.cpp divides the one by the other. */
+static nib_status write_all(gguf_writer *w, const container *c, const stats *s, const char *dataset,
+                            nib_error *err) {
+    const meta_string from = {dataset, strlen(dataset)};
+    const float one = 1;
+    NIB_TRY(gguf_writer_set_string(w, "general.type", "imatrix", 7, err));
+    NIB_TRY(gguf_writer_set_strings(w, "imatrix.datasets", &from, 1, err));
+    NIB_TRY(gguf_writer_set_int(w, "imatrix.chunk_count", GGUF_U32, num_div_up(NUM_MAX(s->n_token, 1), CHUNK),
+                                err));
+    NIB_TRY(gguf_writer_set_int(w, "imatrix.chunk_size", GGUF_U32, CHUNK, err));
+    NIB_TRY(declare(w, c, s, err));
+    for (size_t i = 0; i < container_n_tensor(c); i++)
+        if (s->of[i]) {
+            const size_t n = (size_t)width_of(container_tensor_at(c, i));
+            NIB_TRY(gguf_writer_data(w, s->of[i], n * sizeof *s->of[i], err));
+            NIB_TRY(gguf_writer_data(w, &one, sizeof one, err));
+        }
+    return NIB_OK;
+}
+
+nib_status imatrix_write(const char *path, const container *c, const stats *s, const char *dataset,
+                         nib_error *err) {
+    gguf_writer *w;
+    NIB_TRY(gguf_writer_open(path, &w, err));
+    const nib_status status = write_all(w, c, s, dataset, err);
+    if (status == NIB_OK)
+        return gguf_writer_commit(w, err);
+    gguf_writer_abort(w);
+    return status;
+}

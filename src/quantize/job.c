@@ -1,0 +1,318 @@
+/* job.c - see job.h: the file that is made, its header, and one tensor after the other. */
+#include "quantize/job.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "formats/gguf_copy.h"
+#include "model/find.h"
+#include "quant/encode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+/* ---- what is to be made ---- */
+
+static bool is_coarse(type_id type) {
+    return type_get(type)->block_elems > 1;
+}
+
+/* Of a tensor that changes: its format, and what the report says about it. */
+static void choose_type(job *j, size_t i) {
+    const container_tensor *t = container_tensor_at(j->c, i);
+    bool fallback = false;
+    j->types[i] = mix_type(&j->mix, j->m, t, &j->uses[i], &fallback);
+    if (j->types[i] == t->type)
+        return;
+    j->report->n_quantized++;
+    j->report->n_fallback += fallback;
+    j->report->n_coarse += is_coarse(t->type);
+}
+
+static int by_place(const void *a, const void *b, void *user) {
+    const tensor_use *uses = user;
+    const size_t i = *(const size_t *)a, k = *(const size_t *)b;
+    const int at = uses[i].block, other = uses[k].block;
+    if ((at < 0) != (other < 0)) /* what nothing uses comes last */
+        return at < 0 ? 1 : -1;
+    if (at != other)
+        return at < other ? -1 : 1;
+    if (uses[i].w != uses[k].w)
+        return uses[i].w < uses[k].w ? -1 : 1;
+    return i < k ? -1 : i > k;
+}
+
+static nib_status decide(job *j, nib_error *err) {
+    j->n_tensor = container_n_tensor(j->c);
+    j->uses = mem_calloc(j->n_tensor + 1, sizeof *j->uses);
+    j->types = mem_calloc(j->n_tensor + 1, sizeof *j->types);
+    j->order = mem_calloc(j->n_tensor + 1, sizeof *j->order);
+    if (!j->uses || !j->types || !j->order)
+        return nib_fail_nomem(err, j->n_tensor * sizeof *j->uses, "a list of tensors");
+    mix_uses(j->m, j->uses);
+    for (size_t i = 0; i < j->n_tensor; i++) {
+        j->order[i] = i;
+        choose_type(j, i);
+    }
+    qsort_r(j->order, j->n_tensor, sizeof *j->order, by_place, j->uses);
+    return NIB_OK;
+}
+
+/* ---- the header ---- */
+
+static bool keeps_key(void *user, const char *key) {
+    (void)user;
+    return strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
+           strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0 &&
+           strncmp(key, "quantize.", 9) != 0;
+}
+
+static nib_status declare(job *j, nib_error *err) {
+    for (size_t i = 0; i < j->n_tensor; i++) {
+        const container_tensor *t = container_tensor_at(j->c, j->order[i]);
+        uint64_t row_bytes = 0;
+        if (type_get(t->type)->gguf < 0 ||
+            !type_row_bytes(j->types[j->order[i]], tensor_columns(t), &row_bytes))
+            return nib_fail(err, NIB_E_MODEL, "tensor '%s' cannot be written to a GGUF file", t->name);
+        NIB_TRY(gguf_writer_tensor(j->writer, t->name, j->types[j->order[i]], t->n_dim, t->shape, err));
+        const uint64_t bytes = (uint64_t)tensor_rows(t) * row_bytes;
+        j->total += bytes;
+        j->report->bytes_in += t->bytes;
+        if (j->types[j->order[i]] == t->type)
+            continue;
+        j->report->n_weight += (uint64_t)(tensor_rows(t) * tensor_columns(t));
+        j->report->bits += 8 * (double)bytes;
+    }
+    if (j->report->n_weight)
+        j->report->bits /= (double)j->report->n_weight;
+    return NIB_OK;
+}
+
+static nib_status write_header(job *j, nib_error *err) {
+    enum { QUANTIZATION_VERSION = 2, MAX_HEADER = 64 << 20 };
+    file *first = container_file(j->c, 0);
+    NIB_TRY(gguf_copy_keys(first, MAX_HEADER, keeps_key, NULL, j->writer, err));
+    NIB_TRY(gguf_writer_set_int(j->writer, "general.file_type", GGUF_U32, j->mix.file_type, err));
+    NIB_TRY(
+        gguf_writer_set_int(j->writer, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, err));
+    return declare(j, err);
+}
+
+/* ---- going on where it ended ---- */
+
+/* What the encoder makes of a small sample: another encoder makes another file. */
+static uint64_t hash_encoder(const job *j) {
+    enum { SAMPLE = 256 };
+    float x[SAMPLE];
+    uint8_t blocks[SAMPLE * sizeof(float)];
+    uint64_t s = 1, hash = 0;
+    for (int i = 0; i < SAMPLE; i++) {
+        s = s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        x[i] = (float)((int64_t)(s >> 40) - (1 << 23)) / (float)(1 << 23);
+    }
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        uint64_t n = 0;
+        if (encode_can((type_id)id) && type_row_bytes((type_id)id, SAMPLE, &n) && n <= sizeof blocks &&
+            encode_row((type_id)id, x, NULL, SAMPLE, blocks))
+            hash = XXH3_64bits_withSeed(blocks, n, hash);
+    }
+    for (size_t i = 0; i < j->n_tensor; i++)
+        if (j->stats.of && j->stats.of[i])
+            hash = XXH3_64bits_withSeed(
+                j->stats.of[i], (size_t)tensor_columns(container_tensor_at(j->c, i)) * sizeof(float), hash);
+    return hash;
+}
+
+static nib_status job_key(const job *j, uint64_t *key, nib_error *err) {
+    char content[CONTENT_KEY];
+    NIB_TRY(container_content_key(j->c, content, err));
+    *key = XXH3_64bits_withSeed(content, strlen(content), gguf_writer_hash(j->writer) ^ hash_encoder(j));
+    return NIB_OK;
+}
+
+static nib_status hash_part(const job *j, file *f, uint64_t offset, uint64_t n_byte, uint64_t *sum,
+                            nib_error *err) {
+    const uint64_t room = (uint64_t)j->room.n_value * 8;
+    XXH3_state_t *h = XXH3_createState();
+    if (!h)
+        return nib_fail_nomem(err, 64, "a checksum");
+    XXH3_64bits_reset(h);
+    nib_status status = NIB_OK;
+    for (uint64_t at = 0; at < n_byte && status == NIB_OK; at += room) {
+        const uint64_t n = NUM_MIN(room, n_byte - at);
+        status = file_read_at(f, j->room.raw, offset + at, n, err);
+        if (status == NIB_OK)
+            XXH3_64bits_update(h, j->room.raw, (size_t)n);
+    }
+    *sum = XXH3_64bits_digest(h);
+    XXH3_freeState(h);
+    return status;
+}
+
+static uint64_t bytes_of(const job *j, size_t i) {
+    const container_tensor *t = container_tensor_at(j->c, i);
+    uint64_t row_bytes = 0;
+    type_row_bytes(j->types[i], tensor_columns(t), &row_bytes);
+    return (uint64_t)tensor_rows(t) * row_bytes;
+}
+
+/* How many tensors, from the first, the part file has as the log says. */
+static size_t count_good(const job *j, file *f) {
+    size_t n = 0;
+    for (; n < j->journal.n && n < j->n_tensor; n++) {
+        const uint64_t offset = gguf_writer_offset(j->writer, n), bytes = bytes_of(j, j->order[n]);
+        uint64_t sum = 0;
+        if (offset + bytes > file_size(f) || hash_part(j, f, offset, bytes, &sum, NULL) != NIB_OK ||
+            sum != j->journal.sums[n])
+            break;
+    }
+    return n;
+}
+
+static nib_status resume(job *j, nib_error *err) {
+    uint64_t key;
+    size_t n = 0;
+    NIB_TRY(job_key(j, &key, err));
+    NIB_TRY(journal_open(&j->journal, j->q->out, key, err));
+    if (j->journal.n) {
+        const size_t size = strlen(j->q->out) + sizeof ".part";
+        char *path = mem_alloc(size);
+        file *f;
+        if (!path)
+            return nib_fail_nomem(err, size, "a file name");
+        snprintf(path, size, "%s.part", j->q->out);
+        if (file_open(path, 0, &f, NULL) == NIB_OK) {
+            n = count_good(j, f);
+            file_close(f);
+        }
+        mem_free(path);
+    }
+    NIB_TRY(journal_keep(&j->journal, n, err));
+    for (; j->n_done < n; j->n_done++) {
+        const uint64_t bytes = bytes_of(j, j->order[j->n_done]);
+        NIB_TRY(gguf_writer_skip(j->writer, bytes, err));
+        j->done += bytes;
+    }
+    j->report->n_resumed = (int)n;
+    return NIB_OK;
+}
+
+/* ---- opening ---- */
+
+static int64_t longest_row(const job *j) {
+    int64_t k = 1;
+    for (size_t i = 0; i < j->n_tensor; i++)
+        k = NUM_MAX(k, tensor_columns(container_tensor_at(j->c, i)));
+    return k;
+}
+
+static nib_status take_room(job *j, nib_error *err) {
+    const uint64_t bytes = row_room_bytes(longest_row(j), pool_size(j->threads));
+    ledger_settle(j->ledger, false);
+    NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    j->charged = bytes;
+    return row_room_open(&j->room, longest_row(j), pool_size(j->threads), err);
+}
+
+nib_status job_open(job *j, nib_error *err) {
+    const uint64_t caps[NIB_N_TIER] = {j->options.ram, NIB_AUTO, NIB_AUTO};
+    const int n_thread = j->options.n_thread ? j->options.n_thread : thread_physical_cores();
+    NIB_TRY(ledger_open(caps, &j->ledger, err));
+    NIB_TRY(pool_open(n_thread, &j->threads, err));
+    NIB_TRY(decide(j, err));
+    NIB_TRY(gguf_writer_open_part(j->q->out, &j->writer, err));
+    NIB_TRY(write_header(j, err));
+    NIB_TRY(take_room(j, err));
+    return resume(j, err);
+}
+
+void job_close(job *j) {
+    gguf_writer_abort(j->writer);
+    journal_close(&j->journal, false);
+    row_room_close(&j->room);
+    if (j->ledger)
+        ledger_release(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, j->charged);
+    pool_close(j->threads);
+    ledger_close(j->ledger);
+    stats_close(&j->stats);
+    mem_free(j->order);
+    mem_free(j->types);
+    mem_free(j->uses);
+    model_close(j->m);
+}
+
+/* ---- tensors ---- */
+
+typedef struct putting {
+    job *j;
+    XXH3_state_t *sum;
+} putting;
+
+static nib_status put(void *user, const void *rows, size_t n_byte, nib_error *err) {
+    putting *p = user;
+    job *j = p->j;
+    XXH3_64bits_update(p->sum, rows, n_byte);
+    NIB_TRY(gguf_writer_data(j->writer, rows, n_byte, err));
+    j->done += n_byte;
+    if (j->options.progress && !j->options.progress(j->options.user, "quantizing", j->done, j->total))
+        return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    return NIB_OK;
+}
+
+static nib_status copy(putting *p, const container_tensor *t, nib_error *err) {
+    job *j = p->j;
+    const uint64_t room = (uint64_t)j->room.n_value * 8;
+    for (uint64_t at = 0; at < t->bytes; at += room) {
+        const uint64_t n = NUM_MIN(room, t->bytes - at);
+        NIB_TRY(cancel_check(&j->cancel, err));
+        NIB_TRY(file_read_at(container_file(j->c, t->file), j->room.raw, t->offset + at, n, err));
+        NIB_TRY(put(p, j->room.raw, (size_t)n, err));
+    }
+    return NIB_OK;
+}
+
+static nib_status round_tensor(putting *p, size_t i, nib_error *err) {
+    job *j = p->j;
+    row_task task = {.c = j->c,
+                     .tensor = container_tensor_at(j->c, i),
+                     .to = j->types[i],
+                     .columns = j->stats.of ? j->stats.of[i] : NULL,
+                     .threads = j->threads,
+                     .cancel = &j->cancel,
+                     .put = put,
+                     .user = p};
+    NIB_TRY(row_task_run(&task, &j->room, err));
+    j->error += task.error;
+    j->all += task.all;
+    return NIB_OK;
+}
+
+nib_status job_next(job *j, nib_error *err) {
+    const size_t i = j->order[j->n_done];
+    const container_tensor *t = container_tensor_at(j->c, i);
+    putting p = {j, XXH3_createState()};
+    if (!p.sum)
+        return nib_fail_nomem(err, 64, "a checksum");
+    XXH3_64bits_reset(p.sum);
+    nib_status status = j->types[i] == t->type ? copy(&p, t, err) : round_tensor(&p, i, err);
+    const uint64_t sum = XXH3_64bits_digest(p.sum);
+    XXH3_freeState(p.sum);
+    if (status == NIB_OK)
+        status = gguf_writer_sync(j->writer, err);
+    if (status == NIB_OK)
+        status = journal_add(&j->journal, sum, err);
+    j->n_done += status == NIB_OK;
+    return status;
+}
+
+nib_status job_commit(job *j, nib_error *err) {
+    gguf_writer_ask(j->writer, &j->cancel);
+    const nib_status status = gguf_writer_commit(j->writer, err);
+    j->writer = NULL;
+    if (status == NIB_OK)
+        journal_close(&j->journal, true);
+    j->report->bytes_out = j->total;
+    return status;
+}

@@ -1,0 +1,47 @@
+/* job.h - what the files of quantize/ share about one model that is being made. */
+#ifndef NIB_QUANTIZE_JOB_H
+#define NIB_QUANTIZE_JOB_H
+
+#include "base/log.h"
+#include "formats/gguf_write.h"
+#include "quantize/journal.h"
+#include "quantize/mix.h"
+#include "quantize/quantize.h"
+#include "quantize/rows.h"
+#include "quantize/stats.h"
+#include "tiers/ledger.h"
+
+typedef struct job {
+    const char *model;
+    nib_engine_options options;
+    const quantize_options *q;
+    quantize_report *report;
+    logger log;
+    canceller cancel;
+    model *m; /* headers alone */
+    const container *c;
+    size_t n_tensor;
+    tensor_use *uses; /* [n_tensor] */
+    type_id *types;   /* [n_tensor]: what each becomes */
+    size_t *order;    /* [n_tensor]: as they are written, block by block */
+    stats stats;
+    mix mix;
+    ledger *ledger;
+    uint64_t charged;
+    pool *threads;
+    row_room room;
+    gguf_writer *writer;
+    journal journal;
+    size_t n_done;        /* of order */
+    uint64_t done, total; /* bytes of the file */
+    double error, all;
+} job;
+
+/* Opens the model, decides what each tensor becomes, and begins the file. */
+nib_status job_open(job *j, nib_error *err);
+void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
+/* The next tensor in order. */
+nib_status job_next(job *j, nib_error *err);
+nib_status job_commit(job *j, nib_error *err);
+
+#endif

@@ -1,0 +1,144 @@
+/* mix.c - see mix.h. Names and fallbacks are llama.cpp's, so that files compare. */
+#include "quantize/mix.h"
+
+#include "base/num.h"
+#include "quant/encode.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct mix_row {
+    const char *name;
+    mix is;
+} mix_row;
+
+#define PURE(name, id, number)                                                                               \
+    {                                                                                                        \
+        name, {                                                                                              \
+            TYPE_##id, TYPE_##id, TYPE_##id, number, false                                                   \
+        }                                                                                                    \
+    }
+#define MIXED(name, id, more, head, number)                                                                  \
+    {                                                                                                        \
+        name, {                                                                                              \
+            TYPE_##id, TYPE_##more, TYPE_##head, number, true                                                \
+        }                                                                                                    \
+    }
+
+static const mix_row rows[] = {
+    MIXED("q4_k_m", Q4_K, Q6_K, Q6_K, 15),
+    PURE("q4_0", Q4_0, 2),
+    PURE("q4_1", Q4_1, 3),
+    PURE("q5_0", Q5_0, 8),
+    PURE("q5_1", Q5_1, 9),
+    PURE("q8_0", Q8_0, 7),
+    PURE("q2_k", Q2_K, 10),
+    PURE("q3_k", Q3_K, 11),
+    PURE("q4_k", Q4_K, 14),
+    PURE("q5_k", Q5_K, 16),
+    PURE("q6_k", Q6_K, 18),
+    PURE("iq4_nl", IQ4_NL, 25),
+    PURE("iq4_xs", IQ4_XS, 30),
+    PURE("f16", F16, 1),
+    PURE("bf16", BF16, 32),
+    PURE("f32", F32, 0),
+    MIXED("q2_k_m", Q2_K, Q4_K, Q6_K, 10),
+    MIXED("q3_k_m", Q3_K, Q5_K, Q6_K, 12),
+    MIXED("q5_k_m", Q5_K, Q6_K, Q6_K, 17),
+};
+
+bool mix_find(const char *name, mix *out) {
+    for (size_t i = 0; i < NUM_COUNT(rows); i++)
+        if (!name || !strcmp(name, rows[i].name)) {
+            *out = rows[i].is;
+            return true;
+        }
+    return false;
+}
+
+const char *mix_names(char *out) {
+    int at = 0;
+    for (size_t i = 0; i < NUM_COUNT(rows); i++)
+        at += snprintf(out + at, 512 - (size_t)at, "%s%s", i ? ", " : "", rows[i].name);
+    return out;
+}
+
+static bool makes_logits(const block *b, int w) {
+    for (int i = 0; i < b->program.n_op; i++)
+        if (b->program.ops[i].w == w && b->program.ops[i].out == REG_LOGITS)
+            return true;
+    return false;
+}
+
+static bool is_product(const block *b, int w) {
+    for (int i = 0; i < b->program.n_op; i++)
+        if (b->program.ops[i].kind == OP_LINEAR && b->program.ops[i].w == w)
+            return true;
+    return false;
+}
+
+void mix_uses(const model *m, tensor_use *uses) {
+    const container *c = model_container(m);
+    const container_tensor *first = container_n_tensor(c) ? container_tensor_at(c, 0) : NULL;
+    for (size_t i = 0; i < container_n_tensor(c); i++)
+        uses[i] = (tensor_use){-1, -1, false, false};
+    for (int b = 0; b < model_n_block(m); b++) {
+        const block *at = model_block(m, b);
+        for (int w = 0; w < at->n_weight; w++) {
+            const weight *of = &at->weights[w];
+            const bool shared = of->shared_block >= 0;
+            const weight *owner = shared ? &model_block(m, of->shared_block)->weights[of->shared_index] : of;
+            for (int p = 0; p < owner->n_piece; p++) {
+                tensor_use *use = &uses[owner->pieces[p].tensor - first];
+                if (use->block < 0)
+                    *use = (tensor_use){b, w, false, false};
+                use->product |= is_product(at, w);
+                use->head |= makes_logits(at, w);
+            }
+        }
+    }
+}
+
+/* The first and the last eighth of the layers, and every third between: where llama.cpp has found that more
+ * bits gain most. */
+static bool is_sensitive(int layer, int n_layer) {
+    return layer < n_layer / 8 || layer >= 7 * n_layer / 8 || (layer - n_layer / 8) % 3 == 2;
+}
+
+/* Of types in blocks of 256 for rows that these do not divide: about as many bits in blocks of 32. */
+static type_id in_blocks_of_32(type_id type) {
+    switch (type) {
+    case TYPE_Q2_K:
+    case TYPE_Q3_K:
+    case TYPE_IQ4_XS: return TYPE_IQ4_NL;
+    case TYPE_Q4_K: return TYPE_Q5_0;
+    case TYPE_Q5_K: return TYPE_Q5_1;
+    default: return TYPE_Q8_0;
+    }
+}
+
+type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
+                 bool *fallback) {
+    *fallback = false;
+    if (t->n_dim < 2 || use->block < 0 || !type_get(t->type)->dequantize)
+        return t->type;
+    const block *b = model_block(m, use->block);
+    const weight *w = &b->weights[use->w];
+    const bool looked_up = !strcmp(w->name, "embed");
+    if (w->vector || (!use->product && !looked_up))
+        return t->type;
+    type_id type = x->base;
+    if (use->head || (x->mixed && looked_up && use->product))
+        type = x->head;
+    else if (x->mixed && b->layer >= 0 && (!strcmp(w->name, "v") || !strcmp(w->name, "down")) &&
+             is_sensitive(b->layer, (int)model_hparams(m)->n_layer))
+        type = x->more;
+    const int64_t k = t->shape[t->n_dim - 1];
+    if (k % type_get(type)->block_elems && k % 32 == 0)
+        type = in_blocks_of_32(type);
+    else if (k % type_get(type)->block_elems)
+        type = TYPE_F16;
+    *fallback = k % 256 && (type == TYPE_F16 ? x->base != TYPE_F16
+                                             : type != x->base && type != x->head && type != x->more);
+    return type;
+}

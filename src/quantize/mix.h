@@ -1,0 +1,36 @@
+/* mix.h - which number format each tensor of a model gets. */
+#ifndef NIB_QUANTIZE_MIX_H
+#define NIB_QUANTIZE_MIX_H
+
+#include "formats/container.h"
+#include "model/model.h"
+
+/* What a name stands for: a format for all matrices, or a mix, in which the matrices that lose most have more
+ * bits. */
+typedef struct mix {
+    type_id base, more, head; /* all; value and down projections of some layers; the output head */
+    int file_type;            /* llama.cpp's number for such a file */
+    bool mixed;
+} mix;
+
+/* NULL: q4_k_m. False: no such name. */
+bool mix_find(const char *name, mix *out);
+/* All names with commas between them; out holds at least 512 bytes. */
+const char *mix_names(char *out);
+
+/* Where a tensor of the model's files is used: by weight w of block b first. */
+typedef struct tensor_use {
+    int block, w; /* -1: nowhere */
+    bool product; /* multiplied with; else looked up or added */
+    bool head;    /* makes the logits */
+} tensor_use;
+
+/* Of each of the container's tensors: uses[container_n_tensor]. */
+void mix_uses(const model *m, tensor_use *uses);
+
+/* The format of tensor t; its own where it is not quantised (vectors, tables that are added). *fallback: its
+ * rows are no multiple of the wanted one's blocks. */
+type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
+                 bool *fallback);
+
+#endif

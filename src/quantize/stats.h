@@ -1,0 +1,29 @@
+/* stats.h - how much an error in each column of each tensor matters: the mean square of what meets it. */
+#ifndef NIB_QUANTIZE_STATS_H
+#define NIB_QUANTIZE_STATS_H
+
+#include "measure/calibrate.h"
+#include "model/model.h"
+#include "profile/columns.h"
+
+typedef struct stats {
+    const float **of; /* [n_tensor of the container]: k means, or NULL: not known */
+    columns channels; /* whose means they are, when they were measured */
+    float *own;       /* when they come from a file */
+    char key[40];     /* of what they were measured with; "": none */
+    int64_t n_token;
+} stats;
+
+/* The inputs of its products, as profiles of channels have them. */
+typedef struct stats_sites {
+    int64_t *k; /* [n] */
+    int n;
+} stats_sites;
+nib_status stats_widths(stats_sites *s, const model *m, nib_error *err);
+void stats_widths_clear(stats_sites *s); /* zeroed is fine */
+
+/* Of a model whose channels were measured. Takes *channels. */
+nib_status stats_of_channels(stats *s, const model *m, columns *channels, nib_error *err);
+void stats_close(stats *s); /* zeroed is fine */
+
+#endif

@@ -1,0 +1,284 @@
+/* A model in smaller formats: the same model, of the formats that were asked for; whatever ends the work, the
+ * next run makes the bytes that one run makes. */
+#include "base/file.h"
+#include "base/num.h"
+#include "quantize/imatrix.h"
+#include "quantize/mix.h"
+#include "quantize/quantize.h"
+#include "support/engine.h"
+#include "support/faults.h"
+#include "support/made.h"
+#include "support/tempdir.h"
+#include "support/tinymodel.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const tiny_shape shape = {TYPE_F32, 2, 256, 288, 4, 2, 384, 64, false};
+
+static char model_path[512], out_path[512], part_path[600], log_path[600];
+
+static void choose_paths(void) {
+    snprintf(model_path, sizeof model_path, "%s", tiny_model("whole.gguf", &shape));
+    snprintf(out_path, sizeof out_path, "%s", temp_path("small.gguf"));
+    snprintf(part_path, sizeof part_path, "%s.part", out_path);
+    snprintf(log_path, sizeof log_path, "%s.part.log", out_path);
+    unlink(out_path);
+    unlink(part_path);
+    unlink(log_path);
+    setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
+}
+
+static nib_status make(const quantize_options *q, const nib_engine_options *o, quantize_report *r,
+                       nib_error *err) {
+    const nib_engine_options usual = engine_usual();
+    return quantize(model_path, o ? o : &usual, q, r, err);
+}
+
+static void must_make(const quantize_options *q, quantize_report *r) {
+    nib_error err;
+    if (make(q, NULL, r, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    assert_false(path_exists(part_path));
+    assert_false(path_exists(log_path));
+}
+
+static char *must_read(const char *path, size_t *n) {
+    char *data;
+    nib_error err;
+    if (file_read_all(path, 1 << 26, &data, n, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    return data;
+}
+
+/* ---- what is made ---- */
+
+static void read_floats(const container *c, const char *name, float **out, int64_t *n) {
+    const container_tensor *t = container_find(c, name);
+    assert_non_null(t);
+    *n = 1;
+    for (int i = 0; i < t->n_dim; i++)
+        *n *= t->shape[i];
+    char *raw = malloc(t->bytes);
+    *out = malloc((size_t)*n * sizeof **out);
+    assert_int_equal(file_read_at(container_file(c, t->file), raw, t->offset, t->bytes, NULL), NIB_OK);
+    type_get(t->type)->dequantize(raw, *out, *n);
+    free(raw);
+}
+
+static double distance(const container *a, const container *b, const char *name) {
+    float *x, *y;
+    int64_t n, m;
+    double all = 0, off = 0;
+    read_floats(a, name, &x, &n);
+    read_floats(b, name, &y, &m);
+    assert_int_equal(n, m);
+    for (int64_t i = 0; i < n; i++) {
+        all += (double)x[i] * (double)x[i];
+        off += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+    }
+    free(x);
+    free(y);
+    return sqrt(off / all);
+}
+
+static void test_formats(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        type_id wide, narrow; /* of rows of 256, of 288 */
+        double far;
+    } cases[] = {{"q8_0", TYPE_Q8_0, TYPE_Q8_0, 0.01},
+                 {"q4_k", TYPE_Q4_K, TYPE_Q5_0, 0.12},
+                 {"q3_k", TYPE_Q3_K, TYPE_IQ4_NL, 0.25},
+                 {"bf16", TYPE_BF16, TYPE_BF16, 0.005}};
+    choose_paths();
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        const quantize_options q = {.out = out_path, .type = cases[i].type};
+        quantize_report r;
+        container *a, *b;
+        nib_error err;
+        must_make(&q, &r);
+        assert_int_equal(container_open(model_path, NULL, &a, &err), NIB_OK);
+        assert_int_equal(container_open(out_path, NULL, &b, &err), NIB_OK);
+        assert_int_equal(container_n_tensor(a), container_n_tensor(b));
+        assert_int_equal(r.n_quantized, 2 + 2 * 7);
+        assert_int_equal(container_find(b, "blk.0.attn_q.weight")->type, cases[i].wide);
+        assert_int_equal(container_find(b, "blk.1.ffn_down.weight")->type, cases[i].narrow);
+        assert_int_equal(container_find(b, "blk.1.attn_norm.weight")->type, TYPE_F32);
+        assert_true(distance(a, b, "blk.1.attn_norm.weight") == 0);
+        const double far = distance(a, b, "blk.0.attn_q.weight");
+        if (!(far > 0 && far < cases[i].far))
+            fail_msg("%s: %g off", cases[i].type, far);
+        assert_string_equal(container_meta_str(a, "general.architecture"),
+                            container_meta_str(b, "general.architecture"));
+        container_close(a);
+        container_close(b);
+        nib_engine_options o = engine_usual();
+        nib_engine_close(engine_must_open(out_path, &o, NULL)); /* and it computes */
+    }
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    quantize_report r;
+    nib_error err;
+    choose_paths();
+    const quantize_options unknown = {.out = out_path, .type = "q9"};
+    assert_int_equal(make(&unknown, NULL, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "q4_k_m"));
+    const quantize_options nowhere = {.out = "/nowhere/at/all.gguf", .imatrix = "none"};
+    assert_int_equal(make(&nowhere, NULL, &r, &err), NIB_E_IO);
+}
+
+/* ---- going on ---- */
+
+static int n_left; /* calls of progress until it says no */
+
+static bool count_down(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)user, (void)what, (void)done, (void)total;
+    return --n_left != 0;
+}
+
+static void test_goes_on(void **state) {
+    (void)state;
+    const quantize_options q = {.out = out_path, .type = "q4_k_m", .imatrix = "none"};
+    nib_engine_options o = engine_usual();
+    quantize_report r;
+    nib_error err;
+    size_t n, m;
+    choose_paths();
+    must_make(&q, &r);
+    assert_int_equal(r.n_resumed, 0);
+    char *expected = must_read(out_path, &n);
+    o.progress = count_down;
+    int n_run = 0;
+    for (int stop = 1;; stop += 3) {
+        unlink(out_path);
+        n_left = stop;
+        const nib_status status = make(&q, &o, &r, &err);
+        if (status == NIB_OK)
+            break;
+        assert_int_equal(status, NIB_E_CANCELLED);
+        assert_false(path_exists(out_path));
+        assert_true(path_exists(part_path));
+        if (n_run++ == 3) { /* bytes that are not what the log says are made again */
+            FILE *f = fopen(part_path, "r+b");
+            fseek(f, -200, SEEK_END);
+            fputs("damage", f);
+            fclose(f);
+        }
+    }
+    assert_true(n_run > 3 && r.n_resumed > 0);
+    char *found = must_read(out_path, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(found, expected, n);
+    /* what belongs to other settings is no beginning of this */
+    n_left = 9;
+    unlink(out_path);
+    assert_int_equal(make(&q, &o, &r, &err), NIB_E_CANCELLED);
+    const quantize_options other = {.out = out_path, .type = "q8_0", .imatrix = "none"};
+    must_make(&other, &r);
+    assert_int_equal(r.n_resumed, 0);
+    mem_free(expected);
+    mem_free(found);
+}
+
+static nib_status full_disk_step(void *user, nib_error *err) {
+    const quantize_options q = {.out = out_path, .type = "q4_0", .imatrix = "none"};
+    quantize_report r;
+    (void)user;
+    unlink(part_path);
+    unlink(log_path);
+    const nib_status status = make(&q, NULL, &r, err);
+    assert_true((status == NIB_OK) == path_exists(out_path));
+    if (status == NIB_OK) {
+        made_file(out_path);
+        unlink(out_path);
+    }
+    return status;
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    choose_paths();
+    assert_true(fault_sweep(FAULT_WRITE, 5, full_disk_step, NULL) > 10);
+    assert_true(fault_sweep(FAULT_READ, 5, full_disk_step, NULL) > 10);
+    assert_true(fault_sweep(FAULT_ALLOC, 7, full_disk_step, NULL) > 20);
+}
+
+/* ---- importance ---- */
+
+static void test_importance(void **state) {
+    (void)state;
+    char kept[512], old[512];
+    quantize_report r;
+    nib_error err;
+    size_t n, m;
+    choose_paths();
+    snprintf(kept, sizeof kept, "%s", temp_path("kept.gguf"));
+    snprintf(old, sizeof old, "%s", temp_path("kept.dat"));
+    const quantize_options measured = {.out = out_path, .type = "q4_0", .keep_imatrix = kept};
+    must_make(&measured, &r);
+    char *first = must_read(out_path, &n);
+    must_make(&measured, &r);
+    assert_non_null(strstr(r.importance, "measured before"));
+    const quantize_options from_file = {.out = out_path, .type = "q4_0", .imatrix = kept};
+    must_make(&from_file, &r);
+    char *second = must_read(out_path, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(first, second, n);
+    const quantize_options none = {.out = out_path, .type = "q4_0", .imatrix = "none"};
+    must_make(&none, &r);
+    char *third = must_read(out_path, &m);
+    assert_int_equal(n, m);
+    assert_memory_not_equal(first, third, n);
+
+    /* the older file: the sums of 3 calls for one tensor, and one that nobody has */
+    FILE *f = fopen(old, "wb");
+    const int32_t entries = 2, calls = 3, k = 256;
+    fwrite(&entries, 4, 1, f);
+    for (int e = 0; e < 2; e++) {
+        const char *name = e ? "nobody.weight" : "blk.1.attn_q.weight";
+        const int32_t len = (int32_t)strlen(name);
+        fwrite(&len, 4, 1, f);
+        fwrite(name, 1, (size_t)len, f);
+        fwrite(&calls, 4, 1, f);
+        fwrite(&k, 4, 1, f);
+        for (int i = 0; i < k; i++) {
+            const float sum = 3 * (float)i;
+            fwrite(&sum, 4, 1, f);
+        }
+    }
+    fclose(f);
+    container *c;
+    stats s;
+    assert_int_equal(container_open(model_path, NULL, &c, &err), NIB_OK);
+    if (imatrix_read(old, c, NULL, &s, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    const size_t at = (size_t)(container_find(c, "blk.1.attn_q.weight") - container_tensor_at(c, 0));
+    assert_true(s.of[at][0] == 0 && s.of[at][255] == 255);
+    assert_null(s.of[at + 1]);
+    stats_close(&s);
+    assert_int_equal(truncate(old, 500), 0);
+    assert_int_equal(imatrix_read(old, c, NULL, &s, &err), NIB_E_MODEL);
+    stats_close(&s);
+    container_close(c);
+    mem_free(first);
+    mem_free(second);
+    mem_free(third);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_goes_on), cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_importance)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
