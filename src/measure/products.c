@@ -9,13 +9,13 @@
 #include <string.h>
 
 typedef struct passing {
-    nib_engine *e;
+    const engine_parts *e;
     const calibration *c;
     const product_watch *w;
     int at; /* the block that rows go through; -1: none yet */
 } passing;
 
-static nib_status later_bytes(const nib_engine *e, const void *user, uint64_t *bytes, nib_error *err) {
+static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     const passing *p = user;
     int64_t longest;
     measure_rows_count(p->c, 0, &longest);
@@ -46,12 +46,12 @@ static nib_status run_pass(passing *p, nib_error *err) {
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .apart = true,
-                          .n_head = p->e->backend->rows.n_head,
+                          .n_head = p->e->step->backend->rows.n_head,
                           .rows = pass_over,
                           .enter = enter,
                           .user = p,
                           .probe = p->w->eyes};
-        status = step_pass(&p->e->step, &all, err);
+        status = step_pass(p->e->step, &all, err);
     }
     if (status == NIB_OK && p->w->after)
         status = p->w->after(p->w->user, p->at, err);
@@ -71,13 +71,16 @@ nib_status measure_products(const char *name, const nib_engine_options *options,
     o.activation = 16;
     o.learn = false;
     const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = &p};
-    NIB_TRY(engine_open(name, &o, &want, &p.e, err));
-    nib_status status = w->begin ? w->begin(w->user, p.e, err) : NIB_OK;
+    nib_engine *engine = NULL;
+    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_parts parts = engine_parts_of(engine);
+    p.e = &parts;
+    nib_status status = w->begin ? w->begin(w->user, &parts, err) : NIB_OK;
     if (status == NIB_OK)
         status = run_pass(&p, err);
     if (w->end)
         w->end(w->user);
-    nib_engine_close(p.e);
+    nib_engine_close(engine);
     return status;
 }
 
@@ -89,7 +92,7 @@ typedef struct channel_watch {
     probe eyes;
 } channel_watch;
 
-static nib_status begin(void *user, nib_engine *e, nib_error *err) {
+static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
     channel_watch *w = user;
     NIB_TRY(saliency_watch_open(&w->watch, e->layout, e->ledger, w->out, err));
     w->eyes = w->watch.eyes;
@@ -103,7 +106,7 @@ static void end(void *user) {
     saliency_watch_close(&w->watch);
 }
 
-static uint64_t bytes_of(void *user, const nib_engine *e) {
+static uint64_t bytes_of(void *user, const engine_parts *e) {
     uint64_t bytes = 0;
     (void)user;
     return saliency_bytes(e->m, &bytes, NULL) == NIB_OK ? bytes : 0;

@@ -3,18 +3,19 @@
 #ifndef NIB_MEASURE_PRODUCTS_H
 #define NIB_MEASURE_PRODUCTS_H
 
+#include "engine/engine.h"
 #include "measure/calibrate.h"
 #include "profile/columns.h"
 
 typedef struct product_watch {
     /* Before the pass; what it charges to e's ledger stays within `bytes`. NULL: nothing to do. */
-    nib_status (*begin)(void *user, nib_engine *e, nib_error *err);
+    nib_status (*begin)(void *user, const engine_parts *e, nib_error *err);
     /* All rows went through a block; the next one has not begun. NULL: nothing to do. */
     nib_status (*after)(void *user, int block, nib_error *err);
     void (*end)(void *user); /* after the pass, while e is open, also when it failed; NULL: nothing to do */
     const probe *eyes;       /* what sees the pass */
-    uint64_t (*bytes)(void *user, const nib_engine *e); /* to be kept free; NULL: none */
-    const char *what;                                   /* for progress */
+    uint64_t (*bytes)(void *user, const engine_parts *e); /* to be kept free; NULL: none */
+    const char *what;                                     /* for progress */
     void *user;
 } product_watch;
 
