@@ -51,9 +51,10 @@ typedef struct world {
     int n_block; /* that use pages */
 } world;
 
-/* Embedding and output head are no layers: they stay, as in the paper. */
+/* Embedding and output head are no layers. They go first: one that is larger than the room would drive out
+ * every layer and itself. */
 static double score_of(const importance *p, int b) {
-    return b >= 1 && b <= p->n_layer ? p->score[b - 1] : 2;
+    return b >= 1 && b <= p->n_layer ? p->score[b - 1] : -1;
 }
 
 static void open_world(world *w, const char *path, const char *profile) {
