@@ -42,4 +42,11 @@ check "too little room is refused" code 3 "$nibble" profile "$model" --kernels -
 check "the comparison, as JSON" sh -c "'$nibble' bench --kernels '$model' -t 2 --seconds 0.3 --ram 256M --json >'$tmp/b.json' 2>'$tmp/err'"
 check "has shapes, the map's choices and the ablations" \
     grep -q '"shapes":.*"strategies":.*"map":"[a-z].*"ablations":.*the map' "$tmp/b.json"
+check "what the units leave untimed has no time" python3 - "$tmp/b.json" <<'END'
+import json, sys
+for shape in json.load(open(sys.argv[1]))["shapes"]:
+    for point in shape["points"]:
+        assert not {s["name"] for s in point["strategies"]} & set(point["not_timed"])
+        assert point["rule"] not in point["not_timed"]
+END
 exit $failed

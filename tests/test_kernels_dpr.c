@@ -4,6 +4,7 @@
 
 #include "support/matrix.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -143,6 +144,20 @@ static void test_lean(void **state) {
         }
 }
 
+/* What a folder's units allow, by hand: W4A8 is 1 product on 8 bits, 2 on 4 bits, 32 on 1 bit. */
+static void test_floor(void **state) {
+    (void)state;
+    static const dpr_unit units[] = {
+        {1, 1, "x", "b1", 320e9}, {4, 4, "x", "s4", 40e9}, {8, 8, "x", "s8", 100e9}, {8, 8, "y", "m", 0}};
+    assert_true(fabs(dpr_floor(units, 4, "x", "padding", 4, 8) / 1e-11 - 1) < 1e-12);
+    assert_true(fabs(dpr_floor(units, 4, "x", "split", 4, 8) / 5e-11 - 1) < 1e-12);
+    assert_true(fabs(dpr_floor(units, 4, "x", "bitwise", 4, 8) / 1e-10 - 1) < 1e-12);
+    assert_true(dpr_floor(units, 4, "x", "rows", 4, 8) == 0);    /* no such family */
+    assert_true(dpr_floor(units, 4, "y", "padding", 4, 8) == 0); /* its unit was not measured */
+    assert_true(dpr_floor(units, 4, "z", "padding", 4, 8) == 0);
+    assert_true(dpr_floor(units, 1, "x", "padding", 4, 8) == 0); /* no unit leads to it */
+}
+
 static void test_measured(void **state) {
     (void)state;
     dpr_unit units[16];
@@ -161,8 +176,8 @@ static void test_measured(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_codes), cmocka_unit_test(test_rows),     cmocka_unit_test(test_families),
-        cmocka_unit_test(test_lean),      cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_all_codes), cmocka_unit_test(test_rows),  cmocka_unit_test(test_families),
+        cmocka_unit_test(test_lean),      cmocka_unit_test(test_floor), cmocka_unit_test(test_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/dpr.h"
 #include "model/find.h"
 #include "profile/kernel_map.h"
 
@@ -319,6 +320,20 @@ static void print_ablations(const grid *g, bool resident) {
     }
 }
 
+/* What this processor multiplies with, and which strategies that left untimed. */
+static void print_units(const grid *g) {
+    dpr_unit units[DPR_MAX_UNIT];
+    const int n = dpr_measure(units, DPR_MAX_UNIT);
+    int n_pruned = 0, n_all = 0;
+    for (int i = 0; i < g->n; i++)
+        for (int j = 0; j < g->points[i].result.n; j++, n_all++)
+            n_pruned += g->points[i].result.times[j].pruned;
+    for (int i = 0; i < n; i++)
+        printf("unit %s/%s: %d-bit weights, %d-bit activations, %.1f G products a second and core\n",
+               units[i].isa, units[i].name, units[i].w_bits, units[i].a_bits, units[i].rate * 1e-9);
+    printf("%d of %d choices were not timed: by their unit's rate they cannot come near\n", n_pruned, n_all);
+}
+
 static void print_grid(const grid *g, const kernel_bench *b) {
     for (int i = 0; i < g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME];
@@ -331,9 +346,21 @@ static void print_grid(const grid *g, const kernel_bench *b) {
             print_point(&g->points[i + j]);
         print_crossovers(g, i);
     }
+    print_units(g);
     print_packings(g);
     print_ablations(g, true);
     print_ablations(g, false);
+}
+
+static json_t *pruned_json(const trial_result *r) {
+    json_t *list = json_array();
+    char name[96];
+    for (int i = 0; i < r->n; i++)
+        if (r->times[i].pruned) {
+            full_name(&r->times[i], name, sizeof name);
+            json_array_append_new(list, json_string(name));
+        }
+    return list;
 }
 
 static json_t *point_json(const point *p) {
@@ -351,9 +378,9 @@ static json_t *point_json(const point *p) {
                                         "peak_share", t->share.median, "peak_share_quarters", t->share.low,
                                         t->share.high, "gmac_s", macs_of(p) / t->best * 1e-9));
     }
-    json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o}", "m", (json_int_t)trial_rows_of(p->bucket), "rows",
-                            policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
-                            r->read_spread, "strategies", list);
+    json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o, s:o}", "m", (json_int_t)trial_rows_of(p->bucket),
+                            "rows", policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
+                            r->read_spread, "strategies", list, "not_timed", pruned_json(r));
     const struct {
         const char *key;
         int at;

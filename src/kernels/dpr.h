@@ -12,7 +12,7 @@
 
 #include "kernels/strategy.h"
 
-enum { DPR_MAX_BITS = 16 };
+enum { DPR_MAX_BITS = 16, DPR_MAX_UNIT = 16 };
 
 typedef struct dpr_partition {
     uint8_t n;
@@ -57,5 +57,10 @@ typedef struct dpr_probe {
 /* The units of this machine and their rates, measured (a few ms each, processor time of the calling thread).
  * Returns how many; at most `most`. Units of folders that cannot run here are left out. */
 int dpr_measure(dpr_unit *out, int max);
+
+/* Seconds of one multiply-add with w x a bits on one core, at the least: of the schemes of that family
+ * ("padding", "split", "bitwise") on the units of one folder, the one with the fewest products of slices for
+ * its unit's rate. 0: none of the folder's measured units leads to the family, so nothing is known. */
+double dpr_floor(const dpr_unit *units, int n_unit, const char *isa, const char *family, int w, int a);
 
 #endif

@@ -4,8 +4,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/act8.h"
+#include "kernels/dpr.h"
 #include "quant/tile.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,8 @@ enum {
     MAX_SAMPLES = 128,
     FEW_SAMPLES = 5,
     QUICK_ROWS = 16,       /* of activations, at the quick look */
+    PRUNED = 2,            /* times what the rule's choice takes: by its unit's rate alone, for which the
+                              probe's mix of instructions is not each kernel's. Not timed at all */
     FAR = 12,              /* times the fastest: dropped after the quick look */
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
@@ -53,6 +57,8 @@ struct trial {
     int n_stretch;    /* of this pass */
     int pattern;      /* of reading */
     double read_rate; /* of the last pass, bytes a second */
+    dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
+    int n_unit;
     int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */
 };
 
@@ -231,6 +237,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
         return status;
     }
     t->pattern = rate_fastest(try_pattern, t);
+    t->n_unit = dpr_measure(t->units, DPR_MAX_UNIT);
     *out = t;
     return NIB_OK;
 }
@@ -347,16 +354,37 @@ static double look(sample *s, const trial_result *out, int n_call, double behind
     return fastest;
 }
 
+/* Seconds of a product of so many rows of weights, at the least, by the measured rates of the units that the
+ * strategy's family multiplies with; 0: not known. */
+static double floor_of(const sample *s, const trial_time *t, int64_t n) {
+    char family[32];
+    const trial *of = s->t;
+    snprintf(family, sizeof family, "%.*s", (int)strcspn(t->strategy->name, "."), t->strategy->name);
+    const double each =
+        dpr_floor(of->units, of->n_unit, t->isa, family, of->shape.format.bits, of->shape.act_bits);
+    return each * (double)n * (double)of->shape.k * (double)s->args.n_row / of->n_thread;
+}
+
+/* The schemes of kernels/dpr.h decide which strategies are worth timing. */
+static void prune(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
+    bool rule_only[KERNELS_MAX_STRATEGY] = {false};
+    rule_only[out->rule] = true;
+    const double rule = look(s, out, 2, HOPELESS, rule_only);
+    for (int i = 0; i < out->n; i++) {
+        out->times[i].pruned = i != out->rule && floor_of(s, &out->times[i], s->n) > PRUNED * rule;
+        keep[i] = !out->times[i].pruned;
+    }
+}
+
 /* Few rows of the weights; before that a quick look with few rows of activations, too, since a scalar kernel
  * needs seconds for many. */
 static double first_look(sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
     const int64_t n = s->n, n_row = s->args.n_row;
     bool can = n_row > QUICK_ROWS;
-    for (int i = 0; i < out->n; i++) {
-        keep[i] = true;
-        can = can && out->times[i].strategy->can(&s->t->shape.format, QUICK_ROWS);
-    }
     s->n = NUM_MIN(n, (int64_t)PACK_PANEL * 2 * s->t->n_thread);
+    prune(s, out, keep);
+    for (int i = 0; i < out->n; i++)
+        can = can && (!keep[i] || out->times[i].strategy->can(&s->t->shape.format, QUICK_ROWS));
     if (can) {
         s->args.n_row = s->args.q.n_row = QUICK_ROWS;
         look(s, out, 1, FAR, keep);

@@ -34,6 +34,7 @@ typedef struct trial_time {
     const strategy *strategy;
     const char *isa;
     double best;   /* seconds of one product; 0: dropped as hopeless */
+    bool pruned;   /* never timed: by what its unit was measured to multiply, it cannot come near (dpr.h) */
     double spread; /* (lower quarter - best) / best */
     int n_sample;
     rate_share share; /* of the read rate, paired; zero where best is */
