@@ -1,36 +1,56 @@
 #!/bin/sh
-# The figures that docs/paper-mcap.md and docs/paper-adangel.md quote, measured again: importance, what each layer's
-# precision costs, perplexity with layers changed, and the kernels' table. Five minutes a model on two cores.
+# Every figure that docs/paper-mcap.md and docs/paper-adangel.md quote, measured again.
 #   papers.sh [MODEL...]     MODEL: smollm2 and gemma3-270m unless told
-# TEXT is what perplexity is of (default: ../shared/data/wikitext2-valid.txt), CHUNKS of 512 tokens of it (2), OUT where
-# the tables go (default: build/papers). Measured afresh: nothing of the user's cache is read or written.
+# PARTS says which (default: all). Figures of costs, layers and precision are the same on any machine, at any load:
+#   costs        importance, what each layer's precision costs, how well signals predict it       5 minutes a model
+#   layers       perplexity with layers changed or left out                                      3
+#   precision    perplexity, KL and HellaSwag for weights of 8 to 2 bits and activations          20
+#   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
+#   strategies   Padding, Split, Bitwise and the map, as products and from end to end             8
+# The tokens a second of the last two want a quiet machine. TEXT is what perplexity is of, TASKS those of HellaSwag
+# (default: ../shared/data), CHUNKS of 512 tokens of the text (6; layers: 2), THREADS (2), OUT where the tables go
+# (default: build/papers). Measured afresh: nothing of the user's cache is read or written.
 set -eu
 cd "$(dirname "$0")/.."
 TEXT=${TEXT:-../shared/data/wikitext2-valid.txt}
-CHUNKS=${CHUNKS:-2}
+TASKS=${TASKS:-../shared/data/hellaswag-val-400.txt}
+CHUNKS=${CHUNKS:-6}
+THREADS=${THREADS:-2}
 OUT=${OUT:-build/papers}
+PARTS=${PARTS:-costs layers precision pager strategies}
 [ $# -gt 0 ] || set -- smollm2 gemma3-270m
-[ -s "$TEXT" ] || { echo "papers.sh: no text at $TEXT (TEXT=FILE)" >&2; exit 2; }
+for file in "$TEXT" "$TASKS"; do
+    [ -s "$file" ] || { echo "papers.sh: no text at $file (TEXT=FILE, TASKS=FILE)" >&2; exit 2; }
+done
 
-make -s all build/bench/bench_layers
+wanted() {
+    case " $PARTS " in *" $1 "*) echo "== $model: $1" >&2 ;; *) return 1 ;; esac
+}
+
+make -s all build/bench/bench_layers build/bench/bench_pager build/bench/bench_dpr
 mkdir -p "$OUT"
 for model in "$@"; do
     name=$(basename "$model" .gguf)
     cache=$OUT/$name
-    rm -rf "$cache"
-    mkdir -p "$cache"
-    echo "== $model: importance and costs" >&2
-    XDG_CACHE_HOME=$cache build/nibble profile "$model" --costs >"$OUT/$name-costs.txt"
+    export XDG_CACHE_HOME="$cache"
+    if wanted costs || [ ! -d "$cache/nibble/importance" ]; then
+        rm -rf "$cache"
+        mkdir -p "$cache"
+        build/nibble profile "$model" --costs -t "$THREADS" >"$OUT/$name-costs.txt"
+    fi
     costs=$(find "$cache" -name '*-quality.json')
     profile=$(find "$cache/nibble/importance" -name '*.json' ! -name '*-quality.json')
-    python3 bench/importance_report.py "$profile" "$costs" >"$OUT/$name-correlations.txt"
-    echo "== $model: perplexity with layers changed" >&2
-    XDG_CACHE_HOME=$cache build/bench/bench_layers "$model" "$TEXT" "$CHUNKS" "$profile" "$costs" >"$OUT/$name-layers.txt"
-    for bits in a16 a8 a4; do
-        XDG_CACHE_HOME=$cache build/nibble eval "$model" --ppl "$TEXT" --chunks 6 --activation $bits -q |
-            sed "s/^/$bits everywhere: /"
-    done >"$OUT/$name-activations.txt"
+    ! wanted costs || python3 bench/importance_report.py "$profile" "$costs" >"$OUT/$name-correlations.txt"
+    ! wanted layers || build/bench/bench_layers "$model" "$TEXT" 2 "$profile" "$costs" >"$OUT/$name-layers.txt"
+    ! wanted precision || python3 bench/precision.py "$model" --text "$TEXT" --hellaswag "$TASKS" --chunks "$CHUNKS" \
+        --profile "$profile" -t "$THREADS" >"$OUT/$name-precision.txt"
+    ! wanted pager || build/bench/bench_pager "$model" "$profile" >"$OUT/$name-pager.txt"
+    ! wanted strategies || python3 bench/strategies.py "$model" -t "$THREADS" >"$OUT/$name-strategies.txt"
 done
-echo "== kernels" >&2
-python3 bench/paper_table.py >"$OUT/kernels.txt"
+model=kernels
+if wanted strategies; then
+    python3 bench/paper_table.py -t "$THREADS" >"$OUT/kernels.txt"
+    build/bench/bench_dpr >"$OUT/dpr.txt"
+    NIBBLE_ISA=avx2 build/bench/bench_dpr 88 >"$OUT/dpr-avx2.txt"
+fi
 ls "$OUT"/*.txt
