@@ -31,8 +31,9 @@ class Llama:
                         os.path.join(HERE, "llama_worker.c"), "-o", self.worker, "-L", lib, "-Wl,-rpath," + lib,
                         "-Wl,-rpath-link," + lib, "-lllama", "-lggml", "-lggml-base"], check=True)
 
-    def command(self, model, test, n, threads, repeats=3, n_ctx=0):
-        return [self.worker, model, test, "-n", str(n), "-t", str(threads), "-r", str(repeats), "-c", str(n_ctx)]
+    def command(self, model, test, n, threads, repeats=3, n_ctx=0, n_seq=1):
+        return [self.worker, model, test, "-n", str(n), "-t", str(threads), "-r", str(repeats), "-c", str(n_ctx),
+                "-s", str(n_seq)]
 
     def run(self, *args, **more):
         return run_json(self.command(*args, **more))

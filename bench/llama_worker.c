@@ -2,9 +2,11 @@
  * cgroup.py run beside nibble. Compiled by llama.py against the headers and libraries that the PyPI package
  * llama-cpp-python brings; never part of nibble. Prints one JSON line.
  *
- *   llama_worker MODEL pp|tg|start -n N -t THREADS -r REPEATS -c CONTEXT
+ *   llama_worker MODEL pp|tg|start|batch -n N -t THREADS -r REPEATS -c CONTEXT -s SEQUENCES
  *
- * Time counts from just before the model is opened; memory is the whole process's peak. */
+ * batch: so many sequences with a prompt of N tokens each, then N tokens of each, all sequences in one
+ * decode: the tokens of all of them a second, as llama-batched-bench counts its S_TG. The next token is the
+ * likeliest. Time counts from just before the model is opened; memory is the whole process's peak. */
 #include <llama.h>
 
 #include <stdio.h>
@@ -62,20 +64,74 @@ static double rate(struct llama_context *ctx, llama_token *ids, int n, int promp
     return n / (now() - start);
 }
 
+static void decode_batch(struct llama_context *ctx, struct llama_batch *b) {
+    if (llama_decode(ctx, *b)) {
+        fprintf(stderr, "llama_decode failed\n");
+        exit(1);
+    }
+}
+
+static void add(struct llama_batch *b, llama_token id, int position, int sequence, int wants_logits) {
+    const int i = b->n_tokens++;
+    b->token[i] = id;
+    b->pos[i] = position;
+    b->n_seq_id[i] = 1;
+    b->seq_id[i][0] = sequence;
+    b->logits[i] = (int8_t)wants_logits;
+}
+
+static llama_token likeliest(struct llama_context *ctx, int row, long long n_vocab) {
+    const float *logits = llama_get_logits_ith(ctx, row);
+    long long best = 0;
+    for (long long i = 1; i < n_vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return (llama_token)best;
+}
+
+/* Prompts differ in every token and every run. */
+static double batch_rate(struct llama_context *ctx, long long n_vocab, int n_seq, int n, int run) {
+    struct llama_batch b = llama_batch_init(n_seq > n ? n_seq : n, 0, 1);
+    static llama_token next[MAX];
+    llama_memory_clear(llama_get_memory(ctx), true);
+    for (int s = 0; s < n_seq; s++) {
+        b.n_tokens = 0;
+        for (int i = 0; i < n; i++)
+            add(&b, (llama_token)(((i + 1) * 2654435761LL + (run * 1000 + s) * 40503LL) % n_vocab), i, s,
+                i == n - 1);
+        decode_batch(ctx, &b);
+        next[s] = likeliest(ctx, -1, n_vocab);
+    }
+    const double start = now();
+    for (int i = 0; i < n; i++) {
+        b.n_tokens = 0;
+        for (int s = 0; s < n_seq; s++)
+            add(&b, next[s], n + i, s, 1);
+        decode_batch(ctx, &b);
+        for (int s = 0; s < n_seq; s++)
+            next[s] = likeliest(ctx, s, n_vocab);
+    }
+    const double seconds = now() - start;
+    llama_batch_free(b);
+    return (double)n_seq * n / seconds;
+}
+
 int main(int argc, char **argv) {
-    int n = 512, threads = 2, repeats = 3, n_ctx = 0;
+    int n = 512, threads = 2, repeats = 3, n_ctx = 0, n_seq = 1;
     for (int i = 3; i + 1 < argc; i += 2) {
         int *to = !strcmp(argv[i], "-n")   ? &n
                   : !strcmp(argv[i], "-t") ? &threads
                   : !strcmp(argv[i], "-r") ? &repeats
                   : !strcmp(argv[i], "-c") ? &n_ctx
+                  : !strcmp(argv[i], "-s") ? &n_seq
                                            : NULL;
         if (!to || (*to = atoi(argv[i + 1])) < 0)
             argc = 0;
     }
-    if (argc < 3 || n < 1 || n >= MAX || repeats >= MAX) {
+    if (argc < 3 || n < 1 || n >= MAX || repeats >= MAX || n_seq < 1 || n_seq > 256) {
         fprintf(stderr,
-                "usage: llama_worker MODEL pp|tg|start [-n N] [-t THREADS] [-r REPEATS] [-c CONTEXT]\n");
+                "usage: llama_worker MODEL pp|tg|start|batch [-n N] [-t THREADS] [-r REPEATS] [-c CONTEXT] "
+                "[-s SEQUENCES]\n");
         return 2;
     }
     llama_log_set(silent, NULL);
@@ -85,7 +141,10 @@ int main(int argc, char **argv) {
     if (!model)
         return 1;
     struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = (uint32_t)(n_ctx ? n_ctx : n + 16);
+    const int batch = !strcmp(argv[2], "batch");
+    params.n_ctx = (uint32_t)(n_ctx ? n_ctx : batch ? n_seq * (2 * n + 16) : n + 16);
+    params.n_seq_max = (uint32_t)n_seq;
+    params.kv_unified = true;
     params.n_batch = (uint32_t)(n > 512 ? n : 512);
     params.n_ubatch = 512;
     params.n_threads = params.n_threads_batch = threads;
@@ -105,10 +164,11 @@ int main(int argc, char **argv) {
         return 0;
     }
     const int prompt = !strcmp(argv[2], "pp");
-    if (repeats > 1)
-        rate(ctx, ids, n, prompt); /* warm */
-    for (int i = 0; i < repeats; i++)
-        rates[i] = rate(ctx, ids, n, prompt);
+    for (int i = repeats > 1 ? -1 : 0; i < repeats; i++) { /* the first one warms up */
+        const double r = batch ? batch_rate(ctx, n_vocab, n_seq, n, i + 2) : rate(ctx, ids, n, prompt);
+        if (i >= 0)
+            rates[i] = r;
+    }
     qsort(rates, (size_t)repeats, sizeof *rates, by_size);
     printf("{\"tok_s\": %.4f, \"min\": %.4f, \"max\": %.4f, \"rss\": %lld}\n", rates[repeats / 2], rates[0],
            rates[repeats - 1], peak_bytes());

@@ -2,11 +2,14 @@
 """nibble and llama.cpp on the same models, alternately in one run, with the same threads: prompt, generation,
 time from start to the first token, and peak memory.
 
-  python3 bench/side_by_side.py MODEL.gguf [MODEL.gguf ...] [-t 2] [--rounds 5] [--isa avx2]
+  python3 bench/side_by_side.py MODEL.gguf [MODEL.gguf ...] [-t 2] [--rounds 5] [--isa avx2] [-np 1,8,32]
 
 Needs a Python with llama-cpp-python, built from its source package so that it uses this CPU
 (bench/install-llama.sh makes one). --isa avx2 holds both to AVX2: nibble by NIBBLE_ISA, llama.cpp because it was
 built so (bench/install-llama.sh avx2 makes that one; name its Python with --python).
+
+-np 1,8,32: instead, so many sequences decoding together (64 tokens of prompt, 64 generated, each), in tokens a
+second of all of them, as llama-batched-bench counts.
 
 Rounds alternate nibble, llama.cpp, nibble, ...; each figure is the median of its rounds with the smallest and
 the largest, and the ratio is the median of the rounds' ratios, whose range says how far to trust it. Ratios
@@ -48,6 +51,14 @@ class Pair:
         result = run_json(command, self.env)
         return time.perf_counter() - start, result["memory"]["rss_peak"]
 
+    def batch_rates(self, model, n_seq, n, rounds):
+        """tokens/s of all sequences, of both, one pair a round."""
+        ours = [self.nibble, "bench", model, "-np", str(n_seq), "-p", str(n), "-n", str(n), "-t", str(self.threads),
+                "-r", str(self.repeats), "--json", "-q"]
+        return [(run_json(ours, self.env)["rows"][0]["tok_s"],
+                 self.other.run(model, "batch", n, self.threads, self.repeats, n_seq=n_seq)["tok_s"])
+                for _ in range(rounds)]
+
     def rates(self, model, test, n, rounds):
         """tokens/s of both, one pair a round."""
         return [(self.nibble_rate(model, test, n), self.llama(model, test, n)["tok_s"]) for _ in range(rounds)]
@@ -81,11 +92,16 @@ def main():
     parser.add_argument("--isa", choices=["avx2"], help="hold both to this instruction set")
     parser.add_argument("--nibble", default=os.path.join(HERE, "..", "build", "nibble"))
     parser.add_argument("--python", default=sys.executable, help="a Python that has llama_cpp")
+    parser.add_argument("-np", metavar="N,N,...", help="numbers of sequences that decode together")
     args = parser.parse_args()
     pair = Pair(args.nibble, args.python, args.t, args.isa)
     print(f"{'model':<28} {'test':<8} nibble (least..most)  llama.cpp (least..most)  ratio (least..most)")
     for model in args.models:
         name = os.path.basename(model)[:28]
+        for n_seq in map(int, args.np.split(",")) if args.np else ():
+            show(name, f"x{n_seq}", pair.batch_rates(model, n_seq, 64, args.rounds), "t/s")
+        if args.np:
+            continue
         for test, n in (("pp", 512), ("tg", 128)):
             show(name, f"{test}{n}", pair.rates(model, test, n, args.rounds), "t/s")
         starts = pair.starts(model, args.rounds)
