@@ -195,7 +195,7 @@ uninstall: ## remove what install put there
 	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" sh tools/install.sh --remove
 
 clean: ## remove every build folder
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-clang
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14

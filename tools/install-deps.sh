@@ -43,10 +43,10 @@ need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version
 if [ "${1:-}" = test ]; then
-    need build-essential compiles cc -fsanitize=address,undefined
     need build-essential compiles cc -fsanitize=thread
     need libcmocka-dev modules cmocka
     need clang compiles clang -O1
+    need libclang-rt-dev compiles clang -fsanitize=address,undefined
     need clang-format has clang-format
     need clang-tidy has clang-tidy
     need cppcheck has cppcheck

@@ -26,12 +26,14 @@ formatting() {
     return 0
 }
 
-# lint.sh --tidy FILE -- FLAG...: one file, with the flags of its folder; make has the list of them.
+# lint.sh --tidy FILE -- FLAG...: one file, with the flags of its folder; make has the list of them. The analyzer looks
+# at 30,000 states of a function instead of 225,000, which takes a quarter of the time.
 tidy_one() {
     file=$1
     shift 2
     # shellcheck disable=SC2086 # flags are words
-    clang-tidy --quiet "$file" -- $FLAGS "$@" 2>&1 |
+    clang-tidy --quiet --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang \
+        --extra-arg=max-nodes=30000 "$file" -- $FLAGS "$@" 2>&1 |
         grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && return 1
     return 0
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what is missing, builds with gcc and with clang, runs every test of the one build, those that reach a kernel
-# as on lesser processors with the other, every test again under the sanitizers, and lints. The last line counts all of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+# Installs what is missing, builds with gcc, runs every test, and those that reach a kernel as on lesser processors
+# too; builds with clang and the sanitizers, and runs every test again; lints. The last line counts all of it (a lint or
+# a build that fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -53,12 +54,10 @@ step "tests"
 run tests sh tools/run-tests.sh build
 step "lint"
 run lint make -s lint
-step "clang, no warnings allowed"
-run clang make -j"$jobs" CC=clang BUILD=build-clang CUDA=0 WERROR=-Werror all tests
-step "tests as on lesser processors, of the clang build"
-run lesser env CPUS="x86-64 avx2 avx512" sh tools/run-tests.sh build-clang "$reaches_kernels"
-step "tests under the address and undefined-behaviour sanitizers"
-run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" asan
+step "tests as on lesser processors"
+run lesser env CPUS="x86-64 avx2 avx512" sh tools/run-tests.sh build "$reaches_kernels"
+step "clang, no warnings allowed; tests under the address and undefined-behaviour sanitizers"
+run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" CC=clang WERROR=-Werror asan
 step "threads under the thread sanitizer"
 run tsan make -j"$jobs" tsan
 step "done"
