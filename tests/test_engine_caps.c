@@ -181,8 +181,9 @@ static void plans(void **state) {
     uint64_t seed = 50;
     snprintf(model, sizeof model, "%s", tiny_model_with_words("planned.gguf", &shape));
     snprintf(path, sizeof path, "%s", temp_path("plan.json"));
-    const char *const make[] = {"nibble", "plan", model, "--ram", "18M", "-c", "256", "-o", path, NULL};
-    const char *const follow[] = {"--plan", path, NULL};
+    const char *const make[] = {"nibble", "plan", model, "--ram", "18M", "-c",
+                                "256",    "-t",   "2",   "-o",    path,  NULL};
+    const char *const follow[] = {"--plan", path, "-t", "2", NULL};
     assert_int_equal(run(make).code, 0);
     try_model(model, follow, &seed);
 }
