@@ -68,7 +68,7 @@ static void test_bytes(void **state) {
         }
         n_tested++;
     }
-    assert_int_equal(n_tested, 12);
+    assert_int_equal(n_tested, 14);
 }
 
 /* Bits of a code, for the step that a type without a plain quantiser is compared with. */

@@ -43,8 +43,8 @@ static void test_dequantize(void **state) {
         char *blocks = load(t->name, "blocks", &n_block_byte);
         if (!blocks) /* only the plain floats have no file */
         {
-            if (t->dequantize)
-                assert_true(t->block_elems == 1);
+            if (t->dequantize) /* our own types are looked at in test_quant_encode */
+                assert_true(t->block_elems == 1 || t->gguf >= 1000);
             continue;
         }
         float *expected = (float *)(void *)load(t->name, "floats", &n_float_byte);

@@ -37,6 +37,14 @@ typedef struct block_mxfp4 {
     uint8_t e, qs[16]; /* e: the exponent of the scale, biased by 127 */
 } block_mxfp4;
 
+/* 64 elements, scale and minimum; qs: two bits of element i + 16 j at bits 2 j of qs[i]; qh: third bits. */
+typedef struct block_n2g64 {
+    uint8_t d[2], m[2], qs[16];
+} block_n2g64;
+typedef struct block_n3g64 {
+    uint8_t d[2], m[2], qs[16], qh[8];
+} block_n3g64;
+
 /* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantised as well. */
 typedef struct block_q2_k {
     uint8_t scales[16], qs[64], d[2], dmin[2]; /* scales: 4 bits scale, 4 bits minimum */

@@ -96,3 +96,23 @@ void dequantize_mxfp4(const void *blocks, float *out, int64_t n) {
         }
     }
 }
+
+/* nibble's own blocks of 64. */
+
+void dequantize_n2g64(const void *blocks, float *out, int64_t n) {
+    const block_n2g64 *b = blocks;
+    for (int64_t i = 0; i < n / 64; i++, b++, out += 64) {
+        const float d = block_half(b->d), m = block_half(b->m);
+        for (int j = 0; j < 64; j++)
+            out[j] = d * (float)(b->qs[j % 16] >> j / 16 * 2 & 3) + m;
+    }
+}
+
+void dequantize_n3g64(const void *blocks, float *out, int64_t n) {
+    const block_n3g64 *b = blocks;
+    for (int64_t i = 0; i < n / 64; i++, b++, out += 64) {
+        const float d = block_half(b->d), m = block_half(b->m);
+        for (int j = 0; j < 64; j++)
+            out[j] = d * (float)((b->qs[j % 16] >> j / 16 * 2 & 3) | (b->qh[j / 8] >> j % 8 & 1) << 2) + m;
+    }
+}

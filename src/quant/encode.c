@@ -27,6 +27,8 @@ static const encode_shape shapes[] = {
     SHAPE(Q5_1, 32, 32, 0, 31, true, 0, 0, 0, NULL),
     SHAPE(Q8_0, 32, 32, -127, 127, false, 0, 0, 0, NULL),
     SHAPE(IQ4_NL, 32, 32, 0, 15, false, 0, 0, 0, iq4_values),
+    SHAPE(N2G64, 64, 64, 0, 3, true, 0, 0, 0, NULL),
+    SHAPE(N3G64, 64, 64, 0, 7, true, 0, 0, 0, NULL),
     SHAPE(Q2_K, 256, 16, 0, 3, true, 0, 15, 15, NULL),
     SHAPE(Q3_K, 256, 16, -4, 3, false, -32, 31, 0, NULL),
     SHAPE(Q4_K, 256, 32, 0, 15, true, 0, 63, 63, NULL),

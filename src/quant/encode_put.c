@@ -130,10 +130,28 @@ static void put_iq4_xs(const encode_block *b, const uint8_t *q, block_iq4_xs *ou
     put_u16(out->scales_h, (uint16_t)high);
 }
 
+/* nibble's own blocks of 64. */
+static void put_64(const encode_shape *s, const encode_block *b, block_n3g64 *out) {
+    put_u16(out->d, b->d);
+    put_u16(out->m, b->dmin);
+    for (int l = 0; l < 16; l++)
+        out->qs[l] = (uint8_t)((b->level[l] & 3) | (b->level[l + 16] & 3) << 2 | (b->level[l + 32] & 3) << 4 |
+                               (b->level[l + 48] & 3) << 6);
+    if (s->type != TYPE_N3G64)
+        return;
+    memset(out->qh, 0, sizeof out->qh);
+    for (int i = 0; i < 64; i++)
+        out->qh[i / 8] |= (uint8_t)((b->level[i] >> 2 & 1) << i % 8);
+}
+
 void encode_put(const encode_shape *s, const encode_block *b, void *block) {
     uint8_t q[ENCODE_MAX];
     if (s->elems == 32) {
         put_32(s, b, block);
+        return;
+    }
+    if (s->elems == 64) {
+        put_64(s, b, block);
         return;
     }
     to_codes(b, 256, s->low, q);

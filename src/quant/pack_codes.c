@@ -74,6 +74,32 @@ static void read_q8_0(const void *blocks, int n, uint8_t *codes, const pack_sink
     }
 }
 
+static void two_bits_64(const uint8_t *restrict qs, uint8_t *restrict codes) {
+    for (int f = 0; f < 4; f++)
+        for (int l = 0; l < 16; l++)
+            codes[16 * f + l] = qs[l] >> 2 * f & 3;
+}
+
+static void read_n2g64(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_n2g64 *b = blocks;
+    for (int i = 0; i < n; i++) {
+        s->wide[i * s->step] = block_u16(b[i].d);
+        s->wide[i * s->step + PACK_PANEL] = block_u16(b[i].m);
+        two_bits_64(b[i].qs, codes + 64 * i);
+    }
+}
+
+static void read_n3g64(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_n3g64 *b = blocks;
+    for (int i = 0; i < n; i++) {
+        s->wide[i * s->step] = block_u16(b[i].d);
+        s->wide[i * s->step + PACK_PANEL] = block_u16(b[i].m);
+        two_bits_64(b[i].qs, codes + 64 * i);
+        for (int j = 0; j < 64; j++)
+            codes[64 * i + j] |= (uint8_t)((b[i].qh[j / 8] >> j % 8 & 1) << 2);
+    }
+}
+
 static void read_mxfp4(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
     const block_mxfp4 *b = blocks;
     for (int i = 0; i < n; i++) {
@@ -195,6 +221,7 @@ static const pack_reader readers[] = {
     ROW(Q3_K, 256, 3, 0, 16, SUPER, NONE, read_q3_k),  ROW(Q4_K, 256, 4, 1, 32, SUPER, NONE, read_q4_k),
     ROW(Q5_K, 256, 5, 1, 32, SUPER, NONE, read_q5_k),  ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
     ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),  ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
+    ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),   ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
 };
 
