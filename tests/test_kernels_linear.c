@@ -134,8 +134,9 @@ static void test_shapes(void **state) {
         if (!pack_choose((type_id)id, block, &f))
             continue;
         static const int64_t plain[] = {1, 7, 15, 16, 17, 31, 63, 64, 65, 200},
-                             by32[] = {32, 64, 96, 288, 576, 608}, by256[] = {256, 512, 768};
-        const int64_t *ks = block == 1 ? plain : block == 32 ? by32 : by256;
+                             by32[] = {32, 64, 96, 288, 576, 608}, by64[] = {64, 192, 576},
+                             by256[] = {256, 512, 768};
+        const int64_t *ks = block == 1 ? plain : block == 32 ? by32 : block == 64 ? by64 : by256;
         const int n_k = block == 1 ? 10 : block == 32 ? 6 : 3;
         for (int i = 0; i < n_k; i++)
             for (int j = 0; j < N_ROWS; j++) /* every K with every M, N in turn */

@@ -2,11 +2,15 @@
  * next run makes the bytes that one run makes. */
 #include "base/file.h"
 #include "base/num.h"
+#include "quantize/awq.h"
 #include "quantize/imatrix.h"
+#include "quantize/lapack.h"
 #include "quantize/mix.h"
 #include "quantize/quantize.h"
+#include "quantize/share.h"
 #include "support/engine.h"
 #include "support/faults.h"
+#include "support/logits.h"
 #include "support/made.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
@@ -214,6 +218,120 @@ static void test_faults(void **state) {
     assert_true(fault_sweep(FAULT_ALLOC, 7, full_disk_step, NULL) > 20);
 }
 
+/* ---- methods ---- */
+
+/* Where AWQ's factors go in a layer of Llama. */
+static void test_sources(void **state) {
+    (void)state;
+    static const struct {
+        const char *reader, *source;
+        bool rows;
+    } cases[] = {
+        {"q", "attn_norm", false}, {"o", "v", true}, {"up", "ffn_norm", false}, {"down", "up", true}};
+    const logger silent = {0};
+    model *m;
+    nib_error err;
+    choose_paths();
+    assert_int_equal(model_open(model_path, &silent, &m, &err), NIB_OK);
+    const block *b = model_block(m, 1);
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        awq_source s;
+        int w = 0;
+        while (strcmp(b->weights[w].name, cases[i].reader) != 0)
+            w++;
+        assert_true(awq_find_source(b, w, &s));
+        assert_string_equal(b->weights[s.w].name, cases[i].source);
+        assert_int_equal(s.rows, cases[i].rows);
+        assert_int_equal(s.n_share, strcmp(cases[i].reader, "o") ? 1 : 2);
+    }
+    model_close(m);
+}
+
+static void last_logits(const char *path, float *out, int n) {
+    static const int32_t tokens[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+    nib_engine_options o = engine_usual();
+    o.activation = 16;
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    logits_rows rows = logits_of(e, tokens, NUM_COUNT(tokens));
+    memcpy(out, rows.data + (NUM_COUNT(tokens) - 1) * (size_t)rows.n_vocab, (size_t)n * sizeof *out);
+    free(rows.data);
+    nib_engine_close(e);
+}
+
+/* Factors and what undoes them leave the model as it is: at 8 bits its logits are the original's. */
+static void test_methods(void **state) {
+    (void)state;
+    enum { N_VOCAB = 384 };
+    float expected[N_VOCAB], found[N_VOCAB];
+    const char *const methods[] = {"rtn", "awq", "gptq"};
+    double plain = 0;
+    choose_paths();
+    last_logits(model_path, expected, N_VOCAB);
+    for (int i = 0; i < (lapack_check(NULL) == NIB_OK ? 3 : 2); i++) {
+        const quantize_options q = {.out = out_path, .type = "q8_0", .method = methods[i]};
+        quantize_report r;
+        container *a, *b;
+        double all = 0, off = 0;
+        must_make(&q, &r);
+        last_logits(out_path, found, N_VOCAB);
+        for (int j = 0; j < N_VOCAB; j++) {
+            all += (double)expected[j] * (double)expected[j];
+            off += ((double)expected[j] - (double)found[j]) * ((double)expected[j] - (double)found[j]);
+        }
+        const double far = sqrt(off / all);
+        plain = i ? plain : far;
+        if (!(far > 0 && far < 0.06 && far < 2 * plain))
+            fail_msg("%s: %g off, plainly %g", methods[i], far, plain);
+        assert_int_equal(container_open(model_path, NULL, &a, NULL), NIB_OK);
+        assert_int_equal(container_open(out_path, NULL, &b, NULL), NIB_OK);
+        const double norm =
+            distance(a, b, "blk.0.ffn_norm.weight") + distance(a, b, "blk.1.attn_norm.weight");
+        assert_true(i == 1 ? norm > 0 : norm == 0);
+        container_close(a);
+        container_close(b);
+    }
+}
+
+/* The best of all ways to share bits out, against trying every one. */
+static void test_share(void **state) {
+    (void)state;
+    enum { N = 5, F = SHARE_FORMATS };
+    double cost[N * F], weights[N];
+    uint64_t seed = 9;
+    for (int b = 0; b < N; b++) {
+        weights[b] = 1 + (double)(seed % 3);
+        for (int f = 0; f < F; f++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            cost[b * F + f] = (double)(seed >> 40) / (double)(1 << 24) * pow(0.25, share_formats[f].bits - 2);
+        }
+    }
+    for (double bits = 2; bits <= 8; bits += 0.7) {
+        int choice[N];
+        double kl, best = INFINITY, all = 0, used = 0;
+        nib_error err;
+        for (int b = 0; b < N; b++)
+            all += weights[b];
+        for (int code = 0; code < 3125; code++) {
+            double sum = 0, size = 0;
+            for (int b = 0, rest = code; b < N; b++, rest /= F) {
+                sum += cost[b * F + rest % F];
+                size += weights[b] * share_formats[rest % F].bits;
+            }
+            best = size <= bits * all + 1e-9 ? fmin(best, sum) : best;
+        }
+        assert_int_equal(share_choose(cost, weights, N, bits, choice, &kl, &err), NIB_OK);
+        assert_true(fabs(kl - best) < 1e-12);
+        for (int b = 0; b < N; b++)
+            used += weights[b] * share_formats[choice[b]].bits;
+        assert_true(used <= bits * all + 1e-9);
+    }
+    const quantize_options q = {.out = out_path, .bits = 3.5};
+    quantize_report r;
+    choose_paths();
+    must_make(&q, &r);
+    assert_true(r.bits > 2.5 && r.bits < 4.6 && r.kl > 0);
+}
+
 /* ---- importance ---- */
 
 static void test_importance(void **state) {
@@ -277,8 +395,9 @@ static void test_importance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_goes_on), cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_importance)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
+                                       cmocka_unit_test(test_methods),    cmocka_unit_test(test_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

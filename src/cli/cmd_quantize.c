@@ -34,6 +34,8 @@ static int run(cli_args *args) {
     cli_engine_options(args, &options);
     const quantize_options q = {.out = out,
                                 .type = args->type,
+                                .bits = args->bits,
+                                .method = args->method,
                                 .calib = args->calib,
                                 .imatrix = args->imatrix,
                                 .keep_imatrix = args->keep_imatrix};
@@ -47,21 +49,29 @@ static int run(cli_args *args) {
 
 const cli_command cmd_quantize = {
     .name = "quantize",
-    .usage = "MODEL -o OUT.gguf [--type q4_k_m]",
+    .usage = "MODEL -o OUT.gguf [--type q4_k_m | --bits 3.5] [--method rtn]",
     .summary = "a model's weights in smaller number formats, as a GGUF file",
     .details =
         "--type is a format for all matrices (q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_xs,\n"
-        "iq4_nl, q3_k, q2_k, bf16, f16, f32) or a mix, in which the matrices that lose most have more\n"
+        "iq4_nl, q3_k, q2_k, n3g64 and n2g64 of nibble's own, bf16, f16, f32) or a mix, in which the "
+        "matrices that lose most have more\n"
         "bits: q5_k_m, q4_k_m (the default), q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a\n"
         "format in blocks of 32. llama.cpp loads the file.\n\n"
+        "--bits 3.5 shares out an average instead: each block gets 2, 3, 4, 5 or 8 bits so that the sum of\n"
+        "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
+        "Scales come on top: about half a bit.\n\n"
         "Scales are searched for with a weight for each column: how strongly the model's activations meet\n"
         "it, measured once with nibble's own prompts or the lines of --calib, and kept. --imatrix reads\n"
         "such weights from a file of llama.cpp instead (none: all columns count the same),\n"
         "--keep-imatrix writes them to one.\n\n"
+        "--method awq multiplies channels that are met strongly before they are rounded, and divides what\n"
+        "makes them; gptq lets columns that are still to be rounded make up for those that are. Both look\n"
+        "at the activations of some thousand tokens: give a text of at least that with --calib.\n\n"
         "Memory does not depend on the model's size, and --ram holds. The file grows as OUT.gguf.part; when\n"
         "something ends the work, the same command goes on behind the last finished tensor.\n\n"
         "  nibble quantize model-f16.gguf -o model-q4.gguf\n"
         "  nibble quantize model-f16.gguf -o small.gguf --type q3_k_m --calib text.txt\n"
+        "  nibble quantize model-f16.gguf -o q4.gguf --type q4_0 --method gptq --calib text.txt\n"
         "  nibble quantize model-f16.gguf -o q4.gguf --type q4_0 --imatrix imatrix.gguf\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_QUANTIZE,
     .n_rest = 1,

@@ -23,7 +23,10 @@ static bool is_coarse(type_id type) {
 static void choose_type(job *j, size_t i) {
     const container_tensor *t = container_tensor_at(j->c, i);
     bool fallback = false;
-    j->types[i] = mix_type(&j->mix, j->m, t, &j->uses[i], &fallback);
+    mix x = j->mix;
+    if (j->block_types && j->uses[i].block >= 0)
+        x.base = x.more = x.head = j->block_types[j->uses[i].block];
+    j->types[i] = mix_type(&x, j->m, t, &j->uses[i], &fallback);
     if (j->types[i] == t->type)
         return;
     j->report->n_quantized++;
@@ -118,6 +121,7 @@ static uint64_t hash_encoder(const job *j) {
             encode_row((type_id)id, x, NULL, SAMPLE, blocks))
             hash = XXH3_64bits_withSeed(blocks, n, hash);
     }
+    hash ^= (uint64_t)j->method;
     for (size_t i = 0; i < j->n_tensor; i++)
         if (j->stats.of && j->stats.of[i])
             hash = XXH3_64bits_withSeed(
@@ -237,6 +241,7 @@ void job_close(job *j) {
     pool_close(j->threads);
     ledger_close(j->ledger);
     stats_close(&j->stats);
+    mem_free(j->block_types);
     mem_free(j->order);
     mem_free(j->types);
     mem_free(j->uses);
@@ -273,17 +278,115 @@ static nib_status copy(putting *p, const container_tensor *t, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status round_tensor(putting *p, size_t i, nib_error *err) {
+/* ---- by method ---- */
+
+/* What AWQ changes in a tensor, for row_task. */
+typedef struct scaling {
+    float *columns, *times, *over; /* NULL: nothing */
+} scaling;
+
+static void scaling_clear(scaling *s) {
+    mem_free(s->columns);
+    mem_free(s->times);
+    mem_free(s->over);
+    memset(s, 0, sizeof *s);
+}
+
+static float *ones(int64_t n) {
+    float *x = mem_array((size_t)n, sizeof *x);
+    for (int64_t i = 0; x && i < n; i++)
+        x[i] = 1;
+    return x;
+}
+
+/* A vector's elements, or a matrix's rows, over `by`; they are those of a piece. */
+static nib_status divide(scaling *s, const container_tensor *t, const weight_piece *piece, int64_t at,
+                         const float *by, nib_error *err) {
+    const bool vector = t->n_dim < 2;
+    const int64_t n = vector ? tensor_columns(t) : tensor_rows(t);
+    float **to = vector ? &s->times : &s->over;
+    if (!*to && !(*to = ones(n)))
+        return nib_fail_nomem(err, (size_t)n * sizeof **to, "factors");
+    for (int64_t i = 0; i < piece->n_row; i++)
+        (*to)[piece->first_row + i] = vector ? 1 / by[at + i] : by[at + i];
+    return NIB_OK;
+}
+
+static nib_status multiply(const job *j, scaling *s, int w, const container_tensor *t, nib_error *err) {
+    const float *factor = awq_times(&j->awq, w);
+    const gram_site *in = gram_of(&j->inputs, w);
+    const int64_t k = tensor_columns(t);
+    if (!in || s->times || s->columns)
+        return NIB_OK;
+    s->columns = ones(k);
+    s->times = factor ? ones(k) : NULL;
+    if (!s->columns || (factor && !s->times))
+        return nib_fail_nomem(err, (size_t)k * sizeof *s->times, "factors");
+    for (int64_t c = 0; c < k; c++) {
+        const float f = factor ? factor[c] : 1;
+        s->columns[c] = in->sum[c * k + c] / (float)NUM_MAX(in->n_row, 1) / (f * f);
+        if (factor)
+            s->times[c] = f;
+    }
+    return NIB_OK;
+}
+
+static nib_status find_scaling(const job *j, size_t i, scaling *s, nib_error *err) {
+    const container_tensor *t = container_tensor_at(j->c, i);
+    const block *b = j->awq.m && j->uses[i].block == j->awq.block ? model_block(j->m, j->awq.block) : NULL;
+    for (int w = 0; b && w < b->n_weight; w++) {
+        const weight *of = &b->weights[w];
+        const float *over = of->shared_block >= 0 ? NULL : awq_over(&j->awq, w);
+        int64_t at = 0;
+        for (int p = 0; of->shared_block < 0 && p < of->n_piece; at += of->pieces[p++].n_row) {
+            if (of->pieces[p].tensor != t)
+                continue;
+            if (over)
+                NIB_TRY(divide(s, t, &of->pieces[p], at, over, err));
+            if (!of->vector)
+                NIB_TRY(multiply(j, s, w, t, err));
+        }
+    }
+    return NIB_OK;
+}
+
+/* The input that GPTQ needs of tensor i; NULL: the tensor is rounded plainly. */
+static const gram_site *gptq_input(const job *j, size_t i) {
+    const tensor_use *use = &j->uses[i];
+    if (j->method != METHOD_GPTQ || use->block < 0 || use->block != j->inputs.block ||
+        !encode_shape_of(j->types[i]))
+        return NULL;
+    return gram_of(&j->inputs, use->w);
+}
+
+static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib_error *err) {
+    gptq g = {0};
+    nib_status status = gptq_open(&g, encode_shape_of(task->to), in, pool_size(j->threads), err);
+    task->round = gptq_round;
+    task->by = &g;
+    task->columns = g.columns;
+    if (status == NIB_OK)
+        status = row_task_run(task, &j->room, err);
+    gptq_close(&g);
+    return status;
+}
+
+static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_error *err) {
     job *j = p->j;
+    const gram_site *in = gptq_input(j, i);
     row_task task = {.c = j->c,
                      .tensor = container_tensor_at(j->c, i),
                      .to = j->types[i],
-                     .columns = j->stats.of ? j->stats.of[i] : NULL,
+                     .columns = scale->columns ? scale->columns
+                                : j->stats.of  ? j->stats.of[i]
+                                               : NULL,
+                     .times = scale->times,
+                     .over = scale->over,
                      .threads = j->threads,
                      .cancel = &j->cancel,
                      .put = put,
                      .user = p};
-    NIB_TRY(row_task_run(&task, &j->room, err));
+    NIB_TRY(in ? round_by_gptq(j, &task, in, err) : row_task_run(&task, &j->room, err));
     j->error += task.error;
     j->all += task.all;
     return NIB_OK;
@@ -296,7 +399,13 @@ nib_status job_next(job *j, nib_error *err) {
     if (!p.sum)
         return nib_fail_nomem(err, 64, "a checksum");
     XXH3_64bits_reset(p.sum);
-    nib_status status = j->types[i] == t->type ? copy(&p, t, err) : round_tensor(&p, i, err);
+    scaling scale = {0};
+    nib_status status = find_scaling(j, i, &scale, err);
+    if (status == NIB_OK && j->types[i] == t->type && !scale.times && !scale.over)
+        status = copy(&p, t, err);
+    else if (status == NIB_OK)
+        status = round_tensor(&p, i, &scale, err);
+    scaling_clear(&scale);
     const uint64_t sum = XXH3_64bits_digest(p.sum);
     XXH3_freeState(p.sum);
     if (status == NIB_OK)
@@ -304,6 +413,25 @@ nib_status job_next(job *j, nib_error *err) {
     if (status == NIB_OK)
         status = journal_add(&j->journal, sum, err);
     j->n_done += status == NIB_OK;
+    return status;
+}
+
+nib_status job_block(job *j, int last, nib_error *err) {
+    nib_status status = NIB_OK;
+    if (j->n_done == j->n_tensor)
+        return NIB_OK;
+    const int next = j->uses[j->order[j->n_done]].block;
+    if (next < 0 || next > last)
+        return NIB_OK;
+    if (j->method == METHOD_AWQ)
+        status = awq_open(&j->awq, j->m, &j->inputs, j->types, j->threads, err);
+    while (status == NIB_OK && j->n_done < j->n_tensor) {
+        const int at = j->uses[j->order[j->n_done]].block;
+        if (at < 0 || at > last)
+            break;
+        status = job_next(j, err);
+    }
+    awq_close(&j->awq);
     return status;
 }
 

@@ -4,12 +4,16 @@
 
 #include "base/log.h"
 #include "formats/gguf_write.h"
+#include "quantize/awq.h"
+#include "quantize/gptq.h"
 #include "quantize/journal.h"
 #include "quantize/mix.h"
 #include "quantize/quantize.h"
 #include "quantize/rows.h"
 #include "quantize/stats.h"
 #include "tiers/ledger.h"
+
+typedef enum method { METHOD_RTN, METHOD_AWQ, METHOD_GPTQ } method;
 
 typedef struct job {
     const char *model;
@@ -26,6 +30,7 @@ typedef struct job {
     size_t *order;    /* [n_tensor]: as they are written, block by block */
     stats stats;
     mix mix;
+    type_id *block_types; /* [n_block]: instead of the mix, of all matrices of a block; NULL: the mix */
     ledger *ledger;
     uint64_t charged;
     pool *threads;
@@ -35,11 +40,16 @@ typedef struct job {
     size_t n_done;        /* of order */
     uint64_t done, total; /* bytes of the file */
     double error, all;
+    method method;
+    gram inputs; /* of the block that is being made; AWQ and GPTQ */
+    awq awq;
 } job;
 
 /* Opens the model, decides what each tensor becomes, and begins the file. */
 nib_status job_open(job *j, nib_error *err);
 void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
+/* What is left of the file, or of a block and those before it, whose inputs j->inputs has. */
+nib_status job_block(job *j, int last, nib_error *err);
 /* The next tensor in order. */
 nib_status job_next(job *j, nib_error *err);
 nib_status job_commit(job *j, nib_error *err);

@@ -8,7 +8,10 @@
 #include "measure/products.h"
 #include "model/find.h"
 #include "quantize/imatrix.h"
+#include "quant/encode.h"
 #include "quantize/job.h"
+#include "quantize/lapack.h"
+#include "quantize/share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,6 +74,25 @@ static nib_status keep_importance(job *j, nib_error *err) {
     return imatrix_write(q->keep_imatrix, j->c, &j->stats, j->report->importance, err);
 }
 
+/* ---- an average ---- */
+
+static nib_status share(job *j, nib_error *err) {
+    enum { MIXED_FILE = 1024 /* llama.cpp: the type is what the tensors say */ };
+    calibration c;
+    if (j->q->bits == 0)
+        return NIB_OK;
+    j->block_types = mem_calloc((size_t)model_n_block(j->m), sizeof *j->block_types);
+    if (!j->block_types)
+        return nib_fail_nomem(err, 64, "the blocks' formats");
+    j->mix.file_type = MIXED_FILE;
+    j->mix.mixed = false;
+    NIB_TRY(measure_prompts(j->model, &j->options, NULL, &c, err));
+    const nib_status status =
+        share_bits(j->model, &j->options, &c, j->m, j->q->bits, j->block_types, &j->report->kl, err);
+    calibration_clear(&c);
+    return status;
+}
+
 /* ---- all of it ---- */
 
 static nib_status open_model(job *j, nib_error *err) {
@@ -102,13 +124,80 @@ static void warn(const job *j) {
         log_line(&j->log, "%d of %d tensors were finished before", r->n_resumed, r->n_tensor);
 }
 
+/* ---- methods that look at inputs ---- */
+
+static nib_status begin_inputs(void *user, const engine_parts *e, nib_error *err) {
+    job *j = user;
+    return gram_open(&j->inputs, e->layout, e->ledger, err);
+}
+
+static nib_status after_block(void *user, int b, nib_error *err) {
+    job *j = user;
+    if (j->inputs.failed) {
+        if (err)
+            *err = j->inputs.why;
+        return j->inputs.why.status;
+    }
+    const nib_status status = job_block(j, b, err);
+    gram_clear(&j->inputs);
+    return status;
+}
+
+static void end_inputs(void *user) {
+    job *j = user;
+    gram_close(&j->inputs);
+}
+
+/* Inputs of a block, and what a method takes for one of its tensors. */
+static uint64_t method_bytes(void *user, const engine_parts *e) {
+    const job *j = user;
+    const encode_shape *s = encode_shape_of(TYPE_Q4_0);
+    uint64_t largest = 0;
+    for (size_t i = 0; i < j->n_tensor; i++)
+        if (j->uses[i].block > 0 && j->uses[i].product)
+            largest = NUM_MAX(
+                largest, gptq_bytes(s, tensor_columns(container_tensor_at(j->c, i)), pool_size(j->threads)));
+    return gram_bytes(e->m) + largest + j->room.n_byte;
+}
+
+static nib_status make_by_inputs(job *j, nib_error *err) {
+    calibration c;
+    const product_watch how = {.begin = begin_inputs,
+                               .after = after_block,
+                               .end = end_inputs,
+                               .bytes = method_bytes,
+                               .eyes = &j->inputs.eyes,
+                               .what = "blocks",
+                               .user = j};
+    if (j->method == METHOD_GPTQ)
+        NIB_TRY(lapack_check(err));
+    lapack_use_threads(pool_size(j->threads));
+    NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
+    const nib_status status = measure_products(j->model, &j->options, &c, &how, err);
+    calibration_clear(&c);
+    return status;
+}
+
+static bool find_method(const char *name, method *out) {
+    static const char *const names[] = {"rtn", "awq", "gptq"};
+    for (int i = 0; i < (int)NUM_COUNT(names); i++)
+        if (!strcmp(name ? name : "rtn", names[i])) {
+            *out = (method)i;
+            return true;
+        }
+    return false;
+}
+
 static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
     NIB_TRY(get_importance(j, err));
     NIB_TRY(keep_importance(j, err));
+    NIB_TRY(share(j, err));
     NIB_TRY(job_open(j, err));
     j->report->n_tensor = (int)j->n_tensor;
     warn(j);
+    if (j->method != METHOD_RTN && j->n_done < j->n_tensor)
+        NIB_TRY(make_by_inputs(j, err));
     while (j->n_done < j->n_tensor)
         NIB_TRY(job_next(j, err));
     return job_commit(j, err);
@@ -128,6 +217,10 @@ nib_status quantize(const char *name, const nib_engine_options *o, const quantiz
              .journal = {.fd = -1}};
     if (!mix_find(q->type, &j.mix))
         return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", q->type, mix_names(names));
+    if (q->bits > 0 && q->type)
+        return nib_fail(err, NIB_E_USAGE, "expected a type or an average number of bits, found both");
+    if (!find_method(q->method, &j.method))
+        return nib_fail(err, NIB_E_USAGE, "unknown method '%s'; known: rtn, awq, gptq", q->method);
     const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);

@@ -12,6 +12,8 @@
 typedef struct quantize_options {
     const char *out;     /* the file */
     const char *type;    /* a number format ("q4_0") or a mix of some ("q4_k_m"); NULL: q4_k_m */
+    double bits;         /* instead of type: this average, shared out (share.h); 0: type */
+    const char *method;  /* "rtn", "awq", "gptq"; NULL: rtn */
     const char *calib;   /* text whose lines the model is measured with; NULL: nibble's own prompts */
     const char *imatrix; /* importance from this file of llama.cpp instead of measuring; "none": no weights */
     const char *keep_imatrix; /* writes the importance that is used, for llama.cpp; NULL: not */
@@ -23,6 +25,7 @@ typedef struct quantize_report {
     double bits;       /* of one of them, scales included */
     double error;      /* sum of their squared errors by sum of their squares, each weighted by its column;
                           of this run's tensors */
+    double kl;         /* expected of --bits: the blocks' costs summed; else 0 */
     int n_tensor;      /* all */
     int n_quantized, n_resumed; /* of them: brought to another format; found finished */
     int n_fallback;             /* whose rows the format does not divide: in the next larger one that fits */

@@ -44,6 +44,8 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     switch (type) {
     case TYPE_Q4_1:
     case TYPE_Q5_1:
+    case TYPE_N2G64:
+    case TYPE_N3G64:
     case TYPE_Q4_K:
     case TYPE_Q5_K: put_half(block + 2, kind, s); /* fall through */
     case TYPE_Q4_0:

@@ -1,0 +1,270 @@
+/* awq.c - see awq.h. */
+#include "quantize/awq.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "quant/encode.h"
+#include "quantize/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { N_POWER = 20, SAMPLE_ROWS = 48 /* of each matrix that reads the input */ };
+
+/* ---- where factors go ---- */
+
+static int writer_before(const program *p, int before, reg r) {
+    for (int i = before - 1; i >= 0; i--)
+        if (p->ops[i].out == r)
+            return i;
+    return -1;
+}
+
+/* Whether products alone read register r between op `from`, which writes it, and the next one that does. */
+static bool only_products_read(const program *p, int from, reg r) {
+    for (int i = from + 1; i < p->n_op; i++) {
+        const op *o = &p->ops[i];
+        if ((o->in == r && o->kind != OP_LINEAR) || o->in2 == r || o->in3 == r)
+            return false;
+        if (o->out == r)
+            return true;
+    }
+    return true;
+}
+
+/* Whether op `reader` alone reads register r after op `from`. */
+static bool only_reader(const program *p, int from, int reader, reg r) {
+    for (int i = from + 1; i < p->n_op; i++) {
+        const op *o = &p->ops[i];
+        if (i != reader && (o->in == r || o->in2 == r || o->in3 == r))
+            return false;
+        if (o->out == r)
+            return true;
+    }
+    return true;
+}
+
+static bool of_product(const block *b, int reader, reg r, int64_t n, awq_source *out) {
+    const int i = writer_before(&b->program, reader, r);
+    const op *o = i < 0 ? NULL : &b->program.ops[i];
+    if (!o || o->kind != OP_LINEAR || o->adds || o->n != n || !only_reader(&b->program, i, reader, r))
+        return false;
+    *out = (awq_source){.w = o->w, .b = o->b, .rows = true, .n_share = 1, .width = n};
+    return true;
+}
+
+bool awq_find_source(const block *b, int w, awq_source *out) {
+    const program *p = &b->program;
+    int at = 0;
+    while (at < p->n_op && !(p->ops[at].kind == OP_LINEAR && p->ops[at].w == w))
+        at++;
+    const reg in = at < p->n_op ? p->ops[at].in : REG_NONE;
+    const int from = in == REG_NONE ? -1 : writer_before(p, at, in);
+    if (from < 0 || !only_products_read(p, from, in))
+        return false;
+    const op *o = &p->ops[from];
+    switch (o->kind) {
+    case OP_NORM:
+        if (o->w < 0 || o->u.norm.n_group != 1)
+            return false;
+        *out = (awq_source){.w = o->w, .b = o->b, .n_share = 1, .width = o->n};
+        return true;
+    case OP_GATE: return of_product(b, from, o->in2, o->n, out);
+    case OP_ATTENTION: {
+        const int64_t d = o->u.attn.d_head, share = o->u.attn.n_head / o->u.attn.n_kv_head;
+        if (!of_product(b, from, o->in3, o->u.attn.n_kv_head * d, out))
+            return false;
+        out->n_share = share;
+        out->width = d;
+        return true;
+    }
+    default: return false;
+    }
+}
+
+static int64_t maker_of(const awq_source *s, int64_t c) {
+    return c / (s->n_share * s->width) * s->width + c % s->width;
+}
+
+/* ---- the power ---- */
+
+typedef struct searching {
+    const awq_site *site;
+    const float *rows;      /* [n_row, k]: some of every matrix that reads the input */
+    const type_id *type;    /* [n_row] */
+    const float *magnitude; /* [n_made] */
+    const float *mean;      /* [k]: mean squares */
+    int64_t n_row, k;
+    double loss[N_POWER];
+    float *room; /* [n_thread, 4 k] */
+} searching;
+
+static void fill_factors(const awq_site *s, const float *magnitude, double power, float *made) {
+    float low = INFINITY, high = 0;
+    for (int64_t i = 0; i < s->n_made; i++) {
+        made[i] = powf(fmaxf(magnitude[i], 1e-8f), (float)power);
+        low = fminf(low, made[i]);
+        high = fmaxf(high, made[i]);
+    }
+    const float middle = sqrtf(low * high);
+    for (int64_t i = 0; i < s->n_made; i++)
+        made[i] = power == 0 || !(middle > 0) ? 1 : fminf(fmaxf(made[i] / middle, 1e-3f), 1e3f);
+}
+
+static double loss_of_row(const searching *s, int64_t r, const float *made, float *x, float *matters,
+                          uint8_t *blocks) {
+    const awq_source *source = &s->site->source;
+    const float *row = s->rows + r * s->k;
+    double loss = 0;
+    for (int64_t c = 0; c < s->k; c++) {
+        const float f = made[maker_of(source, c)];
+        x[c] = row[c] * f;
+        matters[c] = s->mean[c] / (f * f);
+    }
+    encode_row(s->type[r], x, matters, s->k, blocks);
+    type_get(s->type[r])->dequantize(blocks, x, s->k);
+    for (int64_t c = 0; c < s->k; c++) {
+        const double d = (double)row[c] - (double)(x[c] / made[maker_of(source, c)]);
+        loss += (double)s->mean[c] * d * d;
+    }
+    return loss;
+}
+
+static void try_powers(void *arg, int thread, int n_thread) {
+    searching *s = arg;
+    float *room = s->room + thread * 4 * s->k;
+    for (int i = thread; i < N_POWER; i += n_thread) {
+        fill_factors(s->site, s->magnitude, (double)i / N_POWER, room);
+        s->loss[i] = 0;
+        for (int64_t r = 0; r < s->n_row; r++)
+            s->loss[i] += loss_of_row(s, r, room, room + s->k, room + 2 * s->k, (uint8_t *)(room + 3 * s->k));
+    }
+}
+
+/* ---- one input ---- */
+
+/* Rows of matrices that read the input, evenly spaced. */
+static nib_status sample(const awq *a, const gram_site *in, const type_id *types, float *rows, type_id *type,
+                         int64_t *n_row, int64_t max, void *raw, nib_error *err) {
+    const container *c = model_container(a->m);
+    const block *b = model_block(a->m, a->block);
+    *n_row = 0;
+    for (int w = 0; w < b->n_weight; w++) {
+        const weight *of = &b->weights[w];
+        if (of->vector || of->shared_block >= 0 || gram_of(a->inputs, w) != in)
+            continue;
+        for (int p = 0; p < of->n_piece; p++) {
+            const weight_piece *piece = &of->pieces[p];
+            const type_id to = types[piece->tensor - container_tensor_at(c, 0)];
+            const int64_t step = NUM_MAX(piece->n_row * of->n_piece / SAMPLE_ROWS, (int64_t)1);
+            for (int64_t r = 0; r < piece->n_row && *n_row < max; r += step) {
+                NIB_TRY(
+                    tensor_read(c, piece->tensor, piece->first_row + r, 1, raw, rows + *n_row * in->k, err));
+                type[(*n_row)++] = to;
+            }
+        }
+    }
+    return NIB_OK;
+}
+
+static void fill_means(const awq_site *s, const gram_site *in, float *mean, float *magnitude) {
+    for (int64_t i = 0; i < s->n_made; i++)
+        magnitude[i] = 0;
+    for (int64_t c = 0; c < s->k; c++) {
+        mean[c] = in->sum[c * s->k + c] / (float)NUM_MAX(in->n_row, 1);
+        magnitude[maker_of(&s->source, c)] += mean[c] / (float)s->source.n_share;
+    }
+    for (int64_t i = 0; i < s->n_made; i++)
+        magnitude[i] = sqrtf(magnitude[i]);
+}
+
+static nib_status search(awq *a, awq_site *s, const gram_site *in, const type_id *types, pool *threads,
+                         nib_error *err) {
+    const int64_t k = in->k, max = 8 * SAMPLE_ROWS;
+    const size_t n_room = (size_t)(4 * k * pool_size(threads)), n_rows = (size_t)(max * k);
+    float *memory = mem_array(n_room + n_rows + 2 * (size_t)k + 2 * (size_t)k, sizeof *memory);
+    type_id *type = mem_array((size_t)max, sizeof *type);
+    s->factor = mem_array((size_t)k, sizeof *s->factor);
+    s->made = mem_array((size_t)s->n_made, sizeof *s->made);
+    nib_status status = NIB_OK;
+    if (!memory || !type || !s->factor || !s->made) {
+        status = nib_fail_nomem(err, (n_room + n_rows) * sizeof *memory, "a search of factors");
+    } else {
+        float *rows = memory + n_room, *mean = rows + n_rows, *magnitude = mean + k;
+        searching now = {.site = s,
+                         .rows = rows,
+                         .type = type,
+                         .magnitude = magnitude,
+                         .mean = mean,
+                         .k = k,
+                         .room = memory};
+        status = sample(a, in, types, rows, type, &now.n_row, max, memory, err);
+        fill_means(s, in, mean, magnitude);
+        if (status == NIB_OK)
+            pool_run(threads, try_powers, &now);
+        int best = 0;
+        for (int i = 1; i < N_POWER && status == NIB_OK; i++)
+            best = now.loss[i] < now.loss[best] ? i : best;
+        s->power = (double)best / N_POWER;
+        fill_factors(s, magnitude, s->power, s->made);
+        for (int64_t c = 0; c < k; c++)
+            s->factor[c] = s->made[maker_of(&s->source, c)];
+    }
+    mem_free(type);
+    mem_free(memory);
+    return status;
+}
+
+/* ---- a block ---- */
+
+/* Two inputs of one source cannot have two scales. */
+static bool has_source_alone(const block *b, const gram *inputs, int i, awq_source *out) {
+    awq_source other;
+    if (!awq_find_source(b, inputs->of[i].w, out))
+        return false;
+    for (int j = 0; j < inputs->n; j++)
+        if (j != i && awq_find_source(b, inputs->of[j].w, &other) && other.w == out->w)
+            return false;
+    return true;
+}
+
+nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *types, pool *threads,
+                    nib_error *err) {
+    *a = (awq){.m = m, .inputs = inputs, .block = inputs->block};
+    if (a->block < 0 || model_block(m, a->block)->layer < 0) /* a head's input may be tied to the embedding */
+        return NIB_OK;
+    for (int i = 0; i < inputs->n; i++) {
+        const gram_site *in = &inputs->of[i];
+        awq_site *s = &a->of[a->n];
+        awq_source source;
+        if (!has_source_alone(model_block(m, a->block), inputs, i, &source))
+            continue;
+        *s = (awq_site){.site = in->site, .source = source, .k = in->k, .n_made = in->k / source.n_share};
+        a->n++;
+        NIB_TRY(search(a, s, in, types, threads, err));
+    }
+    return NIB_OK;
+}
+
+void awq_close(awq *a) {
+    for (int i = 0; i < a->n; i++) {
+        mem_free(a->of[i].factor);
+        mem_free(a->of[i].made);
+    }
+    memset(a, 0, sizeof *a);
+}
+
+const float *awq_times(const awq *a, int w) {
+    const gram_site *in = a->n ? gram_of(a->inputs, w) : NULL;
+    for (int i = 0; in && i < a->n; i++)
+        if (a->of[i].site == in->site && a->of[i].power > 0)
+            return a->of[i].factor;
+    return NULL;
+}
+
+const float *awq_over(const awq *a, int w) {
+    for (int i = 0; i < a->n; i++)
+        if ((a->of[i].source.w == w || a->of[i].source.b == w) && a->of[i].power > 0)
+            return a->of[i].made;
+    return NULL;
+}

@@ -1,0 +1,111 @@
+/* gram.c - see gram.h. */
+#include "quantize/gram.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "quantize/lapack.h"
+
+#include <string.h>
+
+static uint64_t matrix_bytes(int64_t k) {
+    return (uint64_t)k * (uint64_t)k * sizeof(float);
+}
+
+/* Inputs of one block: each op that reads something new. */
+static uint64_t block_bytes(const block *b) {
+    uint64_t bytes = 0;
+    reg at = REG_NONE;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        if (o->kind == OP_LINEAR && o->in != at)
+            bytes += matrix_bytes(o->k);
+        if (o->kind == OP_LINEAR)
+            at = o->in;
+        if (o->out == at)
+            at = REG_NONE;
+    }
+    return bytes;
+}
+
+uint64_t gram_bytes(const model *m) {
+    uint64_t bytes = 0;
+    for (int b = 0; b < model_n_block(m); b++)
+        bytes = NUM_MAX(bytes, block_bytes(model_block(m, b)));
+    return bytes;
+}
+
+static gram_site *begin_site(gram *g, int site, int w, int64_t k) {
+    gram_site *s = &g->of[g->n];
+    const uint64_t bytes = matrix_bytes(k);
+    if (g->n == GRAM_SITES || (g->ledger && ledger_charge(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS,
+                                                          bytes, &g->why) != NIB_OK)) {
+        g->failed = true;
+        return NULL;
+    }
+    g->charged += bytes;
+    *s = (gram_site){site, w, k, 0, mem_map((size_t)bytes)};
+    if (!s->sum) {
+        nib_fail_nomem(&g->why, (size_t)bytes, "products of channels");
+        g->failed = true;
+        return NULL;
+    }
+    g->n++;
+    return s;
+}
+
+static void add_plainly(float *sum, const float *x, int64_t k, int64_t n_row) {
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t i = 0; i < k; i++)
+            for (int64_t j = i; j < k; j++)
+                sum[i * k + j] += x[r * k + i] * x[r * k + j];
+}
+
+static void see(void *user, const probe_input *in) {
+    gram *g = user;
+    const int site = saliency_site(&g->sites, g->layout, in->block, in->w);
+    if (site < 0 || g->failed)
+        return;
+    if (in->block != g->block) {
+        gram_clear(g);
+        g->block = in->block;
+    }
+    gram_site *s = NULL;
+    for (int i = 0; i < g->n && !s; i++)
+        s = g->of[i].site == site ? &g->of[i] : NULL;
+    if (s && s->w != in->w) /* another product of the same input */
+        return;
+    if (!s && !(s = begin_site(g, site, in->w, in->k)))
+        return;
+    if (!lapack_add_squares(s->sum, in->x, (int)in->k, (int)in->n_row))
+        add_plainly(s->sum, in->x, in->k, in->n_row);
+    s->n_row += in->n_row;
+}
+
+nib_status gram_open(gram *g, const layout *lay, ledger *l, nib_error *err) {
+    *g = (gram){.layout = lay, .block = -1, .ledger = l, .eyes = {.product = see, .user = g}};
+    return saliency_sites_open(&g->sites, layout_model(lay), err);
+}
+
+void gram_clear(gram *g) {
+    for (int i = 0; i < g->n; i++)
+        mem_unmap(g->of[i].sum, (size_t)matrix_bytes(g->of[i].k));
+    if (g->ledger)
+        ledger_release(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    g->charged = 0;
+    g->n = 0;
+    g->block = -1;
+}
+
+void gram_close(gram *g) {
+    gram_clear(g);
+    saliency_sites_close(&g->sites);
+    memset(g, 0, sizeof *g);
+}
+
+const gram_site *gram_of(const gram *g, int w) {
+    const int site = g->block < 0 ? -1 : saliency_site(&g->sites, g->layout, g->block, w);
+    for (int i = 0; i < g->n; i++)
+        if (g->of[i].site == site && site >= 0)
+            return &g->of[i];
+    return NULL;
+}

@@ -1,0 +1,39 @@
+/* gram.h - X^T X of what the products of one block read, for methods that weigh how errors in different
+ * columns meet. One matrix for each input (products of one input share it), for one block at a time. */
+#ifndef NIB_QUANTIZE_GRAM_H
+#define NIB_QUANTIZE_GRAM_H
+
+#include "engine/saliency.h"
+#include "tiers/ledger.h"
+
+typedef struct gram_site {
+    int site, w; /* the input, and the first weight that reads it */
+    int64_t k, n_row;
+    float *sum; /* [k, k], its lower triangle in column-major order */
+} gram_site;
+
+enum { GRAM_SITES = 16 /* inputs of one block, at most */ };
+
+typedef struct gram {
+    const layout *layout;
+    saliency_sites sites;
+    int block; /* -1: none */
+    gram_site of[GRAM_SITES];
+    int n;
+    ledger *ledger; /* NULL: nothing is charged */
+    uint64_t charged;
+    bool failed; /* no memory */
+    nib_error why;
+    probe eyes; /* for a pass; belongs to this place in memory */
+} gram;
+
+/* Bytes that the largest block's matrices take. */
+uint64_t gram_bytes(const model *m);
+nib_status gram_open(gram *g, const layout *lay, ledger *l, nib_error *err);
+/* Before another block: what was summed is dropped. */
+void gram_clear(gram *g);
+void gram_close(gram *g); /* zeroed is fine */
+/* What weight w of the block reads; NULL: nothing was seen. */
+const gram_site *gram_of(const gram *g, int w);
+
+#endif
