@@ -327,6 +327,176 @@ static void refusals(void **state) {
     assert_non_null(strstr(err.message, "0.04"));
 }
 
+/* Lower formats that a token gains by and a prompt loses by: the whole workload decides. */
+static void the_prompt_counts(void **state) {
+    (void)state;
+    facts f;
+    facts_make(&f);
+    for (int b = 1; b < FACTS_N - 1; b++)
+        facts_add_choice(&f.blocks[b], "u4g64", 4, 32 * MIB, 0.001);
+    f.q.rates.many_rows[4] = f.q.rates.many_rows[8] / 4;
+    f.q.may_round = true;
+    f.q.max_loss = 0.1;
+    f.q.activation = 8;
+    const int64_t work[][2] = {{1000, 4}, {4, 1000}};
+    for (int i = 0; i < 2; i++) {
+        f.q.n_prompt = work[i][0];
+        f.q.n_gen = work[i][1];
+        plan p = facts_plan(&f.q);
+        for (int b = 1; b < FACTS_N - 1; b++)
+            assert_string_equal(p.blocks[b].slices[0].format, i ? "u4g64" : "file");
+        plan_clear(&p);
+    }
+}
+
+/* Whatever lower formats promise: with them a plan is no slower, and not worse where it is not faster. */
+static void no_plan_is_slower_and_worse(void **state) {
+    (void)state;
+    int n_rounded = 0;
+    for (int i = 0; i < 60; i++) {
+        facts f;
+        facts_make(&f);
+        facts_measured(&f);
+        f.q.cap[NIB_TIER_RAM] = i % 4 ? (uint64_t)(60 + 6 * i) * MIB : NIB_AUTO;
+        f.q.max_loss = i % 2 ? 0.1 : 0.02;
+        f.q.packed = i % 3;
+        f.q.rates.pack = i % 5 ? 2e9 : 3e8;
+        f.q.n_prompt = 1 + i * 20;
+        f.q.n_gen = 1 + (i * 37) % 200;
+        for (int bits = 1; bits < 8; bits++)
+            f.q.rates.many_rows[bits] = 5e10 / (1 + (i + bits) % 4);
+        plan_decision d = {(int[FACTS_N]){0}, (int[FACTS_N]){0}, (uint64_t[FACTS_N]){0}, false, false, NULL};
+        plan_outcome own, any;
+        nib_error err;
+        f.q.may_round = false;
+        assert_int_equal(plan_decide(&f.q, &d, &own, &err), NIB_OK);
+        f.q.may_round = true;
+        assert_int_equal(plan_decide(&f.q, &d, &any, &err), NIB_OK);
+        assert_true(any.found || !own.found);
+        for (int b = 0; b < FACTS_N; b++)
+            n_rounded += d.choice[b] > 0;
+        if (!own.found)
+            continue;
+        const double before = plan_run_seconds(&f.q, &own.predicted);
+        const double now = plan_run_seconds(&f.q, &any.predicted);
+        assert_true(now <= before * 1.002);
+        if (now >= before * (1 - 1e-6))
+            assert_true(any.predicted.quality <= own.predicted.quality + 1e-9);
+    }
+    assert_true(n_rounded > 20);
+}
+
+/* Leaving layers out was measured together, in an order of its own: 3, 1, 4, 2. */
+static void facts_swept(facts *f) {
+    static const int order[] = {3, 1, 4, 2};
+    static const double together[] = {0.01, 0.09, 0.5, -1};
+    for (int i = 0; i < 4; i++) {
+        plan_block_facts *x = &f->blocks[order[i]];
+        x->place = i;
+        x->kl_fewer = together[i];
+        x->kl_left_out = 0.005;
+        x->change = 0.1 * order[i]; /* another order, which the measured one beats */
+        x->importance = 0.2;
+    }
+}
+
+static int left_out(const plan *p, bool out[FACTS_N]) {
+    int n = 0;
+    for (int b = 0; b < p->n_block; b++)
+        n += out[b] = p->blocks[b].left_out;
+    return n;
+}
+
+static void layers_go_where_the_measured_cost_allows(void **state) {
+    (void)state;
+    static const struct {
+        double max_loss, loss;
+        int n;
+    } cases[] = {{0.005, 0, 0}, {0.02, 0.01, 1}, {0.1, 0.09, 2}, {0.4, 0.09, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int mode = 0; mode < 2; mode++) {
+            facts f;
+            bool out[FACTS_N];
+            nib_error err;
+            plan p;
+            facts_make(&f);
+            facts_swept(&f);
+            f.q.max_loss = cases[i].max_loss;
+            f.q.mode = mode ? 'b' : 'a';
+            f.q.may_leave_out = !mode;
+            if (mode && cases[i].n == 0) {
+                assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
+                assert_non_null(strstr(err.message, "0.01"));
+                continue;
+            }
+            p = facts_plan(&f.q);
+            facts_check(&f.q, &p);
+            assert_int_equal(left_out(&p, out), cases[i].n);
+            assert_true(out[3] == (cases[i].n > 0) && out[1] == (cases[i].n > 1));
+            assert_float_equal(p.predicted.quality, cases[i].loss, 1e-9);
+            assert_int_equal(p.mode, cases[i].n ? 'b' : 'a');
+            plan_clear(&p);
+        }
+    facts f; /* never unasked, and not where only each alone was measured */
+    facts_make(&f);
+    facts_swept(&f);
+    f.q.max_loss = 0.4;
+    plan p = facts_plan(&f.q);
+    bool out[FACTS_N];
+    assert_int_equal(left_out(&p, out), 0);
+    plan_clear(&p);
+    f.q.may_leave_out = true;
+    for (int b = 1; b < FACTS_N - 1; b++)
+        f.blocks[b].place = -1;
+    p = facts_plan(&f.q);
+    assert_int_equal(left_out(&p, out), 0);
+    plan_clear(&p);
+    f.q.mode = 'b'; /* then costs are added up, in the order of how much layers change the stream */
+    f.q.max_loss = 0.012;
+    p = facts_plan(&f.q);
+    assert_int_equal(left_out(&p, out), 2);
+    assert_true(out[1] && out[2]);
+    assert_float_equal(p.predicted.quality, 0.01, 1e-9);
+    plan_clear(&p);
+}
+
+/* MCAP's configuration B, where nothing but a ranking is known and nobody bounds the loss: as many layers go
+ * as the cap asks for. */
+static void without_costs_the_ranking_decides(void **state) {
+    (void)state;
+    for (int by_change = 0; by_change < 2; by_change++) {
+        facts f;
+        bool out[FACTS_N];
+        nib_error err;
+        plan p;
+        facts_make(&f);
+        for (int b = 1; b < FACTS_N - 1; b++) {
+            f.blocks[b].importance = 0.2 * (5 - b);
+            f.blocks[b].change = by_change ? 0.2 * b : -1;
+        }
+        f.q.mode = 'b';
+        f.q.cap[NIB_TIER_RAM] = 250 * MIB;
+        assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_USAGE); /* a loss is bounded, and not known */
+        f.q.max_loss = PLAN_ANY_LOSS;
+        p = facts_plan(&f.q);
+        const int n = left_out(&p, out);
+        assert_true(n > 0 && n < 4);
+        assert_true(by_change ? out[1] && !out[4] : out[4] && !out[1]);
+        assert_int_equal(facts_kept(&p, NIB_TIER_DISK), 0);
+        assert_true(p.predicted.quality < 0);
+        bool told = false;
+        for (int i = 0; i < p.n_note; i++)
+            told =
+                told || strstr(p.notes[i], by_change ? "change the residual stream alone" : "MCAP's score");
+        assert_true(told);
+        plan_clear(&p);
+        f.q.cap[NIB_TIER_RAM] = NIB_AUTO; /* nothing has to go */
+        p = facts_plan(&f.q);
+        assert_int_equal(left_out(&p, out), 0);
+        plan_clear(&p);
+    }
+}
+
 /* A packed file beyond the disk's cap is not written: the original is streamed, at the price of packing. */
 static void disk_cap(void **state) {
     (void)state;
@@ -360,6 +530,10 @@ int main(void) {
         cmocka_unit_test(eight_bits_may_cost_too_much),
         cmocka_unit_test(refusals),
         cmocka_unit_test(disk_cap),
+        cmocka_unit_test(the_prompt_counts),
+        cmocka_unit_test(no_plan_is_slower_and_worse),
+        cmocka_unit_test(layers_go_where_the_measured_cost_allows),
+        cmocka_unit_test(without_costs_the_ranking_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

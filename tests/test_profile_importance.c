@@ -179,6 +179,7 @@ static void make_quality(quality *q) {
     q->kl_activation[5] = 1e-9;
     q->kl_left_out[1] = 0;
     q->kl_fewer[0] = 0;
+    q->place[1] = 2;
 }
 
 /* The latest file of a model is found whatever its prompts, and no other kind of file. */
@@ -225,6 +226,7 @@ static void costs_come_back(void **state) {
     assert_memory_equal(q.kl_activation, p.kl_activation, 6 * sizeof *q.kl);
     assert_memory_equal(q.error_activation, p.error_activation, 6 * sizeof *q.kl);
     assert_memory_equal(q.kl_left_out, p.kl_left_out, 3 * sizeof *q.kl);
+    assert_memory_equal(q.place, p.place, 3 * sizeof *q.kl);
     assert_memory_equal(q.kl_fewer, p.kl_fewer, 3 * sizeof *q.kl);
     quality_clear(&q);
     assert_int_equal(quality_load(path, "0124", &q, &err), NIB_E_MODEL);
@@ -296,6 +298,8 @@ static void hostile_costs_are_refused(void **state) {
         {"\"u4g64\"", "\"a name that is much too long\""},
         {"0.25", "-0.25"},
         {"\"kl_left_out\"", "\"kl_left\""},
+        {"\"place\": [null, 2", "\"place\": [null, 3"},
+        {"\"place\": [null, 2", "\"place\": [2"},
     };
     quality p, q;
     char *text;
@@ -310,6 +314,24 @@ static void hostile_costs_are_refused(void **state) {
     }
     mem_free(text);
     quality_clear(&p);
+}
+
+/* Files made when layers were left out in another order say nothing of places. */
+static void costs_without_places_are_read(void **state) {
+    (void)state;
+    quality p, q;
+    char *text;
+    nib_error err = {0};
+    make_quality(&p);
+    assert_int_equal(quality_print(&p, &text, &err), NIB_OK);
+    char *old = replaced(text, "\"place\"", "\"another\"");
+    assert_int_equal(quality_parse(old, strlen(old), &q, &err), NIB_OK);
+    for (int b = 0; b < 3; b++)
+        assert_true(q.place[b] < 0);
+    free(old);
+    mem_free(text);
+    quality_clear(&p);
+    quality_clear(&q);
 }
 
 static nib_status round_trip(void *user, nib_error *err) {
@@ -347,6 +369,7 @@ int main(void) {
         cmocka_unit_test(costs_come_back),
         cmocka_unit_test(hostile_profiles_are_refused),
         cmocka_unit_test(hostile_costs_are_refused),
+        cmocka_unit_test(costs_without_places_are_read),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ enum {                        /* groups of options that a command takes */
        CLI_PROFILE = 1 << 13,
        CLI_MODEL_OPTIONAL = 1 << 14, /* no option's group: the model may be left out */
        CLI_TARGETS = 1 << 15,        /* how a plan is chosen */
-       CLI_OBEY = 1 << 16,           /* a plan that is obeyed */
+       CLI_PLANNED = 1 << 16,        /* a plan that is given */
        CLI_PLAN = 1 << 17,           /* what a plan is made for */
        CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
        CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */

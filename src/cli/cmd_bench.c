@@ -325,6 +325,7 @@ const cli_command cmd_bench = {
         "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "
         "the kernel map,\nthe rule and fixed choices lose against the fastest.\n\n"
         "  nibble bench --kernels smollm2\n",
-    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_BENCH | CLI_KERNELS,
+    .groups =
+        CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BENCH | CLI_KERNELS,
     .run = run,
 };

@@ -195,7 +195,7 @@ const cli_command cmd_chat = {
         "  nibble chat smollm2\n"
         "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
         "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_SAMPLING | CLI_TURN | CLI_CHAT,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_SAMPLING | CLI_TURN | CLI_CHAT,
     .n_rest = 1,
     .run = run,
 };

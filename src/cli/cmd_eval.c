@@ -21,6 +21,6 @@ const cli_command cmd_eval = {
         "  nibble eval smollm2 --ppl wikitext2-valid.txt --chunks 20\n"
         "  nibble eval model-f16.gguf --ppl text.txt --kld-base base.kld\n"
         "  nibble eval model-q4.gguf --ppl text.txt --kld-base base.kld\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_EVAL,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_EVAL,
     .run = run,
 };

@@ -82,6 +82,6 @@ const cli_command cmd_logits = {
     .details = "One pass over the tokens as they are (nothing is added); FILE gets `logits` F32 [n_token, "
                "n_vocab].\n\n"
                "  nibble logits smollm2 --tokens 19556,905 -o logits.safetensors\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_LOGITS,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_LOGITS,
     .run = run,
 };

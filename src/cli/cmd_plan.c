@@ -227,7 +227,7 @@ const cli_command cmd_plan = {
     .usage = "MODEL [--ram SIZE] [--quality NAME] [--json] [-o FILE]",
     .summary = "what would be placed where, at which precision, how fast, and which limit binds",
     .details = "Reads headers and what was measured of this machine and model (nibble profile), no weights.\n"
-               "run, chat, bench and eval obey a plan with --plan FILE; its JSON may be edited.\n"
+               "run, chat, bench and eval follow a plan with --plan FILE; its JSON may be edited.\n"
                "When nothing fits, it exits with 3 and says the smallest budget that works.\n"
                "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n\n"
                "  nibble plan smollm2 --ram 64M\n"

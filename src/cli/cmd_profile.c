@@ -1,4 +1,4 @@
-/* cmd_profile.c - nibble profile: measures what later runs obey. Here the kernel map: which strategy computes
+/* cmd_profile.c - nibble profile: measures what later runs use. Here the kernel map: which strategy computes
  * which of the model's products fastest on this machine; profile_model.h has what is about the weights. */
 #include "cli/cli.h"
 #include "cli/hardware_profile.h"
@@ -106,7 +106,7 @@ static int run(cli_args *args) {
 const cli_command cmd_profile = {
     .name = "profile",
     .usage = "MODEL [--costs | --activity | --kernels] [-t N], or --hardware",
-    .summary = "measure once what later runs obey: the layers' importance, costs, the fastest kernels",
+    .summary = "measure once what later runs use: the layers' importance, costs, the fastest kernels",
     .details =
         "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
         "through about one layer of memory). --costs: what lower precision costs in each block, as\n"

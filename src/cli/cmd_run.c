@@ -268,7 +268,7 @@ const cli_command cmd_run = {
         "  nibble run smollm2 --raw -p \"Once upon a time\" -n 100\n"
         "  nibble run model.gguf --system \"You sum up texts.\" -f letter.txt --json\n",
     .groups =
-        CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
+        CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
     .n_rest = 1,
     .run = run,
 };

@@ -225,6 +225,6 @@ const cli_command cmd_serve = {
         "  nibble serve smollm2 --ram 120M --parallel 2 --port 0\n"
         "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\":\n"
         "      [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_OBEY | CLI_SERVE,
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_SERVE,
     .run = run,
 };

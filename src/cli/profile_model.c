@@ -19,7 +19,7 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
-    columns channels; /* what formats with w were rounded by */
+    columns channels; /* what weighted formats were rounded by */
     char *layers_path, *costs_path, *channels_path;
     const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */
     int n_format;
@@ -118,7 +118,8 @@ static nib_status get_costs(work *w, nib_error *err) {
     }
     if (w->costs_found)
         return NIB_OK;
-    const quality_options o = {.formats = w->formats, .n_format = w->n_format, .score = w->layers.score};
+    const quality_options o = {
+        .formats = w->formats, .n_format = w->n_format, .change = w->layers.raw[IMPORTANCE_COSINE]};
     NIB_TRY(measure_quality(w->args->model, &w->options, &w->prompts, &o, &w->costs, &w->channels, err));
     w->costs_seconds = time_now() - start;
     nib_status status = columns_save(w->channels_path, &w->channels, err);

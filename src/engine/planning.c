@@ -123,7 +123,8 @@ static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
         plan_block_facts *x = &f->blocks[b];
         snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
         x->is_layer = layout_block(lay, b)->layer >= 0;
-        x->importance = x->kl_a8 = x->kl_left_out = -1;
+        x->importance = x->kl_a8 = x->kl_left_out = x->change = x->kl_fewer = -1;
+        x->place = -1;
         x->n_choice = 1;
         snprintf(x->choices[0].format, sizeof x->choices[0].format, "file");
     }
@@ -136,8 +137,10 @@ static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
 
 static void add_scores(planning *f, const importance *p) {
     for (int b = 0, layer = 0; b < f->q.n_block; b++)
-        if (f->blocks[b].is_layer && layer < p->n_layer)
+        if (f->blocks[b].is_layer && layer < p->n_layer) {
+            f->blocks[b].change = p->raw[IMPORTANCE_COSINE][layer];
             f->blocks[b].importance = p->score[layer++];
+        }
 }
 
 /* What format j would be for every block, as its last choice. */
@@ -184,6 +187,9 @@ static nib_status add_costs(planning *f, const nib_engine *e, const quality *q, 
     for (int b = 0; b < f->q.n_block; b++) {
         f->blocks[b].kl_a8 = q->kl_activation[2 * b];
         f->blocks[b].kl_left_out = q->kl_left_out[b];
+        f->blocks[b].place = (int)q->place[b];
+        if (q->place[b] >= 0 && q->place[b] + 1 < q->n_block)
+            f->blocks[b].kl_fewer = q->kl_fewer[(int)q->place[b] + 1];
     }
     bool by_column = false;
     for (int j = 0; j < q->n_format; j++) {
@@ -301,10 +307,11 @@ static nib_status settle_targets(planning *f, const nib_engine *e, const nib_pla
         return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
     f->q.speed = how->speed;
     if (how->speed > 0 && !how->quality) { /* as much as it takes, and no more */
-        f->q.max_loss = 1;
+        f->q.max_loss = PLAN_SPEED_LOSS;
         f->q.may_round = true;
     }
     f->q.mode = how->mode ? how->mode : 'a';
+    f->q.may_leave_out = !how->mode && f->q.may_round;
     /* nothing is requested for: what an engine does by itself, whatever that costs */
     if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
         f->q.max_loss = PLAN_ANY_LOSS;
@@ -313,6 +320,16 @@ static nib_status settle_targets(planning *f, const nib_engine *e, const nib_pla
     }
     f->q.packed = engine_packed_expected(e);
     return NIB_OK;
+}
+
+/* Nothing is measured that could be bounded, and nobody asked for a bound: MCAP's own rule is all there is.
+ */
+static void bound_loss(planning *f, const nib_plan_options *how) {
+    bool measured = false;
+    for (int b = 0; b < f->q.n_block; b++)
+        measured = measured || f->blocks[b].kl_left_out >= 0 || f->blocks[b].place >= 0;
+    if (f->q.mode != 'a' && !how->quality && !measured)
+        f->q.max_loss = PLAN_ANY_LOSS;
 }
 
 static bool keeps_formats(const plan *p) {
@@ -378,6 +395,7 @@ static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_er
     layout_free(lay);
     NIB_TRY(status);
     f->q.mode = 'a';
+    f->q.may_leave_out = false;
     f->q.speed = 0;
     f->q.max_loss = PLAN_ANY_LOSS;
     NIB_TRY(plan_make(&f->q, &exact, err));
@@ -401,6 +419,7 @@ nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *o
     if (status == NIB_OK)
         status = add_profiles(&f, e, err);
     if (status == NIB_OK) {
+        bound_loss(&f, how);
         planning_fewer_rows(&f, e);
         learn_load(e, &f);
         status = plan_make(&f.q, &p, err);

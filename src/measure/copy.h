@@ -31,7 +31,7 @@ nib_status measure_copy_open(measure_copy *c, const engine_parts *e, const quali
                              nib_error *err);
 void measure_copy_close(measure_copy *c); /* zeroed is fine */
 /* Brings block b to the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
- * sum of its slices, in floats. channels: for formats with w. */
+ * sum of its slices, in floats. channels: for weighted formats. */
 nib_status measure_copy_lower(measure_copy *c, const saliency_watch *channels, int b, const char *format,
                               nib_error *err);
 

@@ -26,17 +26,16 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
 typedef struct quality_options {
     const char *const *formats; /* [n_format] recipes (quant/recipe.h) */
     int n_format;
-    const double
-        *score; /* [n_layer] of MCAP: layers are also left out together, the least important first; NULL: not
-                 */
-    int64_t n_row;   /* tokens of each prompt that are used: the first ones; 0: QUALITY_ROWS */
-    int64_t n_score; /* of those, the last ones whose logits are compared; 0: QUALITY_SCORED */
+    const double *change; /* [n_layer], how much each changes the residual stream (IMPORTANCE_COSINE): layers
+                             are also left out together, those with the least first; NULL: not */
+    int64_t n_row;        /* tokens of each prompt that are used: the first ones; 0: QUALITY_ROWS */
+    int64_t n_score;      /* of those, the last ones whose logits are compared; 0: QUALITY_SCORED */
 } quality_options;
 enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
 
 /* Opens the model with what fits resident. Charged to the ledger beside it: the residual stream before every
  * block, logits of the compared tokens, what is found of channels, and the largest block in its largest
- * format. *channels (cleared by the caller, also after an error) is what formats with w were rounded by. */
+ * format. *channels (cleared by the caller, also after an error) is what weighted formats were rounded by. */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, columns *channels, nib_error *err);
 

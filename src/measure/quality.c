@@ -85,7 +85,8 @@ static nib_status try_without(measuring *s, int b, nib_error *err) {
     return status;
 }
 
-/* Layers missing together, one more each time, from the least important on: the sweep of section 4.9. */
+/* Layers missing together, one more each time, those that change the stream least first: the sweep of section
+ * 4.9, in the order that docs/paper-mcap.md found to work. */
 static nib_status try_fewer(measuring *s, nib_error *err) {
     const model *m = s->base.e->m;
     const int n = (int)model_hparams(m)->n_layer;
@@ -93,8 +94,10 @@ static nib_status try_fewer(measuring *s, nib_error *err) {
     trial_cost cost;
     while (layout_block(s->base.e->layout, layer0)->layer != 0)
         layer0++;
-    importance_rank(s->q->score, n, s->order);
+    importance_rank(s->q->change, n, s->order);
     s->out->kl_fewer[0] = 0;
+    for (int i = 0; i < n; i++)
+        s->out->place[layer0 + s->order[n - 1 - i]] = i;
     for (int i = 1; i < n; i++) {
         const int b = layer0 + s->order[n - i];
         const pass_change change = {.left_out = s->left_out};
@@ -118,7 +121,7 @@ static nib_status measure_all(measuring *s, nib_error *err) {
         NIB_TRY(try_without(s, b, err));
     }
     NIB_TRY(measure_progress(e, "measuring costs", (uint64_t)n, (uint64_t)n, err));
-    return s->q->score ? try_fewer(s, err) : NIB_OK;
+    return s->q->change ? try_fewer(s, err) : NIB_OK;
 }
 
 /* ---- opening and closing ---- */

@@ -37,6 +37,15 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
            asym_seconds(&q->rates, (double)c->asym_bytes) + (f->n_op + c->more_op) * q->rates.op_s;
 }
 
+double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation) {
+    const plan_block_facts *f = &q->blocks[b];
+    const plan_choice *c = &f->choices[choice];
+    const double one = plan_block_seconds(q, b, choice, activation);
+    const double many = (double)q->n_prompt * (double)f->macs / q->rates.many_rows[c->bits] *
+                        (c->bits ? slices(q, activation) : 1);
+    return f->is_layer ? NUM_MAX(one, many) : one;
+}
+
 static double attention_seconds(const plan_question *q, const plan_cache *cache, double n_position) {
     const double moved = (double)cache->position * n_position / q->rates.ram_read;
     return NUM_MAX(moved, (double)q->attention_macs * n_position / q->rates.many_rows[0]);
@@ -252,18 +261,41 @@ double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed
     return NUM_MAX(disk, compute) + APART * NUM_MIN(disk, compute);
 }
 
+/* What the layers that are left out cost: as it was measured of all of them together, which are the first in
+ * that order; else one by one, added up. Negative: not known. */
+static double left_out_loss(const plan_question *q, const plan_decision *d) {
+    double together = 0, alone = 0;
+    int n = 0, end = 0;
+    for (int b = 0; b < q->n_block; b++) {
+        const plan_block_facts *f = &q->blocks[b];
+        if (d->choice[b] >= 0)
+            continue;
+        n++;
+        if (f->place + 1 > end) {
+            end = f->place + 1;
+            together = f->kl_fewer;
+        }
+        alone = alone < 0 || f->kl_left_out < 0 ? -1 : alone + f->kl_left_out;
+    }
+    return n && n == end ? together : alone;
+}
+
 /* What the blocks lose together; negative: not known. */
 static double predict_loss(const plan_question *q, const plan_decision *d) {
-    double loss = 0;
+    double loss = left_out_loss(q, d);
     for (int b = 0; b < q->n_block && loss >= 0; b++) {
         const plan_block_facts *f = &q->blocks[b];
         const bool left_out = d->choice[b] < 0;
-        const double kl = left_out ? f->kl_left_out : f->choices[d->choice[b]].kl;
+        const double kl = left_out ? 0 : f->choices[d->choice[b]].kl;
         loss = kl < 0 ? -1 : loss + kl;
         if (loss >= 0 && !left_out && d->activation[b] == 8 && f->kl_a8 > 0)
             loss += f->kl_a8;
     }
     return loss;
+}
+
+double plan_run_seconds(const plan_question *q, const plan_prediction *p) {
+    return p->ttft_s + (double)q->n_gen / p->tok_s;
 }
 
 void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds) {

@@ -1,8 +1,9 @@
 /* decide.c - formats, activations, layers and residency for one question.
  *
  * Two cases are solved and the better is taken: everything stays, or a part is streamed through the ring. In
- * each, choose.h finds the ways of the blocks; then whole pages are handed out. In the modes that leave
- * layers out, those that cost least go first, one more at a time. */
+ * each, choose.h finds the ways of the blocks; then whole pages are handed out. What is compared is the time
+ * of the whole workload, the prompt and its tokens. Layers that are left out go one more at a time, in the
+ * order in which leaving them out together was measured. */
 #include "plan/policy.h"
 
 #include "base/mem.h"
@@ -16,7 +17,8 @@
 enum { MAX_NODE = 60000 };
 
 /* The paper's threshold (MCAP, section 3.2): layers that score as much take 16-bit activations. */
-#define TAU 0.7
+#define TAU       0.7
+#define SAME_TIME 1e-3 /* times closer than this share are the same */
 
 /* How a way is read back. */
 typedef struct meaning {
@@ -47,13 +49,36 @@ static void maker_close(maker *m) {
     mem_free(m->bytes);
 }
 
-/* By what leaving it out costs; where that is not measured, by MCAP's score, which predicts it badly
- * (docs/paper-mcap.md). */
-static double rank_of(const plan_block_facts *f) {
-    return f->kl_left_out >= 0 ? f->kl_left_out : f->importance;
+/* The order in which layers are left out: the one in which that was measured; else by how much a layer
+ * changes the residual stream, which says best what it costs (docs/paper-mcap.md); else by what leaving it
+ * out alone costs; else by MCAP's score. Of these the first that every layer has. */
+typedef double (*signal_fn)(const plan_block_facts *f);
+
+static double by_sweep(const plan_block_facts *f) {
+    return f->place;
+}
+static double by_change(const plan_block_facts *f) {
+    return f->change;
+}
+static double by_cost(const plan_block_facts *f) {
+    return f->kl_left_out;
+}
+static double by_score(const plan_block_facts *f) {
+    return f->importance;
+}
+
+static bool every_layer_has(const plan_question *q, signal_fn signal) {
+    bool all = true;
+    for (int b = 0; b < q->n_block; b++)
+        all = all && (!q->blocks[b].is_layer || signal(&q->blocks[b]) >= 0);
+    return all;
 }
 
 static void rank_layers(maker *m) {
+    static const signal_fn signals[] = {by_sweep, by_change, by_cost};
+    signal_fn rank_of = by_score;
+    for (size_t i = NUM_COUNT(signals); i-- > 0;)
+        rank_of = every_layer_has(m->q, signals[i]) ? signals[i] : rank_of;
     for (int b = 0; b < m->q->n_block; b++) {
         if (!m->q->blocks[b].is_layer)
             continue;
@@ -90,8 +115,10 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
 static void add_way(maker *m, int b, int choice, int activation, bool streamed, double loss) {
     const int i = m->first[b + 1]++;
     const plan_choice *c = &m->q->blocks[b].choices[choice];
+    const double prompt = m->q->speed > 0 ? 0 : plan_block_prompt_seconds(m->q, b, choice, activation);
     m->means[i] = (meaning){choice, activation};
-    m->ways[i] = (choose_way){plan_block_seconds(m->q, b, choice, activation),
+    m->ways[i] = (choose_way){plan_block_seconds(m->q, b, choice, activation) +
+                                  prompt / (double)NUM_MAX(m->q->n_gen, 1),
                               (double)c->bytes + (streamed ? 0 : (double)c->table_bytes), loss};
 }
 
@@ -219,12 +246,17 @@ static nib_status solve(maker *m, const which *w, plan_decision *d, choose_resul
 
 /* ---- all cases ---- */
 
+/* Less loss where speed is asked for; else less time, and where that is the same, less loss. */
 static bool better(const plan_question *q, const plan_outcome *a, const plan_outcome *b) {
     if (!b->found)
         return true;
-    if (q->speed > 0 && fabs(a->predicted.quality - b->predicted.quality) > 1e-12)
-        return a->predicted.quality < b->predicted.quality;
-    return a->predicted.tok_s > b->predicted.tok_s;
+    const double less = b->predicted.quality - a->predicted.quality;
+    if (q->speed > 0)
+        return fabs(less) > 1e-12 ? less > 0 : a->predicted.tok_s > b->predicted.tok_s;
+    const double now = plan_run_seconds(q, &a->predicted), before = plan_run_seconds(q, &b->predicted);
+    if (fabs(now - before) <= SAME_TIME * before && fabs(less) > 1e-12)
+        return less > 0;
+    return now < before;
 }
 
 /* `trial`: memory for a decision that is not yet the best. */
@@ -254,7 +286,7 @@ static nib_status try_case(maker *m, which w, plan_decision *trial, plan_decisio
     if (!better(m->q, &now, out))
         return NIB_OK;
     now.proved = r.proved;
-    now.bound = m->q->speed > 0 || r.bound <= 0 ? now.predicted.tok_s : 1 / r.bound;
+    now.bound = now.predicted.tok_s * (m->q->speed > 0 || r.bound <= 0 ? 1 : r.time / r.bound);
     now.min_ram = out->min_ram;
     now.whole_ram = out->whole_ram;
     now.min_loss = out->min_loss;
@@ -306,15 +338,42 @@ void plan_needs(const plan_question *q, plan_outcome *out) {
         out->min_ram = NUM_MIN(out->min_ram, out->streamed_ram);
 }
 
-/* One layer more each time, the least important first, while the loss allows it. */
+/* What it costs to leave out the first n layers; negative: not measured. */
+static double lost_without(const maker *m, int n) {
+    double sum = 0;
+    const plan_block_facts *last = &m->q->blocks[m->order[n - 1]];
+    if (last->place == n - 1)
+        return last->kl_fewer;
+    for (int i = 0; i < n && sum >= 0; i++) {
+        const double kl = m->q->blocks[m->order[i]].kl_left_out;
+        sum = kl < 0 ? -1 : sum + kl;
+    }
+    return sum;
+}
+
+/* Where nothing is known of what layers cost, and nobody said what may be lost: as many go as must, so that
+ * the others stay (MCAP's configuration B). */
+static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
+                                    nib_error *err) {
+    for (int i = 0; i < m->n_layer; i++) {
+        NIB_TRY(try_case(m, (which){false, m->q->packed, 0}, trial, best, out, err));
+        if (out->found)
+            return NIB_OK;
+        m->left_out[m->order[i]] = true;
+    }
+    return NIB_OK;
+}
+
+/* One layer more each time while the loss allows it. */
 static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                             nib_error *err) {
-    double lost = 0;
+    if (m->n_layer && lost_without(m, 1) < 0 && m->q->max_loss >= PLAN_ANY_LOSS &&
+        every_layer_has(m->q, by_score))
+        return leave_out_blindly(m, trial, best, out, err);
     for (int i = 0; i < m->n_layer; i++) {
-        const plan_block_facts *f = &m->q->blocks[m->order[i]];
-        if (f->kl_left_out < 0)
+        const double lost = lost_without(m, i + 1);
+        if (lost < 0)
             break;
-        lost += f->kl_left_out;
         if (i == 0)
             out->min_loss = lost;
         if (lost > m->q->max_loss)
@@ -323,6 +382,23 @@ static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best,
         NIB_TRY(try_both(m, lost, trial, best, out, err));
     }
     return NIB_OK;
+}
+
+/* All layers; then the file's own formats alone, against which the model of time must not lose; then fewer
+ * layers, where it is allowed and was measured. */
+static nib_status try_all_layers(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
+                                 nib_error *err) {
+    const plan_question *q = m->q;
+    plan_question own = *q;
+    NIB_TRY(try_both(m, 0, trial, best, out, err));
+    if (q->may_round) {
+        own.may_round = false;
+        m->q = &own;
+        const nib_status status = try_both(m, 0, trial, best, out, err);
+        m->q = q;
+        NIB_TRY(status);
+    }
+    return q->may_leave_out && every_layer_has(q, by_sweep) ? leave_out(m, trial, best, out, err) : NIB_OK;
 }
 
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err) {
@@ -341,7 +417,7 @@ nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *o
     if (!trial.choice || !trial.activation || !trial.kept)
         status = nib_fail_nomem(err, n * sizeof *trial.kept, "planning");
     else if (q->mode == 'a')
-        status = try_both(&m, 0, &trial, d, out, err);
+        status = try_all_layers(&m, &trial, d, out, err);
     else
         status = leave_out(&m, &trial, d, out, err);
     mem_free(trial.choice);

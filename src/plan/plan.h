@@ -1,4 +1,4 @@
-/* plan.h - what a run obeys: for each block its precision and where its bytes live, for the run its cache,
+/* plan.h - what a run follows: for each block its precision and where its bytes live, for the run its cache,
  * its schedule and what is expected of it. Made by policy.h's pure function or by hand; kept as a small JSON
  * that a person can read, compare and edit.
  *
@@ -38,7 +38,7 @@ typedef struct plan_block {
     char name[PLAN_NAME]; /* "embed", "layer.0", ..., "head" */
     bool left_out;        /* modes B and C: the residual stream passes by this layer; it has no slices */
     int activation;       /* bits of what its matrices are multiplied with: 4, 8 or 16 */
-    double importance;    /* MCAP's score in 0...1; negative: not measured. For people: nothing obeys it */
+    double importance; /* MCAP's score in 0...1; negative: not measured. For people: nothing depends on it */
     plan_slice slices[PLAN_MAX_SLICE];
     int n_slice; /* one format for all of them, or a stack's two */
 } plan_block;
@@ -78,7 +78,7 @@ typedef struct plan_alternative {
 typedef struct plan {
     char model[PLAN_NAME]; /* its name, for people */
     char content[40];      /* the model's content key; "": not checked */
-    char prompts[40];      /* key of the calibration prompts that formats with w are rounded by (columns.h);
+    char prompts[40];      /* key of the calibration prompts that weighted formats are rounded by (columns.h);
                               "": the latest */
     uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
     char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */
@@ -92,7 +92,7 @@ typedef struct plan {
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */
     double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */
-    /* for people; nothing obeys them */
+    /* for people; nothing depends on them */
     plan_alternative alternatives[PLAN_MAX_ALTERNATIVE];
     int n_alternative;
     char notes[PLAN_MAX_NOTE][PLAN_NOTE]; /* what was guessed, what was not known */

@@ -1,5 +1,5 @@
 /* plan_parse.c - the JSON of a plan, as a stranger or a hand edit left it, to a plan. Every object is held
- * against the list of its keys first: a misspelt key would otherwise be a decision that nobody obeys. */
+ * against the list of its keys first: a misspelt key would otherwise be a decision without effect. */
 #include "plan/plan.h"
 
 #include "base/file.h"

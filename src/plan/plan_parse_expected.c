@@ -1,4 +1,4 @@
-/* plan_parse_expected.c - what a plan's JSON says will happen: when it is obeyed, with more memory, with
+/* plan_parse_expected.c - what a plan's JSON says will happen: when it is followed, with more memory, with
  * other plans. */
 #include "plan/plan_values.h"
 

@@ -110,9 +110,10 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
         NIB_TRY(plan_decide(&any, d, &fastest, err));
         if (fastest.found)
             return nib_fail(err, NIB_E_NOFIT,
-                            "no plan makes %s tokens a second within these caps; %s is the most, as far "
-                            "as costs are measured",
-                            num_text(q->speed, 3), num_text(fastest.predicted.tok_s, 3));
+                            "no plan makes %s tokens a second within these caps and a loss of %s nats a "
+                            "token; %s is the most, as far as costs are measured",
+                            num_text(q->speed, 3), num_text(q->max_loss, 3),
+                            num_text(fastest.predicted.tok_s, 3));
     }
     if (q->mode != 'a')
         return refuse_modes(q, o, err);
@@ -194,6 +195,7 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
         other = *q;
         if (q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 || qualities[i].loss == q->max_loss)
             continue;
+        other.may_leave_out = q->mode == 'a' && qualities[i].round;
         other.max_loss = qualities[i].loss;
         other.may_round = qualities[i].round;
         if (q->usual_activation)
@@ -248,6 +250,17 @@ static bool by_column(const plan *p) {
     return false;
 }
 
+/* The mode that the decision is of, where layers may be left out unasked. */
+static char mode_of(const plan_question *q, const plan *p) {
+    bool fewer = false, lower = false;
+    for (int b = 0; b < p->n_block; b++) {
+        fewer = fewer || p->blocks[b].left_out;
+        lower = lower || (!p->blocks[b].left_out && p->blocks[b].n_slice > 0 &&
+                          strcmp(p->blocks[b].slices[0].format, "file") != 0);
+    }
+    return q->mode != 'a' || !fewer ? q->mode : lower ? 'c' : 'b';
+}
+
 static nib_status write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
                              nib_error *err) {
     out->blocks = mem_calloc((size_t)q->n_block, sizeof *out->blocks);
@@ -261,7 +274,7 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     if (q->prompts && by_column(out))
         snprintf(out->prompts, sizeof out->prompts, "%s", q->prompts);
     memcpy(out->cap, q->cap, sizeof out->cap);
-    out->mode = q->mode;
+    out->mode = mode_of(q, out);
     out->kv = d->cache->kv;
     out->n_ctx = q->n_ctx;
     out->n_batch = q->free_batch ? 0 : q->n_batch;
@@ -274,6 +287,32 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     plan_expect(q, d, &out->predicted);
     snprintf(out->binds, sizeof out->binds, "%s", o->binds);
     return NIB_OK;
+}
+
+/* By which order, and what is known of the cost. */
+static void write_left_out(const plan_question *q, const plan_decision *d, plan *out) {
+    int n = 0, end = 0;
+    bool change = true;
+    for (int b = 0; b < q->n_block; b++) {
+        n += d->choice[b] < 0;
+        end = d->choice[b] < 0 ? NUM_MAX(end, q->blocks[b].place + 1) : end;
+        change = change && (!q->blocks[b].is_layer || q->blocks[b].change >= 0);
+    }
+    if (n && n == end)
+        note(out,
+             "%d layers are left out, those that change the residual stream least; what they cost was "
+             "measured together",
+             n);
+    else if (n && out->predicted.quality >= 0)
+        note(out,
+             "%d layers are left out; their costs are measured one by one, and together they may cost more",
+             n);
+    else if (n)
+        note(out,
+             "%d layers are left out by %s alone, so that the others fit: what that costs is not measured, "
+             "and "
+             "it may be ruinous ('nibble profile MODEL --costs')",
+             n, change ? "how much they change the residual stream" : "MCAP's score");
 }
 
 static void write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
@@ -293,6 +332,11 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
              "the answers are the same; %s (--shortlist off: as a whole)",
              best, (double)q->sketch_bytes / (1 << 20),
              d->streamed ? "its rows are looked up on disk" : "the head itself is in RAM too");
+    if (q->speed > 0 && q->max_loss >= PLAN_SPEED_LOSS)
+        note(out,
+             "--speed without --quality may lose up to %s nat a token (perplexity times %s); --quality sets "
+             "another bound",
+             num_text(q->max_loss, 3), num_text(exp(q->max_loss), 3));
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
     if (!costs && q->may_round)
@@ -303,13 +347,11 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
         note(out,
              "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's formats: "
              "they would be rounded anew for each token");
-    if (q->mode != 'a')
-        note(out,
-             "layers are left out; their costs are measured one by one, and together they may cost more");
+    write_left_out(q, d, out);
     if (out->prompts[0])
-        note(out,
-             "formats with w are rounded by how much the calibration prompts use each input channel of their "
-             "products");
+        note(out, "weighted formats (u4g64w) are rounded by how much the calibration prompts use each input "
+                  "channel of their "
+                  "products");
     if (!o->proved)
         note(out, "the search ended early: at most %.2f %% faster is possible",
              100 * (o->bound / o->predicted.tok_s - 1));

@@ -8,7 +8,8 @@
 #include "profile/learned.h"
 #include "tiers/pager.h"
 
-#define PLAN_ANY_LOSS 1e9
+#define PLAN_ANY_LOSS   1e9
+#define PLAN_SPEED_LOSS 1.0 /* nats that --speed may cost where no --quality says less */
 enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4, PLAN_DISK = 8 };
 
 /* What the machine moves and computes with the plan's threads. All are above 0. */
@@ -54,10 +55,14 @@ typedef struct plan_block_facts {
     plan_choice choices[PLAN_MAX_CHOICE]; /* the file's own first: it costs nothing */
     int n_choice;
     double kl_a8, kl_left_out; /* negative: not measured */
-    int activation;            /* bits; 0: the question's, or the policy decides */
-    bool gone;                 /* this layer is left out, whatever the mode */
-    uint64_t macs;             /* of its matrices for one row (a tied head's belong to the embedding) */
-    uint64_t cache_macs;       /* of them, what keys and values alone take (op.fuse.feeds_cache) */
+    double
+        change; /* how much the layer changes the residual stream, relative to it; negative: not measured */
+    int place;  /* in the order in which layers were left out together, from 0; -1: not measured */
+    double kl_fewer; /* what it cost without this layer and all before it in that order; place -1: nothing */
+    int activation;  /* bits; 0: the question's, or the policy decides */
+    bool gone;       /* this layer is left out, whatever the mode */
+    uint64_t macs;   /* of its matrices for one row (a tied head's belong to the embedding) */
+    uint64_t cache_macs; /* of them, what keys and values alone take (op.fuse.feeds_cache) */
     int n_op;
 } plan_block_facts;
 
@@ -71,7 +76,7 @@ typedef struct plan_cache {
 
 typedef struct plan_question {
     const char *model, *content;
-    const char *prompts; /* that costs, and formats with w, come from; NULL: no costs */
+    const char *prompts; /* that costs, and weighted formats, come from; NULL: no costs */
     const plan_block_facts *blocks;
     int n_block;
     /* pages when every block has its first choice, in the image's order; NULL: not known, blocks are cut at
@@ -87,7 +92,7 @@ typedef struct plan_question {
     uint64_t session;      /* tables of one session, beside its cache */
     pager_need need;       /* for the first choice of each block */
     uint64_t spare;        /* left free under the cap */
-    const uint64_t *kept;  /* [n_block], bytes of each that stay by a plan that is obeyed; NULL: none is */
+    const uint64_t *kept;  /* [n_block], bytes of each that stay by a plan that was given; NULL: none was */
     uint64_t opening;      /* all that is there for a moment before weights are, 0 when that is over */
     plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
     int n_cache;
@@ -112,13 +117,14 @@ typedef struct plan_question {
 
     /* what is asked */
     uint64_t cap[NIB_N_TIER];
-    char mode;       /* 'a', 'b', 'c' */
-    bool stream;     /* weights may be streamed */
-    bool packed;     /* what is streamed may come from a packed file, within the disk tier's cap */
-    double max_loss; /* nats; PLAN_ANY_LOSS: no bound */
-    bool may_round;  /* formats besides the file's may be chosen */
-    double speed;    /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
-    int activation;  /* bits; 0: the policy decides */
+    char mode;          /* 'a', 'b', 'c' */
+    bool stream;        /* weights may be streamed */
+    bool packed;        /* what is streamed may come from a packed file, within the disk tier's cap */
+    double max_loss;    /* nats; PLAN_ANY_LOSS: no bound */
+    bool may_round;     /* formats besides the file's may be chosen */
+    bool may_leave_out; /* in mode 'a': layers too, where it was measured what they cost together */
+    double speed;       /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
+    int activation;     /* bits; 0: the policy decides */
     bool usual_activation; /* nobody asked for it: with a request for quality the policy would decide */
 } plan_question;
 
@@ -146,6 +152,8 @@ typedef struct plan_decision {
 
 /* Seconds of one token's products and other ops of a block, its weights being in RAM. */
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
+/* Of the prompt's products with a block, in all its rows. */
+double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation);
 /* Seconds of what every token takes besides: attention over the cache, rows looked up. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
 /* Seconds of the disk, and of computing (packing takes a part of the threads' time), for each byte that is
@@ -163,6 +171,8 @@ double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed
 /* As decisions are made: with reading and computing overlapping wholly, without what was learned (expect.h).
  */
 void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds);
+/* The whole workload: the prompt and all tokens after it. */
+double plan_run_seconds(const plan_question *q, const plan_prediction *p);
 
 /* ---- decide.c: the decision alone ---- */
 
@@ -179,7 +189,7 @@ typedef struct plan_outcome {
 } plan_outcome;
 
 /* d's arrays are the caller's, [n_block] each. */
-/* Of what a plan keeps that is obeyed (q->kept); *all: nothing is left to stream. */
+/* Of what a plan keeps that was given (q->kept); *all: nothing is left to stream. */
 uint64_t plan_kept_bytes(const plan_question *q, bool *all);
 /* The caps of an outcome alone. */
 void plan_needs(const plan_question *q, plan_outcome *out);

@@ -2,6 +2,7 @@
 #include "profile/quality.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "profile/profile_file.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ void quality_clear(quality *q) {
     mem_free(q->kl_activation);
     mem_free(q->error_activation);
     mem_free(q->kl_left_out);
+    mem_free(q->place);
     mem_free(q->kl_fewer);
     memset(q, 0, sizeof *q);
 }
@@ -41,8 +43,10 @@ nib_status quality_begin(quality *q, int n_block, const char *const *formats, in
     q->kl_activation = nothing(n_block, 2);
     q->error_activation = nothing(n_block, 2);
     q->kl_left_out = nothing(n_block, 1);
+    q->place = nothing(n_block, 1);
     q->kl_fewer = nothing(n_block, 1);
-    if (q->kl && q->error && q->kl_activation && q->error_activation && q->kl_left_out && q->kl_fewer)
+    if (q->kl && q->error && q->kl_activation && q->error_activation && q->kl_left_out && q->place &&
+        q->kl_fewer)
         return NIB_OK;
     quality_clear(q);
     return nib_fail_nomem(err, (size_t)n_block * QUALITY_FORMATS * sizeof(double), "quality costs");
@@ -61,14 +65,16 @@ nib_status quality_print(const quality *q, char **text, nib_error *err) {
     json_t *formats = json_array();
     for (int i = 0; i < q->n_format; i++)
         json_array_append_new(formats, json_string(q->format[i]));
-    json_t *doc = json_pack(
-        "{s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "nibble_quality", VERSION, "content",
-        q->content, "prompts", q->prompts, "n_block", q->n_block, "n_token", (json_int_t)q->n_token,
-        "formats", formats, "kl", profile_numbers(q->kl, n * (size_t)q->n_format, true), "error",
-        profile_numbers(q->error, n * (size_t)q->n_format, true), "kl_activation",
-        profile_numbers(q->kl_activation, n * 2, true), "error_activation",
-        profile_numbers(q->error_activation, n * 2, true), "kl_left_out",
-        profile_numbers(q->kl_left_out, n, true), "kl_fewer", profile_numbers(q->kl_fewer, n, true));
+    json_t *doc =
+        json_pack("{s:i, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "nibble_quality",
+                  VERSION, "content", q->content, "prompts", q->prompts, "n_block", q->n_block, "n_token",
+                  (json_int_t)q->n_token, "formats", formats, "kl",
+                  profile_numbers(q->kl, n * (size_t)q->n_format, true), "error",
+                  profile_numbers(q->error, n * (size_t)q->n_format, true), "kl_activation",
+                  profile_numbers(q->kl_activation, n * 2, true), "error_activation",
+                  profile_numbers(q->error_activation, n * 2, true), "kl_left_out",
+                  profile_numbers(q->kl_left_out, n, true), "place", profile_numbers(q->place, n, true),
+                  "kl_fewer", profile_numbers(q->kl_fewer, n, true));
     return profile_text(doc, text, err);
 }
 
@@ -86,6 +92,18 @@ static nib_status read_formats(const json_t *doc, const char *out[QUALITY_FORMAT
                             QUALITY_NAME - 1, i);
     }
     *n = (int)all;
+    return NIB_OK;
+}
+
+/* Files of the time when layers were left out in another order have none. */
+static nib_status read_places(const json_t *doc, quality *q, nib_error *err) {
+    if (!json_object_get(doc, "place"))
+        return NIB_OK;
+    NIB_TRY(profile_read_numbers(doc, "place", (size_t)q->n_block, true, q->place, err));
+    for (int b = 0; b < q->n_block; b++)
+        if (q->place[b] >= q->n_block)
+            return nib_fail(err, NIB_E_MODEL, "\"place\": expected at most %d, found %s", q->n_block - 1,
+                            num_text(q->place[b], 6));
     return NIB_OK;
 }
 
@@ -109,6 +127,7 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     NIB_TRY(profile_read_numbers(doc, "kl_activation", n * 2, true, q->kl_activation, err));
     NIB_TRY(profile_read_numbers(doc, "error_activation", n * 2, true, q->error_activation, err));
     NIB_TRY(profile_read_numbers(doc, "kl_left_out", n, true, q->kl_left_out, err));
+    NIB_TRY(read_places(doc, q, err));
     return profile_read_numbers(doc, "kl_fewer", n, true, q->kl_fewer, err);
 }
 

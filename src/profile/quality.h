@@ -23,7 +23,10 @@ typedef struct quality {
     double *kl_activation;    /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
     double *error_activation; /* [n_block * 2] */
     double *kl_left_out;      /* [n_block]: without this layer; not measured for what is no layer */
-    double *kl_fewer; /* [n_block]: without the i layers of the lowest MCAP score together, [0] is 0; costs of
+    double *place; /* [n_block]: where the layer stands in the order in which layers were left out together,
+                      from 0, those that change the residual stream least first. Negative: no layer, or
+                      not measured (so are all of a file of the time when the order was another) */
+    double *kl_fewer; /* [n_block]: without the first i layers of that order together, [0] is 0; costs of
                          layers left out do not add up. Not measured from i = number of layers on */
 } quality;
 
