@@ -10,8 +10,8 @@
  * choice. Hits are the share of a token's bytes that is not read.
  *
  * Where LRU misses every page, a pager that keeps nothing reads the same bytes in the same order. So a second
- * engine obeys the same plan with nothing resident, and its tokens a second are LRU's with real reads; it is
- * generous, since that engine still reads ahead. */
+ * engine follows the same plan with nothing resident, and its tokens a second are LRU's with real reads; it
+ * is generous, since that engine still reads ahead. */
 #include "quantile.h"
 #include "support/page_policy.h"
 #include "base/file.h"

@@ -5,7 +5,7 @@ HellaSwag (MCAP, tables 8 to 12), for weights of 8 to 2 bits, activations of 16,
   python3 bench/precision.py MODEL --text FILE [--hellaswag FILE] [--profile FILE] [--chunks 6] [-t 2] [--nibble PATH]
 
 Every row is an ordinary plan, written to a temporary folder: all matrices in one format, embedding and output head
-included, activations by layer. Formats with w round by what products read, which `nibble profile MODEL --costs` has
+included, activations by layer. Weighted formats (w) round by what products read, which `nibble profile MODEL --costs` has
 measured before. --profile: of `nibble profile MODEL`, for MCAP's mixtures. Figures do not depend on the threads."""
 import argparse
 import json
@@ -53,7 +53,7 @@ class Model:
             block["activation"] = f"a{bits}"
             if recipe != "file" and block["slices"]:
                 block["slices"] = [{"format": recipe, "bytes": self.bytes_of(block["name"], recipe), "tier": "ram"}]
-        path = os.path.join(self.folder, "obeyed.json")
+        path = os.path.join(self.folder, "edited.json")
         with open(path, "w") as f:
             json.dump(plan, f)
         return path

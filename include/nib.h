@@ -125,11 +125,11 @@ typedef struct nib_engine_options {
                             one, else the processor. NIB_E_DEVICE when this build or machine has no such one */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
-    const char *plan; /* the JSON of a plan ('nibble plan --json'), which is obeyed: formats, activations and
-                         layers of each block, what stays in RAM, sizes. NULL: none. NIB_E_USAGE or
-                         NIB_E_MODEL when it does not agree with the model, naming the block */
+    const char *plan;    /* the JSON of a plan ('nibble plan --json'), which is followed: formats, activations
+                            and    layers of each block, what stays in RAM, sizes. NULL: none. NIB_E_USAGE or
+                            NIB_E_MODEL when it does not agree with the model, naming the block */
     const char *plan_name;            /* of its file, for messages about it; NULL: none */
-    const nib_plan_options *planning; /* without `plan`: one is made by these, and obeyed. NULL: the file's
+    const nib_plan_options *planning; /* without `plan`: one is made by these, and followed. NULL: the file's
                                          own formats, and as much stays in RAM as fits */
     bool vocab_only;                  /* tokenizer and metadata only: no weights are read */
     bool stream; /* allow weights beyond the RAM cap to be read block by block while running */

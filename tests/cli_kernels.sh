@@ -32,7 +32,7 @@ check "a run without a map" tokens before
 check "a map is made" quick
 check "it lies in the cache" test "$(find "$tmp/cache/nibble/kernels" -name '*.json' | wc -l)" = 1
 check "it says what was kept" grep -q "kept in $tmp/cache" "$tmp/said"
-check "a run obeys it" tokens with
+check "a run follows it" tokens with
 check "the answer stays" cmp "$tmp/before" "$tmp/with"
 check "a map under another name" quick -o "$tmp/mine.json" --json
 check "which a run can be given" tokens named --kernel-map "$tmp/mine.json"

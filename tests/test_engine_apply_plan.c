@@ -147,8 +147,8 @@ static void keep_columns(const char *path, bool alike) {
     model_close(m);
 }
 
-/* Formats with w are rounded by what is known of channels, and by nothing else: not by a packed file that was
- * made with other means. */
+/* Weighted formats are rounded by what is known of channels, and by nothing else: not by a packed file that
+ * was made with other means. */
 static void rounded_by_channels(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);

@@ -349,7 +349,7 @@ static void refusals(void **state) {
     assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
 }
 
-/* A plan has the head as the engine would have it, and an engine that obeys one as the plan does. */
+/* A plan has the head as the engine would have it, and an engine that follows one as the plan does. */
 static void by_plan(void **state) {
     (void)state;
     const char *path = tiny_model("tied.gguf", &tied);

@@ -437,7 +437,7 @@ static int print_json(const grid *g, const kernel_bench *b) {
                           g->args);
 }
 
-/* The map that a run with these options would obey. */
+/* The map that a run with these options would use. */
 static nib_status load_map(grid *g, const kernel_bench *b, nib_error *err) {
     const kernel_map_key key = {&b->machine, b->table, pool_size(b->threads)};
     const char *named = g->args->kernel_map;

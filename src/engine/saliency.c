@@ -171,7 +171,7 @@ static nib_status attach(nib_engine *e, const saliency_sites *s, const char *pro
     if (status != NIB_OK)
         return nib_fail_prefix(
             err, status,
-            "formats with w are rounded by what 'nibble profile MODEL --costs' measures of "
+            "weighted formats (u4g64w) are rounded by what 'nibble profile MODEL --costs' measures of "
             "channels");
     NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
     return engine_set_layout(e, with, err);

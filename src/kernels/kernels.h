@@ -194,7 +194,7 @@ typedef struct kernel_table {
  * batch. */
 int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, outlier *out);
 
-/* The table for this processor, chosen once (NIBBLE_ISA obeyed). */
+/* The table for this processor, chosen once (NIBBLE_ISA overrides). */
 const kernel_table *kernels_table(void);
 /* The table as one instruction set fills it ("ref", "avx2", ...); NULL: unknown or not possible here. For
  * tests and benchmarks. */
