@@ -131,8 +131,9 @@ typedef struct nib_engine_options {
     const char *plan_name;            /* of its file, for messages about it; NULL: none */
     const nib_plan_options *planning; /* without `plan`: one is made by these, and followed. NULL: the file's
                                          own formats, and as much stays in RAM as fits */
-    bool vocab_only;                  /* tokenizer and metadata only: no weights are read */
-    bool stream; /* allow weights beyond the RAM cap to be read block by block while running */
+    bool grammar;    /* answers will be held to grammars: under a RAM cap room for one is kept, 4 to 12 MiB */
+    bool vocab_only; /* tokenizer and metadata only: no weights are read */
+    bool stream;     /* allow weights beyond the RAM cap to be read block by block while running */
     /* What generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed, and what
      * was kept corrects predictions and what plans expect; never what is computed. */
     bool learn;
@@ -396,13 +397,17 @@ typedef struct nib_generate_options {
     size_t n_prompt;
     int64_t n_predict; /* the most tokens; -1: until the context is full */
     bool ignore_eos;
+    bool special;            /* control tokens are a part of the text, but those that end it */
     const char *const *stop; /* stop strings, not part of the answer */
     size_t n_stop;
     nib_sampling sampling;
     const nib_logit_bias
-        *bias;     /* of some tokens; with it, and with on_candidates, all logits must be there: */
-    size_t n_bias; /* NIB_E_USAGE where the engine was opened for the best ones (n_best) */
-    int32_t n_top; /* candidates for on_candidates, 0 to NIB_MAX_TOP */
+        *bias;           /* of some tokens; with it, and with on_candidates, all logits must be there: */
+    size_t n_bias;       /* NIB_E_USAGE where the engine was opened for the best ones (n_best) */
+    const char *grammar; /* the answer is a text of this grammar (GBNF, docs/grammar.md): tokens that no text
+                            of it has next are never drawn, and the answer ends when it is complete, unless
+                            n_predict cuts it. NULL: any text. As a bias it needs all logits */
+    int32_t n_top;       /* candidates for on_candidates, 0 to NIB_MAX_TOP */
     nib_candidates_fn on_candidates; /* NULL: none */
     nib_text_fn on_text;             /* NULL: none */
     nib_token_fn on_token;           /* NULL: none */
@@ -432,6 +437,12 @@ NIB_API void nib_generate_options_init(nib_generate_options *options);
 NIB_API nib_status nib_generate(nib_session *session, const nib_generate_options *options, nib_result *result,
                                 nib_error *err);
 NIB_API void nib_result_clear(nib_result *result);
+
+/* A JSON schema (the subset of docs/grammar.md) as a grammar for nib_generate_options: rules `root` and
+ * `root-...`, so that several may stand in one grammar. *gbnf: caller frees. NIB_E_USAGE names the place in
+ * the schema and the keyword that is not supported. */
+NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const char *root, char **gbnf,
+                                      nib_error *err);
 
 /* ---- batches: many answers computed together ----------------------------------------------------- */
 

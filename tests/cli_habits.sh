@@ -119,7 +119,6 @@ refused "nibble chat" run -mli
 refused "nibble run" chat -st
 refused "template" run --chat-template chatml
 refused "--temp, --top-k" run --mirostat 2
-refused "grammar" run --grammar-file x.gbnf
 refused "merge" run --lora x.gguf
 refused "taskset" run -C 3
 refused "HF_TOKEN" run -hft secret

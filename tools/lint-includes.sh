@@ -7,7 +7,7 @@
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
 cd "${1:-.}" || exit 2
-MODULES='base quant formats text model arch kernels tiers profile plan exec sequence engine session measure quantize cluster server cli'
+MODULES='base quant formats text model arch kernels tiers profile plan exec grammar sequence engine session measure quantize cluster server cli'
 
 bad=0
 say() {

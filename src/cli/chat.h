@@ -13,6 +13,7 @@ typedef struct chat {
     nib_session *session;
     conversation talk;
     nib_sampling sampling;
+    char *grammar;     /* of every answer; NULL: none */
     int64_t n_predict; /* the most tokens of an answer; -1: until it ends */
     wrap screen;
     bool terminal; /* someone types: what is refused is said, and the conversation goes on */

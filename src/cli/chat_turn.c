@@ -56,6 +56,7 @@ static nib_status generate(turn *t, nib_error *err) {
     options.stop = c->args->stop.data;
     options.n_stop = c->args->stop.n;
     options.sampling = c->sampling;
+    options.grammar = c->grammar;
     options.on_text = on_text;
     options.on_prompt = on_prompt;
     options.user = t;

@@ -165,6 +165,10 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
 /* How many of the largest logits that sampling looks at; 0: all. */
 int32_t cli_n_best(const cli_args *args);
+/* The grammar that the answer is to be a text of (caller frees with nib_free); NULL: none. An exit code. */
+int cli_grammar(const cli_args *args, char **grammar);
+/* What an engine needs for it; after n_best was set. */
+void cli_grammar_options(const cli_args *args, nib_engine_options *options);
 /* Says when an answer to a prompt of n_prompt tokens did not end by itself; `more` says what allows a longer
  * one than the n_predict tokens that it may have (-1: no such limit). */
 void cli_note_cut(const cli_args *args, const nib_engine *engine, size_t n_prompt, int64_t n_predict,

@@ -155,6 +155,7 @@ static int open_engine(chat *c) {
         warm.temperature = 1; /* /temp may ask for it */
     cli_engine_options(c->args, &options);
     options.n_best = nib_sampling_n_best(&warm);
+    cli_grammar_options(c->args, &options);
     return cli_open_engine(c->args, &options, &c->engine);
 }
 
@@ -168,12 +169,15 @@ static int run(cli_args *args) {
     if (!code && given)
         code = cli_check_text(args, 0);
     if (!code)
+        code = cli_grammar(args, &c.grammar);
+    if (!code)
         code = open_engine(&c);
     if (!code)
         code = hold(&c);
     conversation_deinit(&c.talk);
     nib_session_close(c.session);
     nib_engine_close(c.engine);
+    nib_free(c.grammar);
     return code;
 }
 

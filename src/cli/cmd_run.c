@@ -20,6 +20,7 @@ typedef struct run_job {
     nib_engine *engine;
     nib_session *session;
     prompt prompt;
+    char *grammar; /* NULL: none */
     nib_result result;
     nib_status status; /* of generating */
     wrap screen;
@@ -79,6 +80,7 @@ static int generate(run_job *job) {
     options.ignore_eos = job->args->ignore_eos;
     options.stop = job->args->stop.data;
     options.n_stop = job->args->stop.n;
+    options.grammar = job->grammar;
     options.on_prompt = on_prompt;
     options.user = job;
     cli_sampling(job->args, &options.sampling);
@@ -202,6 +204,7 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     cli_engine_options(job->args, &options);
     options.max_n_ctx = max_n_ctx;
     options.n_best = cli_n_best(job->args);
+    cli_grammar_options(job->args, &options);
     return cli_open_engine(job->args, &options, &job->engine);
 }
 
@@ -233,6 +236,8 @@ static int run(cli_args *args) {
     if (!code)
         code = prompt_check(args);
     if (!code)
+        code = cli_grammar(args, &job.grammar);
+    if (!code)
         code = open_for_prompt(&job);
     if (!code && nib_session_open(job.engine, NULL, &job.session, &err))
         code = cli_fail(&err);
@@ -248,6 +253,7 @@ static int run(cli_args *args) {
     prompt_clear(&job.prompt);
     nib_session_close(job.session);
     nib_engine_close(job.engine);
+    nib_free(job.grammar);
     return code;
 }
 
@@ -266,6 +272,7 @@ const cli_command cmd_run = {
         "  nibble run smollm2 \"Why is the sky blue?\"\n"
         "  nibble run smollm2 \"Why is the sky blue?\" --temp 0 --ram 72M -c 512 -v\n"
         "  nibble run smollm2 --raw -p \"Once upon a time\" -n 100\n"
+        "  nibble run smollm2 \"Name a colour.\" --json-schema '{\"enum\": [\"red\", \"blue\"]}'\n"
         "  nibble run model.gguf --system \"You sum up texts.\" -f letter.txt --json\n",
     .groups =
         CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,

@@ -125,6 +125,7 @@ static int open_engine(serve_job *job) {
     o.ram = o.ram == NIB_AUTO ? o.ram : o.ram - room;
     o.n_session = job->n_sequence;
     o.n_logits = job->n_sequence;
+    o.grammar = true;
     if (o.n_batch && o.n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
     o.cancel = cancels;

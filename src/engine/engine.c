@@ -235,6 +235,9 @@ nib_status engine_sessions_bytes(const nib_engine *e, type_id kv_type, int64_t n
     if (!num_mul_u64(*bytes, (uint64_t)n, bytes))
         return nib_fail(err, NIB_E_NOFIT, "%d sessions of %lld positions overflow 64 bits", n,
                         (long long)n_ctx);
+    if (e->options.grammar) /* the answers' one grammar, and the logits that it leaves */
+        *bytes += grammar_bytes(e->options.ram, model_hparams(e->m)->n_vocab) +
+                  (uint64_t)n * (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
     return NIB_OK;
 }
 
@@ -295,6 +298,7 @@ nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memor
 generation_setup engine_generation_setup(const nib_engine *e) {
     return (generation_setup){.ledger = e->ledger,
                               .tokenizer = e->tokenizer,
+                              .grammars = e->grammars,
                               .n_vocab = model_hparams(e->m)->n_vocab,
                               .n_best = e->n_best};
 }
@@ -508,6 +512,16 @@ static nib_engine *new_engine(const nib_engine_options *options, nib_error *err)
     return e;
 }
 
+static nib_status open_grammars(nib_engine *e, nib_error *err) {
+    if (!e->m)
+        return NIB_OK;
+    e->grammars = mem_calloc(1, sizeof *e->grammars);
+    if (!e->grammars)
+        return nib_fail_nomem(err, sizeof *e->grammars, "an engine");
+    grammar_store_open(e->grammars, e->ledger, e->tokenizer, model_hparams(e->m)->n_vocab);
+    return NIB_OK;
+}
+
 static nib_status hand_out(nib_engine *e, nib_status status, nib_engine **out) {
     if (status == NIB_OK)
         *out = e;
@@ -524,7 +538,9 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
     nib_engine *e = new_engine(options, err);
     if (!e)
         return NIB_E_NOMEM;
-    const nib_status status = open_all(e, name, want, err);
+    nib_status status = open_all(e, name, want, err);
+    if (status == NIB_OK)
+        status = open_grammars(e, err);
     const bool is_named = e->cap_is_named;
     hand_out(e, status, out);
     return status == NIB_E_NOFIT && !is_named ? engine_refuse(name, options, want, start, err) : status;
@@ -580,6 +596,9 @@ void nib_engine_close(nib_engine *e) {
         kv_pool_close(e->kv[i]);
     if (e->backend)
         e->kind->close(e->backend);
+    if (e->grammars)
+        grammar_store_close(e->grammars);
+    mem_free(e->grammars);
     mem_free(e->act_bits);
     mem_free(e->kept);
     mem_free(e->kernels);

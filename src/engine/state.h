@@ -28,10 +28,11 @@ struct nib_engine {
     model *m;         /* NULL with vocab_only */
     layout *layout;   /* of it, under the plan; final when the pager is open; NULL with vocab_only */
     const container *container;
-    tokenizer *tokenizer; /* NULL: the checkpoint has none */
-    bool cap_is_named;    /* what refused the engine has said which cap on RAM would do */
-    bool text_is_open;    /* so that tokenizer is what it will be */
-    tokenizer_need text;  /* while it is not, and headers are all that was read: what it will take */
+    tokenizer *tokenizer;    /* NULL: the checkpoint has none */
+    grammar_store *grammars; /* NULL: no answers are made */
+    bool cap_is_named;       /* what refused the engine has said which cap on RAM would do */
+    bool text_is_open;       /* so that tokenizer is what it will be */
+    tokenizer_need text;     /* while it is not, and headers are all that was read: what it will take */
     pool *threads;
     pager *pager;
     const backend_kind *kind; /* of back end */

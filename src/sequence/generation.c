@@ -35,11 +35,24 @@ static nib_status check_bias(const generation_setup *with, const nib_generate_op
     if (o->n_top < 0 || o->n_top > NIB_MAX_TOP)
         return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MAX_TOP,
                         (long)o->n_top);
-    if (with->n_best > 0 && (o->n_bias > 0 || o->on_candidates))
-        return nib_fail(err, NIB_E_USAGE,
-                        "the engine was opened for the best %ld tokens of each step: a logit bias, and the "
-                        "probabilities of tokens, need all",
-                        (long)with->n_best);
+    if (with->n_best > 0 && (o->n_bias > 0 || o->on_candidates || o->grammar))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "the engine was opened for the best %ld tokens of each step: a logit bias, a grammar, "
+            "and the probabilities of tokens, need all",
+            (long)with->n_best);
+    return NIB_OK;
+}
+
+/* It is kept for a while, so that it need not be compiled again when the answer begins. */
+static nib_status check_grammar(const generation_setup *with, const nib_generate_options *o, nib_error *err) {
+    grammar *g;
+    if (!o->grammar)
+        return NIB_OK;
+    if (!with->grammars)
+        return nib_fail(err, NIB_E_USAGE, "this engine holds no answer to a grammar");
+    NIB_TRY(grammar_acquire(with->grammars, o->grammar, strlen(o->grammar), &g, err));
+    grammar_release(g);
     return NIB_OK;
 }
 
@@ -52,19 +65,23 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
             return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
     NIB_TRY(sampler_check(&o->sampling, err));
     NIB_TRY(check_bias(with, o, err));
-    return check_best(with, &o->sampling, err);
+    NIB_TRY(check_best(with, &o->sampling, err));
+    return check_grammar(with, o, err);
 }
 
 static nib_status take_memory(generation *g, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
     const int64_t n_vocab = g->with.n_vocab;
-    const uint64_t n_biased = g->options->n_bias ? (uint64_t)n_vocab * sizeof(float) : 0;
-    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_biased;
+    const bool changes = g->options->n_bias || g->options->grammar;
+    const uint64_t n_changed = changes ? (uint64_t)n_vocab * sizeof(float) : 0;
+    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_changed;
     NIB_TRY(ledger_charge(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
-    if (n_biased && !(g->biased = mem_alloc(n_biased)))
-        return nib_fail_nomem(err, n_biased, "logits with a bias");
+    if (n_changed && !(g->changed = mem_alloc(n_changed)))
+        return nib_fail_nomem(err, n_changed, "logits with a bias or a grammar");
+    if (g->options->grammar)
+        NIB_TRY(constraint_open(&g->limit, g->with.grammars, g->options->grammar, err));
     g->result->tokens = mem_array((size_t)g->n_max + 1, sizeof *g->result->tokens);
     if (!g->result->tokens)
         return nib_fail_nomem(err, (size_t)g->n_max * sizeof(int32_t), "the answer's tokens");
@@ -99,7 +116,8 @@ void generation_close(generation *g) {
     if (!g->with.ledger)
         return;
     sampler_close(&g->sampler);
-    mem_free(g->biased);
+    constraint_close(&g->limit);
+    mem_free(g->changed);
     ledger_release(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->result->text = g->text.data;
     g->result->n_byte = g->text.n;
@@ -141,7 +159,7 @@ static nib_status accept(generation *g, int32_t token, nib_error *err) {
     /* Embeddings are often padded beyond the vocabulary: such a token is an id without text. */
     if (!t || token >= tokenizer_n_vocab(t))
         return NIB_OK;
-    NIB_TRY(tokenizer_decode(t, &g->decode, token, false, &g->text, err));
+    NIB_TRY(tokenizer_decode(t, &g->decode, token, g->options->special, &g->text, err));
     look_at_text(g);
     return NIB_OK;
 }
@@ -165,12 +183,39 @@ static bool is_end(const generation_setup *with, int32_t token) {
 
 static const float *with_bias(generation *g, const float *logits) {
     const nib_generate_options *o = g->options;
-    if (!g->biased)
+    if (!g->changed)
         return logits;
-    memcpy(g->biased, logits, (size_t)g->sampler.n_vocab * sizeof *logits);
+    memcpy(g->changed, logits, (size_t)g->sampler.n_vocab * sizeof *logits);
     for (size_t i = 0; i < o->n_bias; i++)
-        g->biased[o->bias[i].token] += o->bias[i].bias;
-    return g->biased;
+        g->changed[o->bias[i].token] += o->bias[i].bias;
+    return g->changed;
+}
+
+/* One of the tokens that the grammar allows; false: none can follow, and the answer ends. */
+static bool draw(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
+                 nib_error *err) {
+    const float *changed = with_bias(g, logits);
+    const bool ends = !g->options->ignore_eos;
+    constraint_next next = CONSTRAINT_TOKENS;
+    if (g->limit.of) {
+        if (constraint_apply(&g->limit, g->changed, ends, &next, err) != NIB_OK || next == CONSTRAINT_END)
+            return false;
+    }
+    *token = sampler_draw(&g->sampler, changed, tokens, n);
+    if (g->limit.of)
+        *token = constraint_allowed(&g->limit, *token, ends);
+    return true;
+}
+
+/* The token is a part of the answer: whether anything can follow it. */
+static nib_status limit_accept(generation *g, int32_t token, bool *complete, nib_error *err) {
+    constraint_next next = CONSTRAINT_TOKENS;
+    if (g->limit.of) {
+        NIB_TRY(constraint_accept(&g->limit, token, err));
+        NIB_TRY(constraint_look(&g->limit, &next, err));
+    }
+    *complete = next == CONSTRAINT_END;
+    return NIB_OK;
 }
 
 static void tell_candidates(const generation *g, const float *logits, int32_t token) {
@@ -181,22 +226,42 @@ static void tell_candidates(const generation *g, const float *logits, int32_t to
     o->on_candidates(o->user, drawn, top, n_top);
 }
 
+/* The grammar cannot go on: that is this answer's fault alone. */
+static nib_status give_up(generation *g, const nib_error *why) {
+    if (why->status == NIB_E_NOMEM)
+        return NIB_E_NOMEM;
+    g->failed = *why;
+    g->done = true;
+    return NIB_OK;
+}
+
+static nib_status end_answer(generation *g, nib_error *err) {
+    NIB_TRY(end_text(g, err));
+    g->done = true;
+    return NIB_OK;
+}
+
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err) {
     const double start = time_now();
-    *token = sampler_draw(&g->sampler, with_bias(g, logits), tokens, n);
+    nib_error why = {NIB_OK, ""};
+    bool complete = false;
+    const bool drawn = draw(g, logits, tokens, n, token, &why);
     if (g->result->n_token > 0)
         g->result->token_s += time_now() - start;
-    const bool ends = !g->options->ignore_eos && is_end(&g->with, *token);
+    if (why.status != NIB_OK)
+        return give_up(g, &why);
+    const bool ends = !drawn || (!g->options->ignore_eos && is_end(&g->with, *token));
     if (g->options->on_candidates && !ends)
         tell_candidates(g, logits, *token);
-    if (ends)
-        g->result->finish = NIB_FINISH_STOP;
-    else
+    if (!ends) {
+        if (limit_accept(g, *token, &complete, &why) != NIB_OK)
+            return give_up(g, &why);
         NIB_TRY(accept(g, *token, err));
-    if (!g->done && (ends || (int64_t)g->result->n_token == g->n_max)) {
-        NIB_TRY(end_text(g, err));
-        g->done = true;
     }
+    if (!g->done && (ends || complete))
+        g->result->finish = NIB_FINISH_STOP;
+    if (!g->done && (ends || complete || (int64_t)g->result->n_token == g->n_max))
+        return end_answer(g, err);
     return NIB_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef NIB_SEQUENCE_GENERATION_H
 #define NIB_SEQUENCE_GENERATION_H
 
+#include "grammar/grammar.h"
 #include "sequence/sampler.h"
 #include "sequence/stop.h"
 #include "text/tokenizer.h"
@@ -12,6 +13,7 @@
 typedef struct generation_setup {
     ledger *ledger;
     const tokenizer *tokenizer; /* NULL: ids alone, without text */
+    grammar_store *grammars;    /* NULL: no answer is held to one */
     int64_t n_vocab;
     int32_t n_best; /* logits that there are of each step, the largest; 0: all */
 } generation_setup;
@@ -21,14 +23,16 @@ typedef struct generation {
     const nib_generate_options *options;
     nib_result *result;
     sampler sampler;
-    float *biased;    /* [n_vocab]: logits with the bias; NULL: there is none */
-    uint64_t charged; /* the sampler's and the bias's bytes on the ledger */
+    constraint limit; /* the grammar */
+    float *changed;   /* [n_vocab]: logits with the bias, and within the grammar; NULL: there is neither */
+    uint64_t charged; /* the sampler's and these bytes on the ledger */
     stop_list stop;
     decode_state decode;
     text_buffer text; /* the whole answer */
     size_t shown;     /* bytes given to on_text */
     int64_t n_max;    /* tokens that may be generated */
-    bool done;        /* no token follows; result->finish says why */
+    bool done;        /* no token follows; result->finish says why, or: */
+    nib_error failed; /* the grammar cannot go on (NIB_OK: it can); only this answer ends */
 } generation;
 
 /* NIB_E_USAGE for options that mean nothing, or that the engine was not opened for. */

@@ -80,6 +80,7 @@ static void request_free(request *r) {
         mem_free((void *)(uintptr_t)r->options.stop[i]);
     mem_free((void *)(uintptr_t)r->options.stop);
     mem_free((void *)(uintptr_t)r->options.bias);
+    mem_free((void *)(uintptr_t)r->options.grammar);
     nib_result_clear(&r->result);
     mem_free(r);
 }
@@ -92,7 +93,8 @@ static bool copy_options(request *r, const nib_generate_options *o) {
     r->options.prompt = prompt;
     r->options.stop = (const char *const *)stop;
     r->options.bias = bias;
-    if (!prompt || !stop || !bias)
+    r->options.grammar = o->grammar ? mem_strdup(o->grammar) : NULL;
+    if (!prompt || !stop || !bias || (o->grammar && !r->options.grammar))
         return false;
     memcpy(prompt, o->prompt, o->n_prompt * sizeof *prompt);
     if (o->n_bias)
@@ -423,8 +425,10 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
 
 static void end_done(nib_batch *b, int n_segment) {
     for (int i = 0; i < n_segment; i++)
-        if (b->order[i]->g.done)
-            free_slot(b, b->order[i], NIB_OK, NULL);
+        if (b->order[i]->g.done) {
+            const nib_error why = b->order[i]->g.failed;
+            free_slot(b, b->order[i], why.status, why.status == NIB_OK ? NULL : &why);
+        }
 }
 
 nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {

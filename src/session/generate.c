@@ -48,6 +48,11 @@ static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     if (status != NIB_OK)
         return status;
     status = answer(s, g, err);
+    if (status == NIB_OK && g->failed.status != NIB_OK) {
+        status = g->failed.status;
+        if (err)
+            *err = g->failed;
+    }
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = time_now() - first;
     learn_generation(s->engine, s->of.n, r);

@@ -1,5 +1,6 @@
 /* text.c - the engine's tokenizer from outside. */
 #include "engine/engine.h"
+#include "grammar/schema.h"
 
 #include "base/mem.h"
 
@@ -70,4 +71,9 @@ const char *nib_token_piece(const nib_engine *e, int32_t token, size_t *n_byte) 
 bool nib_token_is_end(const nib_engine *e, int32_t token) {
     const tokenizer *t = engine_tokenizer(e);
     return t && token >= 0 && token < tokenizer_n_vocab(t) && tokenizer_is_end(t, token);
+}
+
+nib_status nib_schema_grammar(const char *schema, size_t n_byte, const char *root, char **gbnf,
+                              nib_error *err) {
+    return schema_grammar(schema, n_byte, root, gbnf, err);
 }

@@ -184,33 +184,54 @@ static nib_status run_steps(const decoder *d, token_text *t, bool started, char 
     return NIB_OK;
 }
 
+/* work->text becomes what the token is in a text; nothing for one that is not to be shown. */
+static nib_status token_text_of(const tokenizer *t, int32_t token, bool special, bool started,
+                                token_text *work, char *byte, nib_error *err) {
+    work->text = vocab_text(&t->vocab, token, &work->n);
+    if (!work->text && (token < 0 || token >= t->vocab.n))
+        return nib_fail(err, NIB_E_USAGE, "token ids are 0 to %d, found %d", t->vocab.n - 1, token);
+    if (!work->text)
+        return NIB_OK; /* an id that the vocabulary leaves out */
+    unsigned flags = t->vocab.flags[token];
+    if (flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) && !special) {
+        work->text = NULL;
+        return NIB_OK;
+    }
+    bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
+    const text_key *normalized = !raw && flags & VOCAB_NORMALIZED ? added_of(&t->added_normal, token) : NULL;
+    if (normalized) { /* what it was found as */
+        work->text = normalized->text;
+        work->n = normalized->n_byte;
+    }
+    return raw ? NIB_OK : run_steps(&t->decoder, work, started, byte, err);
+}
+
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
                             text_buffer *out, nib_error *err) {
     token_text work = {0};
     char byte;
-    work.text = vocab_text(&t->vocab, token, &work.n);
-    if (!work.text && (token < 0 || token >= t->vocab.n))
-        return nib_fail(err, NIB_E_USAGE, "token ids are 0 to %d, found %d", t->vocab.n - 1, token);
     NIB_TRY(text_append(out, "", 0, err));
-    if (!work.text)
-        return NIB_OK; /* an id that the vocabulary leaves out */
-    unsigned flags = t->vocab.flags[token];
-    if (flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) && !special)
-        return NIB_OK;
-    nib_status status = NIB_OK;
-    bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
-    const text_key *normalized = !raw && flags & VOCAB_NORMALIZED ? added_of(&t->added_normal, token) : NULL;
-    if (normalized) { /* what it was found as */
-        work.text = normalized->text;
-        work.n = normalized->n_byte;
+    nib_status status = token_text_of(t, token, special, state->started, &work, &byte, err);
+    if (status == NIB_OK && work.text) {
+        if (t->decoder.join_with_spaces && state->started)
+            status = put_bytes(state, " ", 1, false, out, err);
+        if (status == NIB_OK)
+            status = put_bytes(state, work.text, work.n, false, out, err);
+        state->started = true;
     }
-    if (!raw)
-        status = run_steps(&t->decoder, &work, state->started, &byte, err);
-    if (status == NIB_OK && t->decoder.join_with_spaces && state->started)
-        status = put_bytes(state, " ", 1, false, out, err);
-    if (status == NIB_OK)
-        status = put_bytes(state, work.text, work.n, false, out, err);
-    state->started = true;
+    text_buffer_clear(&work.buffer[0]);
+    text_buffer_clear(&work.buffer[1]);
+    return status;
+}
+
+nib_status tokenizer_bytes(const tokenizer *t, int32_t token, text_buffer *out, nib_error *err) {
+    token_text work = {0};
+    char byte;
+    nib_status status = token_text_of(t, token, false, true, &work, &byte, err);
+    if (status == NIB_OK && work.text && t->decoder.join_with_spaces)
+        status = text_append(out, " ", 1, err);
+    if (status == NIB_OK && work.text)
+        status = text_append(out, work.text, work.n, err);
     text_buffer_clear(&work.buffer[0]);
     text_buffer_clear(&work.buffer[1]);
     return status;

@@ -52,6 +52,10 @@ nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t tok
                             text_buffer *out, nib_error *err);
 nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_buffer *out, nib_error *err);
 
+/* Appends what the token is within a text, byte for byte: a character may be begun or ended by it. Special
+ * and unknown tokens are nothing. */
+nib_status tokenizer_bytes(const tokenizer *t, int32_t token, text_buffer *out, nib_error *err);
+
 int32_t tokenizer_n_vocab(const tokenizer *t);
 const char *tokenizer_piece(const tokenizer *t, int32_t token, size_t *n_byte); /* as in the vocabulary */
 int32_t tokenizer_bos(const tokenizer *t);                                      /* -1: none */

@@ -1,0 +1,89 @@
+/* automaton.h - a grammar's program as a deterministic automaton that is made while it is used.
+ *
+ * A state is the set of all places in the program at which the text so far may stand, each with the stack of
+ * its calls. Stacks are shared lists (frames) and states are sets of (place, stack), both kept once, so that
+ * a state is a number, and what a byte does in a state is found once and looked up from then on. A call that
+ * is the last thing of its rule leaves no frame: repetition by recursion takes no stack.
+ *
+ * Everything lives in one region of fixed size. When it is full, automaton_reset forgets all states; numbers
+ * of states are good until then (`epoch` says so). Work and ambiguity are bounded: automaton_why says what
+ * was too much. One thread at a time. */
+#ifndef NIB_GRAMMAR_AUTOMATON_H
+#define NIB_GRAMMAR_AUTOMATON_H
+
+#include "grammar/pda.h"
+
+#include <stdbool.h>
+
+enum {
+    AUTOMATON_DEPTH = 512, /* calls within calls: about 128 arrays within arrays. What is deeper is no text of
+                            the grammar */
+    AUTOMATON_READINGS = 1024, /* places in one state: ways to read a text that an ambiguous grammar allows */
+    AUTOMATON_SEEN = 1 << 13,  /* places passed on the way to one pda_state */
+    AUTOMATON_WORK = 1 << 22,  /* places passed for one mask: about 40 ms */
+    AUTOMATON_MIN_BYTES = 1 << 20
+};
+
+/* States: */
+enum { AUTOMATON_UNKNOWN, AUTOMATON_DEAD, AUTOMATON_FIRST };
+#define AUTOMATON_FAILED UINT32_MAX
+
+typedef enum automaton_failure {
+    AUTOMATON_FINE,
+    AUTOMATON_FULL,
+    AUTOMATON_AMBIGUOUS,
+    AUTOMATON_SLOW
+} automaton_failure;
+
+typedef struct pda_place { /* before an PDA_BYTE */
+    uint32_t at, frame;
+} pda_place;
+
+typedef struct pda_frame { /* a call: where it goes on */
+    uint32_t at, below, depth, same_hash;
+} pda_frame;
+
+typedef struct pda_state {
+    uint32_t first, n; /* places */
+    uint32_t same_hash;
+    int32_t mask; /* mask.c's; -1: none */
+    bool ends;    /* the text so far is complete */
+} pda_state;
+
+typedef struct automaton {
+    const pda *p;
+    uint64_t n_byte; /* of the region */
+    uint8_t *region; /* mapped; resident as it is touched */
+    pda_state *states;
+    pda_place *places;
+    pda_frame *frames;
+    uint32_t *rows;                      /* [cap_state, n_class]: the state that a byte leads to */
+    uint32_t *state_heads, *frame_heads; /* [n_head]: lists by hash */
+    uint32_t n_state, n_place, n_frame, cap_state, cap_place, cap_frame, n_head;
+    pda_place *work, *found, *seen; /* scratch of a step */
+    uint32_t *seen_when, when;
+    uint32_t n_work, n_found, n_seen;
+    bool found_end;
+    int64_t work_left; /* until automaton_failure is AUTOMATON_SLOW */
+    automaton_failure failure;
+    uint64_t epoch; /* of the states' numbers; above 0 */
+    uint32_t start; /* the state of the empty text; AUTOMATON_FAILED */
+} automaton;
+
+/* Of so many bytes, at least AUTOMATON_MIN_BYTES; the caller has charged them. p outlives it. */
+nib_status automaton_open(automaton *m, const pda *p, uint64_t n_byte, nib_error *err);
+void automaton_close(automaton *m); /* zeroed is fine */
+void automaton_reset(automaton *m);
+
+/* The state behind byte b; AUTOMATON_DEAD: no text goes on so. AUTOMATON_FAILED: m->failure says why. */
+uint32_t automaton_make(automaton *m, uint32_t from, uint8_t b);
+static inline uint32_t automaton_step(automaton *m, uint32_t from, uint8_t b) {
+    const uint32_t known = m->rows[(size_t)from * m->p->n_class + m->p->class_of[b]];
+    return known != AUTOMATON_UNKNOWN ? known : automaton_make(m, from, b);
+}
+/* Some text goes on from it. */
+static inline bool automaton_goes_on(const automaton *m, uint32_t s) {
+    return m->states[s].n > 0;
+}
+
+#endif

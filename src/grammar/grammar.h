@@ -1,0 +1,75 @@
+/* grammar.h - which tokens may come next, so that the answer is a text of a grammar.
+ *
+ * A *grammar* is one text of GBNF, compiled, with the automaton that is made while it is used and the masks
+ * (a bit for each token) of the states that were visited. Several answers, on several threads, share one. A
+ * *constraint* is one answer's place in it. A *grammar_store* keeps the grammars of an engine by their texts,
+ * also some that nobody uses, since the same schema is sent again and again; and the vocabulary's tree.
+ *
+ * A mask is found by walking the tree and the automaton together: once for each state; then it is looked up.
+ * Masks that are too many for their memory are found again. Everything is charged. */
+#ifndef NIB_GRAMMAR_GRAMMAR_H
+#define NIB_GRAMMAR_GRAMMAR_H
+
+#include "grammar/trie.h"
+
+#include <pthread.h>
+
+typedef struct grammar grammar;
+
+enum {
+    GRAMMAR_IDLE = 4, /* grammars that are kept though nobody uses them */
+    GRAMMAR_ENDS = 64 /* tokens that end a text; published models have up to eight */
+};
+
+typedef struct grammar_store {
+    ledger *ledger;
+    const tokenizer *tokenizer; /* NULL: no grammar can be used */
+    int64_t n_vocab;            /* logits */
+    int32_t ends[GRAMMAR_ENDS]; /* [n_end]: tokens that end a text */
+    int n_end;
+    pthread_mutex_t lock; /* of what follows */
+    trie trie;            /* made for the first grammar */
+    bool has_trie;
+    grammar *first; /* the last used one first */
+} grammar_store;
+
+void grammar_store_open(grammar_store *s, ledger *l, const tokenizer *t, int64_t n_vocab);
+void grammar_store_close(grammar_store *s); /* nobody uses a grammar any more; zeroed is fine */
+/* What a first grammar takes, under that cap on RAM (NIB_AUTO: none). */
+uint64_t grammar_bytes(uint64_t cap, int64_t n_vocab);
+
+/* The grammar of that text (GBNF; see pda.h), to be released. NIB_E_USAGE says what is wrong with it;
+ * NIB_E_NOFIT: there is no memory for it. Any thread. */
+nib_status grammar_acquire(grammar_store *s, const char *text, size_t n_byte, grammar **out, nib_error *err);
+void grammar_release(grammar *g); /* NULL is fine */
+
+typedef struct constraint {
+    grammar *of; /* NULL: none; held */
+    uint64_t epoch;
+    uint32_t state;
+    uint8_t *read; /* the answer's bytes, to find the state again after the automaton was reset */
+    size_t n, cap;
+} constraint;
+
+nib_status constraint_open(constraint *c, grammar_store *s, const char *text, nib_error *err);
+void constraint_close(constraint *c); /* zeroed is fine */
+
+typedef enum constraint_next {
+    CONSTRAINT_TOKENS, /* the answer is to go on */
+    CONSTRAINT_EITHER, /* it may go on, or end */
+    CONSTRAINT_END     /* it is complete, and nothing can follow */
+} constraint_next;
+/* Logits [n_vocab] of tokens that may not come next become minus infinity; so do those of tokens that end a
+ * text, unless `ends` and the answer may end here. NIB_E_USAGE: nothing can follow and the answer is not
+ * complete, or the grammar is too ambiguous. */
+nib_status constraint_apply(constraint *c, float *logits, bool ends, constraint_next *next, nib_error *err);
+/* `token`, or where it may not come next (all that may had a logit of minus infinity) the first that may. */
+int32_t constraint_allowed(constraint *c, int32_t token, bool ends);
+/* The answer has one token more, which apply has allowed. */
+nib_status constraint_accept(constraint *c, int32_t token, nib_error *err);
+/* Where the answer stands, as apply says it, whatever tokens there are. */
+nib_status constraint_look(constraint *c, constraint_next *next, nib_error *err);
+/* How many masks were made so far, for tests. */
+uint64_t grammar_n_mask(const grammar *g);
+
+#endif

@@ -1,0 +1,466 @@
+/* Grammars: what is a text of one and what is not, what is refused, and masks against a plain walk over all
+ * tokens of real vocabularies. Answers of models: test_session_grammar.c. */
+#include "base/mem.h"
+#include "formats/container.h"
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
+#include "grammar/schema.h"
+#include "support/faults.h"
+#include "support/vocabulary.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define N(list) (sizeof(list) / sizeof *(list))
+
+/* ---- texts ---- */
+
+typedef enum verdict { NO, BEGINS, WHOLE } verdict;
+
+/* What the automaton makes of a text: no text of the grammar begins so; one does; it is one. */
+static verdict judge(automaton *m, const char *text, size_t n) {
+    uint32_t s = m->start;
+    for (size_t i = 0; i < n; i++) {
+        m->work_left = AUTOMATON_WORK;
+        s = automaton_step(m, s, (uint8_t)text[i]);
+        assert_int_not_equal(s, AUTOMATON_FAILED);
+        if (s == AUTOMATON_DEAD)
+            return NO;
+    }
+    return m->states[s].ends ? WHOLE : BEGINS;
+}
+
+static void with_grammar(const char *gbnf, pda *p, automaton *m) {
+    nib_error err = {NIB_OK, ""};
+    if (pda_parse(gbnf, strlen(gbnf), p, &err))
+        fail_msg("%s\n%s", err.message, gbnf);
+    assert_int_equal(automaton_open(m, p, AUTOMATON_MIN_BYTES, &err), NIB_OK);
+}
+
+static void without(pda *p, automaton *m) {
+    automaton_close(m);
+    pda_clear(p);
+}
+
+static void test_texts(void **state) {
+    static const struct {
+        const char *grammar, *text;
+        verdict is;
+    } rows[] = {
+        {"root ::= \"yes\" | \"no\"", "yes", WHOLE},
+        {"root ::= \"yes\" | \"no\"", "ye", BEGINS},
+        {"root ::= \"yes\" | \"no\"", "yn", NO},
+        {"root ::= [a-c]+ # letters\n", "abcabc", WHOLE},
+        {"root ::= [a-c]+", "", BEGINS},
+        {"root ::= [^a-c]*", "x\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", WHOLE},
+        {"root ::= [^a-c]*", "x\xc3", BEGINS},
+        {"root ::= [^a-c]*", "x\xc3\x28", NO},
+        {"root ::= [^a-c]*", "\xed\xa0\x80", NO}, /* a surrogate */
+        {"root ::= [^a-c]*", "\xc0\x80", NO},     /* too long for its character */
+        {"root ::= [^\\u00e9]*", "\xc3\xa8", WHOLE},
+        {"root ::= [^\\u00e9]*", "\xc3\xa9", NO},
+        {"root ::= [\xc3\xa0-\xc3\xbc]", "\xc3\xa9", WHOLE},
+        {"root ::= .", "\xf4\x8f\xbf\xbf", WHOLE},
+        {"root ::= .", "\xf4\x90\x80\x80", NO}, /* beyond the last character */
+        {"root ::= \"a\"{2,3}", "aa", WHOLE},
+        {"root ::= \"a\"{2,3}", "aaaa", NO},
+        {"root ::= \"a\"{2}", "a", BEGINS},
+        {"root ::= \"a\"{,2}", "", WHOLE},
+        {"root ::= (\"ab\" | \"c\"){2,}", "abcab", WHOLE},
+        {"root ::= \"a\"{0}", "a", NO},
+        {"root ::= \"\\x41\\t\\u00e9\\U0001F600\\\"\"", "A\t\xc3\xa9\xf0\x9f\x98\x80\"", WHOLE},
+        {"root ::= x y\nx ::= \"a\" |\n  \"b\"\ny ::= (\n \"c\"\n | \"d\" )*\n", "bcd", WHOLE},
+        {"root ::= \"(\" root \")\" | \"\"", "((()))", WHOLE},
+        {"root ::= \"(\" root \")\" | \"\"", "((())", BEGINS},
+        {"root ::= \"(\" root \")\" | \"\"", "())", NO},
+        {"root ::= item | item \",\" root\nitem ::= [0-9]", "1,2,3", WHOLE},
+        {"root ::= (\"\" | \"a\")*", "aaa", WHOLE},
+        {"root ::= [-a]+", "-a-", WHOLE},
+        {"root ::= [a-]+", "-a-", WHOLE},
+        {"root ::= [] | \"a\"", "a", WHOLE},
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        pda p;
+        automaton m;
+        with_grammar(rows[i].grammar, &p, &m);
+        if (judge(&m, rows[i].text, strlen(rows[i].text)) != rows[i].is)
+            fail_msg("%s: '%s' is not %d", rows[i].grammar, rows[i].text, rows[i].is);
+        without(&p, &m);
+    }
+}
+
+static void test_what_is_wrong_is_named(void **state) {
+    static const struct {
+        const char *grammar, *says;
+    } rows[] = {
+        {"", "no rule 'root'"},
+        {"a ::= \"b\"", "no rule 'root'"},
+        {"root ::= \"a\nb", "line 2: expected '\"'"},
+        {"root ::= a", "line 1: there is no rule 'a'"},
+        {"root ::= (\"a\"", "expected ')', found its end"},
+        {"root ::= [a", "expected ']'"},
+        {"root ::= [z-a]", "ends before it begins"},
+        {"root ::= \"\\q\"", "found 'q"},
+        {"root ::= \"\\uD800\"", "no character"},
+        {"root ::= \"\xff\"", "no UTF-8"},
+        {"root ::= \"a\"{3,2}", "3 to 2 times"},
+        {"root ::= \"a\"{99999999}", "more than 65536"},
+        {"root ::= \"a\"\nroot ::= \"b\"", "line 2: the rule 'root' is there twice"},
+        {"root ::= <think> \"a\"", "tokens in a grammar"},
+        {"root = \"a\"", "'::='"},
+        {"root ::= root \"a\" | \"b\"", "'root' begins with itself"},
+        {"root ::= x\nx ::= \"\"* y\ny ::= (\"\" | \"c\") x", "begins with itself"},
+        {"root ::= \"a\" root", "never ends"},
+        {"root ::= []", "never ends"},
+        {"root ::= (((\"ab\"{999}){999}){999}", "expected ')'"},
+        {"root ::= [a-z]{60000} [b-z]{60000} [c-z]{60000} [d-z]{60000} [e-z]{60000}", "too large"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        pda p;
+        nib_error err = {NIB_OK, ""};
+        assert_int_equal(pda_parse(rows[i].grammar, strlen(rows[i].grammar), &p, &err), NIB_E_USAGE);
+        if (!strstr(err.message, rows[i].says))
+            fail_msg("%s: '%s' says nothing of '%s'", rows[i].grammar, err.message, rows[i].says);
+    }
+}
+
+static void test_deep_nesting_is_refused(void **state) {
+    enum { DEEP = 100000 };
+    char *text = calloc(1, 2 * DEEP + 32);
+    nib_error err;
+    pda p;
+    (void)state;
+    strcpy(text, "root ::= ");
+    memset(text + strlen(text), '(', DEEP);
+    assert_int_equal(pda_parse(text, strlen(text), &p, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "nest deeper"));
+    strcpy(text, "root ::= \"a\"");
+    memset(text + 12, '?', DEEP);
+    text[12 + DEEP] = 0;
+    assert_int_equal(pda_parse(text, strlen(text), &p, &err), NIB_E_USAGE);
+    free(text);
+}
+
+/* Each "a" doubles the ways to read what came before. */
+static void test_ambiguity_is_bounded(void **state) {
+    pda p;
+    automaton m;
+    uint32_t s;
+    (void)state;
+    with_grammar("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"d\"", &p, &m);
+    s = m.start;
+    for (int i = 0; i < 100 && s != AUTOMATON_FAILED; i++)
+        s = automaton_step(&m, s, 'a');
+    assert_int_equal(s, AUTOMATON_FAILED);
+    assert_true(m.failure == AUTOMATON_AMBIGUOUS || m.failure == AUTOMATON_FULL);
+    without(&p, &m);
+}
+
+/* Calls beyond the depth are no texts; what is not as deep is one, also without end. */
+static void test_depth(void **state) {
+    pda p;
+    automaton m;
+    char text[2000];
+    (void)state;
+    with_grammar("root ::= \"(\" root \")\" | \"\"", &p, &m);
+    memset(text, '(', sizeof text);
+    assert_int_equal(judge(&m, text, AUTOMATON_DEPTH), BEGINS);
+    assert_int_equal(judge(&m, text, AUTOMATON_DEPTH + 2), NO);
+    without(&p, &m);
+    with_grammar("root ::= \"x\" root | \"y\"", &p, &m);
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = 'y';
+    assert_int_equal(judge(&m, text, sizeof text), WHOLE);
+    without(&p, &m);
+}
+
+/* ---- schemas ---- */
+
+static void test_schemas(void **state) {
+    static const struct {
+        const char *schema, *text;
+        verdict is;
+    } rows[] = {
+        {"{}", "{\"a\": [1, -2.5e3, \"x\\n\\u00e9\", true, null]}", WHOLE},
+        {"{}", "[1]", NO},
+        {"{}", "{\"a\": \"\\ud83d\\ude00\"}", WHOLE},
+        {"{}", "{\"a\": \"\\ud83d\"}", NO},
+        {"{}", "{\"a\": 01}", NO},
+        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "150", WHOLE},
+        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "151", NO},
+        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "-1", NO},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-12", WHOLE},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-13", NO},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-1", BEGINS},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"\xc3\xa9\\n\"", WHOLE},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"a\"", NO},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"abcd\"", NO},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-28\"", WHOLE},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-31\"", NO},
+        {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"255.1.20.0\"", WHOLE},
+        {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"256.1.20.0\"", NO},
+        {"{\"enum\":[\"a\\\"b\",1,null]}", "\"a\\\"b\"", WHOLE},
+        {"{\"enum\":[\"a\\\"b\",1,null]}", "2", NO},
+        {"{\"const\":{\"a\":[1]}}", "{\"a\":[1]}", WHOLE},
+        {"{\"type\":[\"string\",\"null\"]}", "null", WHOLE},
+        {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"boolean\"}]}", "true", WHOLE},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1, 2]",
+         WHOLE},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1]", NO},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1,2,3,4]",
+         NO},
+        {"{\"type\":\"array\",\"maxItems\":0}", "[]", WHOLE},
+        {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\"]", WHOLE},
+        {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\",2]", NO},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
+         "{\"b\":1}", WHOLE},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
+         "{\"a\": 1, \"b\": {}, \"c\": []}", WHOLE},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
+         "{\"a\":1}", NO},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
+         "{\"c\":1}", NO},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{}", WHOLE},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{\"b\":1}", WHOLE},
+        {"{\"properties\":{\"a\":{\"type\":\"integer\"}}}", "{\"d\":1}", NO},
+        {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+         "{\"ab\":1,\"abc\":null,\"a\":null,\"x\":null}", WHOLE},
+        {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+         "{\"ab\":null", NO},
+        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "{\"k\": 1, \"l\": 2}",
+         WHOLE},
+        {"{\"type\":\"object\",\"additionalProperties\":false}", "{}", WHOLE},
+        {"{\"$defs\":{\"n\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"n\":{\"anyOf\":[{\"$ref\":\"#/"
+         "$defs/"
+         "n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/n\"}",
+         "{\"v\":1,\"n\":{\"v\":2,\"n\":null}}", WHOLE},
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        pda p;
+        automaton m;
+        nib_error err = {NIB_OK, ""};
+        char *gbnf;
+        if (schema_grammar(rows[i].schema, strlen(rows[i].schema), "root", &gbnf, &err))
+            fail_msg("%s: %s", rows[i].schema, err.message);
+        with_grammar(gbnf, &p, &m);
+        if (judge(&m, rows[i].text, strlen(rows[i].text)) != rows[i].is)
+            fail_msg("%s: '%s' is not %d\n%s", rows[i].schema, rows[i].text, rows[i].is, gbnf);
+        without(&p, &m);
+        mem_free(gbnf);
+    }
+}
+
+static void test_integer_ranges(void **state) {
+    static const int bounds[][2] = {{0, 0},   {7, 7},      {0, 9},      {0, 10},    {3, 42},
+                                    {10, 99}, {11, 98},    {100, 1000}, {-5, 5},    {-99, -9},
+                                    {-10, 0}, {-123, 456}, {199, 201},  {990, 1009}};
+    (void)state;
+    for (size_t i = 0; i < N(bounds); i++) {
+        char schema[80], *gbnf, text[16];
+        nib_error err;
+        pda p;
+        automaton m;
+        snprintf(schema, sizeof schema, "{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}", bounds[i][0],
+                 bounds[i][1]);
+        assert_int_equal(schema_grammar(schema, strlen(schema), "root", &gbnf, &err), NIB_OK);
+        with_grammar(gbnf, &p, &m);
+        for (int x = -1200; x <= 1200; x++) {
+            snprintf(text, sizeof text, "%d", x);
+            const bool in = x >= bounds[i][0] && x <= bounds[i][1];
+            if ((judge(&m, text, strlen(text)) == WHOLE) != in)
+                fail_msg("%d from %d to %d", x, bounds[i][0], bounds[i][1]);
+        }
+        without(&p, &m);
+        mem_free(gbnf);
+    }
+}
+
+static void test_schemas_that_are_refused(void **state) {
+    static const struct {
+        const char *schema, *says;
+    } rows[] = {
+        {"{", "no JSON"},
+        {"[]", "expected a schema"},
+        {"{\"type\":\"strange\"}", "found 'strange'"},
+        {"{\"properties\":{\"a\":{\"pattern\":\"x\"}}}", "at #/properties/a: 'pattern'"},
+        {"{\"not\":{}}", "'not' is not supported"},
+        {"{\"items\":{\"multipleOf\":2}}", "#/items: 'multipleOf'"},
+        {"{\"type\":\"array\",\"uniqueItems\":true}", "'uniqueItems'"},
+        {"{\"$ref\":\"#/$defs/x\"}", "'#/$defs/x' is not in the schema"},
+        {"{\"$ref\":\"http://x/y\"}", "is not in the schema"},
+        {"{\"type\":\"string\",\"format\":\"regex\"}", "'regex' is not supported"},
+        {"{\"type\":\"number\",\"maximum\":2.5}", "for integers only"},
+        {"{\"anyOf\":[{}],\"properties\":{}}", "'properties' beside 'anyOf'"},
+        {"{\"allOf\":[{},{}]}", "more than one"},
+        {"{\"type\":\"integer\",\"minimum\":2,\"maximum\":1}", "no whole number"},
+        {"{\"additionalProperties\":false,\"required\":[\"a\"]}", "'a' is no property"},
+        {"{\"minLength\":2,\"maxLength\":1}", "less than 'minLength'"},
+        {"{\"maxItems\":-1}", "0 to 65535"},
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        nib_error err = {NIB_OK, ""};
+        char *gbnf = NULL;
+        assert_int_equal(schema_grammar(rows[i].schema, strlen(rows[i].schema), "root", &gbnf, &err),
+                         NIB_E_USAGE);
+        if (!strstr(err.message, rows[i].says))
+            fail_msg("%s: '%s' says nothing of '%s'", rows[i].schema, err.message, rows[i].says);
+    }
+}
+
+/* ---- masks ---- */
+
+static tokenizer *open_vocabulary(const char *name) {
+    static const logger silent = {0};
+    nib_error err;
+    container *c;
+    tokenizer *t;
+    assert_int_equal(container_open(vocabulary_path(name), &silent, &c, &err), NIB_OK);
+    assert_int_equal(tokenizer_open(c, &silent, &t, &err), NIB_OK);
+    container_close(c);
+    return t;
+}
+
+static ledger *open_ledger(void) {
+    const uint64_t caps[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    nib_error err;
+    ledger *l;
+    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    return l;
+}
+
+/* At each place of a walk: the tokens that are left are those whose bytes the automaton can read. */
+static void check_masks(const char *name, const char *grammar_text, int n_step) {
+    tokenizer *t = open_vocabulary(name);
+    const int32_t n = tokenizer_n_vocab(t);
+    ledger *l = open_ledger();
+    grammar_store store;
+    constraint c;
+    nib_error err = {NIB_OK, ""};
+    pda p;
+    automaton m;
+    float *logits = malloc((size_t)n * sizeof *logits);
+    unsigned seed = 1;
+    grammar_store_open(&store, l, t, n);
+    if (constraint_open(&c, &store, grammar_text, &err))
+        fail_msg("%s", err.message);
+    with_grammar(grammar_text, &p, &m);
+    uint32_t s = m.start;
+    for (int step = 0; step < n_step; step++) {
+        constraint_next next;
+        int32_t chosen = -1, n_left = 0;
+        for (int32_t i = 0; i < n; i++)
+            logits[i] = 1;
+        if (constraint_apply(&c, logits, true, &next, &err))
+            fail_msg("%s", err.message);
+        for (int32_t i = 0; i < n; i++) {
+            text_buffer bytes = {0};
+            uint32_t to = s;
+            assert_int_equal(tokenizer_bytes(t, i, &bytes, &err), NIB_OK);
+            m.work_left = AUTOMATON_WORK;
+            for (size_t k = 0; k < bytes.n && to != AUTOMATON_DEAD; k++)
+                to = automaton_step(&m, to, (uint8_t)bytes.data[k]);
+            const bool may = tokenizer_is_end(t, i) ? m.states[s].ends && next != CONSTRAINT_END
+                                                    : bytes.n > 0 && to != AUTOMATON_DEAD;
+            text_buffer_clear(&bytes);
+            if (may != (logits[i] == 1) && next != CONSTRAINT_END)
+                fail_msg("%s: step %d, token %d: %g", name, step, (int)i, (double)logits[i]);
+            if (logits[i] == 1 && !tokenizer_is_end(t, i) &&
+                (seed = seed * 1103515245 + 12345) / 65536 % (unsigned)++n_left == 0)
+                chosen = i;
+        }
+        if (chosen < 0)
+            break;
+        text_buffer bytes = {0};
+        tokenizer_bytes(t, chosen, &bytes, &err);
+        for (size_t k = 0; k < bytes.n; k++)
+            s = automaton_step(&m, s, (uint8_t)bytes.data[k]);
+        text_buffer_clear(&bytes);
+        assert_int_equal(constraint_allowed(&c, chosen, true), chosen);
+        assert_int_equal(constraint_accept(&c, chosen, &err), NIB_OK);
+    }
+    constraint_close(&c);
+    grammar_store_close(&store);
+    without(&p, &m);
+    nib_memory now;
+    ledger_report(l, &now);
+    assert_int_equal(now.owner[NIB_OWNER_ACTIVATIONS], 0);
+    assert_int_equal(now.owner[NIB_OWNER_TABLES], 0);
+    ledger_close(l);
+    tokenizer_close(t);
+    free(logits);
+}
+
+static void test_masks_of_real_vocabularies(void **state) {
+    nib_error err;
+    char *json;
+    (void)state;
+    assert_int_equal(schema_grammar("{}", 2, "root", &json, &err), NIB_OK);
+    check_masks("gpt-2", json, 8);
+    check_masks("llama-spm", json, 8);
+    check_masks("gpt-2", "root ::= [^\\x00-\\x7f]{3} \"!\"", 8);
+    mem_free(json);
+}
+
+/* ---- faults ---- */
+
+static nib_status whole_life(void *user, nib_error *err) {
+    tokenizer *t = user;
+    ledger *l = NULL;
+    const uint64_t caps[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    grammar_store store = {0};
+    constraint c = {0};
+    char *gbnf = NULL;
+    const char *schema = "{\"properties\":{\"a\":{\"type\":\"integer\"}},\"additionalProperties\":{}}";
+    nib_status status = ledger_open(caps, &l, err);
+    if (status == NIB_OK)
+        status = schema_grammar(schema, strlen(schema), "root", &gbnf, err);
+    if (status == NIB_OK) {
+        grammar_store_open(&store, l, t, tokenizer_n_vocab(t));
+        status = constraint_open(&c, &store, gbnf, err);
+    }
+    if (status == NIB_OK)
+        status = constraint_accept(&c, constraint_allowed(&c, 0, true), err);
+    constraint_close(&c);
+    grammar_store_close(&store);
+    nib_free(gbnf);
+    ledger_close(l);
+    return status;
+}
+
+static void test_every_allocation_may_fail(void **state) {
+    size_t n_byte;
+    char *json = vocabulary_json(VOCABULARY_MERGES, 40, &n_byte);
+    tokenizer *t;
+    nib_error err;
+    (void)state;
+    assert_int_equal(tokenizer_open_json(json, n_byte, NULL, 0, &t, &err), NIB_OK);
+    fault_sweep(FAULT_ALLOC, 1, whole_life, t);
+    tokenizer_close(t);
+    mem_free(json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_what_is_wrong_is_named),
+        cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_ambiguity_is_bounded),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_integer_ranges),
+        cmocka_unit_test(test_schemas_that_are_refused),
+        cmocka_unit_test(test_masks_of_real_vocabularies),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
