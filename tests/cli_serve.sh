@@ -21,6 +21,8 @@ mkdir script random
 python3 "$here/support/script-model.py" script answer || exit 1
 python3 "$here/support/chat-model.py" "$here" random || exit 1
 cp "$here/support/chat-template.jinja" script/chat_template.jinja
+cp -r random random-chat
+printf '%s' "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >random-chat/chat_template.jinja
 build=plain
 if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
     build=sanitized

@@ -83,11 +83,7 @@ static bool refuse_unknown_work(const call *c, fault *why) {
     static const struct {
         const char *name;
         double harmless; /* a number that asks for nothing; -1: none */
-    } without[] = {{"grammar", -1}, {"json_schema", -1}, {"suffix", -1}, {"best_of", 1}};
-    const json_t *format = member_get(c->body, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (format && (!type || strcmp(type, "text") != 0))
-        return fault_field(why, "response_format", "only {\"type\": \"text\"} is supported");
+    } without[] = {{"suffix", -1}, {"best_of", 1}};
     for (size_t i = 0; i < NUM_COUNT(without); i++) {
         const json_t *v = member_get(c->body, without[i].name);
         const bool nothing = json_is_false(v) || (json_is_object(v) && json_object_size(v) == 0) ||
@@ -101,21 +97,59 @@ static bool refuse_unknown_work(const call *c, fault *why) {
 
 /* ---- chat ---- */
 
+/* {"type": "function", "function": {"name"}} */
+static bool read_named_tool(call *c, const json_t *choice, fault *why) {
+    const char *name = json_string_value(member_get(member_get(choice, "function"), "name"));
+    const json_t *tool;
+    size_t i;
+    if (!name)
+        return fault_field(why, "tool_choice", "expected the name of a function");
+    json_array_foreach(c->tools, i, tool) {
+        const char *one = json_string_value(member_get(member_get(tool, "function"), "name"));
+        if (one && !strcmp(one, name)) {
+            c->choice = TOOLS_NAMED;
+            c->tool_name = one;
+            return true;
+        }
+    }
+    return fault_field(why, "tool_choice", "there is no tool '%.60s'", name);
+}
+
 static bool read_tools(call *c, fault *why) {
     const json_t *choice = member_get(c->body, "tool_choice");
     const char *word = json_string_value(choice);
     if (!tools_read(c, why))
         return false;
+    c->one_call = json_is_false(member_get(c->body, "parallel_tool_calls"));
     if (word && !strcmp(word, "none"))
         c->tools = NULL;
+    else if (word && !strcmp(word, "required"))
+        c->choice = TOOLS_REQUIRED;
+    else if (json_is_object(choice))
+        return read_named_tool(c, choice, why);
     else if (choice && (!word || strcmp(word, "auto") != 0))
-        return fault_field(why, "tool_choice", "only \"auto\" and \"none\" are supported");
+        return fault_field(why, "tool_choice",
+                           "expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", "
+                           "\"function\": {\"name\"}}");
+    if (c->choice == TOOLS_REQUIRED && !c->tools)
+        return fault_field(why, "tool_choice", "there are no tools");
+    return true;
+}
+
+static bool read_reasoning(call *c, fault *why) {
+    const json_t *format = member_get(c->body, "reasoning_format");
+    const char *word = json_string_value(format);
+    if (format &&
+        (!word || (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0 && strcmp(word, "deepseek") != 0)))
+        return fault_field(why, "reasoning_format", "expected \"auto\", \"deepseek\" or \"none\"");
+    c->whole_speech = word && !strcmp(word, "none");
     return true;
 }
 
 static bool read_chat(call *c, fault *why) {
     if (!messages_read(c, member_get(c->body, "messages"), why) ||
-        !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why))
+        !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why) ||
+        !read_reasoning(c, why))
         return false;
     return c->n_top == 0 || c->logprobs || fault_field(why, "top_logprobs", "is given without logprobs");
 }
@@ -161,6 +195,6 @@ bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, faul
     call_settle(out, out->body);
     return stop_read(out, "stop", member_get(out->body, "stop"), why) && read_bias(out, why) &&
            read_stream_options(out, why) &&
-           (kind == CALL_CHAT ? read_chat(out, why) : read_completion(out, why)) &&
+           (kind == CALL_CHAT ? read_chat(out, why) : read_completion(out, why)) && format_read(out, why) &&
            refuse_unknown_work(out, why);
 }

@@ -9,6 +9,8 @@ typedef enum call_kind { CALL_CHAT, CALL_COMPLETION } call_kind;
 
 enum { CALL_MAX_CHOICES = 16, CALL_MAX_STOPS = 16, CALL_MAX_PROMPTS = 64, CALL_MAX_BIAS = 1024 };
 
+typedef enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice;
+
 typedef struct call {
     call_kind kind;
     json_t *body;     /* what the pointers below point into */
@@ -27,6 +29,12 @@ typedef struct call {
     size_t n_bias;
     const char *stop[CALL_MAX_STOPS];
     size_t n_stop;
+    char *grammar; /* of the answer (GBNF); NULL: any text */
+    tool_choice choice;
+    const char *tool_name; /* of TOOLS_NAMED: one of the tools */
+    bool one_call;         /* parallel_tool_calls is false */
+    bool whole_speech;     /* reasoning_format none: what is thought is not split off */
+    const char *prefill; /* what the answer begins with, at the end of the prompt; NULL: nothing (tools.c) */
 } call;
 
 /* False: *why says what was expected and what was found. The call is to be cleared in any case. */

@@ -27,8 +27,8 @@ static bool read_options(call *c, fault *why) {
     c->stream = true;
     if (o && !json_is_object(o))
         return fault_field(why, "options", "expected an object, found %s", json_type_name(o));
-    if (format && !(json_is_string(format) && json_string_length(format) == 0))
-        return fault_field(why, "format", "is not supported");
+    if (!format_ollama(c, format, why))
+        return false;
     if (!members_read(o, &ollama_options, c, why) || !members_read(c->body, &ollama_members, c, why))
         return false;
     if (c->max_tokens == 0)

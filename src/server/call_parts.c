@@ -123,6 +123,7 @@ void call_clear(call *c) {
     json_decref(c->prompts);
     json_decref(c->body);
     mem_free(c->bias);
+    nib_free(c->grammar);
     *c = (call){0};
 }
 
@@ -199,6 +200,29 @@ static bool check_role(const json_t *role, size_t message, fault *why) {
                        json_string_value(role));
 }
 
+/* OpenAI's API has the arguments of earlier calls as a text; templates want the object that it is. */
+static bool arguments_as_objects(json_t *message) {
+    json_t *calls = member_get(message, "tool_calls"), *one;
+    size_t i;
+    if (!json_is_array(calls))
+        return true;
+    calls = json_deep_copy(calls);
+    if (!calls || json_object_set_new(message, "tool_calls", calls))
+        return false;
+    json_array_foreach(calls, i, one) {
+        json_t *function = member_get(one, "function"), *value = NULL;
+        const json_t *text = member_get(function, "arguments");
+        if (json_is_string(text) &&
+            jsonx_parse(json_string_value(text), json_string_length(text), &value, NULL) == NIB_OK &&
+            json_is_object(value) && json_object_set(function, "arguments", value)) {
+            json_decref(value);
+            return false;
+        }
+        json_decref(value);
+    }
+    return true;
+}
+
 /* The message for the template: everything that it has, with a text as content. */
 static bool add_message(call *c, const json_t *message, size_t index, fault *why) {
     char at[64];
@@ -217,6 +241,7 @@ static bool add_message(call *c, const json_t *message, size_t index, fault *why
                                           : json_string("");
     json_t *copy = json_copy((json_t *)(uintptr_t)message);
     bool failed = why->status || json_object_set_new(copy, "content", text);
+    failed = failed || !arguments_as_objects(copy);
     if (!strcmp(json_string_value(role), "developer"))
         failed = failed || json_object_set_new(copy, "role", json_string("system"));
     if (failed || json_array_append(c->messages, copy))

@@ -19,6 +19,12 @@ void call_settle(call *c, const json_t *from);
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
 /* Adds the messages to the call's, each with a text as content; parts become one text. */
 bool messages_read(call *c, const json_t *messages, fault *why);
+/* The grammar of the answer: "response_format", "json_schema" and "grammar" as OpenAI's API and llama-server
+ * have them; a format {"type", "schema"}; Ollama's "format"; a schema. */
+bool format_read(call *c, fault *why);
+bool format_typed(call *c, const char *field, const json_t *format, fault *why);
+bool format_ollama(call *c, const json_t *format, fault *why);
+bool format_schema(call *c, const char *field, const json_t *schema, fault *why);
 /* The call's tools: an array of objects, or none. */
 bool tools_read(call *c, fault *why);
 /* The text of parts {"type": "text", "text"}; a new reference. NULL: *why names `field`. */

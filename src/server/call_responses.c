@@ -60,11 +60,10 @@ static bool fill_messages(const call *c, json_t *messages, fault *why) {
     return good || fault_set(why, 503, NULL, "out of memory");
 }
 
-static bool refuse_others(const call *c, fault *why) {
+static bool read_others(call *c, fault *why) {
     const json_t *format = member_get(member_get(c->body, "text"), "format");
-    const char *type = json_string_value(member_get(format, "type"));
-    if (format && (!type || strcmp(type, "text") != 0))
-        return fault_field(why, "text", "only {\"format\": {\"type\": \"text\"}} is supported");
+    if (!format_typed(c, "text.format", format, why))
+        return false;
     if (json_array_size(member_get(c->body, "tools")) > 0)
         return fault_field(why, "tools", "is not supported");
     if (member_get(c->body, "previous_response_id") || member_get(c->body, "conversation"))
@@ -77,7 +76,7 @@ static bool refuse_others(const call *c, fault *why) {
 
 bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
-        !members_read(out->body, &responses_members, out, why) || !refuse_others(out, why))
+        !members_read(out->body, &responses_members, out, why) || !read_others(out, why))
         return false;
     call_settle(out, out->body);
     json_t *messages = json_array();

@@ -19,6 +19,9 @@ static void job_free(job *j) {
     for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
         mem_free(j->answers[i].likely);
+        if (j->answers[i].talk)
+            speech_clear(j->answers[i].talk);
+        mem_free(j->answers[i].talk);
         nib_result_clear(&j->answers[i].result);
     }
     mem_free(j->answers);
@@ -153,6 +156,8 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.sampling.seed = c->has_seed ? (uint64_t)c->seed + a->index % (size_t)c->n : seed_secret();
     o.bias = c->bias;
     o.n_bias = c->n_bias;
+    o.grammar = c->grammar;
+    o.special = c->tools && j->s->tools != SPEECH_TAGGED; /* their tags are control tokens */
     o.n_top = c->n_top;
     o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
@@ -185,6 +190,19 @@ static bool has_room(const server *s, size_t n, fault *why) {
     return false;
 }
 
+/* Who asks in OpenAI's way is told of thoughts and calls apart. */
+static bool take_apart(job *j, const call_tokens *p, fault *why) {
+    const speech_tools tools = j->call.tools ? j->s->tools : SPEECH_NO_TOOLS;
+    const bool calls = j->call.choice != TOOLS_AUTO;
+    for (size_t i = 0; i < j->n_answer && j->how == &openai_chat && !j->call.whole_speech; i++) {
+        speech *talk = j->answers[i].talk = mem_calloc(1, sizeof *talk);
+        if (!talk)
+            return fault_set(why, 503, NULL, "out of memory");
+        speech_init(talk, tools, p->thinks, calls);
+    }
+    return true;
+}
+
 /* All of them, or none. */
 static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
@@ -213,8 +231,10 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
     bool good = j && prompts;
     if (!good)
         fault_set(why, 503, NULL, "out of memory");
+    good = good && tools_settle(x->s, &j->call, why);
     for (size_t i = 0; i < n && good; i++)
         good = prompt_make(x->s->engine, &j->call, i, &prompts[i], why);
+    good = good && take_apart(j, prompts, why);
     good = good && check_logprobs(j, prompts, n, why);
     if (good)
         j->at = x;

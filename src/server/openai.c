@@ -16,7 +16,23 @@ static const style styles[] = {[CALL_CHAT] = {"chatcmpl-", "chat.completion", "c
 static json_t *finish_reason(const answer *a) {
     if (!a->done)
         return json_null();
-    return json_string(a->result.finish == NIB_FINISH_LENGTH ? "length" : "stop");
+    if (a->result.finish == NIB_FINISH_LENGTH)
+        return json_string("length");
+    return json_string(a->talk && a->talk->n_call ? "tool_calls" : "stop");
+}
+
+/* A tool that is called; `index` in pieces alone. Ids of nine letters and digits are what every template
+ * takes. */
+static json_t *tool_call(const answer *a, const speech_part *p, bool piece) {
+    char id[16];
+    snprintf(id, sizeof id, "%.5s%02zx%02x", a->of->id, a->index & 0xff, (unsigned)p->index & 0xff);
+    json_t *value = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
+                              p->name, "arguments", jsonx_string(p->text, p->n_byte));
+    if (value && piece && json_object_set_new(value, "index", json_integer(p->index))) {
+        json_decref(value);
+        return NULL;
+    }
+    return value;
 }
 
 static json_t *usage(const job *j) {
@@ -75,11 +91,36 @@ static void chat_begin(job *j, buffer *out) {
               out);
 }
 
+typedef struct telling {
+    job *j;
+    const answer *a;
+    buffer *out;
+} telling;
+
+static void tell_part(void *user, const speech_part *p) {
+    const telling *t = user;
+    json_t *change = p->kind == SPEECH_CALL
+                         ? json_pack("{s:[o]}", "tool_calls", tool_call(t->a, p, true))
+                         : json_pack("{s:o}", p->kind == SPEECH_TEXT ? "content" : "reasoning_content",
+                                     jsonx_string(p->text, p->n_byte));
+    chunk(t->j, delta(t->a, change, json_null()), t->out);
+}
+
+static void tell(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
+    telling t = {j, a, out};
+    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = n_byte};
+    if (!a->talk && n_byte)
+        tell_part(&t, &all);
+    else if (a->talk && !speech_feed(a->talk, text, n_byte, last, tell_part, &t))
+        out->no_memory = true;
+}
+
 static void chat_piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    chunk(j, delta(a, json_pack("{s:o}", "content", jsonx_string(text, n_byte)), json_null()), out);
+    tell(j, a, text, n_byte, false, out);
 }
 
 static void chat_close(job *j, const answer *a, buffer *out) {
+    tell(j, a, "", 0, true, out);
     chunk(j, delta(a, json_object(), finish_reason(a)), out);
 }
 
@@ -125,14 +166,60 @@ static void stream_fail(job *j, const fault *why, buffer *out) {
 
 /* ---- whole ---- */
 
+typedef struct message {
+    const answer *a;
+    buffer said, thought;
+    json_t *calls;
+} message;
+
+static void add_part(void *user, const speech_part *p) {
+    message *m = user;
+    if (p->kind != SPEECH_CALL) {
+        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
+        return;
+    }
+    m->calls = m->calls ? m->calls : json_array();
+    m->said.no_memory = json_array_append_new(m->calls, tool_call(m->a, p, false)) || m->said.no_memory;
+}
+
+/* NULL: no memory. */
+static json_t *whole_message(const answer *a) {
+    const nib_result *r = &a->result;
+    const char *text = r->text ? r->text : "";
+    message m = {.a = a};
+    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = r->n_byte};
+    bool good = true;
+    if (a->talk)
+        good = speech_feed(a->talk, text, r->n_byte, true, add_part, &m);
+    else
+        add_part(&m, &all);
+    json_t *content =
+        m.calls && m.said.n == 0 ? json_null() : jsonx_string(m.said.n ? m.said.data : "", m.said.n);
+    json_t *value = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
+    if (m.thought.n)
+        good = !json_object_set_new(value, "reasoning_content", jsonx_string(m.thought.data, m.thought.n)) &&
+               good;
+    if (m.calls)
+        good = !json_object_set(value, "tool_calls", m.calls) && good;
+    good = good && !m.said.no_memory && !m.thought.no_memory;
+    json_decref(m.calls);
+    buffer_clear(&m.said);
+    buffer_clear(&m.thought);
+    if (good)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
 static json_t *whole_choice(const answer *a) {
     const nib_result *r = &a->result;
     buffer text = {0};
     const json_t *prompt = prompt_of(a);
-    if (a->of->call.kind == CALL_CHAT)
-        return json_pack("{s:I, s:{s:s, s:o}, s:o, s:o}", "index", (json_int_t)a->index, "message", "role",
-                         "assistant", "content", jsonx_string(r->text ? r->text : "", r->n_byte), "logprobs",
+    if (a->of->call.kind == CALL_CHAT) {
+        json_t *value = whole_message(a); /* first: it says whether a tool was called */
+        return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)a->index, "message", value, "logprobs",
                          tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
+    }
     if (a->of->call.echo && json_is_string(prompt))
         buffer_add(&text, json_string_value(prompt), json_string_length(prompt));
     buffer_add(&text, r->text ? r->text : "", r->n_byte);

@@ -45,7 +45,7 @@ static const shape shapes[] = {
                ",\"tools\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}},"
                "\"tool_choice\":{\"enum\":[\"auto\",\"none\",null]},"
                "\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],"
-               "\"properties\":{\"type\":{\"const\":\"text\"}}}}"},
+               "\"properties\":{\"type\":{\"enum\":[\"text\",\"json_object\"]}}}}"},
     {"CompletionRequest",
      {&openai_members, &openai_completion_members},
      "[\"prompt\"]",

@@ -15,6 +15,7 @@
 #include "server/call.h"
 #include "server/listen.h"
 #include "server/server.h"
+#include "server/speech.h"
 #include "server/web.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ typedef struct answer { /* one of a job's */
     buffer text;           /* that is not written yet */
     nib_candidate *likely; /* [n_likely, 1 + call.n_top]: each token, and what was likelier */
     size_t n_likely, cap_likely, n_likely_told;
+    speech *talk; /* what takes the text apart; NULL: it is given as it comes */
     bool no_memory;
     bool done;   /* result and how are there */
     bool closed; /* its end is written */
@@ -127,7 +129,9 @@ struct server {
     struct MHD_Daemon *daemon;
     int wake; /* an eventfd: there is something to do */
     time_t opened;
-    nib_engine *engine; /* set once, before `ready` */
+    nib_engine *engine;   /* set once, before `ready` */
+    speech_tools tools;   /* how its family writes calls of tools */
+    bool describes_tools; /* its template does not */
     nib_batch *batch;
     int n_sequence;
     atomic_bool ready, ending;
@@ -150,6 +154,7 @@ void server_wake(server *s);
 typedef struct call_tokens {
     int32_t *tokens; /* freed by nib_free */
     size_t n;
+    bool thinks; /* the answer begins in the middle of a thought */
 } call_tokens;
 /* The messages as the model's template has them; the caller frees *text with nib_free. */
 bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why);
@@ -158,6 +163,11 @@ bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why);
 size_t prompts_count(const call *c);
 /* The index-th prompt; *out is to be freed in any case. It has tokens, and no more than the context. */
 bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why);
+
+/* ---- tools.c ---- */
+void tools_learn(server *s); /* how the model's family writes calls; when there is an engine */
+/* The call's tools: described where the template does not, and the grammar that holds the answer to them. */
+bool tools_settle(const server *s, call *c, fault *why);
 
 /* ---- job.c ---- */
 /* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in

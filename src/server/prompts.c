@@ -29,11 +29,32 @@ bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why) 
     return !why->status;
 }
 
+static bool ends_with_tag(const char *text, size_t n, const char *tag) {
+    while (n && strchr(" \t\r\n", text[n - 1]))
+        n--;
+    return n >= strlen(tag) && memcmp(text + n - strlen(tag), tag, strlen(tag)) == 0;
+}
+
+/* With what the answer is to begin with. Some templates end with the tag that begins a thought: an answer
+ * that is held to a form has none. */
 static bool chat_prompt(const nib_engine *e, const call *c, call_tokens *out, fault *why) {
     char *text = NULL;
-    const bool is_there = prompt_render(e, c, &text, why) && tokenize(e, text, strlen(text), out, why);
+    buffer whole = {0};
+    if (prompt_render(e, c, &text, why)) {
+        buffer_text(&whole, text);
+        out->thinks = ends_with_tag(text, strlen(text), "<think>");
+        if (out->thinks && c->grammar)
+            buffer_text(&whole, "\n</think>\n\n");
+        out->thinks = out->thinks && !c->grammar;
+        buffer_text(&whole, c->prefill ? c->prefill : "");
+        if (whole.no_memory)
+            fault_set(why, 503, NULL, "out of memory");
+        else
+            tokenize(e, whole.data, whole.n, out, why);
+    }
+    buffer_clear(&whole);
     nib_free(text);
-    return is_there;
+    return !why->status;
 }
 
 bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why) {

@@ -167,6 +167,7 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
     NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
     s->engine = engine;
     s->n_sequence = n_sequence;
+    tools_learn(s);
     atomic_store(&s->ready, true);
     return NIB_OK;
 }

@@ -161,7 +161,7 @@ def ollama(s):
     check("or as it stands", value["response"] == ANSWER and value["prompt_eval_count"] == 2, value)
     check("nothing is asked: it is loaded", s.post("/api/generate", {"model": "m"})[1]["done_reason"] == "load")
     for body in ({"messages": USER, "options": {"temperature": 9}}, {"messages": USER, "options": []},
-                 {"messages": [{"role": "user", "content": "x", "images": ["a"]}]}, {"messages": USER, "format": "json"}):
+                 {"messages": [{"role": "user", "content": "x", "images": ["a"]}]}, {"messages": USER, "format": "xml"}):
         status, value = s.post("/api/chat", body)
         check(f"ollama: {str(body)[-40:]} is refused", status == 400 and isinstance(value["error"], str), value)
 
@@ -198,7 +198,8 @@ def refusals(s):
              ("max_completion_tokens", -1), ("n", 0), ("n", 1000), ("seed", "x"), ("seed", 1.5), ("stream", 1), ("stop", 1),
              ("stop", [""]), ("stop", ["a"] * 99), ("frequency_penalty", 9), ("presence_penalty", []),
              ("repeat_penalty", 0), ("stream_options", 1), ("messages", []), ("messages", "x"), ("tools", {}), ("tools", [1]),
-             ("tool_choice", "required"), ("tool_choice", {}), ("response_format", {"type": "json_object"}), ("grammar", "root ::= x")]
+             ("tool_choice", "required"), ("tool_choice", {}), ("response_format", {"type": "xml"}),
+             ("response_format", {"type": "json_schema", "schema": {"not": {}}}), ("grammar", 1), ("json_schema", [])]
     for name, value in wrong:
         got = param(s.post(CHAT, {"messages": USER, name: value}))
         check(f"{name} {str(value)[:20]} is refused by name", got == (400, name), got)
@@ -277,6 +278,74 @@ def alike():
     ends(s)
 
 
+PERSON = {"type": "object", "required": ["name", "age", "tags"], "additionalProperties": False, "properties": {
+    "name": {"type": "string", "minLength": 1, "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}}
+
+
+def is_person(text):
+    value = json.loads(text)
+    return list(value) == ["name", "age", "tags"] and 1 <= len(value["name"]) <= 8 and 0 <= value["age"] <= 150 and \
+        set(value["tags"]) <= {"a", "b"} and len(value["tags"]) <= 3
+
+
+def held():
+    """A model that says random bytes says texts of the grammar all the same."""
+    s = Server(nibble, random_model + "-chat", "-c", "3000", "--parallel", "4")
+    form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
+    for seed in range(6):
+        status, value = s.post(CHAT, {"messages": USER, "seed": seed, "response_format": form})
+        check(f"an answer is held to its schema ({seed})", status == 200 and is_person(content(value)) and
+              value["choices"][0]["finish_reason"] == "stop", value)
+    said = text_of(s.stream(CHAT, {"messages": USER, "seed": 5, "response_format": form}))[0]
+    check("and says the same in pieces", said == content(value), (said, value))
+    status, value = s.post(CHAT, {"messages": USER, "grammar": 'root ::= ("é" | "x"){5}', "n": 2, "ignore_eos": True})
+    check("to a grammar", all(len(c["message"]["content"]) == 5 and set(c["message"]["content"]) <= {"é", "x"}
+                              for c in value["choices"]), value)
+    check("a text is, too", s.post(TEXT, {"prompt": "a", "grammar": 'root ::= "yes"'})[1]["choices"][0]["text"] == "yes")
+    status, value = s.post("/v1/responses", {"input": "x", "text": {"format": {**form["json_schema"], "type": "json_schema"}}})
+    check("and responses", is_person(value["output"][0]["content"][0]["text"]), value)
+    status, value = s.post("/api/chat", {"messages": USER, "stream": False, "format": PERSON})
+    check("and Ollama's format", is_person(value["message"]["content"]), value)
+    status, value = s.post(CHAT, {"messages": USER, "response_format": {"type": "json_object"}, "max_tokens": 300, "seed": 1})
+    check("any object begins as one", content(value).lstrip().startswith("{"), value)
+    for wrong, why in (("root ::= root", "left recursion"), ("root ::= (", "expected"), ("root ::= x", "no rule 'x'")):
+        status, value = s.post(CHAT, {"messages": USER, "grammar": wrong})
+        check(f"{wrong} is refused with the reason", status == 400 and why in value["error"]["message"], value)
+    hostile = 'root ::= "a" root "b" | "a" root "c" | "d"'
+    status, value = s.post(CHAT, {"messages": USER, "grammar": hostile, "logit_bias": {"97": 100, "100": -100}})
+    check("a grammar that is too ambiguous ends its own answer", status == 400 and "ambiguous" in value["error"]["message"], value)
+    check("and no other", s.post(CHAT, {"messages": USER, "max_tokens": 3})[0] == 200)
+    calls(s)
+    ends(s)
+
+
+def calls(s):
+    function = {"name": "find", "parameters": PERSON}
+    tools = [{"type": "function", "function": function}, {"type": "function", "function": {"name": "stop"}}]
+    named = {"type": "function", "function": {"name": "find"}}
+    status, value = s.post(CHAT, {"messages": USER, "tools": tools, "tool_choice": named, "seed": 3})
+    message = value["choices"][0]["message"]
+    call = message["tool_calls"][0]
+    check("a tool that is asked for is called", message["content"] is None and len(message["tool_calls"]) == 1 and
+          call["type"] == "function" and call["function"]["name"] == "find" and is_person(call["function"]["arguments"]) and
+          value["choices"][0]["finish_reason"] == "tool_calls", value)
+    events = [json.loads(e) for e in s.stream(CHAT, {"messages": USER, "tools": tools, "tool_choice": named, "seed": 3})[:-1]]
+    parts = [p for e in events for p in e["choices"][0]["delta"].get("tool_calls", [])]
+    check("and the same in pieces", len(parts) == 1 and parts[0]["index"] == 0 and parts[0]["function"] == call["function"] and
+          events[-1]["choices"][0]["finish_reason"] == "tool_calls", events)
+    body = {"messages": USER, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400}
+    status, value = s.post(CHAT, body)
+    check("one of all where any is", len(value["choices"][0]["message"].get("tool_calls", [])) == 1, value)
+    history = [*USER, {"role": "assistant", "content": None, "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": call["id"], "content": "found"}]
+    check("calls of before are taken", s.post(CHAT, {"messages": history, "tools": tools, "max_tokens": 2})[0] in (200, 400))
+    strict = [{"type": "function", "function": {**function, "strict": True, "parameters": {"not": {}}}}]
+    status, value = s.post(CHAT, {"messages": USER, "tools": strict})
+    check("what strict cannot hold is refused by name", status == 400 and "'not'" in value["error"]["message"] and
+          value["error"]["param"] == "tools[0].function.parameters", value)
+
+
 def raw(s, body):
     data = json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", s.port), timeout=60)
@@ -341,8 +410,9 @@ def responses(s):
           values[-1]["response"]["output"][0]["content"][0]["text"] == ANSWER, values)
     check("and are the answer", "".join(v["delta"] for v in values if v["type"] == "response.output_text.delta") == ANSWER)
     for name, wrong in (("input", 1), ("input", []), ("max_output_tokens", 0), ("tools", [{}]), ("instructions", 1),
-                        ("previous_response_id", "resp_1"), ("text", {"format": {"type": "json_schema"}})):
-        got = param(s.post("/v1/responses", {"input": "x", name: wrong}))
+                        ("previous_response_id", "resp_1"), ("text.format", {"type": "json_schema"})):
+        body = {"text": {"format": wrong}} if name == "text.format" else {name: wrong}
+        got = param(s.post("/v1/responses", {"input": "x", **body}))
         check(f"responses: {name} {wrong} is refused by name", got == (400, name), got)
     got = param(s.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]}))
     check("responses: what is no message is refused", got == (400, "input[0]"), got)
@@ -493,6 +563,7 @@ code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))
 keys()
 alike()
+held()
 leaves()
 sockets()
 soak()

@@ -1,0 +1,219 @@
+/* tools.c - tools that a model may call: in which way its family writes calls, and what holds it to them.
+ *
+ * The way is read off the model's own template: it writes a conversation in which a tool was called. Where
+ * the template knows nothing of tools, the server describes them itself, in a system message, and asks for
+ * calls as Hermes has them. A call that is asked for (tool_choice) is begun at the end of the prompt, and a
+ * grammar holds the rest to the tools' schemas. With "auto" only tools that are `strict` bring a grammar: any
+ * text that does not begin a call, or one. */
+#include "server/parts.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "server/call_parts.h"
+
+#include <string.h>
+
+enum { MAX_TOOLS = 128, MORE_CALLS = 7 /* behind the first one, where several are allowed */ };
+
+#define PROBE "probe_of_tools"
+static const char PROBE_TOOLS[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE
+    "\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+static const char PROBE_ASKED[] = "[{\"role\":\"user\",\"content\":\"u\"}]";
+static const char PROBE_CALLED[] =
+    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
+    "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"" PROBE "\",\"arguments\":{\"a\":1}}}]}]";
+
+static bool renders(const nib_engine *e, const char *messages, const char *what, const char *or_what) {
+    char *text = NULL;
+    const bool good = nib_chat_render(e, messages, PROBE_TOOLS, false, &text, NULL) == NIB_OK &&
+                      strstr(text, PROBE) && (strstr(text, what) || strstr(text, or_what));
+    nib_free(text);
+    return good;
+}
+
+void tools_learn(server *s) {
+    const nib_engine *e = s->engine;
+    s->tools = SPEECH_TAGGED;
+    s->describes_tools = false;
+    if (!nib_engine_info(e)->has_chat_template)
+        return;
+    if (renders(e, PROBE_CALLED, "[TOOL_CALLS]", "[TOOL_CALLS]"))
+        s->tools = SPEECH_LISTED;
+    else if (!renders(e, PROBE_CALLED, "<tool_call>", "<tool_call>") &&
+             renders(e, PROBE_CALLED, "<|python_tag|>", "\"parameters\""))
+        s->tools = SPEECH_BARE;
+    s->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
+}
+
+/* ---- for templates that know no tools ---- */
+
+static bool describe(call *c, fault *why) {
+    buffer text = {0};
+    json_t *first = json_array_get(c->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    const bool has_system = role && !strcmp(role, "system");
+    if (has_system) {
+        buffer_text(&text, json_string_value(json_object_get(first, "content")));
+        buffer_text(&text, "\n\n");
+    }
+    buffer_text(&text, "You can call functions. Here they are, described in JSON:\n<tools>\n");
+    buffer_json(&text, json_incref(c->tools));
+    buffer_text(&text,
+                "\n</tools>\nTo call one, write its name and arguments in this form, and nothing else:\n"
+                "<tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n</tool_call>");
+    json_t *message = text.no_memory ? NULL : json_pack("{s:s, s:s}", "role", "system", "content", text.data);
+    buffer_clear(&text);
+    const bool failed = !message || (has_system && json_array_remove(c->messages, 0)) ||
+                        json_array_insert(c->messages, 0, message);
+    json_decref(message);
+    return !failed || fault_set(why, 503, NULL, "out of memory");
+}
+
+/* ---- grammars ---- */
+
+/* "text" as GBNF has it, of JSON's text of it. */
+static void put_json_literal(buffer *out, const char *text) {
+    json_t *value = json_string(text);
+    char *json = value ? jsonx_text(value, JSON_ENCODE_ANY) : NULL;
+    out->no_memory = out->no_memory || !json;
+    for (const char *c = json; c && *c; c++)
+        buffer_add(out, *c == '"' || *c == '\\' ? (const char[]){'\\', *c} : c,
+                   *c == '"' || *c == '\\' ? 2 : 1);
+    mem_free(json);
+    json_decref(value);
+}
+
+static bool put_parameters(buffer *out, const json_t *function, size_t i, fault *why) {
+    const json_t *schema = member_get(function, "parameters");
+    const bool strict = json_is_true(member_get(function, "strict"));
+    char name[32], field[64], *rules = NULL, *text = json_is_object(schema) ? jsonx_text(schema, 0) : NULL;
+    nib_error err;
+    snprintf(name, sizeof name, "tool-%zu", i);
+    snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
+    nib_status status = nib_schema_grammar(text ? text : "{}", text ? strlen(text) : 2, name, &rules, &err);
+    if (status == NIB_E_USAGE && !strict) /* any object, then */
+        status = nib_schema_grammar("{}", 2, name, &rules, &err);
+    if (status == NIB_OK)
+        buffer_text(out, rules);
+    else if (status == NIB_E_USAGE)
+        fault_field(why, field, "%s", err.message);
+    else
+        fault_engine(why, &err);
+    mem_free(text);
+    nib_free(rules);
+    return !why->status;
+}
+
+/* A rule `call`: one of the tools, with its arguments. */
+static bool put_calls(buffer *out, const call *c, speech_tools how, fault *why) {
+    const json_t *tool;
+    size_t i;
+    bool first = true;
+    buffer rules = {0};
+    buffer_text(out, "call ::= ");
+    json_array_foreach(c->tools, i, tool) {
+        const json_t *function = member_get(tool, "function");
+        const char *name = json_string_value(member_get(function, "name"));
+        char rule[64];
+        if (!name)
+            return buffer_clear(&rules),
+                   fault_field(why, "tools", "place %zu has no function with a name", i);
+        if (c->choice == TOOLS_NAMED && strcmp(name, c->tool_name) != 0)
+            continue;
+        buffer_text(out, first ? "" : " | ");
+        buffer_text(out, "\"{\\\"name\\\": ");
+        put_json_literal(out, name);
+        buffer_text(out, how == SPEECH_BARE ? ", \\\"parameters\\\": \" " : ", \\\"arguments\\\": \" ");
+        snprintf(rule, sizeof rule, "tool-%zu \"}\"", i);
+        buffer_text(out, rule);
+        first = false;
+        if (!put_parameters(&rules, function, i, why))
+            break;
+    }
+    buffer_text(out, "\n");
+    if (rules.n)
+        buffer_add(out, rules.data, rules.n);
+    out->no_memory = out->no_memory || rules.no_memory;
+    buffer_clear(&rules);
+    return !why->status;
+}
+
+/* Any text in which the tag does not stand, or which goes on as `calls` behind it. Its first character stands
+ * nowhere else in it. */
+static void put_free_text(buffer *out, const char *tag) {
+    char line[160];
+    snprintf(line, sizeof line, "root ::= [^%s%c] root | \"%c\" tag-1 | \"\"\n", *tag == '[' ? "\\" : "",
+             *tag, *tag);
+    buffer_text(out, line);
+    for (size_t i = 1; tag[i]; i++) {
+        snprintf(line, sizeof line, "tag-%zu ::= [^%s%c%s%c] root | \"%c\" tag-1 | \"\" | \"%c\" ", i,
+                 *tag == '[' ? "\\" : "", *tag, tag[i] == ']' ? "\\" : "", tag[i], *tag, tag[i]);
+        buffer_text(out, line);
+        if (tag[i + 1])
+            snprintf(line, sizeof line, "tag-%zu\n", i + 1);
+        else
+            snprintf(line, sizeof line, "\"\\n\" calls\n");
+        buffer_text(out, line);
+    }
+}
+
+static void put_calls_rule(buffer *out, speech_tools how, bool one) {
+    char line[200];
+    const int more = one ? 0 : MORE_CALLS;
+    if (how == SPEECH_TAGGED)
+        snprintf(
+            line, sizeof line,
+            "calls ::= call \"\\n</tool_call>\" (\"\\n<tool_call>\\n\" call \"\\n</tool_call>\"){0,%d}\n",
+            more);
+    else if (how == SPEECH_LISTED)
+        snprintf(line, sizeof line, "calls ::= \"[\" call (\", \" call){0,%d} \"]\"\n", more);
+    else
+        snprintf(line, sizeof line, "calls ::= call (\"; \" call){0,%d}\n", more);
+    buffer_text(out, line);
+}
+
+static bool is_strict(const call *c) {
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(c->tools, i, tool) {
+        if (json_is_true(member_get(member_get(tool, "function"), "strict")))
+            return true;
+    }
+    return false;
+}
+
+static bool hold_to_tools(const server *s, call *c, fault *why) {
+    const bool forced = c->choice != TOOLS_AUTO;
+    buffer text = {0};
+    if (!forced && (!is_strict(c) || s->tools == SPEECH_LISTED))
+        return true;
+    if (c->grammar)
+        return !forced ||
+               fault_field(why, "tool_choice", "another format of the answer is asked for as well");
+    if (forced)
+        buffer_text(&text, "root ::= calls\n");
+    else if (s->tools == SPEECH_TAGGED)
+        put_free_text(&text, "<tool_call>");
+    else
+        buffer_text(&text, "root ::= calls | ([^{] .*)?\n");
+    put_calls_rule(&text, s->tools, c->one_call || c->choice == TOOLS_NAMED);
+    const bool good = put_calls(&text, c, s->tools, why);
+    if (good && !text.no_memory)
+        c->grammar = mem_strdup(text.data);
+    buffer_clear(&text);
+    if (forced)
+        c->prefill = s->tools == SPEECH_TAGGED   ? "<tool_call>\n"
+                     : s->tools == SPEECH_LISTED ? "[TOOL_CALLS]"
+                                                 : NULL;
+    return good && (c->grammar || fault_set(why, 503, NULL, "out of memory"));
+}
+
+bool tools_settle(const server *s, call *c, fault *why) {
+    if (c->kind != CALL_CHAT || !c->tools)
+        return true;
+    if (json_array_size(c->tools) > MAX_TOOLS)
+        return fault_field(why, "tools", "expected at most %d, found %zu", MAX_TOOLS,
+                           json_array_size(c->tools));
+    return (!s->describes_tools || describe(c, why)) && hold_to_tools(s, c, why);
+}
