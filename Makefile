@@ -183,6 +183,9 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST
 $(BUILD)/bench/%.o: CPPFLAGS += -Itests
 $(BUILD)/bench/bench_amx.o $(BUILD)/bench/bench_amx_parts.o $(BUILD)/bench/bench_bf16.o: CFLAGS += $(ISA_amx)
 
+soak: all ## random requests against a server for SECONDS=3600: no answer wrong or lost, memory flat
+	NIBBLE=$(BUILD)/nibble SOAK_SECONDS=$(or $(SECONDS),3600) sh tests/cli_serve.sh
+
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)
 
@@ -201,7 +204,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check asan tsan threaded fuzz lint tidy bench install uninstall clean help FORCE
+.PHONY: all tests test check asan tsan threaded fuzz lint tidy soak bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

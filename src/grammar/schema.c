@@ -315,8 +315,8 @@ static void write_common(schema_maker *m) {
         "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}",
         "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" %s-code)",
         /* a surrogate comes with its other half */
-        "code ::= [0-9a-cA-CefEF] %s-hex{3} | [dD] [0-7] %s-hex{2} | [dD] [89abAB] %s-hex{2} \"\\\\u\" [dD] "
-        "[c-fC-F] %s-hex{2}",
+        ("code ::= [0-9a-cA-CefEF] %s-hex{3} | [dD] [0-7] %s-hex{2} | [dD] [89abAB] %s-hex{2} \"\\\\u\" [dD] "
+         "[c-fC-F] %s-hex{2}"),
         "hex ::= [0-9a-fA-F]",
         "string ::= \"\\\"\" %s-char* \"\\\"\"",
         "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})",

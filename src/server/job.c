@@ -190,11 +190,12 @@ static bool has_room(const server *s, size_t n, fault *why) {
     return false;
 }
 
-/* Who asks in OpenAI's way is told of thoughts and calls apart. */
+/* Who asks in OpenAI's or Ollama's way is told of thoughts and calls apart. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
     const speech_tools tools = j->call.tools ? j->s->tools : SPEECH_NO_TOOLS;
     const bool calls = j->call.choice != TOOLS_AUTO;
-    for (size_t i = 0; i < j->n_answer && j->how == &openai_chat && !j->call.whole_speech; i++) {
+    const bool apart = (j->how == &openai_chat || j->how == &ollama_chat) && !j->call.whole_speech;
+    for (size_t i = 0; i < j->n_answer && apart; i++) {
         speech *talk = j->answers[i].talk = mem_calloc(1, sizeof *talk);
         if (!talk)
             return fault_set(why, 503, NULL, "out of memory");

@@ -61,15 +61,47 @@ static void begin(job *j, buffer *out) {
     (void)out;
 }
 
+/* A tool that is called; Ollama has its arguments as an object. */
+static json_t *tool_call(const speech_part *p) {
+    json_t *arguments = NULL;
+    if (jsonx_parse(p->text, p->n_byte, &arguments, NULL) != NIB_OK)
+        arguments = jsonx_string(p->text, p->n_byte);
+    return json_pack("{s:{s:s, s:o}}", "function", "name", p->name, "arguments", arguments);
+}
+
+typedef struct telling {
+    job *j;
+    buffer *out;
+} telling;
+
+static void tell_part(void *user, const speech_part *p) {
+    const telling *t = user;
+    const bool text = p->kind == SPEECH_TEXT;
+    json_t *value = line(t->j, text ? p->text : "", text ? p->n_byte : 0, false);
+    json_t *message = json_object_get(value, "message");
+    if (p->kind == SPEECH_CALL)
+        t->out->no_memory =
+            json_object_set_new(message, "tool_calls", json_pack("[o]", tool_call(p))) || t->out->no_memory;
+    else if (!text)
+        t->out->no_memory =
+            json_object_set_new(message, "thinking", jsonx_string(p->text, p->n_byte)) || t->out->no_memory;
+    end_line(value, t->out);
+}
+
+static void tell(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
+    telling t = {j, out};
+    if (!a->talk && n_byte)
+        end_line(line(j, text, n_byte, false), out);
+    else if (a->talk && !speech_feed(a->talk, text, n_byte, last, tell_part, &t))
+        out->no_memory = true;
+}
+
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    (void)a;
-    end_line(line(j, text, n_byte, false), out);
+    tell(j, a, text, n_byte, false, out);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    (void)j;
-    (void)a;
-    (void)out;
+    tell(j, a, "", 0, true, out);
 }
 
 static void end(job *j, buffer *out) {
@@ -85,9 +117,42 @@ static void fail(job *j, const fault *why, buffer *out) {
     end_line(refusal(why), out);
 }
 
+typedef struct message {
+    buffer said, thought;
+    json_t *calls;
+} message;
+
+static void add_part(void *user, const speech_part *p) {
+    message *m = user;
+    if (p->kind != SPEECH_CALL) {
+        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
+        return;
+    }
+    m->calls = m->calls ? m->calls : json_array();
+    m->said.no_memory = json_array_append_new(m->calls, tool_call(p)) || m->said.no_memory;
+}
+
 static void whole(job *j, buffer *out) {
-    const nib_result *r = &j->answers[0].result;
-    buffer_json(out, last_line(j, r->text ? r->text : "", r->n_byte));
+    const answer *a = &j->answers[0];
+    const nib_result *r = &a->result;
+    const char *text = r->text ? r->text : "";
+    message m = {0};
+    if (!a->talk) {
+        buffer_json(out, last_line(j, text, r->n_byte));
+        return;
+    }
+    bool good = speech_feed(a->talk, text, r->n_byte, true, add_part, &m);
+    json_t *value = last_line(j, m.said.n ? m.said.data : "", m.said.n);
+    json_t *said = json_object_get(value, "message");
+    if (m.thought.n)
+        good = !json_object_set_new(said, "thinking", jsonx_string(m.thought.data, m.thought.n)) && good;
+    if (m.calls)
+        good = !json_object_set(said, "tool_calls", m.calls) && good;
+    out->no_memory = out->no_memory || !good || m.said.no_memory || m.thought.no_memory;
+    buffer_json(out, value);
+    json_decref(m.calls);
+    buffer_clear(&m.said);
+    buffer_clear(&m.thought);
 }
 
 #define OLLAMA                                                                                               \

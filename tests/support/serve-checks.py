@@ -455,21 +455,30 @@ def described(s):
 
 
 def soak(seconds=2):
-    """Answers, clients that leave and garbage, all at a time: no answer is wrong or lost, nothing stays behind."""
-    s = Server(nibble, random_model, "-c", "600", "--parallel", "4", "--queue", "6")
+    """Answers of every class, clients that leave and garbage, all at a time: no answer is wrong or lost, nothing stays
+    behind, and memory is as it was (looked at where there is time for it)."""
+    s = Server(nibble, random_model + "-chat", "-c", "1200", "--parallel", "4", "--queue", "6")
+    form = {"type": "json_schema", "json_schema": {"schema": PERSON}}
+    tools = [{"type": "function", "function": {"name": "find", "parameters": PERSON}}]
     end, texts, wrong, n_answer = time.time() + seconds, {}, [], [0]
 
     def ask(draw):
         seed, n = draw.randrange(4), draw.choice([1, 5, 30])
         body = {"prompt": "prompt " * seed + "x", "seed": seed, "max_tokens": n, "ignore_eos": True}
-        kind = draw.randrange(4)
-        if kind == 0:
-            status, value = s.post(TEXT, body)
+        kind = draw.randrange(7)
+        chat = {"messages": USER, "seed": seed}
+        path, body, what = {4: (CHAT, dict(chat, response_format=form), "form"), 5: ("/api/chat", dict(
+            chat, format=PERSON, stream=False, options={"seed": seed}), "ollama"), 6: (CHAT, dict(
+                chat, tools=tools, tool_choice="required", max_tokens=60), "tools")}.get(kind, (TEXT, body, n))
+        if kind == 0 or kind > 3:
+            status, value = s.post(path, body)
             if status == 200:
                 n_answer[0] += 1
-                text = value["choices"][0]["text"]
-                if texts.setdefault((seed, n), text) != text:
-                    wrong.append((seed, n, text))
+                text = json.dumps(value.get("message") or [c.get("text") or c["message"].get("content") or
+                                                           c["message"]["tool_calls"][0]["function"]
+                                                           for c in value["choices"]])
+                if texts.setdefault((seed, what), text) != text:
+                    wrong.append((seed, what, text))
             elif status != 429:
                 wrong.append(value)
         elif kind == 1:
@@ -492,11 +501,19 @@ def soak(seconds=2):
                 ask(draw)
             except OSError as error:
                 wrong.append(repr(error))
+    def resident():
+        with open(f"/proc/{s.child.pid}/status", encoding="ascii") as file:
+            return int(re.search(r"VmRSS:\s*(\d+)", file.read())[1])
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
         thread.start()
+    time.sleep(seconds / 4)
+    before = resident()
     for thread in threads:
         thread.join()
+    grown = resident() - before
+    if seconds >= 60:
+        check(f"memory is flat: {grown} KiB more than after a quarter of {seconds} s, {n_answer[0]} answers", grown < 4096, grown)
     check("among clients that leave and send garbage answers stay the same", not wrong and n_answer[0] > 0,
           (n_answer, wrong[:3]))
     deadline = time.time() + 20
@@ -547,6 +564,10 @@ def sockets():
     s.end()
 
 
+if os.environ.get("SOAK_SECONDS"):
+    soak(int(os.environ["SOAK_SECONDS"]))
+    finish()
+    sys.exit()
 basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
 check("port 0 prints the port", basic.port > 0, basic.address)
 basics(basic)
