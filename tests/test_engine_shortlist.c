@@ -122,11 +122,6 @@ static void resident(void **state) {
     check_resident(tiny_model("untied.gguf", &untied));
 }
 
-#ifdef __SANITIZE_THREAD__ /* whose shadow memory grows with what is touched: no cap is tight and holds */
-enum { TIGHT_CAPS = 0 };
-#else
-enum { TIGHT_CAPS = 1 };
-#endif
 /* Whether, with `room` above what the process has, a shortlist is taken and weights are streamed. */
 static bool streams_with(const char *path, int n_best, uint64_t room) {
     nib_engine_options o = options(2, n_best);
@@ -165,7 +160,7 @@ static uint64_t streaming_cap(const char *path, int n_best) {
 
 static void on_disk(void **state) {
     (void)state;
-    if (!TIGHT_CAPS)
+    if (SANITIZED)
         skip_because("a sanitizer's own memory does not fit the caps here");
     const tiny_shape *const shapes[] = {&tied, &untied};
     for (int i = 0; i < 4; i++) {
@@ -222,7 +217,7 @@ static void wait_for_reader(void) {
  * so is everything when the read of panels failed. */
 static void rows_that_came_are_not_read_again(void **state) {
     (void)state;
-    if (!TIGHT_CAPS)
+    if (SANITIZED)
         skip_because("a sanitizer's own memory does not fit the caps here");
     enum { K = 256 };
     const char *path = tiny_model("tied.gguf", &tied);
@@ -408,7 +403,7 @@ static nib_status live(void *user, nib_error *err) {
 
 static void faults(void **state) {
     (void)state;
-    if (!TIGHT_CAPS)
+    if (SANITIZED)
         skip_because("a sanitizer's own memory does not fit the caps here");
     life l = {.path = tiny_model("tied.gguf", &tied)};
     l.room = streaming_cap(l.path, 1);

@@ -22,7 +22,7 @@
 
 /* The promise is 10 s by the clock on any machine; half of it in processor time. A sanitizer takes several
  * times the time, and red zones, shadow and what it keeps of freed memory beside the memory. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { MAX_SECONDS = 30, MAX_MIB = 1200 };
 #else
 enum { MAX_SECONDS = 5, MAX_MIB = 200 };

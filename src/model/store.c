@@ -257,6 +257,8 @@ const stored *model_store_find(const model_store *s, const char *name) {
     size_t n_kept = 0;
     while (n_kept < s->n && !s->models[n_kept].cached)
         n_kept++;
-    const stored *found = *name ? find_among(s->models, n_kept, name) : NULL;
-    return found || !*name ? found : find_among(s->models + n_kept, s->n - n_kept, name);
+    if (!*name || !s->n)
+        return NULL;
+    const stored *found = find_among(s->models, n_kept, name);
+    return found ? found : find_among(s->models + n_kept, s->n - n_kept, name);
 }

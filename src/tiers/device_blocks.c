@@ -45,7 +45,7 @@ nib_status device_blocks_open(device_blocks *b, const layout *l, device *d, ledg
         return nib_fail_nomem(err, DEVICE_BLOCKS * (size_t)n_weight * sizeof *b->views, "views of weights");
     const nib_status status =
         tier_region_open(&b->memory, d, to, owner, DEVICE_BLOCKS * each, false, "weights on the device", err);
-    for (int i = 0; i < DEVICE_BLOCKS; i++)
+    for (int i = 0; i < DEVICE_BLOCKS && status == NIB_OK; i++)
         b->slots[i] = (device_block){.block = -1,
                                      .at = (uint8_t *)b->memory.at + (uint64_t)i * each,
                                      .views = b->views + (size_t)i * (size_t)n_weight};

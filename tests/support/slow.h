@@ -4,12 +4,7 @@
 #define NIB_TESTS_SLOW_H
 
 #include "kernels/kernels.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
+#include "support/sanitized.h"
 
 /* From one case to the next that is tried: `step` there, else 1. */
 static inline int slow_step(int step) {
