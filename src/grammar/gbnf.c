@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static nib_status text(parser *p, uint32_t *out) {
     NIB_TRY(new_node(p, NODE_TEXT, out));
     p->at++;
     while (more(p) && *p->at != '"') {
-        uint32_t c;
+        uint32_t c = 0;
         NIB_TRY(one_char(p, &c));
         if (mem_grow((void **)&e->bytes, &e->cap_byte, e->n_byte + 4, 1))
             return no_memory(p);
@@ -230,10 +231,10 @@ static int by_start(const void *a, const void *b) {
 
 /* The ranges from `from` on in order, none touching another. */
 static void merge(expression *e, size_t from) {
-    char_range *r = e->ranges + from;
     size_t n = e->n_range - from, kept = 0;
     if (n == 0)
         return;
+    char_range *r = e->ranges + from;
     qsort(r, n, sizeof *r, by_start);
     for (size_t i = 1; i < n; i++) {
         if (r[i].lo <= r[kept].hi + 1)
@@ -425,6 +426,7 @@ static nib_status read_rule(parser *p) {
     if (n == 0)
         return wrong(p, "the name of a rule");
     NIB_TRY(rule_of(p, p->at, n, &number));
+    assert(p->e->rules);
     if (p->e->rules[number].body != NODE_NONE)
         return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: the rule '%.40s' is there twice", p->line,
                         p->e->rules[number].name);

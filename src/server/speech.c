@@ -245,7 +245,8 @@ static bool give_sequence(speech *s, const listener_of *to) {
     while (good && n) {
         json_error_t why;
         json_t *one = json_loadb(text, n, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
-        good = one && is_call(one) && json_array_append_new(list, one) == 0;
+        good = one && is_call(one) && json_array_append(list, one) == 0;
+        json_decref(one);
         if (!good)
             break;
         text += why.position;

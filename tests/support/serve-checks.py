@@ -322,7 +322,7 @@ def held():
 
 def calls(s):
     function = {"name": "find", "parameters": PERSON}
-    tools = [{"type": "function", "function": function}, {"type": "function", "function": {"name": "stop"}}]
+    tools = [{"type": "function", "function": function}, {"type": "function", "function": {"name": "stop", "parameters": {"properties": {}}}}]
     named = {"type": "function", "function": {"name": "find"}}
     status, value = s.post(CHAT, {"messages": USER, "tools": tools, "tool_choice": named, "seed": 3})
     message = value["choices"][0]["message"]
@@ -334,7 +334,7 @@ def calls(s):
     parts = [p for e in events for p in e["choices"][0]["delta"].get("tool_calls", [])]
     check("and the same in pieces", len(parts) == 1 and parts[0]["index"] == 0 and parts[0]["function"] == call["function"] and
           events[-1]["choices"][0]["finish_reason"] == "tool_calls", events)
-    body = {"messages": USER, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400}
+    body = {"messages": USER, "tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "seed": 7}
     status, value = s.post(CHAT, body)
     check("one of all where any is", len(value["choices"][0]["message"].get("tool_calls", [])) == 1, value)
     history = [*USER, {"role": "assistant", "content": None, "tool_calls": [call]},
