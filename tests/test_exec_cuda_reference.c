@@ -272,6 +272,38 @@ static void codes_are_left(void **state) {
     fake_is_at_rest();
 }
 
+/* Token after token: the first one's launches differ (what the next block needs is not there), the second
+ * one's are seen for the first time, the third one's recorded; from then on all launches are in graphs. */
+static void tokens_are_replayed(void **state) {
+    (void)state;
+    enum { TOKENS = 80 }; /* more than a page */
+    int32_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = i % 50;
+    for (int bits = 8; bits <= 16; bits += 8) {
+        nib_engine_options o = engine_usual();
+        const char *path = tiny_model("replay.gguf", &small);
+        o.n_batch = 1;
+        o.n_ctx = 2 * TOKENS;
+        o.activation = bits;
+        o.kv_type = NIB_KV_F16;
+        o.backend = "check";
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        logits_rows plain = logits_of(e, tokens, TOKENS);
+        nib_engine_close(e);
+        o.backend = "cuda";
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        e = engine_must_open(path, &o, NULL);
+        logits_rows replayed = logits_of(e, tokens, TOKENS);
+        const long all = fake_cuda_replayed();
+        assert_memory_equal(plain.data, replayed.data, logits_bytes(&plain));
+        assert_true(all > 0 && all % (TOKENS - 2) == 0 && all / (TOKENS - 2) >= 5 * small.n_layer);
+        free(plain.data), free(replayed.data);
+        nib_engine_close(e);
+        fake_is_at_rest();
+    }
+}
+
 static void auto_finds_it(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
@@ -289,7 +321,7 @@ int main(void) {
         cmocka_unit_test(architectures),   cmocka_unit_test(from_disk),
         cmocka_unit_test(batches),         cmocka_unit_test(what_it_cannot_do_is_named),
         cmocka_unit_test(caps_are_obeyed), cmocka_unit_test(codes_are_left),
-        cmocka_unit_test(auto_finds_it),
+        cmocka_unit_test(auto_finds_it),   cmocka_unit_test(tokens_are_replayed),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

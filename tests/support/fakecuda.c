@@ -16,6 +16,24 @@
 #define DEVICE_BIT ((uintptr_t)1 << 55)
 enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096 };
 
+/* A launch that was recorded. */
+typedef struct kept {
+    int (*linear)(const cuda_linear *a, cuda_stream s);
+    int (*attend)(const cuda_attend *a, cuda_stream s);
+    int (*norm)(const cuda_norm *a, cuda_stream s);
+    int (*each)(const cuda_each *a, cuda_stream s);
+    union {
+        cuda_linear linear;
+        cuda_attend attend;
+        cuda_norm norm;
+        cuda_each each;
+    } u;
+} kept;
+typedef struct graph {
+    kept *list;
+    size_t n;
+} graph;
+
 static struct {
     size_t memory, used, peak, held;
     long calls, fail_at, n_taken;
@@ -24,11 +42,23 @@ static struct {
     bool reordered;               /* matrices, since the host waited */
     const void *fresh[MAX_FRESH]; /* keys that launches wrote since a copy came between */
     size_t n_fresh;
+    graph *recording; /* NULL: launches run */
+    long n_replayed;
 } fake;
 
 static int misuse(const char *what) {
     fake.wrong = fake.wrong ? fake.wrong : what;
     return MISUSE;
+}
+
+/* What a launch is kept as while launches are recorded; NULL: it runs. */
+static kept *keep(void) {
+    graph *g = fake.recording;
+    if (!g)
+        return NULL;
+    g->list = realloc(g->list, (g->n + 1) * sizeof *g->list);
+    g->list[g->n] = (kept){0};
+    return &g->list[g->n++];
 }
 
 /* What every call does first. */
@@ -100,7 +130,20 @@ static int release(void *p) {
 }
 /* A copy waits for the launches before it, and the next launch for the copy. */
 static void copy_comes_between(void) {
+    if (fake.recording)
+        misuse("something besides launches is recorded");
     fake.n_fresh = 0;
+}
+static int pin(void *host, size_t bytes) {
+    CALL();
+    (void)bytes;
+    fake.held++;
+    return is_there(host) ? misuse("the device's memory is not pinned") : 0;
+}
+static int unpin(void *host) {
+    (void)host;
+    fake.held--;
+    return 0;
 }
 static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     CALL();
@@ -269,6 +312,12 @@ static void linear_row(const cuda_linear *a, const view *w, const room *r, int64
 static int linear(const cuda_linear *a, cuda_stream s) {
     CALL();
     (void)s;
+    kept *k = keep();
+    if (k) {
+        k->linear = linear;
+        k->u.linear = *a;
+        return 0;
+    }
     view w[3];
     int64_t wide = a->w[0].k;
     if (fake.reordered)
@@ -344,6 +393,12 @@ static void store_row(const cuda_attend *a, int64_t row) {
 static int store(const cuda_attend *a, cuda_stream s) {
     CALL();
     (void)s;
+    kept *k = keep();
+    if (k) {
+        k->attend = store;
+        k->u.attend = *a;
+        return 0;
+    }
     for (int64_t row = 0; row < a->n_row; row++)
         store_row(a, row);
     return 0;
@@ -408,6 +463,12 @@ static void attend_row(const cuda_attend *a, int64_t row) {
 static int attend(const cuda_attend *a, cuda_stream s) {
     CALL();
     (void)s;
+    kept *k = keep();
+    if (k) {
+        k->attend = attend;
+        k->u.attend = *a;
+        return 0;
+    }
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         store_row(a, row);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
@@ -427,6 +488,12 @@ static int attend(const cuda_attend *a, cuda_stream s) {
 static int norm(const cuda_norm *a, cuda_stream s) {
     CALL();
     (void)s;
+    kept *k = keep();
+    if (k) {
+        k->norm = norm;
+        k->u.norm = *a;
+        return 0;
+    }
     for (int64_t r = 0; r < a->n_row; r++)
         kernels_table_for("ref")->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w),
                                        real(a->b), (float *)real(a->out) + r * a->ldx, a->k, a->n_group,
@@ -437,6 +504,12 @@ static int norm(const cuda_norm *a, cuda_stream s) {
 static int each(const cuda_each *a, cuda_stream s) {
     CALL();
     (void)s;
+    kept *k = keep();
+    if (k) {
+        k->each = each;
+        k->u.each = *a;
+        return 0;
+    }
     const kernel_table *t = kernels_table_for("ref");
     for (int64_t r = 0; r < a->n_row; r++) {
         const float *x = (const float *)real(a->x) + r * a->ld,
@@ -455,6 +528,55 @@ static int each(const cuda_each *a, cuda_stream s) {
     return 0;
 }
 
+/* ---- graphs ---- */
+
+static int graph_begin(cuda_stream s) {
+    CALL();
+    (void)s;
+    if (fake.recording)
+        return misuse("two graphs are recorded at once");
+    fake.recording = calloc(1, sizeof *fake.recording);
+    return 0;
+}
+static int graph_free(cuda_graph g) {
+    graph *old = g;
+    fake.held--;
+    free(old->list);
+    free(old);
+    return 0;
+}
+static int graph_end(cuda_stream s, cuda_graph *g) {
+    const int e = call();
+    graph *made = fake.recording;
+    (void)s;
+    fake.recording = NULL;
+    if (!made)
+        return misuse("no graph is recorded");
+    fake.held++;
+    *g = made;
+    if (e) {
+        graph_free(made);
+        *g = NULL;
+    }
+    return e;
+}
+static int graph_launch(cuda_graph g, cuda_stream s) {
+    const graph *made = g;
+    CALL();
+    for (size_t i = 0; i < made->n; i++) {
+        const kept *k = &made->list[i];
+        fake.calls--; /* one launch */
+        const int e = k->linear   ? k->linear(&k->u.linear, s)
+                      : k->attend ? k->attend(&k->u.attend, s)
+                      : k->norm   ? k->norm(&k->u.norm, s)
+                                  : k->each(&k->u.each, s);
+        if (e)
+            return e;
+    }
+    fake.n_replayed += (long)made->n;
+    return 0;
+}
+
 /* ---- the table ---- */
 
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
@@ -466,6 +588,8 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .memory_now = memory_now,
         .alloc = alloc,
         .release = release,
+        .pin = pin,
+        .unpin = unpin,
         .to_device = to_device,
         .to_host = to_host,
         .on_device = on_device,
@@ -473,6 +597,10 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .stream_new = stream_new,
         .stream_free = stream_free,
         .stream_sync = stream_sync,
+        .graph_begin = graph_begin,
+        .graph_end = graph_end,
+        .graph_launch = graph_launch,
+        .graph_free = graph_free,
         .gtile = gtile,
         .linear_scratch = linear_scratch,
         .linear = linear,
@@ -501,6 +629,9 @@ size_t fake_cuda_peak(void) {
 }
 const char *fake_cuda_wrong(void) {
     return fake.wrong;
+}
+long fake_cuda_replayed(void) {
+    return fake.n_replayed;
 }
 long fake_cuda_taken(void) {
     return fake.n_taken;

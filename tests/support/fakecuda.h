@@ -16,7 +16,8 @@ enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
-size_t fake_cuda_held(void);       /* blocks of memory and streams that were not given back */
+long fake_cuda_replayed(void);     /* launches that were part of a graph */
+size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */
 size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */
 const char *fake_cuda_wrong(void); /* what the back end did that no GPU allows; NULL: nothing */
 

@@ -11,6 +11,8 @@
 
 static void cuda_close(backend *b) {
     cuda *c = cuda_of(b);
+    if (c->k)
+        replay_close(c);
     room_close(c);
     weights_close(c);
     steps_close(c);
@@ -31,6 +33,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     if (!c->cos_sin)
         return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->cos_sin, "the rotary tables");
     NIB_TRY(steps_open(c, err));
+    NIB_TRY(replay_open(c, err));
     return weights_open(c, err);
 }
 
@@ -91,8 +94,12 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     NIB_TRY(check_caches(c, err));
     c->origin = p->segments->kv->at[0];
     c->stored = false;
-    for (int i = 0; i < p->n_segment; i++)
+    int64_t n_row = 0;
+    for (int i = 0; i < p->n_segment; i++) {
         c->stored = c->stored || p->segments[i].n_row > 1;
+        n_row += p->segments[i].n_row;
+    }
+    c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
     return room_tell(c, err);
 }
 
@@ -102,8 +109,13 @@ static nib_status wait_for_it(const cuda *c, nib_error *err) {
 
 static void cuda_end(backend *b) {
     cuda *c = cuda_of(b);
-    if (wait_for_it(c, &c->late) == NIB_OK)
-        c->late.status = NIB_OK;
+    nib_error err = {0};
+    nib_status status = replay_flush(c, &err);
+    if (status == NIB_OK)
+        status = wait_for_it(c, &err);
+    replay_drop(c);
+    if (status != NIB_OK)
+        c->late = err;
 }
 
 /* The next rows of the visit that stand together in the pass, beginning with its row r. */
@@ -132,6 +144,8 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
 }
 
 static nib_status run_pinned(cuda *c, nib_error *err) {
+    if (!c->ready[c->run.visit.block])
+        NIB_TRY(replay_flush(c, err));
     NIB_TRY(weights_bring(c, err));
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
@@ -139,7 +153,7 @@ static nib_status run_pinned(cuda *c, nib_error *err) {
         NIB_TRY(launch_group(c, &g, err));
         i += g.n_row;
     }
-    return NIB_OK;
+    return c->replay.repeats ? NIB_OK : replay_flush(c, err);
 }
 
 static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
@@ -153,17 +167,24 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     const nib_status status = run_pinned(c, err);
     pager_unpin(r->pager);
     NIB_TRY(status);
-    if (!head || !c->pass.logits)
+    if (!head)
         return NIB_OK;
-    NIB_TRY(copy_row(c, c->pass.logits, c->reg[REG_LOGITS], model_reg_width(cuda_model(c), REG_LOGITS), err));
-    return wait_for_it(c, err);
+    NIB_TRY(replay_flush(c, err));
+    if (!c->pass.logits)
+        return NIB_OK;
+    const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
+    NIB_TRY(copy_row(c, c->logits, c->reg[REG_LOGITS], n, err));
+    NIB_TRY(wait_for_it(c, err));
+    memcpy(c->pass.logits, c->logits, (size_t)n * sizeof *c->logits);
+    return NIB_OK;
 }
 
 /* ---- what is read ---- */
 
 /* n_row rows of n floats, one after the other on the host. */
-static nib_status read_rows(const cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
+static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
                             nib_error *err) {
+    NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
         NIB_TRY(copy_row(c, to + r * n, from + r * ld, n, err));
     return wait_for_it(c, err);
@@ -171,7 +192,7 @@ static nib_status read_rows(const cuda *c, float *to, const float *from, int64_t
 
 static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
                                    nib_error *err) {
-    const cuda *c = cuda_of(b);
+    cuda *c = cuda_of(b);
     *out = c->stream_copy;
     return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld, c->ld,
                      model_reg_width(cuda_model(c), REG_X), n_row, err);
@@ -181,13 +202,14 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
     cuda *c = cuda_of(b);
     const int64_t n = model_reg_width(cuda_model(c), REG_X);
     c->coded = NULL;
+    NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
         NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld, x + r * n, n, err));
     return wait_for_it(c, err);
 }
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
-    const cuda *c = cuda_of(b);
+    cuda *c = cuda_of(b);
     *out = c->logits;
     return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld_logits,
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);

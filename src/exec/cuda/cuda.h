@@ -4,7 +4,8 @@
  * the first time; rows of embeddings are looked up on the host. A block's program becomes a list of steps,
  * each a launch or two of kernels/cuda/: a norm is part of the products behind it, gate and residual of those
  * before. Up to CUDA_MAX_ROWS rows go through a block together. Everything is queued on the device's one
- * stream, and only what is read waits. */
+ * stream, and only what is read waits. Launches of a token are gathered over blocks and replayed as a graph.
+ */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -40,6 +41,38 @@ typedef struct gpu_weight {
     uint64_t at; /* bytes into the region */
 } gpu_weight;
 
+/* A launch, kept. */
+typedef enum launch_kind { LAUNCH_LINEAR, LAUNCH_STORE, LAUNCH_ATTEND, LAUNCH_NORM, LAUNCH_EACH } launch_kind;
+typedef struct gpu_launch {
+    launch_kind kind;
+    op_kind op; /* for errors */
+    union {
+        cuda_linear linear;
+        cuda_attend attend;
+        cuda_norm norm;
+        cuda_each each;
+    } u;
+} gpu_launch;
+
+enum { CUDA_MAX_GRAPHS = 4, CUDA_MIN_GRAPH = 4 /* launches */ };
+
+/* A list of launches that came; its graph once it came again. */
+typedef struct gpu_graph {
+    gpu_launch *list;
+    int n;
+    cuda_graph graph; /* NULL: none yet */
+    uint64_t used;
+} gpu_graph;
+
+typedef struct replay {
+    gpu_launch *list; /* gathered */
+    int n, max;
+    bool repeats; /* the pass is of few rows: its lists may come again */
+    gpu_graph graphs[CUDA_MAX_GRAPHS];
+    uint64_t clock;
+    bool refused; /* recording failed */
+} replay;
+
 typedef struct cuda {
     backend base;
     backend_setup setup;
@@ -66,11 +99,14 @@ typedef struct cuda {
     /* host: */
     tier_region host;
     float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
+    bool pinned;                 /* logits are */
     float *embed, *looked_up;    /* CUDA_MAX_ROWS rows, one row */
     float *angles, *inv_freq;    /* [n_pass, n_rot] */
     int32_t *numbers;            /* [n_pass] */
     int32_t *page_list;
     size_t max_page_list;
+
+    replay replay;
 
     backend_pass pass;
     backend_run run;
@@ -111,6 +147,15 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err);
 void room_close(cuda *c);
 /* What the kernels have to know about the pass's rows. */
 nib_status room_tell(cuda *c, nib_error *err);
+
+/* ---- replay.c ---- */
+nib_status replay_open(cuda *c, nib_error *err);
+void replay_close(cuda *c);
+/* One more launch, to be filled in; NULL: *status says why. */
+gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
+/* Queues what was gathered: before anything else is queued. */
+nib_status replay_flush(cuda *c, nib_error *err);
+void replay_drop(cuda *c); /* forgets it instead */
 
 /* ---- launch.c ---- */
 /* Rows that go through a block together. */

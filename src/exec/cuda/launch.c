@@ -30,10 +30,6 @@ static const float *vector(const walk *w, int index) {
     return weight_at(w, index).data;
 }
 
-static nib_status done(const walk *w, int error, const op *o, nib_error *err) {
-    return device_cuda_ok(w->c->base.device, error, op_name(o->kind), err);
-}
-
 /* ---- look-ups, by the host ---- */
 
 /* The row of op o's table for row r of the group. */
@@ -64,6 +60,7 @@ static nib_status embed_row(const walk *w, const step *s, int64_t r, nib_error *
 }
 
 static nib_status embed(const walk *w, const step *s, nib_error *err) {
+    NIB_TRY(replay_flush(w->c, err));
     for (int64_t r = 0; r < w->g->n_row; r++)
         NIB_TRY(embed_row(w, s, r, err));
     return NIB_OK;
@@ -110,7 +107,11 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
         a.y[i] = at(w, out);
         a.ldy[i] = ld_of(w, out);
     }
-    return done(w, w->c->k->linear(&a, w->c->stream), o, err);
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_LINEAR, o, &status, err);
+    if (l)
+        l->u.linear = a;
+    return status;
 }
 
 static nib_status norm(const walk *w, const op *o, nib_error *err) {
@@ -125,7 +126,20 @@ static nib_status norm(const walk *w, const op *o, nib_error *err) {
                          .n_group = o->u.norm.n_group,
                          .w_full = o->u.norm.w_full,
                          .eps = o->u.norm.eps};
-    return done(w, w->c->k->norm(&a, w->c->stream), o, err);
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_NORM, o, &status, err);
+    if (l)
+        l->u.norm = a;
+    return status;
+}
+
+static nib_status add_attend(const walk *w, launch_kind kind, const op *o, const cuda_attend *a,
+                             nib_error *err) {
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, kind, o, &status, err);
+    if (l)
+        l->u.attend = *a;
+    return status;
 }
 
 static nib_status attend(const walk *w, const step *s, nib_error *err) {
@@ -160,8 +174,8 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
                            .scratch = c->attend_room,
                            .leaves = leaves(w, s)};
     if (a.stored || c->run.visit.cache_only)
-        NIB_TRY(done(w, c->k->store(&a, c->stream), o, err));
-    return c->run.visit.cache_only ? NIB_OK : done(w, c->k->attend(&a, c->stream), o, err);
+        NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
+    return c->run.visit.cache_only ? NIB_OK : add_attend(w, LAUNCH_ATTEND, o, &a, err);
 }
 
 static nib_status each(const walk *w, const op *o, nib_error *err) {
@@ -175,7 +189,11 @@ static nib_status each(const walk *w, const op *o, nib_error *err) {
                          .n_row = w->g->n_row,
                          .ld = ld_of(w, o->out),
                          .n = o->n};
-    return done(w, w->c->k->each(&a, w->c->stream), o, err);
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_EACH, o, &status, err);
+    if (l)
+        l->u.each = a;
+    return status;
 }
 
 static nib_status launch_step(const walk *w, const step *s, nib_error *err) {

@@ -91,8 +91,15 @@ uint64_t room_host_bytes(const layout *l, const backend_rows *rows) {
     return lay_out_host(&none, l, rows, NULL);
 }
 
+static void unpin(cuda *c) {
+    if (c->pinned)
+        c->k->unpin(c->logits);
+    c->pinned = false;
+}
+
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     const layout *l = c->setup.layout;
+    unpin(c);
     tier_region_close(&c->rows);
     tier_region_close(&c->host);
     NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
@@ -101,10 +108,14 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
                              lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, rows, c->rows.at);
     lay_out_host(c, l, rows, c->host.at);
+    /* Where it cannot be, copies are slower. */
+    c->pinned = c->k->pin(c->logits, (size_t)(rows->n_head * model_reg_width(cuda_model(c), REG_LOGITS)) *
+                                         sizeof *c->logits) == 0;
     return NIB_OK;
 }
 
 void room_close(cuda *c) {
+    unpin(c);
     tier_region_close(&c->rows);
     tier_region_close(&c->pages);
     tier_region_close(&c->host);

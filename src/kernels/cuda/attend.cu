@@ -8,10 +8,11 @@
  */
 #include "kernels/cuda/device.cuh"
 
-enum { ATTEND_WARPS = 8, ATTEND_THREADS = 32 * ATTEND_WARPS, HEADS = 2 };
-/* Up to so many pages a block has one; beyond that it has two at least, since joining costs more than
+enum { ATTEND_WARPS = 16, ATTEND_THREADS = 32 * ATTEND_WARPS, HEADS = 2 };
+static_assert(ATTEND_WARPS * HEADS == 32, "a lane weighs a warp's part of a head");
+/* Up to so many pages one block has all; beyond that blocks have two at least, since joining costs more than
  * reading. */
-enum { SINGLE_PAGES = 8 };
+enum { TOGETHER_PAGES = 4 };
 
 struct attend_job {
     cuda_attend a;
@@ -66,33 +67,57 @@ __device__ __forceinline__ void rescale(float max_a, float max_b, float *most, f
     *of_b = max_b == -INFINITY ? 0.0f : exp2f(max_b - *most);
 }
 
+/* What of a row's positions is attended to, and by how many blocks. */
+struct attend_range {
+    const int32_t *pages;
+    int position, low, page0, n_page, n_span;
+};
+__device__ __forceinline__ attend_range range_of(const attend_job &j, int position, int first_page) {
+    const cuda_attend &a = j.a;
+    attend_range r;
+    r.pages = a.pages + first_page;
+    r.position = position;
+    r.low = a.window > 0 && r.position >= a.window ? r.position - (int)a.window + 1 : 0;
+    r.page0 = r.low / CUDA_PAGE;
+    r.n_page = r.position / CUDA_PAGE + 1 - r.page0;
+    r.n_span = r.n_page <= TOGETHER_PAGES ? 1 : min(j.n_span, (r.n_page + 1) / 2);
+    return r;
+}
+__host__ __device__ __forceinline__ int head_blocks(int n_group) {
+    return (n_group + HEADS - 1) / HEADS;
+}
+
+template <int LANES> struct attend_shared {
+    float query[HEADS][8 * LANES];
+    __align__(16) __half fresh[2][8 * LANES];
+    float max_of[HEADS][ATTEND_WARPS], sum_of[HEADS][ATTEND_WARPS]; /* then the warps' weights */
+    float most[HEADS], sum[HEADS];
+    float out_of[ATTEND_WARPS][HEADS][8 * LANES];
+    bool is_last;
+};
+
+/* Span `span` of head block y of a row, by all threads of a block. */
 template <int LANES>
-__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_constant__ attend_job j) {
+__device__ __forceinline__ void attend_span(const attend_job &j, attend_shared<LANES> &shared,
+                                            const attend_range range, int span, int y, int row) {
     const cuda_attend &a = j.a;
     enum {
         STREAMS = 32 / LANES,
-        BATCH = LANES == 8 ? 2 : 4,
-        STEP = BATCH * ATTEND_WARPS * STREAMS /* at most a page */
+        BATCH = CUDA_PAGE / (ATTEND_WARPS * STREAMS) /* of a page */
     };
-    __shared__ float query[HEADS][8 * LANES];
-    __shared__ __align__(16) __half fresh[2][8 * LANES];
-    __shared__ float max_of[ATTEND_WARPS][HEADS], sum_of[ATTEND_WARPS][HEADS];
-    __shared__ float out_of[ATTEND_WARPS][HEADS][8 * LANES];
-    __shared__ bool is_last;
+    auto &query = shared.query;
+    auto &fresh = shared.fresh;
+    auto &max_of = shared.max_of;
+    auto &sum_of = shared.sum_of;
+    auto &out_of = shared.out_of;
     const int d = (int)a.kv.d_head;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = lane % LANES * 8;
-    const int span = blockIdx.x, n_head_block = (j.n_group + HEADS - 1) / HEADS;
-    const int kv_head = blockIdx.y / n_head_block, first = blockIdx.y % n_head_block * HEADS;
-    const int n_here = min(HEADS, j.n_group - first), row = blockIdx.z;
-    const int head0 = kv_head * j.n_group + first;
-    launch_next();
-    const int position = a.position[row];
-    const int low = a.window > 0 && position >= a.window ? position - (int)a.window + 1 : 0;
-    const int page0 = low / CUDA_PAGE, n_page = position / CUDA_PAGE + 1 - page0,
-              n_span = min(j.n_span, n_page > SINGLE_PAGES ? (n_page + 1) / 2 : n_page);
-    if (span >= n_span)
-        return;
-    const int32_t *pages = a.pages + a.first_page[row];
+    const int n_head_block = head_blocks(j.n_group);
+    const int kv_head = y / n_head_block, first = y % n_head_block * HEADS;
+    const int n_here = min(HEADS, j.n_group - first), head0 = kv_head * j.n_group + first;
+    const int position = range.position, low = range.low, page0 = range.page0, n_page = range.n_page,
+              n_span = range.n_span;
+    const int32_t *const pages = range.pages;
     const int64_t page_size = a.kv.page;
     const bool has_new = (n_page - 1) % n_span == span;
     const int sub = warp * STREAMS + lane / LANES;
@@ -178,66 +203,65 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
             s.out[h][i] = 0.0f;
         }
     }
-    for (int n = span; n < n_page; n += n_span)
-        for (int step = 0; step < CUDA_PAGE; step += STEP) {
-            const int base = (page0 + n) * CUDA_PAGE + step;
-            if (n != span || step)
-                load(base, key, value);
-            float score[BATCH][HEADS];
+    for (int n = span; n < n_page; n += n_span) {
+        const int base = (page0 + n) * CUDA_PAGE;
+        float score[BATCH][HEADS];
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                const int p = base + i * ATTEND_WARPS * STREAMS + sub;
-                if (p == position && mine < d) {
-                    key[i] = *(const uint4 *)(fresh[0] + mine);
-                    value[i] = *(const uint4 *)(fresh[1] + mine);
-                }
-                float k[8];
-                eight_floats(key[i], k);
-#pragma unroll
-                for (int h = 0; h < HEADS; h++) {
-                    float x = 0.0f;
-#pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        x = __fmaf_rn(q[h][c], k[c], x);
-#pragma unroll
-                    for (int o = 1; o < LANES; o *= 2)
-                        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
-                    x = __fmul_rn(x, scale);
-                    if (a.softcap > 0)
-                        x = 1.4426950408889634f * a.softcap * tanhf(x / a.softcap);
-                    score[i][h] = p >= low && p <= position ? x : -INFINITY;
-                }
+        for (int i = 0; i < BATCH; i++) {
+            const int p = base + i * ATTEND_WARPS * STREAMS + sub;
+            if (p == position && mine < d) {
+                key[i] = *(const uint4 *)(fresh[0] + mine);
+                value[i] = *(const uint4 *)(fresh[1] + mine);
             }
+            float k[8];
+            eight_floats(key[i], k);
 #pragma unroll
             for (int h = 0; h < HEADS; h++) {
-                float most = s.most[h];
-#pragma unroll
-                for (int i = 0; i < BATCH; i++)
-                    most = fmaxf(most, score[i][h]);
-                const float old = s.most[h] == -INFINITY ? 0.0f : exp2f(s.most[h] - most);
-                s.most[h] = most;
-                s.sum[h] = __fmul_rn(s.sum[h], old);
+                float x = 0.0f;
 #pragma unroll
                 for (int c = 0; c < 8; c++)
-                    s.out[h][c] = __fmul_rn(s.out[h][c], old);
+                    x = __fmaf_rn(q[h][c], k[c], x);
 #pragma unroll
-                for (int i = 0; i < BATCH; i++) {
-                    score[i][h] = score[i][h] == -INFINITY ? 0.0f : exp2f(score[i][h] - most);
-                    s.sum[h] = __fadd_rn(s.sum[h], score[i][h]);
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                float v[8];
-                eight_floats(value[i], v);
-#pragma unroll
-                for (int h = 0; h < HEADS; h++)
-#pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        s.out[h][c] = __fmaf_rn(score[i][h], v[c], s.out[h][c]);
+                for (int o = 1; o < LANES; o *= 2)
+                    x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
+                x = __fmul_rn(x, scale);
+                if (a.softcap > 0)
+                    x = 1.4426950408889634f * a.softcap * tanhf(x / a.softcap);
+                score[i][h] = p >= low && p <= position ? x : -INFINITY;
             }
         }
-        /* The streams of a warp, then the warps. */
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            float most = s.most[h];
+#pragma unroll
+            for (int i = 0; i < BATCH; i++)
+                most = fmaxf(most, score[i][h]);
+            const float old = s.most[h] == -INFINITY ? 0.0f : exp2f(s.most[h] - most);
+            s.most[h] = most;
+            s.sum[h] = __fmul_rn(s.sum[h], old);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                s.out[h][c] = __fmul_rn(s.out[h][c], old);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                score[i][h] = score[i][h] == -INFINITY ? 0.0f : exp2f(score[i][h] - most);
+                s.sum[h] = __fadd_rn(s.sum[h], score[i][h]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            float v[8];
+            eight_floats(value[i], v);
+#pragma unroll
+            for (int h = 0; h < HEADS; h++)
+#pragma unroll
+                for (int c = 0; c < 8; c++)
+                    s.out[h][c] = __fmaf_rn(score[i][h], v[c], s.out[h][c]);
+        }
+        if (n + n_span < n_page)
+            load(base + n_span * CUDA_PAGE, key, value);
+    }
+    /* The streams of a warp, then the warps. */
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
 #pragma unroll
@@ -253,8 +277,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         }
         if (lane < LANES) {
             if (lane == 0) {
-                max_of[warp][h] = s.most[h];
-                sum_of[warp][h] = s.sum[h];
+                max_of[h][warp] = s.most[h];
+                sum_of[h][warp] = s.sum[h];
             }
 #pragma unroll
             for (int c = 0; c < 8; c++)
@@ -262,17 +286,31 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
         }
     }
     __syncthreads();
+    if (warp == 0) { /* a lane has a warp of a head */
+        const int h = lane / ATTEND_WARPS, w = lane % ATTEND_WARPS;
+        const float mine_max = max_of[h][w];
+        float most = mine_max;
+#pragma unroll
+        for (int o = 1; o < ATTEND_WARPS; o *= 2)
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+        const float weight = mine_max == -INFINITY ? 0.0f : exp2f(mine_max - most);
+        float sum = __fmul_rn(sum_of[h][w], weight);
+#pragma unroll
+        for (int o = 1; o < ATTEND_WARPS; o *= 2)
+            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+        max_of[h][w] = weight;
+        shared.most[h] = most;
+        shared.sum[h] = sum;
+    }
+    __syncthreads();
     const int64_t part_size = d + 2;
     for (int i = threadIdx.x; i < n_here * d; i += ATTEND_THREADS) {
-        const int h = i / d, c = i % d;
-        float most = -INFINITY, sum = 0.0f, out = 0.0f;
-        for (int w = 0; w < ATTEND_WARPS; w++) {
-            float both, x, y;
-            rescale(most, max_of[w][h], &both, &x, &y);
-            most = both;
-            sum = __fadd_rn(__fmul_rn(sum, x), __fmul_rn(sum_of[w][h], y));
-            out = __fadd_rn(__fmul_rn(out, x), __fmul_rn(out_of[w][h][c], y));
-        }
+        const int h = i >= d, c = i - h * d;
+        const float most = shared.most[h], sum = shared.sum[h];
+        float out = 0.0f;
+#pragma unroll
+        for (int w = 0; w < ATTEND_WARPS; w++)
+            out = __fmaf_rn(out_of[w][h][c], max_of[h][w], out);
         if (n_span == 1) {
             out_put(j, row, (head0 + h) * d + c, __fdiv_rn(out, sum));
             continue;
@@ -289,14 +327,14 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *count = j.arrived + row * gridDim.y + blockIdx.y;
-        is_last = atomicAdd(count, 1) == (unsigned)n_span - 1;
-        if (is_last)
+        unsigned *count = j.arrived + row * (int)a.kv.n_kv_head * n_head_block + y;
+        shared.is_last = atomicAdd(count, 1) == (unsigned)n_span - 1;
+        if (shared.is_last)
             *count = 0;
         __threadfence();
     }
     __syncthreads();
-    if (!is_last)
+    if (!shared.is_last)
         return;
     /* A warp has channels of one head; its lane p weighs part p. */
     const int h = warp % HEADS;
@@ -325,8 +363,18 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_one(const __grid_con
     }
 }
 
+template <int LANES>
+__global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_constant__ attend_job j) {
+    __shared__ attend_shared<LANES> shared;
+    launch_next();
+    const attend_range range = range_of(j, j.a.position[blockIdx.z], j.a.first_page[blockIdx.z]);
+    if ((int)blockIdx.x < range.n_span)
+        attend_span(j, shared, range, blockIdx.x, blockIdx.y, blockIdx.z);
+}
+
 /* A thread has one pair of a new key's, and the same of its value's. */
-__global__ void __launch_bounds__(ATTEND_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
+enum { STORE_THREADS = 128 };
+__global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
     const int d = (int)a.kv.d_head, i = threadIdx.x, row = blockIdx.y;
     const int64_t head = blockIdx.x;
     launch_next();
@@ -350,6 +398,25 @@ __global__ void __launch_bounds__(ATTEND_THREADS) store_rows(const __grid_consta
 /* Counters stand where every shape of launch has them. */
 enum { COUNTERS = 1 << 14, COUNTER_BYTES = COUNTERS * (int)sizeof(unsigned) };
 
+/* What the launchers work out once. */
+static inline int attend_make(const cuda_attend *a, attend_job *j) {
+    const int64_t d = a->kv.d_head;
+    *j = attend_job{*a};
+    if (d < 8 || d > 256 || d % 8 || a->n_rot > d || a->n_row < 1 || a->n_row > 65535 ||
+        a->n_head % a->kv.n_kv_head || a->n_row * a->n_head > COUNTERS)
+        return CUDA_UNSUPPORTED;
+    if (a->leaves.data && a->n_row == 1) {
+        if (d % 32)
+            return CUDA_UNSUPPORTED;
+        j->leaves = codes_of(a->leaves, a->n_head * d);
+    }
+    j->n_group = (int)(a->n_head / a->kv.n_kv_head);
+    j->n_span = CUDA_MAX_SPLIT;
+    j->arrived = (unsigned *)a->scratch;
+    j->parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
+    return 0;
+}
+
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
     return COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
 }
@@ -364,27 +431,18 @@ int store_launch(const cuda_attend *a, cuda_stream s) {
         return CUDA_UNSUPPORTED;
     const int e = prepare(store_rows, 0);
     return e ? e
-             : launch(store_rows, dim3((unsigned)a->kv.n_kv_head, (unsigned)a->n_row), dim3(ATTEND_THREADS),
-                      0, s, *a);
+             : launch(store_rows, dim3((unsigned)a->kv.n_kv_head, (unsigned)a->n_row), dim3(STORE_THREADS), 0,
+                      s, *a);
 }
 
 int attend_launch(const cuda_attend *a, cuda_stream s) {
     const int64_t d = a->kv.d_head;
-    if (!can_store(a) || a->n_head % a->kv.n_kv_head || a->n_row * a->n_head > COUNTERS)
-        return CUDA_UNSUPPORTED;
-    attend_job j = {*a};
-    if (a->leaves.data && a->n_row == 1) {
-        if (d % 32)
-            return CUDA_UNSUPPORTED;
-        j.leaves = codes_of(a->leaves, a->n_head * d);
-    }
-    j.n_group = (int)(a->n_head / a->kv.n_kv_head);
-    j.n_span = CUDA_MAX_SPLIT;
-    j.arrived = (unsigned *)a->scratch;
-    j.parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
+    attend_job j;
+    int e = attend_make(a, &j);
+    if (e)
+        return e;
     auto *const kernel = d <= 64 ? attend_one<8> : d <= 128 ? attend_one<16> : attend_one<32>;
-    const dim3 grid(j.n_span, (unsigned)(a->kv.n_kv_head * ((j.n_group + HEADS - 1) / HEADS)),
-                    (unsigned)a->n_row);
-    const int e = prepare(kernel, 0);
+    const dim3 grid(j.n_span, (unsigned)(a->kv.n_kv_head * head_blocks(j.n_group)), (unsigned)a->n_row);
+    e = prepare(kernel, 0);
     return e ? e : launch(kernel, grid, dim3(ATTEND_THREADS), 0, s, j);
 }

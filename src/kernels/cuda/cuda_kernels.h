@@ -28,7 +28,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 3, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 4, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
 typedef struct cuda_device_info {
@@ -143,6 +143,8 @@ typedef struct cuda_kernels {
     int (*memory_now)(size_t *free, size_t *total);
     int (*alloc)(void **p, size_t bytes);
     int (*release)(void *p);
+    int (*pin)(void *host, size_t bytes); /* copies from there wait for nothing, and are faster */
+    int (*unpin)(void *host);
     int (*to_device)(void *to, const void *host, size_t bytes, cuda_stream s);
     int (*to_host)(void *host, const void *from, size_t bytes,
                    cuda_stream s); /* pageable host memory: waits */

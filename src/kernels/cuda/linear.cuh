@@ -229,7 +229,7 @@ template <int COLUMNS, class Facts>
 __device__ float output_value(const linear_job &j, int q, int row, int m, const float *partial,
                               const Facts &facts) {
     int matrix;
-    const int n = panel_find(j, q, &matrix) * PACK_PANEL + row, each = j.two ? 2 : 1;
+    const int n = panel_find(j, q, &matrix) * PACK_PANEL + row, each = COLUMNS > 1 && j.two ? 2 : 1;
     float v = 0.0f;
     for (int c = 0; c < each; c++) {
         const int column = m * each + c;
@@ -281,7 +281,7 @@ template <int COLUMNS, class Facts>
 __device__ void outputs_write(const linear_job &j, int q0, int n, const float *partial, const Facts &facts,
                               const output_ahead *ahead) {
     enum { SIZE = WARPS * PACK_PANEL * COLUMNS };
-    const int n_out = j.two ? j.n_col / 2 : j.n_col, step = j.gated ? 2 : 1;
+    const int n_out = COLUMNS == 1 ? 1 : j.two ? j.n_col / 2 : j.n_col, step = j.gated ? 2 : 1;
     for (int o = threadIdx.x; o < n / step * PACK_PANEL * n_out; o += THREADS) {
         const int row = o % PACK_PANEL, m = o / PACK_PANEL % n_out, p = o / PACK_PANEL / n_out * step;
         float *y = output_at(j, q0 + p, row, m);

@@ -46,6 +46,12 @@ static int alloc(void **p, size_t bytes) {
 static int release(void *p) {
     return (int)cudaFree(p);
 }
+static int pin(void *host, size_t bytes) {
+    return (int)cudaHostRegister(host, bytes, cudaHostRegisterDefault);
+}
+static int unpin(void *host) {
+    return (int)cudaHostUnregister(host);
+}
 static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)s);
 }
@@ -107,6 +113,8 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         memory_now,
         alloc,
         release,
+        pin,
+        unpin,
         to_device,
         to_host,
         on_device,

@@ -1,0 +1,126 @@
+/* replay.c - launches, gathered until something else is queued: a list that comes again and again, as a
+ * token's does, becomes a graph, whose launch is one call.
+ *
+ * What changes from token to token (positions, pages, angles, the stream) is the device's data, so the list
+ * stays the same: the same calls with the same addresses. It is recorded when it comes for the second time.
+ */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "tiers/device_cuda.h"
+
+#include <string.h>
+
+nib_status replay_open(cuda *c, nib_error *err) {
+    replay *r = &c->replay;
+    int n = 0;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        n += c->blocks[b].n;
+    r->max = 2 * NUM_MAX(n, 1); /* attention may be two launches */
+    for (int i = 0; i <= CUDA_MAX_GRAPHS; i++) {
+        gpu_launch **list = i < CUDA_MAX_GRAPHS ? &r->graphs[i].list : &r->list;
+        *list = mem_calloc((size_t)r->max, sizeof **list);
+        if (!*list)
+            return nib_fail_nomem(err, (size_t)r->max * sizeof **list, "the launches of a token");
+    }
+    return NIB_OK;
+}
+
+static void forget(const cuda *c, gpu_graph *g) {
+    if (g->graph)
+        c->k->graph_free(g->graph);
+    g->graph = NULL;
+    g->n = 0;
+}
+
+void replay_close(cuda *c) {
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        forget(c, &c->replay.graphs[i]);
+        mem_free(c->replay.graphs[i].list);
+    }
+    mem_free(c->replay.list);
+}
+
+void replay_drop(cuda *c) {
+    c->replay.n = 0;
+}
+
+gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err) {
+    replay *r = &c->replay;
+    *status = r->n < r->max ? NIB_OK : replay_flush(c, err);
+    if (*status != NIB_OK)
+        return NULL;
+    gpu_launch *l = &r->list[r->n++];
+    memset(l, 0, sizeof *l); /* lists are compared byte by byte */
+    l->kind = kind;
+    l->op = of->kind;
+    return l;
+}
+
+static int launch_one(const cuda *c, const gpu_launch *l) {
+    switch (l->kind) {
+    case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
+    case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
+    case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, c->stream);
+    case LAUNCH_NORM: return c->k->norm(&l->u.norm, c->stream);
+    case LAUNCH_EACH: return c->k->each(&l->u.each, c->stream);
+    }
+    return CUDA_UNSUPPORTED;
+}
+
+static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_error *err) {
+    for (int i = 0; i < n; i++)
+        NIB_TRY(device_cuda_ok(c->base.device, launch_one(c, &list[i]), op_name(list[i].op), err));
+    return NIB_OK;
+}
+
+/* The list's graph, recorded now. */
+static nib_status record(const cuda *c, gpu_graph *g, nib_error *err) {
+    NIB_TRY(device_cuda_ok(c->base.device, c->k->graph_begin(c->stream), "recording launches", err));
+    const nib_status status = launch_list(c, g->list, g->n, err);
+    const int e = c->k->graph_end(c->stream, &g->graph); /* also after an error: the stream is as before */
+    if (status != NIB_OK && !e)
+        c->k->graph_free(g->graph);
+    NIB_TRY(status);
+    return device_cuda_ok(c->base.device, e, "recording launches", err);
+}
+
+/* Where a list of n stands, or is to stand instead of the one that was used the longest ago. */
+static gpu_graph *find(replay *r, int n, bool *known) {
+    gpu_graph *oldest = &r->graphs[0];
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        gpu_graph *g = &r->graphs[i];
+        *known = g->n == n && memcmp(g->list, r->list, (size_t)n * sizeof *r->list) == 0;
+        if (*known)
+            return g;
+        if (g->used < oldest->used)
+            oldest = g;
+    }
+    return oldest;
+}
+
+nib_status replay_flush(cuda *c, nib_error *err) {
+    replay *r = &c->replay;
+    const int n = r->n;
+    nib_error why;
+    bool known;
+    r->n = 0;
+    if (n < CUDA_MIN_GRAPH || !r->repeats)
+        return launch_list(c, r->list, n, err);
+    gpu_graph *g = find(r, n, &known);
+    g->used = ++r->clock;
+    if (!known) {
+        forget(c, g);
+        memcpy(g->list, r->list, (size_t)n * sizeof *r->list);
+        g->n = n;
+        return launch_list(c, g->list, n, err);
+    }
+    if (!g->graph && !r->refused && record(c, g, &why) != NIB_OK) {
+        g->graph = NULL;
+        r->refused = true;
+        log_line(c->setup.log, "launches cannot be replayed and go one by one: %s", why.message);
+    }
+    if (!g->graph)
+        return launch_list(c, g->list, n, err);
+    return device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launches again", err);
+}
