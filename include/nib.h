@@ -139,11 +139,18 @@ typedef struct nib_engine_options {
     bool learn;
     bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are sums of bf16
                         products: faster, as exact, but other bits than with few rows (docs/kernels.md) */
-    bool no_fuse;    /* every op of the model on its own: slower, the same bits; for comparing */
-    nib_progress_fn progress; /* NULL: none */
-    nib_log_fn log;           /* NULL: none */
-    nib_cancel_fn cancel;     /* ends opening, planning, and every pass; NULL: none */
-    void *user;               /* for the three above */
+    /* QDEC (docs/paper-qdec.md): the original of this quantised model, a file or a name. For each product of
+     * a layer, the k_chunk input channels of 1,024 that a row meets most strongly get back what rounding
+     * took. Slow: scalar code, for measuring what it is worth. NULL: none. */
+    const char *residual;
+    const char *residual_rule; /* how channels are chosen: "approx" (NULL), "exact", "random" */
+    int32_t residual_bits;     /* 2, 4, 8 or 16 */
+    int32_t k_chunk;           /* 0: none */
+    bool no_fuse;              /* every op of the model on its own: slower, the same bits; for comparing */
+    nib_progress_fn progress;  /* NULL: none */
+    nib_log_fn log;            /* NULL: none */
+    nib_cancel_fn cancel;      /* ends opening, planning, and every pass; NULL: none */
+    void *user;                /* for the three above */
 } nib_engine_options;
 
 /* Weights are packed into the order that the kernels read when they are loaded. That can be kept in a file,

@@ -32,6 +32,10 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
     options->backend = args->backend ? args->backend : asks_for_gpu(args) ? "auto" : NULL;
+    options->residual = args->residual;
+    options->residual_rule = args->residual_rule;
+    options->residual_bits = (int32_t)args->residual_bits;
+    options->k_chunk = (int32_t)args->k_chunk;
     options->no_fuse = args->no_fuse;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;

@@ -11,6 +11,7 @@
 #include "engine/text.h"
 #include "engine/learn.h"
 #include "engine/apply_plan.h"
+#include "engine/residual.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ enum {
 void nib_engine_options_init(nib_engine_options *options) {
     memset(options, 0, sizeof *options);
     options->ram = options->vram = options->disk = NIB_AUTO;
+    options->residual_bits = 4;
 }
 
 nib_status nib_backend_check(const char *name, nib_error *err) {
@@ -364,6 +366,10 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     e->step.m = e->m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;
+    if (!o->residual || o->k_chunk == 0)
+        return NIB_OK;
+    NIB_TRY(residuals_open(e, &e->residuals, err));
+    e->step.always = residuals_probe(e->residuals);
     return NIB_OK;
 }
 
@@ -591,6 +597,7 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     learn_keep(e);
+    residuals_close(e->residuals);
     pager_close(e->pager);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);

@@ -57,6 +57,7 @@ struct nib_engine {
     char (*formats)[PACK_NAME]; /* [n_format], names of uniform formats in slices */
     size_t n_format;
     char *name; /* for info */
+    struct residuals *residuals; /* NULL: none */
     learning learned;
 };
 

@@ -39,10 +39,12 @@ typedef struct probe_input {
     int64_t k;
 } probe_input;
 
-/* Either may be NULL. */
+/* Any may be NULL. */
 typedef struct probe {
     void (*look)(void *user, const probe_seen *seen);
     void (*product)(void *user, const probe_input *in);
+    /* A product has made y [n_row, n] of it, which may be changed; told by the processor's back end. */
+    void (*made)(void *user, const probe_input *in, float *y, int64_t n);
     void *user;
 } probe;
 

@@ -1,0 +1,28 @@
+/* salient.h - which channels of a row are met most strongly (QDEC, paper 4.3).
+ *
+ * A row is cut into chunks of 1,024 channels, and each gives its own k_chunk (of a shorter last chunk as
+ * large a part), so chunks can be looked at side by side. The approximate rule sorts magnitudes into 32
+ * buckets, 16 evenly wide ones above a boundary near the k-th largest and 16 below it, and takes buckets from
+ * the top; of the last one it takes the first channels, so the same row always gives the same channels (the
+ * paper takes them at random). The paper calibrates the boundary and the upper end; here both follow from the
+ * row itself, its largest magnitude and its root mean square, and no profile is needed. */
+#ifndef NIB_KERNELS_SALIENT_H
+#define NIB_KERNELS_SALIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SALIENT_CHUNK = 1024, SALIENT_BUCKETS = 32 };
+
+typedef enum salient_rule {
+    SALIENT_APPROX,
+    SALIENT_EXACT,  /* the largest; of equals the first */
+    SALIENT_RANDOM, /* a fixed pseudo-random choice for each row's content: for comparing */
+} salient_rule;
+bool salient_rule_from_name(const char *name, salient_rule *out); /* approx, exact, random */
+
+/* Channels of x [k], ascending, into out [at most k]; how many. Values that are not finite are never taken
+ * before finite ones by the approximate rule's buckets: they fall into the first. */
+int64_t salient_pick(salient_rule rule, const float *x, int64_t k, int64_t k_chunk, int32_t *out);
+
+#endif
