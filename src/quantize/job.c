@@ -367,6 +367,8 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
     task->columns = g.columns;
     if (status == NIB_OK)
         status = row_task_run(task, &j->room, err);
+    task->by = NULL;
+    task->columns = NULL;
     gptq_close(&g);
     return status;
 }

@@ -21,9 +21,9 @@
 /* From the cache, or measured and then kept there. */
 static nib_status get_channels(job *j, const calibration *c, columns *out, nib_error *err) {
     stats_sites widths;
-    char *path = columns_path(c->content, c->hash);
     nib_status status = NIB_E_NOTFOUND;
     NIB_TRY(stats_widths(&widths, j->m, err));
+    char *path = columns_path(c->content, c->hash);
     if (path)
         status = columns_load(path, c->content, widths.k, widths.n, out, NULL);
     stats_widths_clear(&widths);
