@@ -90,8 +90,10 @@ typedef void (*nib_log_fn)(void *user, const char *line);
 typedef struct nib_plan_options {
     const char *quality;     /* what may be lost: lossless, high, balanced, small; NULL: the file's formats,
                                 and 8-bit activations whatever they cost */
-    double speed;            /* tokens a second: the plan that loses least of those as fast; 0: the fastest */
-    char mode;               /* 'a' (also 0): all layers; 'b': layers left out; 'c': left out, and rounded */
+    double speed;            /* tokens a second: the plan that loses least of those as fast, without `quality`
+                                at most 1 nat a token; 0: the least time for the workload */
+    char mode;               /* 'a': all layers; 'b': layers left out; 'c': left out, and rounded; 0: all, and
+                                less where `quality` or `speed` allows what that was measured to cost */
     int64_t n_prompt, n_gen; /* the workload; 0: 512 and 128, within the context */
 } nib_plan_options;
 

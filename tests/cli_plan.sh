@@ -1,5 +1,5 @@
 #!/bin/sh
-# nibble plan from outside: the table, its JSON, a hand edit that is obeyed, mistakes in it, budgets that do not fit, and
+# nibble plan from outside: the table, its JSON, a hand edit that counts, mistakes in it, budgets that do not fit, and
 # what was planned beside what came out. The model is a synthetic one of 25 MB. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -113,7 +113,7 @@ b["slices"] = [{"format": "file", "bytes": total, "tier": "disk"}]
 json.dump(d, open(sys.argv[2], "w"))
 PY
 run run "$model" --plan "$tmp/edited.json" --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json
-check "a hand edit is obeyed" true_that 'sum(s["bytes"] for s in d["placement"][3]["slices"] if s["tier"] == "ram" and s["format"] != "f32") == 0'
+check "a hand edit counts" true_that 'sum(s["bytes"] for s in d["placement"][3]["slices"] if s["tier"] == "ram" and s["format"] != "f32") == 0'
 check "and changes no token" [ "$(json 'd["tokens"]')" = "$whole" ]
 run run "$model" --plan "$tmp/plan.json" --quality high --tokens 1 -n 1
 check "a plan and a request exit 2" [ $code = 2 ]
@@ -124,6 +124,32 @@ run plan "$model" --quality balanced -c 128
 check "without measured costs only the file's formats" grep -q 'not measured' "$tmp/out"
 run plan "$model" --mode b -c 128
 check "mode b without measured costs exits 2" [ $code = 2 ]
+
+# costs as nibble profile --costs keeps them: without layers 5 and 2 together 0.05 nats, without three 0.5
+run plan "$model" -c 128 --json
+mkdir -p "$XDG_CACHE_HOME/nibble/importance"
+python3 - "$tmp/out" "$XDG_CACHE_HOME/nibble/importance" <<'END'
+import json, sys
+content, n = json.load(open(sys.argv[1]))["content"], 10
+place = {6: 0, 3: 1, 1: 2, 2: 3, 4: 4, 5: 5, 7: 6, 8: 7}
+layers = lambda f: [f(b) if b in place else None for b in range(n)]
+costs = {"nibble_quality": 1, "content": content, "prompts": "0123", "n_block": n, "n_token": 8, "formats": [], "kl": [],
+         "error": [], "kl_activation": [0] * 2 * n, "error_activation": [0] * 2 * n, "kl_left_out": layers(lambda b: 0.2),
+         "place": layers(lambda b: place[b]), "kl_fewer": [0, 0.01, 0.05, 0.5, 1, 2, 3, 4, None, None]}
+json.dump(costs, open(f"{sys.argv[2]}/{content}-0123-quality.json", "w"))
+END
+run plan "$model" --quality small -c 128 --json
+check "layers are left out where what that costs together is allowed" true_that \
+    '[b["name"] for b in d["blocks"] if b.get("left_out")] == ["layer.2", "layer.5"] and d["mode"] == "b"'
+check "and the plan says what it costs" true_that 'abs(d["predicted"]["quality"] - 0.05) < 1e-6'
+run run "$model" --quality small -c 128 --tokens 1,2,3 -n 4 --ignore-eos --temp 0
+check "a run does so" [ $code = 0 ]
+run plan "$model" --quality balanced -c 128 --json
+check "fewer where less is allowed" true_that '[b["name"] for b in d["blocks"] if b.get("left_out")] == ["layer.5"]'
+run plan "$model" --quality small --mode a -c 128 --json
+check "none with --mode a" true_that 'not any(b.get("left_out") for b in d["blocks"]) and d["mode"] == "a"'
+run plan "$model" --speed 1 -c 128
+check "--speed alone says what it may lose" grep -q 'up to 1 nat a token' "$tmp/out"
 run plan "$model" --mode d
 check "an unknown mode exits 2" [ $code = 2 ]
 run run "$model" --quality lossless --ram 28M -c 128 --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json

@@ -81,7 +81,7 @@ int cli_plan_options(const cli_args *args, nib_plan_options *how) {
     *how = (nib_plan_options){.quality = args->quality, .speed = args->speed};
     if (args->mode && (args->mode[0] < 'a' || args->mode[0] > 'c' || args->mode[1]))
         return cli_usage_error("--mode: expected a, b or c, found '%s'", args->mode);
-    how->mode = args->mode ? args->mode[0] : 'a';
+    how->mode = args->mode ? args->mode[0] : 0;
     return 0;
 }
 
