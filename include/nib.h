@@ -133,7 +133,8 @@ typedef struct nib_engine_options {
     const char *plan_name;            /* of its file, for messages about it; NULL: none */
     const nib_plan_options *planning; /* without `plan`: one is made by these, and followed. NULL: the file's
                                          own formats, and as much stays in RAM as fits */
-    bool grammar;    /* answers will be held to grammars: under a RAM cap room for one is kept, 4 to 12 MiB */
+    bool grammar;    /* answers will be held to grammars: under a RAM cap room for one is kept, a 64th of the
+                      * cap,    at least 2 MiB, and about 73 bytes for each token of the vocabulary */
     bool vocab_only; /* tokenizer and metadata only: no weights are read */
     bool stream;     /* allow weights beyond the RAM cap to be read block by block while running */
     /* What generating took is kept under $XDG_CACHE_HOME/nibble/learned when the engine is closed, and what

@@ -53,6 +53,6 @@ typedef enum {
 } fault_kind;
 void fault_arm(fault_kind kind, int64_t nth); /* the nth call from now (1 = next) fails, once; 0 disarms */
 int64_t fault_count(fault_kind kind);         /* calls since fault_arm */
-int fault_hit(fault_kind kind);               /* used by base/ only: true when this call is to fail */
+int fault_hit(fault_kind kind); /* for code that calls the system itself: true when this call is to fail */
 
 #endif

@@ -27,7 +27,7 @@ typedef struct quantize_report {
                           of this run's tensors */
     double kl;         /* expected of --bits: the blocks' costs summed; else 0 */
     int n_tensor;      /* all */
-    int n_quantized, n_resumed; /* of them: brought to another format; found finished */
+    int n_quantized, n_resumed; /* of them: written in another format; found finished */
     int n_fallback;             /* whose rows the format does not divide: in the next larger one that fits */
     int n_coarse;               /* that were in a coarse format already */
     double seconds;
