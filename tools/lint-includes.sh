@@ -1,7 +1,8 @@
 #!/bin/sh
-# Three rules that no compiler checks:
+# Rules that no compiler checks:
 #  - a module (folder under src/) includes itself and modules below it only; the order stands here, lowest first, and in
 #    docs/architecture.md with its reasons;
+#  - so do the files of engine/ among each other;
 #  - a back end (folder under src/exec/) is used through src/exec/backend.h: nobody else includes its headers;
 #  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
@@ -42,6 +43,12 @@ for folder in src/*/; do
     [ -z "$stray" ] || say "$stray
   include a header by its path under src/"
 done
+
+# The files of engine/ are layers too (their order: src/engine/core.h): no circle of includes among them.
+circle=$(grep -HE '^#include "engine/' src/engine/*.[ch] 2>/dev/null |
+    sed -E 's|^src/engine/([a-z_]+)\.[ch]:#include "engine/([a-z_]+)\.h".*|\1 \2|' | awk '$1 != $2' | tsort 2>&1 >/dev/null)
+[ -z "$circle" ] || say "$circle
+  files of src/engine/ include each other in a circle"
 
 for folder in src/exec/*/; do
     [ -d "$folder" ] || continue

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/packed.h"
 #include "engine/saliency.h"
 
 #include <stdio.h>
@@ -14,80 +15,13 @@ enum { SLACK_BYTES = 64 << 10, SLACK_SHARE = 32 };
 
 enum { NAMES_SHOWN = 6 };
 
-/* ---- sizes ---- */
-
-static int kv_option(plan_kv kv) {
-    switch (kv) {
-    case PLAN_KV_AUTO: return 0;
-    case PLAN_KV_F32: return NIB_KV_F32;
-    case PLAN_KV_F16: return NIB_KV_F16;
-    case PLAN_KV_8: return NIB_KV_8;
-    case PLAN_KV_4: return NIB_KV_4;
-    }
-    return -1;
-}
-
-static uint64_t smaller_cap(uint64_t option, uint64_t planned) {
-    return NUM_MIN(option, planned); /* NIB_AUTO is the largest */
-}
-
-static bool streams(const plan *p) {
-    for (int b = 0; b < p->n_block; b++)
-        for (int i = 0; i < p->blocks[b].n_slice; i++)
-            if (p->blocks[b].slices[i].tier == NIB_TIER_DISK && p->blocks[b].slices[i].bytes > 0)
-                return true;
-    return false;
-}
-
-static nib_status check_sizes(const plan *p, nib_error *err) {
-    if (p->n_ctx < 0 || p->n_batch < 0 || p->n_thread < 0)
-        return nib_fail(err, NIB_E_USAGE,
-                        "plan: expected a context, a batch and threads of 0 or more, found %lld, %lld, %d",
-                        (long long)p->n_ctx, (long long)p->n_batch, p->n_thread);
-    if (kv_option(p->kv) < 0)
-        return nib_fail(err, NIB_E_USAGE, "plan: expected a plan_kv, found %d", (int)p->kv);
-    if (p->mode != 'a' && p->mode != 'b' && p->mode != 'c')
-        return nib_fail(err, NIB_E_USAGE, "plan: expected mode a, b or c, found character %d", p->mode);
-    if (p->n_block < 0 || (p->n_block > 0 && !p->blocks))
-        return nib_fail(err, NIB_E_USAGE, "plan: expected a list of blocks, found %d", p->n_block);
-    for (int b = 0; b < p->n_block; b++)
-        if (p->blocks[b].n_slice < 0 || p->blocks[b].n_slice > PLAN_MAX_SLICE)
-            return nib_fail(err, NIB_E_USAGE, "plan: block %d: expected at most %d slices, found %d", b,
-                            PLAN_MAX_SLICE, p->blocks[b].n_slice);
-    return NIB_OK;
-}
-
-nib_status apply_sizes(nib_engine_options *o, const plan *p, const logger *log, nib_error *err) {
-    NIB_TRY(check_sizes(p, err));
-    if (p->n_ctx > 0 && o->n_ctx > p->n_ctx)
-        return nib_fail(err, NIB_E_USAGE,
-                        "the plan is for a context of %lld positions, and %lld were asked for: make a plan "
-                        "for those",
-                        (long long)p->n_ctx, (long long)o->n_ctx);
-    o->n_ctx = p->n_ctx > 0 ? p->n_ctx : o->n_ctx;
-    o->n_batch = p->n_batch > 0 ? p->n_batch : o->n_batch;
-    o->n_thread = o->n_thread > 0 ? o->n_thread : p->n_thread;
-    if (o->kv_type != 0 && p->kv != PLAN_KV_AUTO && o->kv_type != kv_option(p->kv))
-        log_line(log, "the cache has the format that was asked for, not the plan's");
-    o->kv_type = o->kv_type != 0 ? o->kv_type : kv_option(p->kv);
-    if (o->activation != 0)
-        log_line(log, "activations have %d bits, as was asked for, whatever the plan says", o->activation);
-    o->ram = smaller_cap(o->ram, p->cap[NIB_TIER_RAM]);
-    o->vram = smaller_cap(o->vram, p->cap[NIB_TIER_VRAM]);
-    o->disk = smaller_cap(o->disk, p->cap[NIB_TIER_DISK]);
-    o->stream = o->stream || streams(p);
-    if (p->packed && o->packed == NIB_PACKED_AUTO)
-        o->packed = NIB_PACKED_ON;
-    return NIB_OK;
-}
-
 /* ---- blocks ---- */
 
 static bool same_name(const char name[PLAN_NAME], const char *other) {
     return memchr(name, '\0', PLAN_NAME) && !strcmp(name, other);
 }
 
-static nib_status check_content(const nib_engine *e, const plan *p, nib_error *err) {
+static nib_status check_content(const engine_core *e, const plan *p, nib_error *err) {
     char found[CONTENT_KEY];
     if (p->content[0] == '\0')
         return NIB_OK;
@@ -171,7 +105,7 @@ static uint64_t kept_of(const plan_block *pb) {
 }
 
 /* All first slices, in whole pages, and as much of the second ones as is to stay. */
-static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err) {
+static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *err) {
     pager_page *pages;
     int n_page;
     NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
@@ -181,10 +115,10 @@ static nib_status keep_first_slices(nib_engine *e, const plan *p, nib_error *err
         plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
         if (first_on_disk || !second)
             continue;
-        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &e->kept[b]);
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &e->set.kept[b]);
         for (int i = 0; i < n_page; i++)
             if (pages[i].block == b && !pages[i].second)
-                e->kept[b] += pages[i].bytes;
+                e->set.kept[b] += pages[i].bytes;
     }
     mem_free(pages);
     return NIB_OK;
@@ -205,7 +139,7 @@ static nib_status choose_part(const plan *p, const plan_block *pb, const block *
                     b->name, found);
 }
 
-static nib_status make_layout(nib_engine *e, const plan *p, layout_part *parts, nib_error *err) {
+static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts, nib_error *err) {
     const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
     layout *made;
     for (int b = 0; b < p->n_block; b++)
@@ -221,18 +155,18 @@ static nib_status make_layout(nib_engine *e, const plan *p, layout_part *parts, 
             layout_free(made);
             return fits;
         }
-    return engine_set_layout(e, made, err);
+    return core_set_layout(e, made, err);
 }
 
 /* The rest of what a plan says of blocks: activations, and what of each is kept. */
-static void apply_parts(nib_engine *e, const plan *p) {
+static void apply_parts(engine_core *e, const plan *p) {
     for (int b = 0; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
         if (pb->left_out)
             continue;
-        if (e->options.activation == 0)
-            e->act_bits[b] = (uint8_t)pb->activation;
-        e->kept[b] = kept_of(pb);
+        if (e->set.activation == 0)
+            e->set.act_bits[b] = (uint8_t)pb->activation;
+        e->set.kept[b] = kept_of(pb);
     }
 }
 
@@ -245,7 +179,7 @@ static bool is_rounded(const block *b) {
     return false;
 }
 
-static void tell(const nib_engine *e) {
+static void tell(const engine_core *e) {
     char names[256] = "";
     size_t n = 0;
     int missing = 0, rounded = 0;
@@ -267,7 +201,7 @@ static void tell(const nib_engine *e) {
 
 /* Rounding takes far longer than reading; a plan that was made by the policy does not do it for each token.
  */
-static void warn_of_rounding(const nib_engine *e, const plan *p) {
+static void warn_of_rounding(const engine_core *e, const plan *p) {
     int n = 0;
     for (int i = 0; i < p->n_block; i++) {
         const plan_block *pb = &p->blocks[i];
@@ -286,15 +220,15 @@ static void warn_of_rounding(const nib_engine *e, const plan *p) {
                  n);
 }
 
-nib_status apply_blocks(nib_engine *e, const plan *p, nib_error *err) {
+nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err) {
     const int n = model_n_block(e->m);
     NIB_TRY(check_content(e, p, err));
     if (p->n_block != n)
         return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
                         n - 2, p->n_block);
     layout_part *parts = mem_calloc((size_t)n, sizeof *parts);
-    e->kept = mem_calloc((size_t)n, sizeof *e->kept);
-    nib_status status = parts && e->kept
+    e->set.kept = mem_calloc((size_t)n, sizeof *e->set.kept);
+    nib_status status = parts && e->set.kept
                             ? make_layout(e, p, parts, err)
                             : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
     mem_free(parts);

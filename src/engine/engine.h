@@ -3,39 +3,10 @@
 #ifndef NIB_ENGINE_ENGINE_H
 #define NIB_ENGINE_ENGINE_H
 
-#include "exec/step.h"
-#include "plan/plan.h"
+#include "engine/parts.h"
 #include "sequence/generation.h"
 #include "sequence/sequence.h"
 #include "text/tokenizer.h"
-
-/* What computes. Borrowed from an engine, until it is closed. */
-typedef struct engine_parts {
-    const model *m;
-    const layout *layout;
-    ledger *ledger;
-    pool *threads;            /* idle between passes */
-    stepper *step;            /* with its back end and pager */
-    type_id kv_type;          /* of sessions that ask for none */
-    int64_t n_ctx;            /* likewise */
-    nib_progress_fn progress; /* the options': NULL: none */
-    void *user;               /* of progress */
-} engine_parts;
-
-/* What is asked of an engine beside the public options. */
-typedef struct engine_want {
-    const plan *plan;  /* to be obeyed; NULL: none. Not needed afterwards */
-    int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
-    bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
-    /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
-     * yet. */
-    nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
-    const void *user; /* of keep_free */
-} engine_want;
-
-/* Rows that go through a block together. More meet less often, and their registers take more memory: where
- * there is a cap, weights are worth more. */
-enum { ENGINE_CELL_ROWS = 64, ENGINE_CELL_ROWS_FREE = 128 /* without a cap */ };
 
 /* nib_engine_open; want NULL: nothing. */
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
@@ -57,7 +28,11 @@ bool engine_kv_type(int kv, type_id *out);
  * for. Any thread. */
 nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
 generation_setup engine_generation_setup(const nib_engine *e);
-enum { ENGINE_MAX_SESSION = 4096 };
+/* Around a generation: while others go on at the same time, their times are not one sequence's. Between them
+ * what it took, which predictions learn from: it left so many positions. */
+void engine_generation_begin(nib_engine *e);
+void engine_generation_end(nib_engine *e);
+void engine_generation_took(nib_engine *e, int64_t n_position, const nib_result *r);
 /* Bytes of a session's tokens and logits. */
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
 /* Whether a sequence can have so many positions: NIB_E_USAGE where the model has learned fewer, NIB_E_NOFIT

@@ -1,5 +1,5 @@
 /* info.c - what nib_engine_info answers, gathered once. */
-#include "engine/state.h"
+#include "engine/info.h"
 
 #include "base/mem.h"
 
@@ -35,8 +35,7 @@ static const char *file_name(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
-void engine_fill_info(nib_engine *e) {
-    nib_model_info *info = &e->info;
+void engine_fill_info(const engine_core *e, nib_model_info *info) {
     const char *name = container_meta_str(e->container, "general.name");
     const char *arch = container_meta_str(e->container, "general.architecture");
     count_tensors(e->container, &info->bytes, &info->params);
@@ -57,23 +56,19 @@ void engine_fill_info(nib_engine *e) {
         info->d_ff = h->d_ff;
         info->n_vocab = h->n_vocab;
         info->n_ctx_train = h->n_ctx_train;
-        info->n_ctx = e->options.n_ctx;
+        info->n_ctx = e->set.n_ctx;
         info->params = model_n_param(e->m);
         count_token(e->layout, info);
     }
     info->bos = info->eos = -1;
-    info->has_tokenizer = e->tokenizer != NULL;
-    if (e->tokenizer) {
-        info->bos = tokenizer_bos(e->tokenizer);
-        info->eos = tokenizer_eos(e->tokenizer);
-        info->add_bos = tokenizer_adds_bos(e->tokenizer);
+    info->has_tokenizer = e->text.tokenizer != NULL;
+    if (e->text.tokenizer) {
+        info->bos = tokenizer_bos(e->text.tokenizer);
+        info->eos = tokenizer_eos(e->text.tokenizer);
+        info->add_bos = tokenizer_adds_bos(e->text.tokenizer);
         if (!e->m)
-            info->n_vocab = tokenizer_n_vocab(e->tokenizer);
+            info->n_vocab = tokenizer_n_vocab(e->text.tokenizer);
     }
     info->has_chat_template = container_meta_str(e->container, "tokenizer.chat_template") ||
                               container_meta_str(e->container, "tokenizer_config.chat_template");
-}
-
-const nib_model_info *nib_engine_info(const nib_engine *e) {
-    return &e->info;
 }

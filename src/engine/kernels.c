@@ -1,17 +1,18 @@
 /* kernels.c - what decides how a model's matrices are packed and which strategies multiply them: a
  * kernel map, or the rule. */
+#include "engine/kernels.h"
+
 #include "base/mem.h"
 #include "base/num.h"
 #include "profile/kernel_map.h"
-#include "engine/state.h"
 
 #include <string.h>
 
 /* The map's file: the one that was named, else this machine's own, which need not be there. */
-static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
+static nib_status load_map(const engine_core *e, policy *map, char **used, nib_error *err) {
     machine here;
-    const kernel_map_key key = {&here, kernels_table(), pool_size(e->threads)};
-    const char *named = e->options.kernels;
+    const kernel_map_key key = {&here, kernels_table(), e->set.n_thread};
+    const char *named = e->asked.kernels;
     if (e->kind->tier != NIB_TIER_RAM || (named && !strcmp(named, "none")))
         return NIB_OK;
     machine_look(&here);
@@ -22,14 +23,14 @@ static nib_status load_map(nib_engine *e, policy *map, nib_error *err) {
     nib_error why = {NIB_OK, ""};
     nib_status status = kernel_map_load(path, &key, map, &report, &why);
     if (status == NIB_OK && !report.other[0])
-        e->kernels = path;
+        *used = path;
     if (status == NIB_OK && report.other[0])
         log_line(&e->log, "%s is not used: %s", path, report.other);
     else if (status == NIB_OK && report.n_left_out)
         log_line(&e->log, "%s: %d choices were not understood and are left out", path, report.n_left_out);
     else if (status != NIB_OK && status != NIB_E_NOTFOUND && !named)
         log_line(&e->log, "%s", why.message);
-    if (e->kernels != path)
+    if (*used != path)
         mem_free(path);
     if (status == NIB_OK || !named)
         return NIB_OK;
@@ -49,27 +50,23 @@ static pack_kind packing_of(const void *user, int b, const weight *w) {
 }
 
 /* Every matrix in the one packing that the map has for it. */
-static nib_status set_packings(nib_engine *e, const policy *map, nib_error *err) {
-    const packing_from f = {map, e->act_bits};
+static nib_status set_packings(engine_core *e, const policy *map, nib_error *err) {
+    const packing_from f = {map, e->set.act_bits};
     layout *with;
     NIB_TRY(layout_with_packings(e->layout, packing_of, &f, &with, err));
-    return engine_set_layout(e, with, err);
+    return core_set_layout(e, with, err);
 }
 
-nib_status engine_open_backend(nib_engine *e, nib_error *err) {
+nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err) {
     policy map = {0};
-    nib_status status = load_map(e, &map, err);
+    nib_status status = load_map(e, &map, used, err);
     if (status == NIB_OK)
         status = set_packings(e, &map, err);
     if (status == NIB_OK) {
-        backend_setup setup = engine_backend_setup(e, pool_size(e->threads));
+        backend_setup setup = core_backend_setup(e, e->set.n_thread);
         setup.kernels = &map;
-        status = e->kind->open(&setup, &e->backend, err);
+        status = e->kind->open(&setup, out, err);
     }
     policy_clear(&map);
     return status;
-}
-
-const char *nib_engine_kernels(const nib_engine *e) {
-    return e->kernels;
 }

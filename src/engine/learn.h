@@ -3,21 +3,30 @@
 #ifndef NIB_ENGINE_LEARN_H
 #define NIB_ENGINE_LEARN_H
 
-#include "engine/state.h"
-#include "engine/planning.h"
+#include "engine/core.h"
+#include "plan/policy.h"
+#include "profile/learned.h"
 
-/* Around a generation: while others go on at the same time, their times are not one sequence's. */
-void learn_begin(nib_engine *e);
-void learn_end(nib_engine *e);
-/* Between them: a generation that left so many positions. */
-void learn_generation(nib_engine *e, int64_t n_position, const nib_result *r);
+#include <stdatomic.h>
 
-/* To the file, when there were enough tokens to say something. */
-void learn_keep(nib_engine *e);
+/* What generating took so far. */
+typedef struct learning {
+    atomic_int n_running; /* generations now */
+    atomic_bool mixed;    /* several were running at once: none of them says what a token takes */
+    int64_t n_token;
+    double seconds, positions; /* summed over the tokens */
+} learning;
 
-/* Which disks the engine reads from, into f->q: runs from others say nothing about it. */
-void learn_disks(const nib_engine *e, planning *f);
-/* What the file has, into f->q.learned. */
-void learn_load(const nib_engine *e, planning *f);
+/* A generation that left so many positions. */
+void learn_add(learning *l, const engine_core *e, int64_t n_position, const nib_result *r);
+/* Whether it says something about a run: with how many positions on average. */
+bool learn_says(const learning *l, const engine_core *e, int64_t *n_position);
+/* To the file: `run` is what was expected of it. */
+void learn_keep(const learning *l, const engine_core *e, learned_run *run);
+
+/* Which disks the engine reads from, into the question: runs from others say nothing about it. */
+void learn_disks(const engine_core *e, plan_question *q);
+/* What the file has: *out, which is the caller's, and the question's pointer to it. */
+void learn_load(const engine_core *e, plan_question *q, learned *out);
 
 #endif

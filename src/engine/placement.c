@@ -1,6 +1,6 @@
 /* placement.c - what nib_engine_placement answers: the pager's decision, gathered once by block, format and
  * tier. */
-#include "engine/state.h"
+#include "engine/placement.h"
 
 #include "base/mem.h"
 #include "exec/shortlist.h"
@@ -37,20 +37,23 @@ static size_t max_slices(const layout *lay) {
     return max + 1;                                     /* the output head's sketch */
 }
 
-uint64_t engine_placement_bytes(const layout *lay) {
+uint64_t placement_bytes(const layout *lay) {
     return max_slices(lay) * sizeof(nib_slice) + (2 * (size_t)layout_n_block(lay) + 1) * PACK_NAME;
 }
 
-nib_status engine_alloc_placement(nib_engine *e, nib_error *err) {
-    const size_t max = max_slices(e->layout);
-    const size_t n_format =
-        2 * (size_t)layout_n_block(e->layout) + 1; /* each is rounded to one stack at most; the sketch */
-    const uint64_t bytes = engine_placement_bytes(e->layout);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
-    e->tables += bytes;
-    e->slices = mem_calloc(max, sizeof *e->slices);
-    e->formats = mem_calloc(n_format, sizeof *e->formats);
-    return e->slices && e->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
+nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error *err) {
+    const size_t n_format = 2 * (size_t)layout_n_block(lay) + 1; /* each is rounded to one stack at most; the
+                                                                    sketch */
+    const uint64_t bytes = placement_bytes(lay);
+    NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
+    p->slices = mem_calloc(max_slices(lay), sizeof *p->slices);
+    p->formats = mem_calloc(n_format, sizeof *p->formats);
+    return p->slices && p->formats ? NIB_OK : nib_fail_nomem(err, bytes, "the placement");
+}
+
+void placement_close(placement *p) {
+    mem_free(p->slices);
+    mem_free(p->formats);
 }
 
 /* The block that shares weight w of block b; NULL: none. */
@@ -64,72 +67,67 @@ static const char *other_user(const layout *lay, int b, int w) {
     return NULL;
 }
 
-/* The one among e->formats. */
-static const char *kept_name(nib_engine *e, const char name[PACK_NAME]) {
+/* The one among p->formats. */
+static const char *kept_name(placement *p, const char name[PACK_NAME]) {
     size_t i = 0;
-    while (i < e->n_format && strcmp(e->formats[i], name))
+    while (i < p->n_format && strcmp(p->formats[i], name))
         i++;
-    if (i == e->n_format)
-        memcpy(e->formats[e->n_format++], name, PACK_NAME);
-    return e->formats[i];
+    if (i == p->n_format)
+        memcpy(p->formats[p->n_format++], name, PACK_NAME);
+    return p->formats[i];
 }
 
-static const char *format_name(nib_engine *e, const weight *w) {
+static const char *format_name(placement *p, const weight *w) {
     char name[PACK_NAME];
     if (!weight_is_rounded(w))
         return type_get(w->type)->name;
     recipe_slice_name(&w->format, w->by_column, weight_is_second(w), name);
-    return kept_name(e, name);
+    return kept_name(p, name);
 }
 
 /* To the slice of the same format and tier among slices[first..n), or as a new one. */
-static void add(nib_engine *e, size_t first, nib_slice what) {
+static void add(placement *p, size_t first, nib_slice what) {
     size_t i = first;
     if (what.bytes == 0)
         return;
-    while (i < e->n_slice && (e->slices[i].tier != what.tier || e->slices[i].format != what.format))
+    while (i < p->n_slice && (p->slices[i].tier != what.tier || p->slices[i].format != what.format))
         i++;
-    if (i == e->n_slice) {
-        e->slices[e->n_slice++] = what;
+    if (i == p->n_slice) {
+        p->slices[p->n_slice++] = what;
         return;
     }
-    e->slices[i].bytes += what.bytes;
+    p->slices[i].bytes += what.bytes;
     if (what.also)
-        e->slices[i].also = what.also;
+        p->slices[i].also = what.also;
 }
 
-static void add_sketch(nib_engine *e) {
+static void add_sketch(placement *p, const layout *lay, int32_t n_best) {
     char name[PACK_NAME];
     const weight *head;
     uint64_t bytes;
     view sketch;
-    if (!e->has_sketch || !shortlist_sketch(e->layout, e->n_best, &head, &sketch, &bytes))
+    if (!n_best || !shortlist_sketch(lay, n_best, &head, &sketch, &bytes))
         return;
     pack_name(&sketch.format, name);
-    add(e, e->n_slice,
-        (nib_slice){layout_block(e->layout, layout_n_block(e->layout) - 1)->name, NULL, -1,
-                    kept_name(e, name), bytes, NIB_TIER_RAM});
+    add(p, p->n_slice,
+        (nib_slice){layout_block(lay, layout_n_block(lay) - 1)->name, NULL, -1, kept_name(p, name), bytes,
+                    NIB_TIER_RAM});
 }
 
-void engine_fill_placement(nib_engine *e) {
-    for (int b = 0; b < layout_n_block(e->layout); b++) {
-        const block *blk = layout_block(e->layout, b);
-        size_t first = e->n_slice;
+void placement_fill(placement *p, const layout *lay, const pager *weights, int32_t n_best) {
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const block *blk = layout_block(lay, b);
+        size_t first = p->n_slice;
         for (int w = 0; w < blk->n_weight; w++) {
-            const char *also = other_user(e->layout, b, w), *format;
+            const char *also = other_user(lay, b, w), *format;
             uint64_t kept, on_disk;
             if (blk->weights[w].shared_block >= 0)
                 continue;
-            format = format_name(e, &blk->weights[w]);
-            pager_where(e->pager, b, w, &kept, &on_disk);
-            add(e, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
-            add(e, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
+            format = format_name(p, &blk->weights[w]);
+            pager_where(weights, b, w, &kept, &on_disk);
+            add(p, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
+            add(p, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
         }
     }
-    add_sketch(e);
-}
-
-size_t nib_engine_placement(const nib_engine *e, const nib_slice **slices) {
-    *slices = e->slices;
-    return e->n_slice;
+    add_sketch(p, lay, n_best);
 }

@@ -10,6 +10,7 @@
 #include "profile/quality.h"
 #include "quant/recipe.h"
 #include "engine/learn.h"
+#include "engine/packed.h"
 #include "engine/saliency.h"
 #include "model/page_layout.h"
 
@@ -165,7 +166,7 @@ static nib_status add_format(planning *f, const layout *lay, const quality *q, i
 }
 
 /* A format that the model cannot have (rows too long) is no choice. */
-static nib_status try_format(planning *f, const nib_engine *e, const quality *q, int j, nib_error *err) {
+static nib_status try_format(planning *f, const engine_core *e, const quality *q, int j, nib_error *err) {
     const layout_choice choice = {.format = q->format[j], .shortlist = layout_has_shortlist(e->layout)};
     layout *all;
     nib_error why;
@@ -179,7 +180,7 @@ static nib_status try_format(planning *f, const nib_engine *e, const quality *q,
     return status;
 }
 
-static nib_status add_costs(planning *f, const nib_engine *e, const quality *q, nib_error *err) {
+static nib_status add_costs(planning *f, const engine_core *e, const quality *q, nib_error *err) {
     if (q->n_block != f->q.n_block)
         return NIB_OK;
     memcpy(f->prompts, q->prompts, sizeof f->prompts);
@@ -206,7 +207,7 @@ static nib_status add_costs(planning *f, const nib_engine *e, const quality *q, 
 }
 
 /* A profile that cannot be read is said and left aside. */
-static nib_status add_profiles(planning *f, const nib_engine *e, nib_error *err) {
+static nib_status add_profiles(planning *f, const engine_core *e, nib_error *err) {
     importance scores = {0};
     quality costs = {0};
     nib_error why;
@@ -230,62 +231,53 @@ static nib_status add_profiles(planning *f, const nib_engine *e, nib_error *err)
 
 /* ---- the machine ---- */
 
-static void add_rates(planning *f, const nib_engine *e) {
+static void add_rates(planning *f, const engine_core *e) {
     machine here;
     hardware measured;
     nib_error why;
     machine_look(&here);
-    const int n_thread = e->options.n_thread ? e->options.n_thread : thread_physical_cores();
     char *path = hardware_path(&here);
     nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
         log_line(&e->log, "hardware profile: %s", why.message);
-    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, n_thread, f->q.need.max_page, f->q.need.part,
-                  &f->q.rates);
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, e->set.n_thread, f->q.need.max_page,
+                  f->q.need.part, &f->q.rates);
     mem_free(path);
 }
 
 /* ---- all of it ---- */
 
-static void settle_workload(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen) {
-    f->q.n_ctx = e->options.n_ctx;
-    f->q.n_batch = e->options.n_batch;
-    f->q.n_best = e->n_best;
-    f->q.best_waits = shortlist_of(e->layout, e->n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
+static void settle_workload(planning *f, const engine_core *e) {
+    const int64_t n_prompt = f->of.n_prompt, n_gen = f->of.n_gen;
+    f->q.n_ctx = e->set.n_ctx;
+    f->q.n_batch = e->set.n_batch;
+    f->q.n_best = e->set.n_best;
+    f->q.best_waits = shortlist_of(e->layout, e->set.n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
     /* of a tied head a token's own row came when its logit was computed */
-    f->q.row_waits = e->n_best && model_hparams(e->m)->tied_head ? 0 : 1;
+    f->q.row_waits = e->set.n_best && model_hparams(e->m)->tied_head ? 0 : 1;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
     /* the last token is not computed with */
     f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);
     f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
 }
 
-nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen,
-                           nib_error *err) {
-    return planning_gather_for(f, e, NULL, n_prompt, n_gen, err);
-}
-
-nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_want *want, int64_t n_prompt,
-                               int64_t n_gen, nib_error *err) {
-    const nib_engine_options *o = &e->options;
-    const int n_thread = o->n_thread ? o->n_thread : thread_physical_cores();
+nib_status planning_gather(planning *f, const engine_core *e, const planning_of *of, nib_error *err) {
+    const settings *o = &e->set;
     memset(f, 0, sizeof *f);
-    f->want = want;
-    settle_workload(f, e, n_prompt, n_gen);
+    f->of = *of;
+    settle_workload(f, e);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
     NIB_TRY(list_blocks(f, e->layout, err));
-    f->q.need = pager_needs(e->layout, n_thread);
+    f->q.need = pager_needs(e->layout, e->set.n_thread);
     NIB_TRY(planning_caches(f, e, err));
     add_rates(f, e);
     NIB_TRY(planning_held(f, e, err));
-    learn_disks(e, f);
+    learn_disks(e, &f->q);
     f->q.model = f->model;
     f->q.content = f->content;
     f->q.pages = f->pages;
-    f->q.cap[NIB_TIER_RAM] = o->ram;
-    f->q.cap[NIB_TIER_VRAM] = o->vram;
-    f->q.cap[NIB_TIER_DISK] = o->disk;
+    memcpy(f->q.cap, o->cap, sizeof f->q.cap);
     f->q.mode = 'a';
     f->q.stream = o->stream;
     f->q.activation = o->activation;
@@ -294,7 +286,7 @@ nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_wa
 
 /* ---- a plan ---- */
 
-static nib_status settle_targets(planning *f, const nib_engine *e, const nib_plan_options *how,
+static nib_status settle_targets(planning *f, const engine_core *e, const nib_plan_options *how,
                                  nib_error *err) {
     const char *name = how->quality ? how->quality : "lossless";
     if (!plan_quality(name, &f->q.max_loss, &f->q.may_round))
@@ -348,7 +340,7 @@ static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_n
 
 /* The formats of a plan that the policy made. Layers that it leaves out are in there still: what is decided
  * of them is that nothing stays. */
-static nib_status layout_of(const nib_engine *e, const plan *p, layout **out, nib_error *err) {
+static nib_status layout_of(const engine_core *e, const plan *p, layout **out, nib_error *err) {
     layout_part *parts = mem_calloc((size_t)p->n_block, sizeof *parts);
     const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
     if (!parts)
@@ -384,7 +376,7 @@ static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib
 
 /* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
  * residency is decided once more, with the pages as they will be. */
-static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_error *err) {
+static nib_status settle_pages(planning *f, const engine_core *e, plan *p, nib_error *err) {
     plan exact;
     layout *lay;
     NIB_TRY(layout_of(e, p, &lay, err));
@@ -410,10 +402,11 @@ static nib_status settle_pages(planning *f, const nib_engine *e, plan *p, nib_er
     return NIB_OK;
 }
 
-nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *out, nib_error *err) {
+nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err) {
     planning f;
     plan p = {0};
-    nib_status status = planning_gather(&f, e, how->n_prompt, how->n_gen, err);
+    const planning_of of = {.n_prompt = how->n_prompt, .n_gen = how->n_gen};
+    nib_status status = planning_gather(&f, e, &of, err);
     if (status == NIB_OK)
         status = settle_targets(&f, e, how, err);
     if (status == NIB_OK)
@@ -421,7 +414,7 @@ nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *o
     if (status == NIB_OK) {
         bound_loss(&f, how);
         planning_fewer_rows(&f, e);
-        learn_load(e, &f);
+        learn_load(e, &f.q, &f.learned);
         status = plan_make(&f.q, &p, err);
     }
     if (status == NIB_OK && !keeps_formats(&p))
@@ -431,25 +424,5 @@ nib_status engine_plan(const nib_engine *e, const nib_plan_options *how, plan *o
         *out = p;
     else
         plan_clear(&p);
-    return status;
-}
-
-nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
-                    char **json, nib_error *err) {
-    static const nib_plan_options defaults = {0};
-    nib_engine *e;
-    plan p = {0};
-    nib_engine_options o;
-    nib_engine_options_init(&o);
-    o = options ? *options : o;
-    o.vocab_only = false;
-    NIB_TRY(engine_open_headers(name, &o, NULL, &e, err));
-    nib_status status = engine_plan(e, how ? how : &defaults, &p, err);
-    if (status == NIB_OK)
-        status = cancel_check(&e->step.cancel, err);
-    nib_engine_close(e);
-    if (status == NIB_OK)
-        status = plan_print(&p, json, err);
-    plan_clear(&p);
     return status;
 }

@@ -1,9 +1,16 @@
-/* planning.h - the facts that a plan or a prediction is made of, gathered from an engine. */
+/* planning.h - the question that a plan or a prediction answers (plan/policy.h), gathered from a core. */
 #ifndef NIB_ENGINE_PLANNING_H
 #define NIB_ENGINE_PLANNING_H
 
+#include "engine/core.h"
 #include "plan/policy.h"
-#include "engine/state.h"
+
+/* What is planned for. */
+typedef struct planning_of {
+    const engine_want *want;  /* NULL: nothing */
+    const backend_rows *open; /* of an engine whose weights are there; NULL: they are not */
+    int64_t n_prompt, n_gen;  /* tokens; 0: the defaults */
+} planning_of;
 
 /* Rows of a pass and of a cell. */
 typedef struct planning_rows {
@@ -11,8 +18,8 @@ typedef struct planning_rows {
 } planning_rows;
 
 typedef struct planning {
-    plan_question q;         /* points into the rest */
-    const engine_want *want; /* NULL: nothing */
+    plan_question q; /* points into the rest */
+    planning_of of;
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
@@ -22,23 +29,21 @@ typedef struct planning {
     char model[PLAN_NAME], content[CONTENT_KEY], prompts[40];
 } planning;
 
-/* Of a model as it is now, without profiles of its weights: each block has one choice. 0 for n_prompt, n_gen:
- * the defaults. What earlier runs took is not in it (learn_load). To be closed in any case. */
-nib_status planning_gather(planning *f, const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_error *err);
-nib_status planning_gather_for(planning *f, const nib_engine *e, const engine_want *want, int64_t n_prompt,
-                               int64_t n_gen, nib_error *err);
+/* Of a model as it is now, without profiles of its weights: each block has one choice. What earlier runs took
+ * is not in it (learn_load). To be closed in any case. */
+nib_status planning_gather(planning *f, const engine_core *e, const planning_of *of, nib_error *err);
 void planning_close(planning *f);
 
-/* ---- predict.c: an open engine as one run, with its cache filled up to n_position ---- */
-nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *out, nib_error *err);
+/* A plan, for weights that are not open yet. */
+nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err);
 
 /* ---- planning_memory.c, for planning_gather: f->q.need, the sizes and the workload are settled ---- */
 /* The caches that there could be, the engine's own first. */
-nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err);
+nib_status planning_caches(planning *f, const engine_core *e, nib_error *err);
 /* Fewer rows where the cap does not hold more (in which case it holds no whole model either), once what else
  * is held is known. */
-void planning_fewer_rows(planning *f, const nib_engine *e);
+void planning_fewer_rows(planning *f, const engine_core *e);
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
-nib_status planning_held(planning *f, const nib_engine *e, nib_error *err);
+nib_status planning_held(planning *f, const engine_core *e, nib_error *err);
 
 #endif

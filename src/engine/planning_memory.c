@@ -4,6 +4,10 @@
 #include "engine/planning.h"
 
 #include "base/num.h"
+#include "engine/head.h"
+#include "engine/placement.h"
+#include "engine/sessions.h"
+#include "engine/sizes.h"
 
 #include <string.h>
 
@@ -15,13 +19,13 @@
 #define RUNTIME_GROWTH (UINT64_C(672) << 10)
 #define RUNTIME_REST   (UINT64_C(288) << 10) /* of it, after the weights were opened */
 
-static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_id type, nib_error *err) {
+static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_id type, nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
     plan_cache *c = &f->q.caches[f->q.n_cache];
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
     NIB_TRY(kv_table_bytes(e->layout, type, false, f->q.n_ctx, &c->bytes, err));
-    if (!num_mul_u64(c->bytes, (uint64_t)e->options.n_session, &c->bytes))
+    if (!num_mul_u64(c->bytes, (uint64_t)e->set.n_session, &c->bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                         (long long)f->q.n_ctx);
     NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
@@ -35,7 +39,7 @@ static nib_status add_cache(planning *f, const nib_engine *e, plan_kv kv, type_i
 }
 
 /* The engine's own first, then the others that it could have. */
-nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
+nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
     static const struct {
         plan_kv kv;
         nib_kv_type type;
@@ -44,16 +48,16 @@ nib_status planning_caches(planning *f, const nib_engine *e, nib_error *err) {
     for (int own = 1; own >= 0; own--)
         for (size_t i = 0; i < NUM_COUNT(all); i++) {
             type_id type;
-            if (engine_kv_type(all[i].type, &type) && (type == e->kv_type) == own)
+            if (settings_kv_type(all[i].type, &type) && (type == e->set.kv_type) == own)
                 NIB_TRY(add_cache(f, e, all[i].kv, type, err));
         }
     return NIB_OK;
 }
 
-static void count_rows(planning *f, const nib_engine *e) {
-    const int64_t n_head = engine_logits_rows(e), n = f->q.n_prompt;
+static void count_rows(planning *f, const engine_core *e) {
+    const int64_t n_head = sizes_logits_rows(e), n = f->q.n_prompt;
     const planning_rows *few = &f->base, *many = &f->streamed;
-    const backend_setup setup = engine_backend_setup(e, f->q.rates.n_thread);
+    const backend_setup setup = core_backend_setup(e, f->q.rates.n_thread);
     const backend_rows base = {few->n_pass, few->n_cell, n_head},
                        streamed = {many->n_pass, many->n_cell, n_head};
     uint64_t touched, more_touched;
@@ -71,79 +75,78 @@ static void count_rows(planning *f, const nib_engine *e) {
 }
 
 static bool has_rows(const planning *f) {
-    return f->want && f->want->n_row;
+    return f->of.want && f->of.want->n_row;
 }
 
-void planning_fewer_rows(planning *f, const nib_engine *e) {
-    const nib_engine_options *o = &e->options;
+void planning_fewer_rows(planning *f, const engine_core *e) {
+    const settings *o = &e->set;
     planning_rows *few = &f->base, *many = &f->streamed;
-    if (e->pager || !e->free_batch || has_rows(f) || !o->stream || o->ram == NIB_AUTO)
+    if (f->of.open || !e->set.free_batch || has_rows(f) || !o->stream || o->cap[NIB_TIER_RAM] == NIB_AUTO)
         return;
     bool all;
     const uint64_t kept = plan_kept_bytes(&f->q, &all);
-    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + kept > o->ram &&
-           engine_rows_halve(&many->n_pass, &many->n_cell)) {
+    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + kept > o->cap[NIB_TIER_RAM] &&
+           sizes_rows_halve(&many->n_pass, &many->n_cell)) {
         *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
         count_rows(f, e);
     }
 }
 
 /* What an open engine has; else what one will have. */
-static void add_rows(planning *f, const nib_engine *e) {
-    const nib_engine_options *o = &e->options;
-    f->base = f->streamed = (planning_rows){o->n_batch, engine_cell_rows(o)};
-    f->q.free_batch = e->free_batch;
-    if (e->pager)
-        f->base = f->streamed = (planning_rows){e->backend->rows.n_pass, e->backend->rows.n_cell};
+static void add_rows(planning *f, const engine_core *e) {
+    const settings *o = &e->set;
+    f->base = f->streamed = (planning_rows){o->n_batch, sizes_cell_rows(o)};
+    f->q.free_batch = e->set.free_batch;
+    if (f->of.open)
+        f->base = f->streamed = (planning_rows){f->of.open->n_pass, f->of.open->n_cell};
     else if (has_rows(f))
         f->base = f->streamed =
-            (planning_rows){f->want->n_row, NUM_MIN(f->want->n_row, (int64_t)ENGINE_CELL_ROWS)};
+            (planning_rows){f->of.want->n_row, NUM_MIN(f->of.want->n_row, (int64_t)ENGINE_CELL_ROWS)};
     else
-        engine_rows_streamed(e, f->q.rates.n_thread, o->ram, &f->q.need, &f->streamed.n_pass,
-                             &f->streamed.n_cell);
+        sizes_rows_streamed(e, o->cap[NIB_TIER_RAM], &f->q.need, &f->streamed.n_pass, &f->streamed.n_cell);
     count_rows(f, e);
     planning_fewer_rows(f, e);
 }
 
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
-nib_status planning_held(planning *f, const nib_engine *e, nib_error *err) {
-    const nib_engine_options *o = &e->options;
+nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
+    const settings *o = &e->set;
     nib_memory now;
-    if (!e->pager)
+    if (!f->of.open)
         ledger_settle(e->ledger, true);
     ledger_report(e->ledger, &now);
     const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
     uint64_t others = 0;
     for (int i = 0; i < NIB_N_OWNER; i++)
         others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
-    const bool margin = o->ram != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
-    const uint64_t placement = engine_placement_bytes(e->layout);
+    const bool margin = o->cap[NIB_TIER_RAM] != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    const uint64_t list = placement_bytes(e->layout);
     memcpy(f->q.touched, now.owner, sizeof f->q.touched);
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
-    f->q.touched[NIB_OWNER_RUNTIME] += e->pager ? RUNTIME_REST : RUNTIME_GROWTH;
-    f->q.kept = f->want ? e->kept : NULL;
+    f->q.touched[NIB_OWNER_RUNTIME] += f->of.open ? RUNTIME_REST : RUNTIME_GROWTH;
+    f->q.kept = f->of.want ? e->set.kept : NULL;
     uint64_t held = 0, staging;
-    const uint64_t sketch = engine_shortlist_bytes(e, &staging);
+    const uint64_t sketch = head_bytes(e, &staging);
     for (int i = 0; i < NIB_N_OWNER; i++)
         held += f->q.held[i];
     if (sketch)
         f->q.opening = held + sketch + staging;
-    if (!e->text_is_open) {
-        f->q.opening = NUM_MAX(f->q.opening, held + e->text.peak);
-        f->q.held[NIB_OWNER_TABLES] += e->text.kept;
-        f->q.touched[NIB_OWNER_TABLES] += e->text.kept;
+    if (!e->text.is_open) {
+        f->q.opening = NUM_MAX(f->q.opening, held + e->text.need.peak);
+        f->q.held[NIB_OWNER_TABLES] += e->text.need.kept;
+        f->q.touched[NIB_OWNER_TABLES] += e->text.need.kept;
     }
     f->q.held[NIB_OWNER_WEIGHTS] += sketch;
     f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
-    f->q.held[NIB_OWNER_TABLES] += placement;
-    f->q.touched[NIB_OWNER_TABLES] += placement;
-    f->q.session = engine_session_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
+    f->q.held[NIB_OWNER_TABLES] += list;
+    f->q.touched[NIB_OWNER_TABLES] += list;
+    f->q.session = sessions_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
     f->q.spare = SPARE;
     add_rows(f, e);
-    if (!f->want || !f->want->keep_free)
+    if (!f->of.want || !f->of.want->keep_free)
         return NIB_OK;
     f->q.caches[0].bytes = 0;
-    const engine_parts parts = engine_early_parts(e);
-    return f->want->keep_free(&parts, f->want->user, &f->q.session, err);
+    const engine_parts parts = core_parts(e);
+    return f->of.want->keep_free(&parts, f->of.want->user, &f->q.session, err);
 }

@@ -1,11 +1,12 @@
 /* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c and what earlier runs
  * took. Where everything is already known it is taken as it is: what is kept, what is charged. */
-#include "engine/planning.h"
+#include "engine/predict.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/expect.h"
 #include "engine/learn.h"
+#include "engine/planning.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,12 +19,12 @@ static double asked_share(int64_t n_row, double kept) {
 }
 
 /* What the pager did, as a decision. */
-static void decide(const nib_engine *e, planning *f, plan_decision *d) {
+static void decide(const engine_core *e, const pager *weights, planning *f, plan_decision *d) {
     pager_stats stats;
     uint64_t looked_up = 0; /* on disk, and in no pass */
-    pager_get_stats(e->pager, &stats);
+    pager_get_stats(weights, &stats);
     const weight *head = NULL;
-    if (e->n_best)
+    if (e->set.n_best)
         layout_head(e->layout, &head);
     d->packed = stats.packed;
     d->cache = &f->q.caches[0];
@@ -33,7 +34,7 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
         for (int i = 0; i < of->n_weight; i++) {
             if (of->weights[i].vector)
                 continue;
-            pager_where(e->pager, b, i, &here, &on_disk);
+            pager_where(weights, b, i, &here, &on_disk);
             kept += here;
             all += here + on_disk;
             looked_up += on_disk;
@@ -44,14 +45,14 @@ static void decide(const nib_engine *e, planning *f, plan_decision *d) {
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;
         d->choice[b] = 0;
-        d->activation[b] = e->act_bits[b];
+        d->activation[b] = e->set.act_bits[b];
         d->kept[b] = (uint64_t)(share * (double)c->bytes);
     }
     d->streamed = stats.pass_bytes > 0 || looked_up > 0;
 }
 
 /* Weights, the pager's tables and its ring are charged by now; sessions and their cache may be or not. */
-static uint64_t expected_peak(const nib_engine *e, const planning *f) {
+static uint64_t expected_peak(const engine_core *e, const planning *f) {
     nib_memory now;
     ledger_report(e->ledger, &now);
     const uint64_t fixed[] = {now.owner[NIB_OWNER_WEIGHTS], now.owner[NIB_OWNER_TABLES],
@@ -79,7 +80,7 @@ static void close_decision(plan_decision *d) {
     mem_free(d->kept);
 }
 
-static void fill(const nib_engine *e, planning *f, const plan_decision *d, nib_prediction *out) {
+static void fill(const engine_core *e, planning *f, const plan_decision *d, nib_prediction *out) {
     plan_prediction p;
     const char *binds;
     plan_predict(&f->q, d, &p, &binds);
@@ -97,17 +98,17 @@ static void fill(const nib_engine *e, planning *f, const plan_decision *d, nib_p
 }
 
 /* What both want of an engine: out, or run. */
-static nib_status look(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
+static nib_status look(const engine_core *e, const pager *weights, const planning_of *of, nib_prediction *out,
                        learned_run *run, nib_error *err) {
     planning f;
     plan_decision d = {0};
-    nib_status status = planning_gather(&f, e, n_prompt, n_gen, err);
+    nib_status status = planning_gather(&f, e, of, err);
     if (status == NIB_OK)
         status = open_decision(&d, f.q.n_block, err);
     if (status == NIB_OK) {
-        decide(e, &f, &d);
+        decide(e, weights, &f, &d);
         if (out) {
-            learn_load(e, &f);
+            learn_load(e, &f.q, &f.learned);
             fill(e, &f, &d, out);
         }
         if (run)
@@ -118,14 +119,14 @@ static nib_status look(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib
     return status;
 }
 
-nib_status nib_engine_predict(const nib_engine *e, int64_t n_prompt, int64_t n_gen, nib_prediction *out,
-                              nib_error *err) {
-    if (!e->pager)
-        return nib_fail(err, NIB_E_USAGE,
-                        "the engine was opened for its vocabulary only: it computes nothing");
-    return look(e, n_prompt, n_gen, out, NULL, err);
+nib_status predict(const engine_core *e, const pager *weights, const backend_rows *rows, int64_t n_prompt,
+                   int64_t n_gen, nib_prediction *out, nib_error *err) {
+    const planning_of of = {.open = rows, .n_prompt = n_prompt, .n_gen = n_gen};
+    return look(e, weights, &of, out, NULL, err);
 }
 
-nib_status planning_run(const nib_engine *e, int64_t n_position, learned_run *out, nib_error *err) {
-    return look(e, NUM_MAX(n_position, 1), 1, NULL, out, err);
+nib_status predict_run(const engine_core *e, const pager *weights, const backend_rows *rows,
+                       int64_t n_position, learned_run *out, nib_error *err) {
+    const planning_of of = {.open = rows, .n_prompt = NUM_MAX(n_position, 1), .n_gen = 1};
+    return look(e, weights, &of, NULL, out, err);
 }

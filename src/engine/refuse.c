@@ -1,6 +1,9 @@
 /* refuse.c - which cap on RAM would do, for an engine that was refused one: from headers, under that cap. */
+#include "base/mem.h"
 #include "base/num.h"
+#include "engine/headers.h"
 #include "engine/planning.h"
+#include "engine/refuse.h"
 
 #include <malloc.h>
 #include <string.h>
@@ -11,15 +14,15 @@
 #define LAST_CODE (UINT64_C(384) << 10)
 
 /* NIB_OK: this cap is enough, as far as is known. */
-static nib_status check_cap(nib_engine *e, const engine_want *want, nib_error *err) {
+static nib_status check_cap(const engine_core *e, const engine_want *want, nib_error *err) {
     planning f;
     plan p = {0};
-    if (e->options.planning && !want->plan) {
-        const nib_status status = engine_plan(e, e->options.planning, &p, err);
+    if (e->asked.planning && !want->plan) {
+        const nib_status status = planning_make(e, e->asked.planning, &p, err);
         plan_clear(&p);
         return status;
     }
-    nib_status status = planning_gather_for(&f, e, want, 0, 0, err);
+    nib_status status = planning_gather(&f, e, &(planning_of){.want = want}, err);
     if (status == NIB_OK)
         status = plan_check_cap(&f.q, err);
     planning_close(&f);
@@ -27,14 +30,15 @@ static nib_status check_cap(nib_engine *e, const engine_want *want, nib_error *e
 }
 
 /* A vocabulary alone: what it is for may take more. */
-static nib_status check_vocabulary(const nib_engine *e, nib_error *err) {
+static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
     char cap[32], min[32];
-    const uint64_t need = ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.peak;
-    if (need <= e->options.ram)
+    const uint64_t need =
+        ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.need.peak;
+    if (need <= e->set.cap[NIB_TIER_RAM])
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,
                     "RAM: the cap of %s is too small; %s is the smallest that holds the vocabulary",
-                    num_format_size(e->options.ram, cap), num_format_cap(need, min));
+                    num_format_size(e->set.cap[NIB_TIER_RAM], cap), num_format_cap(need, min));
 }
 
 static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
@@ -44,13 +48,14 @@ static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
 static nib_status look(const char *name, const nib_engine_options *options, const engine_want *want,
                        nib_error *err) {
     nib_engine_options o;
-    nib_engine *e = NULL;
+    engine_core e;
     nib_engine_options_init(&o);
     o = options ? *options : o;
     o.log = NULL; /* it was all said before */
-    NIB_TRY(engine_open_headers(name, &o, want->plan, &e, err));
-    const nib_status status = e->m ? check_cap(e, want, err) : check_vocabulary(e, err);
-    nib_engine_close(e);
+    nib_status status = headers_open(&e, name, &o, want->plan, err);
+    if (status == NIB_OK)
+        status = e.m ? check_cap(&e, want, err) : check_vocabulary(&e, err);
+    core_close(&e);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* residual.c - see residual.h. Scalar code, op by op, behind each product. */
 #include "engine/residual.h"
 
+#include "base/mem.h"
 #include "base/num.h"
 #include "kernels/salient.h"
 #include "model/find.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 struct residuals {
-    nib_engine *e;
+    const engine_core *e;
     residual *of; /* [n_weight of all blocks]; k 0: none */
     int *first;   /* [n_block + 1] */
     int n_of;
@@ -80,7 +81,7 @@ static nib_status fill(residual *r, const container *from, const weight *fine, c
 }
 
 static nib_status make_weight(residuals *r, const model *original, int b, int w, nib_error *err) {
-    nib_engine *e = r->e;
+    const engine_core *e = r->e;
     const weight *coarse = &layout_block(e->layout, b)->weights[w];
     const weight *fine = &model_block(original, b)->weights[w];
     residual *of = &r->of[r->first[b] + w];
@@ -92,10 +93,10 @@ static nib_status make_weight(residuals *r, const model *original, int b, int w,
                         "residuals of '%s' in block %d: expected [%" PRId64 ", %" PRId64
                         "] in the original, and the formats of the file, found [%" PRId64 ", %" PRId64 "]",
                         coarse->name, b, coarse->n, coarse->k, fine->n, fine->k);
-    const uint64_t bytes = residual_bytes(e->options.residual_bits, coarse->n, coarse->k);
+    const uint64_t bytes = residual_bytes(e->asked.residual_bits, coarse->n, coarse->k);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, bytes, err));
     r->charged += bytes;
-    NIB_TRY(residual_open(of, e->options.residual_bits, coarse->n, coarse->k, err));
+    NIB_TRY(residual_open(of, e->asked.residual_bits, coarse->n, coarse->k, err));
     return fill(of, model_container(original), fine, e->container, coarse, err);
 }
 
@@ -125,7 +126,7 @@ static nib_status make(residuals *r, const model *original, nib_error *err) {
 static nib_status open_original(residuals *r, nib_error *err) {
     char *path;
     model *original;
-    NIB_TRY(model_find(r->e->options.residual, &path, err));
+    NIB_TRY(model_find(r->e->asked.residual, &path, err));
     nib_status status = model_open_headers(path, &r->e->log, NULL, &original, err);
     mem_free(path);
     NIB_TRY(status);
@@ -134,8 +135,8 @@ static nib_status open_original(residuals *r, nib_error *err) {
     return status;
 }
 
-static nib_status check_options(const nib_engine *e, residuals *r, nib_error *err) {
-    const nib_engine_options *o = &e->options;
+static nib_status check_options(const engine_core *e, residuals *r, nib_error *err) {
+    const nib_engine_options *o = &e->asked;
     if (!salient_rule_from_name(o->residual_rule ? o->residual_rule : "approx", &r->rule))
         return nib_fail(err, NIB_E_USAGE, "expected approx, exact or random channels, found '%s'",
                         o->residual_rule);
@@ -148,7 +149,7 @@ static nib_status check_options(const nib_engine *e, residuals *r, nib_error *er
     return NIB_OK;
 }
 
-nib_status residuals_open(nib_engine *e, residuals **out, nib_error *err) {
+nib_status residuals_open(const engine_core *e, residuals **out, nib_error *err) {
     residuals *r = mem_calloc(1, sizeof *r);
     const int n_block = layout_n_block(e->layout);
     if (!r)

@@ -3,13 +3,13 @@
 #ifndef NIB_ENGINE_RESIDUAL_H
 #define NIB_ENGINE_RESIDUAL_H
 
-#include "engine/state.h"
+#include "engine/core.h"
 
 typedef struct residuals residuals;
 
-/* From the original that options.residual names, which must be the same model in finer formats. Charged to
+/* From the original that asked.residual names, which must be the same model in finer formats. Charged to
  * the ledger as weights. NIB_E_MODEL: it is another model. */
-nib_status residuals_open(nib_engine *e, residuals **out, nib_error *err);
+nib_status residuals_open(const engine_core *e, residuals **out, nib_error *err);
 void residuals_close(residuals *r); /* NULL is fine */
 const probe *residuals_probe(const residuals *r);
 

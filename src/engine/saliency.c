@@ -136,14 +136,13 @@ static bool is_asked_for(const layout *lay) {
     return false;
 }
 
-static nib_status load(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+static nib_status load(engine_core *e, const saliency_sites *s, const char *prompts, nib_error *err) {
     char content[CONTENT_KEY];
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
     if (!columns_bytes(s->k, s->n_site, &bytes))
         return nib_fail(err, NIB_E_MODEL, "the channels of the products are too many");
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
-    e->tables += bytes;
     char *path = prompts[0] ? columns_path(content, prompts) : columns_find(content);
     if (!path)
         return nib_fail(err, NIB_E_NOTFOUND, "there is no profile of these weights");
@@ -153,7 +152,7 @@ static nib_status load(nib_engine *e, const saliency_sites *s, const char *promp
 }
 
 typedef struct attaching {
-    const nib_engine *e;
+    const engine_core *e;
     const saliency_sites *sites;
 } attaching;
 
@@ -164,7 +163,7 @@ static const float *columns_of(const void *user, int b, int w) {
     return site < 0 ? NULL : c->mean + c->first[site];
 }
 
-static nib_status attach(nib_engine *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+static nib_status attach(engine_core *e, const saliency_sites *s, const char *prompts, nib_error *err) {
     const attaching a = {e, s};
     layout *with;
     const nib_status status = load(e, s, prompts, err);
@@ -174,10 +173,10 @@ static nib_status attach(nib_engine *e, const saliency_sites *s, const char *pro
             "weighted formats (u4g64w) are rounded by what 'nibble profile MODEL --costs' measures of "
             "channels");
     NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
-    return engine_set_layout(e, with, err);
+    return core_set_layout(e, with, err);
 }
 
-nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err) {
+nib_status saliency_attach(engine_core *e, const char *prompts, nib_error *err) {
     saliency_sites sites;
     if (!is_asked_for(e->layout))
         return NIB_OK;

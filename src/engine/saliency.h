@@ -3,7 +3,8 @@
 #define NIB_ENGINE_SALIENCY_H
 
 #include "profile/columns.h"
-#include "engine/state.h"
+#include "engine/core.h"
+#include "exec/probe.h"
 
 /* The inputs of a model's products, in the order of a pass, whatever a plan leaves out or adds. */
 typedef struct saliency_sites {
@@ -41,6 +42,6 @@ const float *saliency_watch_of(const saliency_watch *w, int b, int i);
 /* Gives every weight whose format asks for it (u4g64w) its columns, of these prompts ("": the latest), from
  * the profile in the cache; they are charged, and stay until the engine is closed. NIB_E_NOTFOUND,
  * NIB_E_MODEL: there is no such profile, or none that can be used. */
-nib_status saliency_attach(nib_engine *e, const char *prompts, nib_error *err);
+nib_status saliency_attach(engine_core *e, const char *prompts, nib_error *err);
 
 #endif

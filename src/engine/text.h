@@ -2,20 +2,33 @@
 #ifndef NIB_ENGINE_TEXT_H
 #define NIB_ENGINE_TEXT_H
 
-#include "engine/state.h"
+#include "base/log.h"
+#include "formats/container.h"
+#include "text/foresee.h"
+#include "text/tokenizer.h"
+#include "tiers/ledger.h"
 
-/* Makes and charges e->tokenizer (NULL: the checkpoint has none), and gives the vocabulary's strings back. */
-nib_status engine_open_text(nib_engine *e, nib_error *err);
-
-/* The same on another thread: engine_text_beside is pager_options.beside with an engine_text for its user.
- * What it has to say is kept until engine_text_tell, which the engine's own thread calls in any case. */
-enum { ENGINE_TEXT_LINES = 4 };
 typedef struct engine_text {
-    nib_engine *e;
-    char *lines[ENGINE_TEXT_LINES];
-    int n;
+    container *from;      /* whose vocabulary */
+    tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    bool is_open;         /* so that tokenizer is what it will be */
+    tokenizer_need need;  /* while it is not, and headers are all that was read: what it will take */
 } engine_text;
-nib_status engine_text_beside(void *text, nib_error *err);
-void engine_text_tell(engine_text *text);
+
+/* Makes and charges the tokenizer, and gives the vocabulary's strings back. */
+nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err);
+
+/* The same on another thread: text_open_beside is pager_options.beside with a text_maker for its user. What
+ * it has to say is kept until text_tell, which the engine's own thread calls in any case. */
+enum { TEXT_LINES = 4 };
+typedef struct text_maker {
+    engine_text *of;
+    ledger *ledger;
+    const logger *log;
+    char *lines[TEXT_LINES];
+    int n;
+} text_maker;
+nib_status text_open_beside(void *maker, nib_error *err);
+void text_tell(text_maker *maker);
 
 #endif

@@ -1,43 +1,16 @@
 /* weights.c - opening the weights: what is free is known here, so this is where plan/residency.h is asked on
  * which tier each page lives. The pager then does as it is told. */
-#include "base/file.h"
+#include "engine/weights.h"
+
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/residency.h"
-#include "engine/state.h"
-#include "engine/text.h"
+#include "engine/packed.h"
 
 #include <string.h>
 
-/* ---- the packed file ---- */
-
-char *engine_packed_folder(const nib_engine_options *o) {
-    if (o->packed == NIB_PACKED_OFF)
-        return NULL;
-    char *cache = o->scratch ? NULL : path_cache_dir();
-    const char *base = o->scratch ? o->scratch : cache;
-    char *folder = base ? path_join(base, "packed") : NULL;
-    mem_free(cache);
-    return folder;
-}
-
-/* One is written when disk may be used, or that is asked for. */
-static bool may_write_packed(const nib_engine_options *o) {
-    return o->packed == NIB_PACKED_ON ||
-           (o->packed == NIB_PACKED_AUTO && (o->scratch || o->disk != NIB_AUTO));
-}
-
-bool engine_packed_expected(const nib_engine *e) {
-    char *folder = engine_packed_folder(&e->options);
-    const bool expected = folder && (may_write_packed(&e->options) || pager_packed_exists(e->layout, folder));
-    mem_free(folder);
-    return expected;
-}
-
-/* ---- residency ---- */
-
 typedef struct placing {
-    nib_engine *e;
+    engine_core *e;
     pager *pager;
     uint64_t others; /* RAM that will be charged when the weights are there */
     pager_need need;
@@ -47,17 +20,17 @@ typedef struct placing {
 } placing;
 
 static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_error *err) {
-    nib_engine *e = w->e;
+    engine_core *e = w->e;
     char cap[32], all[32], small[32];
     const uint64_t held = ledger_promised(e->ledger, NIB_TIER_RAM);
     num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
     num_format_cap(held + whole, all);
     num_format_cap(held + min, small);
-    e->cap_is_named = !e->kept;
+    e->cap_is_named = !e->set.kept;
     if (whole <= min)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
                         cap, all);
-    if (e->options.stream)
+    if (e->set.stream)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the "
                         "whole model",
@@ -86,7 +59,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO, err));
     const uint64_t room = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
     const residency_tier tiers[] = {{NIB_TIER_RAM, room}, {NIB_TIER_DISK, NIB_AUTO}};
-    if (w->e->kept)
+    if (w->e->set.kept)
         return check_plan(w, room, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
@@ -95,20 +68,20 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
 
 /* By the plan; else all of them in RAM, or as many as fit. */
 static nib_status place(placing *w, nib_error *err) {
-    const nib_engine *e = w->e;
+    const engine_core *e = w->e;
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
     const uint64_t whole = residency_whole(&w->need, w->others), min = min_residency(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
-    if (e->kept) {
-        residency_keep(w->pages, w->n_page, e->kept, w->tier_of);
+    if (e->set.kept) {
+        residency_keep(w->pages, w->n_page, e->set.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
     if (!streams)
         return NIB_OK;
-    if ((!e->options.stream && !e->kept) || left < min)
+    if ((!e->set.stream && !e->set.kept) || left < min)
         return refuse(w, whole, min, err);
     return place_some(w, min, err);
 }
@@ -122,19 +95,19 @@ static nib_status place_and_load(placing *w, nib_error *err) {
     return pager_load(w->pager, w->tier_of, err);
 }
 
-nib_status engine_open_weights(nib_engine *e, uint64_t others, nib_error *err) {
-    const nib_engine_options *o = &e->options;
-    char *packed = engine_packed_folder(o);
-    engine_text text = {.e = e};
+nib_status engine_open_weights(engine_core *e, uint64_t others, pager **out, nib_error *err) {
+    const nib_engine_options *asked = &e->asked;
+    char *packed = engine_packed_folder(e);
+    text_maker text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others};
     const pager_options want = {.threads = e->threads,
                                 .packed = packed,
-                                .write_packed = may_write_packed(o),
-                                .progress = o->progress,
-                                .cancel = &e->step.cancel,
+                                .write_packed = engine_packed_may_write(e),
+                                .progress = asked->progress,
+                                .cancel = &e->cancel,
                                 .log = &e->log,
-                                .user = o->user,
-                                .beside = e->text_is_open ? NULL : engine_text_beside,
+                                .user = asked->user,
+                                .beside = e->text.is_open ? NULL : text_open_beside,
                                 .beside_user = &text,
                                 .beside_bytes = container_heap_bytes(e->container)};
     ledger_settle(e->ledger, true);
@@ -142,12 +115,12 @@ nib_status engine_open_weights(nib_engine *e, uint64_t others, nib_error *err) {
     if (status == NIB_OK)
         status = place_and_load(&w, err);
     if (status == NIB_OK)
-        e->pager = w.pager;
+        *out = w.pager;
     else
         pager_close(w.pager);
     mem_free(w.pages);
     mem_free(w.tier_of);
-    engine_text_tell(&text);
+    text_tell(&text);
     mem_free(packed);
     return status;
 }

@@ -1,6 +1,4 @@
 /* generate.c - prompt to answer in a session: compute, draw, compute the token that was drawn. */
-#include "engine/engine.h"
-#include "engine/learn.h"
 #include "session/session.h"
 
 #include "base/mem.h"
@@ -55,7 +53,7 @@ static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     }
     r->predicted_n = (int64_t)r->n_token;
     r->predicted_s = time_now() - first;
-    learn_generation(s->engine, s->of.n, r);
+    engine_generation_took(s->engine, s->of.n, r);
     return status;
 }
 
@@ -66,9 +64,9 @@ nib_status nib_generate(nib_session *s, const nib_generate_options *options, nib
     const generation_setup with = engine_generation_setup(s->engine);
     NIB_TRY(generation_check(&with, options, err));
     NIB_TRY(generation_open(&g, &with, options, s->of.n_ctx, result, err));
-    learn_begin(s->engine);
+    engine_generation_begin(s->engine);
     const nib_status status = generate(s, &g, err);
-    learn_end(s->engine);
+    engine_generation_end(s->engine);
     generation_close(&g);
     if (status == NIB_E_CANCELLED)
         result->finish = NIB_FINISH_CANCELLED;

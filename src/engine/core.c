@@ -1,0 +1,145 @@
+/* core.c - see core.h. */
+#include "engine/core.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/bound.h"
+#include "model/find.h"
+#include "tiers/device.h"
+
+#include <string.h>
+
+void core_init(engine_core *e, const nib_engine_options *options) {
+    memset(e, 0, sizeof *e);
+    nib_engine_options_init(&e->asked);
+    if (options)
+        e->asked = *options;
+    e->log = (logger){e->asked.log, e->asked.user};
+    e->cancel = (canceller){e->asked.cancel, e->asked.user};
+}
+
+void core_close(engine_core *e) {
+    settings_clear(&e->set);
+    pool_close(e->threads);
+    tokenizer_close(e->text.tokenizer);
+    layout_free(e->layout);
+    if (e->m)
+        model_close(e->m);
+    else
+        container_close(e->container);
+    columns_clear(&e->columns);
+    ledger_close(e->ledger);
+    mem_free(e->path);
+}
+
+/* ---- what computes, and with which sizes ---- */
+
+/* What is wrong with a plan is said with the name of its file. */
+nib_status core_blame_plan(const nib_engine_options *o, nib_status status, nib_error *err) {
+    if (status == NIB_OK || !o || !o->plan_name || status == NIB_E_NOMEM || status == NIB_E_NOFIT)
+        return status;
+    return nib_fail_prefix(err, status, o->plan_name);
+}
+
+/* "auto": the GPU's where there is one. */
+static nib_status find_backend(engine_core *e, nib_error *err) {
+    device *gpu = NULL;
+    nib_error why;
+    const char *name = e->asked.backend;
+    if (!name || strcmp(name, "auto") != 0)
+        return backend_find(name, &e->kind, err);
+    if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
+        log_line(&e->log, "the processor computes everything: %s", why.message);
+    NIB_TRY(backend_find(gpu ? "cuda" : NULL, &e->kind, err));
+    device_close(gpu);
+    return NIB_OK;
+}
+
+/* A cap on what nothing uses changes nothing. */
+static void look_at_vram(const engine_core *e) {
+    if (e->set.cap[NIB_TIER_VRAM] != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
+        log_line(&e->log,
+                 "--vram has no effect, the processor computes everything: --backend cuda is for the GPU");
+}
+
+nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err) {
+    NIB_TRY(settings_make(&e->set, &e->asked, err));
+    NIB_TRY(find_backend(e, err));
+    if (p)
+        NIB_TRY(core_blame_plan(&e->asked, settings_take_plan(&e->set, p, &e->log, err), err));
+    if (e->set.n_thread == 0)
+        e->set.n_thread = thread_physical_cores();
+    return model_find(name, &e->path, err);
+}
+
+/* ---- files ---- */
+
+static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
+    if (e->asked.vocab_only)
+        return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
+    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, &e->m, err));
+    e->container = model_container(e->m);
+    return NIB_OK;
+}
+
+nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
+    NIB_TRY(open_model(e, vocabulary, err));
+    e->text.from = e->container;
+    const uint64_t bytes = e->m ? model_heap_bytes(e->m) : container_heap_bytes(e->container);
+    return ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err);
+}
+
+/* ---- the layout ---- */
+
+nib_status core_set_layout(engine_core *e, layout *to, nib_error *err) {
+    const uint64_t bytes = layout_heap_bytes(to), before = e->layout ? layout_heap_bytes(e->layout) : 0;
+    if (bytes > before) {
+        const nib_status status =
+            ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes - before, err);
+        if (status != NIB_OK) {
+            layout_free(to);
+            return status;
+        }
+    } else
+        ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, before - bytes);
+    layout_free(e->layout);
+    e->layout = to;
+    return NIB_OK;
+}
+
+nib_status core_open_layout(engine_core *e, nib_error *err) {
+    layout *plain;
+    mem_bound b;
+    look_at_vram(e);
+    engine_bound_set(e->ledger, &b);
+    const nib_status status = layout_make(e->m, &(layout_choice){0}, &plain, err);
+    NIB_TRY(engine_bound_end(e->ledger, &b, "the lists of weights and pages", status, err));
+    NIB_TRY(core_set_layout(e, plain, err));
+    return pool_open(e->set.n_thread, &e->threads, err);
+}
+
+backend_setup core_backend_setup(const engine_core *e, int n_thread) {
+    backend_setup s = {.layout = e->layout,
+                       .n_thread = n_thread,
+                       .threads = e->threads && pool_size(e->threads) == n_thread ? e->threads : NULL,
+                       .ledger = e->ledger,
+                       .log = &e->log,
+                       .act_bits = e->set.act_bits,
+                       .a16 = e->set.activation == 16,
+                       .fuse = !e->asked.no_fuse,
+                       .sliced = e->asked.bf16_tiles};
+    for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)
+        s.a16 = s.a16 || e->set.act_bits[b] == 16;
+    return s;
+}
+
+engine_parts core_parts(const engine_core *e) {
+    return (engine_parts){.m = e->m,
+                          .layout = e->layout,
+                          .ledger = e->ledger,
+                          .threads = e->threads,
+                          .kv_type = e->set.kv_type,
+                          .n_ctx = e->set.n_ctx,
+                          .progress = e->asked.progress,
+                          .user = e->asked.user};
+}

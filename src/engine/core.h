@@ -1,0 +1,63 @@
+/* core.h - what sizes, plans and predictions are computed from: a model and its layout, what was asked for
+ * and what was decided, and the ledger. An engine (state.h) is one with weights and a back end; `nibble plan`
+ * and a refused engine's search for a cap do with one that has read headers alone (headers.h).
+ *
+ * The files of engine/ call each other downwards only:
+ *
+ *     open        an engine's life: everything below in turn, then weights and back end
+ *     refuse      which cap would do           plan      nib_plan
+ *     headers     a core from headers alone    predict   what an open engine will do
+ *     settle      sizes, a plan, formats: all that is decided before weights are read
+ *     apply_plan  what a plan says of blocks   planning  the question that a plan answers
+ *     sizes, head, sessions   rules for what nobody said       weights, residual, kernels, placement, info
+ *     packed, saliency, learn                  files beside the model
+ *     core, settings, text, bound, parts */
+#ifndef NIB_ENGINE_CORE_H
+#define NIB_ENGINE_CORE_H
+
+#include "engine/parts.h"
+#include "engine/settings.h"
+#include "engine/text.h"
+#include "profile/columns.h"
+
+typedef struct engine_core {
+    nib_engine_options asked; /* by the user, or the defaults: never written to */
+    settings set;             /* what was decided */
+    logger log;
+    canceller cancel;
+    ledger *ledger;
+    char *path;
+    container *container; /* the model's; its own with vocab_only */
+    model *m;             /* NULL with vocab_only */
+    layout *layout;       /* of it, under the plan; final when weights are read; NULL with vocab_only */
+    columns columns;      /* of the weights whose rounding asks for them */
+    engine_text text;
+    const backend_kind *kind; /* of back end */
+    pool *threads;
+    bool has_sketch;   /* of the output head: it is there, and charged */
+    bool cap_is_named; /* what refused the engine has said which cap on RAM would do */
+} engine_core;
+
+/* options NULL: the defaults. core_close in any case. */
+void core_init(engine_core *e, const nib_engine_options *options);
+void core_close(engine_core *e);
+
+/* Settings and back end's kind; then the model's path. p NULL: no plan. */
+nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err);
+/* What is wrong with a plan is said with the name of its file. */
+nib_status core_blame_plan(const nib_engine_options *asked, nib_status status, nib_error *err);
+
+/* Container, and model unless vocab_only; charged. vocabulary NULL: it is read too. */
+nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, nib_error *err);
+/* Threads, and the layout of the model as the file has it. */
+nib_status core_open_layout(engine_core *e, nib_error *err);
+/* Another layout, from now on the core's: charged, and the one before is freed. It is freed when there is no
+ * room for it. Before weights are read. */
+nib_status core_set_layout(engine_core *e, layout *to, nib_error *err);
+
+/* What the back end computes for, on so many threads. The core's own are in it when it has so many. */
+backend_setup core_backend_setup(const engine_core *e, int n_thread);
+/* Without `step`. */
+engine_parts core_parts(const engine_core *e);
+
+#endif

@@ -1,0 +1,100 @@
+/* head.c - see head.h. */
+#include "engine/head.h"
+
+#include "base/num.h"
+#include "engine/sessions.h"
+#include "engine/sizes.h"
+#include "exec/shortlist.h"
+
+#include <string.h>
+
+uint64_t head_bytes(const engine_core *e, uint64_t *staging) {
+    uint64_t bytes = 0;
+    *staging = 0;
+    if (e->set.n_best && !e->has_sketch)
+        e->kind->shortlist_bytes(e->layout, e->set.n_thread, e->set.n_best, &bytes, staging);
+    return bytes;
+}
+
+bool head_leaves_room(const engine_core *e, uint64_t session) {
+    const int64_t n_pass = NUM_MIN(e->set.n_batch, e->set.n_ctx);
+    const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    if (e->set.cap[NIB_TIER_RAM] == NIB_AUTO)
+        return true;
+    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
+    return !sizes_will_stream(e, &need, rows, session) ||
+           (e->set.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_room(e));
+}
+
+/* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
+ * does, so that the head need not be streamed. */
+static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
+    const settings *o = &e->set;
+    const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    uint64_t session;
+    if (o->cap[NIB_TIER_RAM] == NIB_AUTO ||
+        sessions_bytes(e, e->set.kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+        return false;
+    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
+    if (!sizes_will_stream(e, &need, rows + sketch, session))
+        return true;
+    /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
+    const weight *head = NULL;
+    layout_head(e->layout, &head);
+    if (e->set.n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
+        return false;
+    const uint64_t running = sizes_min(e, &need, session, n_pass, n_cell), loading = staging + SIZES_SLACK;
+    return sizes_will_stream(e, &need, rows, session) && o->stream && running < UINT64_MAX / 2 &&
+           NUM_MAX(running, loading) + sketch <= sizes_room(e);
+}
+
+/* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */
+static bool is_plain(const engine_core *e) {
+    const nib_plan_options *how = e->asked.planning;
+    return e->set.activation != 4 &&
+           (!how || ((!how->quality || !strcmp(how->quality, "lossless")) && how->speed <= 0 &&
+                     (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
+}
+
+static nib_status settle_by_plan(engine_core *e, const plan *p, nib_error *err) {
+    if (p->n_best == 0)
+        return NIB_OK;
+    if (e->asked.shortlist == NIB_SHORTLIST_OFF)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has the output head in two steps, and the shortlist is off: make a plan "
+                        "without it");
+    if (e->asked.n_best == 0 || e->asked.n_best > p->n_best)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "the plan is for the best %d tokens of each step (top-k), and %s asked for: make a plan "
+            "for those",
+            p->n_best, e->asked.n_best ? "more were" : "all were");
+    e->set.n_best = p->n_best;
+    return NIB_OK;
+}
+
+nib_status head_settle(engine_core *e, const plan *p, nib_error *err) {
+    uint64_t bytes, staging;
+    if (e->set.n_best)
+        return NIB_OK;
+    if (p)
+        NIB_TRY(settle_by_plan(e, p, err));
+    else if (e->asked.shortlist != NIB_SHORTLIST_OFF && is_plain(e))
+        e->set.n_best = e->asked.n_best;
+    if (!e->set.n_best)
+        return NIB_OK;
+    const bool can = e->kind->shortlist_bytes &&
+                     e->kind->shortlist_bytes(e->layout, e->set.n_thread, e->set.n_best, &bytes, &staging);
+    if (p && !can)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has the output head in two steps, which this one cannot have");
+    if (!can || (!p && e->asked.shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
+        e->set.n_best = 0;
+    if (!e->set.n_best)
+        return NIB_OK;
+    layout *with;
+    NIB_TRY(layout_with_shortlist(e->layout, true, &with, err));
+    return core_set_layout(e, with, err);
+}

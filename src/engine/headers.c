@@ -1,0 +1,37 @@
+/* headers.c - see headers.h. */
+#include "engine/headers.h"
+
+#include "base/mem.h"
+#include "engine/head.h"
+#include "engine/settle.h"
+#include "engine/sizes.h"
+
+/* What the vocabulary will take stands beside what reading the headers took besides for a moment. */
+static nib_status look_at_files(engine_core *e, nib_error *err) {
+    vocabulary_sizes sizes = {0};
+    const container_visitor visitor = vocabulary_visitor(&sizes);
+    mem_bound b;
+    mem_bound_set(&b, UINT64_MAX);
+    const nib_status status = core_open_files(e, &visitor, err);
+    mem_bound_end(&b);
+    NIB_TRY(status);
+    NIB_TRY(tokenizer_foresee(e->container, &sizes, &e->text.need, err));
+    e->text.need.peak += (uint64_t)(b.peak - b.now);
+    return NIB_OK;
+}
+
+nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
+                        nib_error *err) {
+    static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    core_init(e, options);
+    NIB_TRY(core_begin(e, name, p, err));
+    NIB_TRY(ledger_open(none, &e->ledger, err));
+    NIB_TRY(look_at_files(e, err));
+    if (!e->m)
+        return NIB_OK;
+    NIB_TRY(core_open_layout(e, err));
+    if (p)
+        NIB_TRY(settle_blocks(e, &(engine_want){.plan = p}, err));
+    NIB_TRY(sizes_settle(e, err));
+    return head_settle(e, p, err);
+}

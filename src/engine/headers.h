@@ -1,0 +1,12 @@
+/* headers.h - a core from headers alone: container and model without the vocabulary, what that will take, and
+ * sizes, in a ledger without a RAM cap. */
+#ifndef NIB_ENGINE_HEADERS_H
+#define NIB_ENGINE_HEADERS_H
+
+#include "engine/core.h"
+
+/* With a plan as it would be obeyed; NULL: none. core_close in any case. */
+nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
+                        nib_error *err);
+
+#endif

@@ -1,0 +1,10 @@
+/* info.h - what nib_engine_info answers. */
+#ifndef NIB_ENGINE_INFO_H
+#define NIB_ENGINE_INFO_H
+
+#include "engine/core.h"
+
+/* *info is zeroed; its texts are the core's. */
+void engine_fill_info(const engine_core *e, nib_model_info *info);
+
+#endif

@@ -1,0 +1,11 @@
+/* kernels.h - the back end of an engine, and the kernel map that it computes with. */
+#ifndef NIB_ENGINE_KERNELS_H
+#define NIB_ENGINE_KERNELS_H
+
+#include "engine/core.h"
+
+/* With the options' kernel map, this machine's own, or none: *used (the caller's; NULL: none) is its path.
+ * The layout's packings are those of the map from now on. */
+nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err);
+
+#endif

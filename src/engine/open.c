@@ -1,0 +1,211 @@
+/* open.c - an engine's life. Opening under a budget: what is needed is known and charged before it is
+ * allocated. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/bound.h"
+#include "engine/engine.h"
+#include "engine/head.h"
+#include "engine/info.h"
+#include "engine/kernels.h"
+#include "engine/predict.h"
+#include "engine/refuse.h"
+#include "engine/sessions.h"
+#include "engine/settle.h"
+#include "engine/sizes.h"
+#include "engine/state.h"
+#include "engine/weights.h"
+#include "exec/shortlist.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Making the sketch leaves something on the heap: where the weights then have no room beside it they are
+ * worth more, unless it was asked for. */
+static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
+    char best[32] = "";
+    uint64_t bytes;
+    int bits;
+    if (!e->core.set.n_best)
+        return NIB_OK;
+    shortlist_of(e->core.layout, e->core.set.n_best, &bytes, &bits);
+    NIB_TRY(
+        e->core.kind->shortlist_open(e->backend, e->core.set.n_best, &e->core.cancel, &e->sketch_read, err));
+    e->core.has_sketch = true;
+    ledger_settle(e->core.ledger, true);
+    if (!want->plan && e->core.asked.shortlist == NIB_SHORTLIST_AUTO &&
+        !head_leaves_room(&e->core, session)) {
+        layout *whole;
+        NIB_TRY(layout_with_shortlist(e->core.layout, false, &whole, err));
+        e->core.kind->shortlist_close(e->backend, whole);
+        e->core.has_sketch = false;
+        e->core.set.n_best = 0;
+        return core_set_layout(&e->core, whole, err);
+    }
+    if (e->core.set.n_best > 1)
+        snprintf(best, sizeof best, "%ld ", (long)e->core.set.n_best);
+    log_line(
+        &e->core.log,
+        "the output head is computed only where the %slikeliest token%s can be, which a sketch in %d bits "
+        "tells: the answers are the same",
+        best, e->core.set.n_best > 1 ? "s" : "", bits);
+    return NIB_OK;
+}
+
+static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
+    uint64_t session;
+    backend_rows rows = {.n_head = 0};
+    if (want->keep_free) {
+        const engine_parts parts = core_parts(&e->core);
+        NIB_TRY(want->keep_free(&parts, want->user, &session, err));
+    } else
+        NIB_TRY(sessions_bytes(&e->core, e->core.set.kv_type, e->core.set.n_ctx, &session, err));
+    ledger_settle(e->core.ledger, true);
+    NIB_TRY(open_shortlist(e, want, session, err));
+    sizes_rows(&e->core, session, &rows.n_pass, &rows.n_cell);
+    if (want->n_row) {
+        rows.n_pass = want->n_row;
+        rows.n_cell = NUM_MIN(want->n_row, (int64_t)ENGINE_CELL_ROWS);
+    }
+    rows.n_head = sizes_logits_rows(&e->core);
+    if (e->core.asked.shortlist == NIB_SHORTLIST_ON && e->core.asked.n_best && !e->core.set.n_best)
+        log_line(&e->core.log,
+                 "the output head is computed as a whole: a sketch was asked for, but would not help "
+                 "this head, these activations or this sampling");
+    NIB_TRY(e->core.kind->reserve(e->backend, &rows, err));
+    NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
+    NIB_TRY(engine_open_weights(&e->core, session, &e->pager, err));
+    placement_fill(&e->placement, e->core.layout, e->pager, e->core.has_sketch ? e->core.set.n_best : 0);
+    ledger_settle(e->core.ledger, false);
+    for (int t = 0; t < NIB_N_TIER; t++)
+        ledger_plan(e->core.ledger, t,
+                    ledger_promised(e->core.ledger, t) + (t == e->core.kind->tier ? session : 0));
+    e->step.m = e->core.m;
+    e->step.backend = e->backend;
+    e->step.pager = e->pager;
+    if (!e->core.asked.residual || e->core.asked.k_chunk == 0)
+        return NIB_OK;
+    NIB_TRY(residuals_open(&e->core, &e->residuals, err));
+    e->step.always = residuals_probe(e->residuals);
+    return NIB_OK;
+}
+
+/* All that is decided before weights are read, and the back end. */
+static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *err) {
+    mem_bound b;
+    ledger_settle(e->core.ledger, true); /* headers and tokenizer have left what they left on the heap */
+    engine_bound_set(e->core.ledger, &b);
+    nib_status status = settle(&e->core, want, err);
+    if (status == NIB_OK)
+        status = engine_open_backend(&e->core, &e->backend, &e->kernels, err);
+    return engine_bound_end(e->core.ledger, &b, "a plan and the kernels' map", status, err);
+}
+
+static nib_status open_files(engine_core *e, nib_error *err) {
+    mem_bound b;
+    engine_bound_set(e->ledger, &b);
+    const nib_status status = core_open_files(e, NULL, err);
+    return engine_bound_end(e->ledger, &b, "headers and vocabulary", status, err);
+}
+
+/* The tokenizer can be made while the weights are read: nothing asks for it before, and no cap says what may
+ * be in memory at the same time. */
+static bool may_wait(const engine_core *e, const engine_want *want) {
+    return e->m && e->set.cap[NIB_TIER_RAM] == NIB_AUTO && !e->asked.planning && !want->plan &&
+           !want->keep_free;
+}
+
+static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
+    engine_core *core = &e->core;
+    NIB_TRY(core_begin(core, name, want->plan, err));
+    NIB_TRY(ledger_open(core->set.cap, &core->ledger, err));
+    NIB_TRY(open_files(core, err));
+    if (!may_wait(core, want))
+        NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));
+    if (core->m) {
+        NIB_TRY(core_open_layout(core, err));
+        NIB_TRY(settle_all(e, want, err));
+        NIB_TRY(open_weights(e, want, err));
+    }
+    engine_fill_info(core, &e->info);
+    ledger_settle(core->ledger, false);
+    return cancel_check(&core->cancel, err);
+}
+
+static nib_status open_grammars(nib_engine *e, nib_error *err) {
+    const engine_core *core = &e->core;
+    if (!core->m)
+        return NIB_OK;
+    e->grammars = mem_calloc(1, sizeof *e->grammars);
+    if (!e->grammars)
+        return nib_fail_nomem(err, sizeof *e->grammars, "an engine");
+    grammar_store_open(e->grammars, core->ledger, core->text.tokenizer, model_hparams(core->m)->n_vocab);
+    return NIB_OK;
+}
+
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+                       nib_engine **out, nib_error *err) {
+    static const engine_want nothing = {0};
+    const uint64_t start = ledger_look().now;
+    nib_engine *e = mem_calloc(1, sizeof *e);
+    want = want ? want : &nothing;
+    if (!e)
+        return nib_fail_nomem(err, sizeof *e, "the engine");
+    core_init(&e->core, options);
+    e->step.cancel = e->core.cancel;
+    pthread_mutex_init(&e->step.lock, NULL);
+    nib_status status = open_all(e, name, want, err);
+    if (status == NIB_OK)
+        status = open_grammars(e, err);
+    if (status == NIB_OK) {
+        *out = e;
+        return NIB_OK;
+    }
+    const bool is_named = e->core.cap_is_named;
+    nib_engine_close(e);
+    return status == NIB_E_NOFIT && !is_named ? engine_refuse(name, options, want, start, err) : status;
+}
+
+nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
+                           nib_error *err) {
+    plan p = {0};
+    if (!options || !options->plan)
+        return engine_open(name, options, NULL, out, err);
+    nib_status status = plan_parse(options->plan, strlen(options->plan), &p, err);
+    NIB_TRY(core_blame_plan(options, status, err));
+    status = engine_open(name, options, &(engine_want){.plan = &p}, out, err);
+    plan_clear(&p);
+    return status;
+}
+
+/* What generating took, beside what was expected of it, for later predictions. */
+static void keep_what_it_took(const nib_engine *e) {
+    learned_run run;
+    nib_error err;
+    int64_t n_position;
+    if (!e->pager || !learn_says(&e->learned, &e->core, &n_position))
+        return;
+    if (predict_run(&e->core, e->pager, &e->backend->rows, n_position, &run, &err) == NIB_OK)
+        learn_keep(&e->learned, &e->core, &run);
+    else
+        log_line(&e->core.log, "what this run took is not kept: %s", err.message);
+}
+
+void nib_engine_close(nib_engine *e) {
+    if (!e)
+        return;
+    keep_what_it_took(e);
+    residuals_close(e->residuals);
+    pager_close(e->pager);
+    for (int i = 0; i < TYPE_COUNT; i++)
+        kv_pool_close(e->kv[i]);
+    if (e->backend)
+        e->backend->kind->close(e->backend);
+    if (e->grammars)
+        grammar_store_close(e->grammars);
+    mem_free(e->grammars);
+    mem_free(e->kernels);
+    placement_close(&e->placement);
+    core_close(&e->core);
+    pthread_mutex_destroy(&e->step.lock);
+    mem_free(e);
+}

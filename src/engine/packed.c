@@ -1,0 +1,28 @@
+/* packed.c - see packed.h. */
+#include "engine/packed.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+char *engine_packed_folder(const engine_core *e) {
+    const char *scratch = e->asked.scratch;
+    if (e->set.packed == NIB_PACKED_OFF)
+        return NULL;
+    char *cache = scratch ? NULL : path_cache_dir();
+    const char *base = scratch ? scratch : cache;
+    char *folder = base ? path_join(base, "packed") : NULL;
+    mem_free(cache);
+    return folder;
+}
+
+bool engine_packed_may_write(const engine_core *e) {
+    return e->set.packed == NIB_PACKED_ON ||
+           (e->set.packed == NIB_PACKED_AUTO && (e->asked.scratch || e->set.cap[NIB_TIER_DISK] != NIB_AUTO));
+}
+
+bool engine_packed_expected(const engine_core *e) {
+    char *folder = engine_packed_folder(e);
+    const bool expected = folder && (engine_packed_may_write(e) || pager_packed_exists(e->layout, folder));
+    mem_free(folder);
+    return expected;
+}

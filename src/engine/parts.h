@@ -1,0 +1,38 @@
+/* parts.h - what engines are asked for and what they are made of, as the modules above and the files below
+ * engine.h both see it. */
+#ifndef NIB_ENGINE_PARTS_H
+#define NIB_ENGINE_PARTS_H
+
+#include "exec/step.h"
+#include "plan/plan.h"
+
+/* What computes. Borrowed from an engine, until it is closed. */
+typedef struct engine_parts {
+    const model *m;
+    const layout *layout;
+    ledger *ledger;
+    pool *threads;            /* idle between passes */
+    stepper *step;            /* with its back end and pager */
+    type_id kv_type;          /* of sessions that ask for none */
+    int64_t n_ctx;            /* likewise */
+    nib_progress_fn progress; /* the options': NULL: none */
+    void *user;               /* of progress */
+} engine_parts;
+
+/* What is asked of an engine beside the public options. */
+typedef struct engine_want {
+    const plan *plan;  /* to be obeyed; NULL: none. Not needed afterwards */
+    int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
+    bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
+    /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
+     * yet. */
+    nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
+    const void *user; /* of keep_free */
+} engine_want;
+
+/* Rows that go through a block together. More meet less often, and their registers take more memory: where
+ * there is a cap, weights are worth more. */
+enum { ENGINE_CELL_ROWS = 64, ENGINE_CELL_ROWS_FREE = 128 /* without a cap */ };
+enum { ENGINE_MAX_SESSION = 4096 };
+
+#endif

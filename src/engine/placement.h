@@ -1,0 +1,22 @@
+/* placement.h - what nib_engine_placement answers: where the weights are, by block, format and tier. */
+#ifndef NIB_ENGINE_PLACEMENT_H
+#define NIB_ENGINE_PLACEMENT_H
+
+#include "model/layout.h"
+#include "tiers/pager.h"
+
+typedef struct placement {
+    nib_slice *slices; /* [n_slice] */
+    size_t n_slice;
+    char (*formats)[PACK_NAME]; /* [n_format], names of uniform formats in slices */
+    size_t n_format;
+} placement;
+
+uint64_t placement_bytes(const layout *lay); /* that placement_open charges */
+/* Its memory, before it is decided what stays. */
+nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error *err);
+/* What the pager did; n_best: of the head's sketch, 0 when there is none. */
+void placement_fill(placement *p, const layout *lay, const pager *weights, int32_t n_best);
+void placement_close(placement *p); /* zeroed is fine */
+
+#endif

@@ -1,0 +1,15 @@
+/* predict.h - what an open engine is expected to do. */
+#ifndef NIB_ENGINE_PREDICT_H
+#define NIB_ENGINE_PREDICT_H
+
+#include "engine/core.h"
+#include "profile/learned.h"
+
+/* weights, rows: of the core's engine, which is open. */
+nib_status predict(const engine_core *e, const pager *weights, const backend_rows *rows, int64_t n_prompt,
+                   int64_t n_gen, nib_prediction *out, nib_error *err);
+/* As one run, with its cache filled up to n_position. */
+nib_status predict_run(const engine_core *e, const pager *weights, const backend_rows *rows,
+                       int64_t n_position, learned_run *out, nib_error *err);
+
+#endif

@@ -1,0 +1,59 @@
+/* sessions.c - see sessions.h. */
+#include "engine/sessions.h"
+
+#include "base/num.h"
+#include "grammar/grammar.h"
+#include "profile/machine.h"
+
+#include <math.h>
+
+uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
+    return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
+}
+
+static nib_status one_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                            nib_error *err) {
+    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
+    if (!num_add_u64(*bytes, sessions_tables(e, n_ctx), bytes))
+        return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
+    return NIB_OK;
+}
+
+nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err) {
+    const int n = e->set.n_session;
+    NIB_TRY(one_bytes(e, kv_type, n_ctx, bytes, err));
+    if (!num_mul_u64(*bytes, (uint64_t)n, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "%d sessions of %lld positions overflow 64 bits", n,
+                        (long long)n_ctx);
+    if (e->asked.grammar) /* the answers' one grammar, and the logits that it leaves */
+        *bytes += grammar_bytes(e->set.cap[NIB_TIER_RAM], model_hparams(e->m)->n_vocab) +
+                  (uint64_t)n * (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
+    return NIB_OK;
+}
+
+nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n, nib_error *err) {
+    const int64_t max = model_hparams(e->m)->n_ctx_max;
+    char need[32], have[32];
+    machine here;
+    uint64_t bytes;
+    if (max > 0 && n > max)
+        return nib_fail(err, NIB_E_USAGE,
+                        "context: the model has learned %lld positions, and %lld were asked for",
+                        (long long)max, (long long)n);
+    NIB_TRY(one_bytes(e, kv_type, n, &bytes, err));
+    machine_look(&here);
+    if (here.ram_total > 0 && bytes > here.ram_total)
+        return nib_fail(err, NIB_E_NOFIT,
+                        "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",
+                        (long long)n, num_format_size(bytes, need), num_format_size(here.ram_total, have),
+                        floor((double)n * ((double)here.ram_total / (double)bytes)));
+    return NIB_OK;
+}
+
+nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err) {
+    if (e->kind->tier == NIB_TIER_RAM || type == TYPE_F16)
+        return NIB_OK;
+    return nib_fail(err, NIB_E_USAGE, "keys and values: the %s back end has them in f16 alone",
+                    e->kind->name);
+}

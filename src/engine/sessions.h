@@ -1,0 +1,17 @@
+/* sessions.h - what the sessions take that an engine keeps room for. */
+#ifndef NIB_ENGINE_SESSIONS_H
+#define NIB_ENGINE_SESSIONS_H
+
+#include "engine/core.h"
+
+/* Bytes of one's tokens and logits. */
+uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
+/* All n_session of them: keys and values, logits, their lists of tokens. */
+nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err);
+/* As engine_check_positions. */
+nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n_ctx, nib_error *err);
+/* NIB_E_USAGE: the back end has keys and values in other types. */
+nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err);
+
+#endif

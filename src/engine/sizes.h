@@ -1,0 +1,38 @@
+/* sizes.h - how long the context is, and how many rows go through the blocks together, when nobody said. */
+#ifndef NIB_ENGINE_SIZES_H
+#define NIB_ENGINE_SIZES_H
+
+#include "engine/core.h"
+
+/* Cache type, context and rows of a pass, into e->set. The first time settles them; a later time finds them
+ * as they are. */
+nib_status sizes_settle(engine_core *e, nib_error *err);
+
+/* Rows of a pass, and of one cell, for a session that takes that many bytes. */
+void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);
+/* The same where weights are streamed under that cap. */
+void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
+                         int64_t *n_cell);
+/* Half as many of the one or the other, where memory does not hold so many; false: they are as few as can be.
+ */
+bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell);
+/* Rows that go through a block together, and rows of logits. */
+int64_t sizes_cell_rows(const settings *s);
+int64_t sizes_logits_rows(const engine_core *e);
+
+/* ---- under the cap, for head.c ---- */
+/* What is left, also where the ledger has no cap because only a plan is made. */
+uint64_t sizes_room(const engine_core *e);
+/* What the activations of such passes are promised. */
+uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell);
+/* Whether some weights will be streamed. before: what is charged before the weights are loaded, beside what
+ * loading takes; after: what is charged when they are there, and takes its place. */
+bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after);
+/* What is charged when nothing but the least of the weights stays, or what a plan keeps; UINT64_MAX: it
+ * overflows. */
+uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
+                   int64_t n_cell);
+/* Lists that are charged later, and what becomes resident meanwhile; as a plan counts. */
+enum { SIZES_SLACK = 1 << 20 };
+
+#endif

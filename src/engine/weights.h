@@ -1,0 +1,11 @@
+/* weights.h - the weights of an engine whose sizes are settled: where each page lives, and the reading. */
+#ifndef NIB_ENGINE_WEIGHTS_H
+#define NIB_ENGINE_WEIGHTS_H
+
+#include "engine/core.h"
+
+/* The pager, with everything loaded that stays under the cap beside `others`, which will be charged; the
+ * caller closes it. Sets e->cap_is_named. */
+nib_status engine_open_weights(engine_core *e, uint64_t others, pager **out, nib_error *err);
+
+#endif
