@@ -394,7 +394,7 @@ static void cancelled_from_another_thread(void **state) {
     atomic_store(&c.stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(status, NIB_E_CANCELLED);
-    assert_true(nib_session_length(s) < N_TOKEN);
+    assert_true(nib_session_length(s) <= N_TOKEN); /* before a call began: what the last one left */
     nib_session_cancel_clear(s);
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
