@@ -56,6 +56,10 @@ CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 CUDA_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.cu)))
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
+# What uses instructions that 9.0a alone has is compiled for it, and leaves them out elsewhere.
+comma := ,
+$(BUILD)/src/kernels/cuda/wide_mma.o: CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
+	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
 
 all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)
 

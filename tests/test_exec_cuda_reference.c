@@ -304,6 +304,23 @@ static void tokens_are_replayed(void **state) {
     }
 }
 
+/* All rows of a prompt go through a block together, and where that is so attention takes them as one. */
+static void prompts_are_wide(void **state) {
+    (void)state;
+    nib_engine_options o = engine_usual();
+    int32_t tokens[N_TOKEN];
+    o.backend = "cuda";
+    o.n_batch = 100;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(tiny_model("wide.gguf", &small), &o, NULL);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
+    free(logits_of(e, tokens, N_TOKEN).data);
+    assert_true(fake_cuda_prompt() >= small.n_layer * N_TOKEN);
+    assert_true(fake_cuda_wide() >= 4 * small.n_layer * N_TOKEN);
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
 static void auto_finds_it(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
@@ -317,11 +334,17 @@ static void auto_finds_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_precision), cmocka_unit_test(other_formats),
-        cmocka_unit_test(architectures),   cmocka_unit_test(from_disk),
-        cmocka_unit_test(batches),         cmocka_unit_test(what_it_cannot_do_is_named),
-        cmocka_unit_test(caps_are_obeyed), cmocka_unit_test(codes_are_left),
-        cmocka_unit_test(auto_finds_it),   cmocka_unit_test(tokens_are_replayed),
+        cmocka_unit_test(every_precision),
+        cmocka_unit_test(other_formats),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(from_disk),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(what_it_cannot_do_is_named),
+        cmocka_unit_test(caps_are_obeyed),
+        cmocka_unit_test(codes_are_left),
+        cmocka_unit_test(prompts_are_wide),
+        cmocka_unit_test(auto_finds_it),
+        cmocka_unit_test(tokens_are_replayed),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -454,7 +454,8 @@ static void test_each(void **state) {
     float *out = device_new(sizeof(float) * ROWS * LD), found[ROWS * LD], expected[N];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cuda_each a = cases[i];
-        a.x = x_there, a.y = y_there, a.out = out, a.n_row = ROWS, a.ld = LD, a.n = N;
+        a.x = x_there, a.y = y_there, a.out = out, a.n_row = ROWS, a.n = N;
+        a.ldx = a.ldy = a.ldo = LD;
         OK(cuda->each(&a, stream));
         read_back(found, out, sizeof found);
         for (int64_t at = 0; at < ROWS * LD; at += LD) {
@@ -587,7 +588,7 @@ static void test_norm(void **state) {
             t->norm(layer ? NORM_LAYER : NORM_RMS, x + r * k, w, b, expected + r * k, k, groups, i & 1,
                     1e-5f);
         const cuda_norm a = {
-            layer ? NORM_LAYER : NORM_RMS, there, w_there, b_there, there, 3, k, k, groups, i & 1, 1e-5f};
+            layer ? NORM_LAYER : NORM_RMS, there, w_there, b_there, there, 3, k, k, k, groups, i & 1, 1e-5f};
         OK(cuda->norm(&a, stream));
         read_back(found, there, (size_t)(3 * k) * sizeof(float));
         check_close(found, expected, 3 * k, 2e-6f, "norm");

@@ -45,7 +45,7 @@ tests() {
     say "tests on:$isas"
     for isa in $isas; do
         for test in "$from"/test_*; do
-            case $test in *_cuda) continue ;; esac # not on a processor
+            case $test in *_cuda | *_cuda_wide) continue ;; esac # not on a processor
             one_test "$(basename "$test")" "$isa" &
         done
         wait
@@ -83,11 +83,15 @@ sanitize() {
 cuda() {
     say "CUDA"
     nvidia-smi -L || return
-    timeout 120 "$from/test_kernels_cuda" >"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
+    : >"$scratch/cuda.out"
+    for test in test_kernels_cuda test_kernels_cuda_wide; do
+        timeout 120 "$from/$test" >>"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
+    done
     cat "$scratch/cuda.out"
     row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
     say "compute-sanitizer"
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_store test_each test_attend_left
+    sanitize memcheck test_kernels_cuda_wide every_format sums sizes prompts
     sanitize memcheck test_exec_cuda plans greedy_tokens
     sanitize racecheck test_kernels_cuda test_poison test_together test_sample test_attend_left
     say "bench_cuda"

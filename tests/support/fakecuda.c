@@ -36,7 +36,7 @@ typedef struct graph {
 
 static struct {
     size_t memory, used, peak, held;
-    long calls, fail_at, n_taken;
+    long calls, fail_at, n_taken, n_wide, n_prompt;
     int error;
     const char *wrong;
     bool reordered;               /* matrices, since the host waited */
@@ -309,21 +309,13 @@ static void linear_row(const cuda_linear *a, const view *w, const room *r, int64
     }
 }
 
-static int linear(const cuda_linear *a, cuda_stream s) {
-    CALL();
-    (void)s;
-    kept *k = keep();
-    if (k) {
-        k->linear = linear;
-        k->u.linear = *a;
-        return 0;
-    }
+static int multiply_rows(const cuda_linear *a) {
     view w[3];
     int64_t wide = a->w[0].k;
     if (fake.reordered)
         return misuse("a product may read a matrix that is still put in order");
-    if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || !a->scratch)
-        return misuse("a product of no or too many rows");
+    if (!a->scratch)
+        return misuse("a product has no scratch");
     if (a->codes && (a->two || a->n_row > 1 || a->w[0].format.group != 32 || !is_left(a)))
         return misuse("a product takes the codes of another row");
     if (a->leaves.data && ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two || a->n_row > 1))
@@ -349,6 +341,38 @@ static int linear(const cuda_linear *a, cuda_stream s) {
     if (a->leaves.data)
         leave(&a->leaves, real(a->y[0]), a->w[0].n);
     return 0;
+}
+
+static int linear(const cuda_linear *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept *k = keep();
+    if (k) {
+        k->linear = linear;
+        k->u.linear = *a;
+        return 0;
+    }
+    return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? misuse("a product of no or too many rows")
+                                                    : multiply_rows(a);
+}
+
+/* Many rows, with the bits of few. */
+static int64_t wide_from(void) {
+    return 20;
+}
+static size_t wide_scratch(int64_t n_row, int64_t k) {
+    return (size_t)(n_row * k) * sizeof(float);
+}
+static int wide(const cuda_linear *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (fake.recording)
+        return misuse("a product of many rows is recorded");
+    fake.n_wide += a->n_row;
+    if (a->n_row < wide_from() || a->codes || a->leaves.data)
+        return misuse("a product of many rows has few, or codes");
+    memset(real(a->scratch), 0xff, wide_scratch(a->n_row, a->w[0].k));
+    return multiply_rows(a);
 }
 
 /* ---- attention ---- */
@@ -469,6 +493,8 @@ static int attend(const cuda_attend *a, cuda_stream s) {
         k->u.attend = *a;
         return 0;
     }
+    if (a->n_row > CUDA_MAX_ROWS)
+        return misuse("attention of too many rows");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         store_row(a, row);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
@@ -480,6 +506,21 @@ static int attend(const cuda_attend *a, cuda_stream s) {
         return misuse("attention cannot leave codes");
     if (a->leaves.data)
         leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head);
+    return 0;
+}
+
+static int attend_prompt(const cuda_attend *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    for (int64_t row = 1; row < a->n_row; row++)
+        if (((const int32_t *)real(a->first_page))[row] != *(const int32_t *)real(a->first_page) ||
+            position_of(a, row) != position_of(a, row - 1) + 1)
+            return misuse("a prompt's rows do not stand together");
+    if (!a->stored)
+        return misuse("a prompt's keys are not stored");
+    for (int64_t row = 0; row < a->n_row; row++)
+        attend_row(a, row);
+    fake.n_prompt += a->n_row;
     return 0;
 }
 
@@ -496,7 +537,7 @@ static int norm(const cuda_norm *a, cuda_stream s) {
     }
     for (int64_t r = 0; r < a->n_row; r++)
         kernels_table_for("ref")->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w),
-                                       real(a->b), (float *)real(a->out) + r * a->ldx, a->k, a->n_group,
+                                       real(a->b), (float *)real(a->out) + r * a->ldo, a->k, a->n_group,
                                        a->w_full, a->eps);
     return 0;
 }
@@ -512,9 +553,9 @@ static int each(const cuda_each *a, cuda_stream s) {
     }
     const kernel_table *t = kernels_table_for("ref");
     for (int64_t r = 0; r < a->n_row; r++) {
-        const float *x = (const float *)real(a->x) + r * a->ld,
-                    *y = a->y ? (const float *)real(a->y) + r * a->ld : NULL;
-        float *out = (float *)real(a->out) + r * a->ld;
+        const float *x = (const float *)real(a->x) + r * a->ldx,
+                    *y = a->y ? (const float *)real(a->y) + r * a->ldy : NULL;
+        float *out = (float *)real(a->out) + r * a->ldo;
         switch (a->kind) {
         case OP_ACT: t->act(a->act, x, out, a->n); break;
         case OP_GATE: t->gate(a->act, x, y, out, a->n); break;
@@ -604,9 +645,13 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .gtile = gtile,
         .linear_scratch = linear_scratch,
         .linear = linear,
+        .wide_from = wide_from,
+        .wide_scratch = wide_scratch,
+        .wide = wide,
         .codes_bytes = codes_bytes,
         .attend_scratch = attend_scratch,
         .attend = attend,
+        .attend_prompt = attend_prompt,
         .store = store,
         .norm = norm,
         .each = each,
@@ -635,4 +680,10 @@ long fake_cuda_replayed(void) {
 }
 long fake_cuda_taken(void) {
     return fake.n_taken;
+}
+long fake_cuda_wide(void) {
+    return fake.n_wide;
+}
+long fake_cuda_prompt(void) {
+    return fake.n_prompt;
 }

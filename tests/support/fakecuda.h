@@ -17,6 +17,8 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void);     /* launches that were part of a graph */
+long fake_cuda_wide(void);         /* rows of products of many */
+long fake_cuda_prompt(void);       /* rows of attention of prompts */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */
 size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */
 const char *fake_cuda_wrong(void); /* what the back end did that no GPU allows; NULL: nothing */

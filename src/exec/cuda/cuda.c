@@ -63,8 +63,10 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 }
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
+    const cuda *c = cuda_of(b);
     NIB_TRY(room_open(cuda_of(b), rows, err));
     b->rows = *rows;
+    b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
     return NIB_OK;
 }
 
@@ -123,7 +125,8 @@ static row_group group_at(const cuda *c, int64_t r) {
     const visit *v = &c->run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
     const int bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
-    int64_t row = v->row + r, max = NUM_MIN(v->n_row - r, (int64_t)CUDA_MAX_ROWS);
+    const int64_t left = NUM_MIN(v->n_row - r, c->max_rows);
+    int64_t row = v->row + r, max = left < c->k->wide_from() ? NUM_MIN(left, (int64_t)CUDA_MAX_ROWS) : left;
     row_group g = {.block = v->block, .row = row, .n_row = max, .run_row = r, .two = bits == 16};
     if (!head)
         return g;
@@ -135,6 +138,8 @@ static row_group group_at(const cuda *c, int64_t r) {
         if (s->row + row != g.row + g.n_row)
             break;
     }
+    if (g.n_row < c->k->wide_from())
+        g.n_row = NUM_MIN(g.n_row, (int64_t)CUDA_MAX_ROWS);
     return g;
 }
 
@@ -194,7 +199,7 @@ static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const
                                    nib_error *err) {
     cuda *c = cuda_of(b);
     *out = c->stream_copy;
-    return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld, c->ld,
+    return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld[REG_X], c->ld[REG_X],
                      model_reg_width(cuda_model(c), REG_X), n_row, err);
 }
 
@@ -204,14 +209,14 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
     c->coded = NULL;
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
-        NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld, x + r * n, n, err));
+        NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld[REG_X], x + r * n, n, err));
     return wait_for_it(c, err);
 }
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
     cuda *c = cuda_of(b);
     *out = c->logits;
-    return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld_logits,
+    return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld[REG_LOGITS],
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
 }
 

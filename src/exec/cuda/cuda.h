@@ -3,9 +3,9 @@
  * All weights that products and norms read are in the GPU's memory, copied there when their block is run for
  * the first time; rows of embeddings are looked up on the host. A block's program becomes a list of steps,
  * each a launch or two of kernels/cuda/: a norm is part of the products behind it, gate and residual of those
- * before. Up to CUDA_MAX_ROWS rows go through a block together. Everything is queued on the device's one
- * stream, and only what is read waits. Launches of a token are gathered over blocks and replayed as a graph.
- */
+ * before. Up to CUDA_MAX_ROWS rows go through a block together, or all of a run where the device multiplies
+ * many (cuda_kernels.wide). Everything is queued on the device's one stream, and only what is read waits.
+ * Launches of a token are gathered over blocks and replayed as a graph. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -42,7 +42,15 @@ typedef struct gpu_weight {
 } gpu_weight;
 
 /* A launch, kept. */
-typedef enum launch_kind { LAUNCH_LINEAR, LAUNCH_STORE, LAUNCH_ATTEND, LAUNCH_NORM, LAUNCH_EACH } launch_kind;
+typedef enum launch_kind {
+    LAUNCH_LINEAR,
+    LAUNCH_WIDE,
+    LAUNCH_STORE,
+    LAUNCH_ATTEND,
+    LAUNCH_PROMPT,
+    LAUNCH_NORM,
+    LAUNCH_EACH
+} launch_kind;
 typedef struct gpu_launch {
     launch_kind kind;
     op_kind op; /* for errors */
@@ -88,19 +96,20 @@ typedef struct cuda {
 
     /* device: */
     tier_region rows;
-    float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register CUDA_MAX_ROWS */
-    int64_t ld, ld_logits; /* floats from row to row */
+    float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
+    int64_t ld[REG_COUNT]; /* floats from row to row */
+    int64_t max_rows;      /* that go through a block together */
     int32_t *position, *first_page; /* [n_pass] */
     float **cos_sin;                /* [n_rope][n_pass, n_rot] */
     void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
-    void *linear_room, *attend_room;
+    void *linear_room, *wide_room, *attend_room;
     tier_region pages; /* int32_t, all segments' */
 
     /* host: */
     tier_region host;
     float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
     bool pinned;                 /* logits are */
-    float *embed, *looked_up;    /* CUDA_MAX_ROWS rows, one row */
+    float *embed, *looked_up;    /* max_rows rows, one row */
     float *angles, *inv_freq;    /* [n_pass, n_rot] */
     int32_t *numbers;            /* [n_pass] */
     int32_t *page_list;

@@ -14,12 +14,16 @@ typedef struct walk {
 static float *at(const walk *w, reg r) {
     const cuda *c = w->c;
     if (r == REG_X)
-        return c->reg[r] + w->g->row * c->ld;
-    return c->reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->ld_logits : 0);
+        return c->reg[r] + w->g->row * c->ld[r];
+    return c->reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->ld[r] : 0);
 }
 
 static int64_t ld_of(const walk *w, reg r) {
-    return r == REG_LOGITS ? w->c->ld_logits : w->c->ld;
+    return w->c->ld[r];
+}
+
+static bool is_wide(const walk *w) {
+    return w->g->n_row > CUDA_MAX_ROWS;
 }
 
 static view weight_at(const walk *w, int index) {
@@ -54,15 +58,24 @@ static nib_status embed_row(const walk *w, const step *s, int64_t r, nib_error *
         else
             host->add(out, c->looked_up, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
     }
-    const op *o = &w->ops[s->first];
-    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, at(w, o->out) + r * ld_of(w, o->out), out,
-                                      (uint64_t)n * sizeof *out, err);
+    return NIB_OK;
+}
+
+static nib_status send_rows(const walk *w, float *to, const float *from, int64_t n, nib_error *err) {
+    const device *d = w->c->base.device;
+    return d->kind->copy(w->c->base.device, DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
 }
 
 static nib_status embed(const walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    const int64_t ld = ld_of(w, o->out);
     NIB_TRY(replay_flush(w->c, err));
     for (int64_t r = 0; r < w->g->n_row; r++)
         NIB_TRY(embed_row(w, s, r, err));
+    if (ld == o->n)
+        return send_rows(w, at(w, o->out), w->c->embed, w->g->n_row * ld, err);
+    for (int64_t r = 0; r < w->g->n_row; r++)
+        NIB_TRY(send_rows(w, at(w, o->out) + r * ld, w->c->embed + r * o->n, o->n, err));
     return NIB_OK;
 }
 
@@ -97,7 +110,7 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
                      .gated = s->tail && s->tail->kind == OP_GATE,
                      .act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU,
                      .adds = o->adds || (s->tail && s->tail->kind == OP_ADD),
-                     .scratch = w->c->linear_room,
+                     .scratch = is_wide(w) ? w->c->wide_room : w->c->linear_room,
                      .codes = taken(w, s),
                      .leaves = leaves(w, s)};
     for (int i = 0; i < s->n_w; i++) {
@@ -108,7 +121,7 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
         a.ldy[i] = ld_of(w, out);
     }
     nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_LINEAR, o, &status, err);
+    gpu_launch *l = replay_add(w->c, is_wide(w) ? LAUNCH_WIDE : LAUNCH_LINEAR, o, &status, err);
     if (l)
         l->u.linear = a;
     return status;
@@ -121,7 +134,8 @@ static nib_status norm(const walk *w, const op *o, nib_error *err) {
                          .b = vector(w, o->b),
                          .out = at(w, o->out),
                          .n_row = w->g->n_row,
-                         .ldx = w->c->ld,
+                         .ldx = ld_of(w, o->in),
+                         .ldo = ld_of(w, o->out),
                          .k = o->k,
                          .n_group = o->u.norm.n_group,
                          .w_full = o->u.norm.w_full,
@@ -142,6 +156,33 @@ static nib_status add_attend(const walk *w, launch_kind kind, const op *o, const
     return status;
 }
 
+/* Rows of the group from r on that stand together in a sequence. */
+static int64_t rows_of_sequence(const walk *w, int64_t r) {
+    int64_t row = w->g->row + r;
+    const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
+    return NUM_MIN(s->n_row - row, w->g->n_row - r);
+}
+
+/* Many rows: long stretches of a sequence each by a launch of their own, those between them a few at a time.
+ */
+static nib_status attend_parts(const walk *w, const cuda_attend *all, const op *o, nib_error *err) {
+    for (int64_t r = 0; r < all->n_row;) {
+        cuda_attend a = *all;
+        int64_t n = rows_of_sequence(w, r);
+        const bool is_prompt = n > CUDA_MAX_ROWS && a.stored;
+        if (!is_prompt)
+            while (n < CUDA_MAX_ROWS && r + n < all->n_row && n + rows_of_sequence(w, r + n) <= CUDA_MAX_ROWS)
+                n += rows_of_sequence(w, r + n);
+        a.n_row = n;
+        a.q += r * a.ldq, a.k += r * a.ldk, a.v += r * a.ldv, a.out += r * a.ldo;
+        a.position += r, a.first_page += r;
+        a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
+        NIB_TRY(add_attend(w, is_prompt ? LAUNCH_PROMPT : LAUNCH_ATTEND, o, &a, err));
+        r += n;
+    }
+    return NIB_OK;
+}
+
 static nib_status attend(const walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
@@ -153,11 +194,11 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
                            .q = at(w, o->in),
                            .k = at(w, o->in2),
                            .v = at(w, o->in3),
-                           .ldq = c->ld,
-                           .ldk = c->ld,
-                           .ldv = c->ld,
+                           .ldq = c->ld[o->in],
+                           .ldk = c->ld[o->in2],
+                           .ldv = c->ld[o->in3],
                            .out = at(w, o->out),
-                           .ldo = c->ld,
+                           .ldo = c->ld[o->out],
                            .n_row = w->g->n_row,
                            .n_head = o->u.attn.n_head,
                            .position = c->position + w->g->row,
@@ -175,7 +216,9 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
                            .leaves = leaves(w, s)};
     if (a.stored || c->run.visit.cache_only)
         NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
-    return c->run.visit.cache_only ? NIB_OK : add_attend(w, LAUNCH_ATTEND, o, &a, err);
+    if (c->run.visit.cache_only)
+        return NIB_OK;
+    return is_wide(w) ? attend_parts(w, &a, o, err) : add_attend(w, LAUNCH_ATTEND, o, &a, err);
 }
 
 static nib_status each(const walk *w, const op *o, nib_error *err) {
@@ -187,8 +230,10 @@ static nib_status each(const walk *w, const op *o, nib_error *err) {
                          .value = acts ? 0 : o->u.num.value,
                          .out = at(w, o->out),
                          .n_row = w->g->n_row,
-                         .ld = ld_of(w, o->out),
-                         .n = o->n};
+                         .n = o->n,
+                         .ldx = ld_of(w, o->in),
+                         .ldy = o->in2 == REG_NONE ? 0 : ld_of(w, o->in2),
+                         .ldo = ld_of(w, o->out)};
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_EACH, o, &status, err);
     if (l)

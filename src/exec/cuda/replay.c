@@ -60,8 +60,10 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
 static int launch_one(const cuda *c, const gpu_launch *l) {
     switch (l->kind) {
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
+    case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
     case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, c->stream);
+    case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, c->stream);
     case LAUNCH_NORM: return c->k->norm(&l->u.norm, c->stream);
     case LAUNCH_EACH: return c->k->each(&l->u.each, c->stream);
     }

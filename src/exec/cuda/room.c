@@ -19,14 +19,14 @@ static void *take(uint8_t *base, uint64_t *at, int64_t n, uint64_t each) {
 
 /* What the ops of a layout take at most. */
 typedef struct sizes {
-    int64_t k;                /* of a product */
-    int64_t n_head, d_head;   /* of attention */
-    int64_t embed, reg, rope; /* widths: of a look-up, of a register but the logits, of a rotation */
+    int64_t k;              /* of a product */
+    int64_t n_head, d_head; /* of attention */
+    int64_t embed, rope;    /* widths: of a look-up, of a rotation */
 } sizes;
 
 static sizes sizes_of(const layout *l) {
     const model *m = layout_model(l);
-    sizes s = {1, 1, 8, 1, 1, 1};
+    sizes s = {1, 1, 8, 1, 1};
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -41,9 +41,6 @@ static sizes sizes_of(const layout *l) {
             }
         }
     }
-    for (int r = 0; r < REG_COUNT; r++)
-        if (r != REG_LOGITS)
-            s.reg = NUM_MAX(s.reg, model_reg_width(m, (reg)r));
     for (int t = 0; t < model_n_rope(m); t++)
         s.rope = NUM_MAX(s.rope, model_rope_dim(m, t));
     return s;
@@ -53,12 +50,10 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c->setup.layout);
     uint64_t at = 0;
-    c->ld = num_round_up(s.reg, ROW_ALIGN);
-    c->ld_logits = num_round_up(model_reg_width(m, REG_LOGITS), ROW_ALIGN);
     for (int r = 0; r < REG_COUNT; r++) {
-        const int64_t ld = r == REG_LOGITS ? c->ld_logits : model_reg_width(m, (reg)r) ? c->ld : 0;
-        const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : CUDA_MAX_ROWS;
-        c->reg[r] = take(base, &at, n * ld, sizeof(float));
+        const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->max_rows;
+        c->ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
+        c->reg[r] = take(base, &at, n * c->ld[r], sizeof(float));
     }
     c->position = take(base, &at, rows->n_pass, sizeof *c->position);
     c->first_page = take(base, &at, rows->n_pass, sizeof *c->first_page);
@@ -68,6 +63,8 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
+    if (c->max_rows > CUDA_MAX_ROWS)
+        c->wide_room = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
     c->attend_room = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
 }
@@ -78,7 +75,7 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     uint64_t at = 0;
     c->stream_copy = take(base, &at, rows->n_pass * model_reg_width(m, REG_X), sizeof(float));
     c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
-    c->embed = take(base, &at, CUDA_MAX_ROWS * s.embed, sizeof(float));
+    c->embed = take(base, &at, NUM_MAX(CUDA_MAX_ROWS, rows->n_pass) * s.embed, sizeof(float));
     c->looked_up = take(base, &at, s.embed, sizeof(float));
     c->angles = take(base, &at, rows->n_pass * s.rope, sizeof(float));
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
@@ -100,6 +97,9 @@ static void unpin(cuda *c) {
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     const layout *l = c->setup.layout;
     unpin(c);
+    c->max_rows = CUDA_MAX_ROWS;
+    if (c->k->wide_from() > 0)
+        c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
     tier_region_close(&c->rows);
     tier_region_close(&c->host);
     NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,

@@ -16,7 +16,8 @@
  * float rows are refused by `linear` with CUDA_UNSUPPORTED; `embed` takes float rows.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
- * format and k alone: a row has the same bits alone and among others, and in every run. No float atomics. */
+ * format and k alone: a row has the same bits alone and among others, and in every run; only `wide` and
+ * `attend_prompt`, for many rows, have bits of their own. No float atomics. */
 #ifndef NIB_KERNELS_CUDA_CUDA_KERNELS_H
 #define NIB_KERNELS_CUDA_CUDA_KERNELS_H
 
@@ -28,8 +29,9 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 4, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
-enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
+enum { CUDA_KERNELS_VERSION = 5, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_WIDE = 65535 /* rows */ };
+enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
 typedef struct cuda_device_info {
     char name[64];
@@ -101,7 +103,7 @@ typedef struct cuda_norm {
     norm_kind kind;
     const float *x, *w, *b; /* w, b: [k / n_group] or [k] when w_full, or NULL */
     float *out;             /* may be x */
-    int64_t n_row, ldx, k, n_group;
+    int64_t n_row, ldx, ldo, k, n_group;
     bool w_full;
     float eps;
 } cuda_norm;
@@ -112,8 +114,8 @@ typedef struct cuda_each {
     act_kind act;       /* OP_ACT, OP_GATE */
     const float *x, *y; /* y: OP_GATE, OP_ADD */
     float value;
-    float *out;           /* may be x or y */
-    int64_t n_row, ld, n; /* ld: of all of them */
+    float *out; /* may be x or y */
+    int64_t n_row, n, ldx, ldy, ldo;
 } cuda_each;
 
 /* The k largest logits of each row and one of them drawn. */
@@ -167,9 +169,19 @@ typedef struct cuda_kernels {
     int (*gtile)(const view *w, bool to_gpu, cuda_stream s);
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
+    /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Leaves
+     * and takes no codes; scratch is wide_scratch() bytes, with the largest k. A row's bits depend on neither
+     * the number nor the place of the others, but are not those of `linear`. */
+    int64_t (*wide_from)(void); /* rows from which on it is the faster one; 0: this device does not have it */
+    size_t (*wide_scratch)(int64_t n_row, int64_t k); /* bytes */
+    int (*wide)(const cuda_linear *a, cuda_stream s);
     size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);
+    /* The same for rows of one sequence, one position after the other, that `store` stored: n_row up to
+     * CUDA_MAX_WIDE. Uses no scratch and leaves no codes. A row's bits do not depend on the others, but are
+     * not those of `attend`. Needs sm_80. */
+    int (*attend_prompt)(const cuda_attend *a, cuda_stream s);
     /* Rotates the keys of n_row rows and stores keys and values. Looks at no q, no scratch and no out. */
     int (*store)(const cuda_attend *a, cuda_stream s);
     int (*norm)(const cuda_norm *a, cuda_stream s);

@@ -290,6 +290,10 @@ int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
 int linear_launch(const cuda_linear *a, cuda_stream s);
 size_t codes_bytes(int64_t k);
+int64_t wide_from(void);
+size_t wide_scratch(int64_t n_row, int64_t k);
+int wide_launch(const cuda_linear *a, cuda_stream s);
+int prompt_launch(const cuda_attend *a, cuda_stream s);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int attend_launch(const cuda_attend *a, cuda_stream s);
 int store_launch(const cuda_attend *a, cuda_stream s);
@@ -303,5 +307,6 @@ int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream 
 /* Of this thread's device; asked for once. */
 int device_sm_count(void);
 int device_shared_bytes(void);
+int device_major(void);
 
 #endif

@@ -24,9 +24,9 @@ __device__ static float block_sum(float x, float *shared) {
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__ cuda_norm a) {
     __shared__ float shared[ROW_THREADS / 32];
     const int d = (int)(a.k / a.n_group);
-    const int64_t at = blockIdx.y * a.ldx + (int64_t)blockIdx.x * d;
-    const float *x = a.x + at, *w = a.w, *b = a.b;
-    float *out = a.out + at;
+    const int64_t at = (int64_t)blockIdx.x * d;
+    const float *x = a.x + blockIdx.y * a.ldx + at, *w = a.w, *b = a.b;
+    float *out = a.out + blockIdx.y * a.ldo + at;
     launch_next();
     launch_wait();
     if (a.w_full) {
@@ -66,22 +66,23 @@ int norm_launch(const cuda_norm *a, cuda_stream s) {
 /* ---- element by element ---- */
 
 __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constant__ cuda_each a) {
-    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, at = blockIdx.y * a.ld + i;
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+    const int row = blockIdx.y;
     launch_next();
     launch_wait();
     if (i >= a.n)
         return;
-    const float x = a.x[at];
+    const float x = a.x[row * a.ldx + i], *y = a.y + row * a.ldy + i;
     float v;
     switch (a.kind) {
     case OP_ACT: v = act_value(a.act, x); break;
-    case OP_GATE: v = __fmul_rn(act_value(a.act, x), a.y[at]); break;
-    case OP_ADD: v = __fadd_rn(x, __fmul_rn(a.y[at], a.value)); break;
+    case OP_GATE: v = __fmul_rn(act_value(a.act, x), *y); break;
+    case OP_ADD: v = __fadd_rn(x, __fmul_rn(*y, a.value)); break;
     case OP_SCALE: v = __fmul_rn(x, a.value); break;
     case OP_CLAMP: v = x < -a.value ? -a.value : x > a.value ? a.value : x; break;
     default: v = __fmul_rn(a.value, tanhf(__fdiv_rn(x, a.value)));
     }
-    a.out[at] = v;
+    a.out[row * a.ldo + i] = v;
 }
 
 int each_launch(const cuda_each *a, cuda_stream s) {

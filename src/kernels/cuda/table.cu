@@ -4,13 +4,17 @@
 #include <cstdio>
 
 /* Of this thread's device: asked for once by device_open. */
-static thread_local int sm_count, shared_bytes;
+static thread_local int sm_count, shared_bytes, major_version;
 
 int device_sm_count(void) {
     return sm_count;
 }
 int device_shared_bytes(void) {
     return shared_bytes;
+}
+
+int device_major(void) {
+    return major_version;
 }
 
 static const char *error_text(int error) {
@@ -29,7 +33,7 @@ static int device_open(int device, cuda_device_info *info) {
         return (int)e;
     *info = cuda_device_info{};
     snprintf(info->name, sizeof info->name, "%.63s", p.name);
-    info->major = p.major;
+    info->major = major_version = p.major;
     info->minor = p.minor;
     info->n_sm = sm_count = p.multiProcessorCount;
     info->shared_bytes = shared_bytes = (int)p.sharedMemPerBlockOptin;
@@ -133,9 +137,13 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         gtile_launch,
         linear_scratch,
         linear_launch,
+        wide_from,
+        wide_scratch,
+        wide_launch,
         codes_bytes,
         attend_scratch,
         attend_launch,
+        prompt_launch,
         store_launch,
         norm_launch,
         each_launch,

@@ -1,0 +1,187 @@
+/* wide.cu - products of many rows: rows into images (wide.cuh), and the choice of the kernel. */
+#include "kernels/cuda/wide.cuh"
+
+enum { IMAGE_THREADS = 256 };
+
+struct image_job {
+    const float *x, *norm;
+    int64_t ldx;
+    int k, n_tile, n_row;
+    float eps;
+    uint8_t *out;
+    float *factor; /* [rows of the images] */
+};
+
+/* Of a row: the sum of squares, in a fixed order, and the largest magnitude of what is multiplied. */
+struct row_facts {
+    float sum, largest;
+};
+__device__ static row_facts of_block(row_facts f, row_facts *shared) {
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
+        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
+    }
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = f;
+    __syncthreads();
+    f = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < IMAGE_THREADS / 32; i++) {
+        f.sum = __fadd_rn(f.sum, shared[i].sum);
+        f.largest = fmaxf(f.largest, shared[i].largest);
+    }
+    return f;
+}
+
+/* The exponent of a row's largest value as a float has it, at least one whose inverse is finite. */
+__device__ __forceinline__ uint32_t exponent_of(float largest) {
+    return max(__float_as_uint(largest) >> 23 & 255, 27);
+}
+
+__device__ __forceinline__ float4 four_load(const float *x, int left) {
+    if (left >= 4)
+        return *(const float4 *)x;
+    return make_float4(left > 0 ? x[0] : 0.0f, left > 1 ? x[1] : 0.0f, left > 2 ? x[2] : 0.0f, 0.0f);
+}
+
+__device__ __forceinline__ uint32_t two_halves(float a, float b) {
+    const __half2 h = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&h;
+}
+
+/* Four values from i on as the product takes them, but for their common factor. */
+__device__ __forceinline__ float4 four_values(const image_job &j, const float *x, int i) {
+    float4 v = four_load(x + i, j.k - i);
+    if (j.norm) {
+        const float4 w = four_load(j.norm + i, j.k - i);
+        v.x = __fmul_rn(v.x, w.x), v.y = __fmul_rn(v.y, w.y);
+        v.z = __fmul_rn(v.z, w.z), v.w = __fmul_rn(v.w, w.w);
+    }
+    return v;
+}
+
+__device__ static row_facts look_at(const image_job &j, const float *x) {
+    row_facts f = {0.0f, 0.0f};
+    for (int i = 4 * threadIdx.x; i < j.k; i += 4 * IMAGE_THREADS) {
+        const float4 v = four_load(x + i, j.k - i), u = four_values(j, x, i);
+        f.sum = __fmaf_rn(v.x, v.x, f.sum);
+        f.sum = __fmaf_rn(v.y, v.y, f.sum);
+        f.sum = __fmaf_rn(v.z, v.z, f.sum);
+        f.sum = __fmaf_rn(v.w, v.w, f.sum);
+        f.largest = fmaxf(fmaxf(fmaxf(fabsf(u.x), fabsf(u.y)), fmaxf(fabsf(u.z), fabsf(u.w))), f.largest);
+    }
+    return f;
+}
+
+/* A block has one row; those behind the last are zeros. A thread takes four of K at a time. A power of two
+ * brings the row's largest to 2^14 at least and below 2^15: neither end of what halves can hold is met. */
+__global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_constant__ image_job j) {
+    __shared__ row_facts shared[IMAGE_THREADS / 32];
+    const int row = blockIdx.x, in = row % WIDE_ROWS;
+    const float *x = j.x + row * j.ldx;
+    const bool there = row < j.n_row;
+    float factor = 1.0f;
+    launch_next();
+    launch_wait();
+    if (there) {
+        const row_facts f = of_block(look_at(j, x), shared);
+        if (j.norm)
+            factor = f.sum < __uint_as_float(0x7f800000u)
+                         ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
+                         : __uint_as_float(0x7fc00000u);
+        const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
+        factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
+        if (threadIdx.x == 0)
+            j.factor[row] = __uint_as_float((e - 14) << 23);
+    }
+    for (int i = 4 * threadIdx.x; i < j.n_tile * TILE_K; i += 4 * IMAGE_THREADS) {
+        const float4 v = there ? four_values(j, x, i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const uint32_t low = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor)),
+                       high = two_halves(__fmul_rn(v.z, factor), __fmul_rn(v.w, factor));
+        const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
+        uint8_t *const line = j.out + ((int64_t)(row / WIDE_ROWS) * j.n_tile + i / TILE_K) * WIDE_IMAGE + in * 128;
+        *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = low;
+        *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = high;
+    }
+}
+
+static int64_t row_images(int64_t n_row) {
+    return (n_row + WIDE_ROWS - 1) / WIDE_ROWS;
+}
+
+size_t wide_scratch(int64_t n_row, int64_t k) {
+    return (size_t)row_images(n_row) * ((size_t)tile_count(k) * WIDE_IMAGE + WIDE_ROWS * sizeof(float));
+}
+
+int wide_job_make(const cuda_linear *a, wide_job *j) {
+    const view *w = &a->w[0];
+    const pack_format *f = &w->format;
+    *j = wide_job{};
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
+        f->table != PACK_TABLE_NONE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW ||
+        a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || f->bits < 2)
+        return CUDA_UNSUPPORTED;
+    j->first[1] = j->first[2] = INT32_MAX;
+    for (int i = 0; i < a->n_w; i++) {
+        j->w[i] = (const uint8_t *)a->w[i].data;
+        j->n[i] = (int)a->w[i].n;
+        j->bias[i] = a->bias[i];
+        j->y[i] = a->y[i];
+        j->ldy[i] = a->ldy[i];
+        j->first[i] = j->n_panel;
+        if (!a->gated || i == 0)
+            j->n_panel += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
+    }
+    const int64_t tiles = tile_count(w->k);
+    j->n_row = (int)a->n_row;
+    j->n_tile = (int)tiles;
+    j->gated = a->gated;
+    j->adds = a->adds;
+    j->act = a->act;
+    j->n_chunk = (int)((tiles + TILE_CHUNK - 1) / TILE_CHUNK);
+    j->last_tiles = (int)(tiles - (int64_t)(j->n_chunk - 1) * TILE_CHUNK);
+    j->chunk_bytes = (int)tile_chunk_bytes(f, TILE_CHUNK);
+    j->last_bytes = (int)tile_chunk_bytes(f, j->last_tiles);
+    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    j->panel_bytes = tile_panel_bytes(f, w->k);
+    j->tail_at = tile_tail_at(f, w->k);
+    j->tail = j->panel_bytes > j->tail_at;
+    if (f->group == PACK_GROUP_ROW)
+        j->scale_kind = SCALE_NONE;
+    else if (f->scale == PACK_SCALE_F16)
+        j->scale_kind = f->asym ? SCALE_HALF_MIN : SCALE_HALF;
+    else if (f->scale == PACK_SCALE_SUPER)
+        j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
+    else
+        j->scale_kind = SCALE_BYTE;
+    j->asym = f->asym;
+    j->zero = tile_zero(f);
+    j->scale_start = (int)tile_scale_start(f);
+    j->scale_step = (int)tile_scale_step(f);
+    for (int g = f->group == PACK_GROUP_ROW ? 0 : f->group; g > (f->group == 16 ? 16 : 32); g /= 2)
+        j->group_shift++;
+    j->x = (const uint8_t *)a->scratch;
+    j->factor = (const float *)(j->x + row_images(a->n_row) * tiles * WIDE_IMAGE);
+    return 0;
+}
+
+/* Fewer rows than this are faster 16 at a time. */
+enum { WIDE_FROM = 64 };
+
+int64_t wide_from(void) {
+    return wide_mma_is_built() ? WIDE_FROM : 0;
+}
+
+int wide_launch(const cuda_linear *a, cuda_stream s) {
+    wide_job j;
+    int e = wide_from() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
+    if (e)
+        return e;
+    const image_job i = {a->x,   a->norm, a->ldx, (int)a->w[0].k,      j.n_tile,
+                         j.n_row, a->eps,  (uint8_t *)a->scratch, (float *)(uintptr_t)j.factor};
+    e = prepare(images_make, 0);
+    if (!e)
+        e = launch(images_make, dim3((unsigned)(row_images(a->n_row) * WIDE_ROWS)), dim3(IMAGE_THREADS), 0, s, i);
+    return e ? e : wide_mma_launch(&j, a->w[0].format.bits, a->w[0].format.group == 16, s);
+}

@@ -1,0 +1,44 @@
+/* wide.cuh - products of many rows: what the kernels and their launcher share.
+ *
+ * Rows are multiplied in halves (f16) with sums in floats, each brought by a power of two to where halves are
+ * exact to 11 bits; results are multiplied by its inverse. A kernel before brings them into images: 64 rows x
+ * 64 of K, 8 KiB each, as the matrix instruction reads them from shared memory, one behind the other along K.
+ * Row r of an image is 128 bytes, whose 16-byte pieces stand at their number xor r % 8. Within 16 of K the
+ * elements 4t..4t+3 stand at 2t, 2t + 1, 2t + 8, 2t + 9: so a lane's four weights of a G-tile dword are what
+ * it holds of the other operand, and weights go from their packed codes to the instruction in registers. */
+#ifndef NIB_KERNELS_CUDA_WIDE_CUH
+#define NIB_KERNELS_CUDA_WIDE_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+enum {
+    WIDE_ROWS = 64 /* of an image */,
+    WIDE_IMAGE = WIDE_ROWS * TILE_K * 2 /* bytes */,
+    WIDE_PANELS = 8 /* of a block: 4 of each of its two groups of 4 warps */
+};
+
+struct wide_job {
+    const uint8_t *w[3];
+    int first[3]; /* panels before this matrix; beyond all of them when it is not there */
+    int n[3];     /* its rows */
+    const float *bias[3];
+    float *y[3];
+    int64_t ldy[3];
+    int n_panel;   /* in all; of one matrix when gated */
+    int n_row;     /* of x */
+    int n_tile;    /* of K: images of a row of images */
+    int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, x_stages, w_stages;
+    int64_t panel_bytes, tail_at;
+    int scale_kind, scale_start, scale_step, group_shift, zero, act;
+    bool asym, tail, gated, adds;
+    const uint8_t *x;    /* images */
+    const float *factor; /* [n_row], of results */
+};
+
+/* Fills what follows from the arguments. CUDA_UNSUPPORTED: not these. */
+int wide_job_make(const cuda_linear *a, wide_job *j);
+/* Defined by wide_mma.cu. */
+bool wide_mma_is_built(void);
+int wide_mma_launch(wide_job *j, int bits, bool halves, cuda_stream s);
+
+#endif

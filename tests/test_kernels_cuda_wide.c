@@ -1,0 +1,359 @@
+/* The CUDA kernels for many rows, on whatever device has them; skipped without one.
+ *   test_kernels_cuda_wide [PATTERN]: the tests with such names
+ *
+ * Every weight of every format is found again by rows that are one at one place; sums are compared with sums
+ * in double of the same numbers, under a bound that halves allow. */
+#include "support/matrix.h"
+
+#include "kernels/cuda_load.h"
+#include "kernels/kernels.h"
+#include "quant/tile.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const cuda_kernels *cuda;
+static cuda_stream stream;
+
+static void ok(int error, const char *what) {
+    if (error)
+        fail_msg("%s: %s", what, cuda->error_text(error));
+}
+#define OK(call) ok(call, #call)
+
+static void *device_new(size_t bytes) {
+    void *p = NULL;
+    OK(cuda->alloc(&p, bytes + 256));
+    return p;
+}
+static void *device_copy(const void *data, size_t bytes) {
+    void *p = device_new(bytes);
+    OK(cuda->to_device(p, data, bytes, stream));
+    OK(cuda->stream_sync(stream));
+    return p;
+}
+static void drop(const void *p) {
+    OK(cuda->release((void *)(uintptr_t)p));
+}
+static view matrix_there(const matrix *m) {
+    uint64_t bytes;
+    view w = m->view;
+    assert_true(pack_bytes(&w.format, w.n, w.k, &bytes));
+    w.data = device_copy(m->view.data, bytes);
+    OK(cuda->gtile(&w, true, stream));
+    OK(cuda->stream_sync(stream));
+    return w;
+}
+
+/* One launch; its outputs, poisoned before or as `before` has them: [n_w][n_row, n]. */
+static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, const float *norm,
+                       const float *bias, const float *before) {
+    const int64_t n = w[0].n, k = w[0].k, ldx = (k + 3) / 4 * 4;
+    const size_t y_bytes = (size_t)(a.n_row * n) * sizeof(float);
+    float *rows = calloc((size_t)(a.n_row * ldx), sizeof *rows), *host = malloc((size_t)n_w * y_bytes);
+    for (int64_t r = 0; r < a.n_row; r++)
+        memcpy(rows + r * ldx, x + r * k, (size_t)k * sizeof *rows);
+    float *x_there = device_copy(rows, (size_t)(a.n_row * ldx) * sizeof *rows);
+    float *y = device_new((size_t)n_w * y_bytes);
+    float *norm_there = norm ? device_copy(norm, (size_t)k * sizeof *norm) : NULL;
+    float *bias_there = bias ? device_copy(bias, (size_t)n * sizeof *bias) : NULL;
+    const size_t room = cuda->wide_scratch(a.n_row, k);
+    void *scratch = device_new(room);
+    OK(cuda->fill(y, 0xff, (size_t)n_w * y_bytes, stream));
+    OK(cuda->fill(scratch, 0xff, room, stream));
+    if (before)
+        OK(cuda->to_device(y, before, y_bytes, stream));
+    OK(cuda->stream_sync(stream));
+    a.n_w = n_w;
+    a.x = x_there;
+    a.ldx = ldx;
+    a.norm = norm_there;
+    a.eps = 1e-5f;
+    a.scratch = scratch;
+    for (int i = 0; i < n_w; i++) {
+        a.w[i] = w[i];
+        a.bias[i] = i ? NULL : bias_there;
+        a.y[i] = y + i * a.n_row * n;
+        a.ldy[i] = n;
+    }
+    OK(cuda->wide(&a, stream));
+    OK(cuda->stream_sync(stream));
+    OK(cuda->to_host(host, y, (size_t)n_w * y_bytes, stream));
+    OK(cuda->stream_sync(stream));
+    drop(x_there), drop(y), drop(scratch);
+    if (norm)
+        drop(norm_there);
+    if (bias)
+        drop(bias_there);
+    free(rows);
+    return host;
+}
+
+/* Each weight alone, as halves have it; a minimum is added to what was rounded. */
+static void check_each(matrix *m, const char *what) {
+    const view w = matrix_there(m);
+    const int64_t n = m->n, k = m->k;
+    float *x = calloc((size_t)(k * k), sizeof *x), *row = malloc((size_t)k * sizeof *row);
+    for (int64_t i = 0; i < k; i++)
+        x[i * k + i] = 16;
+    float *y = multiply((cuda_linear){.n_row = k}, &w, 1, x, NULL, NULL, NULL);
+    for (int64_t o = 0; o < n; o++) {
+        float largest = 0;
+        pack_read_row(&m->view, o, row);
+        for (int64_t i = 0; i < k; i++)
+            largest = fmaxf(largest, fabsf(row[i]));
+        for (int64_t i = 0; i < k; i++) {
+            const float is = y[i * n + o], should = 16 * row[i];
+            if (!(fabsf(is - should) <= 16 * (2e-3f * largest + 1e-6f)))
+                fail_msg("%s %dx%d: weight %d of row %d is %g, not %g", what, (int)n, (int)k, (int)i, (int)o,
+                         (double)is / 16, (double)row[i]);
+        }
+    }
+    drop(w.data);
+    free(x), free(y), free(row);
+    matrix_close(m);
+}
+
+static void every_format(void **state) {
+    (void)state;
+    static const int64_t shapes[][2] = {{17, 32}, {48, 64}, {130, 576}, {300, 320}, {33, 1000}};
+    static const char *const ends[] = {"g32",  "g32a",  "g64",  "g128",  "g128a",
+                                       "grow", "growa", "g32t", "g128t", "g16"};
+    int n = 0;
+    for (int bits = 2; bits <= 8; bits++)
+        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++) {
+            const int64_t *s = shapes[(bits + (int)e) % 5];
+            char name[PACK_NAME];
+            pack_format f;
+            snprintf(name, sizeof name, "u%d%s", bits, ends[e]);
+            if (!pack_from_name(name, s[1], &f) || (f.group == 16 && bits != 2 && bits != 3 && bits != 6))
+                continue;
+            matrix m = matrix_open_uniform(name, s[0], s[1], MATRIX_RANDOM, (uint64_t)n + 1);
+            check_each(&m, name);
+            n++;
+        }
+    assert_true(n > 50);
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
+                                    TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        matrix m = matrix_open(types[i], 37, 512, MATRIX_RANDOM, 11 + i);
+        check_each(&m, type_get(types[i])->name);
+    }
+}
+
+static void check_sums(const char *what, double found, double expected, double size) {
+    if (!(fabs(found - expected) <= 6e-4 * size + 1e-6))
+        fail_msg("%s: %g, expected %g +- %g", what, found, expected, 6e-4 * size);
+}
+
+/* Sums of long rows: plain, with a bias, added; with a norm; three matrices; gated. */
+static void sums(void **state) {
+    (void)state;
+    enum { N = 140, K = 2300, MOST = 300, SOME = 40 };
+    const kernel_table *t = kernels_table_for("ref");
+    matrix m[3];
+    view w[3];
+    for (int i = 0; i < 3; i++) {
+        m[i] = matrix_open_uniform("u4g32", N, K, MATRIX_RANDOM, (uint64_t)(20 + i));
+        w[i] = matrix_there(&m[i]);
+    }
+    float *x = random_rows(MOST * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
+          *before = random_rows(MOST * N, 9, 1), *row = malloc(K * sizeof *row),
+          *plain = malloc(K * sizeof *plain);
+    static const int counts[] = {17, 64, 65, 128, 300};
+    for (int c = 0; c < 5; c++) {
+        const int n = counts[c];
+        float *three = multiply((cuda_linear){.n_row = n}, w, 3, x, norm, NULL, NULL);
+        float *added = multiply((cuda_linear){.n_row = n, .adds = true}, w, 1, x, NULL, bias, before);
+        float *gated =
+            multiply((cuda_linear){.n_row = n, .gated = true, .act = ACT_SILU}, w, 2, x, norm, NULL, NULL);
+        for (int r = 0; r < n; r += n / 8) {
+            t->norm(NORM_RMS, x + r * K, norm, NULL, plain, K, 1, true, 1e-5f);
+            for (int o = 0; o < N; o++) {
+                double sum[3] = {0}, size[3] = {0}, of_x = 0, size_x = 0;
+                for (int i = 0; i < 3; i++) {
+                    pack_read_row(&m[i].view, o, row);
+                    for (int k = 0; k < K; k++) {
+                        sum[i] += (double)row[k] * (double)plain[k];
+                        size[i] += fabs((double)row[k] * (double)plain[k]);
+                        of_x += i ? 0 : (double)row[k] * (double)x[r * K + k];
+                        size_x += i ? 0 : fabs((double)row[k] * (double)x[r * K + k]);
+                    }
+                    check_sums("three", three[(i * n + r) * N + o], sum[i], size[i]);
+                }
+                check_sums("added", added[r * N + o], of_x + (double)bias[o] + (double)before[r * N + o],
+                           size_x);
+                float g = three[r * N + o];
+                t->act(ACT_SILU, &g, &g, 1);
+                const double should = (double)g * (double)three[(n + r) * N + o];
+                if (!(fabs((double)gated[r * N + o] - should) <= 1e-5 * fabs(should) + 1e-6))
+                    fail_msg("gated: %g, expected %g", (double)gated[r * N + o], should);
+            }
+        }
+        /* the same rows among fewer */
+        float *fewer = multiply((cuda_linear){.n_row = n - 1}, w, 1, x + K, norm, NULL, NULL);
+        assert_memory_equal(fewer, three + N, (size_t)((n - 1) * N) * sizeof *three);
+        free(three), free(added), free(gated), free(fewer);
+    }
+    for (int i = 0; i < 3; i++) {
+        drop(w[i].data);
+        matrix_close(&m[i]);
+    }
+    free(x), free(norm), free(bias), free(before), free(row), free(plain);
+}
+
+/* Rows of any size: what a power of two multiplies it multiplies in the sums, bit by bit; zeros stay. */
+static void sizes(void **state) {
+    (void)state;
+    enum { N = 40, K = 300, ROWS = 70 };
+    matrix m = matrix_open_uniform("u4g32", N, K, MATRIX_RANDOM, 30);
+    const view w = matrix_there(&m);
+    float *x = random_rows(ROWS * K, 6, 3), *scaled = malloc(ROWS * K * sizeof *scaled);
+    float *is = multiply((cuda_linear){.n_row = ROWS}, &w, 1, x, NULL, NULL, NULL);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < K; k++)
+            scaled[r * K + k] = r ? ldexpf(x[r * K + k], r * 2 - ROWS) : 0;
+    float *found = multiply((cuda_linear){.n_row = ROWS}, &w, 1, scaled, NULL, NULL, NULL);
+    for (int i = 0; i < ROWS * N; i++)
+        if (found[i] != (i < N ? 0 : ldexpf(is[i], i / N * 2 - ROWS)))
+            fail_msg("row %d: %g instead of %g * 2^%d", i / N, (double)found[i], (double)is[i],
+                     i / N * 2 - ROWS);
+    drop(w.data);
+    matrix_close(&m);
+    free(x), free(scaled), free(is), free(found);
+}
+
+/* ---- attention ---- */
+
+typedef struct attention {
+    int n_head, n_kv, d, window;
+    float softcap;
+    bool turned;
+    rope_style style;
+} attention;
+
+/* Prompts in pieces against `attend`, which takes the queries as floats. */
+static void check_attention(const attention *s) {
+    enum { PAGES = 6, ROWS = 300, AHEAD = 37 };
+    const int64_t nq = s->n_head * s->d, nk = s->n_kv * s->d, ld = nq + 2 * nk, n_all = AHEAD + ROWS;
+    const size_t cache = (size_t)PAGES * CUDA_PAGE * (size_t)nk * 2,
+                 room = cuda->attend_scratch(16, s->n_head, s->d);
+    float *rows = random_rows(n_all * ld, 5, 1), *angles = random_rows(n_all * s->d, 6, 1);
+    float *there = device_copy(rows, sizeof(float) * (size_t)(n_all * ld)),
+          *table = device_copy(angles, sizeof(float) * (size_t)(n_all * s->d));
+    void *k = device_new(cache), *v = device_new(cache), *scratch = device_new(room);
+    const size_t out_bytes = sizeof(float) * (size_t)(ROWS * nq);
+    float *out = device_new(out_bytes), *few = malloc(out_bytes), *many = malloc(out_bytes);
+    int32_t at[AHEAD + ROWS],
+        *pages = device_copy((const int32_t[]){3, 0, 5, 1, 2, 4}, sizeof(int32_t) * PAGES);
+    for (int i = 0; i < n_all; i++)
+        at[i] = i;
+    int32_t *position = device_copy(at, sizeof at), *first = device_new(sizeof at);
+    OK(cuda->fill(first, 0, sizeof at, stream));
+    OK(cuda->fill(scratch, 0, room, stream));
+    OK(cuda->fill(k, 0xff, cache, stream));
+    OK(cuda->fill(v, 0xff, cache, stream));
+    cuda_attend a = {.kv = {k, v, s->n_kv, s->d, CUDA_PAGE * nk},
+                     .q = there,
+                     .k = there + nq,
+                     .v = there + nq + nk,
+                     .ldq = ld,
+                     .ldk = ld,
+                     .ldv = ld,
+                     .out = out,
+                     .ldo = nq,
+                     .n_row = n_all,
+                     .n_head = s->n_head,
+                     .position = position,
+                     .pages = pages,
+                     .first_page = first,
+                     .cos_sin = s->turned ? table : NULL,
+                     .cos_sin_by_row = true,
+                     .stored = true,
+                     .style = s->style,
+                     .n_rot = s->turned ? s->d / 2 / 2 * 2 : 0,
+                     .window = s->window,
+                     .scale = 1 / sqrtf((float)s->d),
+                     .softcap = s->softcap,
+                     .scratch = scratch};
+    OK(cuda->store(&a, stream));
+    a.q += AHEAD * ld, a.k += AHEAD * ld, a.v += AHEAD * ld, a.position += AHEAD,
+        a.cos_sin += a.cos_sin ? AHEAD * a.n_rot : 0;
+    const cuda_attend begin = a;
+    for (int r = 0; r < ROWS; r += a.n_row) {
+        a = begin;
+        a.n_row = ROWS - r < 16 ? ROWS - r : 16;
+        a.q += r * ld, a.k += r * ld, a.v += r * ld, a.out += r * nq, a.position += r;
+        a.cos_sin += a.cos_sin ? r * a.n_rot : 0;
+        OK(cuda->attend(&a, stream));
+    }
+    OK(cuda->to_host(few, out, out_bytes, stream));
+    for (int piece = 0; piece < 2; piece++) {
+        float *same = piece ? malloc(out_bytes) : many;
+        const int n = piece ? 77 : ROWS;
+        OK(cuda->fill(out, 0xff, out_bytes, stream));
+        for (int r = 0; r < ROWS; r += n) {
+            a = begin;
+            a.n_row = ROWS - r < n ? ROWS - r : n;
+            a.q += r * ld, a.k += r * ld, a.v += r * ld, a.out += r * nq, a.position += r;
+            a.cos_sin += a.cos_sin ? r * a.n_rot : 0;
+            OK(cuda->attend_prompt(&a, stream));
+        }
+        OK(cuda->to_host(same, out, out_bytes, stream));
+        OK(cuda->stream_sync(stream));
+        if (piece) {
+            assert_memory_equal(same, many, out_bytes);
+            free(same);
+        }
+    }
+    for (int64_t i = 0; i < ROWS * nq; i++)
+        if (!(fabsf(few[i] - many[i]) <= 2e-3f))
+            fail_msg("%d heads of %d, window %d: row %d, element %d is %g, not %g", s->n_head, s->d,
+                     s->window, (int)(i / nq), (int)(i % nq), (double)many[i], (double)few[i]);
+    drop(k), drop(v), drop(scratch), drop(there), drop(table), drop(out), drop(position), drop(pages),
+        drop(first);
+    free(rows), free(angles), free(few), free(many);
+}
+
+static void prompts(void **state) {
+    (void)state;
+    static const attention all[] = {
+        {4, 2, 64, 0, 0, true, ROPE_HALF},   {6, 2, 128, 0, 0, true, ROPE_HALF},
+        {2, 1, 256, 0, 0, true, ROPE_HALF},  {2, 2, 80, 0, 0, true, ROPE_HALF},
+        {2, 1, 96, 70, 0, false, ROPE_HALF}, {4, 1, 128, 100, 20, true, ROPE_HALF},
+        {2, 1, 40, 0, 0, true, ROPE_HALF},   {2, 1, 64, 1, 0, true, ROPE_HALF}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        check_attention(&all[i]);
+}
+
+static char missing[256];
+static void without_it(void **state) {
+    (void)state;
+    print_message("skipped: %s\n", missing);
+    skip();
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest none[] = {cmocka_unit_test(without_it)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(sums),
+                                       cmocka_unit_test(sizes), cmocka_unit_test(prompts)};
+    cuda_device_info device;
+    nib_error err;
+    if (cuda_load(&cuda, &err) != NIB_OK)
+        snprintf(missing, sizeof missing, "%.250s", err.message);
+    else if (cuda->device_open(0, &device) || cuda->stream_new(&stream))
+        snprintf(missing, sizeof missing, "the device cannot be opened");
+    else if (!cuda->wide_from())
+        snprintf(missing, sizeof missing, "the device has no kernels for many rows");
+    if (missing[0])
+        return cmocka_run_group_tests(none, NULL, NULL);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
