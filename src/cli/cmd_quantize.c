@@ -69,10 +69,10 @@ const cli_command cmd_quantize = {
         "at the activations of some thousand tokens: give a text of at least that with --calib.\n\n"
         "Memory does not depend on the model's size, and --ram holds. The file grows as OUT.gguf.part; when\n"
         "something ends the work, the same command goes on behind the last finished tensor.\n\n"
-        "  nibble quantize model-f16.gguf -o model-q4.gguf\n"
-        "  nibble quantize model-f16.gguf -o small.gguf --type q3_k_m --calib text.txt\n"
-        "  nibble quantize model-f16.gguf -o q4.gguf --type q4_0 --method gptq --calib text.txt\n"
-        "  nibble quantize model-f16.gguf -o q4.gguf --type q4_0 --imatrix imatrix.gguf\n",
+        "  nibble quantize f16.gguf -o q4.gguf\n"
+        "  nibble quantize f16.gguf -o q3.gguf --type q3_k_m --calib text.txt\n"
+        "  nibble quantize f16.gguf -o q4.gguf --method gptq --calib text.txt\n"
+        "  nibble quantize f16.gguf -o q4.gguf --imatrix imatrix.gguf\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_QUANTIZE,
     .n_rest = 1,
     .run = run,
