@@ -272,7 +272,7 @@ const cli_command cmd_run = {
         "  nibble run smollm2 \"Why is the sky blue?\"\n"
         "  nibble run smollm2 \"Why is the sky blue?\" --temp 0 --ram 72M -c 512 -v\n"
         "  nibble run smollm2 --raw -p \"Once upon a time\" -n 100\n"
-        "  nibble run smollm2 \"A colour?\" --json-schema '{\"enum\": [\"red\", \"blue\"]}'\n"
+        "  nibble run smollm2 \"A colour?\" -j '{\"enum\": [\"red\", \"blue\"]}'\n"
         "  nibble run model.gguf --system \"You sum up texts.\" -f letter.txt --json\n",
     .groups =
         CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING,
