@@ -3,6 +3,8 @@
 #include "exec/cuda/cuda.h"
 #include "tiers/device_cuda.h"
 
+#include <string.h>
+
 /* A group on its way through a block. */
 typedef struct walk {
     cuda *c;
@@ -100,19 +102,21 @@ static const void *taken(const walk *w, const step *s) {
 static nib_status products(const walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
-    cuda_linear a = {.n_w = s->n_w,
-                     .n_row = w->g->n_row,
-                     .x = at(w, in),
-                     .ldx = ld_of(w, in),
-                     .norm = s->norm ? vector(w, s->norm->w) : NULL,
-                     .eps = s->norm ? s->norm->u.norm.eps : 0,
-                     .two = w->g->two,
-                     .gated = s->tail && s->tail->kind == OP_GATE,
-                     .act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU,
-                     .adds = o->adds || (s->tail && s->tail->kind == OP_ADD),
-                     .scratch = is_wide(w) ? w->c->wide_room : w->c->linear_room,
-                     .codes = taken(w, s),
-                     .leaves = leaves(w, s)};
+    cuda_linear a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.n_w = s->n_w;
+    a.n_row = w->g->n_row;
+    a.x = at(w, in);
+    a.ldx = ld_of(w, in);
+    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.eps = s->norm ? s->norm->u.norm.eps : 0;
+    a.two = w->g->two;
+    a.gated = s->tail && s->tail->kind == OP_GATE;
+    a.act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU;
+    a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
+    a.scratch = is_wide(w) ? w->c->wide_room : w->c->linear_room;
+    a.codes = taken(w, s);
+    a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = s->tail ? s->tail->out : o[i].out;
         a.w[i] = weight_at(w, o[i].w);
@@ -128,18 +132,20 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
 }
 
 static nib_status norm(const walk *w, const op *o, nib_error *err) {
-    const cuda_norm a = {.kind = o->u.norm.kind,
-                         .x = at(w, o->in),
-                         .w = vector(w, o->w),
-                         .b = vector(w, o->b),
-                         .out = at(w, o->out),
-                         .n_row = w->g->n_row,
-                         .ldx = ld_of(w, o->in),
-                         .ldo = ld_of(w, o->out),
-                         .k = o->k,
-                         .n_group = o->u.norm.n_group,
-                         .w_full = o->u.norm.w_full,
-                         .eps = o->u.norm.eps};
+    cuda_norm a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.kind = o->u.norm.kind;
+    a.x = at(w, o->in);
+    a.w = vector(w, o->w);
+    a.b = vector(w, o->b);
+    a.out = at(w, o->out);
+    a.n_row = w->g->n_row;
+    a.ldx = ld_of(w, o->in);
+    a.ldo = ld_of(w, o->out);
+    a.k = o->k;
+    a.n_group = o->u.norm.n_group;
+    a.w_full = o->u.norm.w_full;
+    a.eps = o->u.norm.eps;
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_NORM, o, &status, err);
     if (l)
@@ -189,31 +195,33 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer]; /* in a page, as in every other */
     const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
-    const cuda_attend a = {.kv = {c->origin + kv->key_at, c->origin + kv->value_at, kv->n_kv_head, kv->d_head,
-                                  DEVICE_CUDA_ALIGN / 2},
-                           .q = at(w, o->in),
-                           .k = at(w, o->in2),
-                           .v = at(w, o->in3),
-                           .ldq = c->ld[o->in],
-                           .ldk = c->ld[o->in2],
-                           .ldv = c->ld[o->in3],
-                           .out = at(w, o->out),
-                           .ldo = c->ld[o->out],
-                           .n_row = w->g->n_row,
-                           .n_head = o->u.attn.n_head,
-                           .position = c->position + w->g->row,
-                           .pages = c->pages.at,
-                           .first_page = c->first_page + w->g->row,
-                           .cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL,
-                           .cos_sin_by_row = true,
-                           .stored = c->stored,
-                           .style = style,
-                           .n_rot = n_rot,
-                           .window = o->u.attn.window,
-                           .scale = o->u.attn.scale,
-                           .softcap = o->u.attn.softcap,
-                           .scratch = c->attend_room,
-                           .leaves = leaves(w, s)};
+    cuda_attend a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.kv = (cuda_kv){c->origin + kv->key_at, c->origin + kv->value_at, kv->n_kv_head, kv->d_head,
+                     DEVICE_CUDA_ALIGN / 2};
+    a.q = at(w, o->in);
+    a.k = at(w, o->in2);
+    a.v = at(w, o->in3);
+    a.ldq = c->ld[o->in];
+    a.ldk = c->ld[o->in2];
+    a.ldv = c->ld[o->in3];
+    a.out = at(w, o->out);
+    a.ldo = c->ld[o->out];
+    a.n_row = w->g->n_row;
+    a.n_head = o->u.attn.n_head;
+    a.position = c->position + w->g->row;
+    a.pages = c->pages.at;
+    a.first_page = c->first_page + w->g->row;
+    a.cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
+    a.cos_sin_by_row = true;
+    a.stored = c->stored;
+    a.style = style;
+    a.n_rot = n_rot;
+    a.window = o->u.attn.window;
+    a.scale = o->u.attn.scale;
+    a.softcap = o->u.attn.softcap;
+    a.scratch = c->attend_room;
+    a.leaves = leaves(w, s);
     if (a.stored || c->run.visit.cache_only)
         NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
     if (c->run.visit.cache_only)
@@ -223,17 +231,19 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
 
 static nib_status each(const walk *w, const op *o, nib_error *err) {
     const bool acts = o->kind == OP_ACT || o->kind == OP_GATE;
-    const cuda_each a = {.kind = o->kind,
-                         .act = acts ? o->u.act.kind : ACT_SILU,
-                         .x = at(w, o->in),
-                         .y = o->in2 == REG_NONE ? NULL : at(w, o->in2),
-                         .value = acts ? 0 : o->u.num.value,
-                         .out = at(w, o->out),
-                         .n_row = w->g->n_row,
-                         .n = o->n,
-                         .ldx = ld_of(w, o->in),
-                         .ldy = o->in2 == REG_NONE ? 0 : ld_of(w, o->in2),
-                         .ldo = ld_of(w, o->out)};
+    cuda_each a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.kind = o->kind;
+    a.act = acts ? o->u.act.kind : ACT_SILU;
+    a.x = at(w, o->in);
+    a.y = o->in2 == REG_NONE ? NULL : at(w, o->in2);
+    a.value = acts ? 0 : o->u.num.value;
+    a.out = at(w, o->out);
+    a.n_row = w->g->n_row;
+    a.n = o->n;
+    a.ldx = ld_of(w, o->in);
+    a.ldy = o->in2 == REG_NONE ? 0 : ld_of(w, o->in2);
+    a.ldo = ld_of(w, o->out);
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_EACH, o, &status, err);
     if (l)
