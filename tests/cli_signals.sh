@@ -15,10 +15,14 @@ mkdir "$tmp/chat"
 python3 "$here/support/chat-model.py" "$here" "$tmp/chat"
 "$nibble" synth smollm2-135m --layers 10 -o "$tmp/model.gguf" -q
 
-python3 - "$nibble" "$tmp" <<'PYTHON'
+# Where a sanitizer has memory of its own, no cap that streams holds it.
+capped=1
+nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init' && capped=0
+
+python3 - "$nibble" "$tmp" "$capped" <<'PYTHON'
 import fcntl, json, os, random, signal, struct, subprocess, sys, termios, time, traceback
 
-nibble, tmp = sys.argv[1:]
+nibble, tmp, capped = sys.argv[1:]
 LIMIT = 3  # seconds, where a tenth is usual: sanitizers, and other tests beside this one
 SEED = int.from_bytes(os.urandom(4), "little")
 random.seed(SEED)
@@ -101,6 +105,10 @@ def interrupt(args, latest):
 
 
 for name, args, times, latest in LONG:
+    if "--ram" in args and capped == "0":
+        print(f"skip signals end {name}: a sanitizer's own memory does not fit the cap", flush=True)
+        continue
+
     @check(f"signals end {name}")
     def _():
         for _ in range(times):
