@@ -472,6 +472,10 @@ typedef struct nib_batch_options {
                            n_sequence times n_ctx */
     int kv_type;        /* 0: the engine's */
     int64_t n_prompt;   /* rows of prompts in one step, at most; 0: as many as a pass has */
+    const char *prefix_cache; /* folder for keys and values of prompts and answers, which later requests that
+                                 begin alike read instead of computing them, after a restart too
+                                 (docs/batch.md). Copied. NULL: none is used */
+    uint64_t prefix_bytes;    /* of all files in it, at most: the least recently used ones go; 0: 4 GiB */
 } nib_batch_options;
 
 NIB_API void nib_batch_options_init(nib_batch_options *options);
@@ -492,6 +496,14 @@ NIB_API nib_status nib_batch_step(nib_batch *batch, int32_t *n_left, nib_error *
 /* A request that is done, in the order in which they ended: its number, its result (the caller clears it) and
  * how it ended (*err, NULL is fine). False: there is none. */
 NIB_API bool nib_batch_take(nib_batch *batch, int64_t *id, nib_result *result, nib_error *err);
+
+/* Since the batch was opened. */
+typedef struct nib_batch_counts {
+    uint64_t disk_bytes;                /* that all files of prefix_cache take */
+    uint64_t disk_read, disk_written;   /* pages of 64 positions */
+    uint64_t disk_damaged, disk_missed; /* files that were not believed; pages that were not written */
+} nib_batch_counts;
+NIB_API void nib_batch_count(nib_batch *batch, nib_batch_counts *out); /* any thread */
 
 #ifdef __cplusplus
 }

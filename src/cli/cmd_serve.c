@@ -93,6 +93,9 @@ static int open_server(serve_job *job) {
                               .max_body = args->max_body == NIB_AUTO ? 0 : args->max_body,
                               .room = room_of(args),
                               .timeout_s = (int)args->timeout,
+                              .prefix_cache = args->prefix_cache,
+                              .prefix_bytes =
+                                  args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
                               .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "engine/predict.h"
+#include "engine/prefix.h"
 #include "engine/sessions.h"
 #include "engine/state.h"
 
@@ -85,6 +86,24 @@ nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memor
     *out =
         (sequence_memory){.layout = e->core.layout, .device = e->backend->device, .ledger = e->core.ledger};
     return get_pool(e, kv_type, &out->pages, err);
+}
+
+nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
+                                int64_t n_ctx, kv_disk **out, nib_error *err) {
+    kv_disk_options o = {.folder = folder, .max = max, .n_ctx = n_ctx, .log = e->core.log};
+    device_info where;
+    kv_pool *pages;
+    *out = NULL;
+    e->backend->device->kind->info(e->backend->device, &where);
+    if (!where.host_reads || !can_share(e->core.m)) {
+        log_line(&e->core.log, "no prefixes are kept on disk: %s",
+                 where.host_reads ? "this model's keys depend on how long their sequence is"
+                                  : "keys and values are not in RAM");
+        return NIB_OK;
+    }
+    NIB_TRY(get_pool(e, kv_type, &pages, err));
+    NIB_TRY(prefix_key(&e->core, e->kernels, kv_type, o.key, err));
+    return kv_disk_open(&o, pages, e->core.ledger, out, err);
 }
 
 generation_setup engine_generation_setup(const nib_engine *e) {

@@ -62,6 +62,13 @@ void sequence_adopt(sequence *s) {
     note_length(s);
 }
 
+bool sequence_load(sequence *s, kv_disk *from, int64_t n_page) {
+    bool more;
+    s->n = kv_table_load(&s->kv, from, s->tokens, s->n, s->n_token - 1, n_page, &more);
+    note_length(s);
+    return more;
+}
+
 void sequence_add(sequence *s, int32_t token) {
     s->tokens[s->n_token++] = token;
 }

@@ -39,6 +39,8 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n_tok
 void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n_reuse);
 /* Pages of other sequences that hold more of it than is computed, all but the last token at most. */
 void sequence_adopt(sequence *s);
+/* The same from disk, at most n_page pages. True: there may be others. */
+bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
 /* One token more, which is not computed; there is room. */
 void sequence_add(sequence *s, int32_t token);
 /* Before a pass: settles where it goes on, which may be before s->n (kv_table_keep, rotary frequencies that

@@ -82,6 +82,13 @@ static void head(buffer *out, const char *name, const char *kind, const char *he
     buffer_text(out, line);
 }
 
+static void print_rows(const metric *rows, size_t n, buffer *out) {
+    for (size_t i = 0; i < n; i++) {
+        head(out, rows[i].name, rows[i].kind, rows[i].help);
+        print(out, rows[i].name, "", rows[i].value);
+    }
+}
+
 static void print_counts(const server *s, const server_counts *c, size_t n_answer, buffer *out) {
     const double n = (double)n_answer, places = s->n_sequence;
     const metric rows[] = {
@@ -101,10 +108,22 @@ static void print_counts(const server *s, const server_counts *c, size_t n_answe
         {"parallel", "gauge", "places", places},
         {"connections", "gauge", "requests on their way", atomic_load(&s->n_exchange)},
     };
-    for (size_t i = 0; i < NUM_COUNT(rows); i++) {
-        head(out, rows[i].name, rows[i].kind, rows[i].help);
-        print(out, rows[i].name, "", rows[i].value);
-    }
+    print_rows(rows, NUM_COUNT(rows), out);
+}
+
+static void print_batch(const server *s, buffer *out) {
+    nib_batch_counts c;
+    nib_batch_count(s->batch, &c);
+    const metric rows[] = {
+        {"prefix_disk_bytes", "gauge", "bytes of the prefix cache on disk", (double)c.disk_bytes},
+        {"prefix_pages_read_total", "counter", "pages of 64 positions read from it", (double)c.disk_read},
+        {"prefix_pages_written_total", "counter", "pages written to it", (double)c.disk_written},
+        {"prefix_pages_missed_total", "counter", "pages that could not be written to it",
+         (double)c.disk_missed},
+        {"prefix_pages_damaged_total", "counter", "files of it that were damaged, and removed",
+         (double)c.disk_damaged},
+    };
+    print_rows(rows, NUM_COUNT(rows), out);
 }
 
 static void print_times(const server_counts *c, buffer *out) {
@@ -149,6 +168,7 @@ void looks_metrics(exchange *x) {
     const size_t n = s->n_answer;
     pthread_mutex_unlock(&s->lock);
     print_counts(s, &c, n, &x->reply);
+    print_batch(s, &x->reply);
     print_times(&c, &x->reply);
     print_memory(s, &x->reply);
     x->type = "text/plain; version=0.0.4; charset=utf-8";

@@ -124,7 +124,7 @@ typedef struct server_counts { /* since the server was opened; guarded */
 struct server {
     server_options options;
     char **keys; /* [options.n_key] */
-    char *name, *host;
+    char *name, *host, *prefix_cache;
     listener listener;
     struct MHD_Daemon *daemon;
     int wake; /* an eventfd: there is something to do */

@@ -40,11 +40,12 @@ static void settle(server_options *o) {
 static bool copy_texts(server *s) {
     s->keys = mem_calloc(s->options.n_key + 1, sizeof *s->keys);
     s->name = mem_strdup(s->options.name);
+    s->prefix_cache = s->options.prefix_cache ? mem_strdup(s->options.prefix_cache) : NULL;
     s->host = mem_strdup(s->options.host);
     for (size_t i = 0; s->keys && i < s->options.n_key; i++)
         if (!(s->keys[i] = mem_strdup(s->options.keys[i])))
             return false;
-    return s->keys && s->name && s->host;
+    return s->keys && s->name && s->host && (s->prefix_cache || !s->options.prefix_cache);
 }
 
 static nib_status listen_now(server *s, nib_error *err) {
@@ -97,6 +98,7 @@ void server_close(server *s) {
         mem_free(s->keys[i]);
     mem_free(s->keys);
     mem_free(s->name);
+    mem_free(s->prefix_cache);
     mem_free(s->host);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
@@ -164,6 +166,8 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
     nib_batch_options o;
     nib_batch_options_init(&o);
     o.n_sequence = n_sequence;
+    o.prefix_cache = s->prefix_cache;
+    o.prefix_bytes = s->options.prefix_bytes;
     NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
     s->engine = engine;
     s->n_sequence = n_sequence;

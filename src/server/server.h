@@ -25,9 +25,12 @@ typedef struct server_options {
     uint64_t max_body; /* bytes of one request; 0: 1 MiB, or what `room` allows */
     uint64_t room;     /* bytes that requests may take together beside the engine; 0: 256 MiB */
     int timeout_s;     /* a connection on which nothing moves is closed after; 0: 60 */
-    bool log_requests; /* a line for each: what was asked, how it ended; never what was said, nor keys */
-    nib_log_fn log;    /* NULL: none */
-    void *user;        /* of log */
+    const char
+        *prefix_cache;     /* folder for keys and values, as nib_batch_options has it. Copied; NULL: none */
+    uint64_t prefix_bytes; /* likewise */
+    bool log_requests;     /* a line for each: what was asked, how it ended; never what was said, nor keys */
+    nib_log_fn log;        /* NULL: none */
+    void *user;            /* of log */
 } server_options;
 
 /* Listens at once, and answers that the model is being loaded until server_begin. NIB_E_USAGE: this address

@@ -307,11 +307,22 @@ uint8_t *kv_page_at(const kv_page *page) {
     return page->at;
 }
 
-bool kv_pool_is_shared(kv_pool *pool, const kv_page *page) {
+static void cut(kv_pool *pool, kv_page *page, int64_t n) {
+    if (n >= page->n_token)
+        return;
+    page->serial = ++pool->last_serial;
+    if (n == 0)
+        forget(pool, page);
+    page->n_token = n;
+}
+
+bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n) {
     pthread_mutex_lock(&pool->lock);
-    const bool shared = page->n_ref > 1;
+    const bool alone = page->n_ref == 1;
+    if (alone)
+        cut(pool, page, n);
     pthread_mutex_unlock(&pool->lock);
-    return shared;
+    return alone;
 }
 
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n) {
@@ -344,17 +355,6 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
     pthread_mutex_unlock(&pool->lock);
 }
 
-void kv_pool_cut(kv_pool *pool, kv_page *page, int64_t n) {
-    pthread_mutex_lock(&pool->lock);
-    if (n < page->n_token) {
-        page->serial = ++pool->last_serial;
-        if (n == 0)
-            forget(pool, page);
-        page->n_token = n;
-    }
-    pthread_mutex_unlock(&pool->lock);
-}
-
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same) {
     kv_page *best = NULL;
@@ -375,6 +375,40 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
         refer(pool, best);
     pthread_mutex_unlock(&pool->lock);
     return best;
+}
+
+/* The page after `follows` that holds these n tokens, and perhaps more. */
+static const kv_page *page_with(kv_pool *pool, uint64_t follows, const int32_t *tokens, int64_t n) {
+    for (const kv_page *page = *bucket_of(pool, follows); page; page = page->next_in_bucket)
+        if (page->before == follows && page->n_token >= n &&
+            !memcmp(page->tokens, tokens, (size_t)n * sizeof *tokens))
+            return page;
+    return NULL;
+}
+
+static const kv_page *page_of(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end) {
+    uint64_t follows = 0;
+    for (int64_t i = 0; i < first; i += KV_BLOCK) {
+        const kv_page *page = page_with(pool, follows, tokens + i, KV_BLOCK);
+        if (!page)
+            return NULL;
+        follows = page->serial;
+    }
+    const kv_page *page = page_with(pool, follows, tokens + first, end - first);
+    return page && (page->n_token == KV_BLOCK || page->n_ref == 0) ? page : NULL;
+}
+
+bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
+                  size_t n_byte, uint64_t *mark) {
+    pthread_mutex_lock(&pool->lock);
+    const kv_page *page = page_of(pool, tokens, first, end);
+    const bool found = page && (*mark == 0 || *mark == page->serial);
+    if (found) {
+        *mark = page->serial;
+        memcpy(out, page->at + at, n_byte);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
 }
 
 void kv_pool_usage(kv_pool *pool, kv_usage *out) {

@@ -60,19 +60,27 @@ void kv_pool_unreserve(kv_pool *pool, int64_t n);
 kv_page *kv_pool_take(kv_pool *pool);
 void kv_pool_drop(kv_pool *pool, kv_page *page); /* one reference less */
 uint8_t *kv_page_at(const kv_page *page);
-bool kv_pool_is_shared(kv_pool *pool, const kv_page *page);
+/* The page is about to be written from position n on: whether it is the caller's alone. Then nobody finds
+ * more of it than its first n positions. */
+bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
 /* Its first n positions are, or are about to be, written. */
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
 
 /* The first n positions of the page hold the keys and values of these tokens, which follow all of `before`
  * (NULL: they begin the sequence). */
 void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
-/* Nobody shall find more of it than its first n positions, which are not about to be written. */
-void kv_pool_cut(kv_pool *pool, kv_page *page, int64_t n);
 /* The page after `before` whose tokens agree with tokens[0..n) longest, with one reference more; *n_same is
  * how many do. NULL: there is none. */
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same);
+
+/* For who reads pages beside the passes, which write others meanwhile: n_byte bytes of a page, from `at` of
+ * it on, in the host's memory. It is the page that holds the tokens [first, end) of a sequence that begins
+ * with tokens[0..first); first is a multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or what
+ * an earlier call has left there: then it is the same page, and nobody has written to it since. False: there
+ * is no such page, or one that is not whole is somebody's, who may write to it. */
+bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
+                  size_t n_byte, uint64_t *mark);
 
 typedef struct kv_usage {
     int64_t reserved; /* pages */

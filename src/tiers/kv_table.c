@@ -157,10 +157,8 @@ static nib_status copy_positions(kv_table *t, uint8_t *to, const uint8_t *from, 
 /* Page i, of which n positions stay, becomes this table's alone. */
 static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     kv_page *page = t->pages[i];
-    if (!kv_pool_is_shared(t->pool, page)) {
-        kv_pool_cut(t->pool, page, n);
+    if (kv_pool_claim(t->pool, page, n))
         return NIB_OK;
-    }
     kv_page *copy = kv_pool_take(t->pool);
     kv_pool_touch(t->pool, copy, n);
     const nib_status status = copy_positions(t, kv_page_at(copy), kv_page_at(page), n, err);
@@ -211,17 +209,48 @@ static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64
     return NULL;
 }
 
+/* From now on page i is this one, which holds the sequence up to n_held; what was behind it goes. */
+static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
+    drop_from(t, i);
+    put(t, i, page);
+    t->n_page = i + 1;
+    t->held = NUM_MAX(t->held, n_held); /* nothing of it is there in f16 */
+}
+
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
     int64_t n_same = KV_BLOCK;
     for (int64_t i = n_held / KV_BLOCK; i < t->max_page && n_same == KV_BLOCK; i++) {
         kv_page *page = better_page(t, tokens, i, n_held - i * KV_BLOCK, n, &n_same);
         if (!page)
             break;
-        drop_from(t, i);
-        put(t, i, page);
-        t->n_page = i + 1;
         n_held = i * KV_BLOCK + n_same;
-        t->held = NUM_MAX(t->held, n_held); /* nothing of it is there in f16 */
+        replace(t, i, page, n_held);
+    }
+    return n_held;
+}
+
+int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
+                      int64_t n_page, bool *more) {
+    *more = true;
+    for (int64_t i = n_held / KV_BLOCK; *more && n_page > 0 && i < t->max_page; i++, n_page--) {
+        const int64_t first = i * KV_BLOCK;
+        int64_t n_same;
+        *more = first < n && kv_disk_find(from, tokens, first, n, n_held - first, &n_same);
+        if (!*more)
+            break;
+        drop_from(t, i); /* first, so that there is a page to take */
+        n_held = first;
+        kv_page *page = kv_pool_take(t->pool);
+        kv_pool_touch(t->pool, page, KV_BLOCK);
+        if (!kv_disk_read(from, kv_page_at(page))) {
+            kv_pool_drop(t->pool, page);
+            *more = false;
+            break;
+        }
+        kv_pool_describe(t->pool, page, i ? t->pages[i - 1] : NULL, tokens + first, n_same);
+        n_held = first + n_same;
+        replace(t, i, page, n_held);
+        *more = n_same == KV_BLOCK;
     }
     return n_held;
 }

@@ -13,7 +13,7 @@
 #ifndef NIB_TIERS_KV_TABLE_H
 #define NIB_TIERS_KV_TABLE_H
 
-#include "tiers/kv_pool.h"
+#include "tiers/kv_disk.h"
 
 typedef struct kv_table {
     kv_pool *pool;  /* borrowed */
@@ -52,5 +52,8 @@ void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t e
 /* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
  * from where they do. Returns how many positions it holds now, n_held or more. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
+/* The same from disk, at most n_page pages of it. *more: there may be others. */
+int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
+                      int64_t n_page, bool *more);
 
 #endif

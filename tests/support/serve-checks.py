@@ -550,6 +550,22 @@ def capped():
     s.end()
 
 
+def kept():
+    """The prefix cache on disk: a server that was killed has left what the next one reads."""
+    body = {"prompt": "A long beginning. " * 10, "seed": 3, "max_tokens": 8, "ignore_eos": True}
+    seen = []
+    for code in (signal.SIGKILL, signal.SIGTERM):
+        s = Server(nibble, random_model, "-c", "512", "--prefix-cache", "kept", "--prefix-cache-size", "64M")
+        status, value = s.post(TEXT, body)
+        deadline = time.time() + 20
+        while b"nibble_prefix_disk_bytes 0\n" in s.ask("GET", "/metrics")[2] and time.time() < deadline:
+            time.sleep(0.02)
+        seen.append((value["choices"][0]["text"], value["usage"]["prompt_tokens_details"]["cached_tokens"]))
+        s.end(code)
+    check("after a kill what was computed is read", seen[0][0] == seen[1][0] and seen[0][1] == 0 and seen[1][1] >= 64, seen)
+    check("what is kept is its owner's alone", os.stat("kept").st_mode & 0o777 == 0o700)
+
+
 def sockets():
     path = os.path.abspath("socket")
     s = Server(nibble, script, "--host", path, "--alias", "other")
@@ -586,6 +602,7 @@ keys()
 alike()
 held()
 leaves()
+kept()
 sockets()
 soak()
 if "sanitized" not in sys.argv:

@@ -1,0 +1,69 @@
+/* prefix.c - see prefix.h. */
+#include "engine/prefix.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static void add(XXH3_state_t *h, const void *data, size_t n) {
+    XXH3_128bits_update(h, data, n);
+}
+
+static void add_text(XXH3_state_t *h, const char *text) {
+    add(h, text ? text : "", text ? strlen(text) + 1 : 1);
+}
+
+/* The hash of the contents looks at samples of them. */
+static nib_status add_files(XXH3_state_t *h, const engine_core *e, nib_error *err) {
+    const container *c = model_container(e->m);
+    uint64_t content[2];
+    NIB_TRY(container_content_hash(c, content, err));
+    add(h, content, sizeof content);
+    for (int i = 0; i < container_n_file(c); i++) {
+        struct stat info;
+        if (fstat(file_handle(container_file(c, i)), &info))
+            return nib_fail(err, NIB_E_IO, "%s: cannot look at it", file_path(container_file(c, i)));
+        const int64_t mark[] = {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+        add(h, mark, sizeof mark);
+    }
+    return NIB_OK;
+}
+
+static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
+    const block *blk = layout_block(e->layout, b);
+    const int64_t numbers[] = {b, layout_is_left_out(e->layout, b), blk->n_weight,
+                               e->set.act_bits ? e->set.act_bits[b] : e->set.activation};
+    add(h, numbers, sizeof numbers);
+    for (int i = 0; i < blk->n_weight; i++) {
+        const weight *w = &blk->weights[i];
+        const int64_t shape[] = {w->n, w->k, w->type, w->vector, w->transposed};
+        add(h, shape, sizeof shape);
+        add(h, &w->format, sizeof w->format);
+        if (w->columns)
+            add(h, w->columns, (size_t)w->k * sizeof *w->columns);
+    }
+}
+
+nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
+                      nib_error *err) {
+    const nib_engine_options *asked = &e->asked;
+    const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, asked->k_chunk};
+    XXH3_state_t h;
+    XXH3_128bits_reset(&h);
+    add_text(&h, nib_version());
+    add_text(&h, e->kind->name);
+    add_text(&h, kernels_table()->isa);
+    add_text(&h, kernels);
+    add_text(&h, asked->residual);
+    add_text(&h, asked->residual_rule);
+    add(&h, numbers, sizeof numbers);
+    NIB_TRY(add_files(&h, e, err));
+    for (int b = 0; b < layout_n_block(e->layout); b++)
+        add_block(&h, e, b);
+    const XXH128_hash_t digest = XXH3_128bits_digest(&h);
+    out[0] = digest.high64;
+    out[1] = digest.low64;
+    return NIB_OK;
+}

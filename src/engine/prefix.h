@@ -1,0 +1,13 @@
+/* prefix.h - keys and values on disk (tiers/kv_disk.h): what they depend on beside their tokens. */
+#ifndef NIB_ENGINE_PREFIX_H
+#define NIB_ENGINE_PREFIX_H
+
+#include "engine/core.h"
+
+/* 128 bits over this version, the model's contents and the times of its files, how every weight is held and
+ * multiplied, what computes (kernels: as nib_engine_kernels has it), and the type. Two engines with the same
+ * key compute the same keys and values for the same tokens. */
+nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
+                      nib_error *err);
+
+#endif

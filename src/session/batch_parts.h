@@ -1,0 +1,59 @@
+/* batch_parts.h - what batch.c, batch_requests.c and batch_step.c share. */
+#ifndef NIB_SESSION_BATCH_PARTS_H
+#define NIB_SESSION_BATCH_PARTS_H
+
+#include "engine/engine.h"
+#include "exec/step.h"
+
+#include <stdatomic.h>
+
+typedef struct request {
+    struct request *next;
+    int64_t id;
+    nib_generate_options options; /* with a copied prompt and copied stop strings */
+    nib_result result;
+    nib_error how; /* it ended */
+    atomic_bool cancelled;
+    double begun; /* when its prompt was first computed; 0: not yet */
+    double first; /* when its first token came */
+} request;
+
+typedef struct request_list {
+    request *first, *last;
+} request_list;
+
+typedef struct slot {
+    sequence of;
+    generation g;
+    request *r;     /* NULL: the slot is free */
+    int64_t n_page; /* that it may need */
+    int64_t n_row;  /* in the step that is computed */
+    bool loads;     /* there may be more of its prompt on disk */
+} slot;
+
+struct nib_batch {
+    nib_engine *engine;
+    engine_parts on; /* the engine's */
+    kv_pool *pages;
+    kv_disk *disk; /* NULL: none */
+    type_id kv_type;
+    int64_t n_ctx, n_prompt;
+    int64_t n_page, n_page_free; /* reserved; of those, nobody may need */
+    int32_t n_slot;
+    slot *slots;          /* [n_slot] */
+    slot **order;         /* [n_slot]: those with rows in this step, as their segments are */
+    segment *segments;    /* [n_slot] */
+    tier_region memory;   /* the slots' tokens */
+    pthread_mutex_t lock; /* of the lists, and of which slot has which request */
+    request_list queue, done;
+    int64_t last_id;
+};
+
+/* ---- batch_requests.c ---- */
+void batch_append(request_list *list, request *r);
+request *batch_pop(request_list *list); /* NULL: it is empty */
+void batch_request_free(request *r);    /* NULL is fine */
+/* Pages that the request has at most. */
+int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
+
+#endif

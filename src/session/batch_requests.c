@@ -1,0 +1,117 @@
+/* batch_requests.c - requests of a batch: added, cancelled, taken when they are done. */
+#include "session/batch_parts.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+void batch_append(request_list *list, request *r) {
+    r->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = r;
+    list->last = r;
+}
+
+request *batch_pop(request_list *list) {
+    request *r = list->first;
+    if (r) {
+        list->first = r->next;
+        list->last = list->first ? list->last : NULL;
+    }
+    return r;
+}
+
+void batch_request_free(request *r) {
+    if (!r)
+        return;
+    mem_free((void *)(uintptr_t)r->options.prompt);
+    for (size_t i = 0; r->options.stop && i < r->options.n_stop; i++)
+        mem_free((void *)(uintptr_t)r->options.stop[i]);
+    mem_free((void *)(uintptr_t)r->options.stop);
+    mem_free((void *)(uintptr_t)r->options.bias);
+    mem_free((void *)(uintptr_t)r->options.grammar);
+    nib_result_clear(&r->result);
+    mem_free(r);
+}
+
+static bool copy_options(request *r, const nib_generate_options *o) {
+    int32_t *prompt = mem_array(o->n_prompt, sizeof *prompt);
+    char **stop = mem_calloc(o->n_stop + 1, sizeof *stop);
+    nib_logit_bias *bias = mem_array(o->n_bias + 1, sizeof *bias);
+    r->options = *o;
+    r->options.prompt = prompt;
+    r->options.stop = (const char *const *)stop;
+    r->options.bias = bias;
+    r->options.grammar = o->grammar ? mem_strdup(o->grammar) : NULL;
+    if (!prompt || !stop || !bias || (o->grammar && !r->options.grammar))
+        return false;
+    memcpy(prompt, o->prompt, o->n_prompt * sizeof *prompt);
+    if (o->n_bias)
+        memcpy(bias, o->bias, o->n_bias * sizeof *bias);
+    for (size_t i = 0; i < o->n_stop; i++)
+        if (!(stop[i] = mem_strdup(o->stop[i])))
+            return false;
+    return true;
+}
+
+/* Positions that the request has at most: the last token is not computed with. */
+static int64_t positions_of(const nib_batch *b, const nib_generate_options *o) {
+    const int64_t room = b->n_ctx - (int64_t)o->n_prompt;
+    const int64_t n = o->n_predict < 0 ? room : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), room);
+    return (int64_t)o->n_prompt + n;
+}
+
+int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o) {
+    return kv_table_pages(b->kv_type, positions_of(b, o));
+}
+
+static nib_status check_request(const nib_batch *b, const nib_generate_options *o, nib_error *err) {
+    const generation_setup with = engine_generation_setup(b->engine);
+    NIB_TRY(generation_check(&with, o, err));
+    NIB_TRY(sequence_check(&b->slots[0].of, o->prompt, o->n_prompt, err));
+    if (batch_pages_of(b, o) > b->n_page)
+        return nib_fail(err, NIB_E_USAGE,
+                        "prompt and answer have up to %lld positions, and the batch keeps keys and values of "
+                        "%lld for all its sequences",
+                        (long long)positions_of(b, o), (long long)(b->n_page * KV_BLOCK));
+    return NIB_OK;
+}
+
+nib_status nib_batch_add(nib_batch *b, const nib_generate_options *o, int64_t *id, nib_error *err) {
+    NIB_TRY(check_request(b, o, err));
+    request *r = mem_calloc(1, sizeof *r);
+    if (!r || !copy_options(r, o)) {
+        batch_request_free(r);
+        return nib_fail_nomem(err, sizeof *r + o->n_prompt * sizeof(int32_t), "a request");
+    }
+    pthread_mutex_lock(&b->lock);
+    *id = r->id = ++b->last_id;
+    batch_append(&b->queue, r);
+    pthread_mutex_unlock(&b->lock);
+    return NIB_OK;
+}
+
+void nib_batch_cancel(nib_batch *b, int64_t id) {
+    pthread_mutex_lock(&b->lock);
+    for (request *r = b->queue.first; r; r = r->next)
+        if (r->id == id)
+            atomic_store(&r->cancelled, true);
+    for (int32_t i = 0; i < b->n_slot; i++)
+        if (b->slots[i].r && b->slots[i].r->id == id)
+            atomic_store(&b->slots[i].r->cancelled, true);
+    pthread_mutex_unlock(&b->lock);
+}
+
+bool nib_batch_take(nib_batch *b, int64_t *id, nib_result *result, nib_error *err) {
+    pthread_mutex_lock(&b->lock);
+    request *r = batch_pop(&b->done);
+    pthread_mutex_unlock(&b->lock);
+    if (!r)
+        return false;
+    *id = r->id;
+    *result = r->result;
+    if (err)
+        *err = r->how;
+    memset(&r->result, 0, sizeof r->result);
+    batch_request_free(r);
+    return true;
+}

@@ -1,0 +1,210 @@
+/* batch_step.c - one step of a batch: who gets a place, whose rows are computed, whose token is drawn. */
+#include "session/batch_parts.h"
+
+#include <string.h>
+
+enum { LOAD_PAGES = 16 /* read from disk for one sequence in one step, while others wait for it */ };
+
+/* ---- between two steps; the lock is held ---- */
+
+static void finish(nib_batch *b, request *r, nib_status status, const nib_error *how) {
+    if (how)
+        r->how = *how;
+    if (status == NIB_E_CANCELLED)
+        r->result.finish = NIB_FINISH_CANCELLED;
+    r->how.status = status;
+    batch_append(&b->done, r);
+}
+
+static void free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how) {
+    request *r = s->r;
+    generation_close(&s->g);
+    r->result.predicted_n = (int64_t)r->result.n_token;
+    if (r->first > 0)
+        r->result.predicted_s = time_now() - r->first;
+    s->r = NULL;
+    b->n_page_free += s->n_page;
+    const int64_t n = s->of.n;
+    s->of.n = kv_table_keep(&s->of.kv, 0); /* its pages can still be found by their content */
+    if (b->disk && n > 0 && r->first > 0)
+        kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
+    s->of.n_token = 0;
+    finish(b, r, status, how);
+}
+
+static void end_cancelled(nib_batch *b) {
+    nib_error how;
+    nib_fail(&how, NIB_E_CANCELLED, "cancelled");
+    for (int32_t i = 0; i < b->n_slot; i++)
+        if (b->slots[i].r && atomic_load(&b->slots[i].r->cancelled))
+            free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
+    request_list waiting = b->queue;
+    b->queue = (request_list){0};
+    for (request *r; (r = batch_pop(&waiting));) {
+        if (atomic_load(&r->cancelled))
+            finish(b, r, NIB_E_CANCELLED, &how);
+        else
+            batch_append(&b->queue, r);
+    }
+}
+
+static void admit(nib_batch *b, slot *s) {
+    request *r = batch_pop(&b->queue);
+    nib_error how;
+    s->r = r;
+    s->n_page = batch_pages_of(b, &r->options);
+    b->n_page_free -= s->n_page;
+    const generation_setup with = engine_generation_setup(b->engine);
+    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
+    if (status != NIB_OK || s->g.done) {
+        free_slot(b, s, status, status == NIB_OK ? NULL : &how);
+        return;
+    }
+    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
+    s->loads = b->disk != NULL;
+}
+
+/* In the order in which they came: one that needs much is not overtaken for ever. */
+static void admit_waiting(nib_batch *b) {
+    for (int32_t i = 0; i < b->n_slot; i++)
+        while (!b->slots[i].r && b->queue.first &&
+               batch_pages_of(b, &b->queue.first->options) <= b->n_page_free)
+            admit(b, &b->slots[i]);
+}
+
+static int32_t count_left(nib_batch *b) {
+    int32_t n = 0;
+    for (const request *r = b->queue.first; r; r = r->next)
+        n++;
+    for (int32_t i = 0; i < b->n_slot; i++)
+        n += b->slots[i].r != NULL;
+    return n;
+}
+
+/* ---- one step ---- */
+
+/* Rows of slot s join the step; logits of the last one when it is the sequence's. */
+static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
+    s->n_row = NUM_MIN(s->of.n_token - s->of.n, n_max);
+    const bool last = s->of.n + s->n_row == s->of.n_token;
+    b->segments[*n_segment] = sequence_rows(&s->of, *row, s->n_row, s->n_row - (last ? 1 : 0));
+    b->order[(*n_segment)++] = s;
+    *row += s->n_row;
+    if (s->r->begun == 0)
+        s->r->begun = time_now();
+    if (s->r->result.prompt_n == 0)
+        s->r->result.prompt_n = s->of.n_token - s->of.n;
+}
+
+/* Whether a slot that has rows in this step computes a page that s needs next as well: s waits, and shares
+ * it. */
+static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
+    const int64_t need = (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
+    for (int i = 0; i < n_segment && need < s->of.n_token; i++) {
+        const sequence *other = &b->order[i]->of;
+        if (other->n_token > need && other->n < need &&
+            !memcmp(other->tokens, s->of.tokens, (size_t)need * sizeof *other->tokens))
+            return true;
+    }
+    return false;
+}
+
+/* The prompt that was begun first of those that have no rows in this step yet; NULL: there is none. */
+static slot *next_prompt(nib_batch *b, int n_segment) {
+    slot *next = NULL;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        slot *s = &b->slots[i];
+        if (s->r && s->n_row == 0 && !s->loads && (!next || s->r->id < next->r->id) &&
+            !is_computed_for(b, s, n_segment))
+            next = s;
+    }
+    return next;
+}
+
+/* What the disk has of its prompt, some pages in each step. */
+static void load(nib_batch *b, slot *s) {
+    if (s->r->begun == 0)
+        s->r->begun = time_now();
+    s->loads = sequence_load(&s->of, b->disk, LOAD_PAGES);
+}
+
+/* First who decodes, then prompts, the one that was begun first before the others. */
+static int compose(nib_batch *b) {
+    int n_segment = 0;
+    int64_t row = 0, left = b->n_prompt;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        slot *s = &b->slots[i];
+        s->n_row = 0;
+        if (!s->r)
+            continue;
+        sequence_resume(&s->of);
+        sequence_adopt(&s->of);
+        if (s->loads)
+            load(b, s);
+        if (!s->loads && s->of.n_token - s->of.n == 1)
+            add_rows(b, s, &n_segment, &row, 1);
+    }
+    left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
+    for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
+        add_rows(b, next, &n_segment, &row, left);
+    return n_segment;
+}
+
+/* A sequence's logits: its next token. */
+static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                              nib_error *err) {
+    nib_batch *b = user;
+    slot *s = b->order[segment_index];
+    const int64_t n = s->of.n_token;
+    int32_t token;
+    (void)row;
+    (void)n_row;
+    if (s->r->first == 0) {
+        s->r->first = time_now();
+        s->r->result.prompt_s = s->r->first - s->r->begun;
+    }
+    NIB_TRY(generation_feed(&s->g, logits, s->of.tokens, n, &token, err));
+    if (!s->g.done)
+        sequence_add(&s->of, token);
+    return NIB_OK;
+}
+
+static void end_done(nib_batch *b, int n_segment) {
+    for (int i = 0; i < n_segment; i++)
+        if (b->order[i]->g.done) {
+            const nib_error why = b->order[i]->g.failed;
+            free_slot(b, b->order[i], why.status, why.status == NIB_OK ? NULL : &why);
+        }
+}
+
+/* Its rows were computed: of a prompt's end the pages are kept now, before an answer that may take long. */
+static void advance(nib_batch *b, slot *s) {
+    const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = s->of.n;
+    sequence_advance(&s->of, s->n_row);
+    if (b->disk && before < n_prompt && s->of.n >= n_prompt)
+        kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
+}
+
+nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
+    pthread_mutex_lock(&b->lock);
+    end_cancelled(b);
+    admit_waiting(b);
+    *n_left = count_left(b);
+    pthread_mutex_unlock(&b->lock);
+    const int n_segment = compose(b);
+    if (n_segment == 0)
+        return NIB_OK;
+    const pass p = {.segments = b->segments,
+                    .n_segment = n_segment,
+                    .n_head = b->on.step->backend->rows.n_head,
+                    .rows = take_logits,
+                    .user = b};
+    const nib_status status = step_pass(b->on.step, &p, err);
+    for (int i = 0; i < n_segment && status == NIB_OK; i++)
+        advance(b, b->order[i]);
+    pthread_mutex_lock(&b->lock);
+    end_done(b, n_segment);
+    *n_left = count_left(b);
+    pthread_mutex_unlock(&b->lock);
+    return status;
+}

@@ -1,0 +1,61 @@
+/* kv_disk.h - pages of keys and values in a folder, so that a prompt whose beginning was computed once is
+ * read instead of computed, by another process too.
+ *
+ *     FOLDER/<key>-<prefix>.nibkv     a whole page: <prefix> is a hash of all tokens up to its end
+ *     FOLDER/<key>-<prefix>t.nibkv    a page that ends in the middle: a hash of the tokens before it
+ *
+ * <key> is a hash of all that keys and values depend on beside the tokens (kv_disk_options.key). Nothing in a
+ * file is believed: the head and the size must be what this program would write, the tokens must be the
+ * sequence's, all of them, and the page has a checksum. What is not as it should be is removed, said in the
+ * log, and counts as not there. A file appears under its name only when it is whole; several processes may
+ * use one folder.
+ *
+ * A thread writes, so that passes do not wait for the disk. It copies a page piece by piece from the pool,
+ * and gives up one that is needed for something else meanwhile. All files of the folder, whatever their key,
+ * stay within `max` bytes, the least recently used ones go first, and a tenth of the file system stays free.
+ * They are charged to the ledger's disk tier.
+ *
+ * kv_disk_find and kv_disk_read: one thread at a time; the others any thread. */
+#ifndef NIB_TIERS_KV_DISK_H
+#define NIB_TIERS_KV_DISK_H
+
+#include "base/log.h"
+#include "tiers/kv_pool.h"
+
+typedef struct kv_disk kv_disk;
+
+typedef struct kv_disk_options {
+    const char *folder; /* made when it is not there, for its owner alone */
+    uint64_t max;       /* bytes of all its files */
+    uint64_t key[2];
+    int64_t n_ctx; /* the longest sequence */
+    logger log;
+} kv_disk_options;
+
+/* The pool's pages are in the host's memory. NIB_E_IO: the folder cannot be made or read; NIB_E_NOFIT. */
+nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_disk **out, nib_error *err);
+/* Writes first what it was asked to. Before the pool; NULL is fine. */
+void kv_disk_close(kv_disk *d);
+
+/* The first n positions of a sequence, which begins with n_prompt of a prompt, are in the pool: their whole
+ * pages shall be written, and, where `tails` says so, those that the prompt and the sequence end in. They are
+ * left out when too much is waiting. n <= n_ctx. */
+void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails);
+/* Until all that was asked for is written, or was left out. */
+void kv_disk_wait(kv_disk *d);
+
+/* Whether there is a page that begins at `first` (a multiple of KV_BLOCK) of a sequence tokens[0..n), as far
+ * as its tokens tell, with more than n_min positions of it. *n_same: how many. kv_disk_read follows. */
+bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, int64_t n_min,
+                  int64_t *n_same);
+/* The page that was found, all its bytes; false: it is damaged, and `to` holds anything. */
+bool kv_disk_read(kv_disk *d, uint8_t *to);
+
+typedef struct kv_disk_counts {
+    uint64_t bytes;               /* of all files of the folder, when it was looked at last */
+    uint64_t n_read, n_written;   /* pages */
+    uint64_t n_damaged, n_missed; /* files that were not believed; pages that were not written */
+} kv_disk_counts;
+void kv_disk_count(kv_disk *d, kv_disk_counts *out);
+
+#endif

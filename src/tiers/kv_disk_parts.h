@@ -1,0 +1,86 @@
+/* kv_disk_parts.h - what kv_disk.c, kv_disk_write.c and kv_disk_room.c share. */
+#ifndef NIB_TIERS_KV_DISK_PARTS_H
+#define NIB_TIERS_KV_DISK_PARTS_H
+
+#include "base/file.h"
+#include "base/num.h"
+#include "tiers/kv_disk.h"
+
+#include <pthread.h>
+
+#define KV_DISK_SUFFIX ".nibkv"
+enum { KV_DISK_NAME = 96, KV_DISK_WAITING = 16, KV_DISK_PIECE = 256 << 10 };
+
+/* A file: head, tokens [n_token], the page, XXH3 of the page. Numbers are the machine's own. */
+typedef struct kv_disk_head {
+    char magic[8];
+    uint64_t key[2], page_bytes;
+    uint64_t n_token; /* all up to the page's last one; it begins at the last multiple of KV_BLOCK before */
+    uint64_t zero[2];
+    uint64_t hash; /* of the head before this, and of the tokens */
+} kv_disk_head;
+_Static_assert(sizeof(kv_disk_head) == 64, "no padding");
+
+/* What is to be written. */
+typedef struct kv_disk_task {
+    int32_t *tokens; /* [n_ctx] */
+    int64_t n_prompt, n;
+    bool tails;
+    int64_t begun; /* kv_disk_now */
+} kv_disk_task;
+
+/* A file of the folder. */
+typedef struct kv_disk_entry kv_disk_entry;
+
+/* The folder, within what it may take. The writing thread's. */
+typedef struct kv_disk_room {
+    const char *folder; /* borrowed */
+    ledger *ledger;
+    uint64_t max;
+    uint64_t total;   /* when it was looked at last, and what was written since; charged to the ledger */
+    int64_t n_change; /* files written since */
+} kv_disk_room;
+
+nib_status kv_disk_room_open(kv_disk_room *r, nib_error *err); /* makes the folder, and looks at it */
+void kv_disk_room_close(kv_disk_room *r);
+/* n_byte more have place: NIB_E_NOFIT, NIB_E_IO. They are charged. */
+nib_status kv_disk_room_make(kv_disk_room *r, uint64_t n_byte, nib_error *err);
+/* Page i of a sequence was used; `begun`: when its first one was, in ms since 1970. Of the pages of a
+ * sequence those at its end are to go first, so each counts as used a bit before the one before it. */
+void kv_disk_note_use(const char *path, int64_t begun, int64_t i);
+int64_t kv_disk_now(void); /* ms since 1970 */
+
+struct kv_disk {
+    kv_disk_options options; /* folder: its own copy */
+    char *folder;
+    char *path; /* of the file that was found, for kv_disk_read */
+    kv_pool *pool;
+    ledger *ledger;
+    uint64_t charged; /* RAM */
+    uint64_t page_bytes;
+    file *found;
+    uint64_t found_at; /* where its page begins */
+    int64_t found_page;
+    int64_t found_begun; /* when the first page of its sequence was looked for */
+    uint8_t *piece;      /* [KV_DISK_PIECE], the writing thread's */
+    kv_disk_room room;   /* likewise */
+    double paused;       /* nothing is written before; likewise */
+    kv_disk_task now;    /* that is written; likewise */
+    pthread_t thread;
+    bool runs;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    bool ends, busy;
+    int n_waiting;
+    kv_disk_task waiting[KV_DISK_WAITING];
+    kv_disk_counts counts;
+};
+
+/* The path of the page that begins at `first`, whose sequence has the tokens [0, end): a whole page, or a
+ * tail. False: no memory.
+ */
+void kv_disk_name(const kv_disk *d, const int32_t *tokens, int64_t first, bool tail, char out[KV_DISK_NAME]);
+kv_disk_head kv_disk_head_of(const kv_disk *d, const int32_t *tokens, int64_t n);
+void *kv_disk_writes(void *disk); /* the thread */
+
+#endif

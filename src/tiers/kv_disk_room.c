@@ -1,0 +1,176 @@
+/* kv_disk_room.c - the folder of pages within what it may take of the disk. */
+#include "tiers/kv_disk_parts.h"
+
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A writer's file grows all the time; one that stood still for this long was left by a killed process. */
+#define ABANDONED_S 600
+
+enum { LOOK_EVERY = 64 }; /* files written: other processes may write and remove, too */
+
+struct kv_disk_entry {
+    struct timespec used;
+    uint64_t bytes;
+    char name[KV_DISK_NAME];
+};
+
+typedef struct listing {
+    kv_disk_entry *files;
+    size_t n, cap;
+    uint64_t total; /* of them and of what is being written */
+} listing;
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), e = strlen(end);
+    return n > e && !strcmp(name + n - e, end);
+}
+
+static nib_status add_file(listing *l, const char *name, const struct stat *info, nib_error *err) {
+    if (mem_grow((void **)&l->files, &l->cap, l->n + 1, sizeof *l->files))
+        return nib_fail_nomem(err, (l->n + 1) * sizeof *l->files, "a list of files");
+    kv_disk_entry *e = &l->files[l->n++];
+    *e = (kv_disk_entry){.used = info->st_mtim, .bytes = (uint64_t)info->st_size};
+    strcpy(e->name, name);
+    l->total += e->bytes;
+    return NIB_OK;
+}
+
+/* Also removes what killed writers have left. */
+static nib_status list_files(const char *folder, listing *l, nib_error *err) {
+    DIR *dir = opendir(folder);
+    nib_status status = NIB_OK;
+    if (!dir)
+        return nib_fail_errno(err, "cannot list", folder, errno);
+    for (struct dirent *e; status == NIB_OK && (e = readdir(dir));) {
+        struct stat info;
+        const bool begun = strstr(e->d_name, KV_DISK_SUFFIX ".") && ends_with(e->d_name, ".tmp");
+        if ((!begun && !ends_with(e->d_name, KV_DISK_SUFFIX)) || strlen(e->d_name) >= KV_DISK_NAME ||
+            fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
+            continue;
+        if (!begun)
+            status = add_file(l, e->d_name, &info, err);
+        else if (time(NULL) - info.st_mtim.tv_sec > ABANDONED_S)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+        else
+            l->total += (uint64_t)info.st_size;
+    }
+    closedir(dir);
+    return status;
+}
+
+static int by_use(const void *a, const void *b) {
+    const struct timespec x = ((const kv_disk_entry *)a)->used, y = ((const kv_disk_entry *)b)->used;
+    if (x.tv_sec != y.tv_sec)
+        return x.tv_sec < y.tv_sec ? -1 : 1;
+    return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
+}
+
+/* The least recently used go until `most` bytes are left. */
+static void remove_oldest(const char *folder, listing *l, uint64_t most) {
+    if (l->n > 0)
+        qsort(l->files, l->n, sizeof *l->files, by_use);
+    const int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; at >= 0 && i < l->n && l->total > most; i++)
+        if (unlinkat(at, l->files[i].name, 0) == 0 || errno == ENOENT)
+            l->total -= l->files[i].bytes;
+    if (at >= 0)
+        close(at);
+}
+
+/* What may be written so that the file system keeps a tenth of its size free. */
+static uint64_t disk_left(const char *folder) {
+    struct statvfs v;
+    if (statvfs(folder, &v))
+        return 0;
+    const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
+    return left > tenth ? left - tenth : 0;
+}
+
+/* The ledger has what the folder is known to have, as far as there is room for it. */
+static void charge(kv_disk_room *r, uint64_t total) {
+    if (total < r->total)
+        ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total - total);
+    else if (ledger_charge(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, total - r->total, NULL) != NIB_OK)
+        return;
+    r->total = total;
+}
+
+/* All that the folder may have: by its own limit, by the ledger's cap, and by the file system. */
+static uint64_t most_of(const kv_disk_room *r, uint64_t total) {
+    const uint64_t free = ledger_free(r->ledger, NIB_TIER_DISK);
+    uint64_t most = r->max;
+    if (free != NIB_AUTO)
+        most = NUM_MIN(most, r->total + free);
+    return NUM_MIN(most, total + disk_left(r->folder));
+}
+
+/* Looks at the folder; n_byte more are to have place. When files go, then a tenth of them all, so that they
+ * do not go one by one. */
+static nib_status look(kv_disk_room *r, uint64_t n_byte, nib_error *err) {
+    listing l = {0};
+    const nib_status status = list_files(r->folder, &l, err);
+    const uint64_t most = most_of(r, l.total);
+    if (status == NIB_OK && (n_byte > most || l.total > most - n_byte))
+        remove_oldest(r->folder, &l, n_byte > most ? most : NUM_MIN(most - n_byte, most / 10 * 9));
+    if (status == NIB_OK)
+        charge(r, l.total);
+    r->n_change = 0;
+    mem_free(l.files);
+    return status;
+}
+
+nib_status kv_disk_room_open(kv_disk_room *r, nib_error *err) {
+    struct stat info;
+    NIB_TRY(path_make_folders(r->folder, err));
+    if (mkdir(r->folder, 0700) && errno != EEXIST)
+        return nib_fail_errno(err, "cannot make the folder", r->folder, errno);
+    if (stat(r->folder, &info) || !S_ISDIR(info.st_mode))
+        return nib_fail(err, NIB_E_IO, "%s: expected a folder", r->folder);
+    return look(r, 0, err);
+}
+
+void kv_disk_room_close(kv_disk_room *r) {
+    if (r->ledger)
+        ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total);
+}
+
+nib_status kv_disk_room_make(kv_disk_room *r, uint64_t n_byte, nib_error *err) {
+    uint64_t most = most_of(r, r->total);
+    if (++r->n_change >= LOOK_EVERY || n_byte > most || r->total > most - n_byte) {
+        NIB_TRY(look(r, n_byte, err));
+        most = most_of(r, r->total);
+    }
+    if (n_byte > most || r->total > most - n_byte) {
+        char need[32], have[32];
+        return nib_fail(err, NIB_E_NOFIT, "%s: a page takes %s, and there is room for %s", r->folder,
+                        num_format_size(n_byte, need),
+                        num_format_size(most > r->total ? most - r->total : 0, have));
+    }
+    charge(r, r->total + n_byte);
+    return NIB_OK;
+}
+
+int64_t kv_disk_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void kv_disk_note_use(const char *path, int64_t begun, int64_t i) {
+    enum { MS = 1000, NS = 1000000 };
+    const int64_t ms = NUM_MAX(begun - i, 0);
+    const struct timespec at = {.tv_sec = ms / MS, .tv_nsec = ms % MS * NS};
+    const struct timespec both[2] = {at, at};
+    (void)utimensat(AT_FDCWD, path, both, AT_SYMLINK_NOFOLLOW);
+}

@@ -1,0 +1,128 @@
+/* kv_disk_write.c - the thread that writes pages; see kv_disk.h. */
+#include "tiers/kv_disk_parts.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define PAUSE_S 60.0 /* after the disk was full, or refused to be written */
+
+/* The page's bytes, from the pool to the file, and their checksum. *gone: it is not there any more. */
+static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t end, bool *gone,
+                           nib_error *err) {
+    uint64_t mark = 0;
+    XXH3_state_t h;
+    XXH3_64bits_reset(&h);
+    for (uint64_t at = 0, n; at < d->page_bytes; at += n) {
+        n = NUM_MIN(d->page_bytes - at, (uint64_t)KV_DISK_PIECE);
+        *gone = !kv_pool_copy(d->pool, d->now.tokens, first, end, at, d->piece, (size_t)n, &mark);
+        if (*gone)
+            return nib_fail(err, NIB_E_NOTFOUND, "the page is not there any more");
+        XXH3_64bits_update(&h, d->piece, (size_t)n);
+        NIB_TRY(file_writer_write(w, d->piece, (size_t)n, err));
+    }
+    const uint64_t sum = XXH3_64bits_digest(&h);
+    return file_writer_write(w, &sum, sizeof sum, err);
+}
+
+static nib_status put_file(kv_disk *d, file_writer *w, int64_t first, int64_t end, bool *gone,
+                           nib_error *err) {
+    const int32_t *tokens = d->now.tokens;
+    const kv_disk_head head = kv_disk_head_of(d, tokens, end);
+    NIB_TRY(file_writer_write(w, &head, sizeof head, err));
+    NIB_TRY(file_writer_write(w, tokens, (size_t)end * sizeof *tokens, err));
+    return put_page(d, w, first, end, gone, err);
+}
+
+static nib_status write_file(kv_disk *d, const char *path, int64_t first, int64_t end, bool *gone,
+                             nib_error *err) {
+    file_writer *w;
+    const uint64_t bytes =
+        sizeof(kv_disk_head) + (uint64_t)end * sizeof(int32_t) + d->page_bytes + sizeof(uint64_t);
+    NIB_TRY(kv_disk_room_make(&d->room, bytes, err));
+    NIB_TRY(file_writer_open(path, &w, err));
+    return file_writer_end(w, put_file(d, w, first, end, gone, err), err);
+}
+
+static void count(kv_disk *d, bool written) {
+    pthread_mutex_lock(&d->lock);
+    d->counts.n_written += written;
+    d->counts.n_missed += !written;
+    d->counts.bytes = d->room.total;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* What the disk has is not written again, but a tail, which another one may have the place of; nor is what
+ * somebody has put there that is no file. */
+static bool is_there(const char *path, bool tail) {
+    struct stat info;
+    return lstat(path, &info) == 0 && !(tail && S_ISREG(info.st_mode));
+}
+
+static void write_page(kv_disk *d, int64_t first, int64_t end, bool tail) {
+    char name[KV_DISK_NAME];
+    nib_error err;
+    bool gone = false;
+    kv_disk_name(d, d->now.tokens, first, tail, name);
+    char *path = path_join(d->folder, name);
+    if (!path)
+        return;
+    const bool there = is_there(path, tail);
+    if (!there && time_now() < d->paused) {
+        count(d, false);
+    } else if (!there) {
+        const nib_status status = write_file(d, path, first, end, &gone, &err);
+        if (status != NIB_OK && !gone) {
+            log_line(&d->options.log, "keys and values are not kept on disk for the next minute: %s",
+                     err.message);
+            d->paused = time_now() + PAUSE_S;
+        }
+        count(d, status == NIB_OK);
+    }
+    kv_disk_note_use(path, d->now.begun, first / KV_BLOCK);
+    mem_free(path);
+}
+
+static void write_task(kv_disk *d) {
+    const kv_disk_task *t = &d->now;
+    const bool whole = kv_is_coded(kv_pool_paging(d->pool)->type);
+    const int64_t prompt = t->n_prompt / KV_BLOCK * KV_BLOCK, end = t->n / KV_BLOCK * KV_BLOCK;
+    for (int64_t first = 0; first < end; first += KV_BLOCK)
+        write_page(d, first, first + KV_BLOCK, false);
+    if (!t->tails || whole)
+        return;
+    if (prompt < end && prompt < t->n_prompt)
+        write_page(d, prompt, prompt + KV_BLOCK, true);
+    if (end < t->n)
+        write_page(d, end, t->n, true);
+}
+
+/* The next task into d->now; false: there is none, and none will come. */
+static bool next_task(kv_disk *d) {
+    pthread_mutex_lock(&d->lock);
+    d->busy = false;
+    pthread_cond_broadcast(&d->changed);
+    while (d->n_waiting == 0 && !d->ends)
+        pthread_cond_wait(&d->changed, &d->lock);
+    const bool found = d->n_waiting > 0;
+    if (found) {
+        const kv_disk_task next = d->waiting[0];
+        memmove(d->waiting, d->waiting + 1, (size_t)--d->n_waiting * sizeof *d->waiting);
+        d->waiting[d->n_waiting] = d->now;
+        d->now = next;
+        d->busy = true;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
+void *kv_disk_writes(void *disk) {
+    while (next_task(disk))
+        write_task(disk);
+    return NULL;
+}
