@@ -144,7 +144,7 @@ typedef struct nib_engine_options {
                         products: faster, as exact, but other bits than with few rows (docs/kernels.md) */
     /* QDEC (docs/paper-qdec.md): the original of this quantised model, a file or a name. For each product of
      * a layer, the k_chunk input channels of 1,024 that a row meets most strongly get back what rounding
-     * took. Slow: scalar code, for measuring what it is worth. NULL: none. */
+     * took. All of that is kept in RAM, as weights, in residual_bits a weight. NULL: none. */
     const char *residual;
     const char *residual_rule; /* how channels are chosen: "approx" (NULL), "exact", "random" */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */

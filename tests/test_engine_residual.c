@@ -1,9 +1,12 @@
 /* QDEC: channels that are met most strongly, residuals of a matrix, and a model that gets them back. */
 #include "base/num.h"
+#include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "quant/residual.h"
 #include "quantize/quantize.h"
 #include "support/engine.h"
+#include "support/guard.h"
+#include "support/isas.h"
 #include "support/logits.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
@@ -33,21 +36,27 @@ static void test_pick(void **state) {
     static const int64_t chunks[] = {1, 2, 8, 32, 64, 128, 1024};
     float x[K];
     int32_t exact[K], found[K], again[K];
+    const kernel_table *t = kernels_table();
     for (size_t i = 0; i < NUM_COUNT(chunks); i++) {
         double hits = 0, all = 0;
         for (uint64_t seed = 1; seed <= 20; seed++) {
             fill(x, K, seed);
-            const int64_t n = salient_pick(SALIENT_EXACT, x, K, chunks[i], exact);
+            const int64_t n = salient_pick(t, SALIENT_EXACT, x, K, chunks[i], exact);
             /* two whole chunks and one of 552 channels, with its part rounded up */
             assert_int_equal(n, 2 * chunks[i] + (552 * chunks[i] + 1023) / 1024);
             for (salient_rule rule = SALIENT_APPROX; rule <= SALIENT_RANDOM; rule++) {
-                assert_int_equal(salient_pick(rule, x, K, chunks[i], found), n);
-                assert_int_equal(salient_pick(rule, x, K, chunks[i], again), n);
+                assert_int_equal(salient_pick(t, rule, x, K, chunks[i], found), n);
+                assert_int_equal(salient_pick(t, rule, x, K, chunks[i], again), n);
                 assert_memory_equal(found, again, (size_t)n * sizeof *found);
                 for (int64_t j = 0; j < n; j++)
                     assert_true(found[j] >= 0 && found[j] < K && (j == 0 || found[j] > found[j - 1]));
             }
-            salient_pick(SALIENT_APPROX, x, K, chunks[i], found);
+            assert_int_equal(salient_count(K, chunks[i]), n);
+            salient_pick(t, SALIENT_APPROX, x, K, chunks[i], found);
+            EACH_OPS(other) {
+                salient_pick(other, SALIENT_APPROX, x, K, chunks[i], again);
+                assert_memory_equal(found, again, (size_t)n * sizeof *found);
+            }
             all += (double)n;
             for (int64_t j = 0, e = 0; j < n; j++) {
                 while (e < n && exact[e] < found[j])
@@ -59,56 +68,97 @@ static void test_pick(void **state) {
             fail_msg("k_chunk %d: recall %g", (int)chunks[i], hits / all);
     }
     memset(x, 0, sizeof x);
-    assert_int_equal(salient_pick(SALIENT_APPROX, x, 100, 8, found), 1);
+    assert_int_equal(salient_pick(t, SALIENT_APPROX, x, 100, 8, found), 1);
     x[7] = NAN;
     x[9] = INFINITY;
-    assert_int_equal(salient_pick(SALIENT_APPROX, x, 1024, 8, found), 8);
+    assert_int_equal(salient_pick(t, SALIENT_APPROX, x, 1024, 8, found), 8);
+}
+
+/* Outputs [n0, n1), one number after the other. */
+static void by_definition(const residual *r, const salient *from, int n_from, int64_t n0, int64_t n1,
+                          float *y) {
+    for (int64_t n = n0; n < n1; n++) {
+        float sum = 0;
+        for (int i = 0; i < n_from; i++)
+            sum = fmaf(from[i].x, residual_code(r, from[i].at, n), sum);
+        y[n - n0] = fmaf(sum, r->scale[n], y[n - n0]);
+    }
+}
+
+static void check_parts(const residual *r) {
+    enum { N_FROM = 7 };
+    static const int64_t parts[][2] = {{0, 1037}, {0, 16}, {16, 32}, {48, 560}, {1024, 1037}};
+    salient from[N_FROM];
+    uint64_t seed = 9;
+    for (int i = 0; i < N_FROM; i++)
+        from[i] = (salient){(int32_t)(i * r->k / N_FROM), random_float(&seed) - 0.5f};
+    for (size_t i = 0; i < NUM_COUNT(parts); i++)
+        EACH_OPS(t) {
+            const int64_t n0 = parts[i][0], n1 = NUM_MIN(parts[i][1], r->n);
+            float expected[1037] = {1, 2, 3};
+            if (n0 >= n1)
+                continue;
+            guarded y = guard_open((size_t)(n1 - n0) * sizeof(float));
+            memcpy(y.data, expected, (size_t)(n1 - n0) * sizeof(float));
+            by_definition(r, from, N_FROM, n0, n1, expected);
+            t->residual(r, from, N_FROM, n0, n1, y.data);
+            if (memcmp(y.data, expected, (size_t)(n1 - n0) * sizeof(float)))
+                fail_msg("%s, %d bits: outputs from %d on", t->isa, r->bits, (int)n0);
+            guard_close(&y);
+        }
 }
 
 static void test_residual(void **state) {
     (void)state;
-    enum { ROWS = 37, COLUMNS = 96 };
+    enum { COLUMNS = 40 };
     static const struct {
         int bits;
+        int64_t rows;
         double far;
-    } cases[] = {{2, 0.9}, {4, 0.2}, {8, 0.02}, {16, 0.001}};
-    float w[ROWS * COLUMNS], acc[ROWS];
-    fill(w, ROWS * COLUMNS, 3);
+    } cases[] = {{2, 37, 0.9}, {4, 37, 0.2}, {8, 37, 0.02}, {16, 37, 0.001}, {2, 1037, 0.9}, {4, 1037, 0.2}};
+    static float w[1040 * COLUMNS];
+    fill(w, 1037 * COLUMNS, 3);
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        residual r;
+        uint64_t bytes;
         double all = 0, off = 0;
-        assert_int_equal(residual_open(&r, cases[i].bits, ROWS, COLUMNS, NULL), NIB_OK);
-        for (int n = 0; n < ROWS; n++)
+        assert_true(residual_bytes(cases[i].bits, cases[i].rows, COLUMNS, &bytes));
+        guarded memory = guard_open(bytes);
+        memset(memory.data, 0, bytes);
+        residual r = residual_in(memory.data, cases[i].bits, cases[i].rows, COLUMNS);
+        for (int64_t n = 0; n < r.n; n += 16)
             residual_set(&r, n, w + n * COLUMNS);
-        for (int c = 0; c < COLUMNS; c++) {
-            float y[ROWS] = {0};
-            memset(acc, 0, sizeof acc);
-            residual_add(&r, c, 2, acc);
-            residual_finish(&r, acc, y);
-            for (int n = 0; n < ROWS; n++) {
-                const double is = 2 * (double)w[n * COLUMNS + c], d = is - (double)y[n];
+        for (int c = 0; c < COLUMNS; c++)
+            for (int64_t n = 0; n < r.n; n++) {
+                const double is = (double)w[n * COLUMNS + c],
+                             d = is - (double)r.scale[n] * (double)residual_code(&r, c, n);
                 all += is * is;
                 off += d * d;
             }
-        }
         if (!(sqrt(off / all) < cases[i].far))
             fail_msg("%d bits: %g off", cases[i].bits, sqrt(off / all));
-        residual_close(&r);
+        check_parts(&r);
+        guard_close(&memory);
     }
+    uint64_t bytes;
+    assert_false(residual_bytes(4, INT64_MAX, 2, &bytes));
 }
 
-static logits_rows logits_with(const char *path, const char *original, int bits, int k_chunk, int n_thread) {
-    static const int32_t tokens[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+enum { N_TOKEN = 10 };
+
+static logits_rows logits_with(const char *path, const nib_engine_options *o) {
+    static const int32_t tokens[N_TOKEN] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+    nib_engine *e = engine_must_open(path, o, NULL);
+    logits_rows rows = logits_of(e, tokens, N_TOKEN);
+    nib_engine_close(e);
+    return rows;
+}
+
+static nib_engine_options options(const char *original, int bits, int k_chunk) {
     nib_engine_options o = engine_usual();
-    o.activation = 16;
-    o.n_thread = n_thread;
     o.residual = original;
     o.residual_bits = bits;
     o.k_chunk = k_chunk;
-    nib_engine *e = engine_must_open(path, &o, NULL);
-    logits_rows rows = logits_of(e, tokens, NUM_COUNT(tokens));
-    nib_engine_close(e);
-    return rows;
+    return o;
 }
 
 static double distance(logits_rows a, logits_rows b) {
@@ -121,42 +171,122 @@ static double distance(logits_rows a, logits_rows b) {
     return sqrt(off / all);
 }
 
-static void test_model(void **state) {
-    (void)state;
-    const tiny_shape shape = {TYPE_F32, 2, 256, 288, 4, 2, 384, 64, false};
-    char whole[512], coarse[512];
+static const tiny_shape shape = {TYPE_F32, 2, 256, 288, 4, 2, 384, 64, false};
+
+/* An original, and beside it the same model in 2 bits. */
+static const char *original_and_coarse(char coarse[512]) {
+    static char whole[512];
+    const nib_engine_options o = engine_usual();
+    const quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
     quantize_report report;
     nib_error err;
     snprintf(whole, sizeof whole, "%s", tiny_model("original.gguf", &shape));
-    snprintf(coarse, sizeof coarse, "%s", temp_path("coarse.gguf"));
-    const nib_engine_options o = engine_usual();
-    const quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
+    snprintf(coarse, 512, "%s", temp_path("coarse.gguf"));
     if (quantize(whole, &o, &q, &report, &err) != NIB_OK)
         fail_msg("%s", err.message);
-    logits_rows of_whole = logits_with(whole, NULL, 4, 0, 2), base = logits_with(coarse, whole, 4, 0, 2),
-                some = logits_with(coarse, whole, 4, 256, 2), other = logits_with(coarse, whole, 4, 256, 1),
-                all = logits_with(coarse, whole, 16, 1024, 2);
+    return whole;
+}
+
+static void test_model(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    const nib_engine_options none = options(NULL, 4, 0), quarter = options(whole, 4, 256),
+                             most = options(whole, 16, 1024);
+    logits_rows of_whole = logits_with(whole, &none), base = logits_with(coarse, &none),
+                some = logits_with(coarse, &quarter), all = logits_with(coarse, &most);
     const double far = distance(of_whole, base), nearer = distance(of_whole, some),
                  nearest = distance(of_whole, all);
     /* the embedding and the head stay coarse, layers are whole again */
     if (!(nearer < far && nearest < nearer))
         fail_msg("%g, with a quarter of the channels %g, with all in halves %g", far, nearer, nearest);
-    assert_memory_equal(some.data, other.data, (size_t)(10 * some.n_vocab) * sizeof *some.data);
-    nib_engine_options wrong = engine_usual();
-    nib_engine *e;
-    const tiny_shape larger = {TYPE_F32, 2, 320, 288, 4, 2, 384, 64, false};
-    wrong.residual = tiny_model("other.gguf", &larger);
-    wrong.k_chunk = 8;
-    assert_int_equal(nib_engine_open(coarse, &wrong, &e, &err), NIB_E_MODEL);
     free(of_whole.data);
     free(base.data);
     free(some.data);
-    free(other.data);
     free(all.data);
 }
 
+static void must_be(const logits_rows *expected, const char *path, const nib_engine_options *o,
+                    const char *what) {
+    logits_rows found = logits_with(path, o);
+    if (memcmp(found.data, expected->data, (size_t)(N_TOKEN * found.n_vocab) * sizeof *found.data))
+        fail_msg("%s: other bits", what);
+    free(found.data);
+}
+
+/* The same bits for any number of threads, op by op, for rows alone and together, and streamed. */
+static void test_same_bits(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    for (int bits = 8; bits <= 16; bits += 8) {
+        nib_engine_options o = options(whole, 4, 100);
+        o.activation = bits;
+        logits_rows expected = logits_with(coarse, &o);
+        o.n_thread = 1;
+        must_be(&expected, coarse, &o, "one thread");
+        o.n_thread = 3;
+        must_be(&expected, coarse, &o, "three threads");
+        o.no_fuse = true;
+        must_be(&expected, coarse, &o, "op by op");
+        o.no_fuse = false;
+        o.n_batch = 1;
+        must_be(&expected, coarse, &o, "row by row");
+        free(expected.data);
+    }
+}
+
+/* On the ledger: opening with a cap fails at the residuals where there is no room for them. */
+static void test_budget(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    const nib_engine_options o = options(whole, 4, 8);
+    nib_memory with, without;
+    nib_engine *e = engine_must_open(coarse, &o, NULL);
+    nib_engine_memory(e, &with);
+    nib_engine_close(e);
+    const nib_engine_options plain = engine_usual();
+    e = engine_must_open(coarse, &plain, NULL);
+    nib_engine_memory(e, &without);
+    nib_engine_close(e);
+    const int64_t d = shape.d_model, kv = shape.d_model * shape.n_kv_head / shape.n_head;
+    uint64_t layer = 0;
+    const int64_t shapes[][2] = {{d, d},          {kv, d},         {kv, d},        {d, d},
+                                 {shape.d_ff, d}, {shape.d_ff, d}, {d, shape.d_ff}};
+    for (size_t i = 0; i < NUM_COUNT(shapes); i++) {
+        uint64_t bytes;
+        assert_true(residual_bytes(4, shapes[i][0], shapes[i][1], &bytes));
+        layer += bytes;
+    }
+    assert_int_equal(with.owner[NIB_OWNER_WEIGHTS] - without.owner[NIB_OWNER_WEIGHTS],
+                     (uint64_t)shape.n_layer * layer);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    const tiny_shape larger = {TYPE_F32, 2, 320, 288, 4, 2, 384, 64, false};
+    nib_engine *e;
+    nib_error err;
+    nib_engine_options o = options(tiny_model("other.gguf", &larger), 4, 8);
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
+    o = options(whole, 5, 8);
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
+    o = options(whole, 4, 8);
+    o.residual_rule = "best";
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
+    o = options(whole, 4, 8);
+    o.backend = "check";
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
+    o = options(whole, 4, 8);
+    assert_int_equal(nib_engine_open(whole, &o, &e, &err), NIB_E_MODEL); /* nothing is rounded there */
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick), cmocka_unit_test(test_residual),
-                                       cmocka_unit_test(test_model)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),   cmocka_unit_test(test_residual),
+                                       cmocka_unit_test(test_model),  cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_budget), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,9 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .act_bits = e->set.act_bits,
                        .a16 = e->set.activation == 16,
                        .fuse = !e->asked.no_fuse,
-                       .sliced = e->asked.bf16_tiles};
+                       .sliced = e->asked.bf16_tiles,
+                       .k_chunk = e->asked.residual ? e->asked.k_chunk : 0,
+                       .residuals = e->residuals};
     for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)
         s.a16 = s.a16 || e->set.act_bits[b] == 16;
     return s;

@@ -34,8 +34,9 @@ typedef struct engine_core {
     engine_text text;
     const backend_kind *kind; /* of back end */
     pool *threads;
-    bool has_sketch;   /* of the output head: it is there, and charged */
-    bool cap_is_named; /* what refused the engine has said which cap on RAM would do */
+    const residual_use *residuals; /* NULL: none */
+    bool has_sketch;               /* of the output head: it is there, and charged */
+    bool cap_is_named;             /* what refused the engine has said which cap on RAM would do */
 } engine_core;
 
 /* options NULL: the defaults. core_close in any case. */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/head.h"
+#include "engine/residual.h"
 #include "engine/settle.h"
 #include "engine/sizes.h"
 
@@ -30,6 +31,8 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     if (!e->m)
         return NIB_OK;
     NIB_TRY(core_open_layout(e, err));
+    if (residuals_asked(e))
+        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals_bytes(e), err));
     if (p)
         NIB_TRY(settle_blocks(e, &(engine_want){.plan = p}, err));
     NIB_TRY(sizes_settle(e, err));

@@ -82,10 +82,6 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     e->step.m = e->core.m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;
-    if (!e->core.asked.residual || e->core.asked.k_chunk == 0)
-        return NIB_OK;
-    NIB_TRY(residuals_open(&e->core, &e->residuals, err));
-    e->step.always = residuals_probe(e->residuals);
     return NIB_OK;
 }
 
@@ -95,6 +91,8 @@ static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *
     ledger_settle(e->core.ledger, true); /* headers and tokenizer have left what they left on the heap */
     engine_bound_set(e->core.ledger, &b);
     nib_status status = settle(&e->core, want, err);
+    if (status == NIB_OK)
+        status = residuals_check(&e->core, err);
     if (status == NIB_OK)
         status = engine_open_backend(&e->core, &e->backend, &e->kernels, err);
     return engine_bound_end(e->core.ledger, &b, "a plan and the kernels' map", status, err);
@@ -123,6 +121,8 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));
     if (core->m) {
         NIB_TRY(core_open_layout(core, err));
+        if (residuals_asked(core))
+            NIB_TRY(residuals_open(core, &e->residuals, err));
         NIB_TRY(settle_all(e, want, err));
         NIB_TRY(open_weights(e, want, err));
     }
@@ -182,7 +182,7 @@ static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;
     int64_t n_position;
-    if (!e->pager || !learn_says(&e->learned, &e->core, &n_position))
+    if (!e->pager || e->residuals || !learn_says(&e->learned, &e->core, &n_position))
         return;
     if (predict_run(&e->core, e->pager, &e->backend->rows, n_position, &run, &err) == NIB_OK)
         learn_keep(&e->learned, &e->core, &run);
@@ -194,12 +194,12 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     keep_what_it_took(e);
-    residuals_close(e->residuals);
     pager_close(e->pager);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
     if (e->backend)
         e->backend->kind->close(e->backend);
+    residuals_close(e->residuals);
     if (e->grammars)
         grammar_store_close(e->grammars);
     mem_free(e->grammars);

@@ -1,43 +1,58 @@
-/* residual.c - see residual.h. Scalar code, op by op, behind each product. */
+/* residual.c - see residual.h: making them from an original. */
 #include "engine/residual.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "kernels/salient.h"
 #include "model/find.h"
-#include "quant/residual.h"
+#include "tiers/region.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-struct residuals {
-    const engine_core *e;
-    residual *of; /* [n_weight of all blocks]; k 0: none */
-    int *first;   /* [n_block + 1] */
-    int n_of;
-    int32_t *picked; /* [longest k] */
-    float *acc;      /* [longest n] */
-    int64_t k_chunk;
-    salient_rule rule;
-    uint64_t charged;
-    probe eyes;
+enum {
+    UNIT = 64,    /* outputs that a thread makes at a time */
+    TOGETHER = 16 /* of them that residual_set takes */
 };
 
-/* ---- computing ---- */
+struct engine_residuals {
+    engine_core *e;
+    residual_use use; /* what the back end is told of; owns its arrays */
+    residual *of;
+    int *first;
+    tier_region memory;
+};
 
-static void add(void *user, const probe_input *in, float *y, int64_t n) {
-    residuals *r = user;
-    const residual *of = &r->of[r->first[in->block] + in->w];
-    if (of->k == 0)
-        return;
-    for (int64_t row = 0; row < in->n_row; row++) {
-        const float *x = in->x + row * in->k;
-        const int64_t n_pick = salient_pick(r->rule, x, in->k, r->k_chunk, r->picked);
-        memset(r->acc, 0, (size_t)n * sizeof *r->acc);
-        for (int64_t i = 0; i < n_pick; i++)
-            residual_add(of, r->picked[i], x[r->picked[i]], r->acc);
-        residual_finish(of, r->acc, y + row * n);
+/* ---- which matrices ---- */
+
+static bool has_one(const block *b, const weight *w) {
+    return b->layer >= 0 && !w->vector && w->shared_block < 0 && w->n_piece > 0 &&
+           w->format.layout == PACK_TILE && !weight_is_second(w);
+}
+
+uint64_t residuals_bytes(const engine_core *e) {
+    uint64_t all = 0, bytes;
+    for (int b = 0; b < layout_n_block(e->layout); b++) {
+        const block *of = layout_block(e->layout, b);
+        for (int w = 0; w < of->n_weight; w++)
+            if (has_one(of, &of->weights[w]) &&
+                (!residual_bytes(e->asked.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
+                 !num_add_u64(all, bytes, &all)))
+                return UINT64_MAX;
     }
+    return all;
+}
+
+nib_status residuals_check(const engine_core *e, nib_error *err) {
+    for (int b = 0; e->residuals && b < layout_n_block(e->layout); b++) {
+        const block *of = layout_block(e->layout, b);
+        for (int w = 0; w < of->n_weight; w++)
+            if (of->layer >= 0 && (weight_is_rounded(&of->weights[w]) || weight_is_second(&of->weights[w])))
+                return nib_fail(err, NIB_E_USAGE,
+                                "residuals are of the formats that the file has: the plan has another one "
+                                "for '%s' in block %d",
+                                of->weights[w].name, b);
+    }
+    return NIB_OK;
 }
 
 /* ---- what rounding took ---- */
@@ -60,70 +75,136 @@ static nib_status read_row(const container *c, const weight *w, int64_t i, uint8
     return nib_fail(err, NIB_E_MODEL, "weight '%s' has no row %" PRId64, w->name, i);
 }
 
-static nib_status fill(residual *r, const container *from, const weight *fine, const container *by,
-                       const weight *coarse, nib_error *err) {
-    const size_t k = (size_t)r->k;
-    float *values = mem_array(2 * k, sizeof *values);
-    uint8_t *raw = mem_array(k, sizeof(double));
-    nib_status status = values && raw ? NIB_OK : nib_fail_nomem(err, 16 * k, "a row");
-    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
-        status = read_row(from, fine, i, raw, values, err);
-        if (status == NIB_OK)
-            status = read_row(by, coarse, i, raw, values + k, err);
-        for (size_t c = 0; c < k && status == NIB_OK; c++)
-            values[c] -= values[k + c];
-        if (status == NIB_OK)
-            residual_set(r, i, values);
+/* One matrix, by all threads: each takes its share of units. */
+typedef struct filling {
+    const engine_core *e;
+    residual *r;
+    const container *from;
+    const weight *fine, *coarse;
+    float *values; /* [n_thread, TOGETHER + 1, k] */
+    uint8_t *raw;  /* [n_thread, 8 k]: a row as a file has it */
+    nib_status *status;
+    nib_error *err; /* [n_thread] both */
+} filling;
+
+static nib_status fill_some(const filling *f, int64_t i, int64_t n, float *values, uint8_t *raw,
+                            nib_error *err) {
+    const int64_t k = f->r->k;
+    float *coarse = values + TOGETHER * k;
+    for (int64_t o = 0; o < n; o++) {
+        float *fine = values + o * k;
+        NIB_TRY(read_row(f->from, f->fine, i + o, raw, fine, err));
+        NIB_TRY(read_row(f->e->container, f->coarse, i + o, raw, coarse, err));
+        for (int64_t c = 0; c < k; c++)
+            fine[c] -= coarse[c];
     }
-    mem_free(raw);
-    mem_free(values);
-    return status;
+    residual_set(f->r, i, values);
+    return cancel_check(&f->e->cancel, err);
 }
 
-static nib_status make_weight(residuals *r, const model *original, int b, int w, nib_error *err) {
-    const engine_core *e = r->e;
-    const weight *coarse = &layout_block(e->layout, b)->weights[w];
-    const weight *fine = &model_block(original, b)->weights[w];
-    residual *of = &r->of[r->first[b] + w];
-    if (coarse->vector || coarse->shared_block >= 0 || coarse->n_piece == 0)
+static void fill_share(void *arg, int thread, int n_thread) {
+    const filling *f = arg;
+    const int64_t k = f->r->k;
+    float *values = f->values + (int64_t)thread * (TOGETHER + 1) * k;
+    uint8_t *raw = f->raw + (int64_t)thread * 8 * k;
+    int64_t begin, end;
+    pool_split(f->r->n, UNIT, thread, n_thread, &begin, &end);
+    for (int64_t i = begin; i < end && f->status[thread] == NIB_OK; i += TOGETHER)
+        f->status[thread] =
+            fill_some(f, i, NUM_MIN((int64_t)TOGETHER, end - i), values, raw, &f->err[thread]);
+}
+
+static nib_status fill(filling *f, nib_error *err) {
+    const int n_thread = pool_size(f->e->threads);
+    for (int t = 0; t < n_thread; t++)
+        f->status[t] = NIB_OK;
+    pool_run(f->e->threads, fill_share, f);
+    for (int t = 0; t < n_thread; t++)
+        if (f->status[t] != NIB_OK) {
+            if (err)
+                *err = f->err[t];
+            return f->status[t];
+        }
+    return NIB_OK;
+}
+
+static nib_status check_weight(const weight *fine, const weight *coarse, int b, nib_error *err) {
+    if (fine->n == coarse->n && fine->k == coarse->k && !coarse->transposed && !fine->transposed &&
+        !fine->vector && fine->shared_block < 0 && fine->n_piece > 0)
         return NIB_OK;
-    if (fine->n != coarse->n || fine->k != coarse->k || coarse->transposed || fine->transposed ||
-        weight_is_rounded(coarse) || weight_is_second(coarse))
-        return nib_fail(err, NIB_E_MODEL,
-                        "residuals of '%s' in block %d: expected [%" PRId64 ", %" PRId64
-                        "] in the original, and the formats of the file, found [%" PRId64 ", %" PRId64 "]",
-                        coarse->name, b, coarse->n, coarse->k, fine->n, fine->k);
-    const uint64_t bytes = residual_bytes(e->asked.residual_bits, coarse->n, coarse->k);
-    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, bytes, err));
-    r->charged += bytes;
-    NIB_TRY(residual_open(of, e->asked.residual_bits, coarse->n, coarse->k, err));
-    return fill(of, model_container(original), fine, e->container, coarse, err);
+    return nib_fail(err, NIB_E_MODEL,
+                    "residuals of '%s' in block %d: expected rows [%" PRId64 ", %" PRId64
+                    "] in the original, found [%" PRId64 ", %" PRId64 "]%s",
+                    coarse->name, b, coarse->n, coarse->k, fine->n, fine->k,
+                    fine->transposed || coarse->transposed ? ", transposed" : "");
 }
 
-/* Layers alone: an output head is large, and an embedding is not multiplied. */
-static nib_status make(residuals *r, const model *original, nib_error *err) {
+static nib_status make_block(engine_residuals *r, const model *original, int b, filling *f, uint8_t **at,
+                             nib_error *err) {
+    const block *coarse = layout_block(r->e->layout, b), *fine = model_block(original, b);
+    if (coarse->n_weight != fine->n_weight)
+        return nib_fail(err, NIB_E_MODEL, "block %d: expected %d weights in the original, found %d", b,
+                        coarse->n_weight, fine->n_weight);
+    for (int w = 0; w < coarse->n_weight; w++) {
+        const weight *of = &coarse->weights[w];
+        uint64_t bytes = 0;
+        if (!has_one(coarse, of))
+            continue;
+        NIB_TRY(check_weight(&fine->weights[w], of, b, err));
+        f->r = &r->of[r->first[b] + w];
+        f->fine = &fine->weights[w];
+        f->coarse = of;
+        *f->r = residual_in(*at, r->e->asked.residual_bits, of->n, of->k);
+        residual_bytes(r->e->asked.residual_bits, of->n, of->k, &bytes); /* all together were not too many */
+        NIB_TRY(fill(f, err));
+        *at += bytes;
+    }
+    return NIB_OK;
+}
+
+static nib_status make_all(engine_residuals *r, const model *original, filling *f, nib_error *err) {
+    uint8_t *at = r->memory.at;
     const int n_block = layout_n_block(r->e->layout);
-    int64_t longest = 1, widest = 1;
     if (model_n_block(original) != n_block)
         return nib_fail(err, NIB_E_MODEL, "expected an original of %d blocks, found %d", n_block,
                         model_n_block(original));
-    for (int b = 0; b < n_block; b++) {
-        const block *blk = layout_block(r->e->layout, b);
-        if (blk->n_weight != model_block(original, b)->n_weight)
-            return nib_fail(err, NIB_E_MODEL, "block %d: expected %d weights in the original, found %d", b,
-                            blk->n_weight, model_block(original, b)->n_weight);
-        for (int w = 0; w < blk->n_weight && blk->layer >= 0; w++) {
-            longest = NUM_MAX(longest, blk->weights[w].k);
-            widest = NUM_MAX(widest, blk->weights[w].n);
-            NIB_TRY(make_weight(r, original, b, w, err));
-        }
-    }
-    r->picked = mem_array((size_t)longest, sizeof *r->picked);
-    r->acc = mem_array((size_t)widest, sizeof *r->acc);
-    return r->picked && r->acc ? NIB_OK : nib_fail_nomem(err, (size_t)longest * 4, "channels");
+    for (int b = 0; b < n_block; b++)
+        NIB_TRY(make_block(r, original, b, f, &at, err));
+    return NIB_OK;
 }
 
-static nib_status open_original(residuals *r, nib_error *err) {
+static int64_t longest_row(const layout *lay) {
+    int64_t k = 1;
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int w = 0; w < layout_block(lay, b)->n_weight; w++)
+            k = NUM_MAX(k, layout_block(lay, b)->weights[w].k);
+    return k;
+}
+
+/* With the rows that threads work on, which are charged and go again. */
+static nib_status make(engine_residuals *r, const model *original, nib_error *err) {
+    const engine_core *e = r->e;
+    const int n_thread = pool_size(e->threads);
+    const size_t k = (size_t)longest_row(e->layout), n_value = (size_t)n_thread * (TOGETHER + 1) * k;
+    const uint64_t bytes = n_value * sizeof(float) + (uint64_t)n_thread * 8 * k;
+    filling f = {.e = e, .from = model_container(original)};
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
+    f.values = mem_array(n_value, sizeof *f.values);
+    f.raw = mem_array((size_t)n_thread * k, 8);
+    f.status = mem_calloc((size_t)n_thread, sizeof *f.status);
+    f.err = mem_calloc((size_t)n_thread, sizeof *f.err);
+    const nib_status status = f.values && f.raw && f.status && f.err
+                                  ? make_all(r, original, &f, err)
+                                  : nib_fail_nomem(err, bytes, "rows of residuals");
+    mem_free(f.values);
+    mem_free(f.raw);
+    mem_free(f.status);
+    mem_free(f.err);
+    ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
+    return status;
+}
+
+static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     char *path;
     model *original;
     NIB_TRY(model_find(r->e->asked.residual, &path, err));
@@ -135,9 +216,11 @@ static nib_status open_original(residuals *r, nib_error *err) {
     return status;
 }
 
-static nib_status check_options(const engine_core *e, residuals *r, nib_error *err) {
+/* ---- opening ---- */
+
+static nib_status check_options(const engine_core *e, salient_rule *rule, nib_error *err) {
     const nib_engine_options *o = &e->asked;
-    if (!salient_rule_from_name(o->residual_rule ? o->residual_rule : "approx", &r->rule))
+    if (!salient_rule_from_name(o->residual_rule ? o->residual_rule : "approx", rule))
         return nib_fail(err, NIB_E_USAGE, "expected approx, exact or random channels, found '%s'",
                         o->residual_rule);
     if (!residual_bits_known(o->residual_bits))
@@ -145,45 +228,57 @@ static nib_status check_options(const engine_core *e, residuals *r, nib_error *e
                         o->residual_bits);
     if (e->kind != &backend_cpu)
         return nib_fail(err, NIB_E_USAGE, "residuals are computed by --backend cpu alone");
-    r->k_chunk = o->k_chunk;
     return NIB_OK;
 }
 
-nib_status residuals_open(const engine_core *e, residuals **out, nib_error *err) {
-    residuals *r = mem_calloc(1, sizeof *r);
-    const int n_block = layout_n_block(e->layout);
+static nib_status open_memory(engine_residuals *r, nib_error *err) {
+    const int n_block = layout_n_block(r->e->layout);
+    const uint64_t bytes = residuals_bytes(r->e);
+    char size[32];
+    r->first = mem_calloc((size_t)n_block + 1, sizeof *r->first);
+    for (int b = 0; r->first && b < n_block; b++)
+        r->first[b + 1] = r->first[b] + layout_block(r->e->layout, b)->n_weight;
+    r->of = r->first ? mem_calloc((size_t)r->first[n_block] + 1, sizeof *r->of) : NULL;
+    if (!r->of)
+        return nib_fail_nomem(err, 64, "residuals");
+    r->use.of = r->of;
+    r->use.first = r->first;
+    r->use.k_chunk = r->e->asked.k_chunk;
+    if (bytes == 0)
+        return nib_fail(err, NIB_E_MODEL,
+                        "residuals are of rounded matrices: no layer of this model has one");
+    NIB_TRY(tier_region_open(&r->memory, device_host(), r->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                             "residuals", err));
+    log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits,
+             num_format_size(bytes, size));
+    return NIB_OK;
+}
+
+nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err) {
+    engine_residuals *r = mem_calloc(1, sizeof *r);
     if (!r)
         return nib_fail_nomem(err, sizeof *r, "residuals");
     r->e = e;
-    r->eyes = (probe){.made = add, .user = r};
-    r->first = mem_calloc((size_t)n_block + 1, sizeof *r->first);
-    for (int b = 0; r->first && b < n_block; b++)
-        r->n_of = r->first[b + 1] = r->first[b] + layout_block(e->layout, b)->n_weight;
-    r->of = r->first ? mem_calloc((size_t)r->n_of + 1, sizeof *r->of) : NULL;
-    nib_status status = r->of ? check_options(e, r, err) : nib_fail_nomem(err, 64, "residuals");
+    nib_status status = check_options(e, &r->use.rule, err);
     if (status == NIB_OK)
-        status = open_original(r, err);
+        status = open_memory(r, err);
+    if (status == NIB_OK)
+        status = make_from_original(r, err);
     if (status != NIB_OK) {
         residuals_close(r);
         return status;
     }
+    e->residuals = &r->use;
     *out = r;
     return NIB_OK;
 }
 
-void residuals_close(residuals *r) {
+void residuals_close(engine_residuals *r) {
     if (!r)
         return;
-    for (int i = 0; r->of && i < r->n_of; i++)
-        residual_close(&r->of[i]);
-    ledger_release(r->e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, r->charged);
+    r->e->residuals = NULL;
+    tier_region_close(&r->memory);
     mem_free(r->of);
     mem_free(r->first);
-    mem_free(r->picked);
-    mem_free(r->acc);
     mem_free(r);
-}
-
-const probe *residuals_probe(const residuals *r) {
-    return &r->eyes;
 }

@@ -1,16 +1,25 @@
-/* residual.h - QDEC on the processor: every product of a layer gets back, for the channels that a row meets
- * most strongly, what rounding took from its matrix (quant/residual.h, kernels/salient.h). */
+/* residual.h - QDEC (docs/paper-qdec.md): every product of a layer gets back, for the channels that a row
+ * meets most strongly, what rounding took from its matrix (exec/residuals.h). */
 #ifndef NIB_ENGINE_RESIDUAL_H
 #define NIB_ENGINE_RESIDUAL_H
 
 #include "engine/core.h"
 
-typedef struct residuals residuals;
+typedef struct engine_residuals engine_residuals;
 
-/* From the original that asked.residual names, which must be the same model in finer formats. Charged to
- * the ledger as weights. NIB_E_MODEL: it is another model. */
-nib_status residuals_open(const engine_core *e, residuals **out, nib_error *err);
-void residuals_close(residuals *r); /* NULL is fine */
-const probe *residuals_probe(const residuals *r);
+/* Whether residuals are asked for. */
+static inline bool residuals_asked(const engine_core *e) {
+    return e->asked.residual && e->asked.k_chunk > 0;
+}
+/* Bytes of those of the layout: of layers alone, since an output head is large and an embedding is not
+ * multiplied, and of matrices whose formats have lost something. UINT64_MAX: too many. */
+uint64_t residuals_bytes(const engine_core *e);
+/* From the original that asked.residual names, which must be the same model in finer formats; in one piece of
+ * memory, charged as weights before it is taken. The layout must be the file's. NIB_E_MODEL: it is another
+ * model; NIB_E_USAGE: an option is not what it can be. */
+nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
+void residuals_close(engine_residuals *r); /* NULL is fine */
+/* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
+nib_status residuals_check(const engine_core *e, nib_error *err);
 
 #endif

@@ -18,8 +18,8 @@ struct nib_engine {
     kv_pool *kv[TYPE_COUNT]; /* pages of keys and values, for each type that a session has asked for; under
                                 the stepper's lock */
     nib_model_info info;
-    grammar_store *grammars; /* NULL: no answers are made */
-    residuals *residuals;    /* NULL: none */
+    grammar_store *grammars;     /* NULL: no answers are made */
+    engine_residuals *residuals; /* NULL: none */
     placement placement;
     learning learned;
 };

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/probe.h"
+#include "exec/residuals.h"
 #include "exec/trace.h"
 #include "kernels/policy.h"
 #include "tiers/device.h"
@@ -44,7 +45,9 @@ typedef struct backend_setup {
     bool a16;                /* some of them are 16 */
     bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says, where it can */
-    const policy *kernels;   /* the kernel map; NULL: none */
+    int64_t k_chunk;         /* of residuals; 0: none */
+    const residual_use *residuals; /* with k_chunk, when more than sizes are asked for; else NULL */
+    const policy *kernels;         /* the kernel map; NULL: none */
 } backend_setup;
 
 /* Rows that there is room for: of a pass, of one run of a layer, of one run of the head. */

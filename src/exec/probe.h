@@ -43,8 +43,6 @@ typedef struct probe_input {
 typedef struct probe {
     void (*look)(void *user, const probe_seen *seen);
     void (*product)(void *user, const probe_input *in);
-    /* A product has made y [n_row, n] of it, which may be changed; told by the processor's back end. */
-    void (*made)(void *user, const probe_input *in, float *y, int64_t n);
     void *user;
 } probe;
 

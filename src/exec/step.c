@@ -92,7 +92,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
                               .logits = p->logits,
-                              .probe = p->probe ? p->probe : l->s->always,
+                              .probe = p->probe,
                               .cancel = &l->cancel};
     NIB_TRY(by->kind->begin(by, &now, err));
     pager_begin(l->s->pager, list);

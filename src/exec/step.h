@@ -17,7 +17,6 @@ typedef struct stepper {
     pager *pager;
     canceller cancel;     /* asked beside a pass's own */
     pthread_mutex_t lock; /* one pass at a time: the threads, the back end and the pager's pins */
-    const probe *always;  /* of passes that have none of their own; NULL: none */
     op_trace *trace;      /* the back end's; NULL: times are not taken */
     double pass_s;        /* seconds of all passes since the trace began */
     uint64_t n_pass;      /* passes so far */

@@ -2,6 +2,7 @@
 #include "kernels/salient.h"
 
 #include "base/num.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,44 +25,21 @@ typedef struct chunk {
     int32_t *out;
 } chunk;
 
-/* About the want-th largest of n magnitudes with this root mean square, were they normally distributed: the
- * upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
-static float expected_kth(int n, int want, float rms) {
+/* The upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
+float salient_reach(int n, int want) {
     const double p = fmin(0.5 * want / n, 0.4999), t = sqrt(-2 * log(p));
     const double top = 2.515517 + t * (0.802853 + t * 0.010328);
     const double bottom = 1 + t * (1.432788 + t * (0.189269 + t * 0.001308));
-    return rms * (float)fmax(0, t - top / bottom);
+    return (float)fmax(0, t - top / bottom);
 }
 
-/* 31: the strongest. */
-static inline int bucket_of(float x, float boundary, float above, float below) {
-    const float a = fabsf(x), v = a >= boundary ? 16 + (a - boundary) * above : a * below;
-    return v >= SALIENT_BUCKETS - 1 ? SALIENT_BUCKETS - 1 : v > 0 ? (int)v : 0;
+int salient_of_chunk(int n, int64_t k_chunk) {
+    return (int)NUM_MIN(num_div_up(k_chunk * n, SALIENT_CHUNK), (int64_t)n);
 }
 
-static void pick_approx(const chunk *c) {
-    int count[SALIENT_BUCKETS] = {0}, taken = 0, last = SALIENT_BUCKETS - 1, n_out = 0;
-    double squares = 0;
-    float peak = 0;
-    for (int i = 0; i < c->n; i++) {
-        squares += (double)c->x[i] * (double)c->x[i];
-        peak = fmaxf(peak, fabsf(c->x[i]));
-    }
-    float boundary = expected_kth(c->n, c->want, (float)sqrt(squares / c->n));
-    if (!(boundary < peak))
-        boundary = 0.5f * peak;
-    const float above = peak > boundary ? 16 / (peak - boundary) : 0,
-                below = boundary > 0 ? 16 / boundary : 0;
-    for (int i = 0; i < c->n; i++)
-        count[bucket_of(c->x[i], boundary, above, below)]++;
-    while (last > 0 && taken + count[last] < c->want)
-        taken += count[last--];
-    int of_last = c->want - taken;
-    for (int i = 0; i < c->n && n_out < c->want; i++) {
-        const int at = bucket_of(c->x[i], boundary, above, below);
-        if (at > last || (at == last && of_last-- > 0))
-            c->out[n_out++] = c->first + i;
-    }
+int64_t salient_count(int64_t k, int64_t k_chunk) {
+    return k / SALIENT_CHUNK * salient_of_chunk(SALIENT_CHUNK, k_chunk) +
+           salient_of_chunk((int)(k % SALIENT_CHUNK), k_chunk);
 }
 
 static int by_magnitude(const void *a, const void *b, void *user) {
@@ -98,16 +76,17 @@ static void pick_sorted(const chunk *c, bool by_size) {
         c->out[i] = c->first + order[i];
 }
 
-int64_t salient_pick(salient_rule rule, const float *x, int64_t k, int64_t k_chunk, int32_t *out) {
+int64_t salient_pick(const kernel_table *t, salient_rule rule, const float *x, int64_t k, int64_t k_chunk,
+                     int32_t *out) {
     int64_t n = 0;
     for (int64_t at = 0; at < k; at += SALIENT_CHUNK) {
         chunk c = {
             .x = x + at, .n = (int)NUM_MIN(k - at, (int64_t)SALIENT_CHUNK), .first = (int)at, .out = out + n};
-        c.want = (int)NUM_MIN(num_div_up(k_chunk * c.n, SALIENT_CHUNK), (int64_t)c.n);
+        c.want = salient_of_chunk(c.n, k_chunk);
         if (c.want <= 0)
             continue;
         if (rule == SALIENT_APPROX)
-            pick_approx(&c);
+            t->salient(c.x, c.n, c.want, c.first, c.out);
         else
             pick_sorted(&c, rule == SALIENT_EXACT);
         n += c.want;

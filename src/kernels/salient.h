@@ -21,8 +21,16 @@ typedef enum salient_rule {
 } salient_rule;
 bool salient_rule_from_name(const char *name, salient_rule *out); /* approx, exact, random */
 
-/* Channels of x [k], ascending, into out [at most k]; how many. Values that are not finite are never taken
- * before finite ones by the approximate rule's buckets: they fall into the first. */
-int64_t salient_pick(salient_rule rule, const float *x, int64_t k, int64_t k_chunk, int32_t *out);
+/* How many of so many channels are taken, of a whole row of k. */
+int salient_of_chunk(int n, int64_t k_chunk);
+int64_t salient_count(int64_t k, int64_t k_chunk);
+/* About the want-th largest of n magnitudes whose root mean square is 1, were they normally distributed. */
+float salient_reach(int n, int want);
+
+struct kernel_table;
+/* Channels of x [k], ascending, into out [salient_count]; how many. Values that are not finite are never
+ * taken before finite ones by the approximate rule's buckets: they fall into the first. */
+int64_t salient_pick(const struct kernel_table *t, salient_rule rule, const float *x, int64_t k,
+                     int64_t k_chunk, int32_t *out);
 
 #endif

@@ -1,66 +1,80 @@
 /* residual.c - see residual.h. */
 #include "quant/residual.h"
 
-#include "base/mem.h"
+#include "base/num.h"
 #include "quant/types.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { GRID = 32 };
+enum { GRID = 32, TOGETHER = 16, BYTES = 16, LONG = 1024 };
 
 bool residual_bits_known(int bits) {
     return bits == 2 || bits == 4 || bits == 8 || bits == 16;
 }
 
-static int64_t channel_bytes(int bits, int64_t n) {
-    return (n * bits + 7) / 8;
+/* Whole runs of 16 bytes; long channels begin where a line of the link does. */
+static int64_t step_of(int bits, int64_t n) {
+    const int64_t bytes = num_div_up(n, 8 * BYTES / bits) * BYTES;
+    return num_round_up(bytes, bytes >= LONG ? RESIDUAL_ALIGN : 32);
 }
 
-uint64_t residual_bytes(int bits, int64_t n, int64_t k) {
-    return (uint64_t)channel_bytes(bits, n) * (uint64_t)k + (uint64_t)n * sizeof(float);
+bool residual_bytes(int bits, int64_t n, int64_t k, uint64_t *bytes) {
+    enum { MAX = 1 << 28 };
+    if (n < 1 || k < 1 || n > MAX || k > MAX)
+        return false;
+    const uint64_t all = (uint64_t)step_of(bits, n) * (uint64_t)k + (uint64_t)n * sizeof(float);
+    *bytes = (all + RESIDUAL_ALIGN - 1) / RESIDUAL_ALIGN * RESIDUAL_ALIGN;
+    return true;
 }
 
-nib_status residual_open(residual *r, int bits, int64_t n, int64_t k, nib_error *err) {
-    const size_t bytes = (size_t)residual_bytes(bits, n, k);
-    *r = (residual){.bits = bits, .n = n, .k = k, .step = channel_bytes(bits, n)};
-    r->scale = mem_map(bytes);
-    if (!r->scale)
-        return nib_fail_nomem(err, bytes, "a residual");
-    r->rows = (uint8_t *)(r->scale + n);
-    return NIB_OK;
+residual residual_in(void *memory, int bits, int64_t n, int64_t k) {
+    const int64_t step = step_of(bits, n);
+    return (residual){.bits = bits,
+                      .n = n,
+                      .k = k,
+                      .step = step,
+                      .rows = memory,
+                      .scale = (float *)(void *)((uint8_t *)memory + step * k)};
 }
 
-void residual_close(residual *r) {
-    if (r->scale)
-        mem_unmap(r->scale, (size_t)residual_bytes(r->bits, r->n, r->k));
-    memset(r, 0, sizeof *r);
+/* Nearest code of -max..max; max for NaN. Adding and taking away 1.5 * 2^23 rounds to an integer. */
+static inline float code_of(float v, float inverse, float max) {
+    const float magic = 12582912.0f;
+    float q = v * inverse;
+    q = q < max ? q : max;
+    q = q > -max ? q : -max;
+    return (q + magic) - magic;
 }
 
-static int largest_code(int bits) {
-    return (1 << (bits - 1)) - 1;
-}
-
-static float code_of(float v, float inverse, float max) {
-    const float q = rintf(v * inverse);
-    return q > max ? max : q < -max ? -max : q;
+/* Lanes keep the compiler's vectors full, and the order of the sums the same everywhere. */
+static float squared_error(const float *x, int64_t k, float scale, float max) {
+    const float inverse = 1 / scale;
+    float error[TOGETHER] = {0};
+    int64_t i = 0;
+    for (; i + TOGETHER <= k; i += TOGETHER)
+        for (int l = 0; l < TOGETHER; l++) {
+            const float d = x[i + l] - scale * code_of(x[i + l], inverse, max);
+            error[l] += d * d;
+        }
+    for (; i < k; i++) {
+        const float d = x[i] - scale * code_of(x[i], inverse, max);
+        error[0] += d * d;
+    }
+    for (int l = 1; l < TOGETHER; l++)
+        error[0] += error[l];
+    return error[0];
 }
 
 /* The scale of a grid up to the one that reaches the largest value with the smallest squared error. */
-static float best_scale(const float *x, int64_t k, int bits) {
-    const float max = (float)largest_code(bits);
-    float peak = 0, best = 0;
-    double min_error = INFINITY;
+static float best_scale(const float *x, int64_t k, float max) {
+    float peak = 0, best = 0, min_error = INFINITY;
     for (int64_t i = 0; i < k; i++)
         peak = fmaxf(peak, fabsf(x[i]));
     for (int g = 1; g <= GRID && peak > 0; g++) {
-        const float scale = peak / max * (float)g / GRID, inverse = 1 / scale;
-        double error = 0;
-        for (int64_t i = 0; i < k && isfinite(inverse); i++) {
-            const float d = x[i] - scale * code_of(x[i], inverse, max);
-            error += (double)d * (double)d;
-        }
-        if (isfinite(inverse) && error < min_error) {
+        const float scale = peak / max * (float)g / GRID;
+        const float error = isfinite(1 / scale) ? squared_error(x, k, scale, max) : INFINITY;
+        if (error < min_error) {
             min_error = error;
             best = scale;
         }
@@ -68,48 +82,42 @@ static float best_scale(const float *x, int64_t k, int bits) {
     return best;
 }
 
+static void set_halves(residual *r, int64_t i, int64_t n, const float *values) {
+    for (int64_t o = 0; o < n; o++)
+        r->scale[i + o] = 1;
+    for (int64_t c = 0; c < r->k; c++)
+        for (int64_t o = 0; o < n; o++) {
+            const uint16_t h = half_from_float(values[o * r->k + c]);
+            memcpy(r->rows + c * r->step + 2 * (i + o), &h, sizeof h);
+        }
+}
+
 void residual_set(residual *r, int64_t i, const float *values) {
+    const int64_t n = NUM_MIN(r->n - i, (int64_t)TOGETHER);
     if (r->bits == 16) {
-        r->scale[i] = 1;
+        set_halves(r, i, n, values);
+        return;
+    }
+    const int zero = residual_zero(r->bits), per = 8 / r->bits;
+    const int shift = (int)(i / TOGETHER % per) * r->bits, mask = ((1 << r->bits) - 1) << shift;
+    uint8_t *rows = r->rows + i / (TOGETHER * per) * BYTES;
+    for (int64_t o = 0; o < n; o++) {
+        const float *x = values + o * r->k, max = (float)(zero - 1), scale = best_scale(x, r->k, max),
+                    inverse = scale > 0 ? 1 / scale : 0;
+        r->scale[i + o] = scale;
         for (int64_t c = 0; c < r->k; c++) {
-            const uint16_t h = half_from_float(values[c]);
-            memcpy(r->rows + c * r->step + 2 * i, &h, sizeof h);
+            const int code = (int)code_of(x[c], inverse, max) + zero;
+            uint8_t *at = rows + c * r->step + o;
+            *at = (uint8_t)((*at & ~mask) | code << shift);
         }
-        return;
-    }
-    const float scale = best_scale(values, r->k, r->bits), inverse = scale > 0 ? 1 / scale : 0;
-    const int max = largest_code(r->bits), per = 8 / r->bits, shift = (int)(i % per) * r->bits;
-    r->scale[i] = scale;
-    for (int64_t c = 0; c < r->k; c++) { /* codes are kept above zero: 1 more than the largest is zero */
-        const int code = (int)code_of(values[c], inverse, (float)max) + max + 1;
-        uint8_t *at = r->rows + c * r->step + i / per;
-        *at = (uint8_t)((*at & ~(((1 << r->bits) - 1) << shift)) | code << shift);
     }
 }
 
-void residual_add(const residual *r, int64_t c, float x, float *acc) {
+float residual_code(const residual *r, int64_t c, int64_t i) {
     const uint8_t *row = r->rows + c * r->step;
-    const int per = r->bits == 16 ? 1 : 8 / r->bits, mask = (1 << (r->bits & 15)) - 1;
-    const int zero = r->bits == 16 ? 0 : largest_code(r->bits) + 1;
-    if (r->bits == 16) {
-        for (int64_t i = 0; i < r->n; i++)
-            acc[i] += x * half_to_float((uint16_t)(row[2 * i] | row[2 * i + 1] << 8));
-        return;
-    }
-    if (r->bits == 4) {
-        for (int64_t i = 0; i + 1 < r->n; i += 2) {
-            acc[i] += x * (float)((row[i / 2] & 15) - zero);
-            acc[i + 1] += x * (float)((row[i / 2] >> 4) - zero);
-        }
-        if (r->n % 2)
-            acc[r->n - 1] += x * (float)((row[r->n / 2] & 15) - zero);
-        return;
-    }
-    for (int64_t i = 0; i < r->n; i++)
-        acc[i] += x * (float)((row[i / per] >> (int)(i % per) * r->bits & mask) - zero);
-}
-
-void residual_finish(const residual *r, const float *acc, float *y) {
-    for (int64_t i = 0; i < r->n; i++)
-        y[i] += acc[i] * r->scale[i];
+    if (r->bits == 16)
+        return half_to_float((uint16_t)(row[2 * i] | row[2 * i + 1] << 8));
+    const int per = 8 / r->bits, shift = (int)(i / TOGETHER % per) * r->bits;
+    const int code = row[i / (TOGETHER * per) * BYTES + i % TOGETHER] >> shift & ((1 << r->bits) - 1);
+    return (float)(code - residual_zero(r->bits));
 }

@@ -32,6 +32,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .act_bits = s->act_bits,
                          .fuse = s->fuse,
                          .sliced = s->sliced,
+                         .residuals = s->residuals,
                          .best = &c->best};
     const nib_status status = choices_open(&c->choices, s->layout, s->kernels, kernels, s->act_bits, err);
     if (status != NIB_OK) {
@@ -48,7 +49,8 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
 /* ---- rows ---- */
 
 static workspace_use use_of(const backend_setup *s) {
-    return (workspace_use){.norms = !s->fuse, .residuals = s->a16, .sliced = s->sliced};
+    return (workspace_use){
+        .norms = !s->fuse, .residuals = s->a16, .sliced = s->sliced, .k_chunk = s->k_chunk};
 }
 
 static uint64_t cpu_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,

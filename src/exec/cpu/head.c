@@ -43,7 +43,7 @@ static void end(worker *w) {
 
 static void quantize(worker *w, const op *o, act_format f) {
     w->acts = (act_state){o->in, f, true};
-    product_quantize_row(w, worker_at(w, o->in, 0, o->k), o->k, 0, w->acts);
+    product_quantize_row(w, worker_at(w, o->in, 0, o->k), o->k, 0, w->acts, o->w);
 }
 
 /* ---- the n largest of many, the smallest of them on top of a heap ---- */

@@ -226,26 +226,15 @@ static void tell(const exec_cell *c, const workspace *ws, const probe_places *pl
     }
 }
 
-static probe_input input_of(const exec_cell *c, const workspace *ws, const op *o) {
-    return (probe_input){.block = c->block,
-                         .w = o->w,
-                         .n_row = c->n_row,
-                         .x = ws->reg[o->in] + (o->in == REG_X ? c->row * o->k : 0),
-                         .k = o->k};
-}
-
 static void tell_input(const exec_cell *c, const workspace *ws, const op *o) {
     if (o->kind != OP_LINEAR || !c->probe->product)
         return;
-    const probe_input in = input_of(c, ws, o);
+    const probe_input in = {.block = c->block,
+                            .w = o->w,
+                            .n_row = c->n_row,
+                            .x = ws->reg[o->in] + (o->in == REG_X ? c->row * o->k : 0),
+                            .k = o->k};
     c->probe->product(c->probe->user, &in);
-}
-
-static void tell_made(const exec_cell *c, const workspace *ws, const op *o) {
-    if (o->kind != OP_LINEAR || !c->probe->made || o->out == REG_LOGITS)
-        return;
-    const probe_input in = input_of(c, ws, o);
-    c->probe->made(c->probe->user, &in, ws->reg[o->out] + (o->out == REG_X ? c->row * o->n : 0), o->n);
 }
 
 /* Op by op, so that somebody can look at the registers in between. */
@@ -259,7 +248,6 @@ static nib_status run_probed(job *whole, nib_error *err) {
         if (i >= 0) {
             tell_input(c, whole->e->ws, &p->ops[i]);
             NIB_TRY(run_all(whole, i, i + 1, err));
-            tell_made(c, whole->e->ws, &p->ops[i]);
         }
         tell(c, whole->e->ws, &places, i, p);
     }

@@ -12,6 +12,7 @@
 #include "exec/probe.h"
 #include "exec/cpu/choices.h"
 #include "exec/cpu/shortlist.h"
+#include "exec/residuals.h"
 #include "exec/trace.h"
 #include "exec/cpu/workspace.h"
 #include "tiers/pager.h"
@@ -27,8 +28,9 @@ typedef struct executor {
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says */
-    shortlist *best;         /* for OP_SHORTLIST; NULL: the model has none */
-    op_trace *trace;         /* NULL: times are not taken */
+    const residual_use *residuals; /* NULL: none */
+    shortlist *best;               /* for OP_SHORTLIST; NULL: the model has none */
+    op_trace *trace;               /* NULL: times are not taken */
 } executor;
 
 typedef struct exec_cell {

@@ -16,12 +16,14 @@ static uint8_t *residual_of(const act_rows *rows, act_format f, int64_t k, int64
                           : rows->codes + act_row_bytes(f, k);
 }
 
-void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to) {
+void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to, int matrix) {
     const kernel_table *table = w->j->e->kernels;
     const act_rows *rows = to.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
     const int64_t row = to.own ? 0 : r;
     const size_t at = (size_t)row * act_row_bytes(to.format, k);
     float *beside = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
+    if (w->j->e->residuals)
+        residual_choose(w, x, k, r, to.own, matrix);
     rows->has_residual[row] = w->j->act_bits == 16;
     rows->n_outlier[row] = 0;
     if (!rows->has_residual[row])
@@ -47,7 +49,7 @@ static void quantize(worker *w, const op *o, act_format f) {
         worker_rows(w, &r0, &r1);
     }
     for (int64_t r = r0; r < r1; r++)
-        product_quantize_row(w, worker_at(w, o->in, r, o->k), o->k, r, to);
+        product_quantize_row(w, worker_at(w, o->in, r, o->k), o->k, r, to, o->w);
     w->acts = to;
 }
 
@@ -198,7 +200,11 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
 static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     const job *j = w->j;
     const kernel_choice *by = j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, o->w);
-    product_columns(w, o, matrix_of(w, o), by, j->part_row, n0, n1);
+    const view *v = matrix_of(w, o);
+    product_columns(w, o, v, by, j->part_row, n0, n1);
+    if (j->e->residuals && v->format.layout == PACK_TILE && n0 < n1)
+        residual_columns(w, o, j->part_row + n0, j->part_row + n1,
+                         worker_at(w, o->out, 0, o->n) + j->part_row + n0);
 }
 
 /* ---- regions: products of one input, and what goes on with their columns ---- */

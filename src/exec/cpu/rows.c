@@ -71,7 +71,7 @@ static void norm_to_codes(worker *w, const op *o, act_format f) {
     }
     for (int64_t r = r0; r < r1; r++) {
         norm_row(w, o, worker_at(w, o->in, r, o->k), row);
-        product_quantize_row(w, row, o->k, r, to);
+        product_quantize_row(w, row, o->k, r, to, o[1].w);
     }
     w->acts = to;
 }

@@ -122,14 +122,22 @@ void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c
 static inline act_format product_format(const worker *w, const pack_format *f) {
     return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
 }
-/* Row r of the cell, k floats, becomes integers; r is ignored when `own`. */
-void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to);
+/* Row r of the cell, k floats, becomes integers, for matrix `matrix` of the cell's block and others that read
+ * it; r is ignored when `own`. */
+void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to, int matrix);
 /* Columns [n0, n1) of v, rows first_row... of op o's matrix, times the cell's rows, whose integers w->acts
  * says are there; to o's output from column first_row on. by NULL: by the rule. */
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1);
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
+
+/* ---- residual.c ---- */
+/* The channels of row r of the cell that products get back, beside its integers; only where the executor has
+ * residuals. */
+void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, int matrix);
+/* What they add to columns [n0, n1) of op o's product, y being the first of them. */
+void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y);
 
 /* ---- head.c ---- */
 /* Op i of the cell's program, which is OP_SHORTLIST, by all threads, and by this one what has to be read. */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/act8.h"
+#include "kernels/salient.h"
 
 #include <math.h>
 #include <string.h>
@@ -65,12 +66,15 @@ static uint8_t *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
     return p;
 }
 
-static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
+static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows, uint64_t each,
+                          int64_t n_salient) {
     a->codes = take(base, at, rows, each);
     a->residual = take(base, at, rows, each);
     a->has_residual = take(base, at, rows, 1);
     a->n_outlier = take(base, at, rows, 1);
     a->outliers = (outlier *)(void *)take(base, at, rows, ACT_OUTLIERS * sizeof(outlier));
+    a->n_salient = (int32_t *)(void *)take(base, at, n_salient ? rows : 0, sizeof *a->n_salient);
+    a->salient = (salient *)(void *)take(base, at, rows, (uint64_t)n_salient * sizeof *a->salient);
 }
 
 /* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
@@ -115,19 +119,25 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     int64_t widest_k, widest_n;
     widest_product(lay, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
-    take_act_rows(&ws->act, base, &at, ws->n_cell, act);
-    ws->cell_row += (ws->use.residuals ? 2 : 1) * act + 2 + ACT_OUTLIERS * sizeof(outlier);
+    ws->n_salient = salient_count(widest_k, ws->use.k_chunk);
+    take_act_rows(&ws->act, base, &at, ws->n_cell, act, ws->n_salient);
+    ws->cell_row += (ws->use.residuals ? 2 : 1) * act + 2 + ACT_OUTLIERS * sizeof(outlier) +
+                    (uint64_t)ws->n_salient * sizeof(salient);
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
         act_rows own = {.codes = take(base, &at, 2, act), .has_residual = take(base, &at, 1, 1)};
         own.n_outlier = take(base, &at, 1, 1);
         own.outliers = (outlier *)(void *)take(base, &at, 1, ACT_OUTLIERS * sizeof(outlier));
+        own.n_salient = (int32_t *)(void *)take(base, &at, ws->n_salient > 0, sizeof *own.n_salient);
+        own.salient = (salient *)(void *)take(base, &at, ws->n_salient, sizeof *own.salient);
         if (base)
             ws->own[t] = own;
     }
     ws->residual_width = NUM_MIN(NUM_MAX(num_round_up(widest_n, PACK_PANEL), 2 * PACK_PANEL), MAX_RESIDUAL);
     ws->residual_product = (float *)take(base, &at, n_thread, (uint64_t)ws->residual_width * sizeof(float));
+    ws->salient_at =
+        (int32_t *)(void *)take(base, &at, n_thread, (uint64_t)ws->n_salient * sizeof *ws->salient_at);
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
     ws->n_thread = n_thread;

@@ -19,6 +19,8 @@ typedef struct act_rows {
     uint8_t *has_residual; /* one byte a row: 0 or 1 */
     uint8_t *n_outlier;    /* likewise */
     outlier *outliers;     /* ACT_OUTLIERS for each row */
+    int32_t *n_salient;    /* of each row's channels that residuals are added for */
+    salient *salient;      /* workspace.n_salient for each row */
 } act_rows;
 
 /* How passes use it: what of it becomes resident depends on that. */
@@ -27,6 +29,7 @@ typedef struct workspace_use {
     bool norms;     /* normed rows are stored as floats even where products read integers: nothing is fused */
     bool residuals; /* every row has a second one: 16-bit activations. Else none has */
     bool sliced;    /* float weights may be computed with bf16 tiles, which takes scratch */
+    int64_t k_chunk; /* of residuals (exec/residuals.h); 0: there are none */
 } workspace_use;
 
 typedef struct workspace {
@@ -37,6 +40,8 @@ typedef struct workspace {
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
                                 thread */
     int64_t residual_width;
+    int64_t n_salient;                  /* a row's, of the widest product */
+    int32_t *salient_at;                /* n_salient for each thread */
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
     int32_t *tokens;    /* [n_pass] */

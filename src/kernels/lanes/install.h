@@ -7,12 +7,15 @@
 #include "kernels/lanes/elementwise.h"
 #include "kernels/lanes/kv.h"
 #include "kernels/lanes/kv_pack.h"
+#include "kernels/lanes/residual.h"
 #include "kernels/lanes/rows.h"
 
 static void lanes_install(kernel_table *t) {
     t->linear_rows = op_linear_rows;
     t->outliers = op_outliers;
     t->column = op_column;
+    t->salient = op_salient;
+    t->residual = op_residual;
     t->norm = op_norm;
     t->rope = op_rope;
     t->kv_store = op_kv_store;
