@@ -439,6 +439,7 @@ typedef struct nib_result {
      * are the tokens a second that plans and predictions are about. */
     int64_t token_n;
     double token_s;
+    int64_t draft_n, draft_right; /* tokens that were proposed to follow, and those that were drawn as well */
 } nib_result;
 
 NIB_API void nib_generate_options_init(nib_generate_options *options);
@@ -475,7 +476,10 @@ typedef struct nib_batch_options {
     const char *prefix_cache; /* folder for keys and values of prompts and answers, which later requests that
                                  begin alike read instead of computing them, after a restart too
                                  (docs/batch.md). Copied. NULL: none is used */
-    uint64_t prefix_bytes;    /* of all files in it, at most: the least recently used ones go; 0: 4 GiB */
+    int32_t n_draft; /* tokens that are proposed to follow an answer and computed with it, at most 32: as many
+                        as their measured cost says. The tokens of answers are the same. 0: none */
+    int32_t n_draft_min;   /* of those at least so many, whatever they cost */
+    uint64_t prefix_bytes; /* of all files in it, at most: the least recently used ones go; 0: 4 GiB */
 } nib_batch_options;
 
 NIB_API void nib_batch_options_init(nib_batch_options *options);
@@ -501,6 +505,7 @@ NIB_API bool nib_batch_take(nib_batch *batch, int64_t *id, nib_result *result, n
 typedef struct nib_batch_counts {
     uint64_t disk_bytes;                /* that all files of prefix_cache take */
     uint64_t disk_read, disk_written;   /* pages of 64 positions */
+    uint64_t draft_n, draft_right;      /* tokens proposed, and drawn as well */
     uint64_t disk_damaged, disk_missed; /* files that were not believed; pages that were not written */
 } nib_batch_counts;
 NIB_API void nib_batch_count(nib_batch *batch, nib_batch_counts *out); /* any thread */

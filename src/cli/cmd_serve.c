@@ -96,6 +96,8 @@ static int open_server(serve_job *job) {
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .n_draft = (int)args->draft_max,
+                              .n_draft_min = (int)args->draft_min,
                               .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};
@@ -119,6 +121,13 @@ static void log_line(void *user, const char *line) {
     cli_log(job->args, line);
 }
 
+/* Rows of logits together: one for each answer, and those of what is proposed for some of them. */
+static int64_t logits_rows(const serve_job *job) {
+    enum { ENOUGH = 32 };
+    const int64_t all = job->n_sequence * (1 + job->args->draft_max);
+    return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
+}
+
 static int open_engine(serve_job *job) {
     nib_engine_options o;
     cli_engine_options(job->args, &o);
@@ -127,7 +136,7 @@ static int open_engine(serve_job *job) {
         return cli_usage_error("--ram: a server needs more for its requests alone");
     o.ram = o.ram == NIB_AUTO ? o.ram : o.ram - room;
     o.n_session = job->n_sequence;
-    o.n_logits = job->n_sequence;
+    o.n_logits = logits_rows(job);
     o.grammar = true;
     if (o.n_batch && o.n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);

@@ -73,6 +73,20 @@ void sequence_add(sequence *s, int32_t token) {
     s->tokens[s->n_token++] = token;
 }
 
+void sequence_propose(sequence *s, const int32_t *tokens, int64_t n) {
+    memcpy(s->tokens + s->n_token, tokens, (size_t)n * sizeof *tokens);
+}
+
+int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end) {
+    int64_t n = NUM_MIN(n_max, NUM_MIN(n_end, s->n_ctx) - s->n_token);
+    if (kv_is_coded(kv_pool_paging(s->kv.pool)->type))
+        n = NUM_MIN(n, KV_BLOCK - 1 - s->n_token % KV_BLOCK);
+    for (int i = 0; i < model_n_rope(s->m); i++)
+        if (model_rope_varies(s->m, i))
+            return 0;
+    return NUM_MAX(n, 0);
+}
+
 void sequence_resume(sequence *s) {
     settle(s, true);
     note_length(s);

@@ -43,6 +43,13 @@ void sequence_adopt(sequence *s);
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
 /* One token more, which is not computed; there is room. */
 void sequence_add(sequence *s, int32_t token);
+/* The same, of n tokens that are proposed to follow: rows of the next pass, and forgotten after it. There is
+ * room. */
+void sequence_propose(sequence *s, const int32_t *tokens, int64_t n);
+/* How many of n_max may be proposed, the sequence having n_end positions at most: what is written for them is
+ * written again when others follow, so with kv8 and kv4 none may complete a block. 0 where keys depend on the
+ * length of their sequence. */
+int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end);
 /* Before a pass: settles where it goes on, which may be before s->n (kv_table_keep, rotary frequencies that
  * depend on the length). */
 void sequence_resume(sequence *s);

@@ -237,11 +237,13 @@ static double per_second(int64_t n, double s) {
 /* As llama-server adds them. */
 static json_t *timings(const answer *a) {
     const nib_result *r = &a->result;
-    return json_pack(
-        "{s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "cache_n", (json_int_t)((int64_t)a->n_prompt - r->prompt_n),
-        "prompt_n", (json_int_t)r->prompt_n, "prompt_ms", 1e3 * r->prompt_s, "prompt_per_second",
-        per_second(r->prompt_n, r->prompt_s), "predicted_n", (json_int_t)r->predicted_n, "predicted_ms",
-        1e3 * r->predicted_s, "predicted_per_second", per_second(r->predicted_n, r->predicted_s));
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "draft_n", (json_int_t)r->draft_n,
+                     "draft_n_accepted", (json_int_t)r->draft_right, "cache_n",
+                     (json_int_t)((int64_t)a->n_prompt - r->prompt_n), "prompt_n", (json_int_t)r->prompt_n,
+                     "prompt_ms", 1e3 * r->prompt_s, "prompt_per_second",
+                     per_second(r->prompt_n, r->prompt_s), "predicted_n", (json_int_t)r->predicted_n,
+                     "predicted_ms", 1e3 * r->predicted_s, "predicted_per_second",
+                     per_second(r->predicted_n, r->predicted_s));
 }
 
 static void whole(job *j, buffer *out) {

@@ -168,6 +168,8 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
     o.n_sequence = n_sequence;
     o.prefix_cache = s->prefix_cache;
     o.prefix_bytes = s->options.prefix_bytes;
+    o.n_draft = s->options.n_draft;
+    o.n_draft_min = s->options.n_draft_min;
     NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
     s->engine = engine;
     s->n_sequence = n_sequence;

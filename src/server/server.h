@@ -28,9 +28,10 @@ typedef struct server_options {
     const char
         *prefix_cache;     /* folder for keys and values, as nib_batch_options has it. Copied; NULL: none */
     uint64_t prefix_bytes; /* likewise */
-    bool log_requests;     /* a line for each: what was asked, how it ended; never what was said, nor keys */
-    nib_log_fn log;        /* NULL: none */
-    void *user;            /* of log */
+    int n_draft, n_draft_min; /* likewise */
+    bool log_requests; /* a line for each: what was asked, how it ended; never what was said, nor keys */
+    nib_log_fn log;    /* NULL: none */
+    void *user;        /* of log */
 } server_options;
 
 /* Listens at once, and answers that the model is being loaded until server_begin. NIB_E_USAGE: this address

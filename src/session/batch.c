@@ -23,15 +23,18 @@ void nib_batch_options_init(nib_batch_options *options) {
 static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     const backend_rows *rows = &b->on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
-        o->n_prompt < 0 || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
+        o->n_prompt < 0 || o->n_draft < 0 || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
+        (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
         return nib_fail(err, NIB_E_USAGE,
-                        "a batch: expected at most %d sequences, a context, positions and rows of 0 or more "
-                        "and a nib_kv_type, found %ld, %lld, %lld, %lld and %d",
-                        MAX_SEQUENCES, (long)o->n_sequence, (long long)o->n_ctx, (long long)o->n_position,
-                        (long long)o->n_prompt, o->kv_type);
+                        "a batch: expected at most %d sequences, a context, positions and rows of 0 or more, "
+                        "a nib_kv_type and at most %d drafts, found %ld, %lld, %lld, %lld, %d and %ld",
+                        MAX_SEQUENCES, DRAFT_MAX, (long)o->n_sequence, (long long)o->n_ctx,
+                        (long long)o->n_position, (long long)o->n_prompt, o->kv_type, (long)o->n_draft);
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
     b->n_ctx = o->n_ctx ? o->n_ctx : b->on.n_ctx;
     b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
+    b->n_draft = o->n_draft;
+    b->n_draft_min = o->n_draft_min;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
     NIB_TRY(engine_check_positions(b->engine, b->kv_type, b->n_ctx, err));
     if (b->n_slot > rows->n_pass)
@@ -134,4 +137,8 @@ void nib_batch_count(nib_batch *b, nib_batch_counts *out) {
                               .disk_written = disk.n_written,
                               .disk_damaged = disk.n_damaged,
                               .disk_missed = disk.n_missed};
+    pthread_mutex_lock(&b->lock);
+    out->draft_n = b->n_proposed;
+    out->draft_right = b->n_right;
+    pthread_mutex_unlock(&b->lock);
 }

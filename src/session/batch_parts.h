@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "exec/step.h"
+#include "sequence/draft.h"
 
 #include <stdatomic.h>
 
@@ -28,7 +29,10 @@ typedef struct slot {
     request *r;     /* NULL: the slot is free */
     int64_t n_page; /* that it may need */
     int64_t n_row;  /* in the step that is computed */
-    bool loads;     /* there may be more of its prompt on disk */
+    draft draft;
+    int64_t n_fed; /* rows of this step whose logits gave a token */
+    bool follows;  /* the next row of this step goes on with what was drawn */
+    bool loads;    /* there may be more of its prompt on disk */
 } slot;
 
 struct nib_batch {
@@ -38,7 +42,11 @@ struct nib_batch {
     kv_disk *disk; /* NULL: none */
     type_id kv_type;
     int64_t n_ctx, n_prompt;
-    int64_t n_page, n_page_free; /* reserved; of those, nobody may need */
+    int64_t n_draft, n_draft_min;
+    draft_cost cost;
+    bool decodes;                 /* no prompt has rows in this step */
+    uint64_t n_proposed, n_right; /* tokens; under the lock */
+    int64_t n_page, n_page_free;  /* reserved; of those, nobody may need */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
     slot **order;         /* [n_slot]: those with rows in this step, as their segments are */
@@ -53,7 +61,8 @@ struct nib_batch {
 void batch_append(request_list *list, request *r);
 request *batch_pop(request_list *list); /* NULL: it is empty */
 void batch_request_free(request *r);    /* NULL is fine */
-/* Pages that the request has at most. */
+/* Positions that the request has at most, the last token is not computed with; and pages. */
+int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
 #endif

@@ -54,14 +54,14 @@ static bool copy_options(request *r, const nib_generate_options *o) {
 }
 
 /* Positions that the request has at most: the last token is not computed with. */
-static int64_t positions_of(const nib_batch *b, const nib_generate_options *o) {
+int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o) {
     const int64_t room = b->n_ctx - (int64_t)o->n_prompt;
     const int64_t n = o->n_predict < 0 ? room : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), room);
     return (int64_t)o->n_prompt + n;
 }
 
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o) {
-    return kv_table_pages(b->kv_type, positions_of(b, o));
+    return kv_table_pages(b->kv_type, batch_positions_of(b, o));
 }
 
 static nib_status check_request(const nib_batch *b, const nib_generate_options *o, nib_error *err) {
@@ -72,7 +72,7 @@ static nib_status check_request(const nib_batch *b, const nib_generate_options *
         return nib_fail(err, NIB_E_USAGE,
                         "prompt and answer have up to %lld positions, and the batch keeps keys and values of "
                         "%lld for all its sequences",
-                        (long long)positions_of(b, o), (long long)(b->n_page * KV_BLOCK));
+                        (long long)batch_positions_of(b, o), (long long)(b->n_page * KV_BLOCK));
     return NIB_OK;
 }
 

@@ -19,6 +19,8 @@ static void finish(nib_batch *b, request *r, nib_status status, const nib_error 
 static void free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how) {
     request *r = s->r;
     generation_close(&s->g);
+    r->result.draft_n = s->draft.n_row;
+    r->result.draft_right = s->draft.n_right;
     r->result.predicted_n = (int64_t)r->result.n_token;
     if (r->first > 0)
         r->result.predicted_s = time_now() - r->first;
@@ -62,6 +64,7 @@ static void admit(nib_batch *b, slot *s) {
     }
     sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
     s->loads = b->disk != NULL;
+    draft_begin(&s->draft);
 }
 
 /* In the order in which they came: one that needs much is not overtaken for ever. */
@@ -86,6 +89,8 @@ static int32_t count_left(nib_batch *b) {
 /* Rows of slot s join the step; logits of the last one when it is the sequence's. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
     s->n_row = NUM_MIN(s->of.n_token - s->of.n, n_max);
+    s->draft.n = s->n_fed = 0;
+    s->follows = true;
     const bool last = s->of.n + s->n_row == s->of.n_token;
     b->segments[*n_segment] = sequence_rows(&s->of, *row, s->n_row, s->n_row - (last ? 1 : 0));
     b->order[(*n_segment)++] = s;
@@ -128,6 +133,24 @@ static void load(nib_batch *b, slot *s) {
     s->loads = sequence_load(&s->of, b->disk, LOAD_PAGES);
 }
 
+/* Rows of tokens that may follow, for sequences that decode, when there is no prompt to compute. */
+static void add_drafts(nib_batch *b, int n_segment) {
+    const int64_t n_pass = b->on.step->backend->rows.n_pass;
+    int64_t n_row = n_segment, row = 0;
+    double n_token = n_segment;
+    for (int i = 0; i < n_segment; i++, row += b->order[i - 1]->n_row) {
+        slot *s = b->order[i];
+        const int64_t end = batch_positions_of(b, &s->r->options);
+        const int64_t room = NUM_MIN(b->n_draft, n_pass - n_row);
+        draft_propose(&s->draft, s->of.tokens, s->of.n_token, sequence_can_propose(&s->of, room, end));
+        n_token += draft_choose(&s->draft, &b->cost, b->n_draft_min, n_row, n_token);
+        sequence_propose(&s->of, s->draft.tokens, s->draft.n);
+        n_row += s->draft.n;
+        s->n_row = 1 + s->draft.n;
+        b->segments[i] = sequence_rows(&s->of, row, s->n_row, 0);
+    }
+}
+
 /* First who decodes, then prompts, the one that was begun first before the others. */
 static int compose(nib_batch *b) {
     int n_segment = 0;
@@ -145,20 +168,19 @@ static int compose(nib_batch *b) {
             add_rows(b, s, &n_segment, &row, 1);
     }
     left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
+    const int n_decode = n_segment;
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
+    b->decodes = n_segment == n_decode;
+    if (b->decodes && b->n_draft > 0)
+        add_drafts(b, n_segment);
     return n_segment;
 }
 
 /* A sequence's logits: its next token. */
-static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
-                              nib_error *err) {
-    nib_batch *b = user;
-    slot *s = b->order[segment_index];
+static nib_status draw(slot *s, const float *logits, nib_error *err) {
     const int64_t n = s->of.n_token;
     int32_t token;
-    (void)row;
-    (void)n_row;
     if (s->r->first == 0) {
         s->r->first = time_now();
         s->r->result.prompt_s = s->r->first - s->r->begun;
@@ -166,6 +188,21 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
     NIB_TRY(generation_feed(&s->g, logits, s->of.tokens, n, &token, err));
     if (!s->g.done)
         sequence_add(&s->of, token);
+    s->follows = !s->g.done && s->n_fed < s->draft.n && s->draft.tokens[s->n_fed] == token;
+    s->n_fed++;
+    return NIB_OK;
+}
+
+/* Rows behind the last one of the sequence are those of proposed tokens: their logits count as long as what
+ * was drawn is what was proposed. */
+static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                              nib_error *err) {
+    nib_batch *b = user;
+    slot *s = b->order[segment_index];
+    const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
+    (void)row;
+    for (int64_t i = 0; i < n_row && s->follows; i++)
+        NIB_TRY(draw(s, logits + i * n_vocab, err));
     return NIB_OK;
 }
 
@@ -180,9 +217,19 @@ static void end_done(nib_batch *b, int n_segment) {
 /* Its rows were computed: of a prompt's end the pages are kept now, before an answer that may take long. */
 static void advance(nib_batch *b, slot *s) {
     const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = s->of.n;
+    if (s->draft.n > 0) {
+        b->n_proposed += (uint64_t)s->draft.n;
+        b->n_right += (uint64_t)(s->n_fed - 1);
+        draft_note(&s->draft, s->n_fed - 1);
+        s->n_row = s->n_fed;
+    }
     sequence_advance(&s->of, s->n_row);
     if (b->disk && before < n_prompt && s->of.n >= n_prompt)
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
+}
+
+static int64_t rows_of(const nib_batch *b, int n_segment) {
+    return b->segments[n_segment - 1].row + b->segments[n_segment - 1].n_row;
 }
 
 nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
@@ -199,10 +246,13 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
                     .n_head = b->on.step->backend->rows.n_head,
                     .rows = take_logits,
                     .user = b};
+    const double begun = time_now();
     const nib_status status = step_pass(b->on.step, &p, err);
+    if (status == NIB_OK && b->decodes)
+        draft_cost_note(&b->cost, rows_of(b, n_segment), time_now() - begun);
+    pthread_mutex_lock(&b->lock);
     for (int i = 0; i < n_segment && status == NIB_OK; i++)
         advance(b, b->order[i]);
-    pthread_mutex_lock(&b->lock);
     end_done(b, n_segment);
     *n_left = count_left(b);
     pthread_mutex_unlock(&b->lock);

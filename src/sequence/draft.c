@@ -1,0 +1,132 @@
+/* draft.c - see draft.h. */
+#include "sequence/draft.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+enum {
+    MIN_SAME = 2,    /* a match of fewer tokens says little */
+    LONG_SAME = 5,   /* one of so many is counted apart */
+    MAX_SAME = 16,   /* a longer one is as good */
+    STALE = 512,     /* passes after which a time is measured again */
+    MAX_BACK = 65536 /* tokens that are looked through */
+};
+#define GUESSED_ROW (1 / 16.0) /* a row more than was ever measured, of what those take */
+#define NEW_SHARE   0.2        /* of a new time in what is known */
+#define FADE        0.9        /* of what was known, with each proposal */
+#define FORGET      0.99       /* with each pass without one */
+#define PRIOR_RIGHT 1.4        /* proposals before any was made: most are tried once */
+#define PRIOR_WRONG 0.6
+
+/* ---- what passes take ---- */
+
+void draft_cost_note(draft_cost *c, int64_t n_row, double seconds) {
+    c->n_pass++;
+    if (n_row < 1 || n_row > DRAFT_ROWS || !(seconds > 0))
+        return;
+    double *known = &c->seconds[n_row];
+    const bool fresh = *known > 0 && c->n_pass - c->at[n_row] < STALE;
+    *known = fresh ? *known + NEW_SHARE * (seconds - *known) : seconds;
+    c->at[n_row] = c->n_pass;
+}
+
+static bool is_known(const draft_cost *c, int64_t n_row) {
+    return c->seconds[n_row] > 0 && c->n_pass - c->at[n_row] < STALE;
+}
+
+double draft_cost_of(const draft_cost *c, int64_t n_row) {
+    int64_t below = NUM_MIN(n_row, (int64_t)DRAFT_ROWS), above = n_row;
+    while (below > 0 && !is_known(c, below))
+        below--;
+    while (above <= DRAFT_ROWS && !is_known(c, above))
+        above++;
+    if (below == 0)
+        return above <= DRAFT_ROWS ? c->seconds[above] : 0;
+    if (above > DRAFT_ROWS)
+        return c->seconds[below] * (1 + GUESSED_ROW * (double)(n_row - below));
+    if (above == below)
+        return c->seconds[below];
+    return c->seconds[below] +
+           (c->seconds[above] - c->seconds[below]) * (double)(n_row - below) / (double)(above - below);
+}
+
+/* ---- one sequence ---- */
+
+void draft_begin(draft *d) {
+    memset(d, 0, sizeof *d);
+}
+
+/* How many tokens before `at` are the same as at the end. */
+static int64_t same_before(const int32_t *tokens, int64_t n, int64_t at) {
+    int64_t same = 0;
+    while (same < NUM_MIN(at, (int64_t)MAX_SAME) && tokens[at - 1 - same] == tokens[n - 1 - same])
+        same++;
+    return same;
+}
+
+void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max) {
+    const int64_t first = NUM_MAX(n - MAX_BACK, (int64_t)1);
+    int64_t best = 0;
+    d->n = 0;
+    d->n_same = 0;
+    for (int64_t at = n - 1; at >= first && d->n_same < MAX_SAME && n_max > 0; at--) {
+        if (tokens[at - 1] != tokens[n - 1])
+            continue;
+        const int64_t same = same_before(tokens, n, at);
+        if (same > d->n_same) {
+            d->n_same = same;
+            best = at;
+        }
+    }
+    if (d->n_same < MIN_SAME)
+        return;
+    /* A text that repeats itself has its end before the proposal's: it goes on with what is proposed. */
+    d->n = NUM_MIN(n_max, (int64_t)DRAFT_MAX);
+    for (int64_t i = 0; i < d->n; i++)
+        d->tokens[i] = best + i < n ? tokens[best + i] : d->tokens[best + i - n];
+}
+
+static int kind_of(const draft *d) {
+    return d->n_same >= LONG_SAME;
+}
+
+static double chance(const draft *d) {
+    const int k = kind_of(d);
+    return (d->right[k] + PRIOR_RIGHT) / (d->right[k] + d->wrong[k] + PRIOR_RIGHT + PRIOR_WRONG);
+}
+
+double draft_choose(draft *d, const draft_cost *c, int64_t n_min, int64_t n_row, double n_token) {
+    const double p = chance(d), alone = draft_cost_of(c, n_row);
+    const int64_t max = NUM_MIN(d->n, DRAFT_ROWS - n_row);
+    double best = alone > 0 ? n_token / alone : 0, expected = 0, best_expected = 0, each = 1;
+    int64_t n = 0;
+    for (int64_t k = 1; k <= max; k++) {
+        each *= p;
+        expected += each;
+        const double seconds = draft_cost_of(c, n_row + k);
+        const double rate = seconds > 0 ? (n_token + expected) / seconds : 0;
+        if (k <= n_min || rate > best) {
+            best = NUM_MAX(best, rate);
+            best_expected = expected;
+            n = k;
+        }
+    }
+    for (int k = 0; k < 2 && n == 0; k++) {
+        d->right[k] *= FORGET;
+        d->wrong[k] *= FORGET;
+    }
+    d->n = n;
+    return best_expected;
+}
+
+void draft_note(draft *d, int64_t n_right) {
+    const int k = kind_of(d);
+    if (d->n == 0)
+        return;
+    d->right[k] = d->right[k] * FADE + (double)n_right;
+    d->wrong[k] = d->wrong[k] * FADE + (n_right < d->n);
+    d->n_row += d->n;
+    d->n_right += n_right;
+    d->n = 0;
+}

@@ -1,0 +1,178 @@
+/* Speculation: with proposals of any number the tokens, the text and the reason to stop are those without,
+ * for every cache type, sampling, penalties, stop strings and grammars, alone and together; some of them are
+ * drawn; and what does not pay is not proposed. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/engine.h"
+#include "sequence/draft.h"
+#include "support/engine.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 401, N_CTX = 256, N_WORK = 12 };
+
+static const tiny_shape shape = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
+
+typedef struct work {
+    int32_t prompt[N_CTX];
+    nib_generate_options o;
+    nib_result want;
+} work;
+
+static const char *const stops[] = {"a", "th"};
+
+/* Prompts that repeat themselves; greedy, drawn, with penalties, stop strings, a bias, a grammar. */
+static void make(work *w, int i) {
+    static const nib_logit_bias bias[] = {{65, 4}, {66, 3}};
+    nib_generate_options_init(&w->o);
+    w->o.n_prompt = (size_t)(20 + i * 31 % 90);
+    for (size_t k = 0; k < w->o.n_prompt; k++)
+        w->prompt[k] = (int32_t)(40 + k % 7 * 3 + (size_t)i);
+    w->o.prompt = w->prompt;
+    w->o.n_predict = 40 + i * 13 % 50;
+    w->o.ignore_eos = i % 4 != 3;
+    w->o.sampling.temperature = i % 3 ? 0.3F : 0;
+    w->o.sampling.repeat_penalty = i % 5 == 1 ? 1.2F : 1;
+    w->o.sampling.seed = (uint64_t)i;
+    w->o.stop = stops;
+    w->o.n_stop = i % 4 == 2 ? NUM_COUNT(stops) : 0;
+    w->o.bias = bias;
+    w->o.n_bias = i % 6 == 4 ? NUM_COUNT(bias) : 0;
+    w->o.grammar = i % 4 == 1 ? "root ::= (\"ab\" | \"abc\" | [0-9])+" : NULL;
+}
+
+static nib_engine *open_engine(int kv) {
+    nib_engine_options o = engine_usual();
+    o.n_thread = 1;
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.kv_type = kv;
+    o.grammar = true;
+    return engine_must_open(tiny_model_with_words("draft.gguf", &shape), &o, NULL);
+}
+
+static void run_batch(nib_engine *e, const nib_batch_options *o, work *all, bool keep,
+                      nib_batch_counts *counts) {
+    nib_error err = {0};
+    nib_batch *b;
+    nib_result r;
+    int64_t id;
+    int32_t n_left = 1;
+    if (nib_batch_open(e, o, &b, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < N_WORK; i++)
+        if (nib_batch_add(b, &all[i].o, &id, &err))
+            fail_msg("%s", err.message);
+    while (n_left > 0)
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
+    while (nib_batch_take(b, &id, &r, &err)) {
+        work *w = &all[id - 1];
+        assert_int_equal(err.status, NIB_OK);
+        assert_true(r.draft_right <= r.draft_n);
+        if (keep) {
+            w->want = r;
+            continue;
+        }
+        assert_int_equal(r.finish, w->want.finish);
+        assert_int_equal(r.n_token, w->want.n_token);
+        assert_memory_equal(r.tokens, w->want.tokens, r.n_token * sizeof *r.tokens);
+        assert_string_equal(r.text, w->want.text);
+        nib_result_clear(&r);
+    }
+    nib_batch_count(b, counts);
+    nib_batch_close(b);
+}
+
+static void the_same_tokens(void **state) {
+    (void)state;
+    static work all[N_WORK];
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
+    nib_batch_counts counts;
+    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+        nib_engine *e = open_engine(kinds[k]);
+        for (int i = 0; i < N_WORK; i++)
+            make(&all[i], i);
+        run_batch(e, &(nib_batch_options){.n_sequence = 1}, all, true, &counts);
+        assert_int_equal(counts.draft_n, 0);
+        static const int cuts[][2] = {{1, 1}, {5, 1}, {16, 1}, {32, 3}, {4, 12}};
+        for (size_t c = 0; c < NUM_COUNT(cuts); c++) {
+            const nib_batch_options o = {
+                .n_sequence = cuts[c][1], .n_draft = cuts[c][0], .n_draft_min = c < 4 ? cuts[c][0] : 0};
+            run_batch(e, &o, all, false, &counts);
+            assert_true(counts.draft_right <= counts.draft_n);
+            if (c < 4)
+                assert_true(counts.draft_right > 20 && counts.draft_n > counts.draft_right);
+        }
+        for (int i = 0; i < N_WORK; i++)
+            nib_result_clear(&all[i].want);
+        nib_engine_close(e);
+    }
+}
+
+static void what_is_proposed(void **state) {
+    (void)state;
+    static const int32_t text[] = {1, 2, 3, 4, 9, 2, 3, 7, 8, 1, 2, 3};
+    draft d;
+    draft_begin(&d);
+    draft_propose(&d, text, 12, 4);
+    assert_int_equal(d.n, 4); /* 1 2 3 is longer than the later 2 3 */
+    assert_int_equal(d.n_same, 3);
+    assert_memory_equal(d.tokens, text + 3, 4 * sizeof *text);
+    draft_propose(&d, text, 5, 4);
+    assert_int_equal(d.n, 0);
+    draft_propose(&d, text, 12, 0);
+    assert_int_equal(d.n, 0);
+    static const int32_t again[] = {5, 6, 5, 6, 5, 6};
+    static const int32_t goes_on[] = {5, 6, 5, 6, 5, 6, 5, 6};
+    draft_propose(&d, again, 6, 8);
+    assert_int_equal(d.n, 8);
+    assert_memory_equal(d.tokens, goes_on, sizeof goes_on);
+    draft_propose(&d, text, 1, 8);
+    assert_int_equal(d.n, 0);
+}
+
+/* Proposals until what is measured has settled; how many are made then in 100 passes. each: what a row more
+ * takes of one alone; right: of proposals that are drawn, one in so many is not. */
+static int64_t settled(double each, int right) {
+    draft d;
+    draft_cost cost = {0};
+    int64_t made = 0;
+    int turn = 0;
+    draft_begin(&d);
+    for (int i = 0; i < 300; i++) {
+        int64_t n_right = 0;
+        d.n = 8;
+        d.n_same = 3;
+        draft_choose(&d, &cost, 0, 1, 1);
+        draft_cost_note(&cost, 1 + d.n, 0.01 * (1 + each * (double)d.n));
+        while (n_right < d.n && ++turn % right)
+            n_right++;
+        made += i < 200 ? 0 : d.n;
+        draft_note(&d, n_right);
+    }
+    return made;
+}
+
+static void what_does_not_pay(void **state) {
+    (void)state;
+    assert_true(settled(0.01, 100) > 600); /* rows cost nothing, and are right */
+    assert_true(settled(0.5, 100) > 300);  /* right often enough */
+    assert_true(settled(1.0, 2) < 40);     /* a row costs as much as it may give */
+    assert_true(settled(0.3, 1) < 40);     /* never right */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_tokens),
+        cmocka_unit_test(what_is_proposed),
+        cmocka_unit_test(what_does_not_pay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
