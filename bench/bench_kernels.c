@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/policy.h"
-#include "profile/rate.h"
+#include "base/rate.h"
 #include "support/paged_kv.h"
 
 #include <stdio.h>

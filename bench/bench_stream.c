@@ -20,7 +20,7 @@
 #include "base/thread.h"
 #include "model/find.h"
 #include "nib.h"
-#include "profile/rate.h"
+#include "base/rate.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
 #include "cli/memory_reader.h"
 
 #include "base/num.h"
+#include "base/rate.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "profile/rate.h"
 
 #include <stdlib.h>
 #include <string.h>

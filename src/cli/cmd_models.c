@@ -6,10 +6,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/pull.h"
+#include "hub/names.h"
+#include "hub/store.h"
 #include "model/find.h"
-#include "model/hub.h"
 #include "model/model.h"
-#include "model/store.h"
 
 #include <dirent.h>
 #include <errno.h>

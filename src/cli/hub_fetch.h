@@ -5,7 +5,7 @@
 #define NIB_CLI_HUB_FETCH_H
 
 #include "cli/http.h"
-#include "model/hub.h"
+#include "hub/names.h"
 
 typedef struct hub_fetch {
     http *http;

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "cli/http.h"
 #include "cli/hub_fetch.h"
-#include "model/store.h"
+#include "hub/store.h"
 
 #include <ctype.h>
 #include <stdio.h>

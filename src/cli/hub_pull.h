@@ -4,7 +4,7 @@
 #define NIB_CLI_HUB_PULL_H
 
 #include "cli/cli.h"
-#include "model/hub.h"
+#include "hub/names.h"
 
 /* The model's files, into the models folder as USER/REPO/FILE. *path: of the model; the caller frees with
  * mem_free. An empty file of a token is no token; $HF_TOKEN, $HF_TOKEN_PATH and $HF_HOME/token are looked at.

@@ -3,7 +3,7 @@
 #include "cli/memory_reader.h"
 
 #include "cli/cli.h"
-#include "profile/rate.h"
+#include "base/rate.h"
 
 #include <errno.h>
 #include <signal.h>

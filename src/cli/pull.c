@@ -1,5 +1,5 @@
-/* pull.c - see pull.h. Models of the hub are fetched here (hub.h), the small ones for a first try by a script
- * that gets them as Python packages. */
+/* pull.c - see pull.h. Models of the hub are fetched here (hub_pull.h), the small ones for a first try by a
+ * script that gets them as Python packages. */
 #include "cli/pull.h"
 
 #include "base/file.h"
@@ -9,7 +9,7 @@
 #include "base/similar.h"
 #include "cli/habits.h"
 #include "cli/hub_pull.h"
-#include "model/store.h"
+#include "hub/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

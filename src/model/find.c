@@ -4,8 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/similar.h"
-#include "model/hub.h"
-#include "model/store.h"
+#include "hub/names.h"
+#include "hub/store.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-/* `name` as a path when there is such a file or folder, else what the store (store.h) has by that name.
+/* `name` as a path when there is such a file or folder, else what the store (hub/store.h) has by that name.
  * *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked, and which name may be meant. */
 nib_status model_find(const char *name, char **path, nib_error *err);
 

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "profile/machine.h"
-#include "profile/rate.h"
+#include "base/rate.h"
 
 enum { HARDWARE_MEMORY = 12, HARDWARE_DISK = 16, HARDWARE_KERNELS = 10 };
 

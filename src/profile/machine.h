@@ -1,4 +1,4 @@
-/* machine.h - what this machine is: what profiles are keyed by. Rates are measured in rate.h. */
+/* machine.h - what this machine is: what profiles are keyed by. Rates are measured by base/rate.h. */
 #ifndef NIB_PROFILE_MACHINE_H
 #define NIB_PROFILE_MACHINE_H
 

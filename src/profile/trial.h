@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "kernels/policy.h"
 #include "model/model.h"
-#include "profile/rate.h"
+#include "base/rate.h"
 
 /* The products of a model that have the same shape and format. */
 typedef struct trial_shape {

@@ -1,5 +1,5 @@
 /* fuzz_hub.c - any bytes as what a hub says of a repository, and as a model's name. */
-#include "model/hub.h"
+#include "hub/names.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* store.h - the models that are kept on this machine, and their names: in the models folder, and in the cache
  * of Hugging Face's own programs, of which the main revision counts. Only names are looked at; no model is
  * opened. */
-#ifndef NIB_MODEL_STORE_H
-#define NIB_MODEL_STORE_H
+#ifndef NIB_HUB_STORE_H
+#define NIB_HUB_STORE_H
 
 #include "base/status.h"
 
@@ -25,7 +25,7 @@ nib_status model_store_open(model_store *out, nib_error *err);
 void model_store_close(model_store *s);
 
 /* The model that a name means, letter case and .gguf aside: a whole name, its last part, or user/repo[:QUANT]
- * (hub.h). NULL: none, or no memory to look. */
+ * (hub/names.h). NULL: none, or no memory to look. */
 const stored *model_store_find(const model_store *s, const char *name);
 
 char *model_folder(void); /* as above; the caller frees with mem_free; NULL: out of memory */

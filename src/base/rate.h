@@ -1,6 +1,6 @@
 /* rate.h - what this machine really moves, measured now. */
-#ifndef NIB_PROFILE_RATE_H
-#define NIB_PROFILE_RATE_H
+#ifndef NIB_BASE_RATE_H
+#define NIB_BASE_RATE_H
 
 #include "base/cancel.h"
 

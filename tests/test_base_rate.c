@@ -1,5 +1,5 @@
 /* What rates are divided by each other: the share of the reader's rate, and the choice of its pattern. */
-#include "profile/rate.h"
+#include "base/rate.h"
 #include "base/num.h"
 
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /* store.c - see store.h. In the cache, models--USER--REPO/refs/main holds a commit, and snapshots/COMMIT that
  * commit's files, as links into blobs/. */
-#include "model/store.h"
+#include "hub/store.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/hub.h"
+#include "hub/names.h"
 
 #include <dirent.h>
 #include <stdio.h>

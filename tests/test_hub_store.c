@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/find.h"
-#include "model/store.h"
+#include "hub/store.h"
 #include "support/faults.h"
 #include "support/tempdir.h"
 

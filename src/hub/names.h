@@ -1,7 +1,7 @@
-/* hub.h - models of the Hugging Face hub as data: how they are named, which files of a repository make one,
+/* names.h - models of the Hugging Face hub as data: how they are named, which files of a repository make one,
  * and what the hub says of its files. No network here. */
-#ifndef NIB_MODEL_HUB_H
-#define NIB_MODEL_HUB_H
+#ifndef NIB_HUB_NAMES_H
+#define NIB_HUB_NAMES_H
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
-/* hub.c - see hub.h. */
-#include "model/hub.h"
+/* names.c - see names.h. */
+#include "hub/names.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* Models of the hub as data: names, which files of a repository make a model, what the hub says of them. */
 #include "base/mem.h"
-#include "model/hub.h"
+#include "hub/names.h"
 #include "support/faults.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * One word of every line is read: what comes from memory are lines, and with so few instructions nothing but
  * memory is waited for (summing every word in baseline code took a quarter longer than memory did). Which
  * pattern is fastest differs from machine to machine and with the number of threads, so all are tried. */
-#include "profile/rate.h"
+#include "base/rate.h"
 
 #include "base/mem.h"
 #include "base/num.h"
