@@ -1,10 +1,12 @@
 /* QDEC: channels that are met most strongly, residuals of a matrix, and a model that gets them back. */
 #include "base/num.h"
+#include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "quant/residual.h"
 #include "quantize/quantize.h"
 #include "support/engine.h"
+#include "support/fakecuda.h"
 #include "support/guard.h"
 #include "support/isas.h"
 #include "support/logits.h"
@@ -101,7 +103,7 @@ static void check_parts(const residual *r) {
             guarded y = guard_open((size_t)(n1 - n0) * sizeof(float));
             memcpy(y.data, expected, (size_t)(n1 - n0) * sizeof(float));
             by_definition(r, from, N_FROM, n0, n1, expected);
-            t->residual(r, from, N_FROM, n0, n1, y.data);
+            t->residual_add(r, from, N_FROM, n0, n1, y.data);
             if (memcmp(y.data, expected, (size_t)(n1 - n0) * sizeof(float)))
                 fail_msg("%s, %d bits: outputs from %d on", t->isa, r->bits, (int)n0);
             guard_close(&y);
@@ -171,7 +173,7 @@ static double distance(logits_rows a, logits_rows b) {
     return sqrt(off / all);
 }
 
-static const tiny_shape shape = {TYPE_F32, 2, 256, 288, 4, 2, 384, 64, false};
+static const tiny_shape shape = {TYPE_F32, 2, 256, 320, 4, 2, 384, 64, false};
 
 /* An original, and beside it the same model in 2 bits. */
 static const char *original_and_coarse(char coarse[512]) {
@@ -236,6 +238,35 @@ static void test_same_bits(void **state) {
     }
 }
 
+/* The GPU's back end with the fake's kernels: what the processor computes but for the last bits, prompts of
+ * few and many rows and one token after the other, which is replayed. */
+static void test_gpu(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    nib_engine_options o = options(whole, 4, 100), none = options(NULL, 4, 0);
+    o.activation = none.activation = 16;
+    o.kv_type = none.kv_type = NIB_KV_F16;
+    logits_rows by_cpu = logits_with(coarse, &o), base = logits_with(coarse, &none);
+    for (int n_batch = 1; n_batch <= 16; n_batch += 15) {
+        o.backend = "cuda";
+        o.n_batch = n_batch;
+        cuda_load_with(fake_cuda(1 << 28, 0, 0));
+        logits_rows found = logits_with(coarse, &o);
+        if (!(distance(by_cpu, found) < 0.02 * distance(by_cpu, base)))
+            fail_msg("%d rows: %g off, without residuals %g", n_batch, distance(by_cpu, found),
+                     distance(by_cpu, base));
+        assert_null(fake_cuda_wrong());
+        assert_int_equal(fake_cuda_held(), 0);
+        assert_int_equal(fake_cuda_fetched(), N_TOKEN * shape.n_layer * 4);
+        assert_true(n_batch > 1 || fake_cuda_replayed() > 0);
+        free(found.data);
+    }
+    cuda_load_with(NULL);
+    free(by_cpu.data);
+    free(base.data);
+}
+
 /* On the ledger: opening with a cap fails at the residuals where there is no room for them. */
 static void test_budget(void **state) {
     (void)state;
@@ -287,6 +318,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),   cmocka_unit_test(test_residual),
                                        cmocka_unit_test(test_model),  cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_budget), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_budget), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

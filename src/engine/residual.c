@@ -226,8 +226,11 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
     if (!residual_bits_known(o->residual_bits))
         return nib_fail(err, NIB_E_USAGE, "expected residuals of 2, 4, 8 or 16 bits, found %d",
                         o->residual_bits);
-    if (e->kind != &backend_cpu)
-        return nib_fail(err, NIB_E_USAGE, "residuals are computed by --backend cpu alone");
+    if (e->kind == &backend_check)
+        return nib_fail(err, NIB_E_USAGE, "residuals are computed by --backend cpu and cuda alone");
+    if (e->kind == &backend_cuda && (o->residual_bits != 4 || *rule != SALIENT_APPROX))
+        return nib_fail(err, NIB_E_USAGE,
+                        "--backend cuda has residuals in 4 bits and approximate channels alone");
     return NIB_OK;
 }
 
@@ -249,6 +252,8 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
                         "residuals are of rounded matrices: no layer of this model has one");
     NIB_TRY(tier_region_open(&r->memory, device_host(), r->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
                              "residuals", err));
+    r->use.memory = r->memory.at;
+    r->use.n_byte = bytes;
     log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits,
              num_format_size(bytes, size));
     return NIB_OK;

@@ -12,6 +12,8 @@ typedef struct residual_use {
     const int *first;   /* [n_block + 1] */
     int64_t k_chunk;    /* channels of each 1,024; at least 1 */
     salient_rule rule;
+    void *memory; /* all of them */
+    uint64_t n_byte;
 } residual_use;
 
 /* NULL: none. r NULL: there are no residuals at all. */

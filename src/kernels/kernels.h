@@ -18,6 +18,7 @@
 #include "model/program.h"
 #include "quant/pack.h"
 #include "quant/residual.h"
+#include "kernels/salient.h"
 
 /* Activations as small integers: symmetric, `bits` 4 or 8, one float scale for each group of 32, 64 or 128 or
  * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second holds what the first left over.
@@ -48,12 +49,6 @@ typedef struct outlier {
     float value;
 } outlier;
 enum { ACT_OUTLIERS = 16 };
-
-/* A channel that a row meets strongly, and what it has there (salient.h). */
-typedef struct salient {
-    int32_t at;
-    float x;
-} salient;
 
 /* What a product does to each finished element, in this order: + bias[n], then stored. */
 typedef struct kernel_choice kernel_choice; /* policy.h */
@@ -159,12 +154,12 @@ typedef struct kernel_table {
      */
     void (*column)(const view *w, int64_t k, int64_t n0, int64_t n1, float *out);
     /* QDEC (salient.h): `want` channels of a chunk of n, first..., by 32 buckets of magnitude, ascending. */
-    void (*salient)(const float *x, int n, int want, int32_t first, int32_t *out);
+    void (*salient_of)(const float *x, int n, int want, int32_t first, int32_t *out);
     /* What residuals add to outputs [n0, n1) of a product, y [n1 - n0]: the sum over the channels in their
      * order, each step a fused multiply-add, times the output's scale, added with one rounding more. n0 is a
      * multiple of 16. */
-    void (*residual)(const residual *r, const salient *from, int64_t n_from, int64_t n0, int64_t n1,
-                     float *y);
+    void (*residual_add)(const residual *r, const salient *from, int64_t n_from, int64_t n0, int64_t n1,
+                         float *y);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
     void (*linear_rows)(const linear_args *a, int64_t n0, int64_t n1); /* PACK_ROWS: f32, f16, bf16 */
     /* One row of k in groups of k / n_group; w and b are f32, b may be NULL, w may be NULL (no affine part);

@@ -25,23 +25,6 @@ typedef struct chunk {
     int32_t *out;
 } chunk;
 
-/* The upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
-float salient_reach(int n, int want) {
-    const double p = fmin(0.5 * want / n, 0.4999), t = sqrt(-2 * log(p));
-    const double top = 2.515517 + t * (0.802853 + t * 0.010328);
-    const double bottom = 1 + t * (1.432788 + t * (0.189269 + t * 0.001308));
-    return (float)fmax(0, t - top / bottom);
-}
-
-int salient_of_chunk(int n, int64_t k_chunk) {
-    return (int)NUM_MIN(num_div_up(k_chunk * n, SALIENT_CHUNK), (int64_t)n);
-}
-
-int64_t salient_count(int64_t k, int64_t k_chunk) {
-    return k / SALIENT_CHUNK * salient_of_chunk(SALIENT_CHUNK, k_chunk) +
-           salient_of_chunk((int)(k % SALIENT_CHUNK), k_chunk);
-}
-
 static int by_magnitude(const void *a, const void *b, void *user) {
     const float *x = user;
     const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
@@ -86,7 +69,7 @@ int64_t salient_pick(const kernel_table *t, salient_rule rule, const float *x, i
         if (c.want <= 0)
             continue;
         if (rule == SALIENT_APPROX)
-            t->salient(c.x, c.n, c.want, c.first, c.out);
+            t->salient_of(c.x, c.n, c.want, c.first, c.out);
         else
             pick_sorted(&c, rule == SALIENT_EXACT);
         n += c.want;

@@ -9,10 +9,17 @@
 #ifndef NIB_KERNELS_SALIENT_H
 #define NIB_KERNELS_SALIENT_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { SALIENT_CHUNK = 1024, SALIENT_BUCKETS = 32 };
+
+/* A channel that a row meets strongly, and what it has there. */
+typedef struct salient {
+    int32_t at;
+    float x;
+} salient;
 
 typedef enum salient_rule {
     SALIENT_APPROX,
@@ -21,11 +28,23 @@ typedef enum salient_rule {
 } salient_rule;
 bool salient_rule_from_name(const char *name, salient_rule *out); /* approx, exact, random */
 
-/* How many of so many channels are taken, of a whole row of k. */
-int salient_of_chunk(int n, int64_t k_chunk);
-int64_t salient_count(int64_t k, int64_t k_chunk);
-/* About the want-th largest of n magnitudes whose root mean square is 1, were they normally distributed. */
-float salient_reach(int n, int want);
+/* Of a chunk of n channels, so many are taken; of a whole row of k. */
+static inline int salient_of_chunk(int n, int64_t k_chunk) {
+    const int64_t want = (k_chunk * n + SALIENT_CHUNK - 1) / SALIENT_CHUNK;
+    return (int)(want < n ? want : n);
+}
+static inline int64_t salient_count(int64_t k, int64_t k_chunk) {
+    return k / SALIENT_CHUNK * salient_of_chunk(SALIENT_CHUNK, k_chunk) +
+           salient_of_chunk((int)(k % SALIENT_CHUNK), k_chunk);
+}
+/* About the want-th largest of n magnitudes whose root mean square is 1, were they normally distributed: the
+ * upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
+static inline float salient_reach(int n, int want) {
+    const double p = fmin(0.5 * want / n, 0.4999), t = sqrt(-2 * log(p));
+    const double top = 2.515517 + t * (0.802853 + t * 0.010328);
+    const double bottom = 1 + t * (1.432788 + t * (0.189269 + t * 0.001308));
+    return (float)fmax(0, t - top / bottom);
+}
 
 struct kernel_table;
 /* Channels of x [k], ascending, into out [salient_count]; how many. Values that are not finite are never

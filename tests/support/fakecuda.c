@@ -22,11 +22,15 @@ typedef struct kept {
     int (*attend)(const cuda_attend *a, cuda_stream s);
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);
+    int (*fetch)(const cuda_residual *a, cuda_stream s);
+    int (*add)(const cuda_residual_add *a, cuda_stream s);
     union {
         cuda_linear linear;
         cuda_attend attend;
         cuda_norm norm;
         cuda_each each;
+        cuda_residual fetch;
+        cuda_residual_add add;
     } u;
 } kept;
 typedef struct graph {
@@ -43,7 +47,9 @@ static struct {
     const void *fresh[MAX_FRESH]; /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
-    long n_replayed;
+    long n_replayed, n_fetched;
+    bool replaying;
+    enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;
 
 static int misuse(const char *what) {
@@ -140,6 +146,13 @@ static int pin(void *host, size_t bytes) {
     fake.held++;
     return is_there(host) ? misuse("the device's memory is not pinned") : 0;
 }
+static int map(void *host, size_t bytes, void **device) {
+    const int e = pin(host, bytes);
+    if (e)
+        fake.held--;
+    *device = (void *)((uintptr_t)host | DEVICE_BIT);
+    return e;
+}
 static int unpin(void *host) {
     (void)host;
     fake.held--;
@@ -195,6 +208,27 @@ static int stream_sync(cuda_stream s) {
     (void)s;
     fake.reordered = false;
     copy_comes_between();
+    return 0;
+}
+
+static int event_new(cuda_event *e) {
+    return stream_new(e);
+}
+static int event_free(cuda_event e) {
+    return stream_free(e);
+}
+static int event_record(cuda_event e, cuda_stream s) {
+    CALL();
+    (void)e;
+    (void)s;
+    return 0;
+}
+/* The one who fetches waits first, then the one who adds. */
+static int stream_wait(cuda_stream s, cuda_event e) {
+    CALL();
+    (void)e;
+    (void)s;
+    fake.side = fake.side == FETCHED ? JOINED : FORKED;
     return 0;
 }
 
@@ -569,6 +603,96 @@ static int each(const cuda_each *a, cuda_stream s) {
     return 0;
 }
 
+/* ---- residuals ---- */
+
+static size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
+    return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * sizeof(salient);
+}
+
+/* Host memory under the address that map gave it. */
+static residual residual_at(const cuda_residual *a, int i) {
+    return (residual){.bits = 4,
+                      .n = a->n[i],
+                      .k = a->k,
+                      .step = a->step[i],
+                      .rows = real(a->rows[i]),
+                      .scale = real(a->scale[i])};
+}
+
+static float norm_factor(const cuda_residual *a, const float *x) {
+    float sum = 0;
+    for (int64_t i = 0; i < a->k; i++)
+        sum += x[i] * x[i];
+    return 1 / sqrtf(sum / (float)a->k + a->eps);
+}
+
+/* Of one row: the channels, then each matrix's part. */
+static void fetch_row(const cuda_residual *a, const float *x, float *part) {
+    const kernel_table *t = kernels_table_for("ref");
+    const float *norm = real(a->norm), factor = norm ? norm_factor(a, x) : 1;
+    float *own = malloc((size_t)a->k * sizeof *own);
+    int32_t *at = malloc((size_t)a->k * sizeof *at);
+    for (int64_t i = 0; i < a->k; i++)
+        own[i] = norm ? x[i] * norm[i] : x[i];
+    const int64_t n = salient_pick(t, SALIENT_APPROX, own, a->k, a->k_chunk, at);
+    for (int w = 0; w < a->n_w; part += a->n[w++]) {
+        const residual r = residual_at(a, w);
+        for (int64_t o = 0; o < a->n[w]; o++) {
+            float sum = 0;
+            for (int64_t i = 0; i < n && r.step; i++)
+                sum = fmaf(own[at[i]], residual_code(&r, at[i], o), sum);
+            part[o] = r.step ? sum * r.scale[o] * factor : 0;
+        }
+    }
+    free(own);
+    free(at);
+}
+
+static int fetch(const cuda_residual *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (!fake.replaying && fake.side != FORKED)
+        return misuse("residuals are fetched before their rows are there");
+    fake.side = FETCHED;
+    kept *k = keep();
+    if (k) {
+        k->fetch = fetch;
+        k->u.fetch = *a;
+        return 0;
+    }
+    fake.n_fetched += a->n_row;
+    for (int64_t r = 0; r < a->n_row; r++)
+        fetch_row(a, (const float *)real(a->x) + r * a->ldx, (float *)real(a->part) + r * a->ldp);
+    return 0;
+}
+
+static int add_fetched(const cuda_residual_add *a, cuda_stream s) {
+    const kernel_table *t = kernels_table_for("ref");
+    CALL();
+    (void)s;
+    if (!fake.replaying && fake.side != JOINED)
+        return misuse("residuals are added before they are there");
+    fake.side = IDLE;
+    kept *k = keep();
+    if (k) {
+        k->add = add_fetched;
+        k->u.add = *a;
+        return 0;
+    }
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *part = (const float *)real(a->part) + r * a->ldp;
+        for (int w = 0; w < a->n_w; part += a->n[w++]) {
+            float *y = (float *)real(a->y[w]) + r * a->ldy[w];
+            t->add(y, part, 1, y, a->n[w]);
+        }
+        if (a->gated)
+            t->gate(a->act, (const float *)real(a->y[0]) + r * a->ldy[0],
+                    (const float *)real(a->y[1]) + r * a->ldy[1], (float *)real(a->out) + r * a->ldo,
+                    a->n[0]);
+    }
+    return 0;
+}
+
 /* ---- graphs ---- */
 
 static int graph_begin(cuda_stream s) {
@@ -607,10 +731,14 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
     for (size_t i = 0; i < made->n; i++) {
         const kept *k = &made->list[i];
         fake.calls--; /* one launch */
+        fake.replaying = true;
         const int e = k->linear   ? k->linear(&k->u.linear, s)
                       : k->attend ? k->attend(&k->u.attend, s)
                       : k->norm   ? k->norm(&k->u.norm, s)
+                      : k->fetch  ? k->fetch(&k->u.fetch, s)
+                      : k->add    ? k->add(&k->u.add, s)
                                   : k->each(&k->u.each, s);
+        fake.replaying = false;
         if (e)
             return e;
     }
@@ -631,6 +759,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .release = release,
         .pin = pin,
         .unpin = unpin,
+        .map = map,
         .to_device = to_device,
         .to_host = to_host,
         .on_device = on_device,
@@ -638,6 +767,10 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .stream_new = stream_new,
         .stream_free = stream_free,
         .stream_sync = stream_sync,
+        .stream_wait = stream_wait,
+        .event_new = event_new,
+        .event_free = event_free,
+        .event_record = event_record,
         .graph_begin = graph_begin,
         .graph_end = graph_end,
         .graph_launch = graph_launch,
@@ -655,6 +788,9 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .store = store,
         .norm = norm,
         .each = each,
+        .residual_scratch = residual_scratch,
+        .residual = fetch,
+        .residual_add = add_fetched,
     };
     memset(&fake, 0, sizeof fake);
     fake.memory = memory;
@@ -677,6 +813,9 @@ const char *fake_cuda_wrong(void) {
 }
 long fake_cuda_replayed(void) {
     return fake.n_replayed;
+}
+long fake_cuda_fetched(void) {
+    return fake.n_fetched;
 }
 long fake_cuda_taken(void) {
     return fake.n_taken;

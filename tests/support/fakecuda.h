@@ -17,6 +17,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void);     /* launches that were part of a graph */
+long fake_cuda_fetched(void);      /* rows that residuals were fetched for */
 long fake_cuda_wide(void);         /* rows of products of many */
 long fake_cuda_prompt(void);       /* rows of attention of prompts */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */

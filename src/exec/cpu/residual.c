@@ -31,7 +31,7 @@ void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y) 
     for (int64_t n = n0, end; of && n < n1; n = end) {
         end = NUM_MIN(n + SOME, n1);
         for (int64_t r = 0; r < w->j->cell->n_row; r++)
-            e->kernels->residual(of, rows->salient + r * e->ws->n_salient, rows->n_salient[r], n, end,
-                                 y + r * o->n + n - n0);
+            e->kernels->residual_add(of, rows->salient + r * e->ws->n_salient, rows->n_salient[r], n, end,
+                                     y + r * o->n + n - n0);
     }
 }

@@ -11,8 +11,10 @@
 
 static void cuda_close(backend *b) {
     cuda *c = cuda_of(b);
-    if (c->k)
+    if (c->k) {
         replay_close(c);
+        fetches_close(c);
+    }
     room_close(c);
     weights_close(c);
     steps_close(c);
@@ -34,6 +36,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
         return nib_fail_nomem(err, (size_t)n_rope * sizeof *c->cos_sin, "the rotary tables");
     NIB_TRY(steps_open(c, err));
     NIB_TRY(replay_open(c, err));
+    NIB_TRY(fetches_open(c, err));
     return weights_open(c, err);
 }
 

@@ -49,7 +49,9 @@ typedef enum launch_kind {
     LAUNCH_ATTEND,
     LAUNCH_PROMPT,
     LAUNCH_NORM,
-    LAUNCH_EACH
+    LAUNCH_EACH,
+    LAUNCH_FETCH,
+    LAUNCH_ADD
 } launch_kind;
 typedef struct gpu_launch {
     launch_kind kind;
@@ -59,8 +61,17 @@ typedef struct gpu_launch {
         cuda_attend attend;
         cuda_norm norm;
         cuda_each each;
+        cuda_residual fetch;
+        cuda_residual_add add;
     } u;
 } gpu_launch;
+
+/* What fetches residuals: another stream, which begins behind and ends before something of the first. */
+typedef struct fetches {
+    void *mapped, *there; /* the residuals' memory: the host's address, the device's */
+    cuda_stream side;
+    cuda_event fork, join;
+} fetches;
 
 enum { CUDA_MAX_GRAPHS = 4, CUDA_MIN_GRAPH = 4 /* launches */ };
 
@@ -103,6 +114,8 @@ typedef struct cuda {
     float **cos_sin;                /* [n_rope][n_pass, n_rot] */
     void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
     void *linear_room, *wide_room, *attend_room;
+    void *fetch_room;  /* the chosen channels of few rows; NULL: no residuals */
+    float *part;       /* what residuals give back of a step's products, of few rows */
     tier_region pages; /* int32_t, all segments' */
 
     /* host: */
@@ -116,6 +129,7 @@ typedef struct cuda {
     size_t max_page_list;
 
     replay replay;
+    fetches fetches;
 
     backend_pass pass;
     backend_run run;
@@ -165,6 +179,16 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
 /* Queues what was gathered: before anything else is queued. */
 nib_status replay_flush(cuda *c, nib_error *err);
 void replay_drop(cuda *c); /* forgets it instead */
+
+/* ---- residual.c ---- */
+nib_status fetches_open(cuda *c, nib_error *err); /* nothing without residuals */
+void fetches_close(cuda *c);
+bool fetches_has(const cuda *c, int b, const step *s);
+int64_t fetches_widest(const cuda *c); /* outputs of a step's products; 0: no residuals */
+/* What is asked of the step's residuals; rows are the caller's. */
+void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a);
+int fetches_launch(const cuda *c, const cuda_residual *a);  /* on the side stream */
+int fetches_add(const cuda *c, const cuda_residual_add *a); /* when it is there */
 
 /* ---- launch.c ---- */
 /* Rows that go through a block together. */

@@ -87,6 +87,8 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
  * yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
     const step *to = s->takes;
+    if (fetches_has(w->c, w->g->block, s)) /* what is added comes later */
+        return (cuda_codes){0};
     if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
     return (cuda_codes){w->c->codes[s->out],
@@ -99,7 +101,64 @@ static const void *taken(const walk *w, const step *s) {
     return left ? c->codes[s->in] : NULL;
 }
 
-static nib_status products(const walk *w, const step *s, nib_error *err) {
+/* Rows [r, r + n) of the group: their residuals on their way. */
+static nib_status fetch(const walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    const reg in = s->norm ? s->norm->in : o->in;
+    cuda_residual a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    fetches_ask(w->c, w->g->block, s, &a);
+    a.n_row = n;
+    a.ldx = ld_of(w, in);
+    a.x = at(w, in) + r * a.ldx;
+    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.eps = s->norm ? s->norm->u.norm.eps : 0;
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_FETCH, o, &status, err);
+    if (l)
+        l->u.fetch = a;
+    return status;
+}
+
+static bool is_gated(const step *s) {
+    return s->tail && s->tail->kind == OP_GATE;
+}
+
+/* Where product i of the step leaves its rows, when a gate comes later. */
+static reg output_of(const walk *w, const step *s, int i) {
+    return s->tail && !(is_gated(s) && fetches_has(w->c, w->g->block, s)) ? s->tail->out
+                                                                          : w->ops[s->first + i].out;
+}
+
+/* They are added, and the gate is computed. */
+static nib_status add_fetched(const walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    cuda_residual_add a;
+    memset(&a, 0, sizeof a);
+    a.part = w->c->part;
+    a.n_w = s->n_w;
+    a.n_row = n;
+    a.gated = is_gated(s);
+    for (int i = 0; i < s->n_w; i++) {
+        const reg out = output_of(w, s, i);
+        a.n[i] = o[i].n;
+        a.ldp += o[i].n;
+        a.ldy[i] = ld_of(w, out);
+        a.y[i] = at(w, out) + r * a.ldy[i];
+    }
+    if (a.gated) {
+        a.act = s->tail->u.act.kind;
+        a.ldo = ld_of(w, s->tail->out);
+        a.out = at(w, s->tail->out) + r * a.ldo;
+    }
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_ADD, o, &status, err);
+    if (l)
+        l->u.add = a;
+    return status;
+}
+
+static nib_status multiply(const walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
     cuda_linear a;
@@ -111,14 +170,14 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.two = w->g->two;
-    a.gated = s->tail && s->tail->kind == OP_GATE;
-    a.act = s->tail && s->tail->kind == OP_GATE ? s->tail->u.act.kind : ACT_SILU;
+    a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
+    a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
     a.scratch = is_wide(w) ? w->c->wide_room : w->c->linear_room;
     a.codes = taken(w, s);
     a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
-        const reg out = s->tail ? s->tail->out : o[i].out;
+        const reg out = output_of(w, s, i);
         a.w[i] = weight_at(w, o[i].w);
         a.bias[i] = vector(w, o[i].b);
         a.y[i] = at(w, out);
@@ -129,6 +188,23 @@ static nib_status products(const walk *w, const step *s, nib_error *err) {
     if (l)
         l->u.linear = a;
     return status;
+}
+
+/* Few rows' residuals come while the products run; those of many behind them, a few rows at a time. */
+static nib_status products(const walk *w, const step *s, nib_error *err) {
+    const int64_t n_row = w->g->n_row;
+    if (!fetches_has(w->c, w->g->block, s))
+        return multiply(w, s, err);
+    if (!is_wide(w))
+        NIB_TRY(fetch(w, s, 0, n_row, err));
+    NIB_TRY(multiply(w, s, err));
+    for (int64_t r = 0; r < n_row; r += CUDA_MAX_ROWS) {
+        const int64_t n = NUM_MIN(n_row - r, (int64_t)CUDA_MAX_ROWS);
+        if (is_wide(w))
+            NIB_TRY(fetch(w, s, r, n, err));
+        NIB_TRY(add_fetched(w, s, r, n, err));
+    }
+    return NIB_OK;
 }
 
 static nib_status norm(const walk *w, const op *o, nib_error *err) {

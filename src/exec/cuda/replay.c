@@ -16,7 +16,9 @@ nib_status replay_open(cuda *c, nib_error *err) {
     int n = 0;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
         n += c->blocks[b].n;
-    r->max = 2 * NUM_MAX(n, 1); /* attention may be two launches */
+    r->max = 2 * NUM_MAX(n, 1); /* attention may be two launches, */
+    if (c->setup.residuals)
+        r->max *= 2; /* products three */
     for (int i = 0; i <= CUDA_MAX_GRAPHS; i++) {
         gpu_launch **list = i < CUDA_MAX_GRAPHS ? &r->graphs[i].list : &r->list;
         *list = mem_calloc((size_t)r->max, sizeof **list);
@@ -66,6 +68,8 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, c->stream);
     case LAUNCH_NORM: return c->k->norm(&l->u.norm, c->stream);
     case LAUNCH_EACH: return c->k->each(&l->u.each, c->stream);
+    case LAUNCH_FETCH: return fetches_launch(c, &l->u.fetch);
+    case LAUNCH_ADD: return fetches_add(c, &l->u.add);
     }
     return CUDA_UNSUPPORTED;
 }

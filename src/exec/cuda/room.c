@@ -65,6 +65,12 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->max_rows > CUDA_MAX_ROWS)
         c->wide_room = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+    const int64_t widest = fetches_widest(c);
+    if (widest > 0) {
+        const uint64_t each = c->k->residual_scratch(CUDA_MAX_ROWS, s.k, c->setup.residuals->k_chunk);
+        c->fetch_room = take(base, &at, 1, each);
+        c->part = take(base, &at, CUDA_MAX_ROWS * widest, sizeof(float));
+    }
     c->attend_room = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
 }
@@ -107,6 +113,9 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     NIB_TRY(tier_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
                              lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, rows, c->rows.at);
+    if (c->fetch_room) /* how often blocks have met */
+        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_room, 0, CUDA_FETCH_HEAD, c->stream),
+                               "room for residuals", err));
     lay_out_host(c, l, rows, c->host.at);
     /* Where it cannot be, copies are slower. */
     c->pinned = c->k->pin(c->logits, (size_t)(rows->n_head * model_reg_width(cuda_model(c), REG_LOGITS)) *

@@ -29,8 +29,9 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 5, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 6, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_WIDE = 65535 /* rows */ };
+enum { CUDA_FETCH_HEAD = 256 /* bytes of a residual's scratch that are zeroed once */ };
 enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
 typedef struct cuda_device_info {
@@ -133,6 +134,40 @@ typedef struct cuda_sample {
     void *scratch;        /* sample_scratch() bytes, zeroed once before the first use */
 } cuda_sample;
 
+/* QDEC: what residuals of 4 bits (quant/residual.h) give back of up to three matrices that read the same
+ * rows. rows and scale are host memory as the device sees it (`map`): only what the chosen channels have is
+ * fetched. Each row has channels of its own. */
+typedef struct cuda_residual {
+    const uint8_t *rows[3]; /* [k, step[i]], 4-byte aligned; step 0: it has none, and gets zeros */
+    const float *scale[3];  /* [n[i]] */
+    int64_t n[3], step[3];
+    int n_w;
+    int64_t n_row; /* at most CUDA_MAX_ROWS */
+    const float *x;
+    int64_t ldx, k, k_chunk;
+    const float *norm; /* [k]: x stands for RMSNorm(x) * norm; NULL: for itself */
+    float eps;
+    int n_tb;    /* blocks, which are on the device together; the bits do not depend on it */
+    float *part; /* [n_row, ldp]: the parts of n[0] + n[1] + n[2] outputs */
+    int64_t ldp;
+    void *scratch; /* residual_scratch() bytes, 256-byte aligned, its first CUDA_FETCH_HEAD zeroed once; not
+                      for two streams at once */
+} cuda_residual;
+
+/* The second pass, when both are there: y[i] += its part; gated: out = act(y[0] + part) * (y[1] + part). */
+typedef struct cuda_residual_add {
+    const float *part;
+    int64_t ldp;
+    float *y[3];
+    int64_t ldy[3], n[3];
+    int n_w;
+    int64_t n_row;
+    bool gated;
+    act_kind act;
+    float *out;
+    int64_t ldo;
+} cuda_residual_add;
+
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
 typedef struct cuda_kernels {
@@ -147,6 +182,8 @@ typedef struct cuda_kernels {
     int (*release)(void *p);
     int (*pin)(void *host, size_t bytes); /* copies from there wait for nothing, and are faster */
     int (*unpin)(void *host);
+    int (*map)(void *host, size_t bytes,
+               void **device); /* the device reads it where it is; `unpin` ends it */
     int (*to_device)(void *to, const void *host, size_t bytes, cuda_stream s);
     int (*to_host)(void *host, const void *from, size_t bytes,
                    cuda_stream s); /* pageable host memory: waits */
@@ -155,6 +192,7 @@ typedef struct cuda_kernels {
     int (*stream_new)(cuda_stream *s);
     int (*stream_free)(cuda_stream s);
     int (*stream_sync)(cuda_stream s);
+    int (*stream_wait)(cuda_stream s, cuda_event e); /* what comes on s waits; in a graph s is part of it */
     int (*event_new)(cuda_event *e);
     int (*event_free)(cuda_event e);
     int (*event_record)(cuda_event e, cuda_stream s);
@@ -188,6 +226,9 @@ typedef struct cuda_kernels {
     int (*each)(const cuda_each *a, cuda_stream s);
     /* out [n_row, w->k] = row token[i] of w, times scale. */
     int (*embed)(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
+    size_t (*residual_scratch)(int64_t n_row, int64_t k, int64_t k_chunk); /* bytes */
+    int (*residual)(const cuda_residual *a, cuda_stream s);
+    int (*residual_add)(const cuda_residual_add *a, cuda_stream s);
     size_t (*sample_scratch)(int64_t n_row); /* bytes */
     int (*sample)(const cuda_sample *a, cuda_stream s);
 

@@ -56,6 +56,15 @@ static int pin(void *host, size_t bytes) {
 static int unpin(void *host) {
     return (int)cudaHostUnregister(host);
 }
+static int map(void *host, size_t bytes, void **device) {
+    cudaError_t e = cudaHostRegister(host, bytes, cudaHostRegisterMapped);
+    if (e != cudaSuccess)
+        return (int)e;
+    e = cudaHostGetDevicePointer(device, host, 0);
+    if (e != cudaSuccess)
+        cudaHostUnregister(host);
+    return (int)e;
+}
 static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     return (int)cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)s);
 }
@@ -76,6 +85,9 @@ static int stream_free(cuda_stream s) {
 }
 static int stream_sync(cuda_stream s) {
     return (int)cudaStreamSynchronize((cudaStream_t)s);
+}
+static int stream_wait(cuda_stream s, cuda_event e) {
+    return (int)cudaStreamWaitEvent((cudaStream_t)s, (cudaEvent_t)e, 0);
 }
 static int event_new(cuda_event *e) {
     return (int)cudaEventCreate((cudaEvent_t *)e);
@@ -119,6 +131,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         release,
         pin,
         unpin,
+        map,
         to_device,
         to_host,
         on_device,
@@ -126,6 +139,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         stream_new,
         stream_free,
         stream_sync,
+        stream_wait,
         event_new,
         event_free,
         event_record,
@@ -148,6 +162,9 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         norm_launch,
         each_launch,
         embed_launch,
+        residual_scratch,
+        residual_launch,
+        residual_add_launch,
         sample_scratch,
         sample_launch,
         read_all_launch,

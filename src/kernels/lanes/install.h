@@ -14,8 +14,8 @@ static void lanes_install(kernel_table *t) {
     t->linear_rows = op_linear_rows;
     t->outliers = op_outliers;
     t->column = op_column;
-    t->salient = op_salient;
-    t->residual = op_residual;
+    t->salient_of = op_salient;
+    t->residual_add = op_residual;
     t->norm = op_norm;
     t->rope = op_rope;
     t->kv_store = op_kv_store;

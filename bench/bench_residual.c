@@ -1,0 +1,451 @@
+/* bench_residual - QDEC's kernel on a GPU: the same bits whatever the number of blocks and in every run, the
+ * rate of its fetches alone and beside products, and what it adds to the products of llama-3-8b in 3 bits,
+ * one row, in one graph. bench_residual [bits | rate | chain] ...    (default: all) */
+#include "base/mem.h"
+#include "base/num.h"
+#include "kernels/cuda_load.h"
+#include "kernels/kernels.h"
+#include "kernels/salient.h"
+#include "quant/pack.h"
+#include "quant/residual.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cuda_kernels *cuda;
+static cuda_stream stream, side;
+static cuda_event before, after, fork_event, join_event;
+
+static void ok(int error, const char *what) {
+    if (!error)
+        return;
+    printf("%s: %s\n", what, cuda->error_text(error));
+    exit(1);
+}
+#define OK(call) ok(call, #call)
+
+static void *device_new(size_t bytes) {
+    void *p = NULL;
+    OK(cuda->alloc(&p, bytes + 256));
+    OK(cuda->fill(p, 0, bytes, stream));
+    OK(cuda->stream_sync(stream));
+    return p;
+}
+
+static uint64_t random_bits(uint64_t *s) {
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    *s ^= *s << 17;
+    return *s;
+}
+
+static float random_value(uint64_t *s) {
+    const float a = (float)(random_bits(s) >> 40) / (1 << 23) - 1,
+                b = (float)(random_bits(s) >> 40) / (1 << 23) - 1;
+    return a * b * b;
+}
+
+/* ---- matrices ---- */
+
+enum { MAX_MATRIX = 3, N_LAYER = 32, N_GROUP = 4 };
+
+/* Products of one input: residuals in host memory, weights in the device's. */
+typedef struct group {
+    const char *name;
+    int n_w;
+    int64_t n[MAX_MATRIX], k;
+    bool gated;
+    residual host[MAX_MATRIX];
+    uint8_t *memory; /* of the residuals, mapped */
+    size_t n_byte;
+    ptrdiff_t to_device; /* from a host address of it to the device's */
+    view w[MAX_MATRIX];
+    uint64_t weight_bytes;
+} group;
+
+static const group shapes[N_GROUP] = {
+    {.name = "qkv", .n_w = 3, .n = {4096, 1024, 1024}, .k = 4096},
+    {.name = "o", .n_w = 1, .n = {4096}, .k = 4096},
+    {.name = "gate+up", .n_w = 2, .n = {14336, 14336}, .k = 4096, .gated = true},
+    {.name = "down", .n_w = 1, .n = {4096}, .k = 14336}};
+
+static group group_open(const group *shape, const char *format, uint64_t seed) {
+    group g = *shape;
+    void *device = NULL;
+    for (int i = 0; i < g.n_w; i++) {
+        uint64_t bytes = 0;
+        residual_bytes(4, g.n[i], g.k, &bytes);
+        g.n_byte += bytes;
+    }
+    g.n_byte = (g.n_byte + (2 << 20) - 1) & ~(size_t)((2 << 20) - 1);
+    g.memory = aligned_alloc(2 << 20, g.n_byte);
+    if (!g.memory)
+        ok(2, "host memory");
+    memset(g.memory, (int)(0x50 + seed % 100), g.n_byte);
+    uint8_t *at = g.memory;
+    for (int i = 0; i < g.n_w; i++) {
+        uint64_t bytes = 0;
+        residual_bytes(4, g.n[i], g.k, &bytes);
+        g.host[i] = residual_in(at, 4, g.n[i], g.k);
+        for (int64_t o = 0; o < g.n[i]; o++)
+            g.host[i].scale[o] = 0.001f + 1e-6f * (float)(o % 100);
+        at += bytes;
+    }
+    OK(cuda->map(g.memory, g.n_byte, &device));
+    g.to_device = (uint8_t *)device - g.memory;
+    for (int i = 0; i < g.n_w && format; i++) {
+        uint64_t size = 0;
+        g.w[i] = (view){.n = g.n[i], .k = g.k};
+        if (!pack_from_name(format, g.k, &g.w[i].format) || !pack_bytes(&g.w[i].format, g.n[i], g.k, &size))
+            ok(1, format);
+        g.w[i].data = device_new(size);
+        g.weight_bytes += size;
+        OK(cuda->random_matrix(&g.w[i], 1.0f / (4.6f * 64), seed * 31 + (uint64_t)i, stream));
+    }
+    return g;
+}
+
+static void group_close(group *g) {
+    for (int i = 0; i < g->n_w; i++)
+        if (g->w[i].data)
+            OK(cuda->release((void *)(uintptr_t)g->w[i].data));
+    OK(cuda->unpin(g->memory));
+    free(g->memory);
+}
+
+static int64_t outputs(const group *g) {
+    return g->n[0] + g->n[1] + g->n[2];
+}
+
+static cuda_residual ask(const group *g, const float *x, int64_t k_chunk, int n_tb, float *part,
+                         void *scratch) {
+    cuda_residual a = {.n_w = g->n_w,
+                       .n_row = 1,
+                       .x = x,
+                       .ldx = g->k,
+                       .k = g->k,
+                       .k_chunk = k_chunk,
+                       .n_tb = n_tb,
+                       .part = part,
+                       .ldp = outputs(g),
+                       .scratch = scratch};
+    for (int i = 0; i < g->n_w; i++) {
+        a.rows[i] = g->host[i].rows + g->to_device;
+        a.scale[i] = (const float *)(const void *)((const uint8_t *)g->host[i].scale + g->to_device);
+        a.n[i] = g->n[i];
+        a.step[i] = g->host[i].step;
+    }
+    return a;
+}
+
+/* Bytes that it fetches: codes of the channels, and the scales. */
+static double fetched(const group *g, int64_t k_chunk) {
+    double bytes = 0;
+    for (int i = 0; i < g->n_w; i++)
+        bytes += (double)salient_count(g->k, k_chunk) * (double)g->host[i].step + (double)g->n[i] * 4;
+    return bytes;
+}
+
+/* ---- the same bits ---- */
+
+/* The sums in the kernel's order: four shares of the channels, then the shares. */
+static void by_definition(const group *g, const float *x, int64_t k_chunk, float *out) {
+    int32_t *at = malloc((size_t)g->k * sizeof *at);
+    const int64_t n = salient_pick(kernels_table(), SALIENT_APPROX, x, g->k, k_chunk, at);
+    for (int w = 0; w < g->n_w; out += g->n[w++])
+        for (int64_t o = 0; o < g->n[w]; o++) {
+            float share[4] = {0};
+            for (int64_t i = 0; i < n; i++)
+                share[i % 4] = fmaf(x[at[i]], residual_code(&g->host[w], at[i], o), share[i % 4]);
+            out[o] = (((share[0] + share[1]) + share[2]) + share[3]) * g->host[w].scale[o];
+        }
+    free(at);
+}
+
+static void compare_bits(void) {
+    static const int64_t chunks[] = {1, 8, 33};
+    static const int blocks[] = {1, 2, 3, 6, 8, 16, 24, 48, 66};
+    const group odd = {.name = "odd", .n_w = 3, .n = {576, 192, 200}, .k = 1536 + 40};
+    const group *all[] = {&shapes[0], &odd};
+    for (size_t s = 0; s < NUM_COUNT(all); s++) {
+        group g = group_open(all[s], NULL, 1);
+        uint64_t seed = 88172645463325252u;
+        for (int w = 0; w < g.n_w; w++)
+            for (int64_t i = 0; i < g.host[w].step * g.k; i += 8) {
+                const uint64_t u = random_bits(&seed);
+                memcpy(g.host[w].rows + i, &u, 8);
+            }
+        float *x = malloc((size_t)g.k * 4), *expected = malloc((size_t)outputs(&g) * 4),
+              *found = malloc((size_t)outputs(&g) * 4);
+        for (int64_t i = 0; i < g.k; i++)
+            x[i] = random_value(&seed);
+        float *dx = device_new((size_t)g.k * 4), *part = device_new((size_t)outputs(&g) * 4);
+        void *scratch = device_new(cuda->residual_scratch(1, g.k, 64));
+        OK(cuda->to_device(dx, x, (size_t)g.k * 4, stream));
+        int n = 0, differ = 0;
+        for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
+            by_definition(&g, x, chunks[c], expected);
+            for (int t = 0; t < 100; t++) {
+                const cuda_residual a =
+                    ask(&g, dx, chunks[c], blocks[(size_t)t % NUM_COUNT(blocks)], part, scratch);
+                OK(cuda->fill(part, 0xff, (size_t)outputs(&g) * 4, stream));
+                OK(cuda->residual(&a, stream));
+                OK(cuda->to_host(found, part, (size_t)outputs(&g) * 4, stream));
+                OK(cuda->stream_sync(stream));
+                n++;
+                differ += memcmp(found, expected, (size_t)outputs(&g) * 4) != 0;
+            }
+        }
+        printf("%s: %d of %d runs with other bits than the processor's (k_chunk 1, 8, 33; 1 to 66 blocks)\n",
+               g.name, differ, n);
+        OK(cuda->release(dx));
+        OK(cuda->release(part));
+        OK(cuda->release(scratch));
+        group_close(&g);
+        free(x);
+        free(expected);
+        free(found);
+    }
+}
+
+/* ---- rates ---- */
+
+static int by_size(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(float *ms, int n) {
+    qsort(ms, (size_t)n, sizeof *ms, by_size);
+    return (double)ms[n / 2] / 1000;
+}
+
+static float *random_row(int64_t k, uint64_t seed) {
+    float *x = malloc((size_t)k * 4), *d = device_new((size_t)k * 4);
+    for (int64_t i = 0; i < k; i++)
+        x[i] = random_value(&seed);
+    OK(cuda->to_device(d, x, (size_t)k * 4, stream));
+    OK(cuda->stream_sync(stream));
+    free(x);
+    return d;
+}
+
+static void multiply(const group *g, const float *x, float *y, bool adds, bool gated, void *room) {
+    cuda_linear a = {
+        .n_w = g->n_w, .n_row = 1, .x = x, .ldx = g->k, .adds = adds, .gated = gated, .scratch = room};
+    for (int i = 0; i < g->n_w; i++) {
+        a.w[i] = g->w[i];
+        a.y[i] = y + (i > 0 ? g->n[0] : 0) + (i > 1 ? g->n[1] : 0);
+        a.ldy[i] = g->n[i];
+    }
+    OK(cuda->linear(&a, stream));
+}
+
+/* A graph of enough products to run beside all fetches of a sample. */
+static cuda_graph background(const group *g, const float *x, float *y, void *room, int n) {
+    cuda_graph made = NULL;
+    OK(cuda->graph_begin(stream));
+    for (int i = 0; i < n; i++)
+        multiply(g, x, y, false, false, room);
+    OK(cuda->graph_end(stream, &made));
+    return made;
+}
+
+/* Seconds of one fetch, of several behind each other; products: a graph that runs meanwhile, NULL: none. */
+static double fetch_seconds(const cuda_residual *a, cuda_graph products) {
+    enum { TIMES = 5, EACH = 8 };
+    float ms[TIMES];
+    for (int t = 0; t < TIMES; t++) {
+        if (products)
+            OK(cuda->graph_launch(products, stream));
+        OK(cuda->event_record(before, side));
+        for (int e = 0; e < EACH; e++)
+            OK(cuda->residual(a, side));
+        OK(cuda->event_record(after, side));
+        OK(cuda->stream_sync(side));
+        OK(cuda->event_ms(&ms[t], before, after));
+        OK(cuda->stream_sync(stream));
+    }
+    return median(ms, TIMES) / EACH;
+}
+
+static double zero_copy_rate(void) {
+    const size_t bytes = (size_t)1 << 30;
+    float ms[5];
+    void *host = aligned_alloc(2 << 20, bytes), *data = NULL;
+    unsigned *sink = device_new(4);
+    memset(host, 0x5a, bytes);
+    OK(cuda->map(host, bytes, &data));
+    for (int t = 0; t < 5; t++) {
+        OK(cuda->event_record(before, stream));
+        OK(cuda->read_all(data, bytes, sink, stream));
+        OK(cuda->event_record(after, stream));
+        OK(cuda->stream_sync(stream));
+        OK(cuda->event_ms(&ms[t], before, after));
+    }
+    OK(cuda->unpin(host));
+    free(host);
+    OK(cuda->release(sink));
+    return (double)bytes / median(ms, 5);
+}
+
+static void measure_rates(void) {
+    static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 66};
+    static const int64_t chunks[] = {8, 64};
+    const double most = zero_copy_rate();
+    printf("zero-copy, a kernel that only reads 1 GiB: %.1f GB/s\n", most / 1e9);
+    void *room = device_new(cuda->linear_scratch(1, 14336, true));
+    for (int s = 0; s < N_GROUP; s++) {
+        group g = group_open(&shapes[s], "u3g64", (uint64_t)s + 3);
+        float *x = random_row(g.k, 7), *part = device_new((size_t)outputs(&g) * 4),
+              *y = device_new((size_t)outputs(&g) * 4);
+        void *scratch = device_new(cuda->residual_scratch(1, g.k, 64));
+        cuda_graph products = background(&g, x, y, room, 1000);
+        for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
+            printf("%s, k_chunk %d, %.2f MB a fetch; blocks: GB/s alone, beside products:", g.name,
+                   (int)chunks[c], fetched(&g, chunks[c]) / 1e6);
+            for (size_t b = 0; b < NUM_COUNT(blocks); b++) {
+                const cuda_residual a = ask(&g, x, chunks[c], blocks[b], part, scratch);
+                const double alone = fetch_seconds(&a, NULL), beside = fetch_seconds(&a, products);
+                printf("  %d: %.1f %.1f", blocks[b], fetched(&g, chunks[c]) / alone / 1e9,
+                       fetched(&g, chunks[c]) / beside / 1e9);
+            }
+            printf("\n");
+            fflush(stdout);
+        }
+        OK(cuda->graph_free(products));
+        OK(cuda->release(x));
+        OK(cuda->release(part));
+        OK(cuda->release(y));
+        OK(cuda->release(scratch));
+        group_close(&g);
+    }
+    OK(cuda->release(room));
+}
+
+/* ---- all products of a token ---- */
+
+typedef struct chain {
+    group groups[N_LAYER][N_GROUP];
+    float *x[N_GROUP], *y, *part;
+    void *room, *scratch;
+} chain;
+
+/* k_chunk[i] 0: the product alone, as without residuals. */
+static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n_tb) {
+    enum { TIMES = 9 };
+    float ms[TIMES];
+    cuda_graph g = NULL;
+    OK(cuda->graph_begin(stream));
+    for (int l = 0; l < N_LAYER; l++)
+        for (int s = 0; s < N_GROUP; s++) {
+            const group *p = &c->groups[l][s];
+            if (k_chunk[s] == 0) {
+                multiply(p, c->x[s], c->y, p->n_w == 1, p->gated, c->room);
+                continue;
+            }
+            const cuda_residual a = ask(p, c->x[s], k_chunk[s], n_tb[s], c->part, c->scratch);
+            cuda_residual_add add = {.part = c->part,
+                                     .ldp = outputs(p),
+                                     .n_w = p->n_w,
+                                     .n_row = 1,
+                                     .gated = p->gated,
+                                     .out = c->y,
+                                     .ldo = outputs(p)};
+            for (int i = 0; i < p->n_w; i++) {
+                add.y[i] = c->y + (i > 0 ? p->n[0] : 0) + (i > 1 ? p->n[1] : 0);
+                add.n[i] = add.ldy[i] = p->n[i];
+            }
+            OK(cuda->event_record(fork_event, stream));
+            OK(cuda->stream_wait(side, fork_event));
+            OK(cuda->residual(&a, side));
+            OK(cuda->event_record(join_event, side));
+            multiply(p, c->x[s], c->y, p->n_w == 1, false, c->room);
+            OK(cuda->stream_wait(stream, join_event));
+            OK(cuda->residual_add(&add, stream));
+        }
+    OK(cuda->graph_end(stream, &g));
+    for (int t = -2; t < TIMES; t++) {
+        OK(cuda->event_record(before, stream));
+        OK(cuda->graph_launch(g, stream));
+        OK(cuda->event_record(after, stream));
+        OK(cuda->stream_sync(stream));
+        OK(cuda->event_ms(&ms[t < 0 ? 0 : t], before, after));
+    }
+    OK(cuda->graph_free(g));
+    return median(ms, TIMES);
+}
+
+static void measure_chain(void) {
+    static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
+    static const int most[] = {4, 8, 16, 24, 32};
+    static chain c;
+    uint64_t weights = 0;
+    for (int l = 0; l < N_LAYER; l++)
+        for (int s = 0; s < N_GROUP; s++) {
+            c.groups[l][s] = group_open(&shapes[s], "u3g64", (uint64_t)(l * N_GROUP + s) + 3);
+            weights += c.groups[l][s].weight_bytes;
+        }
+    for (int s = 0; s < N_GROUP; s++)
+        c.x[s] = random_row(shapes[s].k, (uint64_t)s + 5);
+    c.y = device_new(3 * 28672 * 4);
+    c.part = device_new(28672 * 4);
+    c.room = device_new(cuda->linear_scratch(1, 14336, true));
+    c.scratch = device_new(cuda->residual_scratch(1, 14336, 128));
+    const double base = chain_seconds(&c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
+    printf("llama-3-8b in u3g64: %d products, %.2f GB: %.0f us, %.0f GB/s\n", N_LAYER * N_GROUP,
+           (double)weights / 1e9, base * 1e6, (double)weights / base / 1e9);
+    for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
+        printf("k_chunk %d; blocks: us, times as long:", (int)chunks[k]);
+        for (size_t m = 0; m < NUM_COUNT(most); m++) {
+            const int64_t all[] = {chunks[k], chunks[k], chunks[k], chunks[k]};
+            const int n_tb[] = {most[m], most[m] > 16 ? 16 : most[m], most[m], most[m] > 16 ? 16 : most[m]};
+            const double s = chain_seconds(&c, all, n_tb);
+            printf("  %d: %.0f %.3f", most[m], s * 1e6, s / base);
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    for (int s = 0; s < N_GROUP; s++) { /* one kind of product alone has residuals */
+        int64_t one[N_GROUP] = {0};
+        printf("%s alone, 16 blocks:", shapes[s].name);
+        for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
+            one[s] = chunks[k];
+            const double t = chain_seconds(&c, one, (int[]){16, 16, 16, 16});
+            printf("  %d: %.1f us a product", (int)chunks[k], (t - base) / N_LAYER * 1e6);
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    for (int l = 0; l < N_LAYER; l++)
+        for (int s = 0; s < N_GROUP; s++)
+            group_close(&c.groups[l][s]);
+}
+
+int main(int argc, char **argv) {
+    nib_error err;
+    cuda_device_info info;
+    bool all = argc < 2;
+    if (cuda_load(&cuda, &err) != NIB_OK) {
+        printf("%s\n", err.message);
+        return 1;
+    }
+    OK(cuda->device_open(0, &info));
+    OK(cuda->stream_new(&stream));
+    OK(cuda->stream_new(&side));
+    cuda_event *events[] = {&before, &after, &fork_event, &join_event};
+    for (size_t i = 0; i < NUM_COUNT(events); i++)
+        OK(cuda->event_new(events[i]));
+    printf("%s, %d multiprocessors\n", info.name, info.n_sm);
+    for (int i = all ? 0 : 1; i < (all ? 1 : argc); i++) {
+        if (all || !strcmp(argv[i], "bits"))
+            compare_bits();
+        if (all || !strcmp(argv[i], "rate"))
+            measure_rates();
+        if (all || !strcmp(argv[i], "chain"))
+            measure_chain();
+    }
+    return 0;
+}
