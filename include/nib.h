@@ -407,6 +407,7 @@ typedef struct nib_generate_options {
     size_t n_prompt;
     int64_t n_predict; /* the most tokens; -1: until the context is full */
     bool ignore_eos;
+    uint64_t client;         /* in a batch: whose request it is. Those of clients who had less come first */
     bool special;            /* control tokens are a part of the text, but those that end it */
     const char *const *stop; /* stop strings, not part of the answer */
     size_t n_stop;
@@ -476,6 +477,12 @@ typedef struct nib_batch_options {
     const char *prefix_cache; /* folder for keys and values of prompts and answers, which later requests that
                                  begin alike read instead of computing them, after a restart too
                                  (docs/batch.md). Copied. NULL: none is used */
+    bool optimistic;  /* requests are admitted when there is room for their prompts, not for all that they may
+                         need: when there is none left an answer pauses, the one that was added last, and what
+                         it had is computed again later, with the same tokens */
+    double latency_s; /* seconds that a step is to take in which some answers go on and prompts of others are
+                         computed: by what steps took so far prompts have so many rows in it, and at least
+                         some, so that it takes up to twice as long as without. 0: as many as fit */
     int32_t n_draft; /* tokens that are proposed to follow an answer and computed with it, at most 32: as many
                         as their measured cost says. The tokens of answers are the same. 0: none */
     int32_t n_draft_min;   /* of those at least so many, whatever they cost */
@@ -505,6 +512,7 @@ NIB_API bool nib_batch_take(nib_batch *batch, int64_t *id, nib_result *result, n
 typedef struct nib_batch_counts {
     uint64_t disk_bytes;                /* that all files of prefix_cache take */
     uint64_t disk_read, disk_written;   /* pages of 64 positions */
+    uint64_t paused;                    /* answers that had to pause (optimistic) */
     uint64_t draft_n, draft_right;      /* tokens proposed, and drawn as well */
     uint64_t disk_damaged, disk_missed; /* files that were not believed; pages that were not written */
 } nib_batch_counts;

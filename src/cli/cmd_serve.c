@@ -96,6 +96,8 @@ static int open_server(serve_job *job) {
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .latency_s = (double)args->latency / 1000,
+                              .n_position = args->cache_size,
                               .n_draft = (int)args->draft_max,
                               .n_draft_min = (int)args->draft_min,
                               .log_requests = args->verbose,
@@ -121,6 +123,14 @@ static void log_line(void *user, const char *line) {
     cli_log(job->args, line);
 }
 
+/* Contexts that keys and values are kept for: --cache-size may be less than all. */
+static int sessions_of(const serve_job *job) {
+    const int64_t n_ctx = job->args->ctx_size, n = job->args->cache_size;
+    if (n == 0 || n_ctx <= 0)
+        return job->n_sequence;
+    return (int)NUM_MIN(NUM_MAX(num_div_up(n, n_ctx), 1), (int64_t)job->n_sequence);
+}
+
 /* Rows of logits together: one for each answer, and those of what is proposed for some of them. */
 static int64_t logits_rows(const serve_job *job) {
     enum { ENOUGH = 32 };
@@ -135,7 +145,7 @@ static int open_engine(serve_job *job) {
     if (o.ram != NIB_AUTO && o.ram <= room)
         return cli_usage_error("--ram: a server needs more for its requests alone");
     o.ram = o.ram == NIB_AUTO ? o.ram : o.ram - room;
-    o.n_session = job->n_sequence;
+    o.n_session = sessions_of(job);
     o.n_logits = logits_rows(job);
     o.grammar = true;
     if (o.n_batch && o.n_batch < job->n_sequence)

@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -60,16 +61,37 @@ static bool same_secret(const char *given, const char *secret) {
     return differ == 0;
 }
 
-static bool has_key(const exchange *x) {
+/* Also who asks, where there are keys. */
+static bool has_key(exchange *x) {
     const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
     unsigned found = 0;
     if (bearer && strncasecmp(bearer, "Bearer ", 7) != 0)
         bearer = NULL;
     for (size_t i = 0; i < x->s->options.n_key; i++) {
-        found |= bearer && same_secret(bearer + 7, x->s->keys[i]);
-        found |= plain && same_secret(plain, x->s->keys[i]);
+        const unsigned is =
+            (bearer && same_secret(bearer + 7, x->s->keys[i])) | (plain && same_secret(plain, x->s->keys[i]));
+        found |= is;
+        x->client = is ? i + 1 : x->client;
     }
     return found || x->s->options.n_key == 0;
+}
+
+/* Without keys: the other machine, or, on this one, the connection. */
+static uint64_t client_of(int fd) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } from = {0};
+    socklen_t n = sizeof from;
+    uint64_t id = (uint64_t)fd + 1;
+    if (getpeername(fd, &from.any, &n))
+        return id;
+    if (from.any.sa_family == AF_INET && ntohl(from.four.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
+        id = UINT64_C(1) << 32 | from.four.sin_addr.s_addr;
+    if (from.any.sa_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&from.six.sin6_addr))
+        memcpy(&id, &from.six.sin6_addr, sizeof id); /* the network, which is one client's */
+    return id;
 }
 
 /* The name in "name:port" or "[name]:port". */
@@ -297,6 +319,7 @@ static exchange *begin(server *s, struct MHD_Connection *c) {
     x->s = s;
     x->connection = c;
     x->fd = web.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    x->client = client_of(x->fd);
     return x;
 }
 

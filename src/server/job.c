@@ -43,6 +43,7 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     }
     j->s = x->s;
     j->how = how;
+    j->client = x->client;
     j->call = *c;
     j->call.n_top = (int32_t)NUM_MIN((int64_t)c->n_top, nib_engine_info(x->s->engine)->n_vocab);
     j->created = (int64_t)time(NULL);
@@ -162,6 +163,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
     o.on_token = on_token;
+    o.client = j->client;
     o.user = a;
     return o;
 }

@@ -115,6 +115,8 @@ static void print_batch(const server *s, buffer *out) {
     nib_batch_counts c;
     nib_batch_count(s->batch, &c);
     const metric rows[] = {
+        {"answers_paused_total", "counter", "times that an answer had to wait for room in the middle",
+         (double)c.paused},
         {"draft_tokens_total", "counter", "tokens that were proposed to follow", (double)c.draft_n},
         {"draft_tokens_accepted_total", "counter", "of those, the ones that did", (double)c.draft_right},
         {"prefix_disk_bytes", "gauge", "bytes of the prefix cache on disk", (double)c.disk_bytes},

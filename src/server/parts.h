@@ -60,7 +60,8 @@ struct job {
     server *s;
     const dialect *how;
     call call;
-    char id[40]; /* a part of the answer's */
+    uint64_t client; /* the exchange's */
+    char id[40];     /* a part of the answer's */
     int64_t created;
     atomic_int refs;
     size_t n_answer, n_prompt; /* tokens of all prompts; one that is shared by n answers counts once */
@@ -97,6 +98,7 @@ struct exchange {
     fault why;          /* the reply when it is set */
     char what[96];      /* "POST /v1/completions", for the log */
     double begun;
+    uint64_t client;   /* who asks: a key, or where the connection comes from */
     const char *allow; /* of a 405; NULL: none */
     buffer body, reply;
     uint64_t n_body; /* charged to the server */

@@ -170,6 +170,9 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
     o.prefix_bytes = s->options.prefix_bytes;
     o.n_draft = s->options.n_draft;
     o.n_draft_min = s->options.n_draft_min;
+    o.latency_s = s->options.latency_s;
+    o.n_position = s->options.n_position;
+    o.optimistic = s->options.n_position > 0;
     NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
     s->engine = engine;
     s->n_sequence = n_sequence;

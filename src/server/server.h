@@ -29,9 +29,11 @@ typedef struct server_options {
         *prefix_cache;     /* folder for keys and values, as nib_batch_options has it. Copied; NULL: none */
     uint64_t prefix_bytes; /* likewise */
     int n_draft, n_draft_min; /* likewise */
-    bool log_requests; /* a line for each: what was asked, how it ended; never what was said, nor keys */
-    nib_log_fn log;    /* NULL: none */
-    void *user;        /* of log */
+    double latency_s;         /* likewise */
+    int64_t n_position; /* likewise; not 0: requests are admitted before all that they may need is free */
+    bool log_requests;  /* a line for each: what was asked, how it ended; never what was said, nor keys */
+    nib_log_fn log;     /* NULL: none */
+    void *user;         /* of log */
 } server_options;
 
 /* Listens at once, and answers that the model is being loaded until server_begin. NIB_E_USAGE: this address

@@ -4,9 +4,9 @@
  * A slot is a place for one sequence; its page table is there from the beginning. Requests go from the queue
  * to a slot to the list of those that are done. Pages are reserved once, for n_position positions; a request
  * is admitted when the pages that it may need at most fit beside those of the others, so that none is ever
- * missing in the middle of an answer.
+ * missing in the middle of an answer, or, where that was asked for, before (batch_room.c).
  *
- * batch_requests.c has requests before and after, batch_step.c what happens between. */
+ * batch_requests.c has requests before and after, batch_places.c and batch_step.c what happens between. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"
@@ -24,7 +24,7 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
     const backend_rows *rows = &b->on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || o->n_draft < 0 || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
-        (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
+        !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
         return nib_fail(err, NIB_E_USAGE,
                         "a batch: expected at most %d sequences, a context, positions and rows of 0 or more, "
                         "a nib_kv_type and at most %d drafts, found %ld, %lld, %lld, %lld, %d and %ld",
@@ -33,6 +33,8 @@ static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *er
     b->n_slot = o->n_sequence ? o->n_sequence : DEFAULT_SEQUENCES;
     b->n_ctx = o->n_ctx ? o->n_ctx : b->on.n_ctx;
     b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
+    b->latency_s = o->latency_s;
+    b->optimistic = o->optimistic;
     b->n_draft = o->n_draft;
     b->n_draft_min = o->n_draft_min;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
@@ -138,6 +140,7 @@ void nib_batch_count(nib_batch *b, nib_batch_counts *out) {
                               .disk_damaged = disk.n_damaged,
                               .disk_missed = disk.n_missed};
     pthread_mutex_lock(&b->lock);
+    out->paused = b->n_paused;
     out->draft_n = b->n_proposed;
     out->draft_right = b->n_right;
     pthread_mutex_unlock(&b->lock);

@@ -5,6 +5,8 @@
 #include "engine/engine.h"
 #include "exec/step.h"
 #include "sequence/draft.h"
+#include "session/pace.h"
+#include "session/share.h"
 
 #include <stdatomic.h>
 
@@ -17,6 +19,7 @@ typedef struct request {
     atomic_bool cancelled;
     double begun; /* when its prompt was first computed; 0: not yet */
     double first; /* when its first token came */
+    int client;   /* its place in the batch's share */
 } request;
 
 typedef struct request_list {
@@ -27,8 +30,10 @@ typedef struct slot {
     sequence of;
     generation g;
     request *r;     /* NULL: the slot is free */
-    int64_t n_page; /* that it may need */
+    int64_t n_page; /* that it may refer to */
+    bool paused;    /* it has none, and has to wait for them */
     int64_t n_row;  /* in the step that is computed */
+    double served;  /* of its client, when this step began */
     draft draft;
     int64_t n_fed; /* rows of this step whose logits gave a token */
     bool follows;  /* the next row of this step goes on with what was drawn */
@@ -44,6 +49,12 @@ struct nib_batch {
     int64_t n_ctx, n_prompt;
     int64_t n_draft, n_draft_min;
     draft_cost cost;
+    pace pace;
+    double latency_s;             /* that a step with running answers is to take; 0: any */
+    share share;                  /* under the lock */
+    int64_t n_decode;             /* rows of answers in this step */
+    bool optimistic;              /* requests are admitted before all that they may need is free */
+    uint64_t n_paused;            /* answers that had to pause; under the lock */
     bool decodes;                 /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page, n_page_free;  /* reserved; of those, nobody may need */
@@ -60,9 +71,22 @@ struct nib_batch {
 /* ---- batch_requests.c ---- */
 void batch_append(request_list *list, request *r);
 request *batch_pop(request_list *list); /* NULL: it is empty */
-void batch_request_free(request *r);    /* NULL is fine */
+void batch_remove(request_list *list, request *r);
+void batch_request_free(request *r); /* NULL is fine */
 /* Positions that the request has at most, the last token is not computed with; and pages. */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
+
+/* ---- batch_room.c; the lock is held ---- */
+void batch_make_room(nib_batch *b); /* for the next step: answers pause */
+bool batch_resume(nib_batch *b);    /* those that pause; false: some go on pausing */
+/* Whether a request can be admitted; *n_page: with so many pages. */
+bool batch_has_room(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
+
+/* ---- batch_places.c; the lock is held ---- */
+void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);
+void batch_end_cancelled(nib_batch *b);
+void batch_admit(nib_batch *b); /* those that wait, as far as there is room */
+int32_t batch_count_left(nib_batch *b);
 
 #endif

@@ -20,6 +20,14 @@ request *batch_pop(request_list *list) {
     return r;
 }
 
+void batch_remove(request_list *list, request *r) {
+    request_list rest = {0};
+    for (request *at; (at = batch_pop(list));)
+        if (at != r)
+            batch_append(&rest, at);
+    *list = rest;
+}
+
 void batch_request_free(request *r) {
     if (!r)
         return;
@@ -85,6 +93,7 @@ nib_status nib_batch_add(nib_batch *b, const nib_generate_options *o, int64_t *i
     }
     pthread_mutex_lock(&b->lock);
     *id = r->id = ++b->last_id;
+    r->client = share_enter(&b->share, o->client);
     batch_append(&b->queue, r);
     pthread_mutex_unlock(&b->lock);
     return NIB_OK;

@@ -1,90 +1,9 @@
-/* batch_step.c - one step of a batch: who gets a place, whose rows are computed, whose token is drawn. */
+/* batch_step.c - one step of a batch: whose rows are computed, whose token is drawn. */
 #include "session/batch_parts.h"
 
 #include <string.h>
 
 enum { LOAD_PAGES = 16 /* read from disk for one sequence in one step, while others wait for it */ };
-
-/* ---- between two steps; the lock is held ---- */
-
-static void finish(nib_batch *b, request *r, nib_status status, const nib_error *how) {
-    if (how)
-        r->how = *how;
-    if (status == NIB_E_CANCELLED)
-        r->result.finish = NIB_FINISH_CANCELLED;
-    r->how.status = status;
-    batch_append(&b->done, r);
-}
-
-static void free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how) {
-    request *r = s->r;
-    generation_close(&s->g);
-    r->result.draft_n = s->draft.n_row;
-    r->result.draft_right = s->draft.n_right;
-    r->result.predicted_n = (int64_t)r->result.n_token;
-    if (r->first > 0)
-        r->result.predicted_s = time_now() - r->first;
-    s->r = NULL;
-    b->n_page_free += s->n_page;
-    const int64_t n = s->of.n;
-    s->of.n = kv_table_keep(&s->of.kv, 0); /* its pages can still be found by their content */
-    if (b->disk && n > 0 && r->first > 0)
-        kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
-    s->of.n_token = 0;
-    finish(b, r, status, how);
-}
-
-static void end_cancelled(nib_batch *b) {
-    nib_error how;
-    nib_fail(&how, NIB_E_CANCELLED, "cancelled");
-    for (int32_t i = 0; i < b->n_slot; i++)
-        if (b->slots[i].r && atomic_load(&b->slots[i].r->cancelled))
-            free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
-    request_list waiting = b->queue;
-    b->queue = (request_list){0};
-    for (request *r; (r = batch_pop(&waiting));) {
-        if (atomic_load(&r->cancelled))
-            finish(b, r, NIB_E_CANCELLED, &how);
-        else
-            batch_append(&b->queue, r);
-    }
-}
-
-static void admit(nib_batch *b, slot *s) {
-    request *r = batch_pop(&b->queue);
-    nib_error how;
-    s->r = r;
-    s->n_page = batch_pages_of(b, &r->options);
-    b->n_page_free -= s->n_page;
-    const generation_setup with = engine_generation_setup(b->engine);
-    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
-    if (status != NIB_OK || s->g.done) {
-        free_slot(b, s, status, status == NIB_OK ? NULL : &how);
-        return;
-    }
-    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
-    s->loads = b->disk != NULL;
-    draft_begin(&s->draft);
-}
-
-/* In the order in which they came: one that needs much is not overtaken for ever. */
-static void admit_waiting(nib_batch *b) {
-    for (int32_t i = 0; i < b->n_slot; i++)
-        while (!b->slots[i].r && b->queue.first &&
-               batch_pages_of(b, &b->queue.first->options) <= b->n_page_free)
-            admit(b, &b->slots[i]);
-}
-
-static int32_t count_left(nib_batch *b) {
-    int32_t n = 0;
-    for (const request *r = b->queue.first; r; r = r->next)
-        n++;
-    for (int32_t i = 0; i < b->n_slot; i++)
-        n += b->slots[i].r != NULL;
-    return n;
-}
-
-/* ---- one step ---- */
 
 /* Rows of slot s join the step; logits of the last one when it is the sequence's. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
@@ -114,12 +33,17 @@ static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
     return false;
 }
 
-/* The prompt that was begun first of those that have no rows in this step yet; NULL: there is none. */
+static bool is_before(const slot *a, const slot *b) {
+    return a->served != b->served ? a->served < b->served : a->r->id < b->r->id;
+}
+
+/* Of the prompts that have no rows in this step yet that of the client who has had least, of those the one
+ * that came first; NULL: there is none. */
 static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && s->n_row == 0 && !s->loads && (!next || s->r->id < next->r->id) &&
+        if (s->r && !s->paused && s->n_row == 0 && !s->loads && (!next || is_before(s, next)) &&
             !is_computed_for(b, s, n_segment))
             next = s;
     }
@@ -158,7 +82,7 @@ static int compose(nib_batch *b) {
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
         s->n_row = 0;
-        if (!s->r)
+        if (!s->r || s->paused)
             continue;
         sequence_resume(&s->of);
         sequence_adopt(&s->of);
@@ -167,8 +91,11 @@ static int compose(nib_batch *b) {
         if (!s->loads && s->of.n_token - s->of.n == 1)
             add_rows(b, s, &n_segment, &row, 1);
     }
-    left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
     const int n_decode = n_segment;
+    left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
+    b->n_decode = row;
+    if (n_decode > 0 && b->latency_s > 0)
+        left = NUM_MIN(left, pace_rows(&b->pace, b->latency_s, draft_cost_of(&b->cost, row)));
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
     b->decodes = n_segment == n_decode;
@@ -210,7 +137,7 @@ static void end_done(nib_batch *b, int n_segment) {
     for (int i = 0; i < n_segment; i++)
         if (b->order[i]->g.done) {
             const nib_error why = b->order[i]->g.failed;
-            free_slot(b, b->order[i], why.status, why.status == NIB_OK ? NULL : &why);
+            batch_free_slot(b, b->order[i], why.status, why.status == NIB_OK ? NULL : &why);
         }
 }
 
@@ -224,6 +151,7 @@ static void advance(nib_batch *b, slot *s) {
         s->n_row = s->n_fed;
     }
     sequence_advance(&s->of, s->n_row);
+    share_serve(&b->share, s->r->client, (double)s->n_row + (SHARE_ANSWER - 1) * (double)s->n_fed);
     if (b->disk && before < n_prompt && s->of.n >= n_prompt)
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
 }
@@ -232,11 +160,19 @@ static int64_t rows_of(const nib_batch *b, int n_segment) {
     return b->segments[n_segment - 1].row + b->segments[n_segment - 1].n_row;
 }
 
+static void note_time(nib_batch *b, int64_t n_row, double seconds) {
+    if (b->decodes)
+        draft_cost_note(&b->cost, n_row, seconds);
+    else
+        pace_note(&b->pace, seconds, b->n_decode ? draft_cost_of(&b->cost, b->n_decode) : 0,
+                  n_row - b->n_decode);
+}
+
 nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     pthread_mutex_lock(&b->lock);
-    end_cancelled(b);
-    admit_waiting(b);
-    *n_left = count_left(b);
+    batch_end_cancelled(b);
+    batch_admit(b);
+    *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
     const int n_segment = compose(b);
     if (n_segment == 0)
@@ -248,13 +184,13 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
                     .user = b};
     const double begun = time_now();
     const nib_status status = step_pass(b->on.step, &p, err);
-    if (status == NIB_OK && b->decodes)
-        draft_cost_note(&b->cost, rows_of(b, n_segment), time_now() - begun);
+    if (status == NIB_OK)
+        note_time(b, rows_of(b, n_segment), time_now() - begun);
     pthread_mutex_lock(&b->lock);
     for (int i = 0; i < n_segment && status == NIB_OK; i++)
         advance(b, b->order[i]);
     end_done(b, n_segment);
-    *n_left = count_left(b);
+    *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
     return status;
 }
