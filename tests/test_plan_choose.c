@@ -51,14 +51,18 @@ static void make(instance *x, bool like) {
     x->p = (choose_problem){.ways = x->ways,
                             .first = x->first,
                             .n_block = n,
-                            .room = bytes * random_unit() * 1.2,
-                            .disk_s = random_to(4) ? 3 * random_unit() : 0,
-                            .over_s = random_to(2) ? random_unit() : 0,
+                            .n_tier = random_to(CHOOSE_MAX_TIER + 1),
                             .fixed_s = random_to(2) ? random_unit() * 5 : 0,
                             .max_bytes = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
                             .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,
                             .max_time = random_to(3) ? INFINITY : 8 * n * random_unit(),
                             .max_node = INT64_MAX};
+    double room = 0;
+    for (int t = 0; t < x->p.n_tier; t++) {
+        room += bytes * random_unit() * 1.2 / x->p.n_tier;
+        x->p.tiers[t] =
+            (choose_tier){room, random_to(4) ? 3 * random_unit() : 0, random_to(2) ? random_unit() : 0};
+    }
 }
 
 typedef struct best {
@@ -129,8 +133,8 @@ static void large(void **unused) {
     const choose_problem p = {.ways = ways,
                               .first = first,
                               .n_block = N,
-                              .room = 1e10,
-                              .disk_s = 1e-9,
+                              .tiers = {{.room = 1e10, .link_s = 1e-9}},
+                              .n_tier = 1,
                               .max_bytes = INFINITY,
                               .max_loss = 0.02,
                               .max_time = INFINITY,
@@ -141,7 +145,35 @@ static void large(void **unused) {
     assert_true(r.bound <= r.time && r.time <= 1.002 * r.bound);
 }
 
+/* Three tiers, the slowest link the last one: blocks get smaller until it has nothing left to bring, and not
+ * further, because what then comes over the first link is hidden. */
+static void slow_links_decide(void **unused) {
+    (void)unused;
+    enum { N = 10 };
+    static choose_way ways[N * 2];
+    static int first[N + 1], choice[N];
+    for (int b = 0; b <= N; b++)
+        first[b] = 2 * b;
+    for (int b = 0; b < N; b++) {
+        ways[2 * b] = (choose_way){1, 10, 0};
+        ways[2 * b + 1] = (choose_way){1, 5, 1};
+    }
+    const choose_problem p = {.ways = ways,
+                              .first = first,
+                              .n_block = N,
+                              .tiers = {{.room = 40, .link_s = 0.1}, {.room = 80, .link_s = 10}},
+                              .n_tier = 2,
+                              .max_bytes = INFINITY,
+                              .max_loss = 6,
+                              .max_time = INFINITY,
+                              .max_node = INT64_MAX};
+    choose_result r;
+    assert_int_equal(choose(&p, choice, &r, NULL), NIB_OK);
+    assert_true(r.found && r.proved && r.bytes <= 80 && fabs(r.time - N) < 1e-9);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(against_brute_force), cmocka_unit_test(large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(against_brute_force), cmocka_unit_test(large),
+                                       cmocka_unit_test(slow_links_decide)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

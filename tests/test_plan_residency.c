@@ -59,9 +59,9 @@ static void every_page_has_a_tier(void **state) {
         const uint32_t round = seed;
         const int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
         const uint64_t all = sum(pages, n);
-        const residency_tier three[] = {{NIB_TIER_VRAM, draw((uint32_t)all + 1)},
-                                        {NIB_TIER_RAM, draw((uint32_t)all + 1)},
-                                        {NIB_TIER_DISK, NIB_AUTO}};
+        const residency_tier three[] = {{.tier = NIB_TIER_VRAM, .capacity = draw((uint32_t)all + 1)},
+                                        {.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)all + 1)},
+                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
         const residency_tier *tiers = three + 3 - n_tier;
         memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
         residency_spread(pages, n, tiers, n_tier, tier_of);
@@ -85,8 +85,8 @@ static void nothing_is_wasted(void **state) {
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
         const int n = draw_pages(pages);
-        const residency_tier tiers[] = {{NIB_TIER_RAM, draw((uint32_t)sum(pages, n) + 1)},
-                                        {NIB_TIER_DISK, NIB_AUTO}};
+        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
+                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
         memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
         residency_spread(pages, n, tiers, 2, tier_of);
         const uint64_t left = tiers[0].capacity - residency_bytes(pages, n, tier_of, NIB_TIER_RAM);
@@ -107,33 +107,52 @@ static void decided_pages_stay(void **state) {
                                 {.block = 1, .bytes = 8192},
                                 {.block = 1, .bytes = 4096},
                                 {.block = 2, .bytes = 8192}};
-    const residency_tier tiers[] = {{NIB_TIER_RAM, 16384}, {NIB_TIER_DISK, NIB_AUTO}};
+    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = 16384},
+                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
     uint8_t tier_of[] = {RESIDENCY_OPEN, NIB_TIER_DISK, NIB_TIER_DISK, RESIDENCY_OPEN};
     residency_spread(pages, 4, tiers, 2, tier_of);
     const uint8_t expected[] = {NIB_TIER_RAM, NIB_TIER_DISK, NIB_TIER_DISK, NIB_TIER_RAM};
     assert_memory_equal(tier_of, expected, sizeof expected);
 }
 
-/* What is spread, written down as bytes of each block, and kept again is the same. */
+/* Runs of a block's pages in their order. */
+static void write_down(const pager_page *pages, int n, const uint8_t *tier_of, residency_block *blocks) {
+    memset(blocks, 0, BLOCKS * sizeof *blocks);
+    for (int i = 0; i < n; i++)
+        residency_add(&blocks[pages[i].block], tier_of[i], pages[i].bytes);
+}
+
+/* What is spread over two or three tiers, written down as runs of each block, and obeyed is the same. */
 static void a_plan_says_the_same_pages(void **state) {
     (void)state;
     pager_page pages[MAX];
     uint8_t tier_of[MAX], again[MAX];
     for (seed = 1; seed < ROUNDS; seed++) {
         const uint32_t round = seed;
-        int n = draw_pages(pages);
-        uint64_t kept[BLOCKS] = {0};
+        int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
+        residency_block blocks[BLOCKS];
         while (n > 0 && (pages[n - 1].table || pages[n - 1].second))
             n--;
-        const residency_tier tiers[] = {{NIB_TIER_RAM, draw((uint32_t)sum(pages, n) + 1)},
-                                        {NIB_TIER_DISK, NIB_AUTO}};
+        const residency_tier three[] = {
+            {.tier = NIB_TIER_VRAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
+            {.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
+            {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
         memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
-        residency_spread(pages, n, tiers, 2, tier_of);
-        for (int i = 0; i < n; i++)
-            kept[pages[i].block] += tier_of[i] == NIB_TIER_RAM ? pages[i].bytes : 0;
+        residency_spread(pages, n, three + 3 - n_tier, n_tier, tier_of);
+        write_down(pages, n, tier_of, blocks);
         for (int b = 0; b < BLOCKS; b++) /* a little more is not another page */
-            kept[b] += draw(4096);
-        residency_keep(pages, n, kept, again);
+            if (blocks[b].n_run)
+                blocks[b].runs[0].bytes += draw(4096 / RESIDENCY_MAX_RUN);
+        residency_obey(pages, n, blocks, again);
+        assert_memory_equal(again, tier_of, (size_t)n);
+        for (int b = 0; b < BLOCKS; b++) { /* the last run takes what there is */
+            uint64_t last = 0;
+            if (blocks[b].n_run)
+                last = blocks[b].runs[blocks[b].n_run - 1].bytes = NIB_AUTO;
+            assert_true(!last || residency_run_bytes(&blocks[b], blocks[b].runs[blocks[b].n_run - 1].tier) ==
+                                     NIB_AUTO);
+        }
+        residency_obey(pages, n, blocks, again);
         assert_memory_equal(again, tier_of, (size_t)n);
         seed = round;
     }
@@ -150,7 +169,12 @@ static void first_slices_first(void **state) {
     const uint64_t kept[][2] = {{4096, 0}, {8192, 4096}, {12288, 4096}, {4095, NIB_AUTO}};
     const uint8_t expected[][4] = {{1, 0, 0, 0}, {1, 1, 0, 1}, {1, 1, 1, 1}, {0, 0, 0, 1}};
     for (size_t i = 0; i < NUM_COUNT(kept); i++) {
-        residency_keep(pages, 4, kept[i], tier_of);
+        residency_block blocks[2] = {{.n_run = 0}};
+        for (int b = 0; b < 2; b++) {
+            residency_add(&blocks[b], NIB_TIER_RAM, kept[i][b]);
+            residency_add(&blocks[b], NIB_TIER_DISK, NIB_AUTO);
+        }
+        residency_obey(pages, 4, blocks, tier_of);
         for (int j = 0; j < 4; j++)
             assert_int_equal(tier_of[j], expected[i][j] ? NIB_TIER_RAM : NIB_TIER_DISK);
     }

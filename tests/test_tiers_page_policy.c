@@ -120,7 +120,8 @@ static void residency_is_belady_but_for_the_ring(void **state) {
             ring = NUM_MAX(ring, bytes[i]);
         }
         const uint64_t room = ring + (all - ring) * draw(100) / 100;
-        const residency_tier tiers[] = {{NIB_TIER_RAM, room - ring}, {NIB_TIER_DISK, NIB_AUTO}};
+        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = room - ring},
+                                        {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
         const page_trace t = {bytes, score, n, uses, n};
         residency_spread(pages, n, tiers, 2, tier_of);
         const uint64_t ours = residency_bytes(pages, n, tier_of, NIB_TIER_DISK) * (PASSES - SKIP);

@@ -95,30 +95,37 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
     return NIB_OK;
 }
 
-/* Without anything on disk the whole block is kept, however its bytes were rounded. */
-static uint64_t kept_of(const plan_block *pb) {
-    uint64_t kept = 0, on_disk = 0; /* check_bytes has added them up */
-    for (int i = 0; i < pb->n_slice; i++)
-        if (pb->slices[i].tier != PLAN_LEFT_OUT)
-            *(pb->slices[i].tier == NIB_TIER_RAM ? &kept : &on_disk) += pb->slices[i].bytes;
-    return on_disk ? kept : NIB_AUTO;
+/* Runs of its pages: first slices before second ones, of each the faster tier first. The last one takes what
+ * rounding adds to the block's bytes. */
+static void runs_of(const plan_block *pb, residency_block *out) {
+    static const int tiers[] = {NIB_TIER_RAM, NIB_TIER_DISK};
+    uint64_t bytes;
+    *out = (residency_block){0};
+    for (int second = 0; second < 2; second++)
+        for (size_t t = 0; t < NUM_COUNT(tiers); t++)
+            if (plan_block_bytes(pb, second, tiers[t], &bytes) && bytes > 0)
+                residency_add(out, tiers[t], bytes);
+    if (out->n_run == 0)
+        residency_add(out, NIB_TIER_RAM, 0);
+    out->runs[out->n_run - 1].bytes = NIB_AUTO;
 }
 
-/* All first slices, in whole pages, and as much of the second ones as is to stay. */
+/* Where a part of the second slices is on disk, the first ones are in RAM as a whole, in whole pages. */
 static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *err) {
     pager_page *pages;
     int n_page;
     NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
     for (int b = 0; b < p->n_block; b++) {
+        residency_run *first = &e->set.kept[b].runs[0];
         uint64_t first_on_disk, second;
         plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
         plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
-        if (first_on_disk || !second)
+        if (first_on_disk || !second || first->tier != NIB_TIER_RAM)
             continue;
-        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &e->set.kept[b]);
+        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &first->bytes);
         for (int i = 0; i < n_page; i++)
             if (pages[i].block == b && !pages[i].second)
-                e->set.kept[b] += pages[i].bytes;
+                first->bytes += pages[i].bytes;
     }
     mem_free(pages);
     return NIB_OK;
@@ -166,7 +173,7 @@ static void apply_parts(engine_core *e, const plan *p) {
             continue;
         if (e->set.activation == 0)
             e->set.act_bits[b] = (uint8_t)pb->activation;
-        e->set.kept[b] = kept_of(pb);
+        runs_of(pb, &e->set.kept[b]);
     }
 }
 

@@ -95,7 +95,7 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
 static uint64_t kept_bytes(const engine_core *e) {
     uint64_t sum = 0;
     for (int b = 0; e->set.kept && b < model_n_block(e->m); b++)
-        sum += NUM_MIN(e->set.kept[b], layout_block(e->layout, b)->bytes);
+        sum += NUM_MIN(residency_run_bytes(&e->set.kept[b], NIB_TIER_RAM), layout_block(e->layout, b)->bytes);
     return sum;
 }
 

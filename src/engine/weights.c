@@ -58,7 +58,8 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const bool capped = ledger_cap(l, NIB_TIER_RAM) != NIB_AUTO;
     NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO, err));
     const uint64_t room = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
-    const residency_tier tiers[] = {{NIB_TIER_RAM, room}, {NIB_TIER_DISK, NIB_AUTO}};
+    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = room},
+                                    {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
     if (w->e->set.kept)
         return check_plan(w, room, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
@@ -76,7 +77,7 @@ static nib_status place(placing *w, nib_error *err) {
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
     if (e->set.kept) {
-        residency_keep(w->pages, w->n_page, e->set.kept, w->tier_of);
+        residency_obey(w->pages, w->n_page, e->set.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
     if (!streams)

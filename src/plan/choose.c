@@ -17,7 +17,7 @@ typedef struct bound {
     double rest;
 } bound;
 
-enum { N_BOUND = 3 };
+enum { PER_TIER = 3, MAX_BOUND = PER_TIER * CHOOSE_MAX_TIER };
 
 typedef struct search {
     const choose_problem *p;
@@ -25,19 +25,26 @@ typedef struct search {
     double scale_loss, scale_bytes, scale_time;
     int *order;             /* block by block: its ways, the most promising first */
     int *at;                /* [n_block]: of the search: the place in order */
-    double *suffix;         /* [N_BOUND][n_block + 1]: sums of minima from a block on */
+    double *suffix;         /* [n_bound][n_block + 1]: sums of minima from a block on */
     choose_way *sum;        /* [n_block + 1]: of the blocks before */
     int *choice;            /* the best so far */
     double best, best_time; /* its objective, infinite when there is none; and T */
     choose_way best_sum;
-    bound bounds[N_BOUND];
-    double dual; /* the best bound found */
+    int tier;                /* whose link is looked at */
+    bound bounds[MAX_BOUND]; /* PER_TIER of each */
+    int n_bound, best_bound;
+    double tier_dual, dual; /* the best bound found: with that tier, and of all */
     int64_t nodes;
 } search;
 
 double choose_time(const choose_problem *p, double time, double bytes) {
-    const double over = NUM_MAX(bytes - p->room, 0);
-    return NUM_MAX(p->disk_s * over, time + p->fixed_s + p->over_s * over);
+    double links = 0, computing = time + p->fixed_s;
+    for (int t = 0; t < p->n_tier; t++) {
+        const double over = NUM_MAX(bytes - p->tiers[t].room, 0);
+        links = NUM_MAX(links, p->tiers[t].link_s * over);
+        computing += p->tiers[t].busy_s * over;
+    }
+    return NUM_MAX(links, computing);
 }
 
 static double weigh(const choose_way *w, const choose_way *by) {
@@ -77,18 +84,30 @@ static void offer(search *s, const choose_way *sum, const int *choice) {
 
 /* ---- the relaxation ---- */
 
-/* Multipliers from two numbers in 0...1: in speed, the share of the disk against computing (or, where nothing
+/* What bytes cost in computing, as far as the tier that is looked at: `per_byte` of each, less `less`. */
+static void busy_of(const search *s, double *per_byte, double *less) {
+    *per_byte = *less = 0;
+    for (int t = 0; t < s->p->n_tier && t <= s->tier; t++) {
+        *per_byte += s->p->tiers[t].busy_s;
+        *less += s->p->tiers[t].busy_s * s->p->tiers[t].room;
+    }
+}
+
+/* Multipliers from two numbers in 0...1: in speed, the share of the link against computing (or, where nothing
  * may be streamed, the price of bytes) and the price of loss; in loss, the prices of time and of bytes. */
 static bound bound_of(const search *s, double x, double y) {
     const choose_problem *p = s->p;
+    const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
+    double busy, busy_less;
+    busy_of(s, &busy, &busy_less);
     const double px = x / (1 - NUM_MIN(x, 0.999999)), py = y / (1 - NUM_MIN(y, 0.999999));
     bound b = {{0, 0, 0}, 0};
     if (s->for_loss) {
         const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
-        const double max = p->disk_s > 0 ? p->room + p->max_time / p->disk_s : INFINITY;
+        const double max = at.link_s > 0 ? at.room + p->max_time / at.link_s : INFINITY;
         const double limit = NUM_MIN(max, p->max_bytes);
-        b.w = (choose_way){time, time * p->over_s, 1};
-        b.rest = -time * (p->max_time - p->fixed_s + p->over_s * p->room);
+        b.w = (choose_way){time, time * busy, 1};
+        b.rest = -time * (p->max_time - p->fixed_s + busy_less);
         if (isfinite(limit)) {
             b.w.bytes += bytes;
             b.rest -= bytes * limit;
@@ -98,9 +117,8 @@ static bound bound_of(const search *s, double x, double y) {
     const double loss = py * s->scale_time / s->scale_loss;
     const bool hard = isfinite(p->max_bytes);
     const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
-    const double over = share * p->disk_s + (1 - share) * p->over_s;
-    b.w = (choose_way){1 - share, over + bytes, loss};
-    b.rest = (1 - share) * p->fixed_s - over * p->room - loss * p->max_loss;
+    b.w = (choose_way){1 - share, share * at.link_s + (1 - share) * busy + bytes, loss};
+    b.rest = (1 - share) * (p->fixed_s - busy_less) - share * at.link_s * at.room - loss * p->max_loss;
     if (hard)
         b.rest -= bytes * p->max_bytes;
     return b;
@@ -152,15 +170,16 @@ static double best_y(search *s, double x, int *choice, double *y) {
 }
 
 static void keep_if_better(search *s, double x, double v, double y) {
-    if (v <= s->dual)
+    if (v <= s->tier_dual)
         return;
-    s->dual = v;
-    s->bounds[0] = bound_of(s, x, y);
+    s->tier_dual = v;
+    s->bounds[PER_TIER * s->tier] = bound_of(s, x, y);
 }
 
+/* With the link of one tier. */
 static void find_multipliers(search *s, int *choice) {
     double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN, ya, yc, y0;
-    s->dual = -INFINITY;
+    s->tier_dual = -INFINITY;
     double va = best_y(s, a, choice, &ya), vc = best_y(s, c, choice, &yc);
     for (int i = 0; i < OUTER_SECTIONS; i++) {
         keep_if_better(s, a, va, ya);
@@ -179,8 +198,20 @@ static void find_multipliers(search *s, int *choice) {
     keep_if_better(s, c, vc, yc);
     for (int end = 0; end <= 1; end++) { /* they are other bounds for the search as well */
         const double v = best_y(s, end, choice, &y0);
-        s->bounds[1 + end] = bound_of(s, end, y0);
+        s->bounds[PER_TIER * s->tier + 1 + end] = bound_of(s, end, y0);
         keep_if_better(s, end, v, y0);
+    }
+}
+
+static void find_bounds(search *s) {
+    s->dual = -INFINITY;
+    for (s->tier = 0; s->tier == 0 || s->tier < s->p->n_tier; s->tier++) {
+        find_multipliers(s, s->at);
+        s->n_bound += PER_TIER;
+        if (s->tier_dual > s->dual) {
+            s->dual = s->tier_dual;
+            s->best_bound = PER_TIER * s->tier;
+        }
     }
 }
 
@@ -191,8 +222,8 @@ static void sort_ways(search *s) {
     for (int b = 0; b < p->n_block; b++)
         for (int i = p->first[b]; i < p->first[b + 1]; i++) {
             int j = i;
-            const double v = weigh(&p->ways[i], &s->bounds[0].w);
-            for (; j > p->first[b] && weigh(&p->ways[s->order[j - 1]], &s->bounds[0].w) > v; j--)
+            const double v = weigh(&p->ways[i], &s->bounds[s->best_bound].w);
+            for (; j > p->first[b] && weigh(&p->ways[s->order[j - 1]], &s->bounds[s->best_bound].w) > v; j--)
                 s->order[j] = s->order[j - 1];
             s->order[j] = i;
         }
@@ -201,7 +232,7 @@ static void sort_ways(search *s) {
 static void sum_suffixes(search *s) {
     const choose_problem *p = s->p;
     const int n = p->n_block;
-    for (int k = 0; k < N_BOUND; k++) {
+    for (int k = 0; k < s->n_bound; k++) {
         double *suffix = s->suffix + k * (n + 1);
         suffix[n] = s->bounds[k].rest;
         for (int b = n - 1; b >= 0; b--) {
@@ -218,7 +249,7 @@ static bool hopeless(const search *s, const choose_way *sum, int b) {
     const choose_problem *p = s->p;
     if (!within(sum->loss, p->max_loss) || !within(sum->bytes, p->max_bytes))
         return true;
-    for (int k = 0; k < N_BOUND; k++) {
+    for (int k = 0; k < s->n_bound; k++) {
         const double v = weigh(sum, &s->bounds[k].w) + s->suffix[k * (p->n_block + 1) + b];
         if (v >= s->best - SLACK * fabs(s->best))
             return true;
@@ -256,7 +287,9 @@ static void set_scales(search *s) {
         s->scale_bytes += p->ways[i].bytes;
         s->scale_loss += p->ways[i].loss;
     }
-    s->scale_time += p->fixed_s + p->disk_s * s->scale_bytes;
+    for (int t = 0; t < p->n_tier; t++)
+        s->scale_time += p->tiers[t].link_s * s->scale_bytes;
+    s->scale_time += p->fixed_s;
     s->scale_time = s->scale_time > 0 ? s->scale_time : 1;
     s->scale_bytes = s->scale_bytes > 0 ? s->scale_bytes : 1;
     s->scale_loss = s->scale_loss > 0 ? s->scale_loss : 1;
@@ -278,7 +311,7 @@ static void solve(search *s, choose_result *out) {
         out->proved = true;
     } else {
         set_scales(s);
-        find_multipliers(s, s->at);
+        find_bounds(s);
         sort_ways(s);
         sum_suffixes(s);
         out->proved = branch(s);
@@ -299,7 +332,7 @@ nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_
     memset(out, 0, sizeof *out);
     s.order = mem_array(n_way + 1, sizeof *s.order);
     s.at = mem_array(n + 1, sizeof *s.at);
-    s.suffix = mem_array(N_BOUND * (n + 1), sizeof *s.suffix);
+    s.suffix = mem_array(MAX_BOUND * (n + 1), sizeof *s.suffix);
     s.sum = mem_array(n + 1, sizeof *s.sum);
     nib_status status = NIB_OK;
     if (!s.order || !s.at || !s.suffix || !s.sum)

@@ -1,14 +1,17 @@
 /* choose.h - one of several ways for each block, so that together they are fastest within a loss, or lose
  * least within a time: a multiple-choice knapsack.
  *
- * A token takes T = max(disk_s * over, time + fixed_s + over_s * over) seconds, where time is the sum of the
- * chosen ways' times and over = max(0, bytes - room) is what has to be streamed.
+ * The fastest tier has room for tiers[0].room bytes; what is beyond tiers[t].room comes over the link of tier
+ * t: over_t = max(0, bytes - tiers[t].room). Links and computing work at the same time, so a token takes
+ * T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time is the sum
+ * of the chosen ways' times.
  *
- * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1) gives a
- * lower bound that is a sum of minima over the blocks, as strong as the linear program's; its multipliers are
- * found by golden sections, since the bound is concave in them. Branch and bound with that bound then finds
- * the best and proves it; when that takes more than max_node steps, what was found is returned with the
- * bound, and the gap between the two says how far from the best it can be. */
+ * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1, for each
+ * link beside computing) gives a lower bound that is a sum of minima over the blocks, with one link as strong
+ * as the linear program's; its multipliers are found by golden sections, since the bound is concave in them.
+ * Branch and bound with these bounds then finds the best and proves it; when that takes more than max_node
+ * steps, what was found is returned with the bound, and the gap between the two says how far from the best it
+ * can be. */
 #ifndef NIB_PLAN_CHOOSE_H
 #define NIB_PLAN_CHOOSE_H
 
@@ -19,11 +22,22 @@ typedef struct choose_way {
     double time, bytes, loss;
 } choose_way;
 
+enum { CHOOSE_MAX_TIER = 3 };
+
+/* A tier behind the fastest one. */
+typedef struct choose_tier {
+    double room;   /* bytes that all tiers before it have room for; not less than of the tier before */
+    double link_s; /* seconds a byte takes over its link */
+    double busy_s; /* seconds of computing that a byte takes besides */
+} choose_tier;
+
 typedef struct choose_problem {
     const choose_way *ways; /* block by block */
     const int *first;       /* [n_block + 1]: a block's first way; each block has at least one */
     int n_block;
-    double room, disk_s, over_s, fixed_s;
+    choose_tier tiers[CHOOSE_MAX_TIER];
+    int n_tier; /* 0: everything is on the fastest one */
+    double fixed_s;
     double max_bytes; /* INFINITY: no such limit */
     double max_loss;
     double max_time; /* INFINITY: the fastest within max_loss; else what loses least of those whose T is at

@@ -76,8 +76,19 @@ double plan_stolen_share(const plan_rates *r, bool packed) {
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
 }
 
-double plan_stolen_seconds(const plan_question *q, bool packed) {
-    return plan_stolen_share(&q->rates, packed);
+int plan_tiers(const plan_question *q, uint64_t room, bool streamed, bool packed,
+               residency_tier out[PLAN_MAX_TIER]) {
+    const plan_rates *r = &q->rates;
+    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = room, .read_s = 1 / r->ram_read};
+    if (!streamed)
+        return 1;
+    out[1] = (residency_tier){.tier = NIB_TIER_DISK,
+                              .capacity = NIB_AUTO,
+                              .read_s = plan_disk_seconds(q, packed),
+                              .latency_s = r->disk_wait,
+                              .link_s = plan_disk_seconds(q, packed),
+                              .busy_s = plan_stolen_share(r, packed)};
+    return 2;
 }
 
 /* ---- passes of a prompt ---- */

@@ -171,21 +171,20 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
 }
 
 /* Of what products read, as much as fits. */
-static void spread(const maker *m, plan_decision *d, uint64_t room) {
+static void spread(const maker *m, plan_decision *d, const residency_tier *tiers, int n_tier) {
     const plan_question *q = m->q;
-    const residency_tier tiers[] = {{NIB_TIER_RAM, room}, {NIB_TIER_DISK, NIB_AUTO}};
     if (!knows_pages(q, d)) {
         for (int b = 0; b < q->n_block; b++)
             m->bytes[b] = bytes_of(q, d, b);
-        residency_share(m->bytes, q->n_block, room, d->kept);
+        residency_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
         return;
     }
     for (int i = 0; i < q->n_page; i++)
         m->tier_of[i] = d->choice[q->pages[i].block] < 0 ? NIB_TIER_DISK : RESIDENCY_OPEN;
-    residency_spread(q->pages, q->n_page, tiers, NUM_COUNT(tiers), m->tier_of);
+    residency_spread(q->pages, q->n_page, tiers, n_tier, m->tier_of);
     memset(d->kept, 0, (size_t)q->n_block * sizeof *d->kept);
     for (int i = 0; i < q->n_page; i++)
-        if (m->tier_of[i] == NIB_TIER_RAM && !q->pages[i].table)
+        if (m->tier_of[i] == tiers[0].tier && !q->pages[i].table)
             d->kept[q->pages[i].block] += q->pages[i].bytes;
 }
 
@@ -215,19 +214,22 @@ static uint64_t room_of(const plan_question *q, const which *w) {
 static nib_status solve(maker *m, const which *w, plan_decision *d, choose_result *r, nib_error *err) {
     const plan_question *q = m->q;
     const uint64_t room = room_of(q, w);
-    const double stolen = w->streamed ? plan_stolen_seconds(q, w->packed) : 0;
+    residency_tier tiers[PLAN_MAX_TIER];
+    const int n_tier = plan_tiers(q, room, w->streamed, w->packed, tiers);
     list_ways(m, w->streamed, w->packed);
-    const choose_problem p = {.ways = m->ways,
-                              .first = m->first,
-                              .n_block = q->n_block,
-                              .room = (double)room,
-                              .disk_s = w->streamed ? plan_disk_seconds(q, w->packed) : 0,
-                              .over_s = stolen,
-                              .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
-                              .max_bytes = w->streamed ? INFINITY : (double)room,
-                              .max_loss = q->max_loss - w->lost,
-                              .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
-                              .max_node = MAX_NODE};
+    choose_problem p = {.ways = m->ways,
+                        .first = m->first,
+                        .n_block = q->n_block,
+                        .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
+                        .max_bytes = w->streamed ? INFINITY : (double)room,
+                        .max_loss = q->max_loss - w->lost,
+                        .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
+                        .max_node = MAX_NODE};
+    uint64_t before = 0;
+    for (int t = 1; t < n_tier; t++) {
+        before += tiers[t - 1].capacity;
+        p.tiers[p.n_tier++] = (choose_tier){(double)before, tiers[t].link_s, tiers[t].busy_s};
+    }
     memset(r, 0, sizeof *r);
     /* streaming needs its ring, even when nothing is kept */
     if (w->streamed && q->cap[NIB_TIER_RAM] < plan_ram_beside(q, &q->caches[0], true, w->packed, 0))
@@ -240,7 +242,7 @@ static nib_status solve(maker *m, const which *w, plan_decision *d, choose_resul
     d->cache = &q->caches[0];
     read_back(m, d);
     if (w->streamed)
-        spread(m, d, room);
+        spread(m, d, tiers, n_tier);
     return NIB_OK;
 }
 
@@ -308,8 +310,9 @@ uint64_t plan_kept_bytes(const plan_question *q, bool *all) {
     *all = true;
     for (int b = 0; q->kept && b < q->n_block; b++) {
         const uint64_t own = q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
-        *all = *all && q->kept[b] >= own;
-        sum += NUM_MIN(q->kept[b], own);
+        const uint64_t kept = residency_run_bytes(&q->kept[b], NIB_TIER_RAM);
+        *all = *all && kept >= own;
+        sum += NUM_MIN(kept, own);
     }
     return sum;
 }

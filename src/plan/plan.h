@@ -2,7 +2,7 @@
  * its schedule and what is expected of it. Made by policy.h's pure function or by hand; kept as a small JSON
  * that a person can read, compare and edit.
  *
- * A plan decides, it does not know how: tiers/ keeps and streams what it says (pager_options.kept), model/
+ * A plan decides, it does not know how: tiers/ keeps and streams what it says (residency_obey), model/
  * makes the layout that has the formats it names (layout_make), run/ multiplies with the activations it
  * names. Whatever it does not say is decided as without a plan. */
 #ifndef NIB_PLAN_PLAN_H

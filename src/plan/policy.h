@@ -5,6 +5,7 @@
 #define NIB_PLAN_POLICY_H
 
 #include "plan/plan.h"
+#include "plan/residency.h"
 #include "profile/learned.h"
 #include "tiers/pager.h"
 
@@ -87,13 +88,13 @@ typedef struct plan_question {
     /* RAM */
     uint64_t held[NIB_N_OWNER];    /* promised beside weights, the pager's own and the cache */
     uint64_t touched[NIB_N_OWNER]; /* of them, expected to be resident at the peak of this workload */
-    uint64_t more_rows;    /* promised besides where weights are streamed: for more rows of a prompt */
-    uint64_t more_touched; /* of them, by this workload */
-    uint64_t session;      /* tables of one session, beside its cache */
-    pager_need need;       /* for the first choice of each block */
-    uint64_t spare;        /* left free under the cap */
-    const uint64_t *kept;  /* [n_block], bytes of each that stay by a plan that was given; NULL: none was */
-    uint64_t opening;      /* all that is there for a moment before weights are, 0 when that is over */
+    uint64_t more_rows;          /* promised besides where weights are streamed: for more rows of a prompt */
+    uint64_t more_touched;       /* of them, by this workload */
+    uint64_t session;            /* tables of one session, beside its cache */
+    pager_need need;             /* for the first choice of each block */
+    uint64_t spare;              /* left free under the cap */
+    const residency_block *kept; /* [n_block], by a plan that was given; NULL: none was */
+    uint64_t opening;            /* all that is there for a moment before weights are, 0 when that is over */
     plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
     int n_cache;
 
@@ -156,10 +157,14 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
 double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation);
 /* Seconds of what every token takes besides: attention over the cache, rows looked up. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
-/* Seconds of the disk, and of computing (packing takes a part of the threads' time), for each byte that is
- * streamed. */
+/* The tiers that weights can be on, the fastest first, with what their bytes take: RAM with room for so many,
+ * and the disk where weights may be streamed. A tier more is a row more: all that decides reads this list. */
+enum { PLAN_MAX_TIER = NIB_N_TIER };
+int plan_tiers(const plan_question *q, uint64_t room, bool streamed, bool packed,
+               residency_tier out[PLAN_MAX_TIER]);
+/* Seconds of the disk for each byte that is streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);
-double plan_stolen_seconds(const plan_question *q, bool packed);
+/* Of each byte that is packed, the share of computing threads that it takes. */
 double plan_stolen_share(const plan_rates *r, bool packed);
 /* RAM beside kept pages: what is promised, with weights of `bytes` in all. */
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,

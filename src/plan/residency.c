@@ -3,9 +3,12 @@
 
 #include "base/num.h"
 
-#include <string.h>
-
 enum { CUT = 4096 }; /* pages that are not known are any multiple of it */
+
+static uint64_t max_sum_or(uint64_t a, uint64_t b) {
+    uint64_t sum;
+    return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
+}
 
 /* Pages that follow each other in the image and are one block's. */
 typedef struct filler {
@@ -77,27 +80,39 @@ void residency_spread(const pager_page *pages, int n_page, const residency_tier 
             tier_of[i] = (uint8_t)tiers[n_tier - 1].tier;
 }
 
-static void keep_block(const filler *f, int b, uint64_t left) {
-    for (int i = 0, end; i < f->n_page; i = end) {
-        end = end_of_run(f, i);
-        if (f->pages[i].block != b)
-            continue;
-        const uint64_t some = fill_some(f, i, end, NIB_TIER_RAM, left);
-        left = f->tier_of[end - 1] == NIB_TIER_RAM ? left - some : 0;
+void residency_obey(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of) {
+    int n_block = 0;
+    for (int i = 0; i < n_page; i++)
+        n_block = NUM_MAX(n_block, pages[i].block + 1);
+    for (int b = 0; b < n_block; b++) {
+        const residency_block *of = &blocks[b];
+        uint64_t end = 0, run_end = of->n_run ? of->runs[0].bytes : 0;
+        int r = 0;
+        for (int i = 0; i < n_page; i++) {
+            if (pages[i].block != b)
+                continue;
+            end += pages[i].bytes;
+            while (end > run_end && r < of->n_run - 1)
+                run_end = max_sum_or(run_end, of->runs[++r].bytes);
+            tier_of[i] = (uint8_t)(of->n_run ? of->runs[r].tier : NIB_TIER_DISK);
+        }
     }
 }
 
-void residency_keep(const pager_page *pages, int n_page, const uint64_t *kept, uint8_t *tier_of) {
-    const filler f = {pages, n_page, tier_of};
-    int n_block = 0;
-    memset(tier_of, RESIDENCY_OPEN, (size_t)n_page);
-    for (int i = 0; i < n_page; i++)
-        n_block = NUM_MAX(n_block, pages[i].block + 1);
-    for (int b = 0; b < n_block; b++)
-        keep_block(&f, b, kept[b]);
-    for (int i = 0; i < n_page; i++)
-        if (tier_of[i] == RESIDENCY_OPEN)
-            tier_of[i] = NIB_TIER_DISK;
+void residency_add(residency_block *b, int tier, uint64_t bytes) {
+    residency_run *last = b->n_run ? &b->runs[b->n_run - 1] : NULL;
+    if (last && last->tier == tier)
+        last->bytes = max_sum_or(last->bytes, bytes);
+    else if (b->n_run < RESIDENCY_MAX_RUN)
+        b->runs[b->n_run++] = (residency_run){tier, bytes};
+}
+
+uint64_t residency_run_bytes(const residency_block *b, int tier) {
+    uint64_t sum = 0;
+    for (int r = 0; r < b->n_run; r++)
+        if (b->runs[r].tier == tier)
+            sum = max_sum_or(sum, b->runs[r].bytes);
+    return sum;
 }
 
 void residency_share(const uint64_t *bytes, int n_block, uint64_t room, uint64_t *kept) {
@@ -123,11 +138,6 @@ uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tie
     for (int i = 0; i < n_page; i++)
         sum += tier_of[i] == tier ? pages[i].bytes : 0;
     return sum;
-}
-
-static uint64_t max_sum_or(uint64_t a, uint64_t b) {
-    uint64_t sum;
-    return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
 }
 
 uint64_t residency_whole(const pager_need *need, uint64_t others) {
