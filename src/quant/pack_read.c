@@ -46,40 +46,58 @@ float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r) 
 
 void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out) {
     const uint8_t *part = tile;
+    uint32_t quads[TILE_K / 4] = {0}; /* of codes */
     int low = f->bits;
-    memset(out, 0, TILE_K);
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
         low -= *w;
-        const int n_line = 2 * *w, mask = (1 << *w) - 1;
-        uint8_t *to = out;
+        const int n_line = 2 * *w;
+        const uint32_t mask = ((1u << *w) - 1) * 0x01010101u;
+        uint32_t *to = quads;
         for (int shift = 0; shift < 8; shift += *w)
-            for (int line = 0; line < n_line; line++, to += 4)
-                for (int c = 0; c < 4; c++)
-                    to[c] |= (uint8_t)((part[line * TILE_LINE + 4 * row + c] >> shift & mask) << low);
+            for (int line = 0; line < n_line; line++) {
+                uint32_t quad;
+                memcpy(&quad, part + line * TILE_LINE + 4 * row, sizeof quad);
+                *to++ |= (quad >> shift & mask) << low;
+            }
         part += n_line * TILE_LINE;
     }
+    memcpy(out, quads, TILE_K);
     if (f->table != PACK_TABLE_NONE)
         for (int i = 0; i < TILE_K; i++)
             out[i] = tables[f->table][out[i]];
 }
 
+/* A row's group: what its codes are multiplied with, and what is added. */
+typedef struct row_group {
+    float scale, min;
+} row_group;
+
+/* n codes of one group, or of a part of it, as floats. */
+static void read_codes(const pack_format *f, const uint8_t *codes, int64_t n, row_group g, float *out) {
+    const int zero = tile_zero(f);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = g.scale * (float)(codes[i] - zero);
+    if (f->asym)
+        for (int64_t i = 0; i < n; i++)
+            out[i] += g.min;
+}
+
 static void read_tile_row(const view *w, int64_t r, float *out) {
     const pack_format *f = &w->format;
-    const int row = (int)(r % PACK_PANEL), zero = tile_zero(f);
+    const int row = (int)(r % PACK_PANEL);
     const uint8_t *panel = (const uint8_t *)w->data + r / PACK_PANEL * tile_panel_bytes(f, w->k);
-    const int64_t group = tile_group(f, w->k);
+    const int64_t group = tile_group(f, w->k), step = group < TILE_K ? group : TILE_K;
     uint8_t codes[TILE_K];
-    float scale = 0, min = 0;
-    for (int64_t at = 0; at < w->k; at++) {
-        const tile_chunk c = tile_chunk_at(f, panel, w->k, at / TILE_CHUNK_K);
-        const int in_chunk = (int)(at % TILE_CHUNK_K);
-        if (at % TILE_K == 0)
-            tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
-        if (at % group == 0)
-            tile_read_scale(f, c.scales, (int)(in_chunk / group), row, &scale, &min);
-        out[at] = scale * (float)(codes[at % TILE_K] - zero);
-        if (f->asym)
-            out[at] += min;
+    row_group of = {0, 0};
+    for (int64_t start = 0; start < w->k; start += TILE_K) {
+        const tile_chunk c = tile_chunk_at(f, panel, w->k, start / TILE_CHUNK_K);
+        const int64_t in_chunk = start % TILE_CHUNK_K, end = w->k - start < TILE_K ? w->k : start + TILE_K;
+        tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
+        for (int64_t at = start; at < end; at += step) {
+            if (at % group == 0)
+                tile_read_scale(f, c.scales, (int)(at % TILE_CHUNK_K / group), row, &of.scale, &of.min);
+            read_codes(f, codes + (at - start), end - at < step ? end - at : step, of, out + at);
+        }
     }
     if (f->scale == PACK_SCALE_TWO) {
         const float all = tile_row_scale(f, panel, w->k, row);

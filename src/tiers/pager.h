@@ -121,6 +121,8 @@ void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_
 
 /* Row r of a matrix as k floats, the same bits wherever it lives; reads the file when it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);
+/* The same of a resident row, from any thread; false: it is not resident. */
+bool pager_read_resident_row(const pager *p, int block, int w, int64_t r, float *out);
 
 /* Panels (16 rows that are packed together) of a matrix that is looked up by row: where it is in memory, or
  * false when it is not. */

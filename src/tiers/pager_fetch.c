@@ -129,24 +129,35 @@ static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err)
     return NIB_OK;
 }
 
-nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
-    page_layout_own(p->layout.of, &b, &w);
+/* The row where it is resident: data is NULL elsewhere. *r becomes its number in the view. */
+static view resident_row(const pager *p, int b, int w, int64_t *r) {
     const weight *whole = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);
-    const int page = at->first_page + (int)(r / at->page_rows);
+    const int page = at->first_page + (int)(*r / at->page_rows);
     const uint8_t *data = p->state[page].resident;
     const int64_t first = (page - at->first_page) * at->page_rows;
-    view v = {data ? data + at->offset : NULL, whole->format, at->page_rows, whole->k};
-    if (page == at->first_page + at->n_page - 1)
-        v.n = whole->n - first;
-    r -= first;
-    if (!v.data) {
-        if (!panel_reader_row(p, whole, first + r, p->row_packed))
-            NIB_TRY(read_row(p, whole, first + r, err));
-        v = (view){p->row_packed, whole->format, 1, whole->k};
-        r = 0;
-    }
+    *r -= first;
+    return (view){data ? data + at->offset : NULL, whole->format,
+                  page == at->first_page + at->n_page - 1 ? whole->n - first : at->page_rows, whole->k};
+}
+
+bool pager_read_resident_row(const pager *p, int b, int w, int64_t r, float *out) {
+    page_layout_own(p->layout.of, &b, &w);
+    const view v = resident_row(p, b, w, &r);
+    if (!v.data)
+        return false;
     pack_read_row(&v, r, out);
+    return true;
+}
+
+nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_error *err) {
+    if (pager_read_resident_row(p, b, w, r, out))
+        return NIB_OK;
+    page_layout_own(p->layout.of, &b, &w);
+    const weight *whole = pager_weight(p, b, w);
+    if (!panel_reader_row(p, whole, r, p->row_packed))
+        NIB_TRY(read_row(p, whole, r, err));
+    pack_read_row(&(view){p->row_packed, whole->format, 1, whole->k}, 0, out);
     return NIB_OK;
 }
 

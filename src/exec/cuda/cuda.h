@@ -121,10 +121,10 @@ typedef struct cuda {
     /* host: */
     tier_region host;
     float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
-    bool pinned;                 /* logits are */
-    float *embed, *looked_up;    /* max_rows rows, one row */
-    float *angles, *inv_freq;    /* [n_pass, n_rot] */
-    int32_t *numbers;            /* [n_pass] */
+    bool pinned;                 /* all of it: copies wait for nothing */
+    float *embed, *looked_up;    /* [n_pass, d_model], one row */
+    float *angles, *inv_freq;    /* [n_rope][n_pass, n_rot], [n_rot] */
+    int32_t *numbers;            /* [2, n_pass] */
     int32_t *page_list;
     size_t max_page_list;
 

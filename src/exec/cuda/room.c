@@ -81,11 +81,11 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     uint64_t at = 0;
     c->stream_copy = take(base, &at, rows->n_pass * model_reg_width(m, REG_X), sizeof(float));
     c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
-    c->embed = take(base, &at, NUM_MAX(CUDA_MAX_ROWS, rows->n_pass) * s.embed, sizeof(float));
+    c->embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
     c->looked_up = take(base, &at, s.embed, sizeof(float));
-    c->angles = take(base, &at, rows->n_pass * s.rope, sizeof(float));
+    c->angles = take(base, &at, model_n_rope(m) * rows->n_pass * s.rope, sizeof(float));
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
-    c->numbers = take(base, &at, rows->n_pass, sizeof *c->numbers);
+    c->numbers = take(base, &at, 2 * rows->n_pass, sizeof *c->numbers);
     return at;
 }
 
@@ -96,7 +96,7 @@ uint64_t room_host_bytes(const layout *l, const backend_rows *rows) {
 
 static void unpin(cuda *c) {
     if (c->pinned)
-        c->k->unpin(c->logits);
+        c->k->unpin(c->host.at);
     c->pinned = false;
 }
 
@@ -117,9 +117,9 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_room, 0, CUDA_FETCH_HEAD, c->stream),
                                "room for residuals", err));
     lay_out_host(c, l, rows, c->host.at);
-    /* Where it cannot be, copies are slower. */
-    c->pinned = c->k->pin(c->logits, (size_t)(rows->n_head * model_reg_width(cuda_model(c), REG_LOGITS)) *
-                                         sizeof *c->logits) == 0;
+    /* Copies from and to there are then on their way when the call returns: a pass writes no place twice. Where
+     * it cannot be, copies are slower. */
+    c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
     return NIB_OK;
 }
 
@@ -181,12 +181,14 @@ static nib_status tell_pages(cuda *c, nib_error *err) {
     return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);
 }
 
+/* `numbers` are those of the first pages of the rows, then the positions: both are on their way together. */
 static nib_status tell_positions(const cuda *c, nib_error *err) {
+    int32_t *const positions = c->numbers + c->base.rows.n_pass;
     int64_t row = 0;
     for (int i = 0; i < c->pass.n_segment; i++)
         for (int64_t r = 0; r < c->pass.segments[i].n_row; r++)
-            c->numbers[row++] = (int32_t)(c->pass.segments[i].position + r);
-    return send(c, c->position, c->numbers, (uint64_t)row * sizeof *c->numbers, err);
+            positions[row++] = (int32_t)(c->pass.segments[i].position + r);
+    return send(c, c->position, positions, (uint64_t)row * sizeof *positions, err);
 }
 
 /* In single precision, as the reference implementations do it. */
@@ -203,18 +205,20 @@ static float *fill_angles(const cuda *c, const segment *s, int table, float *out
     return out;
 }
 
-static nib_status tell_angles(const cuda *c, int table, nib_error *err) {
-    float *end = c->angles;
+static nib_status tell_angles(const cuda *c, int table, float *angles, float **next, nib_error *err) {
+    float *end = angles;
     for (int i = 0; i < c->pass.n_segment; i++)
         end = fill_angles(c, &c->pass.segments[i], table, end);
-    return send(c, c->cos_sin[table], c->angles, (uint64_t)(end - c->angles) * sizeof *end, err);
+    *next = end;
+    return send(c, c->cos_sin[table], angles, (uint64_t)(end - angles) * sizeof *end, err);
 }
 
 nib_status room_tell(cuda *c, nib_error *err) {
     c->coded = NULL;
     NIB_TRY(tell_pages(c, err));
     NIB_TRY(tell_positions(c, err));
+    float *angles = c->angles;
     for (int t = 0; t < model_n_rope(cuda_model(c)); t++)
-        NIB_TRY(tell_angles(c, t, err));
+        NIB_TRY(tell_angles(c, t, angles, &angles, err));
     return NIB_OK;
 }

@@ -259,21 +259,29 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
         to.meta[group] = slice_meta{scales.x, sum};
 }
 
-/* A launch that may start before the one before it has finished. */
+/* A launch that may start before the one before it has finished; `together` blocks along z are a cluster. */
 template <class... Parameters, class... Arguments>
-static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,
-                  Arguments... arguments) {
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together, size_t shared,
+                          cuda_stream stream, Arguments... arguments) {
+    cudaLaunchAttribute with[2];
+    with[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    with[0].val.programmaticStreamSerializationAllowed = 1;
+    with[1].id = cudaLaunchAttributeClusterDimension;
+    with[1].val.clusterDim.x = with[1].val.clusterDim.y = 1;
+    with[1].val.clusterDim.z = together;
     cudaLaunchConfig_t c = {};
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = shared;
     c.stream = (cudaStream_t)stream;
-    c.attrs = &early;
-    c.numAttrs = 1;
+    c.attrs = with;
+    c.numAttrs = together > 1 ? 2 : 1;
     return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
+}
+template <class... Parameters, class... Arguments>
+static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,
+                  Arguments... arguments) {
+    return launch_cluster(kernel, grid, block, 1, shared, stream, arguments...);
 }
 
 /* Every kernel asks for the same split of a multiprocessor's memory, all of it shared: blocks of two launches

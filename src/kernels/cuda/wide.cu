@@ -97,12 +97,12 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
     }
     for (int i = 4 * threadIdx.x; i < j.n_tile * TILE_K; i += 4 * IMAGE_THREADS) {
         const float4 v = there ? four_values(j, x, i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const uint32_t low = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor)),
-                       high = two_halves(__fmul_rn(v.z, factor), __fmul_rn(v.w, factor));
+        const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
+                       odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
         const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
         uint8_t *const line = j.out + ((int64_t)(row / WIDE_ROWS) * j.n_tile + i / TILE_K) * WIDE_IMAGE + in * 128;
-        *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = low;
-        *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = high;
+        *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = even;
+        *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
     }
 }
 

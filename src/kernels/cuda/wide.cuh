@@ -4,7 +4,7 @@
  * exact to 11 bits; results are multiplied by its inverse. A kernel before brings them into images: 64 rows x
  * 64 of K, 8 KiB each, as the matrix instruction reads them from shared memory, one behind the other along K.
  * Row r of an image is 128 bytes, whose 16-byte pieces stand at their number xor r % 8. Within 16 of K the
- * elements 4t..4t+3 stand at 2t, 2t + 1, 2t + 8, 2t + 9: so a lane's four weights of a G-tile dword are what
+ * elements 4t..4t+3 stand at 2t, 2t + 8, 2t + 1, 2t + 9: so a lane's four weights of a G-tile dword are what
  * it holds of the other operand, and weights go from their packed codes to the instruction in registers. */
 #ifndef NIB_KERNELS_CUDA_WIDE_CUH
 #define NIB_KERNELS_CUDA_WIDE_CUH
