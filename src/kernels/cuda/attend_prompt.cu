@@ -42,41 +42,56 @@ template <int D> struct prompt_room { enum { LINE = D + 8, PAGE = CUDA_PAGE * LI
 /* The page's keys or values of one head: `n` positions of them, and zeros behind. */
 template <int D>
 __device__ __forceinline__ void page_load(__half *to, const __half *from, int d, int n) {
-    enum { LINE = prompt_room<D>::LINE };
-    const int pieces = d / 8;
-    for (int i = threadIdx.x; i < CUDA_PAGE * pieces; i += PROMPT_THREADS) {
-        const int row = i / pieces, at = row * LINE + i % pieces * 8;
+    enum { LINE = prompt_room<D>::LINE, PIECES = D / 8 };
+#pragma unroll
+    for (int i = threadIdx.x; i < CUDA_PAGE * PIECES; i += PROMPT_THREADS) {
+        const int row = i / PIECES, at = i % PIECES * 8;
+        if (at >= d)
+            continue;
         if (row < n)
-            copy_ahead<16>(to + at, from + 8 * i);
+            copy_ahead<16>(to + row * LINE + at, from + row * d + at);
         else
-            *(uint4 *)(to + at) = make_uint4(0, 0, 0, 0);
+            *(uint4 *)(to + row * LINE + at) = make_uint4(0, 0, 0, 0);
     }
 }
 
-/* Queries of the block's rows, rotated. */
+/* Queries of the block's rows, rotated: a warp has those that it multiplies. */
 template <int D>
 __device__ __forceinline__ void queries_load(const cuda_attend &a, __half *to, int row0, int n, int head) {
-    enum { LINE = prompt_room<D>::LINE };
-    const int d = (int)a.kv.d_head, half = d / 2, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    for (int i = threadIdx.x; i < PROMPT_ROWS * half; i += PROMPT_THREADS) {
-        const int row = i / half, p = i % half;
+    enum { LINE = prompt_room<D>::LINE, ROWS = PROMPT_ROWS / PROMPT_WARPS };
+    const int d = (int)a.kv.d_head, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0, lane = threadIdx.x % 32;
+    const int first = threadIdx.x / 32 * ROWS;
+#pragma unroll
+    for (int p = lane; p < D / 2; p += 32) {
+        if (p >= d / 2)
+            break;
         const bool turned = p < n_turn, apart = a.style == ROPE_HALF && turned;
         const int one = apart ? p : 2 * p, other = apart ? p + n_turn : 2 * p + 1;
-        float2 x = make_float2(0.0f, 0.0f);
-        if (row < n) {
-            const float *q = a.q + (row0 + row) * a.ldq + (int64_t)head * d;
-            x = make_float2(q[one], q[other]);
-            if (turned) {
-                const float *table =
-                    a.cos_sin + (int64_t)(a.cos_sin_by_row ? row0 + row : a.position[row0 + row]) * a.n_rot;
-                const float c = table[p], s = table[n_turn + p];
-                x = make_float2(__fsub_rn(__fmul_rn(x.x, c), __fmul_rn(x.y, s)),
-                                __fadd_rn(__fmul_rn(x.x, s), __fmul_rn(x.y, c)));
+#pragma unroll 4
+        for (int row = first; row < first + ROWS; row++) {
+            float2 x = make_float2(0.0f, 0.0f);
+            if (row < n) {
+                const float *q = a.q + (row0 + row) * a.ldq + (int64_t)head * d;
+                x = make_float2(q[one], q[other]);
+                if (turned) {
+                    const float *table =
+                        a.cos_sin + (int64_t)(a.cos_sin_by_row ? row0 + row : a.position[row0 + row]) * a.n_rot;
+                    const float c = table[p], s = table[n_turn + p];
+                    x = make_float2(__fsub_rn(__fmul_rn(x.x, c), __fmul_rn(x.y, s)),
+                                    __fadd_rn(__fmul_rn(x.x, s), __fmul_rn(x.y, c)));
+                }
             }
+            to[row * LINE + one] = __float2half_rn(x.x);
+            to[row * LINE + other] = __float2half_rn(x.y);
         }
-        to[row * LINE + one] = __float2half_rn(x.x);
-        to[row * LINE + other] = __float2half_rn(x.y);
     }
+}
+
+/* 2^x; what is smaller than normal floats is 0. */
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 template <int D>
@@ -123,7 +138,8 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
     for (int i = 0; i < D / 8; i++)
         out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0.0f;
     const int mine = position0 + warp * 16 + g; /* and 8 behind it */
-    const float scale = a.softcap > 0 ? a.scale : __fmul_rn(a.scale, LOG2_E);
+    /* Of scores, which are weighted by powers of two. */
+    const float scale = a.softcap > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
     for (int page = first; page <= last; page++) {
         if (page < last)
             load(page + 1);
@@ -153,18 +169,21 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
         const int base = page * CUDA_PAGE + 2 * t;
         const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > position0 + warp * 16 ||
                          (a.window > 0 && page * CUDA_PAGE + a.window <= position0 + warp * 16 + 15);
+        if (a.softcap > 0)
 #pragma unroll
-        for (int i = 0; i < 8; i++)
+            for (int i = 0; i < 8; i++)
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                float x = __fmul_rn(score[i][c], scale);
-                if (a.softcap > 0)
-                    x = LOG2_E * a.softcap * tanhf(x / a.softcap);
-                const int at = base + 8 * i + c % 2, row = mine + c / 2 * 8;
-                if (cut && (at > row || (a.window > 0 && at + a.window <= row)))
-                    x = -INFINITY;
-                score[i][c] = x;
-            }
+                for (int c = 0; c < 4; c++)
+                    score[i][c] = a.softcap * tanhf(score[i][c] * a.scale / a.softcap);
+        if (cut)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    const int at = base + 8 * i + c % 2, row = mine + c / 2 * 8;
+                    if (at > row || (a.window > 0 && at + a.window <= row))
+                        score[i][c] = -INFINITY;
+                }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float top = most[r];
@@ -173,14 +192,15 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
                 top = fmaxf(top, fmaxf(score[i][2 * r], score[i][2 * r + 1]));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-            const float old = most[r] == -INFINITY ? 0.0f : exp2f(most[r] - top), from = top == -INFINITY ? 0.0f : top;
+            const float from = top == -INFINITY ? 0.0f : -top * scale,
+                        old = most[r] == -INFINITY ? 0.0f : power_of_two(__fmaf_rn(most[r], scale, from));
             float more = 0.0f;
             most[r] = top;
 #pragma unroll
             for (int i = 0; i < 8; i++)
 #pragma unroll
                 for (int c = 2 * r; c < 2 * r + 2; c++) {
-                    score[i][c] = exp2f(score[i][c] - from);
+                    score[i][c] = power_of_two(__fmaf_rn(score[i][c], scale, from));
                     more = __fadd_rn(more, score[i][c]);
                 }
             sum[r] = __fmaf_rn(sum[r], old, more);
