@@ -1,11 +1,13 @@
 /* bench_residual - QDEC's kernel on a GPU: the same bits whatever the number of blocks and in every run, the
- * rate of its fetches alone and beside products, and what it adds to the products of llama-3-8b in 3 bits,
- * one row, in one graph. bench_residual [bits | rate | chain] ...    (default: all) */
+ * rate of its fetches alone and beside products, what it adds to the products of llama-3-8b in 3 bits, one
+ * row, in one graph, and what the tuner makes of that. bench_residual [bits | rate | chain | tune] ...
+ * (default: all) */
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
+#include "plan/tune.h"
 #include "quant/pack.h"
 #include "quant/residual.h"
 
@@ -333,7 +335,7 @@ typedef struct chain {
     void *room, *scratch;
 } chain;
 
-/* k_chunk[i] 0: the product alone, as without residuals. */
+/* k_chunk[i] 0: the product alone, as without residuals; negative: not even that. */
 static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n_tb) {
     enum { TIMES = 9 };
     float ms[TIMES];
@@ -342,6 +344,8 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
     for (int l = 0; l < N_LAYER; l++)
         for (int s = 0; s < N_GROUP; s++) {
             const group *p = &c->groups[l][s];
+            if (k_chunk[s] < 0)
+                continue;
             if (k_chunk[s] == 0) {
                 multiply(p, c->x[s], c->y, p->n_w == 1, p->gated, c->room);
                 continue;
@@ -378,23 +382,39 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
     return median(ms, TIMES);
 }
 
-static void measure_chain(void) {
-    static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
-    static const int most[] = {4, 8, 16, 24, 32};
-    static chain c;
+static chain all_layers;
+
+static uint64_t chain_open(chain *c) {
     uint64_t weights = 0;
     for (int l = 0; l < N_LAYER; l++)
         for (int s = 0; s < N_GROUP; s++) {
-            c.groups[l][s] = group_open(&shapes[s], "u3g64", (uint64_t)(l * N_GROUP + s) + 3);
-            weights += c.groups[l][s].weight_bytes;
+            c->groups[l][s] = group_open(&shapes[s], "u3g64", (uint64_t)(l * N_GROUP + s) + 3);
+            weights += c->groups[l][s].weight_bytes;
         }
     for (int s = 0; s < N_GROUP; s++)
-        c.x[s] = random_row(shapes[s].k, (uint64_t)s + 5);
-    c.y = device_new(3 * 28672 * 4);
-    c.part = device_new(28672 * 4);
-    c.room = device_new(cuda->linear_scratch(1, 14336, true));
-    c.scratch = device_new(cuda->residual_scratch(1, 14336, 128));
-    const double base = chain_seconds(&c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
+        c->x[s] = random_row(shapes[s].k, (uint64_t)s + 5);
+    c->y = device_new(3 * 28672 * 4);
+    c->part = device_new(28672 * 4);
+    c->room = device_new(cuda->linear_scratch(1, 14336, true));
+    c->scratch = device_new(cuda->residual_scratch(1, 14336, 128));
+    return weights;
+}
+
+static void chain_close(chain *c) {
+    for (int l = 0; l < N_LAYER; l++)
+        for (int s = 0; s < N_GROUP; s++)
+            group_close(&c->groups[l][s]);
+    void *all[] = {c->x[0], c->x[1], c->x[2], c->x[3], c->y, c->part, c->room, c->scratch};
+    for (size_t i = 0; i < NUM_COUNT(all); i++)
+        OK(cuda->release(all[i]));
+}
+
+static void measure_chain(void) {
+    static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
+    static const int most[] = {4, 8, 16, 24, 32};
+    chain *c = &all_layers;
+    const uint64_t weights = chain_open(c);
+    const double base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
     printf("llama-3-8b in u3g64: %d products, %.2f GB: %.0f us, %.0f GB/s\n", N_LAYER * N_GROUP,
            (double)weights / 1e9, base * 1e6, (double)weights / base / 1e9);
     for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
@@ -402,7 +422,7 @@ static void measure_chain(void) {
         for (size_t m = 0; m < NUM_COUNT(most); m++) {
             const int64_t all[] = {chunks[k], chunks[k], chunks[k], chunks[k]};
             const int n_tb[] = {most[m], most[m] > 16 ? 16 : most[m], most[m], most[m] > 16 ? 16 : most[m]};
-            const double s = chain_seconds(&c, all, n_tb);
+            const double s = chain_seconds(c, all, n_tb);
             printf("  %d: %.0f %.3f", most[m], s * 1e6, s / base);
         }
         printf("\n");
@@ -413,15 +433,62 @@ static void measure_chain(void) {
         printf("%s alone, 16 blocks:", shapes[s].name);
         for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
             one[s] = chunks[k];
-            const double t = chain_seconds(&c, one, (int[]){16, 16, 16, 16});
+            const double t = chain_seconds(c, one, (int[]){16, 16, 16, 16});
             printf("  %d: %.1f us a product", (int)chunks[k], (t - base) / N_LAYER * 1e6);
         }
         printf("\n");
         fflush(stdout);
     }
-    for (int l = 0; l < N_LAYER; l++)
-        for (int s = 0; s < N_GROUP; s++)
-            group_close(&c.groups[l][s]);
+    chain_close(c);
+}
+
+/* ---- the tuner ---- */
+
+enum { TUNE_K = 32, TUNE_BLOCKS = 66 };
+static double known[N_GROUP][TUNE_BLOCKS + 1][TUNE_K + 1];
+
+/* Of one layer: the kind's products of all layers, alone in a graph. */
+static nib_status time_of_kind(void *user, int kind, int64_t k, int n_tb, double *seconds, nib_error *err) {
+    double *at = &known[kind][k ? n_tb : 0][k];
+    int64_t all[N_GROUP] = {-1, -1, -1, -1};
+    (void)err;
+    all[kind] = k;
+    if (*at == 0)
+        *at = chain_seconds(user, all, (int[]){n_tb, n_tb, n_tb, n_tb}) / N_LAYER;
+    *seconds = *at;
+    return NIB_OK;
+}
+
+static void tell_step(void *user, int kind, int64_t k, double seconds) {
+    (void)user;
+    if (k <= 2 || k % 8 == 0)
+        printf("  %s %d: %.2f us", shapes[kind].name, (int)k, seconds * 1e6);
+}
+
+static void measure_tuner(void) {
+    static const double targets[] = {0.025, 0.05, 0.1, 0.2, 0.5, 1};
+    chain *c = &all_layers;
+    tune_kind kinds[N_GROUP];
+    nib_error err;
+    chain_open(c);
+    for (int s = 0; s < N_GROUP; s++)
+        kinds[s] = (tune_kind){shapes[s].name, shapes[s].k, outputs(&shapes[s])};
+    const double base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
+    for (size_t i = 0; i < NUM_COUNT(targets); i++) {
+        const tune_ask ask = {kinds, N_GROUP, TUNE_BLOCKS, TUNE_K, targets[i], time_of_kind, tell_step, c};
+        tuned t;
+        if (tune(&ask, &t, &err) != NIB_OK)
+            ok(1, err.message);
+        const double all = chain_seconds(c, t.k_chunk, t.n_tb);
+        printf(
+            "\ntarget %.1f %%: at most %d blocks (%d, %d, %d, %d), k_chunk (%d, %d, %d, %d); by the tuner's "
+            "times %.1f %% slower, all products of a token %.1f %%\n",
+            targets[i] * 100, t.max_blocks, t.n_tb[0], t.n_tb[1], t.n_tb[2], t.n_tb[3], (int)t.k_chunk[0],
+            (int)t.k_chunk[1], (int)t.k_chunk[2], (int)t.k_chunk[3], (t.seconds / t.base - 1) * 100,
+            (all / base - 1) * 100);
+        fflush(stdout);
+    }
+    chain_close(c);
 }
 
 int main(int argc, char **argv) {
@@ -446,6 +513,8 @@ int main(int argc, char **argv) {
             measure_rates();
         if (all || !strcmp(argv[i], "chain"))
             measure_chain();
+        if (all || !strcmp(argv[i], "tune"))
+            measure_tuner();
     }
     return 0;
 }

@@ -3,11 +3,12 @@
  * branch of it. A gate then comes with the addition, since it needs both its inputs whole. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
+#include "plan/tune.h"
 #include "tiers/device_cuda.h"
 
 #include <string.h>
 
-enum { BLOCKS = 16 /* a sixteenth of the link's rate each would do; measured in docs/paper-qdec.md */ };
+enum { MAX_BLOCKS = 32 /* more fetch no faster on an H200 (docs/paper-qdec.md) */ };
 
 nib_status fetches_open(cuda *c, nib_error *err) {
     fetches *f = &c->fetches;
@@ -69,7 +70,6 @@ void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
     a->n_w = s->n_w;
     a->k = o->k;
     a->k_chunk = r->k_chunk;
-    a->n_tb = BLOCKS;
     a->part = c->part;
     a->scratch = c->fetch_room;
     a->ldp = 0;
@@ -83,6 +83,7 @@ void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
         a->scale[i] = (const float *)(const void *)((const uint8_t *)of->scale + apart);
         a->step[i] = of->step;
     }
+    a->n_tb = tune_blocks(&(tune_kind){.k = a->k, .n = a->ldp}, MAX_BLOCKS);
 }
 
 int fetches_launch(const cuda *c, const cuda_residual *a) {
