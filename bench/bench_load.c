@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 #include "base/thread.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "nib.h"
 
 #include <fcntl.h>

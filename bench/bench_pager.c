@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "model/page_layout.h"
 #include "nib.h"
 #include "profile/importance.h"

@@ -16,7 +16,7 @@ fi
 unset MAKEFLAGS MFLAGS MAKELEVEL
 check "make install" make -s install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/opt/nibble
 root=$tmp/root/opt/nibble
-for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h lib/pkgconfig/nibble.pc \
+for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h include/nib_tools.h lib/pkgconfig/nibble.pc \
     share/man/man1/nibble.1 share/bash-completion/completions/nibble share/zsh/site-functions/_nibble; do
     check "$file" test -s "$root/$file"
 done
@@ -56,9 +56,9 @@ foreign() { # foreign NM_ARGUMENT...
 }
 check "libnibble.a shows nib_ names only" test -z "$(foreign --extern-only --defined-only "$root/lib/libnibble.a")"
 check "libnibble.so shows nib_ names only" test -z "$(foreign --dynamic --defined-only "$root/lib/libnibble.so")"
-declared=$(tr '\n' ' ' <include/nib.h | grep -o 'NIB_API [^;(#]*nib_[a-z_]*(' | sed 's/.*\(nib_[a-z_]*\)($/\1/' | sort -u)
+declared=$(cat include/*.h | tr '\n' ' ' | grep -o 'NIB_API [^;(#]*nib_[a-z_]*(' | sed 's/.*\(nib_[a-z_]*\)($/\1/' | sort -u)
 defined=$(nm --dynamic --defined-only "$root/lib/libnibble.so" | awk '{ print $NF }' | sort -u)
-check "every function of nib.h is there" test -n "$declared" -a "$declared" = "$defined"
+check "every function of the headers is there" test -n "$declared" -a "$declared" = "$defined"
 
 PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
@@ -79,8 +79,8 @@ static() {
 cp -P "$root"/lib/libnibble.so* "$tmp/"
 check "the example builds against libnibble.a" static
 if command -v c++ >/dev/null; then
-    printf '#include <nib.h>\nint main() { return nib_version()[0] != 48; }\n' >"$tmp/a.cc"
-    check "nib.h is C++ too" c++ -Wall -Wextra -Werror -I"$root/include" -c -o "$tmp/a.o" "$tmp/a.cc"
+    printf '#include <nib_tools.h>\nint main() { return nib_version()[0] != 48; }\n' >"$tmp/a.cc"
+    check "the headers are C++ too" c++ -Wall -Wextra -Werror -I"$root/include" -c -o "$tmp/a.o" "$tmp/a.cc"
 fi
 
 code=0

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"

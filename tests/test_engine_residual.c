@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "quant/residual.h"
-#include "quantize/quantize.h"
+#include "nib_tools.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
 #include "support/guard.h"
@@ -179,12 +179,12 @@ static const tiny_shape shape = {TYPE_F32, 2, 256, 320, 4, 2, 384, 64, false};
 static const char *original_and_coarse(char coarse[512]) {
     static char whole[512];
     const nib_engine_options o = engine_usual();
-    const quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
-    quantize_report report;
+    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
+    nib_quantize_report report;
     nib_error err;
     snprintf(whole, sizeof whole, "%s", tiny_model("original.gguf", &shape));
     snprintf(coarse, 512, "%s", temp_path("coarse.gguf"));
-    if (quantize(whole, &o, &q, &report, &err) != NIB_OK)
+    if (nib_quantize(whole, &o, &q, &report, &err) != NIB_OK)
         fail_msg("%s", err.message);
     return whole;
 }

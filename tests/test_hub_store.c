@@ -2,7 +2,7 @@
  */
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "hub/store.h"
 #include "support/faults.h"
 #include "support/tempdir.h"

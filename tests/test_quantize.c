@@ -6,7 +6,7 @@
 #include "quantize/imatrix.h"
 #include "quantize/lapack.h"
 #include "quantize/mix.h"
-#include "quantize/quantize.h"
+#include "nib_tools.h"
 #include "quantize/share.h"
 #include "support/engine.h"
 #include "support/faults.h"
@@ -40,13 +40,13 @@ static void choose_paths(void) {
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
 }
 
-static nib_status make(const quantize_options *q, const nib_engine_options *o, quantize_report *r,
+static nib_status make(const nib_quantize_options *q, const nib_engine_options *o, nib_quantize_report *r,
                        nib_error *err) {
     const nib_engine_options usual = engine_usual();
-    return quantize(model_path, o ? o : &usual, q, r, err);
+    return nib_quantize(model_path, o ? o : &usual, q, r, err);
 }
 
-static void must_make(const quantize_options *q, quantize_report *r) {
+static void must_make(const nib_quantize_options *q, nib_quantize_report *r) {
     nib_error err;
     if (make(q, NULL, r, &err) != NIB_OK)
         fail_msg("%s", err.message);
@@ -105,8 +105,8 @@ static void test_formats(void **state) {
                  {"bf16", TYPE_BF16, TYPE_BF16, 0.005}};
     choose_paths();
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        const quantize_options q = {.out = out_path, .type = cases[i].type};
-        quantize_report r;
+        const nib_quantize_options q = {.out = out_path, .type = cases[i].type};
+        nib_quantize_report r;
         container *a, *b;
         nib_error err;
         must_make(&q, &r);
@@ -132,13 +132,13 @@ static void test_formats(void **state) {
 
 static void test_refused(void **state) {
     (void)state;
-    quantize_report r;
+    nib_quantize_report r;
     nib_error err;
     choose_paths();
-    const quantize_options unknown = {.out = out_path, .type = "q9"};
+    const nib_quantize_options unknown = {.out = out_path, .type = "q9"};
     assert_int_equal(make(&unknown, NULL, &r, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "q4_k_m"));
-    const quantize_options nowhere = {.out = "/nowhere/at/all.gguf", .imatrix = "none"};
+    const nib_quantize_options nowhere = {.out = "/nowhere/at/all.gguf", .imatrix = "none"};
     assert_int_equal(make(&nowhere, NULL, &r, &err), NIB_E_IO);
 }
 
@@ -153,9 +153,9 @@ static bool count_down(void *user, const char *what, uint64_t done, uint64_t tot
 
 static void test_goes_on(void **state) {
     (void)state;
-    const quantize_options q = {.out = out_path, .type = "q4_k_m", .imatrix = "none"};
+    const nib_quantize_options q = {.out = out_path, .type = "q4_k_m", .imatrix = "none"};
     nib_engine_options o = engine_usual();
-    quantize_report r;
+    nib_quantize_report r;
     nib_error err;
     size_t n, m;
     choose_paths();
@@ -188,7 +188,7 @@ static void test_goes_on(void **state) {
     n_left = 9;
     unlink(out_path);
     assert_int_equal(make(&q, &o, &r, &err), NIB_E_CANCELLED);
-    const quantize_options other = {.out = out_path, .type = "q8_0", .imatrix = "none"};
+    const nib_quantize_options other = {.out = out_path, .type = "q8_0", .imatrix = "none"};
     must_make(&other, &r);
     assert_int_equal(r.n_resumed, 0);
     mem_free(expected);
@@ -196,8 +196,8 @@ static void test_goes_on(void **state) {
 }
 
 static nib_status full_disk_step(void *user, nib_error *err) {
-    const quantize_options q = {.out = out_path, .type = "q4_0", .imatrix = "none"};
-    quantize_report r;
+    const nib_quantize_options q = {.out = out_path, .type = "q4_0", .imatrix = "none"};
+    nib_quantize_report r;
     (void)user;
     unlink(part_path);
     unlink(log_path);
@@ -268,8 +268,8 @@ static void test_methods(void **state) {
     choose_paths();
     last_logits(model_path, expected, N_VOCAB);
     for (int i = 0; i < (lapack_check(NULL) == NIB_OK ? 3 : 2); i++) {
-        const quantize_options q = {.out = out_path, .type = "q8_0", .method = methods[i]};
-        quantize_report r;
+        const nib_quantize_options q = {.out = out_path, .type = "q8_0", .method = methods[i]};
+        nib_quantize_report r;
         container *a, *b;
         double all = 0, off = 0;
         must_make(&q, &r);
@@ -325,8 +325,8 @@ static void test_share(void **state) {
             used += weights[b] * share_formats[choice[b]].bits;
         assert_true(used <= bits * all + 1e-9);
     }
-    const quantize_options q = {.out = out_path, .bits = 3.5};
-    quantize_report r;
+    const nib_quantize_options q = {.out = out_path, .bits = 3.5};
+    nib_quantize_report r;
     choose_paths();
     must_make(&q, &r);
     assert_true(r.bits > 2.5 && r.bits < 4.6 && r.kl > 0);
@@ -337,23 +337,23 @@ static void test_share(void **state) {
 static void test_importance(void **state) {
     (void)state;
     char kept[512], old[512];
-    quantize_report r;
+    nib_quantize_report r;
     nib_error err;
     size_t n, m;
     choose_paths();
     snprintf(kept, sizeof kept, "%s", temp_path("kept.gguf"));
     snprintf(old, sizeof old, "%s", temp_path("kept.dat"));
-    const quantize_options measured = {.out = out_path, .type = "q4_0", .keep_imatrix = kept};
+    const nib_quantize_options measured = {.out = out_path, .type = "q4_0", .keep_imatrix = kept};
     must_make(&measured, &r);
     char *first = must_read(out_path, &n);
     must_make(&measured, &r);
     assert_non_null(strstr(r.importance, "measured before"));
-    const quantize_options from_file = {.out = out_path, .type = "q4_0", .imatrix = kept};
+    const nib_quantize_options from_file = {.out = out_path, .type = "q4_0", .imatrix = kept};
     must_make(&from_file, &r);
     char *second = must_read(out_path, &m);
     assert_int_equal(n, m);
     assert_memory_equal(first, second, n);
-    const quantize_options none = {.out = out_path, .type = "q4_0", .imatrix = "none"};
+    const nib_quantize_options none = {.out = out_path, .type = "q4_0", .imatrix = "none"};
     must_make(&none, &r);
     char *third = must_read(out_path, &m);
     assert_int_equal(n, m);

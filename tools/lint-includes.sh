@@ -3,14 +3,14 @@
 #  - a module (folder under src/) includes itself and modules below it only; the order stands here, lowest first, and in
 #    docs/architecture.md with its reasons;
 #  - so do the files of engine/ among each other;
-#  - server/ and cli/ are programs on the library: nib.h, base/ and hub/ are theirs to include, and the server's headers
-#    the command line's. What the command line still reaches for beyond that is listed below; the list only shrinks;
+#  - server/ and cli/ are programs on the library: its public headers (include/), base/ and hub/ are theirs to include,
+#    and the server's headers the command line's. What the command line still reaches for beyond that is listed below; the list only shrinks;
 #  - a back end (folder under src/exec/) is used through src/exec/backend.h: nobody else includes its headers;
 #  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
 cd "${1:-.}" || exit 2
-MODULES='base hub quant formats text model arch kernels tiers profile plan exec grammar sequence engine session measure quantize cluster server cli'
+MODULES='base hub quant formats text model arch kernels tiers profile plan exec grammar sequence engine session measure quantize synth cluster server cli'
 
 bad=0
 say() {
@@ -40,19 +40,18 @@ for folder in src/*/; do
             say "  a file of $module may not include one of $other, which is above it"
         fi
     done
-    # Every include names its module, so that the check above sees all of them; nib.h is for everybody.
-    stray=$(printf '%s\n' "$includes" | grep -vE '"([a-z0-9_]+/.*|nib\.h)"' | grep .)
+    # Every include names its module, so that the check above sees all of them; public headers are for everybody.
+    stray=$(printf '%s\n' "$includes" | grep -vE '"([a-z0-9_]+/.*|nib(_tools)?\.h)"' | grep .)
     [ -z "$stray" ] || say "$stray
   include a header by its path under src/"
 done
 
 # A program includes nib.h and modules that know nothing of how a model is computed.
-BEYOND='formats/gguf_write.h formats/safetensors_write.h kernels/dpr.h kernels/kernels.h measure/measure.h model/find.h
-model/model.h plan/plan.h profile/hardware.h profile/kernel_map.h profile/kernel_profile.h profile/machine.h
-quant/recipe.h quantize/quantize.h'
+BEYOND='kernels/dpr.h kernels/kernels.h measure/measure.h model/model.h plan/plan.h profile/hardware.h profile/kernel_map.h profile/kernel_profile.h profile/machine.h
+quant/recipe.h'
 allow=$(printf '%s' "$BEYOND" | tr ' \n' '||')
 reaching=$(grep -rnE '^#include "' src/cli --include='*.[ch]' 2>/dev/null |
-    grep -vE "\"((cli|server|base|hub)/[a-z0-9_]+\.(h|def)|nib\.h|$allow)\"" | grep .)
+    grep -vE "\"((cli|server|base|hub)/[a-z0-9_]+\.(h|def)|nib(_tools)?\.h|$allow)\"" | grep .)
 [ -z "$reaching" ] || say "$reaching
   the command line uses nib.h, base/, hub/ and server/"
 reaching=$(grep -rnE '^#include "' src/server --include='*.[ch]' 2>/dev/null |

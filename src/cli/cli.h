@@ -110,6 +110,8 @@ bool cli_stdin_closed(void);         /* it was when the program began */
 bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when it cannot be written. */
 /* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
 bool cli_write(const char *data, size_t n_byte);
+/* A document that the library has made: *out is json_decref'd, text is freed. An exit code. */
+int cli_document(char *text, json_t **out);
 int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
 bool cli_wrote_json(void);                                  /* the document is on stdout */
 int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */

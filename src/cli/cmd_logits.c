@@ -1,48 +1,16 @@
 /* cmd_logits.c - nibble logits: the raw output of every position, for comparing engines. */
 #include "cli/cli.h"
 
-#include "formats/safetensors_write.h"
+#include "nib_tools.h"
 
 #include <stdlib.h>
 
-typedef struct logits_job {
-    safetensors_writer *writer;
-    int64_t n_vocab;
-    nib_error err;
-    nib_status status; /* of writing */
-} logits_job;
-
-static void write_row(void *user, int64_t position, const float *logits) {
-    (void)position;
-    logits_job *job = user;
-    if (!job->status)
-        job->status =
-            safetensors_writer_data(job->writer, logits, (size_t)job->n_vocab * sizeof *logits, &job->err);
-}
-
-static int write_logits(cli_args *args, nib_engine *engine, const int32_t *tokens, size_t n_token) {
-    const canceller cancel = {cli_cancel, NULL};
-    logits_job job = {.n_vocab = nib_engine_info(engine)->n_vocab};
+static int write_logits(const cli_args *args, nib_engine *engine, const int32_t *tokens, size_t n_token) {
     nib_session *session;
     nib_error err;
     if (nib_session_open(engine, NULL, &session, &err))
         return cli_fail(&err);
-    int64_t shape[2] = {(int64_t)n_token, job.n_vocab};
-    nib_status status = safetensors_writer_open(args->output, &job.writer, &err);
-    if (!status)
-        status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, &err);
-    if (!status) {
-        safetensors_writer_ask(job.writer, &cancel);
-        status = nib_session_forward(session, tokens, n_token, 0, write_row, &job, &err);
-    }
-    if (!status && job.status) {
-        status = job.status;
-        err = job.err;
-    }
-    if (status)
-        safetensors_writer_abort(job.writer);
-    else
-        status = safetensors_writer_commit(job.writer, &err);
+    const nib_status status = nib_session_logits_save(session, tokens, n_token, args->output, &err);
     nib_session_close(session);
     return status ? cli_fail(&err) : 0;
 }

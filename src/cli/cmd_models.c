@@ -8,8 +8,8 @@
 #include "cli/pull.h"
 #include "hub/names.h"
 #include "hub/store.h"
-#include "model/find.h"
-#include "model/model.h"
+#include "hub/find.h"
+#include "nib_tools.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,19 +27,18 @@ typedef struct description {
 
 static description describe(const char *path) {
     description d = {0};
-    model *m;
-    nib_error err;
-    if (model_open(path, NULL, &m, &err)) {
+    char *text;
+    json_t *document = NULL;
+    nib_error err = {NIB_E_NOMEM, ""};
+    if (nib_model_describe(path, &text, &err) == NIB_OK && !cli_document(text, &document)) {
+        snprintf(d.arch, sizeof d.arch, "%s", json_string_value(json_object_get(document, "arch")));
+        d.bytes = (uint64_t)json_integer_value(json_object_get(document, "bytes"));
+        d.params = (uint64_t)json_integer_value(json_object_get(document, "params"));
+        d.good = true;
+    } else {
         snprintf(d.arch, sizeof d.arch, "(%s)", nib_status_text(err.status));
-        return d;
     }
-    snprintf(d.arch, sizeof d.arch, "%s", model_arch(m));
-    const container *c = model_container(m);
-    for (size_t i = 0; i < container_n_tensor(c); i++)
-        d.bytes += container_tensor_at(c, i)->bytes;
-    d.params = model_n_param(m);
-    d.good = true;
-    model_close(m);
+    json_decref(document);
     return d;
 }
 

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "cli/sheet.h"
-#include "cli/synth.h"
+#include "nib_tools.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -207,9 +207,10 @@ static int make_synthetic(const cli_args *args, const char *shape) {
     if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder))
         return cli_usage_error("cannot make a folder for the model's header in %s", base ? base : "/tmp");
     snprintf(path, sizeof path, "%s/model.gguf", folder);
-    int code = synth_write_hollow(args, shape, path);
-    if (!code)
-        code = make(args, path);
+    const nib_synth_options header = {
+        .shape = shape, .type = args->type, .n_layer = args->layers, .hollow = true, .cancel = cli_cancel};
+    nib_error err;
+    const int code = nib_synth(&header, path, NULL, &err) ? cli_fail(&err) : make(args, path);
     (void)unlink(path);
     (void)rmdir(folder);
     return code;

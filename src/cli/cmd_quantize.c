@@ -1,12 +1,12 @@
-/* cmd_quantize.c - nibble quantize: a model's matrices in smaller number formats (quantize/quantize.h). */
+/* cmd_quantize.c - nibble quantize: a model's matrices in smaller number formats. */
 #include "cli/cli.h"
 
 #include "base/num.h"
-#include "quantize/quantize.h"
+#include "nib_tools.h"
 
 #include <string.h>
 
-static int report(const cli_args *args, const char *out, const quantize_report *r) {
+static int report(const cli_args *args, const char *out, const nib_quantize_report *r) {
     char in_size[32], out_size[32], peak[32];
     if (args->json)
         return cli_write_json(
@@ -27,19 +27,19 @@ static int report(const cli_args *args, const char *out, const quantize_report *
 static int run(cli_args *args) {
     const char *out = args->output ? args->output : args->rest.n ? args->rest.data[0] : NULL;
     nib_engine_options options;
-    quantize_report r;
+    nib_quantize_report r;
     nib_error err;
     if (!out || (args->output && args->rest.n))
         return cli_usage_error("which file is to be made? give -o FILE");
     cli_engine_options(args, &options);
-    const quantize_options q = {.out = out,
-                                .type = args->type,
-                                .bits = args->bits,
-                                .method = args->method,
-                                .calib = args->calib,
-                                .imatrix = args->imatrix,
-                                .keep_imatrix = args->keep_imatrix};
-    const nib_status status = quantize(args->model, &options, &q, &r, &err);
+    const nib_quantize_options q = {.out = out,
+                                    .type = args->type,
+                                    .bits = args->bits,
+                                    .method = args->method,
+                                    .calib = args->calib,
+                                    .imatrix = args->imatrix,
+                                    .keep_imatrix = args->keep_imatrix};
+    const nib_status status = nib_quantize(args->model, &options, &q, &r, &err);
     if (status == NIB_OK)
         return report(args, out, &r);
     if (status == NIB_E_CANCELLED || status == NIB_E_IO)

@@ -1,274 +1,31 @@
-/* cmd_synth.c - nibble synth: a model with random weights in the true shapes of a known one, for timing and
- * for testing budgets. Streams to disk in a megabyte of memory. The same seed gives the same file. */
-#include "cli/synth.h"
+/* cmd_synth.c - nibble synth: a model with random weights in the true shapes of a known one. */
+#include "cli/cli.h"
 
 #include "base/num.h"
-#include "formats/gguf_write.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { CHUNK = 1 << 20 };
-
-typedef struct synth_job {
-    const synth_shape *shape;
-    int64_t n_layer;
-    type_id type;
-    gguf_writer *writer;
-    const cli_args *args;
-    uint64_t random[4]; /* xoshiro256+ */
-    uint64_t done, total;
-    char *chunk;
-    nib_status status;
-    nib_error err;
-} synth_job;
-
-/* ---- random numbers ---- */
-
-static uint64_t next_random(uint64_t s[4]) {
-    uint64_t result = s[0] + s[3], t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = (s[3] << 45) | (s[3] >> 19);
-    return result;
-}
-
-static void seed_random(uint64_t s[4], uint64_t seed) {
-    for (int i = 0; i < 4; i++) { /* splitmix64 */
-        uint64_t z = seed += 0x9e3779b97f4a7c15u;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        s[i] = z ^ (z >> 31);
-    }
-}
-
-static void fill_random(synth_job *job, size_t n_byte) {
-    for (size_t i = 0; i < n_byte; i += sizeof(uint64_t)) {
-        uint64_t r = next_random(job->random);
-        memcpy(job->chunk + i, &r, sizeof r);
-    }
-}
-
-/* ---- weights ----
- * Uniform codes with scales such that a row of k has about unit length: activations stay of order one through
- * any number of layers. Scales differ a little from block to block, as real ones do. */
-
-static uint16_t some_scale(uint64_t random, double typical) {
-    return half_from_float((float)(typical * (0.75 + (double)(random & 255) / 512)));
-}
-
-static void set_scales(synth_job *job, size_t n_block, size_t block_bytes, double typical) {
-    for (size_t b = 0; b < n_block; b++) {
-        uint16_t scale;
-        memcpy(&scale, job->chunk + b * block_bytes, sizeof scale);
-        scale = some_scale(scale, typical);
-        memcpy(job->chunk + b * block_bytes, &scale, sizeof scale);
-    }
-}
-
-/* Halves of random sign and mantissa, all with the exponent of `typical`. */
-static void set_halves(synth_job *job, size_t n, double typical) {
-    uint16_t exponent = half_from_float((float)typical) & 0x7c00;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, job->chunk + i * sizeof h, sizeof h);
-        h = (uint16_t)((h & 0x83ff) | exponent);
-        memcpy(job->chunk + i * sizeof h, &h, sizeof h);
-    }
-}
-
-static void make_matrix_chunk(synth_job *job, size_t n_block, int64_t k) {
-    const type_info *type = type_get(job->type);
-    size_t block_bytes = (size_t)type->block_bytes;
-    fill_random(job, n_block * block_bytes);
-    double unit = 1 / sqrt((double)k);
-    if (job->type == TYPE_Q4_0)
-        set_scales(job, n_block, block_bytes, unit / 4.6); /* deviation of uniform -8..7 */
-    else if (job->type == TYPE_Q8_0)
-        set_scales(job, n_block, block_bytes, unit / 74); /* of uniform -128..127 */
-    else
-        set_halves(job, n_block, unit / 1.5);
-}
-
-static void put(synth_job *job, size_t n_byte) {
-    job->status = gguf_writer_data(job->writer, job->chunk, n_byte, &job->err);
-    job->done += n_byte;
-    if (!job->status && !cli_progress((void *)job->args, job->shape->name, job->done, job->total))
-        job->status = NIB_E_CANCELLED;
-}
-
-static void write_matrix(synth_job *job, const synth_tensor *t) {
-    const type_info *type = type_get(job->type);
-    size_t left = (size_t)(t->rows * (t->cols / type->block_elems));
-    while (left && !job->status) {
-        size_t n = NUM_MIN(left, (size_t)CHUNK / (size_t)type->block_bytes);
-        make_matrix_chunk(job, n, t->cols);
-        put(job, n * (size_t)type->block_bytes);
-        left -= n;
-    }
-}
-
-static void write_vector(synth_job *job, const synth_tensor *t) {
-    float *values = (float *)(void *)job->chunk;
-    for (int64_t i = 0; i < t->cols; i++) { /* the widest vector, 49152 floats, fits a chunk */
-        float small = (float)((double)(next_random(job->random) >> 40) / (1 << 24) - 0.5) * 0.2f;
-        values[i] = t->norm ? 1 + small : small;
-    }
-    put(job, (size_t)t->cols * sizeof *values);
-}
-
-static bool write_tensor(void *user, const synth_tensor *t) {
-    synth_job *job = user;
-    if (t->vector)
-        write_vector(job, t);
-    else
-        write_matrix(job, t);
-    return !job->status;
-}
-
-/* ---- the header ---- */
-
-static bool declare_tensor(void *user, const synth_tensor *t) {
-    synth_job *job = user;
-    int64_t shape[2] = {t->rows, t->cols};
-    uint64_t row_bytes;
-    type_id type = t->vector ? TYPE_F32 : job->type;
-    type_row_bytes(type, t->cols, &row_bytes);
-    job->total += (uint64_t)t->rows * row_bytes;
-    job->status = gguf_writer_tensor(job->writer, t->name, type, t->vector ? 1 : 2,
-                                     t->vector ? shape + 1 : shape, &job->err);
-    return !job->status;
-}
-
-static void set_int(synth_job *job, const char *arch, const char *key, int64_t value) {
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", arch, key);
-    if (!job->status)
-        job->status = gguf_writer_set_int(job->writer, full, GGUF_U32, value, &job->err);
-}
-
-static void set_float(synth_job *job, const char *arch, const char *key, double value) {
-    char full[96];
-    snprintf(full, sizeof full, "%s.%s", arch, key);
-    if (!job->status)
-        job->status = gguf_writer_set_float(job->writer, full, GGUF_F32, value, &job->err);
-}
-
-static void set_text(synth_job *job, const char *key, const char *text) {
-    if (!job->status)
-        job->status = gguf_writer_set_string(job->writer, key, text, strlen(text), &job->err);
-}
-
-static void set_metadata(synth_job *job) {
-    static const char *const names[] = {"llama", "qwen2", "phi3", "opt"};
-    const synth_shape *s = job->shape;
-    const char *arch = names[s->family];
-    char name[128];
-    snprintf(name, sizeof name, "%s, random weights", s->name);
-    set_text(job, "general.architecture", arch);
-    set_text(job, "general.name", name);
-    set_text(job, "tokenizer.ggml.model", "no_vocab"); /* said, so that other engines open it too */
-    set_text(job, "general.description", "random weights made by nibble synth; no tokenizer");
-    set_int(job, arch, "block_count", job->n_layer);
-    set_int(job, arch, "context_length", s->n_ctx);
-    set_int(job, arch, "embedding_length", s->d_model);
-    set_int(job, arch, "feed_forward_length", s->d_ff);
-    set_int(job, arch, "attention.head_count", s->n_head);
-    set_int(job, arch, "attention.head_count_kv", s->n_kv_head);
-    set_int(job, arch, "vocab_size", s->n_vocab);
-    if (s->rope_theta > 0) {
-        set_int(job, arch, "rope.dimension_count", s->d_head);
-        set_float(job, arch, "rope.freq_base", (double)s->rope_theta);
-        set_float(job, arch, "attention.layer_norm_rms_epsilon", (double)s->norm_eps);
-    } else {
-        set_float(job, arch, "attention.layer_norm_epsilon", (double)s->norm_eps);
-    }
-}
-
-static nib_status write_file(synth_job *job, bool hollow) {
-    const canceller cancel = {cli_cancel, NULL};
-    gguf_writer_ask(job->writer, &cancel);
-    set_metadata(job);
-    if (!job->status)
-        synth_each_tensor(job->shape, job->n_layer, declare_tensor, job);
-    if (!job->status && hollow)
-        job->status = gguf_writer_hollow(job->writer, &job->err);
-    else if (!job->status)
-        synth_each_tensor(job->shape, job->n_layer, write_tensor, job);
-    if (job->status)
-        gguf_writer_abort(job->writer);
-    else
-        job->status = gguf_writer_commit(job->writer, &job->err);
-    job->err.status = job->status;
-    return job->status;
-}
-
-/* ---- the command ---- */
-
-static int unknown_shape(const char *name) {
-    char known[512] = "";
-    size_t n = 0;
-    for (int i = 0; i < synth_n_shape && n < sizeof known; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", synth_shapes[i].name);
-    return name ? cli_usage_error("unknown shape '%s'; known: %s", name, known)
-                : cli_usage_error("which model's shape? known: %s", known);
-}
-
-/* --type and --layers. An exit code. */
-static int settle_size(synth_job *job) {
-    const cli_args *args = job->args;
-    const char *type = args->type ? args->type : "q4_0";
-    if (!type_from_name(type, &job->type) ||
-        (job->type != TYPE_Q4_0 && job->type != TYPE_Q8_0 && job->type != TYPE_F16))
-        return cli_usage_error("--type: expected q4_0, q8_0 or f16, found '%s'", type);
-    job->n_layer = args->layers ? NUM_MIN(args->layers, job->shape->n_layer) : job->shape->n_layer;
-    return 0;
-}
-
-int synth_write_hollow(const cli_args *args, const char *shape, const char *path) {
-    synth_job job = {.args = args, .type = TYPE_Q4_0, .shape = synth_find(shape)};
-    const int code = job.shape ? settle_size(&job) : unknown_shape(shape);
-    if (code)
-        return code;
-    nib_status status = gguf_writer_open(path, &job.writer, &job.err);
-    if (!status)
-        status = write_file(&job, true);
-    return status ? cli_fail(&job.err) : 0;
-}
+#include "nib_tools.h"
 
 static int run(cli_args *args) {
-    const char *name = args->rest.n ? args->rest.data[0] : NULL;
-    synth_job job = {.args = args, .type = TYPE_Q4_0, .shape = name ? synth_find(name) : NULL};
-    if (!job.shape)
-        return unknown_shape(name);
-    if (!args->output)
-        return cli_usage_error("synth needs -o FILE");
-    const int wrong = settle_size(&job);
-    if (wrong)
-        return wrong;
-    seed_random(job.random, args->seed >= 0 ? (uint64_t)args->seed : 0);
-    job.chunk = malloc(CHUNK + sizeof(uint64_t));
-    if (!job.chunk)
-        return cli_usage_error("out of memory");
-    nib_status status = gguf_writer_open(args->output, &job.writer, &job.err);
-    if (!status)
-        status = write_file(&job, false);
-    free(job.chunk);
+    const nib_synth_options options = {.shape = args->rest.n ? args->rest.data[0] : NULL,
+                                       .type = args->type,
+                                       .n_layer = args->layers,
+                                       .seed = args->seed >= 0 ? (uint64_t)args->seed : 0,
+                                       .progress = cli_progress,
+                                       .cancel = cli_cancel,
+                                       .user = args};
+    nib_synth_report r;
+    nib_error err;
     char size[32];
-    if (status)
-        return cli_fail(&job.err);
-    cli_note(args, "nibble: %s: %s, %lld layers, %s, %s", args->output, job.shape->name,
-             (long long)job.n_layer, type_get(job.type)->name, num_format_size(job.total, size));
-    return args->json
-               ? cli_write_json(json_pack("{s:s, s:s, s:I, s:s, s:I}", "file", args->output, "shape",
-                                          job.shape->name, "n_layer", (json_int_t)job.n_layer, "format",
-                                          type_get(job.type)->name, "bytes", (json_int_t)job.total),
-                                args)
-               : 0;
+    if (options.shape && !args->output)
+        return cli_usage_error("synth needs -o FILE");
+    if (nib_synth(&options, args->output, &r, &err))
+        return cli_fail(&err);
+    cli_note(args, "nibble: %s: %s, %lld layers, %s, %s", args->output, r.shape, (long long)r.n_layer, r.type,
+             num_format_size(r.bytes, size));
+    return args->json ? cli_write_json(json_pack("{s:s, s:s, s:I, s:s, s:I}", "file", args->output, "shape",
+                                                 r.shape, "n_layer", (json_int_t)r.n_layer, "format", r.type,
+                                                 "bytes", (json_int_t)r.bytes),
+                                       args)
+                      : 0;
 }
 
 const cli_command cmd_synth = {

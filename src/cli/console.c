@@ -155,6 +155,12 @@ bool cli_wrote_json(void) {
     return wrote_document;
 }
 
+int cli_document(char *text, json_t **out) {
+    *out = json_loads(text, 0, NULL);
+    nib_free(text);
+    return *out ? 0 : cli_usage_error("out of memory");
+}
+
 int cli_write_json(json_t *document, const cli_args *args) {
     (void)args;
     char *text = document ? json_dumps(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;

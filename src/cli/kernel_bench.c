@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "kernels/dpr.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "profile/kernel_map.h"
 
 #include <stdlib.h>

@@ -1,13 +1,12 @@
 /* main.c - finds the sub-command, parses its options, runs it. The only place that decides an exit code. */
 #include "cli/cli.h"
+#include "nib_tools.h"
 
-#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/similar.h"
 #include "cli/document.h"
 #include "cli/habits.h"
 #include "cli/pull.h"
-#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,25 +29,6 @@ static int unknown_command(const char *name) {
         return cli_usage_error("unknown command '%s'; did you mean '%s'? ('nibble --help' lists all)", name,
                                meant.best);
     return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", name);
-}
-
-/* A forced instruction set that this machine or this build does not have would silently test another one, and
- * so would a misspelt limit. */
-static int check_isa(void) {
-#define CPU_X(field, name, base) ", " name
-    if (cpu_unknown_name())
-        return cli_usage_error("NIBBLE_CPU: expected names out of x86-64" CPU_FEATURES(
-                                   CPU_X) " with a comma between, found '%s'",
-                               cpu_unknown_name());
-#undef CPU_X
-    const char *isa = getenv("NIBBLE_ISA");
-    if (!isa || !*isa || kernels_table_for(isa))
-        return 0;
-    char names[128] = "";
-    size_t n = 0;
-    for (int i = 0; kernels_isa_at(i) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", kernels_isa_at(i));
-    return cli_usage_error("NIBBLE_ISA: expected one of %s, found '%s'", names, isa);
 }
 
 /* -hf: a model of the hub, which is fetched when it is not here. */
@@ -92,8 +72,9 @@ static int run_command(const cli_command *command, int argc, char **argv) {
             args.rest.data[command->n_rest], command->name, command->usage);
     } else if (!cli_log_open(args.log)) {
         code = nib_status_exit_code(NIB_E_USAGE);
-    } else if (!(code = check_isa())) {
-        code = run_with_model(command, &args);
+    } else {
+        /* A misspelt limit would silently test another processor. */
+        code = nib_processor_check(&err) ? cli_fail(&err) : run_with_model(command, &args);
     }
     if (code && !cli_wrote_json() && (args.json || asks_for_json(argc, argv)))
         cli_print_failure(code, &args);

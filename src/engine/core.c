@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/bound.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "tiers/device.h"
 
 #include <string.h>

@@ -1,13 +1,16 @@
 /* kernels.c - filling the op table for this processor, and what the ops' memory needs. */
 #include "kernels/kernels.h"
+#include "nib_tools.h"
 
 #include "base/num.h"
+#include "base/status.h"
 #include "kernels/act8.h"
 #include "kernels/kv_layout.h"
 #include "kernels/policy.h"
 #include "kernels/registry.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +84,24 @@ const kernel_isa *kernels_folder_at(int i) {
 const char *kernels_isa_at(int i) {
     pthread_once(&known_once, find_tables);
     return i >= 0 && i < known.n ? known.rows[i]->name : NULL;
+}
+
+nib_status nib_processor_check(nib_error *err) {
+#define CPU_X(field, name, base) ", " name
+    if (cpu_unknown_name())
+        return nib_fail(err, NIB_E_USAGE,
+                        "NIBBLE_CPU: expected names out of x86-64" CPU_FEATURES(
+                            CPU_X) " with a comma between, found '%s'",
+                        cpu_unknown_name());
+#undef CPU_X
+    const char *isa = getenv("NIBBLE_ISA");
+    if (!isa || !*isa || kernels_table_for(isa))
+        return NIB_OK;
+    char names[128] = "";
+    size_t n = 0;
+    for (int i = 0; kernels_isa_at(i) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", kernels_isa_at(i));
+    return nib_fail(err, NIB_E_USAGE, "NIBBLE_ISA: expected one of %s, found '%s'", names, isa);
 }
 
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row) {

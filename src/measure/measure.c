@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "measure/rows.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/gguf_copy.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "quant/encode.h"
 
 #include <stdio.h>

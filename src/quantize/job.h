@@ -8,7 +8,7 @@
 #include "quantize/gptq.h"
 #include "quantize/journal.h"
 #include "quantize/mix.h"
-#include "quantize/quantize.h"
+#include "nib_tools.h"
 #include "quantize/rows.h"
 #include "quantize/stats.h"
 #include "tiers/ledger.h"
@@ -18,8 +18,8 @@ typedef enum method { METHOD_RTN, METHOD_AWQ, METHOD_GPTQ } method;
 typedef struct job {
     const char *model;
     nib_engine_options options;
-    const quantize_options *q;
-    quantize_report *report;
+    const nib_quantize_options *q;
+    nib_quantize_report *report;
     logger log;
     canceller cancel;
     model *m; /* headers alone */

@@ -1,12 +1,12 @@
-/* quantize.c - see quantize.h: importance, then the file. */
-#include "quantize/quantize.h"
+/* quantize.c - see nib_tools.h: importance, then the file. */
+#include "nib_tools.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "measure/measure.h"
 #include "measure/products.h"
-#include "model/find.h"
+#include "hub/find.h"
 #include "quantize/imatrix.h"
 #include "quant/encode.h"
 #include "quantize/job.h"
@@ -53,7 +53,7 @@ static nib_status measure(job *j, nib_error *err) {
 }
 
 static nib_status get_importance(job *j, nib_error *err) {
-    const quantize_options *q = j->q;
+    const nib_quantize_options *q = j->q;
     if (q->imatrix && !strcmp(q->imatrix, "none")) {
         snprintf(j->report->importance, sizeof j->report->importance, "none");
         return NIB_OK;
@@ -66,7 +66,7 @@ static nib_status get_importance(job *j, nib_error *err) {
 }
 
 static nib_status keep_importance(job *j, nib_error *err) {
-    const quantize_options *q = j->q;
+    const nib_quantize_options *q = j->q;
     if (!q->keep_imatrix)
         return NIB_OK;
     if (!j->stats.of)
@@ -111,7 +111,7 @@ static nib_status open_model(job *j, nib_error *err) {
 }
 
 static void warn(const job *j) {
-    const quantize_report *r = j->report;
+    const nib_quantize_report *r = j->report;
     if (r->n_coarse)
         log_line(&j->log,
                  "%d tensors are in a coarse format already: what that lost stays lost, a file with f16 or "
@@ -203,8 +203,8 @@ static nib_status make(job *j, nib_error *err) {
     return job_commit(j, err);
 }
 
-nib_status quantize(const char *name, const nib_engine_options *o, const quantize_options *q,
-                    quantize_report *out, nib_error *err) {
+nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
+                        nib_quantize_report *out, nib_error *err) {
     const double start = time_now();
     char names[512];
     memset(out, 0, sizeof *out);

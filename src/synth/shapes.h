@@ -1,8 +1,9 @@
-/* synth.h - models with random weights in the true shapes of known ones: the table of shapes. */
-#ifndef NIB_CLI_SYNTH_H
-#define NIB_CLI_SYNTH_H
+/* shapes.h - the shapes of known models: the table, and the tensors that a model of a shape has. */
+#ifndef NIB_SYNTH_SHAPES_H
+#define NIB_SYNTH_SHAPES_H
 
-#include "cli/cli.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 typedef enum synth_family { SYNTH_LLAMA, SYNTH_QWEN2, SYNTH_PHI3, SYNTH_OPT } synth_family;
 typedef enum synth_part { SYNTH_EMBED, SYNTH_LAYER, SYNTH_HEAD, SYNTH_UNTIED } synth_part;
@@ -30,9 +31,5 @@ typedef struct synth_tensor {
 /* Every tensor in the order it is written; false from fn ends it, and is returned. */
 typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);
-
-/* A file with the header of a shape (--type, --layers) and zeros that take no room on disk: for planning. An
- * exit code. */
-int synth_write_hollow(const cli_args *args, const char *shape, const char *path);
 
 #endif

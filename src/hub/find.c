@@ -1,5 +1,5 @@
 /* find.c - see find.h. */
-#include "model/find.h"
+#include "hub/find.h"
 
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* find.h - from what a person types to a path: a file, a folder, or the name of a model that is kept. */
-#ifndef NIB_MODEL_FIND_H
-#define NIB_MODEL_FIND_H
+#ifndef NIB_HUB_FIND_H
+#define NIB_HUB_FIND_H
 
 #include "base/status.h"
 

@@ -1,7 +1,8 @@
-/* synth_shapes.c - the shapes of well-known models, from their published configurations, and what the tensors
+/* shapes.c - the shapes of well-known models, from their published configurations, and what the tensors
  * of each family are. A model more is a row more. */
-#include "cli/synth.h"
+#include "synth/shapes.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

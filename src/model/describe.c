@@ -1,0 +1,73 @@
+/* describe.c - what a model is, as a JSON document; see nib_tools.h. */
+#include "nib_tools.h"
+
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "hub/find.h"
+#include "model/model.h"
+
+#include <string.h>
+
+static json_t *text_of(const char *text) {
+    return jsonx_string(text, strlen(text));
+}
+
+static json_t *tensors_of(const container *c) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < container_n_tensor(c); i++) {
+        const container_tensor *t = container_tensor_at(c, i);
+        json_t *shape = json_array();
+        for (int d = 0; d < t->n_dim; d++)
+            json_array_append_new(shape, json_integer(t->shape[d]));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:s, s:I}", "name", text_of(t->name), "shape", shape,
+                                        "format", type_get(t->type)->name, "bytes", (json_int_t)t->bytes));
+    }
+    return list;
+}
+
+static uint64_t tensor_bytes(const container *c) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < container_n_tensor(c); i++)
+        n += container_tensor_at(c, i)->bytes;
+    return n;
+}
+
+/* In f16, all layers. */
+static uint64_t kv_bytes(const model *m) {
+    uint64_t n = 0;
+    for (int i = 0; i < model_n_kv_layer(m); i++) {
+        int64_t k_width, v_width;
+        model_kv_widths(m, i, &k_width, &v_width);
+        n += (uint64_t)(k_width + v_width) * 2;
+    }
+    return n;
+}
+
+static json_t *document_of(const model *m) {
+    const hparams *hp = model_hparams(m);
+    const container *c = model_container(m);
+    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "arch",
+                     model_arch(m), "name", text_of(model_name(m)), "container",
+                     container_get_kind(c) == CONTAINER_GGUF ? "gguf" : "safetensors", "n_layer",
+                     (json_int_t)hp->n_layer, "d_model", (json_int_t)hp->d_model, "n_head",
+                     (json_int_t)hp->n_head, "n_kv_head", (json_int_t)hp->n_kv_head, "d_head",
+                     (json_int_t)hp->d_head, "d_ff", (json_int_t)hp->d_ff, "n_vocab", (json_int_t)hp->n_vocab,
+                     "n_ctx_train", (json_int_t)hp->n_ctx_train, "params", (json_int_t)model_n_param(m),
+                     "bytes", (json_int_t)tensor_bytes(c), "kv_bytes", (json_int_t)kv_bytes(m), "tensors",
+                     tensors_of(c));
+}
+
+nib_status nib_model_describe(const char *name, char **json, nib_error *err) {
+    char *path;
+    model *m;
+    NIB_TRY(model_find(name, &path, err));
+    const nib_status status = model_open(path, NULL, &m, err);
+    mem_free(path);
+    NIB_TRY(status);
+    json_t *document = document_of(m);
+    *json = document ? jsonx_text(document, JSON_COMPACT) : NULL;
+    json_decref(document);
+    model_close(m);
+    return *json ? NIB_OK : nib_fail_nomem(err, 0, "a model's description");
+}
