@@ -216,7 +216,15 @@ typedef struct nib_model_info {
     int32_t bos, eos;    /* -1: none */
     bool add_bos;
     bool has_tokenizer, has_chat_template;
+    int64_t d_embed; /* numbers of an embedding (nib_session_embed): the width of what the output head reads;
+                        0 with vocab_only */
+    int pooling;     /* a nib_pooling: what the model's files say of how its embeddings are made;
+                        NIB_POOLING_MODEL: nothing, or a way that is not among them */
 } nib_model_info;
+
+/* How one vector is made of the rows of a text: their mean, or the last one. NIB_POOLING_MODEL: as the
+ * model's files say (`ARCH.pooling_type` of a GGUF, `1_Pooling/config.json` of a folder), else the mean. */
+typedef enum nib_pooling { NIB_POOLING_MODEL, NIB_POOLING_MEAN, NIB_POOLING_LAST } nib_pooling;
 
 NIB_API const nib_model_info *nib_engine_info(const nib_engine *engine);
 
@@ -353,10 +361,18 @@ typedef void (*nib_row_fn)(void *user, int64_t position, const float *logits);
 NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *tokens, size_t n_token,
                                        int64_t first_row, nib_row_fn row_fn, void *user, nib_error *err);
 
+/* The embedding of tokens[0..n): what the model makes of them before the output head, the final norm included
+ * ("last hidden state" elsewhere), pooled to out [d_embed] f32; it is not normalised. Sums are taken in f64,
+ * in the order of the positions. Afterwards the session holds the tokens, and no logits. on_pass (NULL: none)
+ * is told "prompt" after each pass, while nothing of the engine is locked. NIB_E_USAGE as nib_session_sync;
+ * NIB_E_DEVICE: the engine's back end does not give hidden states. */
+NIB_API nib_status nib_session_embed(nib_session *session, const int32_t *tokens, size_t n_token, int pooling,
+                                     float *out, nib_progress_fn on_pass, void *user, nib_error *err);
+
 /* Any thread, at any time: the call that computes for this session now, or else the next one, returns
  * NIB_E_CANCELLED, even when it had nothing to compute. Until one has, the cancel is kept: it is not lost
  * between two calls, and one that came too late for a call ends the one after it. Calls are nib_session_sync,
- * nib_session_forward and nib_generate; one that fails otherwise keeps it too. */
+ * nib_session_forward, nib_session_embed and nib_generate; one that fails otherwise keeps it too. */
 NIB_API void nib_session_cancel(nib_session *session);
 /* Forgets a cancel that no call has answered to. */
 NIB_API void nib_session_cancel_clear(nib_session *session);

@@ -1,8 +1,12 @@
 /* info.c - what nib_engine_info answers, gathered once. */
 #include "engine/info.h"
 
+#include "base/file.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
+#include "exec/probe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The tensors' bytes and elements as the files have them. */
@@ -35,6 +39,42 @@ static const char *file_name(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
+/* As sentence-transformers writes it beside a checkpoint. */
+static int pooling_of_folder(const char *path) {
+    enum { MAX_BYTES = 1 << 16 };
+    char at[4096], *text = NULL;
+    size_t n_byte;
+    json_t *value = NULL;
+    int found = NIB_POOLING_MODEL;
+    const int n = snprintf(at, sizeof at, "%s/1_Pooling/config.json", path);
+    if (n < 0 || (size_t)n >= sizeof at || file_read_all(at, MAX_BYTES, &text, &n_byte, NULL))
+        return found;
+    if (jsonx_parse(text, n_byte, &value, NULL) == NIB_OK) {
+        const char *mode = json_string_value(json_object_get(value, "pooling_mode"));
+        if (json_is_true(json_object_get(value, "pooling_mode_lasttoken")) ||
+            (mode && !strcmp(mode, "lasttoken")))
+            found = NIB_POOLING_LAST;
+        else if (json_is_true(json_object_get(value, "pooling_mode_mean_tokens")) ||
+                 (mode && !strcmp(mode, "mean")))
+            found = NIB_POOLING_MEAN;
+    }
+    json_decref(value);
+    mem_free(text);
+    return found;
+}
+
+/* `ARCH.pooling_type` as GGUF has it: 1 is the mean, 3 the last row. */
+static int pooling_of(const engine_core *e) {
+    enum { GGUF_MEAN = 1, GGUF_LAST = 3 };
+    const char *arch = container_meta_str(e->container, "general.architecture");
+    char key[128];
+    int64_t type;
+    snprintf(key, sizeof key, "%s.pooling_type", arch ? arch : "");
+    if (!arch || !container_meta_i64(e->container, key, &type))
+        return path_is_dir(e->path) ? pooling_of_folder(e->path) : NIB_POOLING_MODEL;
+    return type == GGUF_MEAN ? NIB_POOLING_MEAN : type == GGUF_LAST ? NIB_POOLING_LAST : NIB_POOLING_MODEL;
+}
+
 void engine_fill_info(const engine_core *e, nib_model_info *info) {
     const char *name = container_meta_str(e->container, "general.name");
     const char *arch = container_meta_str(e->container, "general.architecture");
@@ -58,6 +98,9 @@ void engine_fill_info(const engine_core *e, nib_model_info *info) {
         info->n_ctx_train = h->n_ctx_train;
         info->n_ctx = e->set.n_ctx;
         info->params = model_n_param(e->m);
+        info->d_embed =
+            probe_head_product(&layout_block(e->layout, layout_n_block(e->layout) - 1)->program)->k;
+        info->pooling = pooling_of(e);
         count_token(e->layout, info);
     }
     info->bos = info->eos = -1;

@@ -63,8 +63,9 @@ typedef struct backend_pass {
     int64_t n_head; /* rows of logits of one run, at most */
     float *logits; /* host memory [n_vocab], which gets the logits of the one row that has any; NULL: they are
                       read */
-    const probe *probe;      /* NULL: none; else it is told of what flows through layers */
-    const canceller *cancel; /* asked while it computes; NULL: never */
+    const probe *probe;         /* NULL: none; else it is told of what flows through layers */
+    const hidden_taker *hidden; /* NULL: none; else of kinds that give hidden rows alone */
+    const canceller *cancel;    /* asked while it computes; NULL: never */
 } backend_pass;
 
 /* Rows of the pass go through a block. Valid during the call, the weights too. */
@@ -84,7 +85,8 @@ typedef struct backend_run {
 typedef struct backend backend;
 
 typedef struct backend_kind {
-    const char *name; /* as people type it */
+    const char *name;  /* as people type it */
+    bool gives_hidden; /* backend_pass.hidden is served */
     int tier; /* of its memory. NIB_TIER_VRAM: keys and values are in f16 alone, matrices in PACK_PARTS, and
                  the processor's kernel map is not for it */
     /* NIB_E_DEVICE: this build or this machine has none. */

@@ -55,3 +55,10 @@ void probe_find(const program *p, probe_places *out) {
             found(out, PROBE_FFN, add, p->ops[add].in2);
     }
 }
+
+const op *probe_head_product(const program *p) {
+    const op *o = p->ops;
+    while (o < p->ops + p->n_op && o->out != REG_LOGITS)
+        o++;
+    return o;
+}

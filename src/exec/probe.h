@@ -46,6 +46,16 @@ typedef struct probe {
     void *user;
 } probe;
 
+/* Who is given what the output head would read, the final norm included, instead of its logits: what a model
+ * makes of a text. The head's product is not computed then. Valid during the call. */
+typedef struct hidden_taker {
+    /* Rows [row, row + n_row) of those of the pass whose logits would be wanted: x [n_row, width]. */
+    void (*take)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);
+    void *user;
+} hidden_taker;
+/* The op of the head's program that reads it: the first one that writes logits. */
+const op *probe_head_product(const program *p);
+
 /* Where a program has the points: after op at[point] of it (-1 for PROBE_INPUT: before the first), in
  * register from[point]. at is -2 for a point that it does not have; blocks that are no layers have none. */
 typedef struct probe_places {

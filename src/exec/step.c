@@ -93,6 +93,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_head = list->n_head,
                               .logits = p->logits,
                               .probe = p->probe,
+                              .hidden = p->hidden,
                               .cancel = &l->cancel};
     NIB_TRY(by->kind->begin(by, &now, err));
     pager_begin(l->s->pager, list);

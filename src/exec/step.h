@@ -46,8 +46,11 @@ typedef struct pass {
     /* NULL, or called before a block's first visit: the residual stream of all rows can be read and written.
      */
     nib_status (*enter)(void *user, int block, backend *by, nib_error *err);
-    void *user;                /* of the two above */
-    const probe *probe;        /* NULL: none */
+    void *user;         /* of the two above */
+    const probe *probe; /* NULL: none */
+    /* NULL, or the head's rows come here and there are no logits. Its caller has looked whether the back end
+     * gives them. */
+    const hidden_taker *hidden;
     const pass_change *change; /* NULL: none */
     const canceller *cancel;   /* asked as the stepper's own is; NULL: that alone */
 } pass;

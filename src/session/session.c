@@ -3,6 +3,7 @@
 #include "session/session.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "exec/step.h"
 
 #include <string.h>
@@ -190,6 +191,75 @@ nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
     sequence_add(&s->of, token);
     sequence_resume(&s->of);
     return compute(s, &(sync_options){.first_row = -1}, err);
+}
+
+/* ---- embeddings ---- */
+
+typedef struct pool_rows { /* the rows of all passes, in their order */
+    double *sum;           /* [width] */
+    int64_t n;
+    bool last; /* the last one alone */
+} pool_rows;
+
+static void take_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
+    pool_rows *p = user;
+    (void)row;
+    for (int64_t r = 0; r < n_row; r++, x += width)
+        for (int64_t i = 0; i < width; i++)
+            p->sum[i] = (p->last ? 0 : p->sum[i]) + (double)x[i];
+    p->n += n_row;
+}
+
+static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
+    sequence *of = &s->of;
+    const int64_t left = of->n_token - of->n, n_row = NUM_MIN(s->on.step->backend->rows.n_pass, left);
+    const int64_t last = n_row - (n_row == left ? 1 : 0);
+    const segment all = sequence_rows(of, 0, n_row, to->last ? last : 0);
+    const canceller cancel = canceller_of(s);
+    const hidden_taker taker = {take_hidden, to};
+    const pass p = {.segments = &all,
+                    .n_segment = 1,
+                    .n_head = s->on.step->backend->rows.n_head,
+                    .hidden = &taker,
+                    .cancel = &cancel};
+    NIB_TRY(step_pass(s->on.step, &p, err));
+    sequence_advance(of, n_row);
+    return NIB_OK;
+}
+
+static nib_status embed(nib_session *s, const int32_t *tokens, int64_t n, pool_rows *to,
+                        nib_progress_fn on_pass, void *user, nib_error *err) {
+    const canceller cancel = canceller_of(s);
+    NIB_TRY(sequence_check(&s->of, tokens, (size_t)n, err));
+    NIB_TRY(cancel_check(&cancel, err));
+    s->logits_valid = false;
+    sequence_set(&s->of, tokens, n, to->last ? n - 1 : 0);
+    while (s->of.n < n) {
+        NIB_TRY(embed_pass(s, to, err));
+        if (on_pass && !on_pass(user, "prompt", (uint64_t)s->of.n, (uint64_t)n))
+            return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    }
+    return NIB_OK;
+}
+
+nib_status nib_session_embed(nib_session *s, const int32_t *tokens, size_t n_token, int pooling, float *out,
+                             nib_progress_fn on_pass, void *user, nib_error *err) {
+    const nib_model_info *info = nib_engine_info(s->engine);
+    const backend_kind *by = s->on.step->backend->kind;
+    if (!by->gives_hidden)
+        return nib_fail(err, NIB_E_DEVICE, "the %s back end gives no embeddings: the cpu does", by->name);
+    if (pooling < NIB_POOLING_MODEL || pooling > NIB_POOLING_LAST)
+        return nib_fail(err, NIB_E_USAGE, "expected a nib_pooling, found %d", pooling);
+    pooling = pooling == NIB_POOLING_MODEL ? info->pooling : pooling;
+    pool_rows to = {.sum = mem_calloc((size_t)info->d_embed, sizeof *to.sum),
+                    .last = pooling == NIB_POOLING_LAST};
+    if (!to.sum)
+        return nib_fail_nomem(err, (size_t)info->d_embed * sizeof *to.sum, "an embedding");
+    const nib_status status = embed(s, tokens, (int64_t)n_token, &to, on_pass, user, err);
+    for (int64_t i = 0; i < info->d_embed && status == NIB_OK; i++)
+        out[i] = (float)(to.last ? to.sum[i] : to.sum[i] / (double)to.n);
+    mem_free(to.sum);
+    return session_answer(s, status);
 }
 
 nib_status nib_session_sync(nib_session *s, const int32_t *tokens, size_t n_token, nib_error *err) {

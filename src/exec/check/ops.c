@@ -277,6 +277,16 @@ static void forget_registers(const walk *w) {
             at(w, (reg)r)[i] = NAN;
 }
 
+/* A copy that the taker cannot keep. */
+static void give_hidden(const walk *w, const op *o) {
+    const hidden_taker *to = w->c->pass.hidden;
+    float *copy = w->c->seen;
+    memcpy(copy, at(w, o->in), (size_t)o->k * sizeof *copy);
+    to->take(to->user, w->c->run.visit.row + w->run_row, 1, copy, o->k);
+    for (int64_t i = 0; i < o->k; i++)
+        copy[i] = NAN;
+}
+
 nib_status check_row(check *c, int64_t r, nib_error *err) {
     const visit *v = &c->run.visit;
     const program *p = &layout_block(c->setup.layout, v->block)->program;
@@ -293,6 +303,10 @@ nib_status check_row(check *c, int64_t r, nib_error *err) {
         if (v->cache_only && !p->ops[i].fuse.feeds_cache)
             continue;
         NIB_TRY(cancel_check(c->pass.cancel, err));
+        if (c->pass.hidden && head && p->ops[i].out == REG_LOGITS) {
+            give_hidden(&w, &p->ops[i]);
+            break;
+        }
         tell_input(&w, &p->ops[i]);
         NIB_TRY(run_op(&w, &p->ops[i], err));
         tell(&w, p, i);

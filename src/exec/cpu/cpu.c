@@ -84,7 +84,7 @@ static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
         n_logits += p->segments[i].n_row - p->segments[i].head_row;
     }
     workspace_reach(&c->ws, n_row, NUM_MIN(n_row, c->ws.n_cell),
-                    p->logits ? 0 : NUM_MIN(n_logits, p->n_head));
+                    p->logits || p->hidden ? 0 : NUM_MIN(n_logits, p->n_head));
     for (int i = 0; i < p->n_segment; i++) {
         const segment *s = &p->segments[i];
         workspace_rows(&c->ws, layout_model(c->setup.layout), s->row, s->position, s->n_row, s->length,
@@ -144,6 +144,8 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
                            .n_segment = c->pass.n_segment,
                            .segment = r->segment,
                            .segment_row = r->segment_row,
+                           .hidden = head ? c->pass.hidden : NULL,
+                           .hidden_row = v->row,
                            .probe = c->pass.probe,
                            .logits = c->pass.logits,
                            .cancel = c->pass.cancel};
@@ -211,6 +213,7 @@ static double cpu_shortlist_share(const backend *b) {
 
 const backend_kind backend_cpu = {
     .name = "cpu",
+    .gives_hidden = true,
     .open = cpu_open,
     .close = cpu_close,
     .row_bytes = cpu_row_bytes,

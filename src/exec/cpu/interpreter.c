@@ -254,6 +254,19 @@ static nib_status run_probed(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
+/* The head up to its product. Norms are not fused: their floats are what is wanted. */
+static nib_status run_hidden(job *whole, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    const program *p = &layout_block(whole->e->layout, c->block)->program;
+    const op *head = probe_head_product(p);
+    whole->fuse = false;
+    NIB_TRY(run_all(whole, 0, (int)(head - p->ops), err));
+    const float *x = whole->e->ws->reg[head->in] + (head->in == REG_X ? c->row * head->k : 0);
+    if (!job_is_dropped(whole))
+        c->hidden->take(c->hidden->user, c->hidden_row, c->n_row, x, head->k);
+    return NIB_OK;
+}
+
 nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err) {
     share shares[PROGRAM_MAX_OP];
     atomic_bool dropped = false;
@@ -263,9 +276,11 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
                  .act_bits = now->act_bits ? now->act_bits : e->act_bits[now->block],
                  .acts = {.of = REG_NONE},
                  .dropped = &dropped};
-    whole.shares = e->fuse && !now->probe ? shares : NULL;
+    whole.shares = e->fuse && !now->probe && !now->hidden ? shares : NULL;
     const int n_op = layout_block(e->layout, now->block)->program.n_op;
-    const nib_status status = now->probe ? run_probed(&whole, err) : run_all(&whole, 0, n_op, err);
+    const nib_status status = now->hidden  ? run_hidden(&whole, err)
+                              : now->probe ? run_probed(&whole, err)
+                                           : run_all(&whole, 0, n_op, err);
     pager_release(e->pager);
     return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;
 }
