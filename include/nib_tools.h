@@ -97,6 +97,44 @@ NIB_API const char *nib_synth_shape(size_t i); /* the shapes' names; NULL after 
 NIB_API nib_status nib_synth(const nib_synth_options *options, const char *path, nib_synth_report *out,
                              nib_error *err);
 
+/* ---- what is measured about a model --------------------------------------------------------------- */
+
+/* How much each layer matters (MCAP, paper 3.1) and what lower precision costs in answers, block by block.
+ * Both belong to the weights and the calibration prompts alone: they are kept, found again, and have the same
+ * bytes on every machine. */
+typedef struct nib_profile_options {
+    const char *calib;   /* text whose lines are the prompts; NULL: nibble's own twelve */
+    bool costs;          /* the costs of lower precision as well */
+    const char *formats; /* whose costs, uniform formats with commas between them ("u4g64a,u2g32a"); NULL:
+                            some from light to harsh */
+    bool again;          /* measured although it was kept */
+    const char *file;    /* where the costs, or without them the importance, are kept; NULL: in
+                            $XDG_CACHE_HOME/nibble/importance, and what cannot be kept there is said in the
+                            log */
+} nib_profile_options;
+
+/* *json (caller frees) is the layers' profile as it is kept: "n_layer", "n_prompt", "n_token", "score"
+ * [n_layer] (0 to 1), "mean" and "spread" {signal: [n_layer]}, "half_overlap", "half_least", "gap", "sigma",
+ * "bound" (profile/importance.h has the formulas); and "path" (null: not kept), "found" (it was there),
+ * "seconds", "tau" and "a16_layers" (with a score of at least tau), "prompts_are"; when measured, "rss_peak"
+ * and "model_bytes". With `costs` also "quality": "n_block", "n_token", "formats" [n_format] and, as mean KL
+ * divergence at the logits in nats a token (null: not measured), "kl" [n_block * n_format], "kl_activation"
+ * [n_block * 2] (a8, a4), "kl_left_out" [n_block]; and "path", "found", "seconds" of the costs.
+ *
+ * options: as nib_engine_open. NIB_E_USAGE: a format that is none; NIB_E_IO: no file `calib`, or `file`
+ * cannot be written. When only the costs fail, *json has the importance; else it is NULL after an error. */
+NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
+                                     const nib_profile_options *how, char **json, nib_error *err);
+
+/* Which parts of the layers (attention, groups of neurons) do anything for a token, and which do so together
+ * (MCAP, paper 3.3). A neuron does nothing when its value is at most `min` times the root mean square of its
+ * row's. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's neurons),
+ * "active_neurons" (share), "least_share" and "most_share" (of the tokens at which a part acts),
+ * "information" (nats a pair), "min_pmi" (of a cluster), "clusters", "joined" (parts in one with others),
+ * "largest". Nothing is kept. */
+NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_options *options,
+                                        const char *calib, double min, char **json, nib_error *err);
+
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
 /* NIB_E_USAGE where the environment asks for instruction sets that are not here: NIBBLE_ISA, one set of

@@ -47,8 +47,7 @@ for folder in src/*/; do
 done
 
 # A program includes nib.h and modules that know nothing of how a model is computed.
-BEYOND='kernels/dpr.h kernels/kernels.h measure/measure.h model/model.h plan/plan.h profile/hardware.h profile/kernel_map.h profile/kernel_profile.h profile/machine.h
-quant/recipe.h'
+BEYOND='kernels/dpr.h kernels/kernels.h profile/hardware.h profile/kernel_map.h profile/kernel_profile.h profile/machine.h'
 allow=$(printf '%s' "$BEYOND" | tr ' \n' '||')
 reaching=$(grep -rnE '^#include "' src/cli --include='*.[ch]' 2>/dev/null |
     grep -vE "\"((cli|server|base|hub)/[a-z0-9_]+\.(h|def)|nib(_tools)?\.h|$allow)\"" | grep .)

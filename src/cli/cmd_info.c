@@ -2,17 +2,10 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
+#include "cli/fields.h"
 #include "nib_tools.h"
 
 #include <string.h>
-
-static const char *text_at(const json_t *d, const char *key) {
-    return json_string_value(json_object_get(d, key));
-}
-
-static long long number_at(const json_t *d, const char *key) {
-    return (long long)json_integer_value(json_object_get(d, key));
-}
 
 enum { MAX_FORMAT = 64 };
 
@@ -26,7 +19,7 @@ static void print_formats(const json_t *tensors) {
     const json_t *t;
     char size[32];
     json_array_foreach(tensors, i, t) {
-        const char *name = text_at(t, "format");
+        const char *name = field_text(t, "format");
         size_t f = 0;
         while (f < n && strcmp(formats[f].name, name) != 0)
             f++;
@@ -38,7 +31,7 @@ static void print_formats(const json_t *tensors) {
             n++;
         }
         formats[f].n++;
-        formats[f].bytes += (uint64_t)number_at(t, "bytes");
+        formats[f].bytes += field_bytes(t, "bytes");
     }
     for (size_t f = 0; f < n; f++)
         printf("  %-8s %5zu tensors  %10s\n", formats[f].name, formats[f].n,
@@ -55,28 +48,27 @@ static void print_tensors(const json_t *tensors) {
         size_t n = 0;
         json_array_foreach(json_object_get(t, "shape"), d, dim) if (n < sizeof shape) n += (size_t)snprintf(
             shape + n, sizeof shape - n, "%s%lld", d ? " x " : "", (long long)json_integer_value(dim));
-        printf("  %-44s %-8s %10s  %s\n", text_at(t, "name"), text_at(t, "format"),
-               num_format_size((uint64_t)number_at(t, "bytes"), size), shape);
+        printf("  %-44s %-8s %10s  %s\n", field_text(t, "name"), field_text(t, "format"),
+               num_format_size(field_bytes(t, "bytes"), size), shape);
     }
 }
 
 static void print_text(const cli_args *args, const json_t *d) {
-    const uint64_t params = (uint64_t)number_at(d, "params"), bytes = (uint64_t)number_at(d, "bytes");
+    const uint64_t params = field_bytes(d, "params"), bytes = field_bytes(d, "bytes");
     const json_t *tensors = json_object_get(d, "tensors");
     char size[32];
-    printf("%s\n", text_at(d, "name"));
-    printf("  architecture   %s (%s)\n", text_at(d, "arch"),
-           strcmp(text_at(d, "container"), "gguf") ? "safetensors" : "GGUF");
+    printf("%s\n", field_text(d, "name"));
+    printf("  architecture   %s (%s)\n", field_text(d, "arch"),
+           strcmp(field_text(d, "container"), "gguf") ? "safetensors" : "GGUF");
     printf("  parameters     %.1f M in %s, %.2f bits each\n", (double)params / 1e6,
            num_format_size(bytes, size), (double)bytes * 8 / (double)NUM_MAX(params, (uint64_t)1));
-    printf("  layers         %lld\n", number_at(d, "n_layer"));
-    printf("  width          %lld, feed-forward %lld\n", number_at(d, "d_model"), number_at(d, "d_ff"));
-    printf("  heads          %lld query, %lld key/value, %lld wide\n", number_at(d, "n_head"),
-           number_at(d, "n_kv_head"), number_at(d, "d_head"));
-    printf("  vocabulary     %lld\n", number_at(d, "n_vocab"));
-    printf("  context        %lld\n", number_at(d, "n_ctx_train"));
-    printf("  cache          %s for each token (f16)\n",
-           num_format_size((uint64_t)number_at(d, "kv_bytes"), size));
+    printf("  layers         %lld\n", field_int(d, "n_layer"));
+    printf("  width          %lld, feed-forward %lld\n", field_int(d, "d_model"), field_int(d, "d_ff"));
+    printf("  heads          %lld query, %lld key/value, %lld wide\n", field_int(d, "n_head"),
+           field_int(d, "n_kv_head"), field_int(d, "d_head"));
+    printf("  vocabulary     %lld\n", field_int(d, "n_vocab"));
+    printf("  context        %lld\n", field_int(d, "n_ctx_train"));
+    printf("  cache          %s for each token (f16)\n", num_format_size(field_bytes(d, "kv_bytes"), size));
     printf("formats\n");
     print_formats(tensors);
     if (args->tensors)

@@ -5,6 +5,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/fields.h"
 #include "cli/pull.h"
 #include "hub/names.h"
 #include "hub/store.h"
@@ -31,9 +32,9 @@ static description describe(const char *path) {
     json_t *document = NULL;
     nib_error err = {NIB_E_NOMEM, ""};
     if (nib_model_describe(path, &text, &err) == NIB_OK && !cli_document(text, &document)) {
-        snprintf(d.arch, sizeof d.arch, "%s", json_string_value(json_object_get(document, "arch")));
-        d.bytes = (uint64_t)json_integer_value(json_object_get(document, "bytes"));
-        d.params = (uint64_t)json_integer_value(json_object_get(document, "params"));
+        snprintf(d.arch, sizeof d.arch, "%s", field_text(document, "arch"));
+        d.bytes = field_bytes(document, "bytes");
+        d.params = field_bytes(document, "params");
         d.good = true;
     } else {
         snprintf(d.arch, sizeof d.arch, "(%s)", nib_status_text(err.status));

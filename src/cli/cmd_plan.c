@@ -3,9 +3,9 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "cli/fields.h"
 #include "cli/sheet.h"
 #include "nib_tools.h"
-#include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,166 +13,217 @@
 
 /* ---- the table ---- */
 
-static bool is_like(const plan_block *a, const plan_block *b) {
-    if (a->left_out != b->left_out || a->activation != b->activation || a->n_slice != b->n_slice)
+enum { MAX_LABEL = 80, MAX_FORMAT = 80 };
+
+static bool is_like(const json_t *a, const json_t *b) {
+    const json_t *other = json_object_get(b, "slices"), *s;
+    const char *precision = field_text(a, "activation"), *theirs = field_text(b, "activation");
+    size_t i;
+    if (field_is_set(a, "left_out") != field_is_set(b, "left_out") ||
+        strcmp(precision ? precision : "", theirs ? theirs : "") != 0 ||
+        json_array_size(json_object_get(a, "slices")) != json_array_size(other))
         return false;
-    for (int i = 0; i < a->n_slice; i++)
-        if (a->slices[i].tier != b->slices[i].tier || strcmp(a->slices[i].format, b->slices[i].format) != 0)
-            return false;
+    json_array_foreach(
+        json_object_get(a, "slices"), i,
+        s) if (strcmp(field_text(s, "tier"), field_text(json_array_get(other, i), "tier")) != 0 ||
+               strcmp(field_text(s, "format"), field_text(json_array_get(other, i), "format")) !=
+                   0) return false;
     return true;
 }
 
-static uint64_t bytes_in(const plan_block *b, int tier) {
+static uint64_t bytes_in(const json_t *block, const char *tier) {
     uint64_t sum = 0;
-    for (int i = 0; i < b->n_slice; i++)
-        sum += b->slices[i].tier == tier ? b->slices[i].bytes : 0;
+    size_t i;
+    const json_t *s;
+    json_array_foreach(json_object_get(block, "slices"), i, s) sum +=
+        strcmp(field_text(s, "tier"), tier) ? 0 : field_bytes(s, "bytes");
     return sum;
 }
 
-static uint64_t all_bytes_in(const plan *p, int tier) {
+static uint64_t all_bytes_in(const json_t *plan, const char *tier) {
     uint64_t sum = 0;
-    for (int b = 0; b < p->n_block; b++)
-        sum += bytes_in(&p->blocks[b], tier);
+    size_t i;
+    const json_t *block;
+    json_array_foreach(json_object_get(plan, "blocks"), i, block) sum += bytes_in(block, tier);
     return sum;
 }
 
 /* "layer.0-7" */
-static void set_label(const plan_block *first, const plan_block *last, char out[PLAN_NAME + 16]) {
-    const char *number = strrchr(last->name, '.');
-    if (first == last || !number)
-        snprintf(out, PLAN_NAME + 16, "%s", first->name);
+static void set_label(const char *first, const char *last, char out[MAX_LABEL]) {
+    const char *number = strrchr(last, '.');
+    if (!strcmp(first, last) || !number)
+        snprintf(out, MAX_LABEL, "%s", first);
     else
-        snprintf(out, PLAN_NAME + 16, "%s-%s", first->name, number + 1);
+        snprintf(out, MAX_LABEL, "%s-%s", first, number + 1);
 }
 
-static void print_group(const sheet *s, const plan_block *first, const plan_block *last) {
-    char label[PLAN_NAME + 16], ram[32], disk[32], where[96] = "left out";
-    uint64_t in_ram = 0, on_disk = 0;
-    for (const plan_block *b = first; b <= last; b++) {
-        in_ram += bytes_in(b, NIB_TIER_RAM);
-        on_disk += bytes_in(b, NIB_TIER_DISK);
+/* "u4g64+u4g64": each format of the block's slices once, but for second slices that are not there. */
+static void set_format(const json_t *block, char out[MAX_FORMAT]) {
+    size_t i, n = 0;
+    const json_t *s;
+    const char *before = "";
+    out[0] = 0;
+    json_array_foreach(json_object_get(block, "slices"), i, s) {
+        const char *format = field_text(s, "format");
+        if (strcmp(format, before) != 0 && strcmp(field_text(s, "tier"), "none") != 0 && n < MAX_FORMAT)
+            n += (size_t)snprintf(out + n, MAX_FORMAT - n, "%s", format);
+        before = format;
     }
+}
+
+static void print_group(const sheet *s, const json_t *blocks, size_t begin, size_t end) {
+    const json_t *first = json_array_get(blocks, begin), *last = json_array_get(blocks, end - 1);
+    char label[MAX_LABEL], format[MAX_FORMAT], ram[32], disk[32], where[96] = "left out";
+    uint64_t in_ram = 0, on_disk = 0;
+    for (size_t i = begin; i < end; i++) {
+        in_ram += bytes_in(json_array_get(blocks, i), "ram");
+        on_disk += bytes_in(json_array_get(blocks, i), "disk");
+    }
+    const bool left_out = field_is_set(first, "left_out");
     num_format_size(in_ram, ram);
     num_format_size(on_disk, disk);
-    if (!first->left_out && in_ram && on_disk)
+    if (!left_out && in_ram && on_disk)
         snprintf(where, sizeof where, "RAM %10s  disk %10s", ram, disk);
-    else if (!first->left_out && (in_ram || on_disk))
+    else if (!left_out && (in_ram || on_disk))
         snprintf(where, sizeof where, in_ram ? "RAM %10s" : "%16sdisk %10s", in_ram ? ram : "", disk);
-    else if (!first->left_out)
+    else if (!left_out)
         snprintf(where, sizeof where, "uses another block's");
-    set_label(first, last, label);
-    char format[PACK_NAME] = "";
-    if (first->n_slice)
-        plan_block_recipe(first, format);
+    set_label(field_text(first, "name"), field_text(last, "name"), label);
+    set_format(first, format);
+    const char *precision = left_out ? "-" : field_text(first, "activation");
     if (s->width < 60)
-        sheet_line(s, "  %s: %s, a%d, %s", label, format, first->activation, where);
+        sheet_line(s, "  %s: %s, %s, %s", label, format, precision, where);
     else
-        sheet_line(s, "  %-14s %-9s a%-3d %s", label, format, first->activation, where);
+        sheet_line(s, "  %-14s %-9s %-4s %s", label, format, precision, where);
 }
 
-static void print_blocks(const sheet *s, const plan *p) {
-    for (int b = 0, end; b < p->n_block; b = end) {
-        for (end = b + 1; end < p->n_block && is_like(&p->blocks[b], &p->blocks[end]) &&
-                          strchr(p->blocks[b].name, '.') && strchr(p->blocks[end].name, '.');)
+static bool is_layer(const json_t *block) {
+    return strchr(field_text(block, "name"), '.') != NULL;
+}
+
+static void print_blocks(const sheet *s, const json_t *blocks) {
+    const size_t n = json_array_size(blocks);
+    for (size_t b = 0, end; b < n; b = end) {
+        const json_t *first = json_array_get(blocks, b);
+        for (end = b + 1; end < n && is_like(first, json_array_get(blocks, end)) && is_layer(first) &&
+                          is_layer(json_array_get(blocks, end));)
             end++;
-        print_group(s, &p->blocks[b], &p->blocks[end - 1]);
+        print_group(s, blocks, b, end);
     }
 }
 
-static void print_bars(const sheet *s, const plan *p) {
+static void print_bars(const sheet *s, const json_t *plan) {
     char bar[SHEET_BAR], used[32], cap[48] = "no cap";
-    const uint64_t max = p->cap[NIB_TIER_RAM];
-    const double share =
-        max == NIB_AUTO ? 1 : (double)p->predicted.ram_peak / (double)NUM_MAX(max, (uint64_t)1);
+    const uint64_t max = field_bytes(json_object_get(plan, "budget"), "ram");
+    const uint64_t peak = field_bytes(json_object_get(plan, "predicted"), "ram_peak");
     const int columns = NUM_MIN(s->width - 40, 32);
-    num_format_size(p->predicted.ram_peak, used);
-    if (max != NIB_AUTO) {
+    num_format_size(peak, used);
+    if (max) {
         char size[32];
         snprintf(cap, sizeof cap, "of %s", num_format_size(max, size));
     }
-    sheet_line(s, "  RAM   %s  %10s %s", sheet_bar(s, bar, columns, share, SHEET_GREEN), used, cap);
-    const uint64_t on_disk = all_bytes_in(p, NIB_TIER_DISK), in_ram = all_bytes_in(p, NIB_TIER_RAM);
+    sheet_line(s, "  RAM   %s  %10s %s",
+               sheet_bar(s, bar, columns, max ? (double)peak / (double)max : 1, SHEET_GREEN), used, cap);
+    const uint64_t on_disk = all_bytes_in(plan, "disk"), in_ram = all_bytes_in(plan, "ram");
     if (on_disk) {
         const double part = (double)on_disk / (double)(on_disk + in_ram);
+        const bool packed = field_is_set(json_object_get(plan, "schedule"), "packed");
         sheet_line(s, "  disk  %s  %10s of weights%s", sheet_bar(s, bar, columns, part, SHEET_YELLOW),
-                   num_format_size(on_disk, used), p->packed ? ", from a packed file" : "");
+                   num_format_size(on_disk, used), packed ? ", from a packed file" : "");
     }
 }
 
-static void print_owners(const sheet *s, const plan *p) {
+static void print_owners(const sheet *s, const json_t *owners) {
     static const char *const names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                    "staging", "tables", "runtime"};
     char line[256] = "memory      ", size[32];
     for (int i = 0; i < NIB_N_OWNER; i++)
-        if (p->predicted.owner[i])
+        if (field_bytes(owners, names[i]))
             snprintf(line + strlen(line), sizeof line - strlen(line), " %s %s", names[i],
-                     num_format_size(p->predicted.owner[i], size));
+                     num_format_size(field_bytes(owners, names[i]), size));
     sheet_line(s, "%s", line);
 }
 
-static void print_speed(const sheet *s, const plan *p) {
-    const plan_prediction *x = &p->predicted;
+static void print_speed(const sheet *s, const json_t *plan) {
+    const json_t *x = json_object_get(plan, "predicted"), *gain = json_object_get(plan, "one_more_gb");
+    const json_t *bytes = json_object_get(x, "bytes_per_token"),
+                 *took = json_object_get(x, "seconds_per_token");
     char disk[32], ram[32];
     sheet_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s",
-               num_text(x->tok_s, 4), (long long)p->n_prompt, num_text(x->ttft_s, 3));
-    num_format_size(x->ram_bytes, ram);
-    if (x->disk_bytes)
+               num_text(field_real(x, "tok_s"), 4), field_int(json_object_get(plan, "schedule"), "n_prompt"),
+               num_text(field_real(x, "ttft_s"), 3));
+    num_format_size(field_bytes(bytes, "ram"), ram);
+    if (field_bytes(bytes, "disk"))
         sheet_line(s, "a token      %s from RAM, %s from disk: %s ms of computing, %s ms of the disk", ram,
-                   num_format_size(x->disk_bytes, disk), num_text(1e3 * x->compute_s, 3),
-                   num_text(1e3 * x->disk_s, 3));
+                   num_format_size(field_bytes(bytes, "disk"), disk),
+                   num_text(1e3 * field_real(took, "compute"), 3),
+                   num_text(1e3 * field_real(took, "disk"), 3));
     else
-        sheet_line(s, "a token      %s from RAM: %s ms of computing", ram, num_text(1e3 * x->compute_s, 3));
-    sheet_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s", p->binds,
-               num_text(p->one_more_gb[NIB_TIER_RAM], 3), num_text(p->one_more_gb[NIB_TIER_DISK], 3));
-    if (x->quality > 0)
+        sheet_line(s, "a token      %s from RAM: %s ms of computing", ram,
+                   num_text(1e3 * field_real(took, "compute"), 3));
+    sheet_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s",
+               field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3),
+               num_text(field_real(gain, "disk"), 3));
+    if (field_real(x, "quality") > 0)
         sheet_line(s, "quality      %s nats a token away from the file's own weights",
-                   num_text(x->quality, 3));
+                   num_text(field_real(x, "quality"), 3));
 }
 
-static void print_others(const sheet *s, const plan *p) {
-    for (int i = 0; i < p->n_alternative; i++) {
-        const plan_alternative *a = &p->alternatives[i];
+static void print_others(const sheet *s, const json_t *plan) {
+    size_t i;
+    const json_t *a, *note;
+    json_array_foreach(json_object_get(plan, "alternatives"), i, a) {
         char size[32], loss[48] = "";
-        if (a->quality > 0)
-            snprintf(loss, sizeof loss, ", %s nats", num_text(a->quality, 2));
-        num_format_size(a->ram_peak, size);
-        if (a->fits)
-            sheet_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ", a->what,
-                       num_text(a->tok_s, 4), size, loss);
+        if (field_real(a, "quality") > 0)
+            snprintf(loss, sizeof loss, ", %s nats", num_text(field_real(a, "quality"), 2));
+        num_format_size(field_bytes(a, "ram_peak"), size);
+        if (field_is_set(a, "fits"))
+            sheet_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ",
+                       field_text(a, "what"), num_text(field_real(a, "tok_s"), 4), size, loss);
         else
-            sheet_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ", a->what,
-                       size);
+            sheet_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ",
+                       field_text(a, "what"), size);
     }
-    for (int i = 0; i < p->n_note; i++)
-        sheet_line(s, "note         %s", p->notes[i]);
+    json_array_foreach(json_object_get(plan, "notes"), i, note)
+        sheet_line(s, "note         %s", json_string_value(note));
 }
 
-static void print_table(const cli_args *args, const plan *p) {
+static void print_table(const cli_args *args, const json_t *plan) {
     const sheet s = sheet_open(args, stdout);
+    const json_t *schedule = json_object_get(plan, "schedule");
+    const long long threads = field_int(schedule, "threads");
     char size[32];
-    num_format_size(all_bytes_in(p, NIB_TIER_RAM) + all_bytes_in(p, NIB_TIER_DISK), size);
-    sheet_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %d thread%s", p->model, size,
-               (long long)p->n_ctx, plan_kv_name(p->kv), p->n_thread, p->n_thread == 1 ? "" : "s");
-    print_bars(&s, p);
-    print_blocks(&s, p);
-    print_owners(&s, p);
-    print_speed(&s, p);
-    print_others(&s, p);
+    num_format_size(all_bytes_in(plan, "ram") + all_bytes_in(plan, "disk"), size);
+    sheet_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %lld thread%s",
+               field_text(plan, "model"), size, field_int(schedule, "n_ctx"), field_text(plan, "kv"), threads,
+               threads == 1 ? "" : "s");
+    print_bars(&s, plan);
+    print_blocks(&s, json_object_get(plan, "blocks"));
+    print_owners(&s, json_object_get(json_object_get(plan, "predicted"), "owners"));
+    print_speed(&s, plan);
+    print_others(&s, plan);
 }
 
 /* ---- the command ---- */
 
-static int answer(const cli_args *args, const char *text) {
+/* Frees text. */
+static int answer(const cli_args *args, char *text) {
     nib_error err;
-    plan p;
+    json_t *plan;
+    int code = 0;
     if (args->output && file_write_all(args->output, text, strlen(text), &err))
-        return cli_fail(&err);
-    if (args->json)
-        return cli_write(text, strlen(text)) ? 0 : 1;
-    if (plan_parse(text, strlen(text), &p, &err))
-        return cli_fail(&err);
-    print_table(args, &p);
-    plan_clear(&p);
+        code = cli_fail(&err);
+    else if (args->json)
+        code = cli_write(text, strlen(text)) ? 0 : 1;
+    if (code || args->json) {
+        nib_free(text);
+        return code;
+    }
+    code = cli_document(text, &plan);
+    if (code)
+        return code;
+    print_table(args, plan);
+    json_decref(plan);
     return 0;
 }
 
@@ -194,9 +245,7 @@ static int make(const cli_args *args, const char *name) {
     how.n_gen = args->n_gen;
     if (nib_plan(name, &options, &how, &text, &err))
         return cli_fail(&err);
-    code = answer(args, text);
-    nib_free(text);
-    return code;
+    return answer(args, text);
 }
 
 /* A shape that nobody has a file of: its header in a file without data, which goes afterwards. */

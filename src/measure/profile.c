@@ -1,0 +1,207 @@
+/* profile.c - a model's profile from the files where it is kept, or measured and kept there; nib_tools.h. */
+#include "nib_tools.h"
+
+#include "base/file.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "measure/measure.h"
+#include "quant/recipe.h"
+
+#include <string.h>
+
+/* One of the two documents. */
+typedef struct kept {
+    char *path;
+    bool found; /* it was there */
+    bool lost;  /* it was measured, and could not be kept */
+    double seconds;
+} kept;
+
+typedef struct work {
+    const char *model;
+    const nib_engine_options *options;
+    const nib_profile_options *how;
+    logger log;
+    calibration prompts;
+    importance layers;
+    quality costs;
+    columns channels; /* what weighted formats were rounded by */
+    kept layers_at, costs_at;
+    char *channels_path;
+    const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */
+    int n_format;
+    char *list; /* their names, when they were given */
+} work;
+
+static void work_close(work *w) {
+    calibration_clear(&w->prompts);
+    importance_clear(&w->layers);
+    quality_clear(&w->costs);
+    columns_clear(&w->channels);
+    mem_free(w->layers_at.path);
+    mem_free(w->costs_at.path);
+    mem_free(w->channels_path);
+    mem_free(w->list);
+}
+
+/* A file that is named is for what the call is about. */
+static nib_status choose_paths(work *w, nib_error *err) {
+    const char *content = w->prompts.content, *prompts = w->prompts.hash, *given = w->how->file;
+    w->layers_at.path = given && !w->how->costs ? mem_strdup(given) : importance_path(content, prompts);
+    w->costs_at.path = given && w->how->costs ? mem_strdup(given) : quality_path(content, prompts);
+    w->channels_path = columns_path(content, prompts);
+    return w->layers_at.path && w->costs_at.path && w->channels_path ? NIB_OK
+                                                                     : nib_fail_nomem(err, 256, "a path");
+}
+
+/* The usual ones, or those that are listed. */
+static nib_status choose_formats(work *w, nib_error *err) {
+    w->n_format = measure_n_format;
+    memcpy(w->formats, measure_formats, (size_t)measure_n_format * sizeof *measure_formats);
+    if (!w->how->formats)
+        return NIB_OK;
+    w->list = mem_strdup(w->how->formats);
+    if (!w->list)
+        return nib_fail_nomem(err, strlen(w->how->formats), "a list of formats");
+    w->n_format = 0;
+    char *left = w->list;
+    for (char *name; (name = strsep(&left, ",")) != NULL; w->formats[w->n_format++] = name) {
+        recipe r;
+        if (strlen(name) >= QUALITY_NAME || !recipe_parse(name, 1, &r) || w->n_format == QUALITY_FORMATS)
+            return nib_fail(err, NIB_E_USAGE,
+                            "--formats: expected at most %d uniform formats (as u4g64a) with commas between "
+                            "them, found \"%.40s\" in \"%.200s\"",
+                            QUALITY_FORMATS, name, w->how->formats);
+    }
+    return NIB_OK;
+}
+
+/* After the attempt to keep what was measured: in a file that was asked for, or in the cache. */
+static nib_status keep(const work *w, kept *at, bool asked, nib_status status, nib_error *err) {
+    at->lost = status != NIB_OK;
+    if (!at->lost || asked)
+        return status;
+    log_line(&w->log, "what was measured is not kept: %s", err ? err->message : nib_status_text(status));
+    return NIB_OK;
+}
+
+/* ---- finding or measuring ---- */
+
+static nib_status get_layers(work *w, nib_error *err) {
+    const double start = time_now();
+    nib_error why;
+    if (!w->how->again) {
+        const nib_status status = importance_load(w->layers_at.path, w->prompts.content, &w->layers, &why);
+        w->layers_at.found = status == NIB_OK && !strcmp(w->layers.prompts, w->prompts.hash);
+        if (status != NIB_OK && status != NIB_E_NOTFOUND)
+            log_line(&w->log, "%s: measured anew", why.message);
+        if (w->layers_at.found)
+            return NIB_OK;
+        importance_clear(&w->layers);
+    }
+    NIB_TRY(measure_importance(w->model, w->options, &w->prompts, &w->layers, err));
+    w->layers_at.seconds = time_now() - start;
+    return keep(w, &w->layers_at, w->how->file && !w->how->costs,
+                importance_save(w->layers_at.path, &w->layers, &why), &why) == NIB_OK
+               ? NIB_OK
+               : nib_fail(err, why.status, "%s", why.message);
+}
+
+/* Costs of other formats than are wanted are not what is looked for. */
+static bool has_formats(const work *w) {
+    int n = 0;
+    for (int i = 0; i < w->n_format; i++)
+        for (int j = 0; j < w->costs.n_format; j++)
+            n += !strcmp(w->formats[i], w->costs.format[j]);
+    return n == w->n_format;
+}
+
+static nib_status get_costs(work *w, nib_error *err) {
+    const double start = time_now();
+    nib_error why;
+    if (!w->how->again) {
+        const nib_status status = quality_load(w->costs_at.path, w->prompts.content, &w->costs, &why);
+        w->costs_at.found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash) &&
+                            has_formats(w) && path_exists(w->channels_path);
+        if (status != NIB_OK && status != NIB_E_NOTFOUND)
+            log_line(&w->log, "%s: measured anew", why.message);
+        if (w->costs_at.found)
+            return NIB_OK;
+        quality_clear(&w->costs);
+    }
+    const quality_options o = {
+        .formats = w->formats, .n_format = w->n_format, .change = w->layers.raw[IMPORTANCE_COSINE]};
+    NIB_TRY(measure_quality(w->model, w->options, &w->prompts, &o, &w->costs, &w->channels, err));
+    w->costs_at.seconds = time_now() - start;
+    nib_status status = columns_save(w->channels_path, &w->channels, &why);
+    if (status == NIB_OK)
+        status = quality_save(w->costs_at.path, &w->costs, &why);
+    return keep(w, &w->costs_at, w->how->file != NULL, status, &why) == NIB_OK
+               ? NIB_OK
+               : nib_fail(err, why.status, "%s", why.message);
+}
+
+/* ---- the document ---- */
+
+/* A profile's own JSON, and how it was come by; takes text. NULL: no memory. */
+static json_t *with_story(nib_status status, char *text, const kept *at) {
+    json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
+    mem_free(text);
+    if (!doc)
+        return NULL;
+    json_object_set_new(doc, "path", at->lost ? json_null() : jsonx_string(at->path, strlen(at->path)));
+    json_object_set_new(doc, "found", json_boolean(at->found));
+    json_object_set_new(doc, "seconds", json_real(at->seconds));
+    return doc;
+}
+
+static json_t *layers_json(const work *w) {
+    const importance *p = &w->layers;
+    char *text = NULL;
+    const nib_status status = importance_print(p, &text, NULL);
+    json_t *doc = with_story(status, text, &w->layers_at), *a16 = json_array();
+    for (int l = 0; l < p->n_layer; l++)
+        if (p->score[l] >= IMPORTANCE_TAU)
+            json_array_append_new(a16, json_integer(l));
+    json_object_set_new(doc, "tau", json_real(IMPORTANCE_TAU));
+    json_object_set_new(doc, "a16_layers", a16);
+    json_object_set_new(doc, "prompts_are", jsonx_string(w->prompts.what, strlen(w->prompts.what)));
+    if (!w->layers_at.found) {
+        json_object_set_new(doc, "rss_peak", json_integer((json_int_t)p->rss_peak));
+        json_object_set_new(doc, "model_bytes", json_integer((json_int_t)p->model_bytes));
+    }
+    return doc;
+}
+
+/* costs: measured too. */
+static nib_status give(const work *w, bool costs, char **json, nib_error *err) {
+    json_t *doc = layers_json(w);
+    if (costs) {
+        char *text = NULL;
+        const nib_status status = quality_print(&w->costs, &text, NULL);
+        json_object_set_new(doc, "quality", with_story(status, text, &w->costs_at));
+    }
+    *json = doc ? jsonx_text(doc, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(doc);
+    return *json ? NIB_OK : nib_fail_nomem(err, 0, "a profile");
+}
+
+static nib_status profile(work *w, char **json, nib_error *err) {
+    NIB_TRY(measure_prompts(w->model, w->options, w->how->calib, &w->prompts, err));
+    NIB_TRY(choose_paths(w, err));
+    NIB_TRY(choose_formats(w, err));
+    NIB_TRY(get_layers(w, err));
+    const nib_status status = w->how->costs ? get_costs(w, err) : NIB_OK;
+    const nib_status given = give(w, w->how->costs && status == NIB_OK, json, status == NIB_OK ? err : NULL);
+    return status != NIB_OK ? status : given;
+}
+
+nib_status nib_profile_model(const char *name, const nib_engine_options *options,
+                             const nib_profile_options *how, char **json, nib_error *err) {
+    work w = {.model = name, .options = options, .how = how, .log = {options->log, options->user}};
+    *json = NULL;
+    const nib_status status = profile(&w, json, err);
+    work_close(&w);
+    return status;
+}
