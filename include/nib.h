@@ -217,7 +217,7 @@ typedef struct nib_model_info {
     bool add_bos;
     bool has_tokenizer, has_chat_template;
     int64_t d_embed; /* numbers of an embedding (nib_session_embed): the width of what the output head reads;
-                        0 with vocab_only */
+                        0 with vocab_only, and where the back end does not give it */
     int pooling;     /* a nib_pooling: what the model's files say of how its embeddings are made;
                         NIB_POOLING_MODEL: nothing, or a way that is not among them */
 } nib_model_info;

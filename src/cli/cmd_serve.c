@@ -22,7 +22,7 @@ enum {
 
 typedef struct serve_job {
     cli_args *args;
-    int n_sequence;
+    int n_sequence, pooling;
     char *key_text; /* of the file; keys points into it */
     cli_strings keys;
     char *name;
@@ -39,6 +39,15 @@ static int read_parallel(serve_job *job) {
                                text);
     job->n_sequence = (int)n;
     return 0;
+}
+
+static int read_pooling(serve_job *job) {
+    static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
+    const char *text = job->args->pooling;
+    for (int i = NIB_POOLING_MEAN; text && i <= NIB_POOLING_LAST; i++)
+        if (!strcmp(text, names[i]))
+            job->pooling = i;
+    return text && !job->pooling ? cli_usage_error("--pooling: expected mean or last, found '%s'", text) : 0;
 }
 
 /* A key goes into a header, which has no spaces at its ends. */
@@ -100,6 +109,7 @@ static int open_server(serve_job *job) {
                               .n_position = args->cache_size,
                               .n_draft = (int)args->draft_max,
                               .n_draft_min = (int)args->draft_min,
+                              .pooling = job->pooling,
                               .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};
@@ -145,7 +155,7 @@ static int open_engine(serve_job *job) {
     if (o.ram != NIB_AUTO && o.ram <= room)
         return cli_usage_error("--ram: a server needs more for its requests alone");
     o.ram = o.ram == NIB_AUTO ? o.ram : o.ram - room;
-    o.n_session = sessions_of(job);
+    o.n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
     o.n_logits = logits_rows(job);
     o.grammar = true;
     if (o.n_batch && o.n_batch < job->n_sequence)
@@ -214,6 +224,8 @@ static int run(cli_args *args) {
     serve_job job = {.args = args};
     int code = read_parallel(&job);
     if (!code)
+        code = read_pooling(&job);
+    if (!code)
         code = read_keys(&job);
     if (!code)
         code = name_model(&job);
@@ -236,7 +248,7 @@ const cli_command cmd_serve = {
     .usage = "MODEL [options]",
     .summary = "answer requests over HTTP, as OpenAI's API has them",
     .details =
-        "POST /v1/chat/completions and /v1/completions, streaming or whole; GET /v1/models, /health,\n"
+        "POST /v1/chat/completions, /v1/completions and /v1/embeddings; GET /v1/models, /health,\n"
         "/metrics and /memory; POST /tokenize, /detokenize, /apply-template. Anthropic's /v1/messages\n"
         "and Ollama's /api/chat and /api/generate are there as well (docs/server.md has the rest). At the\n"
         "address itself is a page to talk to the model.\n"

@@ -98,8 +98,8 @@ void engine_fill_info(const engine_core *e, nib_model_info *info) {
         info->n_ctx_train = h->n_ctx_train;
         info->n_ctx = e->set.n_ctx;
         info->params = model_n_param(e->m);
-        info->d_embed =
-            probe_head_product(&layout_block(e->layout, layout_n_block(e->layout) - 1)->program)->k;
+        const block *head = layout_block(e->layout, layout_n_block(e->layout) - 1);
+        info->d_embed = e->kind->gives_hidden ? probe_head_product(&head->program)->k : 0;
         info->pooling = pooling_of(e);
         count_token(e->layout, info);
     }

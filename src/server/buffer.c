@@ -27,7 +27,7 @@ void buffer_text(buffer *b, const char *text) {
 }
 
 void buffer_json(buffer *b, json_t *value) {
-    char *text = value ? jsonx_text(value, JSON_COMPACT) : NULL;
+    char *text = value ? jsonx_text(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (text)
         buffer_text(b, text);
     else

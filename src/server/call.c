@@ -156,7 +156,7 @@ static bool read_chat(call *c, fault *why) {
 
 /* ---- completions ---- */
 
-static bool is_ids(const json_t *v) {
+bool json_is_ids(const json_t *v) {
     size_t i;
     const json_t *id;
     json_array_foreach(v, i, id) {
@@ -169,7 +169,7 @@ static bool is_ids(const json_t *v) {
 static bool read_completion(call *c, fault *why) {
     json_t *prompt = member_get(c->body, "prompt"), *one;
     size_t i;
-    const bool single = json_is_string(prompt) || is_ids(prompt);
+    const bool single = json_is_string(prompt) || json_is_ids(prompt);
     if (!single && (!json_is_array(prompt) || json_array_size(prompt) == 0))
         return fault_field(why, "prompt", "expected a string, token ids, or an array of them, found %s",
                            json_type_name(prompt));
@@ -180,7 +180,7 @@ static bool read_completion(call *c, fault *why) {
         return fault_field(why, "prompt", "expected at most %d prompts, found %zu", CALL_MAX_PROMPTS,
                            json_array_size(c->prompts));
     json_array_foreach(c->prompts, i, one) {
-        if (!json_is_string(one) && !is_ids(one))
+        if (!json_is_string(one) && !json_is_ids(one))
             return fault_field(why, "prompt", "expected a string or token ids in place %zu, found %s", i,
                                json_type_name(one));
     }

@@ -11,6 +11,9 @@ const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
 /* NULL where it is null, too. */
 json_t *member_get(const json_t *object, const char *name);
 
+/* A token's id at least, and nothing else. */
+bool json_is_ids(const json_t *v);
+
 /* The defaults, and the body. False: *why. */
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 /* After the numbers of object `from` were read. */

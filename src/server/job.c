@@ -16,6 +16,11 @@ enum { PING_S = 10, WATCHED = 64 };
 /* ---- one job ---- */
 
 static void job_free(job *j) {
+    if (j->embedding) {
+        pthread_mutex_lock(&j->s->lock);
+        j->s->n_embedding -= j->counted;
+        pthread_mutex_unlock(&j->s->lock);
+    }
     for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
         mem_free(j->answers[i].likely);
@@ -25,6 +30,7 @@ static void job_free(job *j) {
         nib_result_clear(&j->answers[i].result);
     }
     mem_free(j->answers);
+    embedding_free(j->embedding);
     buffer_clear(&j->out);
     call_clear(&j->call);
     mem_free(j);
@@ -206,6 +212,16 @@ static bool take_apart(job *j, const call_tokens *p, fault *why) {
     return true;
 }
 
+/* Guarded. Now something is left to compute for it. */
+static void enlist(job *j) {
+    server *s = j->s;
+    atomic_fetch_add(&j->refs, 1);
+    j->next = s->jobs;
+    s->jobs = j;
+    s->n_answer += j->n_left;
+    s->counts.n_request++;
+}
+
 /* All of them, or none. */
 static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
@@ -214,17 +230,44 @@ static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     for (size_t i = 0; i < n && added; i++)
         added = add_answers(j, i, &prompts[i], why);
     if (j->n_left > 0) { /* also those that were added before one failed */
-        atomic_fetch_add(&j->refs, 1);
-        j->next = s->jobs;
-        s->jobs = j;
-        s->n_answer += j->n_left;
-        s->counts.n_request++;
+        enlist(j);
     }
     if (!added)
         job_cancel(j);
     pthread_mutex_unlock(&s->lock);
     server_wake(s);
     return added;
+}
+
+bool job_begin_embedding(exchange *x, embedding *e, fault *why) {
+    server *s = x->s;
+    call none = {.n = 1, .max_tokens = -1};
+    job *j = job_new(x, &none, &openai_embedding, 1);
+    if (!j) {
+        embedding_free(e);
+        return fault_set(why, 503, NULL, "out of memory");
+    }
+    j->embedding = e;
+    j->n_prompt = j->answers[0].n_prompt = e->n_token;
+    pthread_mutex_lock(&s->lock);
+    bool good = has_room(s, 1, why);
+    if (good && s->n_embedding + e->bytes > s->options.room / ROOM_LOGPROBS) {
+        why->retry_s = 1;
+        good = fault_set(why, 429, "queue_full", "as many embeddings wait as there is memory for: try again");
+    }
+    if (good) {
+        s->n_embedding += j->counted = e->bytes;
+        j->at = x;
+        j->n_left = 1;
+        enlist(j);
+    }
+    pthread_mutex_unlock(&s->lock);
+    server_wake(s);
+    if (good)
+        x->job = j;
+    else
+        job_release(j);
+    return good;
 }
 
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
@@ -335,6 +378,32 @@ void jobs_take(server *s) {
         if (last)
             job_release(j);
     }
+}
+
+/* The one that has waited longest. */
+static job *next_embedding(server *s) {
+    job *found = NULL;
+    for (job *j = s->jobs; j; j = j->next)
+        if (j->embedding && !j->answers[0].done)
+            found = j;
+    return found;
+}
+
+bool jobs_embed(server *s) {
+    nib_error err = {0};
+    pthread_mutex_lock(&s->lock);
+    job *j = next_embedding(s);
+    const bool wanted = j && j->at;
+    pthread_mutex_unlock(&s->lock);
+    if (!j)
+        return false;
+    err.status = wanted ? embedding_compute(j, &err) : NIB_E_CANCELLED;
+    pthread_mutex_lock(&s->lock);
+    j->answers[0].how = err;
+    close_answer(s, &j->answers[0]);
+    pthread_mutex_unlock(&s->lock);
+    job_release(j);
+    return true;
 }
 
 void jobs_fail(server *s, const nib_error *err) {

@@ -71,6 +71,15 @@ static const shape shapes[] = {
      NULL,
      "{\"messages\":" MESSAGES(ROLES) ",\"options\":" OPTIONS "}"},
     {"OllamaGenerateRequest", {&ollama_members, &ollama_generate_members}, NULL, "{\"options\":" OPTIONS "}"},
+    {"EmbeddingsRequest",
+     {NULL},
+     "[\"input\"]",
+     "{\"input\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
+     ",{\"type\":\"array\",\"minItems\":1,\"maxItems\":2048,"
+     "\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
+     "]}}]},\"encoding_format\":{\"enum\":[\"float\",\"base64\",null]},"
+     "\"dimensions\":{\"type\":[\"integer\",\"null\"],\"description\":\"those of the model, no other "
+     "number\"}}"},
     {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL},
     {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":" IDS "}"},
 };
@@ -82,6 +91,7 @@ static const struct {
               {"/completions", "CompletionRequest"},   {"/v1/responses", "ResponsesRequest"},
               {"/v1/messages", "MessagesRequest"},     {"/v1/messages/count_tokens", "CountRequest"},
               {"/api/chat", "OllamaChatRequest"},      {"/api/generate", "OllamaGenerateRequest"},
+              {"/v1/embeddings", "EmbeddingsRequest"}, {"/embeddings", "EmbeddingsRequest"},
               {"/tokenize", "TokenizeRequest"},        {"/detokenize", "DetokenizeRequest"}};
 
 static json_t *parse(const char *text) {

@@ -56,8 +56,20 @@ typedef struct dialect {
     json_t *(*fault)(const fault *why);                  /* the answer is refused */
 } dialect;
 
+/* What /v1/embeddings asks for, until it is answered. */
+typedef struct embedding {
+    struct call_tokens *texts; /* [n] */
+    size_t n, n_token;         /* of all */
+    int64_t width;
+    float *vectors; /* [n, width] */
+    bool base64;
+    uint64_t bytes; /* that it may take in the end */
+} embedding;
+
 struct job {
     server *s;
+    embedding *embedding; /* NULL: it has answers. Else one, which is not in the batch */
+    uint64_t counted;     /* of it, in the server's n_embedding */
     const dialect *how;
     call call;
     uint64_t client; /* the exchange's */
@@ -139,16 +151,19 @@ struct server {
     atomic_bool ready, ending;
     atomic_int n_exchange; /* whose request has come as a whole */
     pthread_mutex_t lock;
-    job *jobs;       /* guarded: not done */
-    size_t n_answer; /* guarded: not done */
-    uint64_t n_body; /* bytes of bodies; libmicrohttpd's thread's */
+    job *jobs;            /* guarded: not done */
+    size_t n_answer;      /* guarded: not done */
+    uint64_t n_body;      /* bytes of bodies; libmicrohttpd's thread's */
+    uint64_t n_embedding; /* guarded: bytes of embeddings that are not answered */
     server_counts counts;
+    const server_host *runs; /* while it computes */
+    int n_failed;            /* steps, one after the other; the thread's that computes */
 };
 
 extern const route server_routes[];
 extern const size_t server_n_route;
-extern const dialect openai_chat, openai_completion, ollama_chat, ollama_generate, anthropic,
-    openai_responses;
+extern const dialect openai_chat, openai_completion, openai_embedding, ollama_chat, ollama_generate,
+    anthropic, openai_responses;
 
 void server_wake(server *s);
 
@@ -165,6 +180,9 @@ bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why);
 size_t prompts_count(const call *c);
 /* The index-th prompt; *out is to be freed in any case. It has tokens, and no more than the context. */
 bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why);
+
+/* A text or ids on their own; *out is to be freed in any case, and has as many tokens. */
+bool prompt_one(const nib_engine *e, const json_t *given, const char *field, call_tokens *out, fault *why);
 
 /* ---- tools.c ---- */
 void tools_learn(server *s); /* how the model's family writes calls; when there is an engine */
@@ -186,6 +204,20 @@ void jobs_watch(server *s); /* clients that are gone, and those that should hear
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
 size_t job_made(const job *j); /* tokens so far; any thread */
+
+/* The embedding, which is taken over in any case, becomes the exchange's job. */
+bool job_begin_embedding(exchange *x, embedding *e, fault *why);
+/* One that waits is computed; false: there is none. The thread that computes. */
+bool jobs_embed(server *s);
+
+/* ---- embed.c ---- */
+void embed_ask(exchange *x);
+void embedding_free(embedding *e);                    /* NULL is fine */
+nib_status embedding_compute(job *j, nib_error *err); /* steps the batch in between */
+
+/* ---- server.c ---- */
+/* One step of the batch, and what comes of it. True: something is left to compute. */
+bool server_turn(server *s);
 
 /* ---- tokens.c ---- */
 /* A token's own bytes (the caller frees *text with mem_free); false: no memory, or no such token. */

@@ -2,6 +2,7 @@
 #include "server/parts.h"
 
 #include "base/mem.h"
+#include "server/call_parts.h"
 
 #include <string.h>
 
@@ -78,9 +79,8 @@ static bool ids_prompt(const json_t *ids, call_tokens *out, fault *why) {
     return true;
 }
 
-static bool check_length(const nib_engine *e, const call *c, const call_tokens *p, fault *why) {
+static bool check_length(const nib_engine *e, const char *field, const call_tokens *p, fault *why) {
     const long long n_ctx = (long long)nib_engine_info(e)->n_ctx;
-    const char *field = c->kind == CALL_CHAT ? "messages" : "prompt";
     if (p->n == 0)
         return fault_field(why, field, "has no tokens");
     if (p->n <= (size_t)n_ctx)
@@ -94,6 +94,17 @@ size_t prompts_count(const call *c) {
     return c->kind == CALL_CHAT ? 1 : json_array_size(c->prompts);
 }
 
+bool prompt_one(const nib_engine *e, const json_t *given, const char *field, call_tokens *out, fault *why) {
+    *out = (call_tokens){0};
+    if (!json_is_ids(given) && (!json_is_string(given) || json_string_length(given) == 0))
+        return fault_field(why, field, "expected a text that is not empty, or token ids, found %s",
+                           json_is_string(given) ? "an empty one" : json_type_name(given));
+    const bool made = json_is_array(given)
+                          ? ids_prompt(given, out, why)
+                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
+    return made && check_length(e, field, out, why);
+}
+
 bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why) {
     const json_t *given = json_array_get(c->prompts, index);
     *out = (call_tokens){0};
@@ -101,5 +112,5 @@ bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *
                       : json_is_array(given)
                           ? ids_prompt(given, out, why)
                           : tokenize(e, json_string_value(given), json_string_length(given), out, why);
-    return made && check_length(e, c, out, why);
+    return made && check_length(e, c->kind == CALL_CHAT ? "messages" : "prompt", out, why);
 }

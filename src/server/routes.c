@@ -36,6 +36,8 @@ const route server_routes[] = {
     {"POST", "/chat/completions", ROUTE_ANSWER, &openai_chat, chat},
     {"POST", "/v1/completions", ROUTE_ANSWER, &openai_completion, completion},
     {"POST", "/completions", ROUTE_ANSWER, &openai_completion, completion},
+    {"POST", "/v1/embeddings", ROUTE_ANSWER, &openai_embedding, embed_ask},
+    {"POST", "/embeddings", ROUTE_ANSWER, &openai_embedding, embed_ask},
     {"POST", "/v1/responses", ROUTE_ANSWER, &openai_responses, responses_ask},
     {"POST", "/v1/messages", ROUTE_ANSWER, &anthropic, anthropic_ask},
     {"POST", "/v1/messages/count_tokens", ROUTE_MODEL, &anthropic, anthropic_count},

@@ -123,15 +123,15 @@ static void drain_wake(server *s) {
 
 /* A step that fails is tried again, since what failed (a disk) may work the next time; at last its requests
  * end with what is wrong. */
-static void note_failure(server *s, const nib_error *err, int *n_failed, const server_host *host) {
+static void note_failure(server *s, const nib_error *err) {
     if (s->options.log)
         s->options.log(s->options.user, err->message);
-    if (++*n_failed < MAX_FAILURES) {
-        host->wait(host->user, s->wake, PAUSE_MS);
+    if (++s->n_failed < MAX_FAILURES) {
+        s->runs->wait(s->runs->user, s->wake, PAUSE_MS);
         return;
     }
     jobs_fail(s, err);
-    *n_failed = 0;
+    s->n_failed = 0;
 }
 
 static void stop_listening(server *s) {
@@ -140,25 +140,29 @@ static void stop_listening(server *s) {
     listen_close(&s->listener);
 }
 
-static void step_all(server *s, const server_host *host) {
+bool server_turn(server *s) {
     nib_error err;
     int32_t n_left = 0;
-    int n_failed = 0;
+    if (!atomic_load(&s->ending) && s->runs->ending(s->runs->user))
+        stop_listening(s);
+    drain_wake(s);
+    jobs_watch(s);
+    if (nib_batch_step(s->batch, &n_left, &err))
+        note_failure(s, &err);
+    else
+        s->n_failed = 0;
+    jobs_take(s);
+    return n_left > 0;
+}
+
+static void step_all(server *s) {
     for (;;) {
-        if (!atomic_load(&s->ending) && host->ending(host->user))
-            stop_listening(s);
-        drain_wake(s);
-        jobs_watch(s);
-        if (nib_batch_step(s->batch, &n_left, &err))
-            note_failure(s, &err, &n_failed, host);
-        else
-            n_failed = 0;
-        jobs_take(s);
-        if (n_left > 0)
+        const bool answers = server_turn(s), embeddings = jobs_embed(s);
+        if (answers || embeddings)
             continue;
         if (atomic_load(&s->ending) && atomic_load(&s->n_exchange) == 0)
             return;
-        host->wait(host->user, s->wake, IDLE_MS);
+        s->runs->wait(s->runs->user, s->wake, IDLE_MS);
     }
 }
 
@@ -182,6 +186,7 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
 }
 
 void server_run(server *s, const server_host *host) {
-    step_all(s, host);
+    s->runs = host;
+    step_all(s);
     stop_serving(s);
 }

@@ -31,6 +31,7 @@ typedef struct server_options {
     int n_draft, n_draft_min; /* likewise */
     double latency_s;         /* likewise */
     int64_t n_position; /* likewise; not 0: requests are admitted before all that they may need is free */
+    int pooling;        /* of embeddings, a nib_pooling */
     bool log_requests;  /* a line for each: what was asked, how it ended; never what was said, nor keys */
     nib_log_fn log;     /* NULL: none */
     void *user;         /* of log */

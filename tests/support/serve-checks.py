@@ -1,5 +1,6 @@
 """What nibble serve answers: serve-checks.py NIBBLE SCRIPT-MODEL ANSWER-FILE RANDOM-MODEL [sanitized]. The first model always gives
 the answer of the file, the second one random bytes."""
+import base64
 import json
 import os
 import random
@@ -7,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -418,6 +420,38 @@ def responses(s):
     check("responses: what is no message is refused", got == (400, "input[0]"), got)
 
 
+def embeddings(s):
+    def vectors(body):
+        status, value = s.post("/v1/embeddings", body)
+        check(f"embeddings of {str(body)[:40]}", status == 200 and value["object"] == "list" and
+              [d["index"] for d in value["data"]] == list(range(len(value["data"]))), value)
+        return [d["embedding"] for d in value["data"]], value["usage"]
+
+    def same(a, b):
+        return all(abs(x - y) < 1e-6 for x, y in zip(a, b, strict=True))
+    (one,), usage = vectors({"input": "Why?", "model": "m"})
+    check("an embedding's length is 1", abs(sum(x * x for x in one) - 1) < 1e-5 and len(one) > 8, one)
+    check("its tokens are counted", usage == {"prompt_tokens": 4, "total_tokens": 4}, usage)
+    several, usage = vectors({"input": ["x" * 200, "Why?", [87, 104, 121, 63]]})
+    check("each text is what it is alone, as ids too", several[1] == one == several[2] and several[0] != one and
+          usage["prompt_tokens"] == 208, usage)
+    (ids,), _ = vectors({"input": [87, 104, 121, 63]})
+    packed = vectors({"input": "Why?", "encoding_format": "base64"})[0][0]
+    check("ids of one text", ids == one)
+    check("base64 has the same floats", same(struct.unpack(f"<{len(one)}f", base64.b64decode(packed)), one))
+    check("the model's number of dimensions may be said", vectors({"input": "Why?", "dimensions": len(one)})[0] == [one])
+    for name, wrong in (("input", None), ("input", ""), ("input", []), ("input", 3), ("input", {}), ("dimensions", 7),
+                        ("encoding_format", "hex"), ("dimensions", 0), ("encoding_format", 1), ("input", ["x"] * 2049)):
+        got = param(s.post("/v1/embeddings", {"input": "x", name: wrong}))
+        check(f"embeddings: {name} {str(wrong)[:12]} is refused by name", got == (400, name), got)
+    for wrong in (["a", ""], ["a", []], ["a", 1], ["a", [-1]]):
+        got = param(s.post("/v1/embeddings", {"input": wrong}))
+        check(f"embeddings: {wrong} is refused by its place", got == (400, "input[1]"), got)
+    check("an id beyond the vocabulary is refused", s.post("/v1/embeddings", {"input": [99999]})[0] == 400)
+    status, value = s.post("/v1/embeddings", {"input": "x" * 300})
+    check("a text beyond the context is refused", status == 400 and value["error"]["code"] == "context_length_exceeded", value)
+
+
 def page(s):
     status, headers, data = s.ask("GET", "/")
     text = data.decode()
@@ -528,7 +562,7 @@ def soak(seconds=2):
 def capped():
     """Bodies as large as they may be, eight at a time, and answers."""
     cap = 28 << 20
-    s = Server(nibble, random_model, "-c", "128", "--parallel", "4", "--ram", str(cap))
+    s = Server(nibble, random_model, "-c", "128", "--parallel", "4", "--ram", str(cap), "--embeddings")
     bodies = [{"prompt": f"{i}" + "x" * 60, "seed": i, "max_tokens": 60, "ignore_eos": True, "pad": "y" * 60000 * (i % 4)}
               for i in range(8)]
     answers = []
@@ -546,6 +580,7 @@ def capped():
     check("probabilities have their room", status == 200, value)
     got = param(s.post(TEXT, {"prompt": "x", "logprobs": 5, "n": 16, "max_tokens": 100}))
     check("or are refused", got == (400, "logprobs"), got)
+    check("embeddings, too", s.post("/v1/embeddings", {"input": ["x" * 100] * 4})[0] == 200)
     check("and the cap is kept", s.peak() <= cap, s.peak())
     s.end()
 
@@ -593,6 +628,7 @@ looks(basic)
 ollama(basic)
 anthropic(basic)
 responses(basic)
+embeddings(basic)
 page(basic)
 described(basic)
 refusals(basic)
