@@ -187,8 +187,9 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST
 $(BUILD)/bench/%.o: CPPFLAGS += -Itests
 $(BUILD)/bench/bench_amx.o $(BUILD)/bench/bench_amx_parts.o $(BUILD)/bench/bench_bf16.o: CFLAGS += $(ISA_amx)
 
-soak: all ## random requests against a server for SECONDS=3600: no answer wrong or lost, memory flat
-	NIBBLE=$(BUILD)/nibble SOAK_SECONDS=$(or $(SECONDS),3600) sh tests/cli_serve.sh
+SOAK_SECONDS ?= 3600
+soak: all ## a server under random requests for SOAK_SECONDS (3600): no answer wrong or lost, memory flat
+	NIBBLE=$(BUILD)/nibble SOAK_SECONDS=$(SOAK_SECONDS) sh tests/cli_soak.sh
 
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)

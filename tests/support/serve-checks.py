@@ -3,7 +3,6 @@ the answer of the file, the second one random bytes."""
 import base64
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -488,77 +487,6 @@ def described(s):
           in (200, 400) for path, operation in value["paths"].items()))
 
 
-def soak(seconds=2):
-    """Answers of every class, clients that leave and garbage, all at a time: no answer is wrong or lost, nothing stays
-    behind, and memory is as it was (looked at where there is time for it)."""
-    s = Server(nibble, random_model + "-chat", "-c", "1200", "--parallel", "4", "--queue", "6")
-    form = {"type": "json_schema", "json_schema": {"schema": PERSON}}
-    tools = [{"type": "function", "function": {"name": "find", "parameters": PERSON}}]
-    end, texts, wrong, n_answer = time.time() + seconds, {}, [], [0]
-
-    def ask(draw):
-        seed, n = draw.randrange(4), draw.choice([1, 5, 30])
-        body = {"prompt": "prompt " * seed + "x", "seed": seed, "max_tokens": n, "ignore_eos": True}
-        kind = draw.randrange(7)
-        chat = {"messages": USER, "seed": seed}
-        path, body, what = {4: (CHAT, dict(chat, response_format=form), "form"), 5: ("/api/chat", dict(
-            chat, format=PERSON, stream=False, options={"seed": seed}), "ollama"), 6: (CHAT, dict(
-                chat, tools=tools, tool_choice="required", max_tokens=60), "tools")}.get(kind, (TEXT, body, n))
-        if kind == 0 or kind > 3:
-            status, value = s.post(path, body)
-            if status == 200:
-                n_answer[0] += 1
-                text = json.dumps(value.get("message") or [c.get("text") or c["message"].get("content") or
-                                                           c["message"]["tool_calls"][0]["function"]
-                                                           for c in value["choices"]])
-                if texts.setdefault((seed, what), text) != text:
-                    wrong.append((seed, what, text))
-            elif status != 429:
-                wrong.append(value)
-        elif kind == 1:
-            status, _, data = s.ask("POST", TEXT, dict(body, stream=True))
-            if status != 429 and not data.endswith(b"data: [DONE]\n\n"):
-                wrong.append(data)
-        else:
-            connection = socket.create_connection(("127.0.0.1", s.port), timeout=60)
-            text = json.dumps(dict(body, max_tokens=400, stream=kind == 2)).encode()
-            noise = draw.choice([text, text[:9], bytes(draw.randrange(256) for _ in range(99))])
-            begin = draw.choice([b"", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(text)])
-            connection.sendall(begin + noise)
-            time.sleep(draw.random() * 0.03)
-            connection.close()
-
-    def work(i):
-        draw = random.Random(i)
-        while time.time() < end:
-            try:
-                ask(draw)
-            except OSError as error:
-                wrong.append(repr(error))
-    def resident():
-        with open(f"/proc/{s.child.pid}/status", encoding="ascii") as file:
-            return int(re.search(r"VmRSS:\s*(\d+)", file.read())[1])
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    time.sleep(seconds / 4)
-    before = resident()
-    for thread in threads:
-        thread.join()
-    grown = resident() - before
-    if seconds >= 60:
-        check(f"memory is flat: {grown} KiB more than after a quarter of {seconds} s, {n_answer[0]} answers", grown < 4096, grown)
-    check("among clients that leave and send garbage answers stay the same", not wrong and n_answer[0] > 0,
-          (n_answer, wrong[:3]))
-    deadline = time.time() + 20
-    left = True
-    while left and time.time() < deadline:
-        left = s.get("/slots")[1] or s.get("/memory")[1]["requests"]["bodies"]
-    check("nothing of them stays", not left, left)
-    code, said = s.end()
-    check("and the server ends", code == 0, (code, said))
-
-
 def capped():
     """Bodies as large as they may be, eight at a time, and answers."""
     cap = 28 << 20
@@ -615,10 +543,6 @@ def sockets():
     s.end()
 
 
-if os.environ.get("SOAK_SECONDS"):
-    soak(int(os.environ["SOAK_SECONDS"]))
-    finish()
-    sys.exit()
 basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
 check("port 0 prints the port", basic.port > 0, basic.address)
 basics(basic)
@@ -640,7 +564,6 @@ held()
 leaves()
 kept()
 sockets()
-soak()
 if "sanitized" not in sys.argv:
     capped()
 finish()
