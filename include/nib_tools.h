@@ -141,6 +141,63 @@ NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_opti
  * kernels, and NIBBLE_CPU, the features that may be used. Without this check, other kernels are used. */
 NIB_API nib_status nib_processor_check(nib_error *err);
 
+/* What this machine is, and what it moves and computes. Rates are measured the first time (some seconds) and
+ * kept; plans count with them. */
+typedef struct nib_hardware_options {
+    bool again;         /* measured although it was kept */
+    const char *file;   /* where it is kept; NULL: $XDG_CACHE_HOME/nibble/hardware, and what cannot be kept
+                           there is said in the log */
+    const char *folder; /* whose disk is measured: a file is written there, read and removed; NULL:
+                           $XDG_CACHE_HOME/nibble */
+    nib_progress_fn progress; /* NULL: none */
+    nib_log_fn log;           /* NULL: none */
+    nib_cancel_fn cancel;     /* NULL: none */
+    void *user;               /* for the three above */
+} nib_hardware_options;
+
+/* *json (caller frees): "cpu", "cores" (physical, that the process may use), "cpus" (logical), "features",
+ * "kernels" (instruction sets with kernels, poorest first), "isa" (the one in use), "cache" {"l1d", "l2",
+ * "l3"}, "ram" {"total", "available" (bytes), "read_gb_s_1", "read_gb_s"}, "gpus" [{"name", "compute", "sm",
+ * "memory" (bytes)}]; and the rates as they are kept, each RATE = {"best", "median", "worst"}: "memory"
+ * [{"threads", "read"}] (bytes a second), "disk" {"folder", "ring", "direct", "rates" [{"depth", "block",
+ * "read"}]} (no rates where no file can be written), "threads" and "products" [{"bits" (0: f16), "asym",
+ * "one_row", "two_rows" (bytes of weights a second), "many_rows" (multiply-adds a second)}], "pack" (bytes a
+ * second of one thread), "barrier_s" (until all threads have met), "seconds" (that measuring took). */
+NIB_API nib_status nib_hardware(const nib_hardware_options *options, char **json, nib_error *err);
+
+/* The kernel map: which strategy computes which of a model's products fastest on this machine, with weights
+ * that are in no cache (docs/paper-adangel.md). It changes no bit of an answer. */
+typedef struct nib_kernels_options {
+    int n_thread;    /* 0: one a physical core */
+    uint64_t ram;    /* cap on what measuring takes, in bytes; NIB_AUTO: none */
+    double seconds;  /* about how long it may take */
+    const char *map; /* the map's file; NULL: this machine's own. nib_kernels_compare: "none" as well */
+    nib_progress_fn progress; /* NULL: none */
+    nib_log_fn log;           /* NULL: none */
+    nib_cancel_fn cancel;     /* NULL: none */
+    void *user;               /* for the three above */
+} nib_kernels_options;
+
+/* Measures the model's products and keeps the choices in the map's file, beside what it says of other shapes.
+ * *json (caller frees): "map" (null: not kept), "shapes", "choices", "other_than_rule" (of the choices),
+ * "planes" (shapes packed so), "seconds", "threads", "rotated_bytes". NIB_E_NOFIT: `ram` is too little;
+ * NIB_E_USAGE: the model has no packed weights. */
+NIB_API nib_status nib_kernels_profile(const char *model, const nib_kernels_options *options, char **json,
+                                       nib_error *err);
+
+/* Measures every strategy for each of the model's products (model NULL: a layer of an 8B model in several
+ * widths) and what choosing by the map, by the rule, or by one family loses (ADAngel, section 6.4). *json
+ * (caller frees): "cpu", "isa", "threads", "rotated_bytes"; "shapes" [{"n", "k", "format", "activation",
+ * "count" (in a token), "map_packing" (absent: the map says nothing), "mix_seconds" (512 rows together and
+ * 128 alone), "points" [{"m", "rows", "read_gb_s", "read_spread", "strategies" [{"name", "us", "spread",
+ * "gb_s", "peak_share", "peak_share_quarters", "gmac_s"}], "not_timed", "fastest", "rule", "map",
+ * "regret"}]}]; "resident" (in the packings that matrices live in) and "ablations" (in both) [{"choosing",
+ * "seconds", "regret", "mean", "worst", "able", "points"}]; "units" [{"isa", "name", "w_bits", "a_bits",
+ * "rate"}] (products a second and core); "choices" and "choices_not_timed". After NIB_E_CANCELLED *json has
+ * the "shapes" that were finished, else it is NULL after an error. */
+NIB_API nib_status nib_kernels_compare(const char *model, const nib_kernels_options *options, char **json,
+                                       nib_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,98 +1,68 @@
 /* hardware_profile.c - nibble profile --hardware, and what nibble hw shows of it. */
 #include "cli/hardware_profile.h"
 
-#include "base/mem.h"
-#include "base/num.h"
+#include "cli/fields.h"
+#include "nib_tools.h"
 
-#include <string.h>
-
-#define SECONDS 4.2
-
-/* -o FILE, else where this machine's is kept. */
-static char *path_of(const cli_args *args, const machine *m) {
-    return args->output ? mem_strdup(args->output) : hardware_path(m);
-}
-
-static int measure(const cli_args *args, const char *path, const machine *m, hardware *h) {
-    const canceller cancel = {cli_cancel, NULL};
-    const logger log = {cli_log, (void *)args};
-    const hardware_options o = {.folder = args->scratch,
-                                .seconds = SECONDS,
-                                .progress = cli_progress,
-                                .user = (void *)args,
-                                .cancel = &cancel,
-                                .log = &log};
+int hardware_profile_get(const cli_args *args, bool again, json_t **out) {
+    const nib_hardware_options options = {.again = again,
+                                          .file = args->output,
+                                          .folder = args->scratch,
+                                          .progress = cli_progress,
+                                          .log = cli_log,
+                                          .cancel = cli_cancel,
+                                          .user = (void *)args};
     nib_error err;
-    if (hardware_measure(m, &o, h, &err))
-        return cli_fail(&err);
-    if (!h->n_disk && !args->output) /* the next time perhaps the disk too */
-        return 0;
-    const nib_status kept = path ? hardware_save(path, m, h, &err) : NIB_OK;
-    return cli_goes_on(args, args->output, kept, &err) ? 0 : cli_fail(&err);
+    char *text;
+    *out = NULL;
+    return nib_hardware(&options, &text, &err) ? cli_fail(&err) : cli_document(text, out);
 }
 
-int hardware_profile_get(const cli_args *args, bool again, machine *m, hardware *h) {
-    nib_error err;
-    machine_look(m);
-    char *path = path_of(args, m);
-    int code = 0;
-    const nib_status kept = again || !path ? NIB_E_NOTFOUND : hardware_load(path, m, h, &err);
-    if (kept != NIB_OK) {
-        if (kept != NIB_E_NOTFOUND)
-            cli_note(args, "nibble: the profile is measured anew: %s", err.message);
-        code = measure(args, path, m, h);
-    }
-    mem_free(path);
-    return code;
+static void print_rate(const char *what, const json_t *rate, const char *name) {
+    printf("%-14s %8.2f %s (median %.2f, worst %.2f)\n", what, field_real(rate, "best") / 1e9, name,
+           field_real(rate, "median") / 1e9, field_real(rate, "worst") / 1e9);
 }
 
-static void print_rate(const char *what, const rate *r, double unit, const char *name) {
-    printf("%-14s %8.2f %s (median %.2f, worst %.2f)\n", what, r->best / unit, name, r->median / unit,
-           r->worst / unit);
+static double best_of(const json_t *of, const char *key) {
+    return field_real(json_object_get(of, key), "best") / 1e9;
 }
 
-void hardware_profile_print(const hardware *h) {
-    char what[48], size[32];
-    for (int i = 0; i < h->n_memory; i++) {
-        snprintf(what, sizeof what, "memory, %d", h->memory[i].n_thread);
-        print_rate(what, &h->memory[i].read, 1e9, "GB/s");
+void hardware_profile_print(const json_t *doc) {
+    const json_t *disk = json_object_get(doc, "disk"), *rates = json_object_get(disk, "rates"), *one;
+    char what[48];
+    size_t i;
+    json_array_foreach(json_object_get(doc, "memory"), i, one) {
+        snprintf(what, sizeof what, "memory, %lld", field_int(one, "threads"));
+        print_rate(what, json_object_get(one, "read"), "GB/s");
     }
-    for (int i = 0; i < h->n_disk; i++) {
-        const hardware_disk *d = &h->disk[i];
-        snprintf(what, sizeof what, "disk, %d x %.0fK", d->depth, (double)d->block / 1024);
-        print_rate(what, &d->read, 1e9, "GB/s");
+    json_array_foreach(rates, i, one) {
+        snprintf(what, sizeof what, "disk, %lld x %lldK", field_int(one, "depth"),
+                 field_int(one, "block") / 1024);
+        print_rate(what, json_object_get(one, "read"), "GB/s");
     }
-    for (int i = 0; i < h->n_kernel; i++) {
-        const hardware_kernel *k = &h->kernels[i];
-        snprintf(what, sizeof what, "%d bits%s", k->bits, k->asym ? ", minima" : "");
+    json_array_foreach(json_object_get(doc, "products"), i, one) {
+        snprintf(what, sizeof what, "%lld bits%s", field_int(one, "bits"),
+                 field_is_set(one, "asym") ? ", minima" : "");
         printf("%-14s %8.2f GB/s of weights with one row, %.2f with two; %.0f G multiply-adds/s with many\n",
-               what, k->one_row.best / 1e9, k->two_rows.best / 1e9, k->many_rows.best / 1e9);
+               what, best_of(one, "one_row"), best_of(one, "two_rows"), best_of(one, "many_rows"));
     }
-    print_rate("packing", &h->pack, 1e9, "GB/s of one thread");
-    printf("%-14s %8.2f us until %d threads have met\n", "barrier", h->barrier_s * 1e6, h->n_thread);
-    snprintf(size, sizeof size, "%.1f", h->seconds);
-    if (h->n_disk)
-        printf("measured in %s s; disk: %s%s%s\n", size, h->folder, h->ring ? ", io_uring" : "",
-               h->direct ? ", O_DIRECT" : ", through the page cache");
+    print_rate("packing", json_object_get(doc, "pack"), "GB/s of one thread");
+    printf("%-14s %8.2f us until %lld threads have met\n", "barrier", field_real(doc, "barrier_s") * 1e6,
+           field_int(doc, "threads"));
+    if (json_array_size(rates))
+        printf("measured in %.1f s; disk: %s%s%s\n", field_real(doc, "seconds"), field_text(disk, "folder"),
+               field_is_set(disk, "ring") ? ", io_uring" : "",
+               field_is_set(disk, "direct") ? ", O_DIRECT" : ", through the page cache");
     else
-        printf("measured in %s s, without the disk\n", size);
+        printf("measured in %.1f s, without the disk\n", field_real(doc, "seconds"));
 }
 
 int hardware_profile_run(const cli_args *args) {
-    machine m;
-    hardware h;
-    nib_error err;
-    char *text;
-    const int code = hardware_profile_get(args, true, &m, &h);
-    if (code)
-        return code;
-    if (!args->json) {
-        hardware_profile_print(&h);
-        return 0;
-    }
-    if (hardware_print(&m, &h, &text, &err))
-        return cli_fail(&err);
-    const bool wrote = cli_write(text, strlen(text));
-    mem_free(text);
-    return wrote ? 0 : 1;
+    json_t *doc;
+    const int code = hardware_profile_get(args, true, &doc);
+    if (code || args->json)
+        return code ? code : cli_write_json(doc, args);
+    hardware_profile_print(doc);
+    json_decref(doc);
+    return 0;
 }
