@@ -376,19 +376,24 @@ static void test_importance(void **state) {
         }
     }
     fclose(f);
-    container *c;
+    const logger silent = {0};
+    model *model_of;
+    gguf_tensors c;
     stats s;
-    assert_int_equal(container_open(model_path, NULL, &c, &err), NIB_OK);
-    if (imatrix_read(old, c, NULL, &s, &err) != NIB_OK)
+    assert_int_equal(model_open(model_path, &silent, &model_of, &err), NIB_OK);
+    assert_int_equal(gguf_tensors_open(model_of, &c, &err), NIB_OK);
+    if (imatrix_read(old, &c, NULL, &s, &err) != NIB_OK)
         fail_msg("%s", err.message);
-    const size_t at = (size_t)(container_find(c, "blk.1.attn_q.weight") - container_tensor_at(c, 0));
+    const container *whole = model_container(model_of);
+    const size_t at = (size_t)(container_find(whole, "blk.1.attn_q.weight") - container_tensor_at(whole, 0));
     assert_true(s.of[at][0] == 0 && s.of[at][255] == 255);
     assert_null(s.of[at + 1]);
     stats_close(&s);
     assert_int_equal(truncate(old, 500), 0);
-    assert_int_equal(imatrix_read(old, c, NULL, &s, &err), NIB_E_MODEL);
+    assert_int_equal(imatrix_read(old, &c, NULL, &s, &err), NIB_E_MODEL);
     stats_close(&s);
-    container_close(c);
+    gguf_tensors_close(&c);
+    model_close(model_of);
     mem_free(first);
     mem_free(second);
     mem_free(third);

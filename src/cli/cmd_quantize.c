@@ -57,6 +57,8 @@ const cli_command cmd_quantize = {
         "matrices that lose most have more\n"
         "bits: q5_k_m, q4_k_m (the default), q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a\n"
         "format in blocks of 32. llama.cpp loads the file.\n\n"
+        "MODEL is a GGUF file or a folder with config.json, safetensors and tokenizer.json, best in f16,\n"
+        "bf16 or f32. What a GGUF file cannot say of a folder's model is refused before the work begins.\n\n"
         "--bits 3.5 shares out an average instead: each block gets 2, 3, 4, 5 or 8 bits so that the sum of\n"
         "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
         "Scales come on top: about half a bit.\n\n"
@@ -70,6 +72,7 @@ const cli_command cmd_quantize = {
         "Memory does not depend on the model's size, and --ram holds. The file grows as OUT.gguf.part; when\n"
         "something ends the work, the same command goes on behind the last finished tensor.\n\n"
         "  nibble quantize f16.gguf -o q4.gguf\n"
+        "  nibble quantize folder/ -o q4.gguf\n"
         "  nibble quantize f16.gguf -o q3.gguf --type q3_k_m --calib text.txt\n"
         "  nibble quantize f16.gguf -o q4.gguf --method gptq --calib text.txt\n"
         "  nibble quantize f16.gguf -o q4.gguf --imatrix imatrix.gguf\n",

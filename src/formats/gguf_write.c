@@ -274,10 +274,11 @@ nib_status gguf_writer_sync(gguf_writer *w, nib_error *err) {
 }
 
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {
-    if (w->started)
-        return nib_fail(err, NIB_E_USAGE, "expected no data before a hole");
-    NIB_TRY(start(w, err));
-    NIB_TRY(file_writer_hole(w->out, w->declared, err));
+    NIB_TRY(gguf_writer_data(w, "", 0, err));
+    if (w->written)
+        return nib_fail(err, NIB_E_USAGE, "expected whole tensors before a hole");
+    if (w->current < w->tensors.n)
+        NIB_TRY(file_writer_hole(w->out, w->declared - w->tensors.all[w->current].offset, err));
     w->current = w->tensors.n;
     return NIB_OK;
 }

@@ -223,6 +223,57 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
     return set_field(&out->hp, field, value, err);
 }
 
+/* Fields that mean nothing when they are 0 (a scale: 1), which is what a file without the key says. */
+static bool says_nothing(hp_id field, double value, const hparams *hp) {
+    switch (field) {
+    case HP_window:
+    case HP_n_rot:
+    case HP_rope_theta_local:
+    case HP_attn_softcap:
+    case HP_logit_softcap:
+    case HP_qkv_clip:
+    case HP_alibi_max_bias: return value == 0;
+    case HP_embed_scale:
+    case HP_residual_scale:
+    case HP_logit_scale: return value == 1;
+    case HP_attn_scale: return value == 1 / sqrt((double)hp->d_head);
+    case HP_d_head: return hp->d_head * hp->n_head == hp->d_model;
+    default: return false;
+    }
+}
+
+bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, const char **name, char *kind,
+                     double *value) {
+    const config_source as_gguf = {.arch = arch, .gguf_arch = ""}; /* conditions see defaults */
+    const arch_key *row = family_row(&as_gguf, field);
+    const char *at = (const char *)hp + fields[field].offset;
+    *name = row != NULL ? row->gguf : NULL;
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0] && *name == NULL; i++)
+        if (usual[i].field == field)
+            *name = usual[i].gguf;
+    if (*name == NULL || **name == '\0' || (row != NULL && (row->flags & K_CONST)))
+        return false;
+    *kind = fields[field].kind;
+    *value = *kind == 'b'   ? (double)*(const bool *)at
+             : *kind == 'i' ? (double)*(const int64_t *)(const void *)at
+                            : *(const double *)(const void *)at;
+    if (field == HP_embed_scale && (arch->flags & A_EMBED_SQRT))
+        *value /= sqrt((double)hp->d_model);
+    if (says_nothing(field, *value, hp) || (*kind == 'b' && *value == 0 && row == NULL))
+        return false;
+    if (row != NULL && row->form == KEY_RSQRT)
+        *value = 1 / (*value * *value);
+    else if (row != NULL && row->form == KEY_INVERSE)
+        *value = 1 / *value;
+    return true;
+}
+
+int64_t config_gguf_pattern(const arch_desc *arch) {
+    const config_source as_gguf = {.arch = arch, .gguf_arch = ""};
+    const arch_key *row = family_row(&as_gguf, HP_window_pattern);
+    return row != NULL && (row->flags & (K_DEFAULT_GGUF | K_CONST)) ? (int64_t)row->value : 0;
+}
+
 /* The embedding's rows are the vocabulary; GGUF files need not say it otherwise. */
 static void vocab_from_tensor(const config_source *s, hparams *hp) {
     if (s->gguf_arch == NULL)

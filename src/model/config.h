@@ -62,6 +62,15 @@ nib_status config_read_layers(const config_source *s, config *out, nib_error *er
 /* Options that change the maths and that we cannot do. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 
+/* What a GGUF file of the family says of a field, the other way round: the key's name after
+ * "<architecture>." and its value, as config_read would read it. kind: i, f or b. False: it has no key, or
+ * need not be said. */
+bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, const char **name, char *kind,
+                     double *value);
+
+/* Every which layer is full in a GGUF file of the family that does not say it; 0: none. */
+int64_t config_gguf_pattern(const arch_desc *arch);
+
 /* The next of a '|' list: copies it to name[size] and moves *list on; false at the end. A longer one is cut,
  * and then found nowhere. */
 bool list_next(const char **list, char *name, size_t size);

@@ -55,5 +55,6 @@ nib_status block_sum(block *b, nib_error *err);
 void fuse_program(op *ops, int n);
 
 const char *slot_name(slot_id id);
+const char *slot_gguf_name(slot_id id); /* slots.def's, with %d for the layer */
 
 #endif

@@ -18,6 +18,10 @@ const char *slot_name(slot_id id) {
     return slots[id].name;
 }
 
+const char *slot_gguf_name(slot_id id) {
+    return slots[id].gguf;
+}
+
 /* What one call works on. */
 typedef struct binder {
     const model *m;

@@ -237,7 +237,8 @@ nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *t
         const gram_site *in = &inputs->of[i];
         awq_site *s = &a->of[a->n];
         awq_source source;
-        if (!has_source_alone(model_block(m, a->block), inputs, i, &source))
+        if (model_block(m, a->block)->weights[in->w].transposed || /* rows are not read that way */
+            !has_source_alone(model_block(m, a->block), inputs, i, &source))
             continue;
         *s = (awq_site){.site = in->site, .source = source, .k = in->k, .n_made = in->k / source.n_share};
         a->n++;

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_NAME = 4096, MAX_ENTRIES = 1 << 20, CHUNK = 512 /* tokens that llama-imatrix calls a chunk */ };
@@ -17,10 +18,11 @@ static const char sums_end[] = ".in_sum2", counts_end[] = ".counts";
 /* ---- what both kinds of file share ---- */
 
 typedef struct reading {
-    const container *c;
+    const gguf_tensors *c;
     const logger *log;
     stats *out;
-    size_t *first; /* [n_tensor]: where a tensor's means begin in out->own */
+    const container_tensor **names; /* [n_tensor], by name; each is the `as` of a tensor */
+    size_t *first;                  /* [n_tensor]: where a tensor's means begin in out->own */
     int n_known, n_other;
 } reading;
 
@@ -28,26 +30,39 @@ static int64_t width_of(const container_tensor *t) {
     return t->n_dim >= 2 ? t->shape[t->n_dim - 1] : 0;
 }
 
-static nib_status open_reading(reading *r, const container *c, const logger *log, stats *out,
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const container_tensor *const *)a)->name, (*(const container_tensor *const *)b)->name);
+}
+
+static nib_status open_reading(reading *r, const gguf_tensors *c, const logger *log, stats *out,
                                nib_error *err) {
-    const size_t n = container_n_tensor(c);
+    const size_t n = c->n;
     size_t all = 0;
     memset(out, 0, sizeof *out);
-    *r = (reading){.c = c, .log = log, .out = out, .first = mem_array(n + 1, sizeof *r->first)};
-    for (size_t i = 0; r->first && i < n; i++) {
+    *r = (reading){.c = c,
+                   .log = log,
+                   .out = out,
+                   .names = mem_array(n + 1, sizeof *r->names),
+                   .first = mem_array(n + 1, sizeof *r->first)};
+    for (size_t i = 0; r->first && r->names && i < n; i++) {
         r->first[i] = all;
-        all += (size_t)width_of(container_tensor_at(c, i));
+        all += (size_t)width_of(&c->all[i].as);
+        r->names[i] = &c->all[i].as;
     }
+    if (r->names)
+        qsort(r->names, n, sizeof *r->names, by_name);
     out->of = mem_calloc(n + 1, sizeof *out->of);
     out->own = mem_array(all + 1, sizeof *out->own);
-    if (r->first && out->of && out->own)
+    if (r->first && r->names && out->of && out->own)
         return NIB_OK;
     return nib_fail_nomem(err, all * sizeof *out->own, "an importance matrix");
 }
 
 /* Where the means of the tensor of that name go; NULL: there is none. n: the file's number of values. */
 static nib_status place(reading *r, const char *name, uint64_t n, float **means, nib_error *err) {
-    const container_tensor *t = container_find(r->c, name);
+    const container_tensor key = {.name = name}, *wanted = &key;
+    const container_tensor *const *found = bsearch(&wanted, r->names, r->c->n, sizeof *r->names, by_name);
+    const container_tensor *t = found ? *found : NULL;
     *means = NULL;
     if (!t) {
         if (r->n_other++ == 0)
@@ -57,7 +72,9 @@ static nib_status place(reading *r, const char *name, uint64_t n, float **means,
     if (n != (uint64_t)width_of(t))
         return nib_fail(err, NIB_E_MODEL, "'%s': expected importance of %" PRId64 " columns, found %" PRIu64,
                         name, width_of(t), n);
-    const size_t i = (size_t)(t - container_tensor_at(r->c, 0));
+    size_t i = 0;
+    while (&r->c->all[i].as != t)
+        i++;
     *means = r->out->own + r->first[i];
     r->out->of[i] = *means;
     r->n_known++;
@@ -156,7 +173,8 @@ static nib_status read_new(reading *r, const char *path, nib_error *err) {
     return status;
 }
 
-nib_status imatrix_read(const char *path, const container *c, const logger *log, stats *out, nib_error *err) {
+nib_status imatrix_read(const char *path, const gguf_tensors *c, const logger *log, stats *out,
+                        nib_error *err) {
     reading r;
     file *f;
     char magic[4] = "";
@@ -169,6 +187,7 @@ nib_status imatrix_read(const char *path, const container *c, const logger *log,
         status = memcmp(magic, GGUF_MAGIC, sizeof magic) ? read_old(&r, f, err) : read_new(&r, path, err);
     if (status == NIB_OK && r.n_known == 0)
         status = nib_fail(err, NIB_E_MODEL, "expected importance of the model's tensors, found none");
+    mem_free(r.names);
     mem_free(r.first);
     file_close(f);
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
@@ -176,10 +195,10 @@ nib_status imatrix_read(const char *path, const container *c, const logger *log,
 
 /* ---- writing ---- */
 
-static nib_status declare(gguf_writer *w, const container *c, const stats *s, nib_error *err) {
+static nib_status declare(gguf_writer *w, const gguf_tensors *c, const stats *s, nib_error *err) {
     char name[MAX_NAME + 16];
-    for (size_t i = 0; i < container_n_tensor(c); i++) {
-        const container_tensor *t = container_tensor_at(c, i);
+    for (size_t i = 0; i < c->n; i++) {
+        const container_tensor *t = &c->all[i].as;
         const int64_t sums[] = {1, width_of(t)}, counts[] = {1, 1};
         if (!s->of[i])
             continue;
@@ -192,7 +211,7 @@ static nib_status declare(gguf_writer *w, const container *c, const stats *s, ni
 }
 
 /* Means with a count of 1 lose nothing; llama.cpp divides the one by the other. */
-static nib_status write_all(gguf_writer *w, const container *c, const stats *s, const char *dataset,
+static nib_status write_all(gguf_writer *w, const gguf_tensors *c, const stats *s, const char *dataset,
                             nib_error *err) {
     const meta_string from = {dataset, strlen(dataset)};
     const float one = 1;
@@ -202,16 +221,16 @@ static nib_status write_all(gguf_writer *w, const container *c, const stats *s, 
                                 err));
     NIB_TRY(gguf_writer_set_int(w, "imatrix.chunk_size", GGUF_U32, CHUNK, err));
     NIB_TRY(declare(w, c, s, err));
-    for (size_t i = 0; i < container_n_tensor(c); i++)
+    for (size_t i = 0; i < c->n; i++)
         if (s->of[i]) {
-            const size_t n = (size_t)width_of(container_tensor_at(c, i));
+            const size_t n = (size_t)width_of(&c->all[i].as);
             NIB_TRY(gguf_writer_data(w, s->of[i], n * sizeof *s->of[i], err));
             NIB_TRY(gguf_writer_data(w, &one, sizeof one, err));
         }
     return NIB_OK;
 }
 
-nib_status imatrix_write(const char *path, const container *c, const stats *s, const char *dataset,
+nib_status imatrix_write(const char *path, const gguf_tensors *c, const stats *s, const char *dataset,
                          nib_error *err) {
     gguf_writer *w;
     NIB_TRY(gguf_writer_open(path, &w, err));

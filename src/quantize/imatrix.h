@@ -6,13 +6,14 @@
 #include "base/log.h"
 #include "quantize/stats.h"
 
-/* For the tensors of c; *out is cleared by stats_close, also after an error. Entries of other names are
+/* For the tensors of a file; *out is cleared by stats_close, also after an error. Entries of other names are
  * passed over, with a line in the log; NIB_E_MODEL: the file is damaged, a known name has another width, or
  * no name is known. */
-nib_status imatrix_read(const char *path, const container *c, const logger *log, stats *out, nib_error *err);
+nib_status imatrix_read(const char *path, const gguf_tensors *c, const logger *log, stats *out,
+                        nib_error *err);
 
 /* The GGUF file, as llama-imatrix writes it. dataset: what was measured with, for people. */
-nib_status imatrix_write(const char *path, const container *c, const stats *s, const char *dataset,
+nib_status imatrix_write(const char *path, const gguf_tensors *c, const stats *s, const char *dataset,
                          nib_error *err);
 
 #endif

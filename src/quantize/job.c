@@ -3,9 +3,8 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "formats/gguf_copy.h"
-#include "hub/find.h"
 #include "quant/encode.h"
+#include "quantize/header.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@ static bool is_coarse(type_id type) {
 
 /* Of a tensor that changes: its format, and what the report says about it. */
 static void choose_type(job *j, size_t i) {
-    const container_tensor *t = container_tensor_at(j->c, i);
+    const container_tensor *t = &j->tensors.all[i].as;
     bool fallback = false;
     mix x = j->mix;
     if (j->block_types && j->uses[i].block >= 0)
@@ -35,8 +34,12 @@ static void choose_type(job *j, size_t i) {
 }
 
 static int by_place(const void *a, const void *b, void *user) {
-    const tensor_use *uses = user;
+    const job *j = user;
+    const tensor_use *uses = j->uses;
     const size_t i = *(const size_t *)a, k = *(const size_t *)b;
+    const bool made = j->tensors.all[i].data, other_made = j->tensors.all[k].data;
+    if (made != other_made) /* values of a configuration come first */
+        return made ? -1 : 1;
     const int at = uses[i].block, other = uses[k].block;
     if ((at < 0) != (other < 0)) /* what nothing uses comes last */
         return at < 0 ? 1 : -1;
@@ -48,59 +51,49 @@ static int by_place(const void *a, const void *b, void *user) {
 }
 
 static nib_status decide(job *j, nib_error *err) {
-    j->n_tensor = container_n_tensor(j->c);
+    j->n_tensor = j->tensors.n;
     j->uses = mem_calloc(j->n_tensor + 1, sizeof *j->uses);
     j->types = mem_calloc(j->n_tensor + 1, sizeof *j->types);
     j->order = mem_calloc(j->n_tensor + 1, sizeof *j->order);
     if (!j->uses || !j->types || !j->order)
         return nib_fail_nomem(err, j->n_tensor * sizeof *j->uses, "a list of tensors");
-    mix_uses(j->m, j->uses);
+    mix_uses(j->m, &j->tensors, j->uses);
     for (size_t i = 0; i < j->n_tensor; i++) {
         j->order[i] = i;
         choose_type(j, i);
     }
-    qsort_r(j->order, j->n_tensor, sizeof *j->order, by_place, j->uses);
+    qsort_r(j->order, j->n_tensor, sizeof *j->order, by_place, j);
     return NIB_OK;
 }
 
-/* ---- the header ---- */
-
-static bool keeps_key(void *user, const char *key) {
-    (void)user;
-    return strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
-           strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0 &&
-           strncmp(key, "quantize.", 9) != 0;
+/* Bytes that the files have of it. */
+static uint64_t source_bytes(const gguf_tensor *t) {
+    uint64_t row = 0;
+    type_row_bytes(t->from, tensor_columns(&t->as), &row);
+    return t->data ? 0 : (uint64_t)tensor_rows(&t->as) * row;
 }
 
-static nib_status declare(job *j, nib_error *err) {
+static uint64_t bytes_of(const job *j, size_t i) {
+    const container_tensor *t = &j->tensors.all[i].as;
+    uint64_t row_bytes = 0;
+    type_row_bytes(j->types[i], tensor_columns(t), &row_bytes);
+    return (uint64_t)tensor_rows(t) * row_bytes;
+}
+
+static void count_weights(job *j) {
+    nib_quantize_report *r = j->report;
     for (size_t i = 0; i < j->n_tensor; i++) {
-        const container_tensor *t = container_tensor_at(j->c, j->order[i]);
-        uint64_t row_bytes = 0;
-        if (type_get(t->type)->gguf < 0 ||
-            !type_row_bytes(j->types[j->order[i]], tensor_columns(t), &row_bytes))
-            return nib_fail(err, NIB_E_MODEL, "tensor '%s' cannot be written to a GGUF file", t->name);
-        NIB_TRY(gguf_writer_tensor(j->writer, t->name, j->types[j->order[i]], t->n_dim, t->shape, err));
-        const uint64_t bytes = (uint64_t)tensor_rows(t) * row_bytes;
+        const gguf_tensor *t = &j->tensors.all[i];
+        const uint64_t bytes = bytes_of(j, i);
         j->total += bytes;
-        j->report->bytes_in += t->bytes;
-        if (j->types[j->order[i]] == t->type)
+        r->bytes_in += source_bytes(t);
+        if (j->types[i] == t->as.type)
             continue;
-        j->report->n_weight += (uint64_t)(tensor_rows(t) * tensor_columns(t));
-        j->report->bits += 8 * (double)bytes;
+        r->n_weight += (uint64_t)(tensor_rows(&t->as) * tensor_columns(&t->as));
+        r->bits += 8 * (double)bytes;
     }
-    if (j->report->n_weight)
-        j->report->bits /= (double)j->report->n_weight;
-    return NIB_OK;
-}
-
-static nib_status write_header(job *j, nib_error *err) {
-    enum { QUANTIZATION_VERSION = 2, MAX_HEADER = 64 << 20 };
-    file *first = container_file(j->c, 0);
-    NIB_TRY(gguf_copy_keys(first, MAX_HEADER, keeps_key, NULL, j->writer, err));
-    NIB_TRY(gguf_writer_set_int(j->writer, "general.file_type", GGUF_U32, j->mix.file_type, err));
-    NIB_TRY(
-        gguf_writer_set_int(j->writer, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, err));
-    return declare(j, err);
+    if (r->n_weight)
+        r->bits /= (double)r->n_weight;
 }
 
 /* ---- going on where it ended ---- */
@@ -124,8 +117,8 @@ static uint64_t hash_encoder(const job *j) {
     hash ^= (uint64_t)j->method;
     for (size_t i = 0; i < j->n_tensor; i++)
         if (j->stats.of && j->stats.of[i])
-            hash = XXH3_64bits_withSeed(
-                j->stats.of[i], (size_t)tensor_columns(container_tensor_at(j->c, i)) * sizeof(float), hash);
+            hash = XXH3_64bits_withSeed(j->stats.of[i],
+                                        (size_t)tensor_columns(&j->tensors.all[i].as) * sizeof(float), hash);
     return hash;
 }
 
@@ -153,13 +146,6 @@ static nib_status hash_part(const job *j, file *f, uint64_t offset, uint64_t n_b
     *sum = XXH3_64bits_digest(h);
     XXH3_freeState(h);
     return status;
-}
-
-static uint64_t bytes_of(const job *j, size_t i) {
-    const container_tensor *t = container_tensor_at(j->c, i);
-    uint64_t row_bytes = 0;
-    type_row_bytes(j->types[i], tensor_columns(t), &row_bytes);
-    return (uint64_t)tensor_rows(t) * row_bytes;
 }
 
 /* How many tensors, from the first, the part file has as the log says. */
@@ -208,16 +194,24 @@ static nib_status resume(job *j, nib_error *err) {
 static int64_t longest_row(const job *j) {
     int64_t k = 1;
     for (size_t i = 0; i < j->n_tensor; i++)
-        k = NUM_MAX(k, tensor_columns(container_tensor_at(j->c, i)));
+        k = NUM_MAX(k, tensor_columns(&j->tensors.all[i].as));
     return k;
 }
 
+static bool moves_rows(const job *j) {
+    for (size_t i = 0; i < j->n_tensor; i++)
+        if (j->tensors.all[i].n_turn || j->tensors.all[i].transposed)
+            return true;
+    return false;
+}
+
 static nib_status take_room(job *j, nib_error *err) {
-    const uint64_t bytes = row_room_bytes(longest_row(j), pool_size(j->threads));
+    const bool turned = moves_rows(j);
+    const uint64_t bytes = row_room_bytes(longest_row(j), turned, pool_size(j->threads));
     ledger_settle(j->ledger, false);
     NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     j->charged = bytes;
-    return row_room_open(&j->room, longest_row(j), pool_size(j->threads), err);
+    return row_room_open(&j->room, longest_row(j), turned, pool_size(j->threads), err);
 }
 
 nib_status job_open(job *j, nib_error *err) {
@@ -227,7 +221,9 @@ nib_status job_open(job *j, nib_error *err) {
     NIB_TRY(pool_open(n_thread, &j->threads, err));
     NIB_TRY(decide(j, err));
     NIB_TRY(gguf_writer_open_part(j->q->out, &j->writer, err));
-    NIB_TRY(write_header(j, err));
+    NIB_TRY(header_check(j, err));
+    NIB_TRY(header_write(j, j->writer, err));
+    count_weights(j);
     NIB_TRY(take_room(j, err));
     return resume(j, err);
 }
@@ -245,6 +241,7 @@ void job_close(job *j) {
     mem_free(j->order);
     mem_free(j->types);
     mem_free(j->uses);
+    gguf_tensors_close(&j->tensors);
     model_close(j->m);
 }
 
@@ -266,14 +263,18 @@ static nib_status put(void *user, const void *rows, size_t n_byte, nib_error *er
     return NIB_OK;
 }
 
-static nib_status copy(putting *p, const container_tensor *t, nib_error *err) {
+/* As the files have it. */
+static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
     job *j = p->j;
-    const uint64_t room = (uint64_t)j->room.n_value * 8;
-    for (uint64_t at = 0; at < t->bytes; at += room) {
-        const uint64_t n = NUM_MIN(room, t->bytes - at);
+    const int64_t rows = tensor_rows(&t->as), k = tensor_columns(&t->as);
+    const int64_t at_once = k ? NUM_MAX(j->room.n_value / k, (int64_t)1) : 1;
+    uint64_t each = 0;
+    type_row_bytes(t->from, k, &each);
+    for (int64_t at = 0; at < rows && k; at += at_once) {
+        const int64_t n = NUM_MIN(at_once, rows - at);
         NIB_TRY(cancel_check(&j->cancel, err));
-        NIB_TRY(file_read_at(container_file(j->c, t->file), j->room.raw, t->offset + at, n, err));
-        NIB_TRY(put(p, j->room.raw, (size_t)n, err));
+        NIB_TRY(gguf_tensor_read(j->c, t, at, n, &j->room, j->room.raw, err));
+        NIB_TRY(put(p, j->room.raw, (size_t)((uint64_t)n * each), err));
     }
     return NIB_OK;
 }
@@ -299,23 +300,33 @@ static float *ones(int64_t n) {
     return x;
 }
 
-/* A vector's elements, or a matrix's rows, over `by`; they are those of a piece. */
-static nib_status divide(scaling *s, const container_tensor *t, const weight_piece *piece, int64_t at,
-                         const float *by, nib_error *err) {
-    const bool vector = t->n_dim < 2;
-    const int64_t n = vector ? tensor_columns(t) : tensor_rows(t);
+/* A vector's elements, or a matrix's rows, over `by` [rows of weight `of`], as far as they are made of it. */
+static nib_status divide(scaling *s, const gguf_tensor *t, const weight *of, const float *by,
+                         nib_error *err) {
+    const bool vector = t->as.n_dim < 2;
+    const int64_t n = vector ? tensor_columns(&t->as) : tensor_rows(&t->as);
     float **to = vector ? &s->times : &s->over;
     if (!*to && !(*to = ones(n)))
         return nib_fail_nomem(err, (size_t)n * sizeof **to, "factors");
-    for (int64_t i = 0; i < piece->n_row; i++)
-        (*to)[piece->first_row + i] = vector ? 1 / by[at + i] : by[at + i];
+    for (int64_t i = 0, at = 0; i < t->n_piece; at += t->pieces[i++].n_row)
+        for (int64_t k = 0, from = 0; k < of->n_piece; from += of->pieces[k++].n_row) {
+            const weight_piece *a = &t->pieces[i], *b = &of->pieces[k];
+            if (a->tensor != b->tensor)
+                continue;
+            const int64_t begin = NUM_MAX(a->first_row, b->first_row),
+                          end = NUM_MIN(a->first_row + a->n_row, b->first_row + b->n_row);
+            for (int64_t r = begin; r < end; r++) {
+                const float f = by[from + r - b->first_row];
+                (*to)[at + r - a->first_row] = vector ? 1 / f : f;
+            }
+        }
     return NIB_OK;
 }
 
-static nib_status multiply(const job *j, scaling *s, int w, const container_tensor *t, nib_error *err) {
+static nib_status multiply(const job *j, scaling *s, int w, const gguf_tensor *t, nib_error *err) {
     const float *factor = awq_times(&j->awq, w);
     const gram_site *in = gram_of(&j->inputs, w);
-    const int64_t k = tensor_columns(t);
+    const int64_t k = tensor_columns(&t->as);
     if (!in || s->times || s->columns)
         return NIB_OK;
     s->columns = ones(k);
@@ -331,21 +342,26 @@ static nib_status multiply(const job *j, scaling *s, int w, const container_tens
     return NIB_OK;
 }
 
+static bool is_made_of(const gguf_tensor *t, const weight *of) {
+    for (int i = 0; i < t->n_piece; i++)
+        for (int k = 0; k < of->n_piece && of->shared_block < 0; k++)
+            if (t->pieces[i].tensor == of->pieces[k].tensor)
+                return true;
+    return false;
+}
+
 static nib_status find_scaling(const job *j, size_t i, scaling *s, nib_error *err) {
-    const container_tensor *t = container_tensor_at(j->c, i);
+    const gguf_tensor *t = &j->tensors.all[i];
     const block *b = j->awq.m && j->uses[i].block == j->awq.block ? model_block(j->m, j->awq.block) : NULL;
     for (int w = 0; b && w < b->n_weight; w++) {
         const weight *of = &b->weights[w];
-        const float *over = of->shared_block >= 0 ? NULL : awq_over(&j->awq, w);
-        int64_t at = 0;
-        for (int p = 0; of->shared_block < 0 && p < of->n_piece; at += of->pieces[p++].n_row) {
-            if (of->pieces[p].tensor != t)
-                continue;
-            if (over)
-                NIB_TRY(divide(s, t, &of->pieces[p], at, over, err));
-            if (!of->vector)
-                NIB_TRY(multiply(j, s, w, t, err));
-        }
+        if (!is_made_of(t, of))
+            continue;
+        const float *over = awq_over(&j->awq, w);
+        if (over)
+            NIB_TRY(divide(s, t, of, over, err));
+        if (!of->vector)
+            NIB_TRY(multiply(j, s, w, t, err));
     }
     return NIB_OK;
 }
@@ -377,7 +393,7 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_e
     job *j = p->j;
     const gram_site *in = gptq_input(j, i);
     row_task task = {.c = j->c,
-                     .tensor = container_tensor_at(j->c, i),
+                     .tensor = &j->tensors.all[i],
                      .to = j->types[i],
                      .columns = scale->columns ? scale->columns
                                 : j->stats.of  ? j->stats.of[i]
@@ -396,14 +412,14 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_e
 
 nib_status job_next(job *j, nib_error *err) {
     const size_t i = j->order[j->n_done];
-    const container_tensor *t = container_tensor_at(j->c, i);
+    const gguf_tensor *t = &j->tensors.all[i];
     putting p = {j, XXH3_createState()};
     if (!p.sum)
         return nib_fail_nomem(err, 64, "a checksum");
     XXH3_64bits_reset(p.sum);
     scaling scale = {0};
     nib_status status = find_scaling(j, i, &scale, err);
-    if (status == NIB_OK && j->types[i] == t->type && !scale.times && !scale.over)
+    if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !scale.times && !scale.over)
         status = copy(&p, t, err);
     else if (status == NIB_OK)
         status = round_tensor(&p, i, &scale, err);

@@ -24,6 +24,7 @@ typedef struct job {
     canceller cancel;
     model *m; /* headers alone */
     const container *c;
+    gguf_tensors tensors; /* that are written, in the order of the model's file, or block by block */
     size_t n_tensor;
     tensor_use *uses; /* [n_tensor] */
     type_id *types;   /* [n_tensor]: what each becomes */

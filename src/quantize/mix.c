@@ -79,26 +79,31 @@ static bool is_product(const block *b, int w) {
     return false;
 }
 
-void mix_uses(const model *m, tensor_use *uses) {
-    const container *c = model_container(m);
-    const container_tensor *first = container_n_tensor(c) ? container_tensor_at(c, 0) : NULL;
-    for (size_t i = 0; i < container_n_tensor(c); i++)
-        uses[i] = (tensor_use){-1, -1, false, false};
-    for (int b = 0; b < model_n_block(m); b++) {
-        const block *at = model_block(m, b);
-        for (int w = 0; w < at->n_weight; w++) {
-            const weight *of = &at->weights[w];
-            const bool shared = of->shared_block >= 0;
-            const weight *owner = shared ? &model_block(m, of->shared_block)->weights[of->shared_index] : of;
-            for (int p = 0; p < owner->n_piece; p++) {
-                tensor_use *use = &uses[owner->pieces[p].tensor - first];
-                if (use->block < 0)
-                    *use = (tensor_use){b, w, false, false};
-                use->product |= is_product(at, w);
-                use->head |= makes_logits(at, w);
-            }
-        }
+static size_t find_tensor(const gguf_tensors *tensors, int owner, int w) {
+    size_t i = 0;
+    while (i < tensors->n && (tensors->all[i].block != owner || tensors->all[i].w != w))
+        i++;
+    return i;
+}
+
+void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
+    for (size_t i = 0; i < tensors->n; i++) {
+        const gguf_tensor *t = &tensors->all[i];
+        const block *b = t->block >= 0 ? model_block(m, t->block) : NULL;
+        uses[i] = (tensor_use){t->block, t->w, b && is_product(b, t->w), b && makes_logits(b, t->w)};
     }
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int w = 0; w < model_block(m, b)->n_weight; w++) {
+            const block *at = model_block(m, b);
+            const weight *of = &at->weights[w];
+            if (of->shared_block < 0)
+                continue;
+            const size_t i = find_tensor(tensors, of->shared_block, of->shared_index);
+            if (i == tensors->n)
+                continue;
+            uses[i].product |= is_product(at, w);
+            uses[i].head |= makes_logits(at, w);
+        }
 }
 
 /* The first and the last eighth of the layers, and every third between: where llama.cpp has found that more

@@ -3,7 +3,7 @@
 #define NIB_QUANTIZE_MIX_H
 
 #include "formats/container.h"
-#include "model/model.h"
+#include "model/as_gguf.h"
 
 /* What a name stands for: a format for all matrices, or a mix, in which the matrices that lose most have more
  * bits. */
@@ -25,8 +25,8 @@ typedef struct tensor_use {
     bool head;    /* makes the logits */
 } tensor_use;
 
-/* Of each of the container's tensors: uses[container_n_tensor]. */
-void mix_uses(const model *m, tensor_use *uses);
+/* Of each tensor of a file: uses[tensors->n]. */
+void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses);
 
 /* The format of tensor t; its own where it is not quantised (vectors, tables that are added). *fallback: its
  * rows are no multiple of the wanted one's blocks. */

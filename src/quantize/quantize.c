@@ -45,7 +45,7 @@ static nib_status measure(job *j, nib_error *err) {
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
     nib_status status = get_channels(j, &c, &channels, err);
     if (status == NIB_OK)
-        status = stats_of_channels(&j->stats, j->m, &channels, err);
+        status = stats_of_channels(&j->stats, j->m, &j->tensors, &channels, err);
     j->stats.n_token = c.n_prompt ? c.begin[c.n_prompt] : 0;
     columns_clear(&channels);
     calibration_clear(&c);
@@ -60,7 +60,7 @@ static nib_status get_importance(job *j, nib_error *err) {
     }
     if (q->imatrix) {
         snprintf(j->report->importance, sizeof j->report->importance, "%s", q->imatrix);
-        return imatrix_read(q->imatrix, j->c, &j->log, &j->stats, err);
+        return imatrix_read(q->imatrix, &j->tensors, &j->log, &j->stats, err);
     }
     return measure(j, err);
 }
@@ -71,7 +71,7 @@ static nib_status keep_importance(job *j, nib_error *err) {
         return NIB_OK;
     if (!j->stats.of)
         return nib_fail(err, NIB_E_USAGE, "there is no importance to write");
-    return imatrix_write(q->keep_imatrix, j->c, &j->stats, j->report->importance, err);
+    return imatrix_write(q->keep_imatrix, &j->tensors, &j->stats, j->report->importance, err);
 }
 
 /* ---- an average ---- */
@@ -102,12 +102,7 @@ static nib_status open_model(job *j, nib_error *err) {
     mem_free(path);
     NIB_TRY(status);
     j->c = model_container(j->m);
-    if (container_get_kind(j->c) != CONTAINER_GGUF)
-        return nib_fail(err, NIB_E_USAGE,
-                        "%s: expected a GGUF file, found safetensors; convert it with llama.cpp's "
-                        "convert_hf_to_gguf.py first",
-                        container_path(j->c));
-    return NIB_OK;
+    return gguf_tensors_open(j->m, &j->tensors, err);
 }
 
 static void warn(const job *j) {
@@ -155,8 +150,8 @@ static uint64_t method_bytes(void *user, const engine_parts *e) {
     uint64_t largest = 0;
     for (size_t i = 0; i < j->n_tensor; i++)
         if (j->uses[i].block > 0 && j->uses[i].product)
-            largest = NUM_MAX(
-                largest, gptq_bytes(s, tensor_columns(container_tensor_at(j->c, i)), pool_size(j->threads)));
+            largest =
+                NUM_MAX(largest, gptq_bytes(s, tensor_columns(&j->tensors.all[i].as), pool_size(j->threads)));
     return gram_bytes(e->m) + largest + j->room.n_byte;
 }
 

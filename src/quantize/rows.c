@@ -18,21 +18,23 @@ static int64_t room_values(int64_t longest) {
 }
 
 /* A value takes up to 8 bytes in a file, 4 as a float, up to 4 when it is written. */
-uint64_t row_room_bytes(int64_t longest, int n_thread) {
-    return (uint64_t)room_values(longest) * (MAX_BYTES + 2 * sizeof(float)) +
+uint64_t row_room_bytes(int64_t longest, bool turned, int n_thread) {
+    return (uint64_t)room_values(longest) * ((turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
            (uint64_t)n_thread * (2 * sizeof(double) + (uint64_t)longest * sizeof(float));
 }
 
-nib_status row_room_open(row_room *r, int64_t longest, int n_thread, nib_error *err) {
+nib_status row_room_open(row_room *r, int64_t longest, bool turned, int n_thread, nib_error *err) {
     const size_t n = (size_t)room_values(longest);
-    *r = (row_room){.n_value = (int64_t)n, .longest = longest, .n_byte = row_room_bytes(longest, n_thread)};
+    *r = (row_room){
+        .n_value = (int64_t)n, .longest = longest, .n_byte = row_room_bytes(longest, turned, n_thread)};
     r->raw = mem_array(n, MAX_BYTES);
+    r->spare = turned ? mem_array(n, MAX_BYTES) : NULL;
     r->x = mem_array(n, sizeof *r->x);
     r->out = mem_array(n, sizeof(float));
     r->error = mem_array((size_t)n_thread, sizeof *r->error);
     r->all = mem_array((size_t)n_thread, sizeof *r->all);
     r->back = mem_array((size_t)n_thread * (size_t)longest, sizeof *r->back);
-    if (r->raw && r->x && r->out && r->error && r->all && r->back)
+    if (r->raw && (r->spare || !turned) && r->x && r->out && r->error && r->all && r->back)
         return NIB_OK;
     const uint64_t bytes = r->n_byte;
     row_room_close(r);
@@ -41,6 +43,7 @@ nib_status row_room_open(row_room *r, int64_t longest, int n_thread, nib_error *
 
 void row_room_close(row_room *r) {
     mem_free(r->raw);
+    mem_free(r->spare);
     mem_free(r->x);
     mem_free(r->out);
     mem_free(r->back);
@@ -70,6 +73,105 @@ nib_status tensor_read(const container *c, const container_tensor *t, int64_t fi
                          (uint64_t)n * row_bytes, err));
     type_get(t->type)->dequantize(raw, out, n * tensor_columns(t));
     return NIB_OK;
+}
+
+/* ---- what is written, from what the files have ---- */
+
+static uint64_t bytes_of(type_id type, int64_t n) {
+    uint64_t bytes = 0;
+    type_row_bytes(type, n, &bytes);
+    return bytes;
+}
+
+/* Where row r comes from when pairs of halves become neighbours: 2 i of a head is i, 2 i + 1 is half + i. */
+static int64_t source_row(const gguf_tensor *t, int64_t r) {
+    if (t->n_turn == 0)
+        return r;
+    const int64_t d = t->as.shape[0] / t->n_turn, in = r % d;
+    return r - in + in / 2 + in % 2 * (d / 2);
+}
+
+/* The piece that has row r, and how many rows of it follow, r included. */
+static const weight_piece *piece_at(const gguf_tensor *t, int64_t r, int64_t *row, int64_t *left) {
+    for (int i = 0; i < t->n_piece; r -= t->pieces[i++].n_row)
+        if (r < t->pieces[i].n_row) {
+            *row = t->pieces[i].first_row + r;
+            *left = t->pieces[i].n_row - r;
+            return &t->pieces[i];
+        }
+    return NULL;
+}
+
+static nib_status no_row(const gguf_tensor *t, int64_t r, nib_error *err) {
+    return nib_fail(err, NIB_E_MODEL, "tensor '%s': no piece has row %lld", t->as.name, (long long)r);
+}
+
+static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
+                            uint8_t *out, nib_error *err) {
+    const uint64_t each = bytes_of(t->from, k);
+    int64_t row = 0, left = 0;
+    for (int64_t i = 0; i < n; i += left) {
+        const weight_piece *p = piece_at(t, source_row(t, first + i), &row, &left);
+        if (!p)
+            return no_row(t, first + i, err);
+        left = t->n_turn ? 1 : NUM_MIN(left, n - i);
+        NIB_TRY(file_read_at(container_file(c, p->tensor->file), out + (uint64_t)i * each,
+                             p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
+    }
+    return NIB_OK;
+}
+
+/* Columns of a tensor that the file has as [k, columns], through the spare room. */
+static nib_status read_columns(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
+                               const row_room *room, uint8_t *out, nib_error *err) {
+    const uint64_t each = bytes_of(t->from, 1);
+    int64_t col = 0, left = 0;
+    for (int64_t i = 0; i < n; i += left) {
+        const weight_piece *p = piece_at(t, first + i, &col, &left);
+        if (!p)
+            return no_row(t, first + i, err);
+        left = NUM_MIN(left, n - i);
+        for (int64_t r = 0; r < k; r++)
+            NIB_TRY(file_read_at(container_file(c, p->tensor->file),
+                                 room->spare + (uint64_t)(r * n + i) * each,
+                                 p->tensor->offset + (uint64_t)(r * p->tensor->shape[1] + col) * each,
+                                 (uint64_t)left * each, err));
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t r = 0; r < k; r++)
+            memcpy(out + (uint64_t)(i * k + r) * each, room->spare + (uint64_t)(r * n + i) * each, each);
+    return NIB_OK;
+}
+
+static nib_status read_vector(const container *c, const gguf_tensor *t, const row_room *room, uint8_t *out,
+                              nib_error *err) {
+    uint64_t at = 0;
+    const uint64_t each = type_get(t->from)->block_elems == 1 ? bytes_of(t->from, 1) : 0;
+    uint8_t *to = t->n_turn ? room->spare : out;
+    if (t->data) {
+        memcpy(out, t->data, t->as.bytes);
+        return NIB_OK;
+    }
+    for (int i = 0; i < t->n_piece; i++) {
+        const weight_piece *p = &t->pieces[i];
+        const uint64_t n = bytes_of(t->from, p->n_row);
+        NIB_TRY(file_read_at(container_file(c, p->tensor->file), to + at,
+                             p->tensor->offset + (uint64_t)p->first_row * each, n, err));
+        at += n;
+    }
+    for (int64_t i = 0; t->n_turn && i < t->as.shape[0]; i++)
+        memcpy(out + (uint64_t)i * each, to + (uint64_t)source_row(t, i) * each, each);
+    return NIB_OK;
+}
+
+nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
+                            const row_room *room, uint8_t *out, nib_error *err) {
+    const int64_t k = tensor_columns(&t->as);
+    if (t->as.n_dim == 1)
+        return read_vector(c, t, room, out, err);
+    if (t->transposed)
+        return read_columns(c, t, first, n, k, room, out, err);
+    return read_runs(c, t, first, n, k, out, err);
 }
 
 /* ---- rounding ---- */
@@ -110,7 +212,9 @@ static void round_part(void *arg, int thread, int n_thread) {
         float *x = p->room->x + r * p->k;
         uint8_t *raw = p->room->raw + (uint64_t)r * p->from_bytes,
                 *out = p->room->out + (uint64_t)r * p->to_bytes;
-        type_get(t->tensor->type)->dequantize(raw, x, p->k);
+        type_get(t->tensor->from)->dequantize(raw, x, p->k);
+        for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
+            x[i] += t->tensor->add;
         scale_row(t, p->first + r, p->k, x);
         float sum = 0;
         for (int64_t i = 0; i < p->k; i++)
@@ -131,24 +235,22 @@ static void round_part(void *arg, int thread, int n_thread) {
 
 static nib_status run_part(const row_task *t, part *p, nib_error *err) {
     NIB_TRY(cancel_check(t->cancel, err));
-    NIB_TRY(file_read_at(container_file(t->c, t->tensor->file), p->room->raw,
-                         t->tensor->offset + (uint64_t)p->first * p->from_bytes,
-                         (uint64_t)p->n * p->from_bytes, err));
+    NIB_TRY(gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->room, p->room->raw, err));
     pool_run(t->threads, round_part, p);
     if (atomic_load(&p->strange))
         return nib_fail(err, NIB_E_MODEL,
                         "tensor '%s': expected finite values, found others in rows %lld to %lld",
-                        t->tensor->name, (long long)p->first, (long long)(p->first + p->n - 1));
+                        t->tensor->as.name, (long long)p->first, (long long)(p->first + p->n - 1));
     return t->put(t->user, p->room->out, (size_t)((uint64_t)p->n * p->to_bytes), err);
 }
 
 nib_status row_task_run(row_task *t, row_room *room, nib_error *err) {
-    const int64_t rows = tensor_rows(t->tensor), k = tensor_columns(t->tensor);
+    const int64_t rows = tensor_rows(&t->tensor->as), k = tensor_columns(&t->tensor->as);
     const int n_thread = pool_size(t->threads);
     part p = {.task = t, .room = room, .k = k};
-    if (!type_row_bytes(t->tensor->type, k, &p.from_bytes) || !type_row_bytes(t->to, k, &p.to_bytes))
+    if (!type_row_bytes(t->tensor->from, k, &p.from_bytes) || !type_row_bytes(t->to, k, &p.to_bytes))
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': rows of %lld values are no whole blocks",
-                        t->tensor->name, (long long)k);
+                        t->tensor->as.name, (long long)k);
     memset(room->error, 0, (size_t)n_thread * sizeof *room->error);
     memset(room->all, 0, (size_t)n_thread * sizeof *room->all);
     const int64_t at_once = k ? NUM_MAX(room->n_value / k, (int64_t)1) : rows;

@@ -4,12 +4,13 @@
 
 #include "base/cancel.h"
 #include "base/thread.h"
-#include "formats/container.h"
+#include "model/as_gguf.h"
 
 /* Room for the rows that are worked on; made once, for the longest row. */
 typedef struct row_room {
     int64_t n_value; /* values that it holds */
     uint8_t *raw;    /* as the file has them */
+    uint8_t *spare;  /* as many, while they are put in order; NULL: files have all in order */
     float *x;        /* the values */
     uint8_t *out;    /* what becomes of them */
     float *back;     /* [n_thread, longest]: a row as it can be read again */
@@ -18,18 +19,19 @@ typedef struct row_room {
     uint64_t n_byte;     /* of everything */
 } row_room;
 
-uint64_t row_room_bytes(int64_t longest, int n_thread);
-nib_status row_room_open(row_room *r, int64_t longest, int n_thread, nib_error *err);
+/* turned: for tensors that are transposed or whose rows move, too. */
+uint64_t row_room_bytes(int64_t longest, bool turned, int n_thread);
+nib_status row_room_open(row_room *r, int64_t longest, bool turned, int n_thread, nib_error *err);
 void row_room_close(row_room *r); /* zeroed is fine */
 
 /* What one tensor becomes. */
 typedef struct row_task {
     const container *c;
-    const container_tensor *tensor;
+    const gguf_tensor *tensor;
     type_id to;
     const float *columns; /* [k], how much each matters; NULL: all the same */
     const float *times;   /* [k]: values are first multiplied by it; NULL: not */
-    const float *over;    /* [rows]: rows are first divided by it; NULL: not */
+    const float *over;    /* [rows]: rows are first divided by it; NULL: not. Not of rows that move */
     /* Rounds a row; x may be changed. NULL: encode_row. Threads call it at the same time. */
     void (*round)(const void *by, int thread, float *x, void *out);
     const void *by;
@@ -47,7 +49,11 @@ nib_status row_task_run(row_task *t, row_room *room, nib_error *err);
 /* Rows and columns of a tensor: everything but the innermost dimension counts as rows. */
 int64_t tensor_columns(const container_tensor *t);
 int64_t tensor_rows(const container_tensor *t);
-/* Rows [first, first + n) as floats; raw: room for them as the file has them. */
+/* Rows [first, first + n) of what is written, in the type that the files have; at most as many as the room
+ * holds. A vector is one row. */
+nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
+                            const row_room *room, uint8_t *out, nib_error *err);
+/* Rows [first, first + n) of a file's tensor as floats; raw: room for them as the file has them. */
 nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
                        float *out, nib_error *err);
 

@@ -6,28 +6,22 @@
 
 #include <string.h>
 
-static void set_block(stats *s, const model *m, const saliency_sites *sites, int b) {
-    const container_tensor *first = container_tensor_at(model_container(m), 0);
-    const block *at = model_block(m, b);
-    for (int w = 0; w < at->n_weight; w++) {
-        const int site = at->weights[w].shared_block >= 0 ? -1 : sites->of[sites->first[b] + w];
-        for (int p = 0; site >= 0 && p < at->weights[w].n_piece; p++)
-            s->of[at->weights[w].pieces[p].tensor - first] = s->channels.mean + s->channels.first[site];
-    }
-}
-
-nib_status stats_of_channels(stats *s, const model *m, columns *channels, nib_error *err) {
-    const size_t n = container_n_tensor(model_container(m));
+nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, columns *channels,
+                             nib_error *err) {
     saliency_sites sites;
     s->channels = *channels;
     memset(channels, 0, sizeof *channels);
     memcpy(s->key, s->channels.prompts, sizeof s->key);
-    s->of = mem_calloc(n + 1, sizeof *s->of);
+    s->of = mem_calloc(tensors->n + 1, sizeof *s->of);
     if (!s->of)
-        return nib_fail_nomem(err, n * sizeof *s->of, "a list of tensors");
+        return nib_fail_nomem(err, tensors->n * sizeof *s->of, "a list of tensors");
     NIB_TRY(saliency_sites_open(&sites, m, err));
-    for (int b = 0; b < model_n_block(m); b++)
-        set_block(s, m, &sites, b);
+    for (size_t i = 0; i < tensors->n; i++) {
+        const gguf_tensor *t = &tensors->all[i];
+        const int site = t->block < 0 ? -1 : sites.of[sites.first[t->block] + t->w];
+        if (site >= 0)
+            s->of[i] = s->channels.mean + s->channels.first[site];
+    }
     saliency_sites_close(&sites);
     return NIB_OK;
 }

@@ -3,11 +3,11 @@
 #define NIB_QUANTIZE_STATS_H
 
 #include "measure/calibrate.h"
-#include "model/model.h"
+#include "model/as_gguf.h"
 #include "profile/columns.h"
 
 typedef struct stats {
-    const float **of; /* [n_tensor of the container]: k means, or NULL: not known */
+    const float **of; /* [n_tensor that are written]: k means, or NULL: not known */
     columns channels; /* whose means they are, when they were measured */
     float *own;       /* when they come from a file */
     char key[40];     /* of what they were measured with; "": none */
@@ -23,7 +23,8 @@ nib_status stats_widths(stats_sites *s, const model *m, nib_error *err);
 void stats_widths_clear(stats_sites *s); /* zeroed is fine */
 
 /* Of a model whose channels were measured. Takes *channels. */
-nib_status stats_of_channels(stats *s, const model *m, columns *channels, nib_error *err);
+nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, columns *channels,
+                             nib_error *err);
 void stats_close(stats *s); /* zeroed is fine */
 
 #endif

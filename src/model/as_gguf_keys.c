@@ -1,0 +1,189 @@
+/* as_gguf_keys.c - see as_gguf.h: numbers as metadata, and whether what was written says the same. */
+#include "base/num.h"
+#include "model/as_gguf.h"
+#include "model/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Families without an architecture of their own in GGUF are Llama's (Mistral). */
+static const char *arch_name(const model *m) {
+    return m->arch->gguf != NULL ? m->arch->gguf : "llama";
+}
+
+typedef struct writing {
+    const model *m;
+    gguf_writer *w;
+    char prefix[64];
+} writing;
+
+static nib_status set_number(const writing *w, const char *name, double value, nib_error *err) {
+    char key[160];
+    snprintf(key, sizeof key, "%s.%s", w->prefix, name);
+    return gguf_writer_set_float(w->w, key, GGUF_F32, value, err);
+}
+
+static nib_status set_count(const writing *w, const char *name, int64_t value, nib_error *err) {
+    char key[160];
+    snprintf(key, sizeof key, "%s.%s", w->prefix, name);
+    return gguf_writer_set_int(w->w, key, GGUF_U32, value, err);
+}
+
+static nib_status set_field(const writing *w, hp_id field, nib_error *err) {
+    const char *list;
+    char kind, name[96], key[176];
+    double value;
+    if (!config_gguf_key(w->m->arch, field, &w->m->cfg.hp, &list, &kind, &value))
+        return NIB_OK;
+    list_next(&list, name, sizeof name);
+    if (field == HP_norm_eps && w->m->arch->norm == NORM_LAYER && *list != '\0')
+        list_next(&list, name, sizeof name);
+    snprintf(key, sizeof key, "%s.%s", w->prefix, name);
+    if (kind == 'f')
+        return gguf_writer_set_float(w->w, key, GGUF_F32, value, err);
+    NIB_TRY(gguf_writer_set_int(w->w, key, kind == 'b' ? GGUF_BOOL : GGUF_U32, (int64_t)value, err));
+    return field == HP_d_head ? set_count(w, "attention.value_length", (int64_t)value, err) : NIB_OK;
+}
+
+/* ---- rotary scaling ---- */
+
+static nib_status set_type(const writing *w, const char *type, nib_error *err) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", w->prefix);
+    return gguf_writer_set_string(w->w, key, type, strlen(type), err);
+}
+
+static nib_status set_yarn(const writing *w, const rope_params *r, nib_error *err) {
+    const double usual = r->factor <= 1 ? 1 : 0.1 * log(r->factor) + 1;
+    if (!r->truncate)
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say \"truncate\": false");
+    NIB_TRY(set_type(w, "yarn", err));
+    NIB_TRY(set_number(w, "rope.scaling.factor", r->factor, err));
+    NIB_TRY(set_count(w, "rope.scaling.original_context_length", (int64_t)r->orig_ctx, err));
+    NIB_TRY(set_number(w, "rope.scaling.yarn_beta_fast", r->beta_fast, err));
+    NIB_TRY(set_number(w, "rope.scaling.yarn_beta_slow", r->beta_slow, err));
+    if (fabs(r->attn_factor / usual - 1) < 1e-7)
+        return NIB_OK;
+    return set_number(w, "rope.scaling.attn_factor", r->attn_factor / usual, err);
+}
+
+static nib_status set_ropes(const writing *w, nib_error *err) {
+    const config *c = &w->m->cfg;
+    const rope_params *r = &c->ropes[0];
+    if (c->n_rope == 0)
+        return NIB_OK;
+    if (c->n_rope > 1 && c->ropes[1].kind != ROPE_PLAIN)
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say it of sliding layers");
+    switch (r->kind) {
+    case ROPE_PLAIN:
+    case ROPE_LLAMA3: return NIB_OK; /* the latter is a tensor */
+    case ROPE_LINEAR:
+        NIB_TRY(set_type(w, "linear", err));
+        return set_number(w, "rope.scaling.factor", r->factor, err);
+    case ROPE_YARN: return set_yarn(w, r, err);
+    case ROPE_LONG:
+        NIB_TRY(set_type(w, "longrope", err));
+        NIB_TRY(set_count(w, "rope.scaling.original_context_length", (int64_t)r->orig_ctx, err));
+        return set_number(w, "rope.scaling.attn_factor", r->attn_factor, err);
+    case ROPE_DYNAMIC: break;
+    }
+    return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say \"dynamic\"");
+}
+
+/* One truth value a layer, where the family's own pattern is another one. */
+static nib_status set_slides(const writing *w, nib_error *err) {
+    const config *c = &w->m->cfg;
+    char key[128], kind;
+    int64_t slides[1024];
+    const int64_t every = config_gguf_pattern(w->m->arch);
+    const char *name;
+    double value;
+    bool differs = false;
+    if (c->hp.window == 0 || c->hp.n_layer > (int64_t)NUM_COUNT(slides) ||
+        config_gguf_key(w->m->arch, HP_window_pattern, &c->hp, &name, &kind, &value))
+        return NIB_OK;
+    for (int64_t i = 0; i < c->hp.n_layer; i++) {
+        slides[i] = (c->layer[i] & LAYER_SLIDES) != 0;
+        differs |= slides[i] != (every == 0 || (i + 1) % every != 0);
+    }
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", w->prefix);
+    return differs ? gguf_writer_set_ints(w->w, key, GGUF_BOOL, slides, (size_t)c->hp.n_layer, err) : NIB_OK;
+}
+
+nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
+    writing now = {.m = m, .w = w};
+    const char *arch = arch_name(m), *name = model_name(m);
+    snprintf(now.prefix, sizeof now.prefix, "%s", arch);
+    if (m->cfg.act != m->arch->act)
+        return nib_fail(err, NIB_E_MODEL, "the activation function is not the one that %s has in GGUF", arch);
+    NIB_TRY(gguf_writer_set_string(w, "general.architecture", arch, strlen(arch), err));
+    NIB_TRY(gguf_writer_set_string(w, "general.name", name, strlen(name), err));
+    for (int i = 0; i < HP_COUNT; i++)
+        NIB_TRY(set_field(&now, (hp_id)i, err));
+    NIB_TRY(set_slides(&now, err));
+    return set_ropes(&now, err);
+}
+
+/* ---- what was written ---- */
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
+}
+
+/* Fields that GGUF has no key for, and that follow from others. */
+static bool is_derived(hp_id field) {
+    return field == HP_rope_part || field == HP_window_pattern || field == HP_window_from ||
+           field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
+}
+
+static nib_status check_numbers(const hparams *a, const hparams *b, nib_error *err) {
+#define HP_I(field, meaning)                                                                                 \
+    if (!is_derived(HP_##field) && a->field != b->field)                                                     \
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s %lld", #field, (long long)a->field);
+#define HP_F(field, meaning)                                                                                 \
+    if (!is_derived(HP_##field) && !near(a->field, b->field))                                                \
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s %s", #field, num_text(a->field, 6));
+#define HP_B(field, meaning)                                                                                 \
+    if (!is_derived(HP_##field) && a->field != b->field)                                                     \
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s: %s", #field,                           \
+                        a->field ? "true" : "false");
+#include "model/hparams.def"
+#undef HP_I
+#undef HP_F
+#undef HP_B
+    return NIB_OK;
+}
+
+static nib_status check_ropes(const model *m, const model *written, nib_error *err) {
+    enum { MAX_PAIRS = 8192 };
+    const config *a = &m->cfg, *b = &written->cfg;
+    if (a->n_rope != b->n_rope)
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the rotary frequencies of sliding layers");
+    for (int t = 0; t < a->n_rope; t++)
+        for (int longer = 0; longer < 2; longer++) {
+            const int64_t length = longer ? a->hp.n_ctx_train : 1;
+            float x[MAX_PAIRS], y[MAX_PAIRS], f, g;
+            model_rope_freqs(m, t, length, x, &f);
+            model_rope_freqs(written, t, length, y, &g);
+            bool same = near((double)f, (double)g);
+            for (int64_t i = 0; i < a->ropes[t].n_rot / 2; i++)
+                same = same && near((double)x[i], (double)y[i]);
+            if (!same)
+                return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the rotary frequencies");
+        }
+    return NIB_OK;
+}
+
+nib_status gguf_check_config(const model *m, const model *written, nib_error *err) {
+    const config *a = &m->cfg, *b = &written->cfg;
+    NIB_TRY(check_numbers(&a->hp, &b->hp, err));
+    NIB_TRY(check_ropes(m, written, err));
+    for (int64_t i = 0; i < a->hp.n_layer; i++)
+        if (a->layer[i] != b->layer[i])
+            return nib_fail(err, NIB_E_MODEL,
+                            "a GGUF file cannot say which layers slide or have no rotary embedding");
+    if (a->act != b->act)
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the activation function");
+    return NIB_OK;
+}

@@ -1,0 +1,278 @@
+/* as_gguf_tensors.c - see as_gguf.h: which tensors there are, and of which rows. */
+#include "model/as_gguf.h"
+
+#include "base/mem.h"
+#include "model/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct naming {
+    const model *m;
+    gguf_tensors *out;
+    size_t cap;
+    int block;
+} naming;
+
+/* ---- names ---- */
+
+static const arch_tensor *row_of(const model *m, slot_id slot) {
+    const config_source as_gguf = {.arch = m->arch, .gguf_arch = ""};
+    for (const arch_tensor *r = m->arch->tensors; r->slot != SLOT_COUNT; r++)
+        if (r->slot == slot && config_condition(&as_gguf, r->when))
+            return r;
+    return NULL;
+}
+
+/* The pattern of a slot's name; NULL: a GGUF file of the family has no such tensor. */
+static const char *pattern_of(const model *m, slot_id slot) {
+    const arch_tensor *row = row_of(m, slot);
+    const char *name = row == NULL ? NULL : row->gguf != NULL ? row->gguf : slot_gguf_name(slot);
+    return name != NULL && *name != '\0' ? name : NULL;
+}
+
+static slot_id slot_of(const char *name, bool *bias) {
+    for (int i = 0; i < SLOT_COUNT; i++) {
+        const char *slot = slot_name((slot_id)i);
+        const size_t n = strlen(slot);
+        if (strncmp(name, slot, n) == 0 && (name[n] == '\0' || strcmp(name + n, ".bias") == 0)) {
+            *bias = name[n] != '\0';
+            return (slot_id)i;
+        }
+    }
+    return SLOT_COUNT;
+}
+
+/* A pattern may list several names: falcon's second norm moves the first one's. */
+static const char *spell(naming *n, const char *list, bool bias, bool last) {
+    char one[128] = "", all[160];
+    const int layer = model_block(n->m, n->block)->layer;
+    while (list_next(&list, one, sizeof one) && last && *list != '\0')
+        continue;
+    const char *percent = strstr(one, "%d");
+    if (percent != NULL)
+        snprintf(all, sizeof all, "%.*s%d%s%s", (int)(percent - one), one, layer, percent + 2,
+                 bias ? ".bias" : ".weight");
+    else
+        snprintf(all, sizeof all, "%s%s", one, bias ? ".bias" : ".weight");
+    return arena_strndup(&n->out->mem, all, strlen(all));
+}
+
+/* ---- one tensor ---- */
+
+static nib_status add(naming *n, gguf_tensor **out, nib_error *err) {
+    if (mem_grow((void **)&n->out->all, &n->cap, n->out->n + 1, sizeof **out))
+        return nib_fail_nomem(err, (n->out->n + 1) * sizeof **out, "a list of tensors");
+    *out = &n->out->all[n->out->n++];
+    memset(*out, 0, sizeof **out);
+    (*out)->block = n->block;
+    (*out)->w = -1;
+    (*out)->as.file = -1;
+    return NIB_OK;
+}
+
+static nib_status set_bytes(gguf_tensor *t, nib_error *err) {
+    uint64_t row;
+    const int64_t k = t->as.shape[t->as.n_dim - 1];
+    if (!type_row_bytes(t->as.type, k, &row))
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s': rows of %lld values are no whole blocks", t->as.name,
+                        (long long)k);
+    t->as.bytes = row * (uint64_t)(t->as.n_dim > 1 ? t->as.shape[0] : 1);
+    return NIB_OK;
+}
+
+static void turn(const naming *n, slot_id slot, gguf_tensor *t) {
+    const hparams *hp = model_hparams(n->m);
+    const arch_desc *a = n->m->arch;
+    if (a->rope_hf == ROPE_HALF && a->rope_gguf == ROPE_INTERLEAVED && hp->n_rot > 0)
+        t->n_turn = slot == SLOT_Q ? hp->n_head : slot == SLOT_K ? hp->n_kv_head : 0;
+}
+
+/* Weights w[0..n_part) of the block, one under the other. */
+static nib_status put(naming *n, const char *name, const int *w, int n_part, nib_error *err) {
+    const block *b = model_block(n->m, n->block);
+    const weight *first = &b->weights[w[0]];
+    gguf_tensor *t = NULL;
+    int n_piece = 0;
+    NIB_TRY(add(n, &t, err));
+    for (int i = 0; i < n_part; i++)
+        n_piece += b->weights[w[i]].n_piece;
+    weight_piece *pieces = arena_array(&n->out->mem, (size_t)n_piece, sizeof *pieces);
+    if (name == NULL || pieces == NULL)
+        return nib_fail_nomem(err, 64, "a tensor's description");
+    t->as.name = name;
+    t->w = w[0];
+    t->from = first->type;
+    t->as.type = first->vector ? TYPE_F32 : first->type;
+    t->as.n_dim = first->vector ? 1 : 2;
+    t->pieces = pieces;
+    t->transposed = first->transposed;
+    t->add = first->add;
+    for (int i = 0; i < n_part; i++) {
+        const weight *of = &b->weights[w[i]];
+        if (of->type != first->type || of->transposed != first->transposed ||
+            (!of->vector && of->k != first->k))
+            return nib_fail(err, NIB_E_MODEL, "tensor %s: its parts differ in type or width", name);
+        memcpy(pieces + t->n_piece, of->pieces, (size_t)of->n_piece * sizeof *pieces);
+        t->n_piece += of->n_piece;
+        t->as.shape[0] += of->vector ? of->k : of->n;
+    }
+    if (!first->vector)
+        t->as.shape[1] = first->k;
+    return set_bytes(t, err);
+}
+
+static nib_status put_values(naming *n, const char *name, const float *values, int64_t k, nib_error *err) {
+    gguf_tensor *t = NULL;
+    NIB_TRY(add(n, &t, err));
+    t->as.name = name;
+    t->from = t->as.type = TYPE_F32;
+    t->as.n_dim = 1;
+    t->as.shape[0] = k;
+    t->data = values;
+    return set_bytes(t, err);
+}
+
+/* ---- blocks ---- */
+
+static int find_weight(const block *b, slot_id slot, bool bias) {
+    bool is_bias = false;
+    for (int w = 0; w < b->n_weight; w++)
+        if (slot_of(b->weights[w].name, &is_bias) == slot && is_bias == bias)
+            return w;
+    return -1;
+}
+
+/* The slot in which a GGUF file has this one's rows too, or itself. */
+static slot_id home_of(const model *m, slot_id slot) {
+    if ((slot == SLOT_Q || slot == SLOT_K || slot == SLOT_V) && pattern_of(m, slot) == NULL)
+        return SLOT_QKV;
+    if ((slot == SLOT_GATE || slot == SLOT_UP) && pattern_of(m, slot) == NULL)
+        return SLOT_GATE_UP;
+    return slot;
+}
+
+static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) {
+    static const slot_id qkv[] = {SLOT_Q, SLOT_K, SLOT_V}, gate_up[] = {SLOT_GATE, SLOT_UP};
+    const block *b = model_block(n->m, n->block);
+    const slot_id *parts = home == SLOT_QKV ? qkv : gate_up;
+    const int n_part = home == SLOT_QKV ? 3 : 2;
+    int w[3];
+    for (int i = 0; i < n_part; i++) {
+        w[i] = find_weight(b, parts[i], bias);
+        if (w[i] < 0)
+            return nib_fail(err, NIB_E_MODEL, "%s has no %s%s, which a GGUF file of %s needs", b->name,
+                            slot_name(parts[i]), bias ? " bias" : "", n->m->arch->name);
+    }
+    return put(n, spell(n, pattern_of(n->m, home), bias, false), w, n_part, err);
+}
+
+static nib_status put_weight(naming *n, int w, nib_error *err) {
+    const block *b = model_block(n->m, n->block);
+    bool bias = false;
+    const slot_id slot = slot_of(b->weights[w].name, &bias);
+    if (b->weights[w].shared_block >= 0)
+        return NIB_OK;
+    const slot_id home = slot == SLOT_COUNT ? slot : home_of(n->m, slot);
+    if (slot == SLOT_COUNT || pattern_of(n->m, home) == NULL)
+        return nib_fail(err, NIB_E_MODEL, "GGUF has no place for %s of %s", b->weights[w].name, b->name);
+    if (home != slot) /* the first part makes all of it */
+        return slot == SLOT_Q || slot == SLOT_GATE ? put_fused(n, home, bias, err) : NIB_OK;
+    /* the norm in front of both: where there is only one, it goes by the last of its names */
+    const bool alone = slot == SLOT_ATTN_NORM && find_weight(b, SLOT_FFN_NORM, false) < 0;
+    NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), bias, alone), &w, 1, err));
+    turn(n, slot, &n->out->all[n->out->n - 1]);
+    return NIB_OK;
+}
+
+/* ---- rotary factors ---- */
+
+static nib_status put_factors(naming *n, nib_error *err) {
+    const config *c = &n->m->cfg;
+    const rope_params *r = &c->ropes[0];
+    const int64_t half = r->n_rot / 2;
+    if (c->n_rope == 0)
+        return NIB_OK;
+    if (r->kind == ROPE_LONG) {
+        NIB_TRY(put_values(n, "rope_factors_long.weight", r->divide_long, half, err));
+        return put_values(n, "rope_factors_short.weight", r->divide, half, err);
+    }
+    if (r->kind != ROPE_LLAMA3)
+        return NIB_OK;
+    rope_params plain = *r;
+    float *values = arena_array(&n->out->mem, 3 * (size_t)half, sizeof *values), one;
+    if (values == NULL)
+        return nib_fail_nomem(err, 3 * (size_t)half * sizeof *values, "rope factors");
+    plain.kind = ROPE_PLAIN;
+    rope_frequencies(r, c->hp.n_ctx_train, 0, values + half, &one);
+    rope_frequencies(&plain, c->hp.n_ctx_train, 0, values + 2 * half, &one);
+    for (int64_t i = 0; i < half; i++)
+        values[i] = values[2 * half + i] / values[half + i];
+    return put_values(n, "rope_freqs.weight", values, half, err);
+}
+
+/* ---- a GGUF file's own ---- */
+
+/* The first weight of the model that each of the file's tensors makes. */
+static void note_use(naming *n, int b, int w) {
+    const weight *of = &model_block(n->m, b)->weights[w];
+    const container_tensor *first = container_tensor_at(model_container(n->m), 0);
+    for (int p = 0; p < of->n_piece && of->shared_block < 0; p++) {
+        gguf_tensor *t = &n->out->all[of->pieces[p].tensor - first];
+        if (t->block < 0) {
+            t->block = b;
+            t->w = w;
+        }
+    }
+}
+
+static nib_status put_own(naming *n, nib_error *err) {
+    const container *c = model_container(n->m);
+    for (size_t i = 0; i < container_n_tensor(c); i++) {
+        gguf_tensor *t = NULL;
+        int64_t rows = 1;
+        weight_piece *piece = arena_alloc(&n->out->mem, sizeof *piece);
+        if (piece == NULL)
+            return nib_fail_nomem(err, sizeof *piece, "a tensor's description");
+        NIB_TRY(add(n, &t, err));
+        t->as = *container_tensor_at(c, i);
+        t->from = t->as.type;
+        for (int d = 0; d + 1 < t->as.n_dim; d++)
+            rows *= t->as.shape[d];
+        *piece = (weight_piece){container_tensor_at(c, i), 0, t->as.n_dim == 1 ? t->as.shape[0] : rows};
+        t->pieces = piece;
+        t->n_piece = 1;
+        t->block = -1;
+    }
+    for (int b = 0; b < model_n_block(n->m); b++)
+        for (int w = 0; w < model_block(n->m, b)->n_weight; w++)
+            note_use(n, b, w);
+    return NIB_OK;
+}
+
+static nib_status put_all(naming *n, nib_error *err) {
+    if (n->m->gguf_arch != NULL)
+        return put_own(n, err);
+    for (n->block = 0; n->block < model_n_block(n->m); n->block++)
+        for (int w = 0; w < model_block(n->m, n->block)->n_weight; w++)
+            NIB_TRY(put_weight(n, w, err));
+    n->block = -1;
+    return put_factors(n, err);
+}
+
+nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err) {
+    naming n = {.m = m, .out = out};
+    memset(out, 0, sizeof *out);
+    arena_init(&out->mem);
+    const nib_status status = put_all(&n, err);
+    if (status != NIB_OK)
+        gguf_tensors_close(out);
+    return status;
+}
+
+void gguf_tensors_close(gguf_tensors *t) {
+    mem_free(t->all);
+    arena_deinit(&t->mem);
+    memset(t, 0, sizeof *t);
+}

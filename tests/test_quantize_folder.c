@@ -1,0 +1,222 @@
+/* Folders of safetensors as GGUF files: the same model, tensor by tensor and token by token, or a refusal
+ * that names what such a file cannot say. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "nib_tools.h"
+#include "support/engine.h"
+#include "support/logits.h"
+#include "support/tempdir.h"
+#include "text/write_gguf.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char out_path[512];
+
+static nib_status make(const char *folder, const char *type, const char *method, nib_error *err) {
+    const nib_engine_options o = engine_usual();
+    const nib_quantize_options q = {
+        .out = out_path, .type = type, .method = method, .imatrix = method ? NULL : "none"};
+    nib_quantize_report r;
+    unlink(out_path);
+    return nib_quantize(folder, &o, &q, &r, err);
+}
+
+/* Of 24 positions: past the windows and rotary switches of the fixtures. */
+static logits_rows logits_at(const char *path) {
+    int32_t tokens[24];
+    nib_engine_options o = engine_usual();
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    logits_tokens(tokens, NUM_COUNT(tokens), 104, 5);
+    logits_rows rows = logits_of(e, tokens, NUM_COUNT(tokens));
+    nib_engine_close(e);
+    return rows;
+}
+
+static double distance(const char *a, const char *b) {
+    logits_rows x = logits_at(a), y = logits_at(b);
+    double all = 0, off = 0;
+    assert_int_equal(x.n_vocab, y.n_vocab);
+    for (int64_t i = 0; i < 24 * x.n_vocab; i++) {
+        all += (double)x.data[i] * (double)x.data[i];
+        off += ((double)x.data[i] - (double)y.data[i]) * ((double)x.data[i] - (double)y.data[i]);
+    }
+    free(x.data);
+    free(y.data);
+    return sqrt(off / all);
+}
+
+/* Every way in which a GGUF file differs from a folder. */
+static void test_same_model(void **state) {
+    (void)state;
+    static const char *const folders[] = {
+        "arch/llama",                     /* rows of q and k move */
+        "arch-extra/llama-bias",          /* and their biases */
+        "arch-extra/llama-rope-llama3",   /* frequency factors are a tensor */
+        "arch-extra/llama-rope-yarn",     /* keys of scaling */
+        "arch-extra/phi3-longrope-short", /* two tensors; fused stay fused */
+        "arch-extra/falcon-40b",          /* grouped rows, two norms */
+        "arch-extra/internlm2",           /* fused become three */
+        "arch-extra/bloom",               /* a norm behind the embedding, biases of grouped rows */
+        "arch/gpt2",                      /* transposed */
+        "arch/gemma3",                    /* norms plus 1, layers that slide */
+        "arch-extra/granite",             /* scales */
+        "arch/stablelm",
+        "arch-extra/cohere2",
+        "arch/qwen3"};
+    for (size_t i = 0; i < NUM_COUNT(folders); i++) {
+        char folder[200];
+        nib_error err;
+        snprintf(folder, sizeof folder, "tests/data/%s", folders[i]);
+        if (make(folder, "f32", NULL, &err) != NIB_OK)
+            fail_msg("%s: %s", folder, err.message);
+        const double far = distance(folder, out_path);
+        if (!(far < 1e-5))
+            fail_msg("%s: %g off", folder, far);
+    }
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *folder, *says;
+    } cases[] = {{"arch-extra/llama-rope-dynamic", "dynamic"}, {"arch-extra/bloom-post-ln", "resid_normed"},
+                 {"arch-extra/gpt2-scaled", "scale_by_layer"}, {"arch-extra/gemma2-no-cap", "attn_softcap"},
+                 {"arch-extra/smollm3-interval", "rotary"},    {"arch-extra/gpt_neox-tied", "activation"}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        char folder[200], check[600];
+        nib_error err;
+        snprintf(folder, sizeof folder, "tests/data/%s", cases[i].folder);
+        snprintf(check, sizeof check, "%s.check", out_path);
+        assert_int_equal(make(folder, "f32", NULL, &err), NIB_E_MODEL);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("%s: expected '%s' in '%s'", folder, cases[i].says, err.message);
+        assert_false(path_exists(out_path) || path_exists(check));
+    }
+}
+
+/* Factors of AWQ find the rows that they belong to, also where those come from a fused tensor. */
+static void test_methods(void **state) {
+    (void)state;
+    static const char *const folders[] = {"arch/llama", "arch/phi3", "arch-extra/internlm2"};
+    for (size_t i = 0; i < NUM_COUNT(folders); i++) {
+        char folder[200];
+        nib_error err;
+        double far[2];
+        snprintf(folder, sizeof folder, "tests/data/%s", folders[i]);
+        for (int m = 0; m < 2; m++) {
+            if (make(folder, "q8_0", m ? "awq" : NULL, &err) != NIB_OK)
+                fail_msg("%s: %s", folder, err.message);
+            far[m] = distance(folder, out_path);
+        }
+        if (!(far[0] > 0 && far[0] < 0.1 && far[1] < 2 * far[0]))
+            fail_msg("%s: plainly %g off, by awq %g", folder, far[0], far[1]);
+    }
+}
+
+/* ---- tokenizers ---- */
+
+static tokenizer *open_json(const char *name) {
+    char path[200], *text;
+    size_t n;
+    tokenizer *t = NULL;
+    nib_error err;
+    snprintf(path, sizeof path, "tests/data/tokenizer-json/%s.json", name);
+    assert_int_equal(file_read_all(path, 1 << 24, &text, &n, &err), NIB_OK);
+    if (tokenizer_open_json(text, n, NULL, 0, &t, &err) != NIB_OK)
+        fail_msg("%s: %s", name, err.message);
+    mem_free(text);
+    return t;
+}
+
+static nib_status write_vocabulary(const tokenizer *t, const char *path, nib_error *err) {
+    gguf_writer *w;
+    assert_int_equal(gguf_writer_open(path, &w, err), NIB_OK);
+    nib_status status = tokenizer_write_gguf(t, tokenizer_n_vocab(t) + 3, w, err);
+    if (status == NIB_OK)
+        return gguf_writer_commit(w, err);
+    gguf_writer_abort(w);
+    return status;
+}
+
+/* Of a text without the fixtures' added tokens that only stand alone or take white space along: a GGUF file
+ * cannot say that. */
+static void check_tokens(const char *name, const tokenizer *a, const tokenizer *b) {
+    static const char text[] = "Hello, it's I'M 12 12345  a_b\n\n \tHTMLParser (x)!? "
+                               "\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 ";
+    token_list x = {0}, y = {0};
+    nib_error err;
+    assert_int_equal(tokenizer_encode(a, text, sizeof text - 1, TOKENIZE_BOS, &x, &err), NIB_OK);
+    assert_int_equal(tokenizer_encode(b, text, sizeof text - 1, TOKENIZE_BOS, &y, &err), NIB_OK);
+    if (x.n != y.n || memcmp(x.data, y.data, x.n * sizeof *x.data) != 0)
+        fail_msg("%s: other tokens", name);
+    token_list_clear(&x);
+    token_list_clear(&y);
+}
+
+static void test_tokenizers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *pre; /* NULL: SentencePiece */
+    } cases[] = {
+        {"gpt2", "gpt-2"},     {"llama3", "llama-bpe"}, {"qwen2-nfc", "qwen2"},       {"gpt-4o", "gpt-4o"},
+        {"falcon", "default"}, {"bloom", "bloom"},      {"deepseek3", "deepseek-v3"}, {"starcoder", "smollm"},
+        {"llama-like", NULL},  {"gemma-like", NULL}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        const char *path = temp_path("vocabulary.gguf");
+        tokenizer *a = open_json(cases[i].name), *b = NULL;
+        container *c;
+        nib_error err;
+        bool same = false;
+        if (write_vocabulary(a, path, &err) != NIB_OK)
+            fail_msg("%s: %s", cases[i].name, err.message);
+        assert_int_equal(container_open(path, NULL, &c, &err), NIB_OK);
+        if (cases[i].pre)
+            assert_string_equal(container_meta_str(c, "tokenizer.ggml.pre"), cases[i].pre);
+        assert_int_equal(tokenizer_open(c, NULL, &b, &err), NIB_OK);
+        assert_int_equal(tokenizer_check_same(b, b, &same, &err), NIB_OK);
+        assert_true(same);
+        check_tokens(cases[i].name, a, b);
+        for (int32_t id = 0; id < tokenizer_n_vocab(a); id++) {
+            size_t n, m;
+            const char *x = tokenizer_piece(a, id, &n), *y = tokenizer_piece(b, id, &m);
+            assert_true(!x || (n == m && !memcmp(x, y, n)));
+        }
+        assert_true(tokenizer_eos(a) < 0 || tokenizer_eos(a) == tokenizer_eos(b));
+        tokenizer_close(b);
+        container_close(c);
+        tokenizer_close(a);
+    }
+}
+
+static void test_refused_tokenizers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *says;
+    } cases[] = {{"unigram", "Unigram"}, {"metaspace-first", "bytes"}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        tokenizer *t = open_json(cases[i].name);
+        nib_error err;
+        assert_int_equal(write_vocabulary(t, temp_path("vocabulary.gguf"), &err), NIB_E_MODEL);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("%s: %s", cases[i].name, err.message);
+        tokenizer_close(t);
+    }
+}
+
+int main(void) {
+    snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
+    setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_model), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_methods), cmocka_unit_test(test_tokenizers),
+                                       cmocka_unit_test(test_refused_tokenizers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
