@@ -1,9 +1,11 @@
-/* cmd_serve.c - nibble serve: a model behind OpenAI's API. */
+/* cmd_serve.c - nibble serve: models behind OpenAI's API. */
 #include "cli/cli.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/status.h"
+#include "nib_tools.h"
 #include "server/server.h"
 
 #include <poll.h>
@@ -14,6 +16,7 @@ enum {
     USUAL_SEQUENCES = 4,
     MAX_SEQUENCES = 512,
     MAX_KEYS_TEXT = 1 << 20,
+    MAX_MODELS = 64,
     ROOM_SHARE = 12,
     LAST_WAIT_MS = 1000
 };
@@ -25,8 +28,11 @@ typedef struct serve_job {
     int n_sequence, pooling;
     char *key_text; /* of the file; keys points into it */
     cli_strings keys;
-    char *name;
-    nib_engine *engine;
+    server_model models[MAX_MODELS];
+    char *names[MAX_MODELS], *archs[MAX_MODELS]; /* theirs */
+    size_t n_model;
+    char *list;   /* --models; models[].model point into it */
+    bool loading; /* a model: a signal ends that */
     server *server;
 } serve_job;
 
@@ -77,12 +83,65 @@ static int read_keys(serve_job *job) {
 }
 
 /* "models/smollm2.gguf" is smollm2. */
-static int name_model(serve_job *job) {
-    const char *model = job->args->model, *slash = strrchr(model, '/');
-    const char *base = slash && slash[1] ? slash + 1 : model;
+static char *name_of(const char *model) {
+    const char *slash = strrchr(model, '/'), *base = slash && slash[1] ? slash + 1 : model;
     const size_t n = strlen(base), end = n > 5 && !strcmp(base + n - 5, ".gguf") ? n - 5 : n;
-    job->name = job->args->alias ? mem_strdup(job->args->alias) : mem_strndup(base, end);
-    return job->name ? 0 : cli_usage_error("out of memory");
+    return mem_strndup(base, end);
+}
+
+static int add_model(serve_job *job, const char *name, const char *model) {
+    const size_t i = job->n_model;
+    if (i == MAX_MODELS)
+        return cli_usage_error("--models: at most %d", MAX_MODELS);
+    job->names[i] = name ? mem_strdup(name) : name_of(model);
+    if (!job->names[i])
+        return cli_usage_error("out of memory");
+    job->models[job->n_model++] = (server_model){.name = job->names[i], .model = model};
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(job->names[k], job->names[i]))
+            return cli_usage_error("two models are called '%s': NAME=MODEL in --models gives another name",
+                                   job->names[i]);
+    return *job->names[i] ? 0 : cli_usage_error("--models: a name is empty");
+}
+
+/* From its headers: what is said of it before it is loaded. */
+static int describe(serve_job *job, size_t i) {
+    server_model *m = &job->models[i];
+    nib_error err;
+    char *text = NULL;
+    if (nib_model_describe(m->model, &text, &err))
+        return cli_fail(&err);
+    json_t *value = json_loads(text, 0, NULL);
+    const char *arch = json_string_value(json_object_get(value, "arch"));
+    m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
+    m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
+    m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
+    m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
+    json_decref(value);
+    nib_free(text);
+    return 0;
+}
+
+/* MODEL, and NAME=MODEL or MODEL, with commas between them. */
+static int read_models(serve_job *job) {
+    const cli_args *args = job->args;
+    char *rest = NULL;
+    int code = args->model ? add_model(job, args->alias, args->model) : 0;
+    if (args->models && args->plan)
+        return cli_usage_error("--plan is of one model, and --models names others");
+    job->list = args->models ? mem_strdup(args->models) : NULL;
+    for (char *one = job->list ? strtok_r(job->list, ",", &rest) : NULL; one && !code;
+         one = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(one, '=');
+        if (equals)
+            *equals = '\0';
+        code = add_model(job, equals ? one : NULL, equals ? equals + 1 : one);
+    }
+    if (!code && job->n_model == 0)
+        return cli_usage_error("which model? usage: nibble serve MODEL, or --models NAME,NAME");
+    for (size_t i = 0; i < job->n_model && !code && args->models; i++)
+        code = describe(job, i);
+    return code;
 }
 
 /* What requests may take of the cap; the engine has the rest. */
@@ -90,37 +149,10 @@ static uint64_t room_of(const cli_args *args) {
     return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, MIN_ROOM), MAX_ROOM);
 }
 
-static int open_server(serve_job *job) {
-    const cli_args *args = job->args;
-    const server_options o = {.host = args->host,
-                              .port = (int)args->port,
-                              .keys = job->keys.data,
-                              .n_key = job->keys.n,
-                              .name = job->name,
-                              .n_connection = (int)args->connections,
-                              .n_queue = (int)args->queue,
-                              .max_body = args->max_body == NIB_AUTO ? 0 : args->max_body,
-                              .room = room_of(args),
-                              .timeout_s = (int)args->timeout,
-                              .prefix_cache = args->prefix_cache,
-                              .prefix_bytes =
-                                  args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
-                              .latency_s = (double)args->latency / 1000,
-                              .n_position = args->cache_size,
-                              .n_draft = (int)args->draft_max,
-                              .n_draft_min = (int)args->draft_min,
-                              .pooling = job->pooling,
-                              .log_requests = args->verbose,
-                              .log = cli_log,
-                              .user = job->args};
-    nib_error err;
-    return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
-}
-
-/* Before it serves, a signal ends everything; then it only ends what is not begun. */
+/* A signal ends what is being loaded; then it only ends what is not begun. */
 static bool cancels(void *user) {
     const serve_job *job = user;
-    return !job->engine && cli_interrupted();
+    return job->loading && cli_interrupted();
 }
 
 static bool progress(void *user, const char *what, uint64_t done, uint64_t total) {
@@ -148,35 +180,103 @@ static int64_t logits_rows(const serve_job *job) {
     return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
 }
 
-static int open_engine(serve_job *job) {
-    nib_engine_options o;
-    cli_engine_options(job->args, &o);
+static int engine_options(serve_job *job, nib_engine_options *o) {
+    cli_engine_options(job->args, o);
     const uint64_t room = room_of(job->args);
-    if (o.ram != NIB_AUTO && o.ram <= room)
+    if (o->ram != NIB_AUTO && o->ram <= room)
         return cli_usage_error("--ram: a server needs more for its requests alone");
-    o.ram = o.ram == NIB_AUTO ? o.ram : o.ram - room;
-    o.n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
-    o.n_logits = logits_rows(job);
-    o.grammar = true;
-    if (o.n_batch && o.n_batch < job->n_sequence)
+    o->ram = o->ram == NIB_AUTO ? o->ram : o->ram - room;
+    o->n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
+    o->n_logits = logits_rows(job);
+    o->grammar = true;
+    if (o->n_batch && o->n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
-    o.cancel = cancels;
-    o.progress = progress;
-    o.log = log_line;
-    o.user = job;
-    nib_engine *engine;
-    const int code = cli_open_engine(job->args, &o, &engine);
+    o->cancel = cancels;
+    o->progress = progress;
+    o->log = log_line;
+    o->user = job;
+    return cli_named_options(job->args, o);
+}
+
+static uint64_t without(uint64_t cap, uint64_t taken) {
+    return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
+}
+
+/* For the server, while it serves. */
+static nib_status open_on_demand(void *user, const char *model, const server_room *room, nib_engine **out,
+                                 nib_error *err) {
+    serve_job *job = user;
+    nib_engine_options o;
+    nib_plan_options how;
+    if (engine_options(job, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
+        return nib_fail(err, NIB_E_USAGE, "the options are wrong");
+    o.ram = without(o.ram, room->ram);
+    o.vram = without(o.vram, room->vram);
+    o.stream = o.stream && room->alone;
+    o.progress = NULL;
+    o.planning = how.quality || how.speed > 0 || how.mode ? &how : NULL;
+    job->loading = true;
+    const nib_status status = nib_engine_open(model, &o, out, err);
+    job->loading = false;
+    if (status != NIB_OK || nib_engine_info(*out)->has_tokenizer)
+        return status;
+    nib_engine_close(*out);
+    return nib_fail(err, NIB_E_MODEL, "it has no tokenizer: there is nothing to serve");
+}
+
+static int open_server(serve_job *job) {
+    const cli_args *args = job->args;
+    const server_options o = {.host = args->host,
+                              .port = (int)args->port,
+                              .keys = job->keys.data,
+                              .n_key = job->keys.n,
+                              .models = job->models,
+                              .n_model = job->n_model,
+                              .n_loaded = (int)args->models_max,
+                              .open = open_on_demand,
+                              .opener = job,
+                              .ram_cap = args->ram,
+                              .n_connection = (int)args->connections,
+                              .n_queue = (int)args->queue,
+                              .max_body = args->max_body == NIB_AUTO ? 0 : args->max_body,
+                              .room = room_of(args),
+                              .timeout_s = (int)args->timeout,
+                              .prefix_cache = args->prefix_cache,
+                              .prefix_bytes =
+                                  args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .latency_s = (double)args->latency / 1000,
+                              .n_position = args->cache_size,
+                              .n_draft = (int)args->draft_max,
+                              .n_draft_min = (int)args->draft_min,
+                              .pooling = job->pooling,
+                              .log_requests = args->verbose,
+                              .log = cli_log,
+                              .user = job->args};
+    nib_error err;
+    return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
+}
+
+/* The model that is loaded from the start. *out NULL: there is none. */
+static int open_first(serve_job *job, nib_engine **out) {
+    nib_engine_options o;
+    nib_plan_options how;
     char size[32];
+    int code = engine_options(job, &o);
+    *out = NULL;
+    if (code || !job->args->model)
+        return code ? code : cli_plan_options(job->args, &how);
+    job->loading = true;
+    code = cli_open_engine(job->args, &o, out);
+    job->loading = false;
+    const uint64_t room = room_of(job->args);
     if (code == nib_status_exit_code(NIB_E_NOFIT) && room)
         cli_note(job->args,
                  "nibble: these sizes come beside the %s of --ram that a server keeps for requests",
                  num_format_size(room, size));
-    if (code)
+    if (code || nib_engine_info(*out)->has_tokenizer)
         return code;
-    job->engine = engine;
-    if (!nib_engine_info(engine)->has_tokenizer)
-        return cli_usage_error("%s has no tokenizer: there is nothing to serve", job->args->model);
-    return 0;
+    nib_engine_close(*out);
+    return cli_usage_error("%s has no tokenizer: there is nothing to serve", job->args->model);
 }
 
 static void wait_for(void *user, int fd, int max_ms) {
@@ -193,51 +293,68 @@ static bool is_ending(void *user) {
     return cli_interrupted();
 }
 
-static int say_address(const serve_job *job) {
+static json_t *names_json(const serve_job *job) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < job->n_model; i++)
+        json_array_append_new(list, json_string(job->names[i]));
+    return list;
+}
+
+static int say_address(const serve_job *job, int64_t n_ctx) {
     const char *address = server_address(job->server);
     if (job->args->json)
-        return cli_write_json(json_pack("{s:s, s:i, s:s, s:i, s:I}", "address", address, "port",
-                                        server_port(job->server), "model", job->name, "parallel",
-                                        job->n_sequence, "n_ctx",
-                                        (json_int_t)nib_engine_info(job->engine)->n_ctx),
+        return cli_write_json(json_pack("{s:s, s:i, s:s, s:o, s:i, s:I}", "address", address, "port",
+                                        server_port(job->server), "model", job->names[0], "models",
+                                        names_json(job), "parallel", job->n_sequence, "n_ctx",
+                                        (json_int_t)n_ctx),
                               job->args);
-    cli_note(job->args, "nibble: %s, %d answers at a time with %lld tokens of context each; Ctrl-C ends",
-             job->name, job->n_sequence, (long long)nib_engine_info(job->engine)->n_ctx);
+    if (job->n_model > 1)
+        cli_note(job->args, "nibble: %zu models, each loaded when it is asked for; Ctrl-C ends",
+                 job->n_model);
+    else if (n_ctx > 0)
+        cli_note(job->args, "nibble: %s, %d answers at a time with %lld tokens of context each; Ctrl-C ends",
+                 job->names[0], job->n_sequence, (long long)n_ctx);
     return cli_write(address, strlen(address)) && cli_write("\n", 1) && !fflush(stdout) ? 0 : 1;
 }
 
-static int serve(serve_job *job) {
+static int serve(serve_job *job, nib_engine *engine) {
     const server_host host = {wait_for, is_ending, NULL};
+    const int64_t n_ctx = engine ? nib_engine_info(engine)->n_ctx : 0;
     nib_error err;
-    if (server_begin(job->server, job->engine, job->n_sequence, &err))
+    if (server_begin(job->server, engine, job->n_sequence, &err))
         return cli_fail(&err);
     cli_signals_drain();
-    const int code = say_address(job);
+    const int code = say_address(job, n_ctx);
     if (!code)
         server_run(job->server, &host);
-    if (!code && job->args->verbose)
-        cli_print_memory(job->args, job->engine, stderr);
+    const nib_engine *last = server_engine(job->server);
+    if (!code && job->args->verbose && last)
+        cli_print_memory(job->args, last, stderr);
     return code;
 }
 
 static int run(cli_args *args) {
     serve_job job = {.args = args};
+    nib_engine *engine = NULL;
     int code = read_parallel(&job);
     if (!code)
         code = read_pooling(&job);
     if (!code)
         code = read_keys(&job);
     if (!code)
-        code = name_model(&job);
+        code = read_models(&job);
     if (!code)
         code = open_server(&job);
     if (!code)
-        code = open_engine(&job);
+        code = open_first(&job, &engine);
     if (!code)
-        code = serve(&job);
+        code = serve(&job, engine);
     server_close(job.server);
-    nib_engine_close(job.engine);
-    mem_free(job.name);
+    for (size_t i = 0; i < job.n_model; i++) {
+        mem_free(job.names[i]);
+        mem_free(job.archs[i]);
+    }
+    mem_free(job.list);
     mem_free(job.key_text);
     free(job.keys.data);
     return code;
@@ -254,12 +371,15 @@ const cli_command cmd_serve = {
         "address itself is a page to talk to the model.\n"
         "Requests are computed together, and an answer with a seed is the same whatever else runs. The\n"
         "address is printed when requests are answered. Only this machine can reach it unless --host says\n"
-        "otherwise; then give an API key as well. SIGTERM and Ctrl-C let answers end that are begun; a\n"
+        "otherwise; then give an API key as well. Several models (--models) are loaded when a request names\n"
+        "them, and leave when others need their memory. SIGTERM and Ctrl-C let answers end that are begun; "
+        "a\n"
         "second one stops at once. A Unix socket is its owner's alone.\n\n"
         "  nibble serve smollm2\n"
         "  nibble serve smollm2 --ram 120M --parallel 2 --port 0\n"
+        "  nibble serve --models smollm2,big=models/large.gguf --ram 4G\n"
         "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\":\n"
         "      [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}'\n",
-    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_SERVE,
+    .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_SERVE,
     .run = run,
 };

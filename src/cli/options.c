@@ -110,6 +110,11 @@ static bool set_value(cli_args *args, const cli_option *o, const char *text, con
     return false;
 }
 
+/* NIBBLE_MODELS is the folder of models (document.c). */
+static bool is_of_environment(const cli_option *o) {
+    return strcmp(o->field, "help") != 0 && strcmp(o->field, "models") != 0;
+}
+
 static bool read_environment(const cli_command *command, cli_args *args) {
     for (size_t i = 0; i < cli_n_option; i++) {
         const cli_option *o = &cli_options[i];
@@ -119,7 +124,7 @@ static bool read_environment(const cli_command *command, cli_args *args) {
             name[n++] = (char)toupper((unsigned char)*c);
         name[n] = 0;
         const char *value = getenv(name);
-        if (!value || !*value || !cli_command_takes(command, o) || !strcmp(o->field, "help"))
+        if (!value || !*value || !cli_command_takes(command, o) || !is_of_environment(o))
             continue;
         if (o->kind == OPTION_FLAG && (!strcmp(value, "0") || !strcmp(value, "false")))
             continue;

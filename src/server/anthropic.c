@@ -20,7 +20,7 @@ static const char *stop_sequence(const answer *a) {
     char *text = NULL;
     size_t n_byte = 0;
     if (a->result.finish != NIB_FINISH_STOP || c->n_stop == 0 ||
-        nib_detokenize(a->of->s->engine, a->result.tokens, a->result.n_token, &text, &n_byte, NULL))
+        nib_detokenize(a->of->model->engine, a->result.tokens, a->result.n_token, &text, &n_byte, NULL))
         return NULL;
     for (size_t i = 0; i < c->n_stop; i++) {
         const char *at = memmem(text, n_byte, c->stop[i], strlen(c->stop[i]));
@@ -47,7 +47,7 @@ static json_t *message(const job *j, json_t *content) {
     char id[64];
     snprintf(id, sizeof id, "msg_%s", j->id);
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:n, s:n, s:o}", "id", id, "type", "message", "role",
-                     "assistant", "model", j->s->name, "content", content, "stop_reason", "stop_sequence",
+                     "assistant", "model", j->model->name, "content", content, "stop_reason", "stop_sequence",
                      "usage", usage(j));
 }
 
@@ -133,7 +133,7 @@ void anthropic_count(exchange *x) {
     call c;
     size_t n;
     if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
-        prompt_count(x->s->engine, &c, &n, &x->why))
+        prompt_count(x->model->engine, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);
 }

@@ -105,15 +105,15 @@ static bool can_embed(const nib_engine *e, fault *why) {
            fault_set(why, 501, NULL, "the back end that computes here gives no embeddings: the cpu does");
 }
 
-static embedding *embedding_read(const server *s, const json_t *body, fault *why) {
-    json_t *list = can_embed(s->engine, why) ? inputs_of(body, why) : NULL;
+static embedding *embedding_read(const server *s, const nib_engine *engine, const json_t *body, fault *why) {
+    json_t *list = can_embed(engine, why) ? inputs_of(body, why) : NULL;
     const size_t n = json_array_size(list);
     embedding *e = list ? mem_calloc(1, sizeof *e) : NULL;
     if (e) {
-        e->width = nib_engine_info(s->engine)->d_embed;
+        e->width = nib_engine_info(engine)->d_embed;
         e->texts = mem_calloc(n, sizeof *e->texts);
     }
-    bool good = e && e->texts && read_form(body, e->width, e, why) && read_texts(s->engine, list, e, why) &&
+    bool good = e && e->texts && read_form(body, e->width, e, why) && read_texts(engine, list, e, why) &&
                 has_room(s, e, why);
     if (good)
         e->vectors = mem_array(e->n * (size_t)e->width, sizeof *e->vectors);
@@ -127,7 +127,7 @@ static embedding *embedding_read(const server *s, const json_t *body, fault *why
 
 void embed_ask(exchange *x) {
     json_t *body = body_parse(x->body.data, x->body.n, &x->why);
-    embedding *e = body ? embedding_read(x->s, body, &x->why) : NULL;
+    embedding *e = body ? embedding_read(x->s, x->model->engine, body, &x->why) : NULL;
     json_decref(body);
     if (e)
         job_begin_embedding(x, e, &x->why);
@@ -171,7 +171,7 @@ nib_status embedding_compute(job *j, nib_error *err) {
     nib_session *session;
     nib_status status = NIB_OK;
     const double begun = time_now();
-    NIB_TRY(open_session(j->s->engine, &session, err));
+    NIB_TRY(open_session(j->model->engine, &session, err));
     for (size_t i = 0; i < e->n && status == NIB_OK; i++) {
         float *out = e->vectors + i * (size_t)e->width;
         status = nib_session_embed(session, e->texts[i].tokens, e->texts[i].n, j->s->options.pooling, out,
@@ -230,7 +230,7 @@ static void whole(job *j, buffer *out) {
         buffer_text(out, "}");
     }
     buffer_text(out, "],\"model\":");
-    buffer_json(out, json_string(j->s->name));
+    buffer_json(out, json_string(j->model->name));
     snprintf(text, sizeof text, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", e->n_token,
              e->n_token);
     buffer_text(out, text);

@@ -13,6 +13,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <netinet/in.h>
@@ -36,7 +37,7 @@ void exchange_resume(exchange *x) {
     web.resume_connection(x->connection);
 }
 
-static void suspend(exchange *x) {
+void exchange_suspend(exchange *x) {
     x->suspended = true;
     web.suspend_connection(x->connection);
 }
@@ -247,7 +248,7 @@ static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     else if (n == 0 && j->ended)
         n = MHD_CONTENT_READER_END_OF_STREAM;
     else if (n == 0)
-        suspend(x);
+        exchange_suspend(x);
     pthread_mutex_unlock(&x->s->lock);
     return n;
 }
@@ -263,7 +264,7 @@ static enum MHD_Result send_whole(exchange *x) {
     pthread_mutex_lock(&x->s->lock);
     const bool gone = !j->at, waits = !gone && j->n_left > 0;
     if (waits)
-        suspend(x);
+        exchange_suspend(x);
     x->why = j->why;
     pthread_mutex_unlock(&x->s->lock);
     if (gone)
@@ -276,16 +277,28 @@ static enum MHD_Result send_whole(exchange *x) {
     return send_reply(x);
 }
 
-static void handle(exchange *x) {
+static void count(exchange *x) {
+    if (!x->counted)
+        atomic_fetch_add(&x->s->n_exchange, 1);
+    x->counted = true;
+}
+
+/* False: it waits for its model. */
+static bool handle(exchange *x) {
     mem_bound b;
-    x->handled = true;
-    atomic_fetch_add(&x->s->n_exchange, 1);
-    if (!x->why.status) {
-        mem_bound_set(&b, ROOM_VALUES(x->s->options.room));
-        x->route->handle(x);
+    count(x);
+    mem_bound_set(&b, ROOM_VALUES(x->s->options.room));
+    const bool needs_model = !x->why.status && x->route->kind >= ROUTE_MODEL && !x->model;
+    if (needs_model && !model_take(x) && !x->why.status) {
         mem_bound_end(&b);
+        return false;
     }
+    x->handled = true;
+    if (!x->why.status)
+        x->route->handle(x);
+    mem_bound_end(&b);
     drop_body(x);
+    return true;
 }
 
 /* ---- libmicrohttpd's callbacks ---- */
@@ -320,6 +333,7 @@ static exchange *begin(server *s, struct MHD_Connection *c) {
     x->connection = c;
     x->fd = web.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     x->client = client_of(x->fd);
+    x->keep_s = NAN;
     return x;
 }
 
@@ -340,7 +354,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
             fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
                       (unsigned long long)x->s->options.max_body);
         x->handled = true;
-        atomic_fetch_add(&x->s->n_exchange, 1);
+        count(x);
         return send_reply(x);
     }
     if (*n_byte) {
@@ -348,8 +362,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *n_byte = 0;
         return MHD_YES;
     }
-    if (!x->handled)
-        handle(x);
+    if (!x->handled && !handle(x))
+        return MHD_YES;
     if (!x->job)
         return send_reply(x);
     return x->job->call.stream ? send_stream(x) : send_whole(x);
@@ -369,7 +383,9 @@ static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_
         pthread_mutex_unlock(&s->lock);
         job_release(x->job);
     }
-    if (x->handled)
+    if (x->model)
+        model_release(x->model);
+    if (x->counted)
         atomic_fetch_sub(&s->n_exchange, 1);
     buffer_clear(&x->reply);
     mem_free(x);

@@ -16,11 +16,11 @@ enum { PING_S = 10, WATCHED = 64 };
 /* ---- one job ---- */
 
 static void job_free(job *j) {
-    if (j->embedding) {
-        pthread_mutex_lock(&j->s->lock);
-        j->s->n_embedding -= j->counted;
-        pthread_mutex_unlock(&j->s->lock);
-    }
+    pthread_mutex_lock(&j->s->lock);
+    j->s->n_embedding -= j->counted;
+    pthread_mutex_unlock(&j->s->lock);
+    if (j->model)
+        model_release(j->model);
     for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
         mem_free(j->answers[i].likely);
@@ -48,10 +48,12 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
         return NULL;
     }
     j->s = x->s;
+    j->model = x->model;
+    model_hold(j->model);
     j->how = how;
     j->client = x->client;
     j->call = *c;
-    j->call.n_top = (int32_t)NUM_MIN((int64_t)c->n_top, nib_engine_info(x->s->engine)->n_vocab);
+    j->call.n_top = (int32_t)NUM_MIN((int64_t)c->n_top, nib_engine_info(x->model->engine)->n_vocab);
     j->created = (int64_t)time(NULL);
     j->n_answer = n_prompt * (size_t)c->n;
     j->answers = mem_calloc(j->n_answer, sizeof *j->answers);
@@ -103,7 +105,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
     char need[32], have[32];
     double tokens = 0;
     for (size_t i = 0; i < n; i++) {
-        const double left = (double)nib_engine_info(j->s->engine)->n_ctx - (double)prompts[i].n + 1;
+        const double left = (double)nib_engine_info(j->model->engine)->n_ctx - (double)prompts[i].n + 1;
         tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
@@ -164,7 +166,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.bias = c->bias;
     o.n_bias = c->n_bias;
     o.grammar = c->grammar;
-    o.special = c->tools && j->s->tools != SPEECH_TAGGED; /* their tags are control tokens */
+    o.special = c->tools && j->model->tools != SPEECH_TAGGED; /* their tags are control tokens */
     o.n_top = c->n_top;
     o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
@@ -182,7 +184,7 @@ static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) 
         answer *a = &j->answers[index * (size_t)j->call.n + i];
         const nib_generate_options o = options_of(j, a, p);
         a->n_prompt = p->n;
-        if (nib_batch_add(j->s->batch, &o, &a->id, &err))
+        if (nib_batch_add(j->model->batch, &o, &a->id, &err))
             return fault_engine(why, &err);
         j->n_left++;
     }
@@ -200,7 +202,7 @@ static bool has_room(const server *s, size_t n, fault *why) {
 
 /* Who asks in OpenAI's or Ollama's way is told of thoughts and calls apart. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
-    const speech_tools tools = j->call.tools ? j->s->tools : SPEECH_NO_TOOLS;
+    const speech_tools tools = j->call.tools ? j->model->tools : SPEECH_NO_TOOLS;
     const bool calls = j->call.choice != TOOLS_AUTO;
     const bool apart = (j->how == &openai_chat || j->how == &ollama_chat) && !j->call.whole_speech;
     for (size_t i = 0; i < j->n_answer && apart; i++) {
@@ -277,9 +279,9 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
     bool good = j && prompts;
     if (!good)
         fault_set(why, 503, NULL, "out of memory");
-    good = good && tools_settle(x->s, &j->call, why);
+    good = good && tools_settle(x->model, &j->call, why);
     for (size_t i = 0; i < n && good; i++)
-        good = prompt_make(x->s->engine, &j->call, i, &prompts[i], why);
+        good = prompt_make(x->model->engine, &j->call, i, &prompts[i], why);
     good = good && take_apart(j, prompts, why);
     good = good && check_logprobs(j, prompts, n, why);
     if (good)
@@ -299,7 +301,7 @@ void job_cancel(job *j) {
     j->at = NULL;
     for (size_t i = 0; i < j->n_answer; i++)
         if (j->answers[i].id && !j->answers[i].done)
-            nib_batch_cancel(j->s->batch, j->answers[i].id);
+            nib_batch_cancel(j->model->batch, j->answers[i].id);
     server_wake(j->s);
 }
 
@@ -309,12 +311,12 @@ static void fail(job *j, const nib_error *err) {
     fault_engine(&j->why, err);
     for (size_t i = 0; i < j->n_answer; i++)
         if (!j->answers[i].done)
-            nib_batch_cancel(j->s->batch, j->answers[i].id);
+            nib_batch_cancel(j->model->batch, j->answers[i].id);
 }
 
-static answer *find(server *s, int64_t id) {
-    for (job *j = s->jobs; j; j = j->next)
-        for (size_t i = 0; i < j->n_answer; i++)
+static answer *find(const served *m, int64_t id) {
+    for (job *j = m->s->jobs; j; j = j->next)
+        for (size_t i = 0; i < j->n_answer && j->model == m; i++)
             if (j->answers[i].id == id)
                 return &j->answers[i];
     return NULL;
@@ -363,13 +365,14 @@ static bool close_answer(server *s, answer *a) {
     return true;
 }
 
-void jobs_take(server *s) {
+void jobs_take(served *m) {
+    server *s = m->s;
     int64_t id;
     nib_result result;
     nib_error how;
-    while (nib_batch_take(s->batch, &id, &result, &how)) {
+    while (nib_batch_take(m->batch, &id, &result, &how)) {
         pthread_mutex_lock(&s->lock);
-        answer *a = find(s, id);
+        answer *a = find(m, id);
         a->result = result;
         a->how = how;
         job *j = a->of;
@@ -406,10 +409,12 @@ bool jobs_embed(server *s) {
     return true;
 }
 
-void jobs_fail(server *s, const nib_error *err) {
+void jobs_fail(served *m, const nib_error *err) {
+    server *s = m->s;
     pthread_mutex_lock(&s->lock);
     for (job *j = s->jobs; j; j = j->next)
-        fail(j, err);
+        if (j->model == m && !j->embedding)
+            fail(j, err);
     pthread_mutex_unlock(&s->lock);
 }
 

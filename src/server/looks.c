@@ -17,29 +17,65 @@ void looks_health(exchange *x) {
         exchange_json(x, json_pack("{s:s}", "status", "ok"));
 }
 
-void looks_models(exchange *x) {
-    const server *s = x->s;
-    const nib_model_info *m = nib_engine_info(s->engine);
-    exchange_json(x, json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:{s:s, s:I, s:I, s:I, s:I, s:I}}]}", "object",
-                               "list", "data", "id", s->name, "object", "model", "created",
-                               (json_int_t)s->opened, "owned_by", "nibble", "meta", "arch", m->arch, "n_ctx",
-                               (json_int_t)m->n_ctx, "n_ctx_train", (json_int_t)m->n_ctx_train, "n_vocab",
-                               (json_int_t)m->n_vocab, "n_params", (json_int_t)m->params, "size",
-                               (json_int_t)m->bytes));
+/* Guarded. */
+static json_t *model_json(const server *s, const served *m) {
+    const char *state = m->engine ? "loaded" : m->wanted ? "loading" : "unloaded";
+    json_t *meta =
+        json_pack("{s:s, s:I, s:I, s:I}", "arch", m->arch, "n_ctx_train", (json_int_t)m->n_ctx_train,
+                  "n_params", (json_int_t)m->n_param, "size", (json_int_t)m->n_byte);
+    if (m->engine) {
+        const nib_model_info *info = nib_engine_info(m->engine);
+        json_object_set_new(meta, "n_ctx", json_integer((json_int_t)info->n_ctx));
+        json_object_set_new(meta, "n_vocab", json_integer((json_int_t)info->n_vocab));
+        json_object_set_new(meta, "n_embd", json_integer((json_int_t)info->d_embed));
+    }
+    return json_pack("{s:s, s:s, s:I, s:s, s:{s:s}, s:o}", "id", m->name, "object", "model", "created",
+                     (json_int_t)s->opened, "owned_by", "nibble", "status", "value", state, "meta", meta);
 }
 
-/* The engine's memory, with what is kept for requests: under a cap that is a part of it. */
+void looks_models(exchange *x) {
+    json_t *list = json_array();
+    pthread_mutex_lock(&x->s->lock);
+    for (size_t i = 0; i < x->s->n_model; i++)
+        json_array_append_new(list, model_json(x->s, &x->s->models[i]));
+    pthread_mutex_unlock(&x->s->lock);
+    exchange_json(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+/* Guarded. What each model has of RAM; the rest of the process is nobody's. */
+static json_t *models_memory(const server *s) {
+    json_t *all = json_object();
+    for (size_t i = 0; i < s->n_model; i++) {
+        nib_memory mem;
+        json_t *owners = json_object();
+        if (s->models[i].engine)
+            nib_engine_memory(s->models[i].engine, &mem);
+        for (int o = 0; o < NIB_N_OWNER && s->models[i].engine; o++)
+            if (o != NIB_OWNER_RUNTIME)
+                json_object_set_new(owners, memory_owner_names[o], json_integer((json_int_t)mem.owner[o]));
+        json_object_set_new(all, s->models[i].name, owners);
+    }
+    return all;
+}
+
+/* The process as the engine that was opened last sees it, others being a part of the runtime to it, with what
+ * is kept for requests. */
 void looks_memory(exchange *x) {
-    json_t *memory = memory_json(x->s->engine),
-           *ram = json_object_get(json_object_get(memory, "tiers"), "ram");
-    const json_int_t room = (json_int_t)x->s->options.room;
-    json_t *cap = json_object_get(ram, "cap"), *planned = json_object_get(ram, "planned");
-    if (json_is_integer(cap)) {
-        json_integer_set(cap, json_integer_value(cap) + room);
+    server *s = x->s;
+    const json_int_t room = (json_int_t)s->options.room;
+    pthread_mutex_lock(&s->lock);
+    const served *m = model_loaded(s);
+    json_t *memory = m ? memory_json(m->engine) : json_object(), *models = models_memory(s);
+    pthread_mutex_unlock(&s->lock);
+    json_t *ram = json_object_get(json_object_get(memory, "tiers"), "ram");
+    if (ram && s->options.ram_cap != NIB_AUTO) {
+        json_t *planned = json_object_get(ram, "planned");
+        json_object_set_new(ram, "cap", json_integer((json_int_t)s->options.ram_cap));
         json_integer_set(planned, json_integer_value(planned) + room);
     }
+    json_object_set_new(memory, "models", models);
     json_object_set_new(memory, "requests",
-                        json_pack("{s:I, s:I}", "cap", room, "bodies", (json_int_t)x->s->n_body));
+                        json_pack("{s:I, s:I}", "cap", room, "bodies", (json_int_t)s->n_body));
     exchange_json(x, memory);
 }
 
@@ -111,9 +147,27 @@ static void print_counts(const server *s, const server_counts *c, size_t n_answe
     print_rows(rows, NUM_COUNT(rows), out);
 }
 
-static void print_batch(const server *s, buffer *out) {
-    nib_batch_counts c;
-    nib_batch_count(s->batch, &c);
+/* Guarded: of all models, those that were unloaded too. */
+static nib_batch_counts count_batches(const server *s) {
+    nib_batch_counts all = s->past;
+    for (size_t i = 0; i < s->n_model; i++) {
+        nib_batch_counts c;
+        if (!s->models[i].batch)
+            continue;
+        nib_batch_count(s->models[i].batch, &c);
+        all.paused += c.paused;
+        all.draft_n += c.draft_n;
+        all.draft_right += c.draft_right;
+        all.disk_bytes = NUM_MAX(all.disk_bytes, c.disk_bytes); /* one folder */
+        all.disk_read += c.disk_read;
+        all.disk_written += c.disk_written;
+        all.disk_missed += c.disk_missed;
+        all.disk_damaged += c.disk_damaged;
+    }
+    return all;
+}
+
+static void print_batches(nib_batch_counts c, buffer *out) {
     const metric rows[] = {
         {"answers_paused_total", "counter", "times that an answer had to wait for room in the middle",
          (double)c.paused},
@@ -147,34 +201,42 @@ static void print_times(const server_counts *c, buffer *out) {
     print(out, "time_to_first_token_seconds", "_count", (double)n);
 }
 
-static void print_memory(const server *s, buffer *out) {
-    nib_memory m;
+static void print_memory(const nib_memory *m, size_t n_loaded, buffer *out) {
     char label[64];
-    nib_engine_memory(s->engine, &m);
     head(out, "memory_bytes", "gauge", "RAM charged now, by owner");
     for (int i = 0; i < NIB_N_OWNER; i++) {
         snprintf(label, sizeof label, "{owner=\"%s\"}", memory_owner_names[i]);
-        print(out, "memory_bytes", label, (double)m.owner[i]);
+        print(out, "memory_bytes", label, (double)m->owner[i]);
     }
     head(out, "memory_planned_bytes", "gauge", "what the engine said it would use, by tier");
     for (int i = 0; i < NIB_N_TIER; i++) {
         snprintf(label, sizeof label, "{tier=\"%s\"}", memory_tier_names[i]);
-        print(out, "memory_planned_bytes", label, (double)m.tier[i].planned);
+        print(out, "memory_planned_bytes", label, (double)m->tier[i].planned);
     }
     head(out, "memory_peak_bytes", "gauge", "the process's peak resident set");
-    print(out, "memory_peak_bytes", "", (double)m.rss_peak);
+    print(out, "memory_peak_bytes", "", (double)m->rss_peak);
+    head(out, "models_loaded", "gauge", "models that are loaded");
+    print(out, "models_loaded", "", (double)n_loaded);
 }
 
 void looks_metrics(exchange *x) {
     server *s = x->s;
+    nib_memory mem = {0};
+    size_t n_loaded = 0;
     pthread_mutex_lock(&s->lock);
     const server_counts c = s->counts;
     const size_t n = s->n_answer;
+    const nib_batch_counts batches = count_batches(s);
+    const served *m = model_loaded(s);
+    if (m)
+        nib_engine_memory(m->engine, &mem);
+    for (size_t i = 0; i < s->n_model; i++)
+        n_loaded += s->models[i].engine != NULL;
     pthread_mutex_unlock(&s->lock);
     print_counts(s, &c, n, &x->reply);
-    print_batch(s, &x->reply);
+    print_batches(batches, &x->reply);
     print_times(&c, &x->reply);
-    print_memory(s, &x->reply);
+    print_memory(&mem, n_loaded, &x->reply);
     x->type = "text/plain; version=0.0.4; charset=utf-8";
 }
 

@@ -3,8 +3,12 @@
 
 #include "base/jsonx.h"
 #include "base/num.h"
+#include "base/thread.h"
+#include "server/call_parts.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -30,7 +34,7 @@ static json_t *line(const job *j, const char *text, size_t n_byte, bool done) {
     write_time(time(NULL), now, sizeof now);
     json_t *content = jsonx_string(text, n_byte);
     json_t *said = is_chat(j) ? json_pack("{s:s, s:o}", "role", "assistant", "content", content) : content;
-    return json_pack("{s:s, s:s, s:o, s:b}", "model", j->s->name, "created_at", now,
+    return json_pack("{s:s, s:s, s:o, s:b}", "model", j->model->name, "created_at", now,
                      is_chat(j) ? "message" : "response", said, "done", (int)done);
 }
 
@@ -157,17 +161,63 @@ static void whole(job *j, buffer *out) {
 
 #define OLLAMA                                                                                               \
     {                                                                                                        \
-        .stream_type = "application/x-ndjson", .begin = begin, .piece = piece, .close = close_one,           \
-        .end = end, .fail = fail, .whole = whole, .fault = refusal                                           \
+        .stream_type = "application/x-ndjson", .keep_alive = true, .begin = begin, .piece = piece,           \
+        .close = close_one, .end = end, .fail = fail, .whole = whole, .fault = refusal                       \
     }
 const dialect ollama_chat = OLLAMA, ollama_generate = OLLAMA;
 
-/* Clients ask for nothing to have the model loaded, which it is. */
+/* ---- how long a model stays ---- */
+
+/* "1h30m", "300ms", "-1": as Ollama reads durations. */
+static bool read_duration(const char *text, double *seconds) {
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"ms", 1e-3}, {"h", 3600}, {"m", 60}, {"s", 1}};
+    const bool negative = *text == '-';
+    double sum = 0;
+    text += negative;
+    do {
+        char *end;
+        size_t u = 0;
+        if (!(*text >= '0' && *text <= '9'))
+            return false;
+        const double n = strtod(text, &end);
+        while (*end && u < NUM_COUNT(units) && strncmp(end, units[u].name, strlen(units[u].name)) != 0)
+            u++;
+        if (u == NUM_COUNT(units))
+            return false;
+        sum += n * (*end ? units[u].seconds : 1);
+        text = end + (*end ? strlen(units[u].name) : 0);
+    } while (*text);
+    *seconds = negative ? -sum : sum;
+    return true;
+}
+
+bool ollama_keep_alive(const json_t *body, double *out, fault *why) {
+    const json_t *v = member_get(body, "keep_alive");
+    double seconds = json_number_value(v);
+    *out = NAN;
+    if (!v)
+        return true;
+    if (!json_is_number(v) && !(json_is_string(v) && read_duration(json_string_value(v), &seconds)))
+        return fault_field(why, "keep_alive", "expected seconds, or a duration such as \"5m\"");
+    *out = seconds < 0 ? INFINITY : seconds;
+    return true;
+}
+
+bool ollama_asks_nothing(const json_t *body) {
+    return json_array_size(member_get(body, "messages")) == 0 &&
+           json_string_length(member_get(body, "prompt")) == 0;
+}
+
+/* Clients ask for nothing to have the model loaded, which it is, or unloaded, which it will be. */
 static void say_loaded(exchange *x) {
     char now[32];
+    const served *m = x->model ? x->model : x->gone;
     write_time(time(NULL), now, sizeof now);
-    exchange_json(x, json_pack("{s:s, s:s, s:s, s:b, s:s}", "model", x->s->name, "created_at", now,
-                               "response", "", "done", 1, "done_reason", "load"));
+    exchange_json(x, json_pack("{s:s, s:s, s:s, s:b, s:s}", "model", m->name, "created_at", now, "response",
+                               "", "done", 1, "done_reason", x->keep_s == 0 ? "unload" : "load"));
 }
 
 typedef bool (*parse_fn)(const char *text, size_t n_byte, call *out, fault *why);
@@ -175,7 +225,7 @@ typedef bool (*parse_fn)(const char *text, size_t n_byte, call *out, fault *why)
 static void ask(exchange *x, parse_fn parse) {
     call c;
     const bool good = parse(x->body.data, x->body.n, &c, &x->why);
-    if (good && (c.messages || c.prompts)) {
+    if (good && x->model && (c.messages || c.prompts)) {
         job_begin(x, &c, x->route->how, &x->why);
         return;
     }
@@ -192,42 +242,66 @@ void ollama_ask_generate(exchange *x) {
     ask(x, call_parse_ollama_generate);
 }
 
-/* ---- the model ---- */
+/* ---- the models ---- */
 
-static json_t *details(const nib_model_info *m) {
+static json_t *details(const served *m) {
     char params[32];
-    if (m->params >= UINT64_C(1000000000))
-        snprintf(params, sizeof params, "%.1fB", (double)m->params / 1e9);
+    if (m->n_param >= UINT64_C(1000000000))
+        snprintf(params, sizeof params, "%.1fB", (double)m->n_param / 1e9);
     else
-        snprintf(params, sizeof params, "%.1fM", (double)m->params / 1e6);
+        snprintf(params, sizeof params, "%.1fM", (double)m->n_param / 1e6);
     return json_pack("{s:s, s:s, s:s, s:[s], s:s}", "parent_model", "", "format", "gguf", "family", m->arch,
                      "families", m->arch, "parameter_size", params);
 }
 
-static json_t *model_json(const server *s, const char *when) {
-    const nib_model_info *m = nib_engine_info(s->engine);
+static json_t *model_json(const served *m, const char *when, time_t moment) {
     char at[32];
-    write_time(s->opened, at, sizeof at);
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", s->name, "model", s->name, when, at, "size",
-                     (json_int_t)m->bytes, "digest", "", "details", details(m));
+    write_time(moment, at, sizeof at);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", m->name, "model", m->name, when, at, "size",
+                     (json_int_t)m->n_byte, "digest", "", "details", details(m));
 }
 
 void ollama_tags(exchange *x) {
-    exchange_json(x, json_pack("{s:[o]}", "models", model_json(x->s, "modified_at")));
+    json_t *list = json_array();
+    for (size_t i = 0; i < x->s->n_model; i++)
+        json_array_append_new(list, model_json(&x->s->models[i], "modified_at", x->s->opened));
+    exchange_json(x, json_pack("{s:o}", "models", list));
 }
 
+/* Those that are loaded. What stays until its memory is needed expires in a hundred years. */
 void ollama_ps(exchange *x) {
-    exchange_json(x, json_pack("{s:[o]}", "models", model_json(x->s, "expires_at")));
+    const time_t now = time(NULL), far = now + (time_t)100 * 365 * 86400;
+    json_t *list = json_array();
+    pthread_mutex_lock(&x->s->lock);
+    for (size_t i = 0; i < x->s->n_model; i++) {
+        const served *m = &x->s->models[i];
+        const double left = m->keep_s - (m->n_hold ? 0 : time_now() - m->used);
+        nib_memory mem;
+        if (!m->engine)
+            continue;
+        json_t *one = model_json(m, "expires_at", left < (double)(far - now) ? now + (time_t)left : far);
+        nib_engine_memory(m->engine, &mem);
+        json_object_set_new(one, "size_vram", json_integer((json_int_t)mem.tier[NIB_TIER_VRAM].planned));
+        json_object_set_new(one, "context_length",
+                            json_integer((json_int_t)nib_engine_info(m->engine)->n_ctx));
+        json_array_append_new(list, one);
+    }
+    pthread_mutex_unlock(&x->s->lock);
+    exchange_json(x, json_pack("{s:o}", "models", list));
 }
 
 void ollama_show(exchange *x) {
-    const nib_model_info *m = nib_engine_info(x->s->engine);
+    json_t *body = x->body.n ? body_parse(x->body.data, x->body.n, &x->why) : json_object();
+    const served *m = body ? model_named(x->s, body, &x->why) : NULL;
     char context[64];
+    json_decref(body);
+    if (!m)
+        return;
     snprintf(context, sizeof context, "%.40s.context_length", m->arch);
-    exchange_json(x,
-                  json_pack("{s:o, s:{s:s, s:I, s:I}, s:[s]}", "details", details(m), "model_info",
-                            "general.architecture", m->arch, "general.parameter_count", (json_int_t)m->params,
-                            context, (json_int_t)m->n_ctx, "capabilities", "completion"));
+    exchange_json(x, json_pack("{s:o, s:{s:s, s:I, s:I}, s:[s, s]}", "details", details(m), "model_info",
+                               "general.architecture", m->arch, "general.parameter_count",
+                               (json_int_t)m->n_param, context, (json_int_t)m->n_ctx_train, "capabilities",
+                               "completion", "tools"));
 }
 
 void ollama_version(exchange *x) {

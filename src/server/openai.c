@@ -48,7 +48,7 @@ static json_t *envelope(const job *j, bool chunk, json_t *choices) {
     char id[64];
     snprintf(id, sizeof id, "%s%s", s->prefix, j->id);
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", id, "object", chunk ? s->chunk : s->whole,
-                     "created", (json_int_t)j->created, "model", j->s->name, "system_fingerprint",
+                     "created", (json_int_t)j->created, "model", j->model->name, "system_fingerprint",
                      "nibble-" NIB_VERSION, "choices", choices);
 }
 

@@ -23,6 +23,31 @@
 
 typedef struct job job;
 typedef struct exchange exchange;
+typedef struct server server;
+
+/* A model that can be asked for. It is loaded while `engine` is there, which the thread that computes sets
+ * and takes away, that only while nobody holds it: who does may use what is not guarded. */
+typedef struct served {
+    server *s;
+    char *name, *model, *arch; /* for those who ask; for options.open; its family */
+    uint64_t n_param, n_byte;
+    int64_t n_ctx_train;
+    nib_engine *engine;
+    nib_batch *batch;
+    speech_tools tools;   /* how its family writes calls of tools */
+    bool describes_tools; /* its template does not */
+    int n_failed;         /* steps, one after the other; the thread's that computes */
+
+    /* guarded: */
+    int n_hold;    /* exchanges and jobs */
+    bool wanted;   /* exchanges wait for it */
+    double used;   /* when it was last held */
+    double keep_s; /* so long it stays after that, unless its memory is needed; INFINITY */
+    double load_s; /* what loading took the last time */
+    /* the thread's that computes: */
+    bool too_large; /* for the caps, with nothing beside it: */
+    char too_large_why[512];
+} served;
 
 typedef struct answer { /* one of a job's */
     job *of;
@@ -44,6 +69,7 @@ typedef struct answer { /* one of a job's */
 
 typedef struct dialect {
     const char *stream_type; /* of HTTP, for answers that come in pieces */
+    bool keep_alive;         /* its bodies say how long a model is to stay */
     /* Each adds to out, where it may be NULL: nothing. What comes before all pieces, a piece of one answer's
      * text, the end of one, the end of all; what is sent when nothing else is known (a comment). */
     void (*begin)(job *j, buffer *out);
@@ -68,6 +94,7 @@ typedef struct embedding {
 
 struct job {
     server *s;
+    served *model;        /* held */
     embedding *embedding; /* NULL: it has answers. Else one, which is not in the batch */
     uint64_t counted;     /* of it, in the server's n_embedding */
     const dialect *how;
@@ -91,7 +118,8 @@ struct job {
 
 typedef enum route_kind {
     ROUTE_OPEN,  /* for those without a key too, at any time */
-    ROUTE_MODEL, /* once there is a model */
+    ROUTE_LOOK,  /* once models can be asked for */
+    ROUTE_MODEL, /* with the model that the body names */
     ROUTE_ANSWER /* the same, and not when the server ends */
 } route_kind;
 
@@ -104,6 +132,11 @@ typedef struct route {
 
 struct exchange {
     server *s;
+    served *model;  /* held; NULL: none is needed */
+    served *wanted; /* is to be loaded first */
+    served *gone;   /* was to be unloaded, and is not loaded: the reply says so */
+    exchange *next; /* guarded: of those that wait for a model */
+    double keep_s;  /* of the model; NAN: not said */
     struct MHD_Connection *connection;
     int fd;
     const route *route; /* NULL: there is none */
@@ -116,6 +149,7 @@ struct exchange {
     uint64_t n_body; /* charged to the server */
     const char *type;
     job *job;
+    bool counted; /* in n_exchange */
     bool handled;
     bool suspended; /* guarded */
 };
@@ -138,26 +172,26 @@ typedef struct server_counts { /* since the server was opened; guarded */
 struct server {
     server_options options;
     char **keys; /* [options.n_key] */
-    char *name, *host, *prefix_cache;
+    char *host, *prefix_cache;
+    served *models; /* [n_model] */
+    size_t n_model;
     listener listener;
     struct MHD_Daemon *daemon;
     int wake; /* an eventfd: there is something to do */
     time_t opened;
-    nib_engine *engine;   /* set once, before `ready` */
-    speech_tools tools;   /* how its family writes calls of tools */
-    bool describes_tools; /* its template does not */
-    nib_batch *batch;
+    served *newest; /* guarded: loaded last; NULL: that one is gone */
     int n_sequence;
     atomic_bool ready, ending;
     atomic_int n_exchange; /* whose request has come as a whole */
     pthread_mutex_t lock;
-    job *jobs;            /* guarded: not done */
-    size_t n_answer;      /* guarded: not done */
-    uint64_t n_body;      /* bytes of bodies; libmicrohttpd's thread's */
-    uint64_t n_embedding; /* guarded: bytes of embeddings that are not answered */
+    job *jobs;             /* guarded: not done */
+    size_t n_answer;       /* guarded: not done */
+    exchange *waiting;     /* guarded: for models */
+    nib_batch_counts past; /* guarded: of models that were unloaded */
+    uint64_t n_body;       /* bytes of bodies; libmicrohttpd's thread's */
+    uint64_t n_embedding;  /* guarded: bytes of embeddings that are not answered */
     server_counts counts;
     const server_host *runs; /* while it computes */
-    int n_failed;            /* steps, one after the other; the thread's that computes */
 };
 
 extern const route server_routes[];
@@ -184,10 +218,31 @@ bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *
 /* A text or ids on their own; *out is to be freed in any case, and has as many tokens. */
 bool prompt_one(const nib_engine *e, const json_t *given, const char *field, call_tokens *out, fault *why);
 
+/* ---- models.c ---- */
+bool models_open(server *s); /* the options' models, none of them loaded; false: no memory */
+void models_close(server *s);
+/* An engine becomes the model's, in any case. */
+nib_status model_begin(served *m, nib_engine *engine, nib_error *err);
+/* The model that the body names becomes the exchange's. False: x->why says why not, or the exchange waits,
+ * suspended, until it is loaded. */
+bool model_take(exchange *x);
+/* The one that a body means; NULL: *why. */
+served *model_named(server *s, const json_t *body, fault *why);
+/* The one that was loaded last, or another; NULL: none is. Guarded, or by the thread that computes. */
+served *model_loaded(const server *s);
+void model_hold(served *m); /* which is held already */
+void model_release(served *m);
+/* The thread that computes: loads what is waited for, unloads what was kept for long enough. True: a model
+ * was loaded. */
+bool models_tend(server *s);
+/* Until models_tend has something to do; at most max_ms. */
+int models_wait_ms(server *s, int max_ms);
+void models_drop_waiting(server *s); /* nobody waits any more */
+
 /* ---- tools.c ---- */
-void tools_learn(server *s); /* how the model's family writes calls; when there is an engine */
+void tools_learn(served *m); /* how the model's family writes calls; when there is an engine */
 /* The call's tools: described where the template does not, and the grammar that holds the answer to them. */
-bool tools_settle(const server *s, call *c, fault *why);
+bool tools_settle(const served *m, call *c, fault *why);
 
 /* ---- job.c ---- */
 /* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
@@ -196,8 +251,8 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
 void job_release(job *j);
 void job_write(job *j);                          /* guarded: what is new goes to out */
 void job_cancel(job *j);                         /* guarded */
-void jobs_take(server *s);                       /* what the batch has done; the thread that computes */
-void jobs_fail(server *s, const nib_error *err); /* all that are not done */
+void jobs_take(served *m);                       /* what its batch has done; the thread that computes */
+void jobs_fail(served *m, const nib_error *err); /* all of its that are not done */
 void jobs_drop(server *s);                       /* nobody waits any more: no connection is left suspended */
 void jobs_watch(server *s); /* clients that are gone, and those that should hear something */
 /* Tokens of the prompts that need not be computed, of all answers that are done. */
@@ -247,6 +302,10 @@ void ollama_ask_generate(exchange *x);
 void ollama_tags(exchange *x);
 void ollama_ps(exchange *x);
 void ollama_show(exchange *x);
+/* "5m", 300, -1: seconds, INFINITY for ever; NAN where it is not said. False: *why. */
+bool ollama_keep_alive(const json_t *body, double *out, fault *why);
+/* Whether nothing is asked of the model but that it is there. */
+bool ollama_asks_nothing(const json_t *body);
 void ollama_version(exchange *x);
 void anthropic_ask(exchange *x);
 void anthropic_count(exchange *x);
@@ -255,6 +314,7 @@ void responses_ask(exchange *x);
 /* ---- exchange.c ---- */
 enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each: headers, and what is sent at a time */
 struct MHD_Daemon *exchange_listen(server *s);
+void exchange_suspend(exchange *x);             /* guarded */
 void exchange_resume(exchange *x);              /* guarded */
 void exchange_json(exchange *x, json_t *value); /* the reply; takes the reference */
 

@@ -51,7 +51,7 @@ static json_t *response(const job *j) {
         : cut ? "incomplete"
               : "completed",
         "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "error",
-        "max_output_tokens", max < 0 ? json_null() : json_integer(max), "model", j->s->name, "output",
+        "max_output_tokens", max < 0 ? json_null() : json_integer(max), "model", j->model->name, "output",
         done ? json_pack("[o]", whole_item(j)) : json_array(), "parallel_tool_calls", 0, "temperature",
         (double)j->call.sampling.temperature, "top_p", (double)j->call.sampling.top_p, "tool_choice", "auto",
         "tools", "usage", done ? usage(j) : json_null());

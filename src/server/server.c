@@ -26,7 +26,6 @@ enum {
 
 static void settle(server_options *o) {
     o->host = o->host ? o->host : "127.0.0.1";
-    o->name = o->name ? o->name : "model";
     o->n_connection = o->n_connection ? o->n_connection : USUAL_CONNECTIONS;
     o->n_queue = o->n_queue ? o->n_queue : USUAL_QUEUE;
     o->room = o->room ? o->room : USUAL_ROOM;
@@ -39,13 +38,12 @@ static void settle(server_options *o) {
 
 static bool copy_texts(server *s) {
     s->keys = mem_calloc(s->options.n_key + 1, sizeof *s->keys);
-    s->name = mem_strdup(s->options.name);
     s->prefix_cache = s->options.prefix_cache ? mem_strdup(s->options.prefix_cache) : NULL;
     s->host = mem_strdup(s->options.host);
     for (size_t i = 0; s->keys && i < s->options.n_key; i++)
         if (!(s->keys[i] = mem_strdup(s->options.keys[i])))
             return false;
-    return s->keys && s->name && s->host && (s->prefix_cache || !s->options.prefix_cache);
+    return s->keys && s->host && (s->prefix_cache || !s->options.prefix_cache) && models_open(s);
 }
 
 static nib_status listen_now(server *s, nib_error *err) {
@@ -81,6 +79,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
 
 static void stop_serving(server *s) {
     jobs_drop(s);
+    models_drop_waiting(s);
     if (s->daemon)
         web.stop_daemon(s->daemon);
     s->daemon = NULL;
@@ -90,14 +89,13 @@ void server_close(server *s) {
     if (!s)
         return;
     stop_serving(s);
-    nib_batch_close(s->batch);
+    models_close(s);
     listen_close(&s->listener);
     if (s->wake >= 0)
         close(s->wake);
     for (size_t i = 0; s->keys && i < s->options.n_key; i++)
         mem_free(s->keys[i]);
     mem_free(s->keys);
-    mem_free(s->name);
     mem_free(s->prefix_cache);
     mem_free(s->host);
     pthread_mutex_destroy(&s->lock);
@@ -123,15 +121,16 @@ static void drain_wake(server *s) {
 
 /* A step that fails is tried again, since what failed (a disk) may work the next time; at last its requests
  * end with what is wrong. */
-static void note_failure(server *s, const nib_error *err) {
+static void note_failure(served *m, const nib_error *err) {
+    server *s = m->s;
     if (s->options.log)
         s->options.log(s->options.user, err->message);
-    if (++s->n_failed < MAX_FAILURES) {
+    if (++m->n_failed < MAX_FAILURES) {
         s->runs->wait(s->runs->user, s->wake, PAUSE_MS);
         return;
     }
-    jobs_fail(s, err);
-    s->n_failed = 0;
+    jobs_fail(m, err);
+    m->n_failed = 0;
 }
 
 static void stop_listening(server *s) {
@@ -140,49 +139,50 @@ static void stop_listening(server *s) {
     listen_close(&s->listener);
 }
 
-bool server_turn(server *s) {
+static bool step(served *m) {
     nib_error err;
     int32_t n_left = 0;
+    if (nib_batch_step(m->batch, &n_left, &err))
+        note_failure(m, &err);
+    else
+        m->n_failed = 0;
+    jobs_take(m);
+    return n_left > 0;
+}
+
+bool server_turn(server *s) {
+    bool left = false;
     if (!atomic_load(&s->ending) && s->runs->ending(s->runs->user))
         stop_listening(s);
     drain_wake(s);
     jobs_watch(s);
-    if (nib_batch_step(s->batch, &n_left, &err))
-        note_failure(s, &err);
-    else
-        s->n_failed = 0;
-    jobs_take(s);
-    return n_left > 0;
+    for (size_t i = 0; i < s->n_model; i++)
+        left = (s->models[i].batch && step(&s->models[i])) || left;
+    return left;
 }
 
 static void step_all(server *s) {
     for (;;) {
-        const bool answers = server_turn(s), embeddings = jobs_embed(s);
-        if (answers || embeddings)
+        const bool answers = server_turn(s), embeddings = jobs_embed(s), loaded = models_tend(s);
+        if (answers || embeddings || loaded)
             continue;
         if (atomic_load(&s->ending) && atomic_load(&s->n_exchange) == 0)
             return;
-        s->runs->wait(s->runs->user, s->wake, IDLE_MS);
+        s->runs->wait(s->runs->user, s->wake, models_wait_ms(s, IDLE_MS));
     }
 }
 
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err) {
-    nib_batch_options o;
-    nib_batch_options_init(&o);
-    o.n_sequence = n_sequence;
-    o.prefix_cache = s->prefix_cache;
-    o.prefix_bytes = s->options.prefix_bytes;
-    o.n_draft = s->options.n_draft;
-    o.n_draft_min = s->options.n_draft_min;
-    o.latency_s = s->options.latency_s;
-    o.n_position = s->options.n_position;
-    o.optimistic = s->options.n_position > 0;
-    NIB_TRY(nib_batch_open(engine, &o, &s->batch, err));
-    s->engine = engine;
     s->n_sequence = n_sequence;
-    tools_learn(s);
+    if (engine)
+        NIB_TRY(model_begin(&s->models[0], engine, err));
     atomic_store(&s->ready, true);
     return NIB_OK;
+}
+
+const nib_engine *server_engine(const server *s) {
+    const served *m = model_loaded(s);
+    return m ? m->engine : NULL;
 }
 
 void server_run(server *s, const server_host *host) {

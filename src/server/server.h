@@ -14,12 +14,35 @@
 
 typedef struct server server;
 
+/* A model that can be asked for. All of it is copied. */
+typedef struct server_model {
+    const char *name;  /* for those who ask */
+    const char *model; /* for `open` */
+    const char *arch;  /* its family, for those who ask before it is loaded */
+    uint64_t n_param, n_byte;
+    int64_t n_ctx_train;
+} server_model;
+
+/* What other models leave of the caps. */
+typedef struct server_room {
+    uint64_t ram;  /* bytes that they may still make resident beside what the process has */
+    uint64_t vram; /* bytes that they have */
+    bool alone;    /* there is no other: weights may be read from disk while it computes */
+} server_room;
+
 typedef struct server_options {
+    const server_model *models; /* [n_model], at least one; without a name a request means the first */
+    size_t n_model;
+    int n_loaded; /* of them at the same time, at most; 0: as many as fit */
+    /* Loads one of them, on the thread of server_run. NIB_E_NOFIT: it would, with less beside it. */
+    nib_status (*open)(void *user, const char *model, const server_room *room, nib_engine **out,
+                       nib_error *err);
+    void *opener;            /* its user */
+    uint64_t ram_cap;        /* of the process, for those who ask; NIB_AUTO: none */
     const char *host;        /* a name or number of this machine; "/PATH": a Unix socket. NULL: 127.0.0.1 */
     int port;                /* 0: one that is free */
     const char *const *keys; /* one of them is asked for; none: everybody may. Copied */
     size_t n_key;
-    const char *name;  /* of the model, for those who ask */
     int n_connection;  /* at the same time; 0: 256 */
     int n_queue;       /* requests that wait for a place, at most; 0: 64 */
     uint64_t max_body; /* bytes of one request; 0: 1 MiB, or what `room` allows */
@@ -54,8 +77,11 @@ typedef struct server_host {
     void *user;
 } server_host;
 
-/* From now on requests are taken, n_sequence of which are computed together. Once. */
+/* From now on requests are taken, n_sequence of which are computed together. Once. engine: of the first
+ * model, the server's from now on in any case; NULL: that one is loaded when it is asked for, too. */
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err);
+/* Of the model that was loaded last; NULL: there is none. By the thread of server_run, or after it. */
+const nib_engine *server_engine(const server *s);
 /* Computes. Returns when host->ending said so; afterwards nobody is answered. */
 void server_run(server *s, const server_host *host);
 

@@ -64,11 +64,12 @@ void texts_tokenize(exchange *x) {
     const unsigned flags = (t.add_special ? (unsigned)NIB_TOKENIZE_BOS : 0) |
                            (t.parse_special ? (unsigned)NIB_TOKENIZE_SPECIAL : 0);
     if (!x->why.status &&
-        nib_tokenize(x->s->engine, t.content, json_string_length(json_object_get(body, "content")), flags,
+        nib_tokenize(x->model->engine, t.content, json_string_length(json_object_get(body, "content")), flags,
                      &tokens, &n, &err))
         fault_engine(&x->why, &err);
     if (!x->why.status)
-        exchange_json(x, json_pack("{s:o}", "tokens", tokens_json(x->s->engine, tokens, n, t.with_pieces)));
+        exchange_json(x,
+                      json_pack("{s:o}", "tokens", tokens_json(x->model->engine, tokens, n, t.with_pieces)));
     nib_free(tokens);
     json_decref(body);
 }
@@ -100,7 +101,7 @@ void texts_detokenize(exchange *x) {
     char *text = NULL;
     nib_error err;
     if (body && read_ids(json_object_get(body, "tokens"), &ids, &n, &x->why)) {
-        if (nib_detokenize(x->s->engine, ids, n, &text, &n_byte, &err))
+        if (nib_detokenize(x->model->engine, ids, n, &text, &n_byte, &err))
             fault_engine(&x->why, &err);
         else
             exchange_json(x, json_pack("{s:o}", "content", jsonx_string(text, n_byte)));
@@ -116,7 +117,7 @@ void texts_apply_template(exchange *x) {
     call c;
     char *text = NULL;
     if (call_parse(CALL_CHAT, x->body.data, x->body.n, &c, &x->why) &&
-        prompt_render(x->s->engine, &c, &text, &x->why))
+        prompt_render(x->model->engine, &c, &text, &x->why))
         exchange_json(x, json_pack("{s:o}", "prompt", jsonx_string(text, strlen(text))));
     nib_free(text);
     call_clear(&c);

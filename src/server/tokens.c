@@ -52,7 +52,7 @@ static const nib_candidate *row(const answer *a, size_t i) {
 }
 
 static json_t *chat_logprobs(const answer *a, size_t from) {
-    const nib_engine *e = a->of->s->engine;
+    const nib_engine *e = a->of->model->engine;
     json_t *list = json_array();
     for (size_t i = from; i < a->n_likely; i++) {
         json_t *value = candidate_json(e, row(a, i)[0]), *top = json_array();
@@ -77,7 +77,7 @@ static json_t *token_string(const nib_engine *e, int32_t token, size_t *n) {
 }
 
 static json_t *top_json(const answer *a, size_t i) {
-    const nib_engine *e = a->of->s->engine;
+    const nib_engine *e = a->of->model->engine;
     json_t *top = json_object();
     size_t n;
     for (int32_t k = 0; k < a->of->call.n_top; k++) {
@@ -99,7 +99,7 @@ json_t *tokens_logprobs(const answer *a, size_t from) {
     json_t *tokens = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
     size_t at = 0, n = 0;
     for (size_t i = 0; i < a->n_likely; i++, at += n) {
-        json_t *text = token_string(a->of->s->engine, row(a, i)[0].token, &n);
+        json_t *text = token_string(a->of->model->engine, row(a, i)[0].token, &n);
         if (i < from) {
             json_decref(text);
             continue;

@@ -32,7 +32,7 @@ static bool renders(const nib_engine *e, const char *messages, const char *what,
     return good;
 }
 
-void tools_learn(server *s) {
+void tools_learn(served *s) {
     const nib_engine *e = s->engine;
     s->tools = SPEECH_TAGGED;
     s->describes_tools = false;
@@ -183,7 +183,7 @@ static bool is_strict(const call *c) {
     return false;
 }
 
-static bool hold_to_tools(const server *s, call *c, fault *why) {
+static bool hold_to_tools(const served *s, call *c, fault *why) {
     const bool forced = c->choice != TOOLS_AUTO;
     buffer text = {0};
     if (!forced && (!is_strict(c) || s->tools == SPEECH_LISTED))
@@ -209,7 +209,7 @@ static bool hold_to_tools(const server *s, call *c, fault *why) {
     return good && (c->grammar || fault_set(why, 503, NULL, "out of memory"));
 }
 
-bool tools_settle(const server *s, call *c, fault *why) {
+bool tools_settle(const served *s, call *c, fault *why) {
     if (c->kind != CALL_CHAT || !c->tools)
         return true;
     if (json_array_size(c->tools) > MAX_TOOLS)

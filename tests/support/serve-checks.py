@@ -529,6 +529,109 @@ def kept():
     check("what is kept is its owner's alone", os.stat("kept").st_mode & 0o777 == 0o700)
 
 
+def loaded(s):
+    return {m["id"]: m["status"]["value"] for m in s.get("/v1/models")[1]["data"]}
+
+
+def until(test, wait=20):
+    deadline = time.time() + wait
+    while not test() and time.time() < deadline:
+        time.sleep(0.01)
+    return test()
+
+
+def several():
+    """Two models of which one may be loaded at a time."""
+    shutil.copytree(script, "damaged", dirs_exist_ok=True)
+    s = Server(nibble, None, "--models", f"a={script},b={random_model}-chat,c=damaged", "--models-max", "1", "-c", "16000",
+               "--parallel", "2", "-v")
+    with open("damaged/model.safetensors", "r+b") as file:
+        file.truncate(200)
+    check("models are listed before they are loaded", loaded(s) == {"a": "unloaded", "b": "unloaded", "c": "unloaded"})
+    chat = {"messages": USER, "max_tokens": 20, "options": {"num_predict": 5}}
+    check("a model is loaded when it is asked for", content(s.post(CHAT, dict(chat, model="a"))[1]) == ANSWER and
+          loaded(s) == {"a": "loaded", "b": "unloaded", "c": "unloaded"}, loaded(s))
+    status, value = s.post(CHAT, dict(chat, model="b", seed=1))
+    check("and the idle one goes for another", status == 200 and value["model"] == "b" and loaded(s)["a"] == "unloaded" and
+          loaded(s)["b"] == "loaded", value)
+    status, value = s.post(CHAT, dict(chat, model="x"))
+    check("an unknown one is 404", status == 404 and value["error"]["code"] == "model_not_found" and
+          value["error"]["param"] == "model" and value["error"]["type"] == "not_found_error", value)
+    check("in every way of asking", s.post("/api/chat", dict(chat, model="x"))[0] == 404 and
+          s.post("/v1/messages", dict(chat, model="x"))[1]["error"]["type"] == "not_found_error" and
+          s.post("/tokenize", {"model": "x", "content": "a"})[0] == 404 and s.post("/api/show", {"model": "x"})[0] == 404)
+    check("a name is a text", param(s.post(CHAT, dict(chat, model=1))) == (400, "model"))
+    first = raw(s, dict(LONG, model="b", stream=True))
+    first.recv(100)
+    status, headers, _ = s.ask("POST", CHAT, dict(chat, model="a"))
+    check("one that answers stays: others come again", status == 503 and int(headers["Retry-After"]) > 0 and
+          loaded(s)["b"] == "loaded", status)
+    check("and it goes on", first.recv(100) != b"")
+    first.close()
+    check("until its client leaves", until(lambda: s.post(CHAT, dict(chat, model="a"))[0] == 200))
+    status, value = s.post(CHAT, dict(chat, model="c"))
+    check("one that is damaged says so", status == 500 and "c cannot be loaded" in value["error"]["message"], value)
+    check("without a name it is the first", s.post(CHAT, chat)[1]["model"] == "a")
+    check("Ollama's tag means nothing", s.post("/api/chat", dict(chat, model="b:latest", stream=False))[1]["model"] == "b")
+    ps = s.get("/api/ps")[1]["models"]
+    check("those that are loaded are listed", [m["name"] for m in ps] == ["b"] and
+          len(s.get("/api/tags")[1]["models"]) == 3, ps)
+    for wrong in ("5 minutes", {}, "", "m", "1"+"0"*400+"x"):
+        status, value = s.post("/api/chat", dict(chat, model="b", keep_alive=wrong))
+        check(f"keep_alive {str(wrong)[:12]!r} is refused", status == 400 and "keep_alive" in value["error"], value)
+    s.post("/api/chat", dict(chat, model="b", keep_alive="1h30m", stream=False))
+    left = time.mktime(time.strptime(s.get("/api/ps")[1]["models"][0]["expires_at"], "%Y-%m-%dT%H:%M:%SZ")) - \
+        time.mktime(time.gmtime())
+    check("keep_alive says when it goes", 5390 < left <= 5400, left)
+    status, value = s.post("/api/generate", {"model": "b", "keep_alive": 0})
+    check("at once, when that is asked", value["done_reason"] == "unload" and until(lambda: s.get("/api/ps")[1]["models"] == []),
+          value)
+    check("what is gone need not go", s.post("/api/generate", {"model": "b", "keep_alive": 0})[1]["done_reason"] == "unload" and
+          loaded(s)["b"] == "unloaded")
+    s.post("/api/generate", {"model": "a", "keep_alive": "20ms"})
+    check("or a while later", until(lambda: s.get("/api/ps")[1]["models"] == []))
+    numbers = s.ask("GET", "/metrics")[2].decode()
+    check("with none loaded there are metrics and memory", "nibble_models_loaded 0\n" in numbers and
+          s.get("/memory")[0] == 200, numbers)
+    results = []
+    threads = [threading.Thread(target=lambda i=i: results.append(s.post(CHAT, dict(chat, model="a"))[0])) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check("several wait for one load", results == [200] * 6, results)
+    code, said = s.end()
+    check("loads are said with -v", code == 0 and "loaded a in " in said and "unloaded b" in said, said)
+    for models in ("a=none-there", f"a={script},a={random_model}", "=x", f"={script}"):
+        code, said = Server(nibble, None, "--models", models).end()
+        check(f"--models {models[:12]} is refused at the start", code in (2, 4) and said, (code, said))
+
+
+def fitting():
+    """Models that fit beside each other under --ram stay; what does not fit makes room or is refused."""
+    cap = 40 << 20
+    chat = random_model + "-chat"
+    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "1000", "--ram", str(cap))
+    body = {"prompt": "x" * 400, "seed": 1, "max_tokens": 20, "ignore_eos": True}
+    both = [s.post(TEXT, dict(body, model=m))[0] for m in "abab"]
+    check("two that fit are both loaded", both == [200] * 4 and set(loaded(s).values()) == {"loaded"}, (both, loaded(s)))
+    check("under their cap", s.peak() <= cap, s.peak())
+    s.end()
+    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "4000", "--ram", str(cap))
+    one = s.post(TEXT, dict(body, model="a"))[1]["choices"][0]["text"]
+    check("what is promised counts as well as what is there", s.post(TEXT, dict(body, model="b"))[0] == 200 and
+          loaded(s) == {"a": "unloaded", "b": "loaded"}, loaded(s))
+    check("and comes again as it was", s.post(TEXT, dict(body, model="a"))[1]["choices"][0]["text"] == one)
+    check("under the cap", s.peak() <= cap, s.peak())
+    s.end()
+    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "16000", "--ram", str(cap))
+    status, value = s.post(TEXT, dict(body, model="a"))
+    check("what fits never is 507", status == 507 and value["error"]["code"] == "out_of_memory" and
+          "a does not fit" in value["error"]["message"], (status, value))
+    check("again, and the server goes on", s.post(TEXT, dict(body, model="a"))[0] == 507 and s.get("/health")[0] == 200)
+    s.end()
+
+
 def sockets():
     path = os.path.abspath("socket")
     s = Server(nibble, script, "--host", path, "--alias", "other")
@@ -563,7 +666,9 @@ alike()
 held()
 leaves()
 kept()
+several()
 sockets()
 if "sanitized" not in sys.argv:
     capped()
+    fitting()
 finish()

@@ -18,7 +18,7 @@ def check(name, good, seen=""):
 
 class Server:
     def __init__(self, nibble, model, *options, env=None):
-        self.child = subprocess.Popen([nibble, "serve", model, "--port", "0", *options], stdin=subprocess.DEVNULL,
+        self.child = subprocess.Popen([nibble, "serve", *([model] if model else []), "--port", "0", *options], stdin=subprocess.DEVNULL,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       env=dict(os.environ, **(env or {})))
         self.address = self.child.stdout.readline().strip()
