@@ -63,6 +63,7 @@ nib_status container_open_headers(const char *path, const logger *log, const con
     meta_table_init(&c->meta);
     meta_table_init(&c->nulls);
     tensor_table_init(&c->tensors);
+    arena_init(&c->packed);
     c->log = log;
     c->meta.vocabulary = vocabulary;
     c->path = mem_strdup(path);
@@ -90,6 +91,7 @@ void container_close(container *c) {
     meta_table_deinit(&c->meta);
     meta_table_deinit(&c->nulls);
     tensor_table_deinit(&c->tensors);
+    arena_deinit(&c->packed);
     mem_free(c->path);
     mem_free(c);
 }
@@ -184,7 +186,7 @@ void container_drop_vocab(container *c) {
 
 uint64_t container_heap_bytes(const container *c) {
     return sizeof *c + c->cap_file * sizeof(void *) + meta_table_bytes(&c->meta) +
-           meta_table_bytes(&c->nulls) + tensor_table_bytes(&c->tensors);
+           meta_table_bytes(&c->nulls) + tensor_table_bytes(&c->tensors) + c->packed.bytes;
 }
 
 uint64_t container_left_out_bytes(const container *c) {

@@ -35,6 +35,8 @@ typedef struct container_tensor {
     int file;         /* index for container_file */
     uint64_t offset;  /* absolute, in that file; inside it, as is offset + bytes */
     uint64_t bytes;
+    const struct packed_matrix *packed; /* not NULL: in no file (-1), made of others (packed.h) */
+    bool source;                        /* such a one is made of it */
 } container_tensor;
 
 typedef enum meta_type { META_BOOL, META_INT, META_FLOAT, META_STRING, META_ARRAY } meta_type;

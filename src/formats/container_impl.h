@@ -16,6 +16,8 @@ struct container {
     meta_table meta;
     meta_table nulls; /* keys of a configuration that are null; values unused */
     tensor_table tensors;
+    arena packed; /* packed_matrix of each packed tensor */
+    bool has_packed;
 };
 
 /* The headers of all files together: the largest published vocabulary makes a header of about 16 MB, 150,000
@@ -34,6 +36,9 @@ nib_status folder_read(container *c, nib_error *err);
 
 /* The tensors of one safetensors file of the container. */
 nib_status safetensors_read(container *c, int file_index, nib_error *err);
+
+/* Lists the matrices that are packed in a form of their own (packed.h). */
+nib_status packed_bind(container *c, nib_error *err);
 
 /* Flattens the members of a JSON object into the metadata under prefix ("", "generation."), as container.h
  * says. `wrapped`: a member "text_config" is a configuration whose members stand without that prefix too. */

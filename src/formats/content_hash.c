@@ -1,5 +1,6 @@
 /* content_hash.c - what a model is, in 128 bits; see container_content_hash. */
 #include "formats/container_impl.h"
+#include "formats/packed.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -108,6 +109,8 @@ static void tell_samples(const container *c) {
     for (size_t i = 0; i < c->tensors.n; i++) {
         const container_tensor *t = &c->tensors.all[i];
         file *f = container_file(c, t->file);
+        if (!f) /* made of others, which are told */
+            continue;
         uint64_t from[3];
         size_t n = samples_of(t, from);
         if (n == 0)
@@ -119,6 +122,8 @@ static void tell_samples(const container *c) {
 }
 
 static nib_status add_tensor(XXH3_state_t *h, const container *c, const container_tensor *t, nib_error *err) {
+    if (t->packed)
+        t = &t->packed->codes;
     uint8_t sample[3 * CONTENT_SAMPLE];
     file *f = container_file(c, t->file);
     const char *type = type_get(t->type)->name;

@@ -135,7 +135,7 @@ nib_status tensor_table_check_overlap(const tensor_table *t, nib_error *err) {
         return nib_fail_nomem(err, t->n * sizeof(void *), "tensor extents");
     size_t n = 0;
     for (size_t i = 0; i < t->n; i++) {
-        if (t->all[i].bytes)
+        if (t->all[i].bytes && !t->all[i].packed)
             sorted[n++] = &t->all[i];
     }
     qsort(sorted, n, sizeof(void *), by_place);

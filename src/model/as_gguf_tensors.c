@@ -2,6 +2,8 @@
 #include "model/as_gguf.h"
 
 #include "base/mem.h"
+#include "base/num.h"
+#include "formats/packed.h"
 #include "model/internal.h"
 
 #include <math.h>
@@ -82,11 +84,45 @@ static nib_status set_bytes(gguf_tensor *t, nib_error *err) {
     return NIB_OK;
 }
 
-static void turn(const naming *n, slot_id slot, gguf_tensor *t) {
+static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error *err) {
     const hparams *hp = model_hparams(n->m);
     const arch_desc *a = n->m->arch;
     if (a->rope_hf == ROPE_HALF && a->rope_gguf == ROPE_INTERLEAVED && hp->n_rot > 0)
         t->n_turn = slot == SLOT_Q ? hp->n_head : slot == SLOT_K ? hp->n_kv_head : 0;
+    if (t->n_turn && hp->n_rot != hp->d_head)
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file of %s cannot say that %lld of %lld dimensions are rotated",
+                        a->name, (long long)hp->n_rot, (long long)hp->d_head);
+    return NIB_OK;
+}
+
+/* Pieces that the checkpoint packs in a form of its own: the smallest type that holds all of them exactly. */
+static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
+    static const type_id wider[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_F32};
+    const container_tensor *last = NULL;
+    size_t widest = 0;
+    for (int i = 0; i < t->n_piece; i++) {
+        const container_tensor *of = t->pieces[i].tensor;
+        type_id type;
+        size_t w = 0;
+        if (of == last)
+            continue;
+        if ((of->packed != NULL) != (t->pieces[0].tensor->packed != NULL))
+            return nib_fail(err, NIB_E_MODEL, "tensor %s: one of its parts is quantised, another not",
+                            t->as.name);
+        if (!of->packed)
+            return NIB_OK;
+        last = of;
+        NIB_TRY(packed_type(model_container(n->m), of, &type, err));
+        if (type == TYPE_BF16 || type == TYPE_F16) {
+            t->from = t->as.type = type;
+            return NIB_OK;
+        }
+        while (w + 1 < NUM_COUNT(wider) && wider[w] != type)
+            w++;
+        widest = NUM_MAX(widest, w);
+    }
+    t->from = t->as.type = wider[widest];
+    return NIB_OK;
 }
 
 /* Weights w[0..n_part) of the block, one under the other. */
@@ -120,6 +156,9 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
     }
     if (!first->vector)
         t->as.shape[1] = first->k;
+    t->from = first->type;
+    if (!first->vector)
+        NIB_TRY(find_type(n, t, err));
     return set_bytes(t, err);
 }
 
@@ -182,8 +221,7 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     /* the norm in front of both: where there is only one, it goes by the last of its names */
     const bool alone = slot == SLOT_ATTN_NORM && find_weight(b, SLOT_FFN_NORM, false) < 0;
     NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), bias, alone), &w, 1, err));
-    turn(n, slot, &n->out->all[n->out->n - 1]);
-    return NIB_OK;
+    return turn(n, slot, &n->out->all[n->out->n - 1], err);
 }
 
 /* ---- rotary factors ---- */

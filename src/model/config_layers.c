@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include "base/num.h"
+#include "formats/packed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -138,7 +139,7 @@ nib_status config_check_supported(const config_source *s, nib_error *err) {
         return NIB_OK;
     }
     NIB_TRY(check_only(s, everywhere, err));
-    for (size_t i = 0; i < container_n_meta(s->c); i++) {
+    for (size_t i = 0; i < container_n_meta(s->c) && !container_packed_method(s->c); i++) {
         const char *key;
         container_meta_at(s->c, i, &key);
         if (strncmp(key, "quantization_config.", 20) == 0 || strncmp(key, "compression_config.", 19) == 0) {

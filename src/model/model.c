@@ -1,6 +1,7 @@
 /* Opening a model: which family, which numbers, which tensors, and a program for each block. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed.h"
 #include "model/internal.h"
 
 #include <stdio.h>
@@ -206,8 +207,19 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
-nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              model **out, nib_error *err) {
+static nib_status refuse_packed(const model *m, nib_error *err) {
+    const char *method = container_packed_method(m->c);
+    if (method == NULL)
+        return NIB_OK;
+    return nib_fail(
+        err, NIB_E_MODEL,
+        "its weights are packed as %s does it; 'nibble quantize %s -o FILE.gguf' writes the same values "
+        "to a file that can be run",
+        method, container_path(m->c));
+}
+
+static nib_status open_any(const char *path, const logger *log, const container_visitor *vocabulary,
+                           bool packed, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
@@ -215,6 +227,8 @@ nib_status model_open_headers(const char *path, const logger *log, const contain
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
+        if (status == NIB_OK && !packed)
+            status = refuse_packed(m, err);
         if (status != NIB_OK)
             nib_fail_prefix(err, status, path);
     }
@@ -224,6 +238,15 @@ nib_status model_open_headers(const char *path, const logger *log, const contain
     }
     *out = m;
     return NIB_OK;
+}
+
+nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
+                              model **out, nib_error *err) {
+    return open_any(path, log, vocabulary, false, out, err);
+}
+
+nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err) {
+    return open_any(path, log, NULL, true, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {

@@ -80,6 +80,9 @@ nib_status model_open(const char *path, const logger *log, model **out, nib_erro
 /* The same without the vocabulary (container_open_headers). */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               model **out, nib_error *err);
+/* The same, of matrices too that the checkpoint packs in a form of its own (formats/packed.h): for those who
+ * make another file of them. The others refuse such a folder and name the command that makes one. */
+nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err);
 void model_close(model *m);
 
 const char *model_arch(const model *m); /* the descriptor's name */

@@ -85,7 +85,7 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
     nib_status status = NIB_OK;
     for (size_t i = 0; i < container_n_tensor(m->c) && status == NIB_OK; i++) {
         const container_tensor *t = container_tensor_at(m->c, i);
-        if (bsearch(&t, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name))
+        if (bsearch(&t, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name) || t->source)
             continue;
         int64_t layer = layer_of(m, t->name);
         if (layer >= 0 && layer < m->cfg.hp.n_layer)

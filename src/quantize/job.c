@@ -21,6 +21,10 @@ static bool is_coarse(type_id type) {
 /* Of a tensor that changes: its format, and what the report says about it. */
 static void choose_type(job *j, size_t i) {
     const container_tensor *t = &j->tensors.all[i].as;
+    if (j->keeps) {
+        j->types[i] = t->type;
+        return;
+    }
     bool fallback = false;
     mix x = j->mix;
     if (j->block_types && j->uses[i].block >= 0)
@@ -50,6 +54,21 @@ static int by_place(const void *a, const void *b, void *user) {
     return i < k ? -1 : i > k;
 }
 
+/* A packed matrix that no blocks hold would grow to eight times its size: that is to be asked for. */
+static nib_status check_kept(const job *j, nib_error *err) {
+    for (size_t i = 0; i < j->n_tensor; i++) {
+        const gguf_tensor *t = &j->tensors.all[i];
+        if (t->n_piece && t->pieces[0].tensor->packed && t->from == TYPE_F32 &&
+            t->pieces[0].tensor->type != TYPE_F32)
+            return nib_fail(
+                err, NIB_E_USAGE,
+                "%s: no format of blocks has its values as they are (act-order, or scales that are no "
+                "halves); --type f32 keeps them, another --type rounds them anew",
+                t->as.name);
+    }
+    return NIB_OK;
+}
+
 static nib_status decide(job *j, nib_error *err) {
     j->n_tensor = j->tensors.n;
     j->uses = mem_calloc(j->n_tensor + 1, sizeof *j->uses);
@@ -58,6 +77,8 @@ static nib_status decide(job *j, nib_error *err) {
     if (!j->uses || !j->types || !j->order)
         return nib_fail_nomem(err, j->n_tensor * sizeof *j->uses, "a list of tensors");
     mix_uses(j->m, &j->tensors, j->uses);
+    if (j->keeps)
+        NIB_TRY(check_kept(j, err));
     for (size_t i = 0; i < j->n_tensor; i++) {
         j->order[i] = i;
         choose_type(j, i);

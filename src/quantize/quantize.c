@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed.h"
 #include "measure/measure.h"
 #include "measure/products.h"
 #include "hub/find.h"
@@ -54,6 +55,11 @@ static nib_status measure(job *j, nib_error *err) {
 
 static nib_status get_importance(job *j, nib_error *err) {
     const nib_quantize_options *q = j->q;
+    if (!q->imatrix && container_packed_method(j->c)) {
+        snprintf(j->report->importance, sizeof j->report->importance,
+                 "none, a packed checkpoint is not measured");
+        return NIB_OK;
+    }
     if (q->imatrix && !strcmp(q->imatrix, "none")) {
         snprintf(j->report->importance, sizeof j->report->importance, "none");
         return NIB_OK;
@@ -98,10 +104,18 @@ static nib_status share(job *j, nib_error *err) {
 static nib_status open_model(job *j, nib_error *err) {
     char *path;
     NIB_TRY(model_find(j->model, &path, err));
-    const nib_status status = model_open_headers(path, &j->log, NULL, &j->m, err);
+    const nib_status status = model_open_packed(path, &j->log, &j->m, err);
     mem_free(path);
     NIB_TRY(status);
     j->c = model_container(j->m);
+    const char *packed = container_packed_method(j->c);
+    if (packed && (j->method != METHOD_RTN || j->q->bits > 0))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "the weights are packed as %s does it, and cannot be measured: write them to a file first "
+            "(without --method and --bits)",
+            packed);
+    j->keeps = packed && !j->q->type;
     return gguf_tensors_open(j->m, &j->tensors, err);
 }
 

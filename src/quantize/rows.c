@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed.h"
 #include "quant/encode.h"
 
 #include <math.h>
@@ -106,17 +107,47 @@ static nib_status no_row(const gguf_tensor *t, int64_t r, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL, "tensor '%s': no piece has row %lld", t->as.name, (long long)r);
 }
 
+static nib_status read_rows(const container *c, const gguf_tensor *t, const weight_piece *p, int64_t row,
+                            int64_t n, int64_t k, uint8_t *out, nib_error *err) {
+    const uint64_t each = bytes_of(t->from, k);
+    if (p->tensor->packed)
+        return packed_read(c, p->tensor, row, n, t->from, out, err);
+    return file_read_at(container_file(c, p->tensor->file), out, p->tensor->offset + (uint64_t)row * each,
+                        (uint64_t)n * each, err);
+}
+
+/* Rows as they stand in the pieces. */
 static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                             uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, k);
     int64_t row = 0, left = 0;
     for (int64_t i = 0; i < n; i += left) {
-        const weight_piece *p = piece_at(t, source_row(t, first + i), &row, &left);
+        const weight_piece *p = piece_at(t, first + i, &row, &left);
         if (!p)
             return no_row(t, first + i, err);
-        left = t->n_turn ? 1 : NUM_MIN(left, n - i);
-        NIB_TRY(file_read_at(container_file(c, p->tensor->file), out + (uint64_t)i * each,
-                             p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
+        left = NUM_MIN(left, n - i);
+        NIB_TRY(read_rows(c, t, p, row, left, k, out + (uint64_t)i * each, err));
+    }
+    return NIB_OK;
+}
+
+/* Rows that move within their heads: those of each half are read together. */
+static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
+                              const row_room *room, uint8_t *out, nib_error *err) {
+    const int64_t d = t->as.shape[0] / t->n_turn;
+    const uint64_t each = bytes_of(t->from, k);
+    for (int64_t at = first; at < first + n;) {
+        const int64_t end = NUM_MIN(first + n, at - at % d + d); /* of this head */
+        for (int half = 0; half < 2; half++) {
+            const int64_t begin = at + (at + half) % 2; /* the first one that comes from this half */
+            const int64_t n_row = begin < end ? (end - begin + 1) / 2 : 0;
+            if (n_row)
+                NIB_TRY(read_runs(c, t, source_row(t, begin), n_row, k, room->spare, err));
+            for (int64_t i = 0; i < n_row; i++)
+                memcpy(out + (uint64_t)(begin + 2 * i - first) * each, room->spare + (uint64_t)i * each,
+                       each);
+        }
+        at = end;
     }
     return NIB_OK;
 }
@@ -171,7 +202,8 @@ nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t fi
         return read_vector(c, t, room, out, err);
     if (t->transposed)
         return read_columns(c, t, first, n, k, room, out, err);
-    return read_runs(c, t, first, n, k, out, err);
+    return t->n_turn ? read_turned(c, t, first, n, k, room, out, err)
+                     : read_runs(c, t, first, n, k, out, err);
 }
 
 /* ---- rounding ---- */

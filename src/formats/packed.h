@@ -1,0 +1,40 @@
+/* packed.h - matrices that a checkpoint of the hub holds in a quantised form of its own, under several names:
+ * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
+ * int-quantized), bitsandbytes (nf4 and fp4, with or without a quantised absmax).
+ *
+ * A container lists such a matrix as one tensor [rows, cols] under the name that it has where nothing is
+ * quantised ("....q_proj.weight"), with `packed` set and in no file; what it is made of stays listed with
+ * `source` set. Its bytes are made here, row by row, in a type that holds exactly the values that the form
+ * stands for: scale * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a
+ * larger group; F32 where a scale is no half, or act-order gives neighbours different scales), and of
+ * bitsandbytes the values rounded to the dtype that it computes with. Read-only, so any thread may. */
+#ifndef NIB_FORMATS_PACKED_H
+#define NIB_FORMATS_PACKED_H
+
+#include "formats/container.h"
+
+typedef enum packed_kind { PACKED_AWQ, PACKED_GPTQ, PACKED_ROWS, PACKED_INT8, PACKED_NF4 } packed_kind;
+
+typedef struct packed_matrix {
+    packed_kind kind;
+    int bits;
+    int64_t n, k, n_group;          /* rows, columns, groups of a row */
+    container_tensor codes, scales; /* PACKED_NF4: scales is absmax */
+    container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
+    bool zeros_less_one;            /* GPTQ's version 1 stores a zero less 1 */
+    /* PACKED_NF4 */
+    container_tensor map, nested_absmax, nested_map; /* nested name NULL: absmax is f32 */
+    int64_t block, nested_block;
+    double nested_offset;
+    type_id dtype;
+} packed_matrix;
+
+/* The smallest type that holds its values exactly; reads scales and zeros. */
+nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
+/* Rows [first, first + n) in that type, or as F32. NIB_E_MODEL: they are not exact in it. */
+nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
+                       void *out, nib_error *err);
+/* What such a checkpoint calls its form ("awq"); NULL: the container has none. */
+const char *container_packed_method(const container *c);
+
+#endif

@@ -1,0 +1,330 @@
+/* packed_bind.c - see packed.h: which tensors of a folder are parts of one matrix, and whether they fit
+ * together. Layouts are those that the formats' own documentation and loaders describe. */
+#include "formats/container_impl.h"
+#include "formats/packed.h"
+
+#include "base/num.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = TENSOR_MAX_NAME + 64 };
+
+typedef struct binding {
+    container *c;
+    const char *method;
+    char prefix[NAME]; /* of the matrix at hand, without the dot */
+    packed_matrix m;
+} binding;
+
+/* ---- parts ---- */
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), n_end = strlen(end);
+    return n > n_end && strcmp(name + n - n_end, end) == 0;
+}
+
+static bool take(const binding *b, const char *part, container_tensor *out) {
+    char name[NAME + 64];
+    snprintf(name, sizeof name, "%s.%s", b->prefix, part);
+    const container_tensor *t = container_find(b->c, name);
+    if (t)
+        *out = *t;
+    return t != NULL;
+}
+
+static nib_status need(const binding *b, const char *part, container_tensor *out, nib_error *err) {
+    return take(b, part, out)
+               ? NIB_OK
+               : nib_fail(err, NIB_E_MODEL, "%s: '%s' has no '%s'", b->method, b->prefix, part);
+}
+
+static nib_status expect(const binding *b, const container_tensor *t, bool type_fits, int64_t rows,
+                         int64_t cols, nib_error *err) {
+    char shape[200];
+    const int64_t found_cols = t->n_dim > 1 ? t->shape[1] : 1;
+    if (type_fits && t->n_dim >= 1 && t->n_dim <= 2 && t->shape[0] == rows && found_cols == cols)
+        return NIB_OK;
+    return nib_fail(err, NIB_E_MODEL, "%s: tensor '%s': expected [%" PRId64 ", %" PRId64 "], found %s %s",
+                    b->method, t->name, rows, cols, type_get(t->type)->name, tensor_shape_text(t, shape));
+}
+
+static bool is_scale(const container_tensor *t) {
+    return t->type == TYPE_F16 || t->type == TYPE_BF16 || t->type == TYPE_F32;
+}
+
+static nib_status bad(const binding *b, const char *what, nib_error *err) {
+    return nib_fail(err, NIB_E_MODEL, "%s: '%s': %s", b->method, b->prefix, what);
+}
+
+static nib_status check_size(binding *b, nib_error *err) {
+    const packed_matrix *m = &b->m;
+    if (m->n <= 0 || m->k <= 0 || m->n > 1 << 26 || m->k > 1 << 26 || m->n_group <= 0 || m->k % m->n_group)
+        return bad(b, "its parts' shapes make no matrix in equal groups", err);
+    return NIB_OK;
+}
+
+/* ---- the matrix that they make ---- */
+
+/* Until packed_type has looked at scales and zeros: what would do in most cases. */
+static type_id nominal(const packed_matrix *m) {
+    if (m->kind == PACKED_NF4)
+        return m->dtype;
+    if (m->k % 32 || m->k / m->n_group % 32)
+        return TYPE_F32;
+    return m->bits == 8 ? TYPE_Q8_0 : m->bits == 4 && m->zeros.name ? TYPE_Q5_0 : TYPE_Q4_0;
+}
+
+static nib_status keep(binding *b, nib_error *err) {
+    char name[NAME + 16];
+    container_tensor t = {.type = nominal(&b->m), .n_dim = 2, .shape = {b->m.n, b->m.k}, .file = -1};
+    packed_matrix *kept = arena_alloc(&b->c->packed, sizeof *kept);
+    if (!kept)
+        return nib_fail_nomem(err, sizeof *kept, "a packed matrix");
+    *kept = b->m;
+    t.packed = kept;
+    b->c->has_packed = true;
+    snprintf(name, sizeof name, "%s.weight", b->prefix);
+    container_tensor *there = (container_tensor *)container_find(b->c, name);
+    if (!there)
+        return tensor_table_add(&b->c->tensors, name, strlen(name), &t, err);
+    t.name = there->name;
+    type_row_bytes(t.type, b->m.k, &t.bytes);
+    t.bytes *= (uint64_t)b->m.n;
+    *there = t;
+    return NIB_OK;
+}
+
+/* ---- AWQ and GPTQ ---- */
+
+static int64_t config_int(const binding *b, const char *key, int64_t fallback) {
+    char name[160];
+    int64_t value = fallback;
+    snprintf(name, sizeof name, "quantization_config.%s", key);
+    container_meta_i64(b->c, name, &value);
+    return value;
+}
+
+static const char *config_text(const binding *b, const char *key) {
+    char name[160];
+    snprintf(name, sizeof name, "quantization_config.%s", key);
+    const char *text = container_meta_str(b->c, name);
+    return text ? text : "";
+}
+
+static nib_status bind_awq(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_AWQ, .bits = (int)config_int(b, "bits", config_int(b, "w_bit", 4))};
+    const char *version = config_text(b, "version");
+    if (*version && strcmp(version, "gemm") && strcmp(version, "GEMM"))
+        return nib_fail(err, NIB_E_MODEL, "awq: version '%.40s' is not supported, expected gemm", version);
+    if (m->bits != 4)
+        return bad(b, "expected 4 bits", err);
+    NIB_TRY(need(b, "qweight", &m->codes, err));
+    NIB_TRY(need(b, "scales", &m->scales, err));
+    NIB_TRY(need(b, "qzeros", &m->zeros, err));
+    if (m->codes.n_dim != 2 || m->scales.n_dim != 2)
+        return bad(b, "expected qweight and scales of two dimensions", err);
+    m->k = m->codes.shape[0];
+    m->n = m->scales.shape[1];
+    m->n_group = m->scales.shape[0];
+    NIB_TRY(check_size(b, err));
+    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_I32 && m->n % 8 == 0, m->k, m->n / 8, err));
+    NIB_TRY(expect(b, &m->scales, is_scale(&m->scales), m->n_group, m->n, err));
+    NIB_TRY(expect(b, &m->zeros, m->zeros.type == TYPE_I32, m->n_group, m->n / 8, err));
+    return keep(b, err);
+}
+
+static nib_status bind_gptq(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_GPTQ, .bits = (int)config_int(b, "bits", 4)};
+    m->zeros_less_one = strcmp(config_text(b, "checkpoint_format"), "gptq_v2") != 0;
+    if (m->bits != 2 && m->bits != 3 && m->bits != 4 && m->bits != 8)
+        return bad(b, "expected 2, 3, 4 or 8 bits", err);
+    NIB_TRY(need(b, "qweight", &m->codes, err));
+    NIB_TRY(need(b, "scales", &m->scales, err));
+    NIB_TRY(need(b, "qzeros", &m->zeros, err));
+    if (m->codes.n_dim != 2 || m->scales.n_dim != 2 || m->codes.shape[0] > 1 << 26)
+        return bad(b, "expected qweight and scales of two dimensions", err);
+    m->k = m->codes.shape[0] * 32 / m->bits;
+    m->n = m->codes.shape[1];
+    m->n_group = m->scales.shape[0];
+    if (take(b, "g_idx", &m->order))
+        NIB_TRY(expect(b, &m->order, m->order.type == TYPE_I32, m->k, 1, err));
+    NIB_TRY(check_size(b, err));
+    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_I32 && m->k * m->bits % 32 == 0, m->k * m->bits / 32,
+                   m->n, err));
+    NIB_TRY(expect(b, &m->scales, is_scale(&m->scales), m->n_group, m->n, err));
+    NIB_TRY(expect(b, &m->zeros, m->zeros.type == TYPE_I32 && m->n * m->bits % 32 == 0, m->n_group,
+                   m->n * m->bits / 32, err));
+    return keep(b, err);
+}
+
+/* ---- compressed-tensors ---- */
+
+static nib_status bind_scales(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    NIB_TRY(need(b, "weight_scale", &m->scales, err));
+    if (take(b, "weight_g_idx", &m->order))
+        NIB_TRY(expect(b, &m->order, m->order.type == TYPE_I32, m->k, 1, err));
+    m->n_group = m->scales.n_dim == 2 ? m->scales.shape[1] : 1;
+    NIB_TRY(check_size(b, err));
+    return expect(b, &m->scales, is_scale(&m->scales), m->n, m->n_group, err);
+}
+
+static nib_status bind_rows(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    container_tensor shape = {0};
+    int64_t size[2] = {0, 0};
+    *m = (packed_matrix){.kind = PACKED_ROWS};
+    NIB_TRY(need(b, "weight_packed", &m->codes, err));
+    NIB_TRY(need(b, "weight_shape", &shape, err));
+    if ((shape.type != TYPE_I64 && shape.type != TYPE_I32) || shape.n_dim != 1 || shape.shape[0] != 2)
+        return bad(b, "expected a weight_shape of two integers", err);
+    if (shape.type == TYPE_I64) {
+        NIB_TRY(file_read_at(container_file(b->c, shape.file), size, shape.offset, sizeof size, err));
+    } else {
+        int32_t narrow[2];
+        NIB_TRY(file_read_at(container_file(b->c, shape.file), narrow, shape.offset, sizeof narrow, err));
+        size[0] = narrow[0];
+        size[1] = narrow[1];
+    }
+    m->n = size[0];
+    m->k = size[1];
+    if (m->k <= 0 || m->k > 1 << 26 || m->codes.n_dim != 2 || m->codes.shape[1] > 1 << 26)
+        return bad(b, "its weight_shape is no matrix", err);
+    m->bits = (int)(m->codes.shape[1] * 32 / m->k); /* rows are padded to whole words */
+    if (m->bits != 4 && m->bits != 8)
+        return bad(b, "expected 4 or 8 bits", err);
+    NIB_TRY(expect(b, &m->codes, m->codes.type == TYPE_I32, m->n, num_div_up(m->k * m->bits, 32), err));
+    NIB_TRY(bind_scales(b, err));
+    if (take(b, "weight_zero_point", &m->zeros)) {
+        const bool packed = m->zeros.type == TYPE_I32;
+        NIB_TRY(expect(b, &m->zeros, packed || m->zeros.type == TYPE_I8,
+                       packed ? num_div_up(m->n * m->bits, 32) : m->n, m->n_group, err));
+    }
+    return keep(b, err);
+}
+
+static nib_status bind_int8(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_INT8, .bits = 8};
+    NIB_TRY(need(b, "weight", &m->codes, err));
+    if (m->codes.type != TYPE_I8 || m->codes.n_dim != 2)
+        return bad(b, "a weight with a weight_scale: expected int8", err);
+    m->n = m->codes.shape[0];
+    m->k = m->codes.shape[1];
+    NIB_TRY(bind_scales(b, err));
+    container_tensor zeros;
+    if (take(b, "weight_zero_point", &zeros))
+        return bad(b, "zero points of 8-bit weights are not supported", err);
+    return keep(b, err);
+}
+
+/* ---- bitsandbytes ---- */
+
+static nib_status read_state(binding *b, const container_tensor *state, nib_error *err) {
+    enum { MAX_STATE = 4096 };
+    packed_matrix *m = &b->m;
+    char text[MAX_STATE];
+    json_t *root = NULL;
+    if (state->type != TYPE_U8 || state->bytes > sizeof text)
+        return bad(b, "expected a quant_state of some bytes", err);
+    NIB_TRY(file_read_at(container_file(b->c, state->file), text, state->offset, state->bytes, err));
+    NIB_TRY(jsonx_parse(text, (size_t)state->bytes, &root, err));
+    const json_t *shape = json_object_get(root, "shape");
+    const char *dtype = json_string_value(json_object_get(root, "dtype"));
+    m->n = json_integer_value(json_array_get(shape, 0));
+    m->k = json_integer_value(json_array_get(shape, 1));
+    m->block = json_integer_value(json_object_get(root, "blocksize"));
+    m->nested_block = json_integer_value(json_object_get(root, "nested_blocksize"));
+    m->nested_offset = json_number_value(json_object_get(root, "nested_offset"));
+    m->dtype = !dtype || !strcmp(dtype, "bfloat16") ? TYPE_BF16
+               : !strcmp(dtype, "float16")          ? TYPE_F16
+               : !strcmp(dtype, "float32")          ? TYPE_F32
+                                                    : TYPE_COUNT;
+    const bool fits = json_array_size(shape) == 2 && m->block > 0 && m->dtype != TYPE_COUNT;
+    json_decref(root);
+    return fits ? NIB_OK : bad(b, "expected a quant_state with blocksize, dtype and a shape of two", err);
+}
+
+static nib_status bind_nf4(binding *b, const container_tensor *state, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_NF4, .bits = 4, .n_group = 1};
+    NIB_TRY(read_state(b, state, err));
+    NIB_TRY(check_size(b, err));
+    NIB_TRY(need(b, "weight", &m->codes, err));
+    NIB_TRY(need(b, "weight.absmax", &m->scales, err));
+    NIB_TRY(need(b, "weight.quant_map", &m->map, err));
+    const int64_t n_block = num_div_up(m->n * m->k, m->block);
+    if (m->codes.type != TYPE_U8 || m->codes.bytes != (uint64_t)num_div_up(m->n * m->k, 2))
+        return bad(b, "its codes are not as many as its shape says", err);
+    NIB_TRY(expect(b, &m->map, m->map.type == TYPE_F32, 16, 1, err));
+    if (!take(b, "weight.nested_absmax", &m->nested_absmax)) {
+        NIB_TRY(expect(b, &m->scales, m->scales.type == TYPE_F32, n_block, 1, err));
+        return keep(b, err);
+    }
+    if (m->nested_block <= 0)
+        return bad(b, "expected a nested_blocksize", err);
+    NIB_TRY(expect(b, &m->scales, m->scales.type == TYPE_U8, n_block, 1, err));
+    NIB_TRY(need(b, "weight.nested_quant_map", &m->nested_map, err));
+    NIB_TRY(expect(b, &m->nested_absmax, m->nested_absmax.type == TYPE_F32,
+                   num_div_up(n_block, m->nested_block), 1, err));
+    NIB_TRY(expect(b, &m->nested_map, m->nested_map.type == TYPE_F32, 256, 1, err));
+    return keep(b, err);
+}
+
+/* ---- all ---- */
+
+/* What tells that a matrix is packed: the end of a part's name. */
+static const struct {
+    const char *method, *end;
+    nib_status (*bind)(binding *b, nib_error *err); /* NULL: bitsandbytes */
+} forms[] = {{"awq", ".qweight", bind_awq},
+             {"gptq", ".qweight", bind_gptq},
+             {"compressed-tensors", ".weight_packed", bind_rows},
+             {"compressed-tensors", ".weight_scale", bind_int8},
+             {"bitsandbytes", ".weight.quant_state.bitsandbytes__nf4", NULL},
+             {"bitsandbytes", ".weight.quant_state.bitsandbytes__fp4", NULL}};
+
+static nib_status bind_one(binding *b, size_t i, nib_error *err) {
+    const container_tensor t = b->c->tensors.all[i]; /* the table grows */
+    for (size_t f = 0; f < NUM_COUNT(forms); f++) {
+        if (strcmp(forms[f].method, b->method) != 0 || !ends_with(t.name, forms[f].end))
+            continue;
+        container_tensor other;
+        snprintf(b->prefix, sizeof b->prefix, "%.*s", (int)(strlen(t.name) - strlen(forms[f].end)), t.name);
+        if (forms[f].bind == bind_int8 && take(b, "weight_packed", &other))
+            continue;
+        return forms[f].bind ? forms[f].bind(b, err) : bind_nf4(b, &t, err);
+    }
+    return NIB_OK;
+}
+
+/* Parts of a matrix that is listed whole are no tensors of their own. */
+static void mark_source(container *c, container_tensor *t) {
+    char name[NAME];
+    const char *inner = strstr(t->name, ".weight."), *dot = strrchr(t->name, '.');
+    if (t->packed || !dot || strcmp(dot, ".bias") == 0)
+        return;
+    snprintf(name, sizeof name, "%.*s.weight", (int)((inner ? inner : dot) - t->name), t->name);
+    const container_tensor *whole = container_find(c, name);
+    t->source = whole && whole != t && whole->packed;
+}
+
+nib_status packed_bind(container *c, nib_error *err) {
+    binding b = {.c = c, .method = container_meta_str(c, "quantization_config.quant_method")};
+    const size_t n = c->tensors.n;
+    if (!b.method)
+        return NIB_OK;
+    for (size_t i = 0; i < n; i++)
+        NIB_TRY(bind_one(&b, i, err));
+    for (size_t i = 0; i < n; i++)
+        mark_source(c, &c->tensors.all[i]);
+    return NIB_OK;
+}
+
+const char *container_packed_method(const container *c) {
+    return c->has_packed ? container_meta_str(c, "quantization_config.quant_method") : NULL;
+}

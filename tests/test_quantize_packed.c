@@ -1,0 +1,177 @@
+/* Checkpoints in the packed forms of the hub: every value is the one that tools/make-packed-data.py computed
+ * from the form's definition, bit for bit, and damaged ones are refused by name. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "formats/container.h"
+#include "nib_tools.h"
+#include "support/engine.h"
+#include "support/tempdir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char out_path[512];
+
+static nib_status make(const char *folder, const char *type, const char *method, nib_error *err) {
+    const nib_engine_options o = engine_usual();
+    const nib_quantize_options q = {.out = out_path, .type = type, .method = method};
+    nib_quantize_report r;
+    unlink(out_path);
+    return nib_quantize(folder, &o, &q, &r, err);
+}
+
+static float *read_values(const container *c, const char *name, int64_t *rows, int64_t *k) {
+    const container_tensor *t = container_find(c, name);
+    nib_error err;
+    if (!t)
+        fail_msg("no %s", name);
+    *rows = t->shape[0];
+    *k = t->shape[1];
+    uint8_t *raw = malloc(t->bytes);
+    float *out = malloc((size_t)(*rows * *k) * sizeof *out);
+    assert_int_equal(file_read_at(container_file(c, t->file), raw, t->offset, t->bytes, &err), NIB_OK);
+    type_get(t->type)->dequantize(raw, out, *rows * *k);
+    free(raw);
+    return out;
+}
+
+/* turned: rows of a head stand as pairs of halves. */
+static void check_values(const char *folder, const container *made, const container *expected, bool turned) {
+    char name[96];
+    int64_t rows, k, n, m;
+    snprintf(name, sizeof name, "blk.0.attn_%c.weight", turned ? 'k' : 'v');
+    float *found = read_values(made, name, &rows, &k);
+    snprintf(name, sizeof name, "model.layers.0.self_attn.%c_proj.weight", turned ? 'k' : 'v');
+    float *wanted = read_values(expected, name, &n, &m);
+    assert_true(rows == n && k == m);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t from = turned ? r / 2 + r % 2 * (rows / 2) : r; /* one head */
+        for (int64_t i = 0; i < k; i++)
+            if (memcmp(&found[r * k + i], &wanted[from * k + i], sizeof *found))
+                fail_msg("%s: %s [%d, %d] is %.9g, expected %.9g", folder, name, (int)from, (int)i,
+                         (double)found[r * k + i], (double)wanted[from * k + i]);
+    }
+    free(found);
+    free(wanted);
+}
+
+static void test_same_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *type; /* NULL: it stays as it is */
+        type_id becomes;
+    } cases[] = {
+        {"awq", NULL, TYPE_Q5_0},       {"gptq-4", NULL, TYPE_Q4_0}, {"gptq-4-asym", NULL, TYPE_Q5_0},
+        {"gptq-act", "f32", TYPE_F32},  {"gptq-3", NULL, TYPE_Q4_0}, {"gptq-2", NULL, TYPE_Q4_0},
+        {"gptq-8", NULL, TYPE_Q8_0},    {"w4a16", NULL, TYPE_Q4_0},  {"w4a16-asym", NULL, TYPE_Q5_0},
+        {"w8a16", NULL, TYPE_Q8_0},     {"w8a8", NULL, TYPE_Q8_0},   {"nf4", NULL, TYPE_BF16},
+        {"nf4-nested", NULL, TYPE_BF16}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        char folder[200], path[300];
+        container *made, *expected;
+        nib_error err;
+        snprintf(folder, sizeof folder, "tests/data/packed/%s", cases[i].name);
+        snprintf(path, sizeof path, "%s/expected.safetensors", folder);
+        if (make(folder, cases[i].type, NULL, &err) != NIB_OK)
+            fail_msg("%s: %s", folder, err.message);
+        assert_int_equal(container_open(out_path, NULL, &made, &err), NIB_OK);
+        assert_int_equal(container_open(path, NULL, &expected, &err), NIB_OK);
+        assert_int_equal(container_find(made, "blk.0.attn_v.weight")->type, cases[i].becomes);
+        check_values(folder, made, expected, true);
+        check_values(folder, made, expected, false);
+        container_close(made);
+        container_close(expected);
+        nib_engine_options o = engine_usual();
+        nib_engine_close(engine_must_open(out_path, &o, NULL)); /* and it runs */
+    }
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    nib_engine_options o = engine_usual();
+    nib_engine *e;
+    nib_error err;
+    assert_int_equal(nib_engine_open("tests/data/packed/awq", &o, &e, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "nibble quantize tests/data/packed/awq"));
+    assert_int_equal(make("tests/data/packed/gptq-act", NULL, NULL, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "act-order"));
+    assert_int_equal(make("tests/data/packed/awq", "q4_0", "awq", &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "packed as awq"));
+    assert_int_equal(make("tests/data/packed/awq", "q4_0", NULL, &err), NIB_OK);
+}
+
+/* ---- damage ---- */
+
+static void copy_file(const char *from, const char *to, const char *what, const char *instead) {
+    char *data;
+    size_t n;
+    nib_error err;
+    assert_int_equal(file_read_all(from, 1 << 20, &data, &n, &err), NIB_OK);
+    char *at = what ? memmem(data, n, what, strlen(what)) : NULL;
+    if (what && !at)
+        fail_msg("%s: no '%s'", from, what);
+    if (at)
+        memcpy(at, instead, strlen(instead));
+    assert_int_equal(file_write_all(to, data, n, &err), NIB_OK);
+    mem_free(data);
+}
+
+/* A copy of a checkpoint in which one text, of the header or of the configuration, is another of its length.
+ */
+static void test_damaged(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *what, *instead, *says;
+        bool config;
+    } cases[] = {
+        {"awq", "k_proj.qzeros", "k_proj.qzerox", "has no 'qzeros'", false},
+        {"awq", "k_proj.scales\":{\"dtype\":\"F16\"", "k_proj.scales\":{\"dtype\":\"I16\"", "scales", false},
+        {"awq", "[64,4],\"", "[4,64],\"", "expected [", false},
+        {"awq", "\"gemm\"", "\"gemv\"", "gemv", true},
+        {"gptq-4", "v_proj.qzeros\":{\"dtype\":\"I32\",\"shape\":[2,4]", /* */
+         "v_proj.qzeros\":{\"dtype\":\"I32\",\"shape\":[4,2]", "qzeros", false},
+        {"gptq-4", "\"bits\": 4", "\"bits\": 5", "expected 2, 3, 4 or 8 bits", true},
+        {"gptq-4", "\"bits\": 4", "\"bits\": 8", "g_idx", true},
+        {"gptq-4", "k_proj.scales", "k_proj.scalex", "has no 'scales'", false},
+        {"w4a16", "k_proj.weight_shape", "k_proj.weight_shapx", "has no 'weight_shape'", false},
+        {"w4a16", "k_proj.weight_scale", "k_proj.weight_scalx", "has no 'weight_scale'", false},
+        {"w8a8", "{\"dtype\":\"I8\"", "{\"dtype\":\"U8\"", "expected int8", false},
+        {"nf4", "k_proj.weight.absmax", "k_proj.weight.absmay", "has no 'weight.absmax'", false},
+        {"nf4", "\"blocksize\": 64", "\"blocksize\": 32", "absmax", false},
+        {"nf4", "\"shape\": [64, 64]", "\"shape\": [64, 96]", "shape", false},
+        {"nf4", "\"shape\": [64, 64]", "\"shape\": [64, -4]", "shape", false},
+        {"nf4-nested", "\"nested_blocksize\": 16", "\"nested_blocksize\": -1", "nested_blocksize", false},
+    };
+    char folder[400], from[512], to[512];
+    nib_error err;
+    snprintf(folder, sizeof folder, "%s", temp_path("damaged"));
+    mkdir(folder, 0700);
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        for (int f = 0; f < 2; f++) {
+            const char *part = f ? "config.json" : "model.safetensors";
+            snprintf(from, sizeof from, "tests/data/packed/%s/%s", cases[i].name, part);
+            snprintf(to, sizeof to, "%s/%s", folder, part);
+            copy_file(from, to, cases[i].config == (f == 1) ? cases[i].what : NULL, cases[i].instead);
+        }
+        assert_int_equal(make(folder, NULL, NULL, &err), NIB_E_MODEL);
+        if (!strstr(err.message, cases[i].says))
+            fail_msg("%s, %s: expected '%s' in '%s'", cases[i].name, cases[i].instead, cases[i].says,
+                     err.message);
+    }
+}
+
+int main(void) {
+    snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
+    setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_values), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_damaged)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Makes tiny checkpoints in the packed forms of the hub, with the values that they stand for.
+
+    tools/make-packed-data.py tests/data/packed
+
+needs numpy. Each folder is a Llama of one layer with random weights: config.json, model.safetensors in the form that
+the folder's name says, and expected.safetensors with some matrices in F32, computed here from the forms' definitions:
+    awq, gptq, compressed-tensors   w = scale * (code - zero), exactly
+    bitsandbytes                    w = map[code] * absmax in f32, then rounded to the dtype of the quant_state,
+                                    absmax = nested_map[code] * nested_absmax + nested_offset where it is quantised"""
+
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+D, HEADS, KV, FF, VOCAB = 64, 2, 1, 64, 24
+SHAPES = {"self_attn.q_proj": (D, D), "self_attn.k_proj": (D // 2, D), "self_attn.v_proj": (D // 2, D),
+          "self_attn.o_proj": (D, D), "mlp.gate_proj": (FF, D), "mlp.up_proj": (FF, D), "mlp.down_proj": (D, FF)}
+EXPECTED = ("self_attn.k_proj", "self_attn.v_proj")  # the rows of one move, those of the other do not
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+       -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+       0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+
+
+class Bf16(np.ndarray):
+    """16 bits that are written as BF16."""
+
+
+def to_bf16(x):
+    """The bits, rounded to nearest even."""
+    u = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16).view(Bf16)
+
+
+def from_bf16(b):
+    return (np.asarray(b).view(np.ndarray).astype(np.uint32) << 16).view(np.float32)
+
+
+def save(path, tensors):
+    names = {"float32": "F32", "float16": "F16", "int32": "I32", "int64": "I64", "int8": "I8", "uint8": "U8"}
+    header, data = {}, b""
+    for name, t in sorted(tensors.items()):
+        raw = np.ascontiguousarray(t).tobytes()
+        dtype = "BF16" if isinstance(t, Bf16) else names[t.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def stream(codes, bits):
+    """Unsigned codes [..., n] as a run of little-endian 32-bit words along the last axis, bit after bit."""
+    n = codes.shape[-1]
+    flat = ((codes[..., :, None] >> np.arange(bits)) & 1).reshape(*codes.shape[:-1], n * bits)
+    pad = -flat.shape[-1] % 32
+    flat = np.concatenate([flat, np.zeros((*flat.shape[:-1], pad), flat.dtype)], -1)
+    words = flat.reshape(*flat.shape[:-1], -1, 32).astype(np.uint64)
+    return (words << np.arange(32, dtype=np.uint64)).sum(-1).astype(np.uint32).view(np.int32)
+
+
+def groups(rng, n, k, group, bits, symmetric):
+    codes = rng.integers(0, 1 << bits, (n, k))
+    scales = (rng.random((n, k // group)) * 0.02 + 0.001).astype(np.float16)
+    zeros = np.full((n, k // group), 1 << (bits - 1)) if symmetric else rng.integers(1, 1 << bits, (n, k // group))
+    return codes, scales, zeros
+
+
+def value(codes, scales, zeros, order):
+    return (scales.astype(np.float64)[:, order] * (codes - zeros[:, order])).astype(np.float32)
+
+
+def by_place(k, group):
+    return np.arange(k) // group
+
+
+def awq(rng, n, k, o):
+    codes, scales, zeros = groups(rng, n, k, o["group"], 4, False)
+    field = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # field i of a word holds this one of eight outputs
+
+    def pack(x):  # [rows, outputs]
+        return stream(x.reshape(x.shape[0], -1, 8)[:, :, field].reshape(x.shape), 4)
+
+    parts = {"qweight": pack(codes.T), "qzeros": pack(zeros.T), "scales": scales.T}
+    return parts, value(codes, scales, zeros, by_place(k, o["group"]))
+
+
+def gptq(rng, n, k, o):
+    bits, group = o["bits"], o["group"]
+    codes, scales, zeros = groups(rng, n, k, group, bits, o["sym"])
+    order = by_place(k, group)
+    if o.get("act"):
+        order = rng.permutation(order)
+    stored = zeros if o.get("v2") else (zeros - 1) & ((1 << bits) - 1)
+    parts = {"qweight": stream(codes, bits).T, "qzeros": stream(stored.T, bits), "scales": scales.T,
+             "g_idx": order.astype(np.int32)}
+    return parts, value(codes, scales, zeros, order)
+
+
+def packed(rng, n, k, o):
+    bits = o.get("bits", 4)
+    codes, scales, zeros = groups(rng, n, k, o["group"], bits, o["sym"])
+    scales = to_bf16(scales.astype(np.float32))
+    parts = {"weight_packed": stream(codes, bits), "weight_scale": scales,
+             "weight_shape": np.array([n, k], np.int64)}
+    if not o["sym"]:
+        parts["weight_zero_point"] = stream(zeros.T, bits).T
+    return parts, value(codes, from_bf16(scales), zeros, by_place(k, o["group"]))
+
+
+def int8(rng, n, k, o):
+    codes = rng.integers(-127, 128, (n, k)).astype(np.int8)
+    scales = to_bf16((rng.random((n, 1)) * 0.001 + 1e-4).astype(np.float32))
+    return {"weight": codes, "weight_scale": scales}, value(codes, from_bf16(scales), np.zeros((n, 1)),
+                                                            by_place(k, k))
+
+
+def nf4(rng, n, k, o):
+    block, nested = 64, 16
+    codes = rng.integers(0, 16, n * k).astype(np.uint8)
+    n_block = n * k // block
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [n, k]}
+    parts = {"weight": (codes[0::2] << 4 | codes[1::2])[:, None], "weight.quant_map": np.array(NF4, np.float32)}
+    if o["nested"]:
+        absmax = rng.integers(0, 256, n_block).astype(np.uint8)
+        table = np.sort(rng.random(256) * 2 - 1).astype(np.float32)
+        scale = (rng.random(-(-n_block // nested)) * 0.01).astype(np.float32)
+        offset = np.float32(0.02)
+        state.update(nested_blocksize=nested, nested_dtype="float32", nested_offset=float(offset))
+        parts.update({"weight.absmax": absmax, "weight.nested_absmax": scale, "weight.nested_quant_map": table})
+        real = table[absmax] * scale[np.arange(n_block) // nested] + offset
+    else:
+        real = (rng.random(n_block) * 0.05).astype(np.float32)
+        parts["weight.absmax"] = real
+    parts["weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    products = np.array(NF4, np.float32)[codes] * real[np.arange(n * k) // block]
+    return parts, from_bf16(to_bf16(products)).reshape(n, k)
+
+
+GPTQ = {"quant_method": "gptq", "desc_act": False}
+FORMS = {
+    "awq": (awq, dict(group=32), {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True,
+                                  "version": "gemm"}),
+    "gptq-4": (gptq, dict(bits=4, group=32, sym=True), dict(GPTQ, bits=4, group_size=32, sym=True)),
+    "gptq-4-asym": (gptq, dict(bits=4, group=32, sym=False, v2=True),
+                    dict(GPTQ, bits=4, group_size=32, sym=False, checkpoint_format="gptq_v2")),
+    "gptq-act": (gptq, dict(bits=4, group=32, sym=True, act=True),
+                 dict(GPTQ, bits=4, group_size=32, sym=True, desc_act=True)),
+    "gptq-3": (gptq, dict(bits=3, group=32, sym=False), dict(GPTQ, bits=3, group_size=32, sym=False)),
+    "gptq-2": (gptq, dict(bits=2, group=32, sym=False), dict(GPTQ, bits=2, group_size=32, sym=False)),
+    "gptq-8": (gptq, dict(bits=8, group=32, sym=True), dict(GPTQ, bits=8, group_size=32, sym=True)),
+    "w4a16": (packed, dict(group=32, sym=True), {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "w4a16-asym": (packed, dict(group=32, sym=False),
+                   {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "w8a16": (packed, dict(group=D, sym=True, bits=8),
+              {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
+    "w8a8": (int8, {}, {"quant_method": "compressed-tensors", "format": "int-quantized"}),
+    "nf4": (nf4, dict(nested=False), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+    "nf4-nested": (nf4, dict(nested=True), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+}
+
+
+def make(folder, seed, form, options, config):
+    rng = np.random.default_rng(seed)
+    os.makedirs(folder, exist_ok=True)
+    tensors, expected = {}, {}
+
+    def plain(*shape):
+        return (rng.random(shape) * 0.2 - 0.1).astype(np.float16)
+
+    for name, (n, k) in SHAPES.items():
+        parts, values = form(rng, n, k, options)
+        for part, t in parts.items():
+            tensors[f"model.layers.0.{name}.{part}"] = t
+        if name in EXPECTED:
+            expected[f"model.layers.0.{name}.weight"] = values
+    tensors["model.embed_tokens.weight"] = plain(VOCAB, D)
+    for name in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
+        tensors[f"{name}.weight"] = plain(D) + np.float16(1)
+    save(os.path.join(folder, "model.safetensors"), tensors)
+    save(os.path.join(folder, "expected.safetensors"), expected)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump({"model_type": "llama", "hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": HEADS,
+                   "num_key_value_heads": KV, "intermediate_size": FF, "vocab_size": VOCAB, "rms_norm_eps": 1e-6,
+                   "max_position_embeddings": 64, "tie_word_embeddings": True, "quantization_config": config}, f,
+                  indent=1)
+
+
+def main():
+    for seed, (name, (form, options, config)) in enumerate(FORMS.items()):
+        make(os.path.join(sys.argv[1], name), seed, form, options, config)
+
+
+if __name__ == "__main__":
+    main()
