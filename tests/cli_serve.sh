@@ -17,10 +17,14 @@ export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
 export NIBBLE_MODELS="$tmp/none"
 
 printf '%s' "The sky is blue, since små parts of air ✓ scatter short waves of light most." >answer
-mkdir script random
+mkdir script random caller
+printf '%s' '<think> Hm.</think> I look. <tool_call> {"name": "f", "arguments": {"a": 1}} </tool_call> ' >calls
+printf '%s' '<tool_call> {"name": "f", "arguments": {"b": "é"}} </tool_call>' >>calls
 python3 "$here/support/script-model.py" script answer || exit 1
 python3 "$here/support/chat-model.py" "$here" random || exit 1
+python3 "$here/support/script-model.py" caller calls || exit 1
 cp "$here/support/chat-template.jinja" script/chat_template.jinja
+cp "$here/support/chat-template.jinja" caller/chat_template.jinja
 cp -r random random-chat
 printf '%s' "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >random-chat/chat_template.jinja
 build=plain

@@ -38,6 +38,7 @@ static json_t *reason(const answer *a) {
     const char *sequence = stop_sequence(a);
     const char *why = a->result.finish == NIB_FINISH_LENGTH ? "max_tokens"
                       : sequence                            ? "stop_sequence"
+                      : a->talk && a->talk->n_call          ? "tool_use"
                                                             : "end_turn";
     return json_pack("{s:s, s:s?}", "stop_reason", why, "stop_sequence", sequence);
 }
@@ -63,21 +64,117 @@ static void event(const char *name, json_t *value, buffer *out) {
 
 static void begin(job *j, buffer *out) {
     event("message_start", json_pack("{s:o}", "message", message(j, json_array())), out);
-    event("content_block_start",
-          json_pack("{s:i, s:{s:s, s:s}}", "index", 0, "content_block", "type", "text", "text", ""), out);
+}
+
+/* ---- blocks: texts, thoughts, and tools that are used ---- */
+
+typedef struct telling {
+    job *j;
+    const answer *a;
+    buffer *out; /* events; NULL: none, the blocks are wanted */
+} telling;
+
+/* Of a text or a thought. */
+static json_t *block(int kind, const char *text, size_t n_byte) {
+    if (kind == SPEECH_THOUGHT)
+        return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", jsonx_string(text, n_byte),
+                         "signature", "");
+    return json_pack("{s:s, s:o}", "type", "text", "text", jsonx_string(text, n_byte));
+}
+
+static json_t *tool_use(const answer *a, const speech_part *p, json_t *input) {
+    char id[16];
+    job_call_id(a, p, id);
+    return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", id, "name", p->name, "input", input);
+}
+
+static void start(const telling *t, json_t *value) {
+    if (t->out)
+        event("content_block_start",
+              json_pack("{s:i, s:o}", "index", (int)json_array_size(t->j->items), "content_block", value),
+              t->out);
+    else
+        json_decref(value);
+}
+
+static void change(const telling *t, const char *type, const char *name, const char *text, size_t n_byte) {
+    if (t->out)
+        event("content_block_delta",
+              json_pack("{s:i, s:{s:s, s:o}}", "index", (int)json_array_size(t->j->items), "delta", "type",
+                        type, name, jsonx_string(text, n_byte)),
+              t->out);
+}
+
+/* The block is whole; takes the reference. */
+static void stop(const telling *t, json_t *value) {
+    job *j = t->j;
+    if (t->out)
+        event("content_block_stop", json_pack("{s:i}", "index", (int)json_array_size(j->items)), t->out);
+    j->items = j->items ? j->items : json_array();
+    j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+}
+
+static void stop_open(const telling *t) {
+    job *j = t->j;
+    if (j->open == NO_ITEM)
+        return;
+    stop(t, block(j->open, j->said.n ? j->said.data : "", j->said.n));
+    j->said.n = 0;
+    j->open = NO_ITEM;
+}
+
+static void tell_call(const telling *t, const speech_part *p) {
+    json_t *input = NULL;
+    if (jsonx_parse(p->text, p->n_byte, &input, NULL) != NIB_OK)
+        input = json_object();
+    start(t, tool_use(t->a, p, json_object()));
+    change(t, "input_json_delta", "partial_json", p->text, p->n_byte);
+    stop(t, tool_use(t->a, p, input));
+}
+
+static void tell_part(void *user, const speech_part *p) {
+    const telling *t = user;
+    job *j = t->j;
+    const int kind = (int)p->kind;
+    if (j->open != kind)
+        stop_open(t);
+    if (kind == SPEECH_CALL) {
+        tell_call(t, p);
+        return;
+    }
+    if (j->open == NO_ITEM)
+        start(t, block(kind, "", 0));
+    j->open = kind;
+    buffer_add(&j->said, p->text, p->n_byte);
+    if (kind == SPEECH_THOUGHT)
+        change(t, "thinking_delta", "thinking", p->text, p->n_byte);
+    else
+        change(t, "text_delta", "text", p->text, p->n_byte);
+}
+
+/* An answer has a block, if an empty one. */
+static bool is_silent(const job *j) {
+    return j->open == NO_ITEM && json_array_size(j->items) == 0;
+}
+
+static void tell(telling *t, const char *text, size_t n_byte, bool last) {
+    buffer *lost = t->out ? t->out : &t->j->said;
+    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
+    if (!speech_feed(t->a->talk, text, n_byte, last, tell_part, t))
+        lost->no_memory = true;
+    if (last && is_silent(t->j))
+        tell_part(t, &nothing);
+    if (last)
+        stop_open(t);
+    lost->no_memory = lost->no_memory || t->j->said.no_memory;
 }
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    (void)j;
-    (void)a;
-    event("content_block_delta",
-          json_pack("{s:i, s:{s:s, s:o}}", "index", 0, "delta", "type", "text_delta", "text",
-                    jsonx_string(text, n_byte)),
-          out);
+    tell(&(telling){j, a, out}, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    event("content_block_stop", json_pack("{s:i}", "index", 0), out);
+    tell(&(telling){j, a, out}, "", 0, true);
     event("message_delta", json_pack("{s:o, s:o}", "delta", reason(a), "usage", usage(j)), out);
 }
 
@@ -104,9 +201,9 @@ static void fail(job *j, const fault *why, buffer *out) {
 static void whole(job *j, buffer *out) {
     const answer *a = &j->answers[0];
     const nib_result *r = &a->result;
-    json_t *value = message(j, json_pack("[{s:s, s:o}]", "type", "text", "text",
-                                         jsonx_string(r->text ? r->text : "", r->n_byte)));
-    if (json_object_update_new(value, reason(a)))
+    tell(&(telling){j, a, NULL}, r->text ? r->text : "", r->n_byte, true);
+    json_t *value = message(j, json_incref(j->items));
+    if (json_object_update_new(value, reason(a)) || j->said.no_memory)
         out->no_memory = true;
     buffer_json(out, value);
 }
@@ -133,7 +230,7 @@ void anthropic_count(exchange *x) {
     call c;
     size_t n;
     if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
-        prompt_count(x->model->engine, &c, &n, &x->why))
+        tools_settle(x->model, &c, &x->why) && prompt_count(x->model->engine, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);
 }

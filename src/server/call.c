@@ -97,24 +97,6 @@ static bool refuse_unknown_work(const call *c, fault *why) {
 
 /* ---- chat ---- */
 
-/* {"type": "function", "function": {"name"}} */
-static bool read_named_tool(call *c, const json_t *choice, fault *why) {
-    const char *name = json_string_value(member_get(member_get(choice, "function"), "name"));
-    const json_t *tool;
-    size_t i;
-    if (!name)
-        return fault_field(why, "tool_choice", "expected the name of a function");
-    json_array_foreach(c->tools, i, tool) {
-        const char *one = json_string_value(member_get(member_get(tool, "function"), "name"));
-        if (one && !strcmp(one, name)) {
-            c->choice = TOOLS_NAMED;
-            c->tool_name = one;
-            return true;
-        }
-    }
-    return fault_field(why, "tool_choice", "there is no tool '%.60s'", name);
-}
-
 static bool read_tools(call *c, fault *why) {
     const json_t *choice = member_get(c->body, "tool_choice");
     const char *word = json_string_value(choice);
@@ -124,15 +106,14 @@ static bool read_tools(call *c, fault *why) {
     if (word && !strcmp(word, "none"))
         c->tools = NULL;
     else if (word && !strcmp(word, "required"))
-        c->choice = TOOLS_REQUIRED;
+        return tools_require(c, why);
     else if (json_is_object(choice))
-        return read_named_tool(c, choice, why);
+        return tools_require_one(c, json_string_value(member_get(member_get(choice, "function"), "name")),
+                                 why);
     else if (choice && (!word || strcmp(word, "auto") != 0))
         return fault_field(why, "tool_choice",
                            "expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", "
                            "\"function\": {\"name\"}}");
-    if (c->choice == TOOLS_REQUIRED && !c->tools)
-        return fault_field(why, "tool_choice", "there are no tools");
     return true;
 }
 

@@ -15,8 +15,10 @@ typedef struct call {
     call_kind kind;
     json_t *body;     /* what the pointers below point into */
     json_t *messages; /* CALL_CHAT: role and a text as content; an array */
-    json_t *tools;    /* CALL_CHAT: an array for the template; NULL: none. The body's */
-    json_t *prompts;  /* CALL_COMPLETION: an array of texts and of arrays of ids */
+    json_t *tools; /* CALL_CHAT: an array for the template, as chats have it; NULL: none. The body's, or: */
+    json_t *made;  /* tools that another API has otherwise; NULL: they are not */
+    const char *schema_name; /* where such an API has a tool's schema; NULL: where chats have it */
+    json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;
     int64_t max_tokens; /* -1: as many as there is room for */
     int64_t seed;

@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const member rows[] = {
@@ -28,6 +29,109 @@ static bool read_system(call *c, fault *why) {
     return c->messages || fault_set(why, 503, NULL, "out of memory");
 }
 
+/* ---- messages, whose content may be blocks ---- */
+
+static const char *block_type(const json_t *block) {
+    const char *type = json_string_value(member_get(block, "type"));
+    return type ? type : "";
+}
+
+/* What was called, {"id", "name", "input"}. */
+static bool add_use(json_t *messages, const json_t *block, const char *at, fault *why) {
+    const char *id = json_string_value(member_get(block, "id")),
+               *name = json_string_value(member_get(block, "name"));
+    json_t *input = member_get(block, "input");
+    if (!id || !name || !json_is_object(input))
+        return fault_field(why, at, "expected a tool_use with id, name and an object as input");
+    return tool_call_append(messages, id, name, json_incref(input)) ||
+           fault_set(why, 503, NULL, "out of memory");
+}
+
+static bool add_result(json_t *messages, const json_t *block, const char *at, fault *why) {
+    const char *id = json_string_value(member_get(block, "tool_use_id"));
+    if (!id)
+        return fault_field(why, at, "expected a tool_result with a tool_use_id");
+    return tool_result_append(messages, id, member_get(block, "content"), at, why);
+}
+
+/* Blocks of text that follow each other are one message; the calls of an assistant join its text, results of
+ * tools are messages of their own. Thoughts of before are not given to the model again. */
+static bool add_blocks(json_t *messages, const json_t *role, const json_t *blocks, size_t message,
+                       fault *why) {
+    const bool assistant = !strcmp(json_string_value(role), "assistant");
+    const json_t *block;
+    size_t i;
+    char at[64];
+    json_t *texts = json_array(), *own = NULL; /* the message that the texts are of */
+    json_array_foreach(blocks, i, block) {
+        const char *type = block_type(block);
+        snprintf(at, sizeof at, "messages[%zu].content[%zu]", message, i);
+        if (assistant && (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking")))
+            continue;
+        if (assistant && !strcmp(type, "tool_use")) {
+            if (!own)
+                own = json_pack("{s:s, s:O}", "role", "assistant", "content", texts);
+            if (own && json_array_get(messages, json_array_size(messages) - 1) != own)
+                json_array_append(messages, own);
+            add_use(messages, block, at, why);
+        } else if (!assistant && !strcmp(type, "tool_result")) {
+            add_result(messages, block, at, why);
+        } else {
+            json_array_append(texts, (json_t *)(uintptr_t)block); /* what is no text is refused later */
+        }
+    }
+    if (!own && (json_array_size(texts) > 0 || json_array_size(blocks) == 0)) {
+        own = json_pack("{s:O, s:O}", "role", role, "content", texts);
+        json_array_append(messages, own);
+    }
+    json_decref(own);
+    json_decref(texts);
+    return !why->status;
+}
+
+static bool add_message(json_t *messages, json_t *message, size_t index, fault *why) {
+    const json_t *role = member_get(message, "role"), *content = member_get(message, "content");
+    if (json_is_string(role) && json_is_array(content))
+        return add_blocks(messages, role, content, index, why);
+    return !json_array_append(messages, message) || fault_set(why, 503, NULL, "out of memory");
+}
+
+static bool read_messages(call *c, fault *why) {
+    const json_t *given = member_get(c->body, "messages");
+    json_t *messages = json_array(), *message;
+    size_t i;
+    json_array_foreach(given, i, message) {
+        if (!add_message(messages, message, i, why))
+            break;
+    }
+    if (!why->status)
+        messages_read(c, json_array_size(messages) ? messages : given, why);
+    json_decref(messages);
+    return !why->status;
+}
+
+/* ---- tools ---- */
+
+/* {"type": "auto", "any", "tool" with a name, or "none"} */
+static bool read_tools(call *c, fault *why) {
+    const json_t *choice = member_get(c->body, "tool_choice");
+    const char *type = json_string_value(member_get(choice, "type"));
+    if (!tools_wrap(c, "custom", "input_schema", why))
+        return false;
+    c->one_call = json_is_true(member_get(choice, "disable_parallel_tool_use"));
+    if (!choice || (type && !strcmp(type, "auto")))
+        return true;
+    if (type && !strcmp(type, "none")) {
+        c->tools = NULL;
+        return true;
+    }
+    if (type && !strcmp(type, "any"))
+        return tools_require(c, why);
+    if (type && !strcmp(type, "tool"))
+        return tools_require_one(c, json_string_value(member_get(choice, "name")), why);
+    return fault_field(why, "tool_choice", "expected {\"type\": \"auto\", \"any\", \"tool\" or \"none\"}");
+}
+
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
         !members_read(out->body, &anthropic_members, out, why))
@@ -35,12 +139,10 @@ bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *o
     call_settle(out, out->body);
     if (answers && out->max_tokens < 0)
         return fault_field(why, "max_tokens", "expected a whole number of at least 1, found nothing");
-    if (json_array_size(member_get(out->body, "tools")) > 0)
-        return fault_field(why, "tools", "is not supported");
     const json_t *stop = member_get(out->body, "stop_sequences");
     if (stop && !json_is_array(stop))
         return fault_field(why, "stop_sequences", "expected an array of strings, found %s",
                            json_type_name(stop));
-    return stop_read(out, "stop_sequences", stop, why) && read_system(out, why) &&
-           messages_read(out, member_get(out->body, "messages"), why);
+    return stop_read(out, "stop_sequences", stop, why) && read_system(out, why) && read_messages(out, why) &&
+           read_tools(out, why);
 }

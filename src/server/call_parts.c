@@ -121,6 +121,7 @@ void call_settle(call *c, const json_t *from) {
 void call_clear(call *c) {
     json_decref(c->messages);
     json_decref(c->prompts);
+    json_decref(c->made);
     json_decref(c->body);
     mem_free(c->bias);
     nib_free(c->grammar);
@@ -264,20 +265,5 @@ bool messages_read(call *c, const json_t *messages, fault *why) {
         if (!add_message(c, message, i, why))
             return false;
     }
-    return true;
-}
-
-bool tools_read(call *c, fault *why) {
-    json_t *tools = member_get(c->body, "tools");
-    const json_t *tool;
-    size_t i;
-    if (tools && !json_is_array(tools))
-        return fault_field(why, "tools", "expected an array, found %s", json_type_name(tools));
-    json_array_foreach(tools, i, tool) {
-        if (!json_is_object(tool))
-            return fault_field(why, "tools", "expected an object in place %zu, found %s", i,
-                               json_type_name(tool));
-    }
-    c->tools = json_array_size(tools) ? tools : NULL;
     return true;
 }

@@ -30,6 +30,19 @@ bool format_ollama(call *c, const json_t *format, fault *why);
 bool format_schema(call *c, const char *field, const json_t *schema, fault *why);
 /* The call's tools: an array of objects, or none. */
 bool tools_read(call *c, fault *why);
+/* The same of an API that has functions without a "function" around them: those whose type is `type` or not
+ * said, with their schema under that name. Others are refused by their place. */
+bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why);
+/* One has to be called: any, or the one of that name (NULL: "" is no name). */
+bool tools_require(call *c, fault *why);
+bool tools_require_one(call *c, const char *name, fault *why);
+/* {"role", ...} with "tool_calls" of what was called before: a call is added to the last message, when that
+ * is the assistant's, or to a new one. Takes the reference to arguments, a text or an object. False: no
+ * memory. */
+bool tool_call_append(json_t *messages, const char *id, const char *name, json_t *arguments);
+/* What a tool has answered, a text or parts of text; false: *why. */
+bool tool_result_append(json_t *messages, const char *id, const json_t *content, const char *field,
+                        fault *why);
 /* The text of parts {"type": "text", "text"}; a new reference. NULL: *why names `field`. */
 json_t *parts_join(const json_t *parts, const char *field, fault *why);
 

@@ -16,6 +16,13 @@ static const member rows[] = {
 };
 const member_table responses_members = {rows, NUM_COUNT(rows)};
 
+/* A part of a content, as chats have it. */
+static void as_text(json_t *part) {
+    const char *type = json_string_value(member_get(part, "type"));
+    if (type && (!strcmp(type, "input_text") || !strcmp(type, "output_text")))
+        json_object_set_new(part, "type", json_string("text"));
+}
+
 /* A message as chats have it: {"role", "content"}; the parts of a content are all texts. */
 static json_t *message_of(const json_t *item, size_t index, fault *why) {
     char at[64];
@@ -24,21 +31,60 @@ static json_t *message_of(const json_t *item, size_t index, fault *why) {
     const char *type = json_string_value(member_get(item, "type"));
     snprintf(at, sizeof at, "input[%zu]", index);
     if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
-        fault_field(why, at, "expected a message: nothing else is supported");
+        fault_field(why, at,
+                    "expected a message, a function_call or a function_call_output: nothing else is "
+                    "supported");
         return NULL;
     }
     json_t *copy = json_deep_copy(item), *content = member_get(copy, "content");
     json_object_del(copy, "type");
     json_array_foreach(content, i, part) {
-        type = json_string_value(member_get(part, "type"));
-        if (type && (!strcmp(type, "input_text") || !strcmp(type, "output_text")))
-            json_object_set_new((json_t *)(uintptr_t)part, "type", json_string("text"));
+        as_text((json_t *)(uintptr_t)part);
     }
     return copy;
 }
 
+/* What was called, and what came of it. */
+static bool add_call(json_t *messages, const json_t *item, const char *at, fault *why) {
+    const char *id = json_string_value(member_get(item, "call_id")),
+               *name = json_string_value(member_get(item, "name"));
+    json_t *arguments = member_get(item, "arguments");
+    if (!id || !name || !json_is_string(arguments))
+        return fault_field(why, at, "expected a function_call with call_id, name and arguments as a string");
+    return tool_call_append(messages, id, name, json_incref(arguments)) ||
+           fault_set(why, 503, NULL, "out of memory");
+}
+
+static bool add_output(json_t *messages, const json_t *item, const char *at, fault *why) {
+    const char *id = json_string_value(member_get(item, "call_id"));
+    const json_t *part;
+    size_t i;
+    if (!id)
+        return fault_field(why, at, "expected a function_call_output with a call_id");
+    json_t *output = json_deep_copy(member_get(item, "output"));
+    json_array_foreach(output, i, part) {
+        as_text((json_t *)(uintptr_t)part);
+    }
+    const bool good = tool_result_append(messages, id, output, at, why);
+    json_decref(output);
+    return good;
+}
+
 static bool add(json_t *messages, json_t *message) {
     return message && json_array_append_new(messages, message) == 0;
+}
+
+static bool add_item(json_t *messages, const json_t *item, size_t index, fault *why) {
+    char at[64];
+    const char *type = json_string_value(member_get(item, "type"));
+    snprintf(at, sizeof at, "input[%zu]", index);
+    if (type && !strcmp(type, "function_call"))
+        return add_call(messages, item, at, why);
+    if (type && !strcmp(type, "function_call_output"))
+        return add_output(messages, item, at, why);
+    if (type && !strcmp(type, "reasoning")) /* what was thought before is not given to the model again */
+        return true;
+    return add(messages, message_of(item, index, why));
 }
 
 /* instructions and input, as messages. */
@@ -55,17 +101,35 @@ static bool fill_messages(const call *c, json_t *messages, fault *why) {
     if (json_is_string(input))
         good = good && add(messages, json_pack("{s:s, s:O}", "role", "user", "content", input));
     json_array_foreach(input, i, item) {
-        good = good && add(messages, message_of(item, i, why));
+        good = good && add_item(messages, item, i, why);
     }
     return good || fault_set(why, 503, NULL, "out of memory");
+}
+
+static bool read_tools(call *c, fault *why) {
+    const json_t *choice = member_get(c->body, "tool_choice");
+    const char *word = json_string_value(choice);
+    if (!tools_wrap(c, "function", "parameters", why))
+        return false;
+    c->one_call = json_is_false(member_get(c->body, "parallel_tool_calls"));
+    if (!choice || (word && !strcmp(word, "auto")))
+        return true;
+    if (word && !strcmp(word, "none")) {
+        c->tools = NULL;
+        return true;
+    }
+    if (word && !strcmp(word, "required"))
+        return tools_require(c, why);
+    if (json_is_object(choice))
+        return tools_require_one(c, json_string_value(member_get(choice, "name")), why);
+    return fault_field(why, "tool_choice",
+                       "expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"name\"}");
 }
 
 static bool read_others(call *c, fault *why) {
     const json_t *format = member_get(member_get(c->body, "text"), "format");
     if (!format_typed(c, "text.format", format, why))
         return false;
-    if (json_array_size(member_get(c->body, "tools")) > 0)
-        return fault_field(why, "tools", "is not supported");
     if (member_get(c->body, "previous_response_id") || member_get(c->body, "conversation"))
         return fault_field(why, "previous_response_id",
                            "nothing is kept: give the whole conversation as input");
@@ -80,7 +144,8 @@ bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why
         return false;
     call_settle(out, out->body);
     json_t *messages = json_array();
-    const bool good = messages && fill_messages(out, messages, why) && messages_read(out, messages, why);
+    const bool good = messages && fill_messages(out, messages, why) && messages_read(out, messages, why) &&
+                      read_tools(out, why);
     json_decref(messages);
     return good || fault_set(why, 503, NULL, "out of memory");
 }

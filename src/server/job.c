@@ -31,6 +31,8 @@ static void job_free(job *j) {
     }
     mem_free(j->answers);
     embedding_free(j->embedding);
+    json_decref(j->items);
+    buffer_clear(&j->said);
     buffer_clear(&j->out);
     call_clear(&j->call);
     mem_free(j);
@@ -54,6 +56,7 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     j->client = x->client;
     j->call = *c;
     j->call.n_top = (int32_t)NUM_MIN((int64_t)c->n_top, nib_engine_info(x->model->engine)->n_vocab);
+    j->open = NO_ITEM;
     j->created = (int64_t)time(NULL);
     j->n_answer = n_prompt * (size_t)c->n;
     j->answers = mem_calloc(j->n_answer, sizeof *j->answers);
@@ -70,6 +73,10 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     j->n_answer = 0;
     job_free(j);
     return NULL;
+}
+
+void job_call_id(const answer *a, const speech_part *p, char out[16]) {
+    snprintf(out, 16, "%.5s%02zx%02x", a->of->id, a->index & 0xff, (unsigned)p->index & 0xff);
 }
 
 size_t job_cached(const job *j) {
@@ -200,11 +207,11 @@ static bool has_room(const server *s, size_t n, fault *why) {
     return false;
 }
 
-/* Who asks in OpenAI's or Ollama's way is told of thoughts and calls apart. */
+/* In chats thoughts and calls are told apart. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
     const speech_tools tools = j->call.tools ? j->model->tools : SPEECH_NO_TOOLS;
     const bool calls = j->call.choice != TOOLS_AUTO;
-    const bool apart = (j->how == &openai_chat || j->how == &ollama_chat) && !j->call.whole_speech;
+    const bool apart = j->call.kind == CALL_CHAT && j->how != &ollama_generate && !j->call.whole_speech;
     for (size_t i = 0; i < j->n_answer && apart; i++) {
         speech *talk = j->answers[i].talk = mem_calloc(1, sizeof *talk);
         if (!talk)

@@ -21,11 +21,10 @@ static json_t *finish_reason(const answer *a) {
     return json_string(a->talk && a->talk->n_call ? "tool_calls" : "stop");
 }
 
-/* A tool that is called; `index` in pieces alone. Ids of nine letters and digits are what every template
- * takes. */
+/* A tool that is called; `index` in pieces alone. */
 static json_t *tool_call(const answer *a, const speech_part *p, bool piece) {
     char id[16];
-    snprintf(id, sizeof id, "%.5s%02zx%02x", a->of->id, a->index & 0xff, (unsigned)p->index & 0xff);
+    job_call_id(a, p, id);
     json_t *value = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
                               p->name, "arguments", jsonx_string(p->text, p->n_byte));
     if (value && piece && json_object_set_new(value, "index", json_integer(p->index))) {

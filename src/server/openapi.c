@@ -26,6 +26,17 @@ typedef struct shape {
     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],"                   \
     "\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}}"
 #define ROLES "\"system\",\"developer\",\"user\",\"assistant\",\"tool\""
+/* Messages whose contents may be blocks of other kinds too; those are looked at one by one. */
+#define BLOCK_MESSAGES                                                                                       \
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
+    "\"properties\":{\"role\":{\"enum\":[\"user\",\"assistant\"]},\"content\":{\"oneOf\":["                  \
+    "{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\"],"      \
+    "\"properties\":{\"type\":{\"enum\":[\"text\",\"tool_use\",\"tool_result\",\"thinking\"]}}}}]}}}}"
+#define FUNCTIONS(type, schema)                                                                              \
+    "{\"type\":[\"array\",\"null\"],\"maxItems\":128,\"items\":{\"type\":\"object\",\"required\":[\"name\"]" \
+    ","                                                                                                      \
+    "\"properties\":{\"type\":{\"enum\":[\"" type "\"]},\"name\":{\"type\":\"string\",\"minLength\":1},"     \
+    "\"" schema "\":{\"type\":[\"object\",\"null\"]}}}}"
 #define IDS                                                                                                  \
     "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":"          \
     "2147483647}}"
@@ -56,15 +67,24 @@ static const shape shapes[] = {
     {"MessagesRequest",
      {&anthropic_members},
      "[\"messages\",\"max_tokens\"]",
-     "{\"messages\":" MESSAGES("\"user\",\"assistant\"") ",\"stop_sequences\":" TEXT_LIST(
-         "16") ",\"system\":{\"type\":[\"string\",\"null\"]}}"},
+     "{\"messages\":" BLOCK_MESSAGES ",\"stop_sequences\":" TEXT_LIST(
+         "16") ",\"system\":{\"type\":[\"string\",\"null\"]},"
+               "\"tools\":" FUNCTIONS("custom", "input_schema") ",\"tool_choice\":{\"oneOf\":[{\"type\":"
+                                                                "\"null\"},{\"type\":\"object\",\"required\":"
+                                                                "[\"type\"],\"properties\":"
+                                                                "{\"type\":{\"enum\":[\"auto\",\"any\","
+                                                                "\"tool\",\"none\"]},\"name\":{\"type\":"
+                                                                "\"string\"}}}]}}"},
     {"ResponsesRequest",
      {&responses_members},
      "[\"input\"]",
      "{\"input\":{\"oneOf\":[{\"type\":\"string\"}," MESSAGES(
          ROLES) "]},\"instructions\":{\"type\":[\"string\","
-                "\"null\"]}}"},
-    {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" MESSAGES("\"user\",\"assistant\"") "}"},
+                "\"null\"]},\"tools\":" FUNCTIONS(
+                    "function", "parameters") ",\"tool_choice\":{\"oneOf\":[{\"enum\":[\"auto\",\"none\","
+                                              "\"required\",null]},"
+                                              "{\"type\":\"object\",\"required\":[\"type\",\"name\"]}]}}"},
+    {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" BLOCK_MESSAGES "}"},
     {"OllamaOptions", {&ollama_options}, NULL, "{\"stop\":" TEXTS("16") "}"},
     {"OllamaChatRequest",
      {&ollama_members},

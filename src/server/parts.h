@@ -92,6 +92,8 @@ typedef struct embedding {
     uint64_t bytes; /* that it may take in the end */
 } embedding;
 
+enum { NO_ITEM = -1 };
+
 struct job {
     server *s;
     served *model;        /* held */
@@ -113,7 +115,11 @@ struct job {
     buffer out;    /* written, not sent */
     bool begun, ended;
     int n_event; /* written, where a dialect counts them */
-    double told; /* when something was last written */
+    /* where a dialect has an answer in items, a text, a thought or a call each: */
+    json_t *items; /* those that are whole; NULL: none yet */
+    buffer said;   /* of the one that is open */
+    int open;      /* its speech_part kind; NO_ITEM */
+    double told;   /* when something was last written */
 };
 
 typedef enum route_kind {
@@ -273,6 +279,9 @@ nib_status embedding_compute(job *j, nib_error *err); /* steps the batch in betw
 /* ---- server.c ---- */
 /* One step of the batch, and what comes of it. True: something is left to compute. */
 bool server_turn(server *s);
+
+/* The id of a tool that is called: nine letters and digits are what every template takes. */
+void job_call_id(const answer *a, const speech_part *p, char out[16]);
 
 /* ---- tokens.c ---- */
 /* A token's own bytes (the caller frees *text with mem_free); false: no memory, or no such token. */

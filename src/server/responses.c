@@ -5,30 +5,8 @@
 
 #include <stdio.h>
 
-static json_t *text_part(const char *text, size_t n_byte) {
-    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", jsonx_string(text, n_byte),
-                     "annotations", "logprobs");
-}
-
-/* The answer's message; takes the reference to content. */
-static json_t *item(const job *j, const char *status, json_t *content) {
-    char id[64];
-    snprintf(id, sizeof id, "msg_%s", j->id);
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
-                     "assistant", "content", content);
-}
-
 static bool is_cut(const job *j) {
     return j->answers[0].done && j->answers[0].result.finish == NIB_FINISH_LENGTH;
-}
-
-static json_t *whole_part(const job *j) {
-    const nib_result *r = &j->answers[0].result;
-    return text_part(r->text ? r->text : "", r->n_byte);
-}
-
-static json_t *whole_item(const job *j) {
-    return item(j, is_cut(j) ? "incomplete" : "completed", json_pack("[o]", whole_part(j)));
 }
 
 static json_t *usage(const job *j) {
@@ -39,25 +17,51 @@ static json_t *usage(const job *j) {
                      (json_int_t)(j->n_prompt + n));
 }
 
+/* What the request said, or what holds without it. Takes the reference to `usual`. */
+static json_t *echoed(const job *j, const char *name, json_t *usual) {
+    json_t *v = json_object_get(j->call.body, name);
+    if (!v || json_is_null(v))
+        return usual;
+    json_decref(usual);
+    return json_incref(v);
+}
+
 static json_t *response(const job *j) {
     char id[64];
     const bool done = j->answers[0].done, cut = is_cut(j);
     const int64_t max = j->call.max_tokens;
     snprintf(id, sizeof id, "resp_%s", j->id);
     return json_pack(
-        "{s:s, s:s, s:I, s:s, s:o, s:n, s:o, s:s, s:o, s:b, s:f, s:f, s:s, s:[], s:o}", "id", id, "object",
+        "{s:s, s:s, s:I, s:s, s:o, s:n, s:o, s:s, s:o, s:b, s:f, s:f, s:o, s:o, s:o}", "id", id, "object",
         "response", "created_at", (json_int_t)j->created, "status",
         !done ? "in_progress"
         : cut ? "incomplete"
               : "completed",
         "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "error",
         "max_output_tokens", max < 0 ? json_null() : json_integer(max), "model", j->model->name, "output",
-        done ? json_pack("[o]", whole_item(j)) : json_array(), "parallel_tool_calls", 0, "temperature",
-        (double)j->call.sampling.temperature, "top_p", (double)j->call.sampling.top_p, "tool_choice", "auto",
-        "tools", "usage", done ? usage(j) : json_null());
+        done && j->items ? json_incref(j->items) : json_array(), "parallel_tool_calls",
+        j->call.tools && !j->call.one_call, "temperature", (double)j->call.sampling.temperature, "top_p",
+        (double)j->call.sampling.top_p, "tool_choice", echoed(j, "tool_choice", json_string("auto")), "tools",
+        echoed(j, "tools", json_array()), "usage", done ? usage(j) : json_null());
 }
 
-/* ---- in pieces ---- */
+/* ---- items: a message, a thought, and functions that are called ---- */
+
+typedef struct telling {
+    job *j;
+    const answer *a;
+    buffer *out; /* events; NULL: none, the items are wanted */
+} telling;
+
+static int item_index(const telling *t) {
+    return (int)json_array_size(t->j->items);
+}
+
+/* Of the item that is open. */
+static void item_id(const telling *t, int kind, char out[64]) {
+    const char *prefix = kind == SPEECH_TEXT ? "msg" : kind == SPEECH_THOUGHT ? "rs" : "fc";
+    snprintf(out, 64, "%s_%s%02x", prefix, t->j->id, (unsigned)item_index(t) & 0xff);
+}
 
 /* Takes the reference to value; events are numbered. */
 static void event(job *j, const char *name, json_t *value, buffer *out) {
@@ -70,37 +74,143 @@ static void event(job *j, const char *name, json_t *value, buffer *out) {
     buffer_text(out, "\n\n");
 }
 
-/* What events about the text say of its place. */
-static json_t *place(const job *j, const char *name, json_t *value) {
+static void tell_event(const telling *t, const char *name, json_t *value) {
+    if (t->out)
+        event(t->j, name, value, t->out);
+    else
+        json_decref(value);
+}
+
+static json_t *part(int kind, const char *text, size_t n_byte) {
+    if (kind == SPEECH_THOUGHT)
+        return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", jsonx_string(text, n_byte));
+    return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", jsonx_string(text, n_byte),
+                     "annotations", "logprobs");
+}
+
+/* A message or a thought; takes the reference to content. */
+static json_t *item(const telling *t, int kind, const char *status, json_t *content) {
     char id[64];
-    snprintf(id, sizeof id, "msg_%s", j->id);
-    return json_pack("{s:s, s:i, s:i, s:o}", "item_id", id, "output_index", 0, "content_index", 0, name,
-                     value);
+    item_id(t, kind, id);
+    if (kind == SPEECH_THOUGHT)
+        return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status,
+                         "summary", "content", content);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
+                     "assistant", "content", content);
+}
+
+static json_t *function_call(const telling *t, const speech_part *p, const char *status,
+                             const char *arguments, size_t n_byte) {
+    char id[64], call_id[16];
+    item_id(t, SPEECH_CALL, id);
+    job_call_id(t->a, p, call_id);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status,
+                     "call_id", call_id, "name", p->name, "arguments", jsonx_string(arguments, n_byte));
+}
+
+/* What events about an item say of its place; `name` is a member more. */
+static json_t *place(const telling *t, int kind, const char *name, json_t *value) {
+    char id[64];
+    item_id(t, kind, id);
+    json_t *at = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", item_index(t), name, value);
+    if (kind != SPEECH_CALL)
+        json_object_set_new(at, "content_index", json_integer(0));
+    if (kind == SPEECH_TEXT && value && !json_is_object(value))
+        json_object_set_new(at, "logprobs", json_array());
+    return at;
+}
+
+static void start(const telling *t, json_t *value) {
+    tell_event(t, "response.output_item.added",
+               json_pack("{s:i, s:o}", "output_index", item_index(t), "item", value));
+}
+
+/* The item is whole; takes the reference. */
+static void stop(const telling *t, json_t *value) {
+    job *j = t->j;
+    tell_event(t, "response.output_item.done",
+               json_pack("{s:i, s:O}", "output_index", item_index(t), "item", value));
+    j->items = j->items ? j->items : json_array();
+    j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+}
+
+static void start_open(const telling *t, int kind) {
+    start(t, item(t, kind, "in_progress", json_array()));
+    tell_event(t, "response.content_part.added", place(t, kind, "part", part(kind, "", 0)));
+    t->j->open = kind;
+}
+
+static void stop_open(const telling *t, bool last) {
+    job *j = t->j;
+    const int kind = j->open;
+    const char *said = j->said.n ? j->said.data : "";
+    if (kind == NO_ITEM)
+        return;
+    tell_event(t, kind == SPEECH_TEXT ? "response.output_text.done" : "response.reasoning_text.done",
+               place(t, kind, "text", jsonx_string(said, j->said.n)));
+    tell_event(t, "response.content_part.done", place(t, kind, "part", part(kind, said, j->said.n)));
+    stop(t, item(t, kind, last && is_cut(j) ? "incomplete" : "completed",
+                 json_pack("[o]", part(kind, said, j->said.n))));
+    j->said.n = 0;
+    j->open = NO_ITEM;
+}
+
+static void tell_call(const telling *t, const speech_part *p) {
+    start(t, function_call(t, p, "in_progress", "", 0));
+    tell_event(t, "response.function_call_arguments.delta",
+               place(t, SPEECH_CALL, "delta", jsonx_string(p->text, p->n_byte)));
+    json_t *done = place(t, SPEECH_CALL, "arguments", jsonx_string(p->text, p->n_byte));
+    json_object_set_new(done, "name", json_string(p->name));
+    tell_event(t, "response.function_call_arguments.done", done);
+    stop(t, function_call(t, p, "completed", p->text, p->n_byte));
+}
+
+static void tell_part(void *user, const speech_part *p) {
+    const telling *t = user;
+    job *j = t->j;
+    const int kind = (int)p->kind;
+    if (j->open != kind)
+        stop_open(t, false);
+    if (kind == SPEECH_CALL) {
+        tell_call(t, p);
+        return;
+    }
+    if (j->open == NO_ITEM)
+        start_open(t, kind);
+    buffer_add(&j->said, p->text, p->n_byte);
+    if (p->n_byte)
+        tell_event(t, kind == SPEECH_TEXT ? "response.output_text.delta" : "response.reasoning_text.delta",
+                   place(t, kind, "delta", jsonx_string(p->text, p->n_byte)));
+}
+
+/* An answer has an item, if an empty one. */
+static bool is_silent(const job *j) {
+    return j->open == NO_ITEM && json_array_size(j->items) == 0;
+}
+
+static void tell(telling *t, const char *text, size_t n_byte, bool last) {
+    buffer *lost = t->out ? t->out : &t->j->said;
+    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
+    if (!speech_feed(t->a->talk, text, n_byte, last, tell_part, t))
+        lost->no_memory = true;
+    if (last && is_silent(t->j))
+        tell_part(t, &nothing);
+    if (last)
+        stop_open(t, true);
+    lost->no_memory = lost->no_memory || t->j->said.no_memory;
 }
 
 static void begin(job *j, buffer *out) {
     event(j, "response.created", json_pack("{s:o}", "response", response(j)), out);
     event(j, "response.in_progress", json_pack("{s:o}", "response", response(j)), out);
-    event(j, "response.output_item.added",
-          json_pack("{s:i, s:o}", "output_index", 0, "item", item(j, "in_progress", json_array())), out);
-    event(j, "response.content_part.added", place(j, "part", text_part("", 0)), out);
 }
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    (void)a;
-    json_t *value = place(j, "delta", jsonx_string(text, n_byte));
-    json_object_set_new(value, "logprobs", json_array());
-    event(j, "response.output_text.delta", value, out);
+    tell(&(telling){j, a, out}, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    const nib_result *r = &a->result;
-    json_t *value = place(j, "text", jsonx_string(r->text ? r->text : "", r->n_byte));
-    json_object_set_new(value, "logprobs", json_array());
-    event(j, "response.output_text.done", value, out);
-    event(j, "response.content_part.done", place(j, "part", whole_part(j)), out);
-    event(j, "response.output_item.done", json_pack("{s:i, s:o}", "output_index", 0, "item", whole_item(j)),
-          out);
+    tell(&(telling){j, a, out}, "", 0, true);
 }
 
 static void end(job *j, buffer *out) {
@@ -119,6 +229,9 @@ static void fail(job *j, const fault *why, buffer *out) {
 }
 
 static void whole(job *j, buffer *out) {
+    const nib_result *r = &j->answers[0].result;
+    tell(&(telling){j, &j->answers[0], NULL}, r->text ? r->text : "", r->n_byte, true);
+    out->no_memory = out->no_memory || j->said.no_memory;
     buffer_json(out, response(j));
 }
 

@@ -84,13 +84,14 @@ static void put_json_literal(buffer *out, const char *text) {
     json_decref(value);
 }
 
-static bool put_parameters(buffer *out, const json_t *function, size_t i, fault *why) {
+static bool put_parameters(buffer *out, const json_t *function, size_t i, const char *schema_name,
+                           fault *why) {
     const json_t *schema = member_get(function, "parameters");
     const bool strict = json_is_true(member_get(function, "strict"));
     char name[32], field[64], *rules = NULL, *text = json_is_object(schema) ? jsonx_text(schema, 0) : NULL;
     nib_error err;
     snprintf(name, sizeof name, "tool-%zu", i);
-    snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
+    snprintf(field, sizeof field, "tools[%zu].%.30s", i, schema_name ? schema_name : "function.parameters");
     nib_status status = nib_schema_grammar(text ? text : "{}", text ? strlen(text) : 2, name, &rules, &err);
     if (status == NIB_E_USAGE && !strict) /* any object, then */
         status = nib_schema_grammar("{}", 2, name, &rules, &err);
@@ -128,7 +129,7 @@ static bool put_calls(buffer *out, const call *c, speech_tools how, fault *why) 
         snprintf(rule, sizeof rule, "tool-%zu \"}\"", i);
         buffer_text(out, rule);
         first = false;
-        if (!put_parameters(&rules, function, i, why))
+        if (!put_parameters(&rules, function, i, c->schema_name, why))
             break;
     }
     buffer_text(out, "\n");

@@ -1,0 +1,129 @@
+/* call_tools.c - tools, and what was called before, in the ways in which the APIs say it. All of them become
+ * what chats have, which is what templates know. */
+#include "server/call_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool tools_read(call *c, fault *why) {
+    json_t *tools = member_get(c->body, "tools");
+    const json_t *tool;
+    size_t i;
+    if (tools && !json_is_array(tools))
+        return fault_field(why, "tools", "expected an array, found %s", json_type_name(tools));
+    json_array_foreach(tools, i, tool) {
+        if (!json_is_object(tool))
+            return fault_field(why, "tools", "expected an object in place %zu, found %s", i,
+                               json_type_name(tool));
+    }
+    c->tools = json_array_size(tools) ? tools : NULL;
+    return true;
+}
+
+/* ---- without "function" around them ---- */
+
+static json_t *wrapped(const json_t *tool, const char *schema_name) {
+    json_t *function = json_pack("{s:O}", "name", member_get(tool, "name"));
+    const char *const same[] = {"description", "strict"};
+    json_t *schema = member_get(tool, schema_name);
+    bool good = function && (!schema || !json_object_set(function, "parameters", schema));
+    for (size_t i = 0; i < sizeof same / sizeof *same && good; i++) {
+        json_t *v = member_get(tool, same[i]);
+        good = !v || !json_object_set(function, same[i], v);
+    }
+    if (good)
+        return json_pack("{s:s, s:o}", "type", "function", "function", function);
+    json_decref(function);
+    return NULL;
+}
+
+static bool check_tool(const json_t *tool, const char *type, size_t i, fault *why) {
+    char at[64];
+    const json_t *kind = member_get(tool, "type"), *name = member_get(tool, "name");
+    snprintf(at, sizeof at, "tools[%zu].type", i);
+    if (kind && (!json_is_string(kind) || strcmp(json_string_value(kind), type) != 0))
+        return fault_field(why, at, "expected \"%s\": no other kind of tool is supported", type);
+    snprintf(at, sizeof at, "tools[%zu].name", i);
+    return (json_is_string(name) && json_string_length(name) > 0) ||
+           fault_field(why, at, "expected a name, found %s",
+                       json_is_string(name) ? "an empty one" : json_type_name(name));
+}
+
+bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why) {
+    const json_t *tool;
+    size_t i;
+    if (!tools_read(c, why) || !c->tools)
+        return !why->status;
+    c->made = json_array();
+    c->schema_name = schema_name;
+    json_array_foreach(c->tools, i, tool) {
+        if (!check_tool(tool, type, i, why))
+            return false;
+        if (json_array_append_new(c->made, wrapped(tool, schema_name)))
+            return fault_set(why, 503, NULL, "out of memory");
+    }
+    c->tools = c->made;
+    return c->made || fault_set(why, 503, NULL, "out of memory");
+}
+
+/* ---- which one ---- */
+
+bool tools_require(call *c, fault *why) {
+    c->choice = TOOLS_REQUIRED;
+    return c->tools || fault_field(why, "tool_choice", "there are no tools");
+}
+
+bool tools_require_one(call *c, const char *name, fault *why) {
+    const json_t *tool;
+    size_t i;
+    if (!name)
+        return fault_field(why, "tool_choice", "expected the name of a function");
+    json_array_foreach(c->tools, i, tool) {
+        const char *one = json_string_value(member_get(member_get(tool, "function"), "name"));
+        if (one && !strcmp(one, name)) {
+            c->choice = TOOLS_NAMED;
+            c->tool_name = one;
+            return true;
+        }
+    }
+    return fault_field(why, "tool_choice", "there is no tool '%.60s'", name);
+}
+
+/* ---- what was called ---- */
+
+/* The assistant's message at the end, or a new one. NULL: no memory. */
+static json_t *last_of_assistant(json_t *messages) {
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (role && !strcmp(role, "assistant"))
+        return last;
+    last = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+    return json_array_append_new(messages, last) ? NULL : last;
+}
+
+bool tool_call_append(json_t *messages, const char *id, const char *name, json_t *arguments) {
+    json_t *message = last_of_assistant(messages), *calls = json_object_get(message, "tool_calls");
+    json_t *made = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
+                             name, "arguments", arguments);
+    if (!calls) {
+        calls = json_array();
+        if (!message || json_object_set_new(message, "tool_calls", calls)) {
+            json_decref(made);
+            return false;
+        }
+    }
+    return json_array_append_new(calls, made) == 0;
+}
+
+bool tool_result_append(json_t *messages, const char *id, const json_t *content, const char *field,
+                        fault *why) {
+    if (content && !json_is_string(content) && !json_is_array(content))
+        return fault_field(why, field, "expected a string or an array of parts, found %s",
+                           json_type_name(content));
+    json_t *text = json_is_array(content) ? parts_join(content, field, why)
+                   : content              ? json_copy((json_t *)(uintptr_t)content)
+                                          : json_string("");
+    json_t *message =
+        text ? json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id, "content", text) : NULL;
+    return !json_array_append_new(messages, message) || fault_set(why, 503, NULL, "out of memory");
+}
