@@ -351,7 +351,8 @@ NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens,
                                     nib_error *err);
 
 /* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. With the
- * engine's n_best some of those that are not among the n_best largest are -INFINITY. */
+ * engine's n_best some of those that are not among the n_best largest are -INFINITY. NULL: there are none, as
+ * before the first sync, and after nib_generate on a back end that gives it the largest ones alone. */
 NIB_API const float *nib_session_logits(const nib_session *session);
 
 /* As nib_session_sync, and the logits of every position from first_row on: row_fn is called once for each of

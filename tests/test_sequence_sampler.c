@@ -237,8 +237,55 @@ static void meaningless_values_are_refused(void **state) {
     assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
 }
 
+/* From the largest logits alone: the same tokens. */
+static void test_best(void **state) {
+    (void)state;
+    enum { MOST = 20 };
+    static const nib_sampling all[] = {
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
+        {.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.02f, .repeat_penalty = 1, .seed = 7},
+        {.temperature = 2, .top_k = MOST, .top_p = 1, .repeat_penalty = 1, .seed = 8}};
+    float logits[N_VOCAB], best[MOST];
+    int32_t ids[MOST];
+    for (size_t c = 0; c < sizeof all / sizeof *all; c++) {
+        sampler a, b;
+        assert_int_equal(sampler_open(&a, &all[c], N_VOCAB, NULL), NIB_OK);
+        assert_int_equal(sampler_open(&b, &all[c], N_VOCAB, NULL), NIB_OK);
+        const int n = sampler_n_best(&a, MOST);
+        assert_int_equal(n, c ? all[c].top_k : 1);
+        assert_int_equal(sampler_n_best(&a, n - 1), 0);
+        for (int round = 0; round < 200; round++) {
+            make_logits(logits);
+            for (int i = 0; i < N_VOCAB; i++) /* some are equal, some nothing */
+                logits[i] = round % 3 == 2 && i % 4 ? -INFINITY : logits[(i + round) % N_VOCAB];
+            logits[round % N_VOCAB] = round % 2 ? NAN : INFINITY;
+            bool taken[N_VOCAB] = {false};
+            for (int i = 0; i < n; i++) {
+                int at = -1;
+                for (int t = 0; t < N_VOCAB; t++)
+                    if (!taken[t] && (at < 0 || logits[t] > logits[at] || isnan(logits[at])))
+                        at = t;
+                taken[ids[i] = at] = true;
+                best[i] = logits[at];
+            }
+            assert_int_equal(sampler_draw_best(&b, ids, best), sampler_draw(&a, logits, NULL, 0));
+        }
+        sampler_close(&a), sampler_close(&b);
+    }
+    const nib_sampling whole = {.temperature = 1, .top_p = 1, .repeat_penalty = 1};
+    const nib_sampling penalised = {
+        .temperature = 0, .top_p = 1, .repeat_penalty = 1.1f, .penalty_window = 8};
+    for (int i = 0; i < 2; i++) {
+        sampler s;
+        assert_int_equal(sampler_open(&s, i ? &penalised : &whole, N_VOCAB, NULL), NIB_OK);
+        assert_int_equal(sampler_n_best(&s, MOST), 0);
+        sampler_close(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_best),
         cmocka_unit_test(distributions),
         cmocka_unit_test(greedy_takes_the_first_of_the_best),
         cmocka_unit_test(penalties),

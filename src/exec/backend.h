@@ -63,7 +63,8 @@ typedef struct backend_pass {
     int64_t n_head; /* rows of logits of one run, at most */
     float *logits; /* host memory [n_vocab], which gets the logits of the one row that has any; NULL: they are
                       read */
-    const probe *probe;         /* NULL: none; else it is told of what flows through layers */
+    const probe *probe; /* NULL: none; else it is told of what flows through layers */
+    int32_t n_best;     /* 0: all logits; else logits are read by read_best alone, so many of each row */
     const hidden_taker *hidden; /* NULL: none; else of kinds that give hidden rows alone */
     const canceller *cancel;    /* asked while it computes; NULL: never */
 } backend_pass;
@@ -111,6 +112,11 @@ typedef struct backend_kind {
     nib_status (*write_stream)(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err);
     /* The first n_row rows of logits of the last run [n_row, n_vocab], likewise. */
     nib_status (*read_logits)(backend *b, int64_t n_row, const float **out, nib_error *err);
+    /* Of a pass with n_best: the n_best largest logits of these rows and their tokens [n_row, n_best], the
+     * largest first, of equal ones the first token first. A NaN is the smallest. */
+    nib_status (*read_best)(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
+                            nib_error *err);
+    int32_t max_best; /* n_best of a pass, at most; 0: it does not look for them, and read_best is NULL */
 
     /* Where its time goes from now on; *out is the back end's. NULL: it does not know. */
     nib_status (*trace)(backend *b, op_trace **out, nib_error *err);

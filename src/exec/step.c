@@ -18,18 +18,22 @@ static bool is_head(const loop *l, int b) {
     return b == model_n_block(l->s->m) - 1;
 }
 
-/* Logits of a visit of the head, segment by segment. */
+/* What a visit of the head gives, segment by segment. */
 static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     const pass *p = l->p;
     backend *by = l->s->backend;
-    const int64_t n_vocab = model_hparams(l->s->m)->n_vocab;
+    const int64_t each = p->n_best ? p->n_best : model_hparams(l->s->m)->n_vocab;
     const float *logits;
-    NIB_TRY(by->kind->read_logits(by, v->n_row, &logits, err));
+    const int32_t *ids = NULL;
+    NIB_TRY(p->n_best ? by->kind->read_best(by, v->n_row, &ids, &logits, err)
+                      : by->kind->read_logits(by, v->n_row, &logits, err));
     for (int64_t r = 0, n; r < v->n_row; r += n) {
         int64_t row = v->row + r;
         const segment *s = visits_segment(p->segments, p->n_segment, true, &row);
+        const int at = (int)(s - p->segments);
         n = NUM_MIN(s->n_row - row, v->n_row - r);
-        NIB_TRY(p->rows(p->user, (int)(s - p->segments), row, n, logits + r * n_vocab, err));
+        NIB_TRY(p->n_best ? p->best(p->user, at, row, n, ids + r * each, logits + r * each, err)
+                          : p->rows(p->user, at, row, n, logits + r * each, err));
     }
     return NIB_OK;
 }
@@ -45,7 +49,7 @@ static nib_status do_visit(const loop *l, const visit *v, const visits *rest, ni
     now.segment = (int)(visits_segment(p->segments, p->n_segment, head, &now.segment_row) - p->segments);
     now.act_bits = change && change->act_bits ? change->act_bits[v->block] : 0;
     const nib_status status = by->kind->run(by, &now, err);
-    return status == NIB_OK && head && p->rows ? give_logits(l, v, err) : status;
+    return status == NIB_OK && head && (p->rows || p->n_best) ? give_logits(l, v, err) : status;
 }
 
 static nib_status steps(const loop *l, visits list, nib_error *err) {
@@ -92,6 +96,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
                               .logits = p->logits,
+                              .n_best = p->n_best,
                               .probe = p->probe,
                               .hidden = p->hidden,
                               .cancel = &l->cancel};

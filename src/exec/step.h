@@ -43,6 +43,11 @@ typedef struct pass {
     int64_t n_head;      /* rows of logits computed together, at most the back end's */
     nib_status (*rows)(void *user, int segment, int64_t row, int64_t n_row, const float *logits,
                        nib_error *err); /* rows [row, row + n_row) of a segment: [n_row, n_vocab] */
+    /* Instead of both, where n_best is at most the back end's max_best and not 0: of each of those rows the
+     * n_best largest logits, as backend_kind.read_best says. */
+    int32_t n_best;
+    nib_status (*best)(void *user, int segment, int64_t row, int64_t n_row, const int32_t *ids,
+                       const float *logits, nib_error *err);
     /* NULL, or called before a block's first visit: the residual stream of all rows can be read and written.
      */
     nib_status (*enter)(void *user, int block, backend *by, nib_error *err);

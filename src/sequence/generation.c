@@ -241,6 +241,17 @@ static nib_status end_answer(generation *g, nib_error *err) {
     return NIB_OK;
 }
 
+/* `complete`: nothing can follow the token. */
+static nib_status take(generation *g, int32_t token, bool ends, bool complete, nib_error *err) {
+    if (!ends)
+        NIB_TRY(accept(g, token, err));
+    if (!g->done && (ends || complete))
+        g->result->finish = NIB_FINISH_STOP;
+    if (!g->done && (ends || complete || (int64_t)g->result->n_token == g->n_max))
+        return end_answer(g, err);
+    return NIB_OK;
+}
+
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err) {
     const double start = time_now();
@@ -254,14 +265,20 @@ nib_status generation_feed(generation *g, const float *logits, const int32_t *to
     const bool ends = !drawn || (!g->options->ignore_eos && is_end(&g->with, *token));
     if (g->options->on_candidates && !ends)
         tell_candidates(g, logits, *token);
-    if (!ends) {
-        if (limit_accept(g, *token, &complete, &why) != NIB_OK)
-            return give_up(g, &why);
-        NIB_TRY(accept(g, *token, err));
-    }
-    if (!g->done && (ends || complete))
-        g->result->finish = NIB_FINISH_STOP;
-    if (!g->done && (ends || complete || (int64_t)g->result->n_token == g->n_max))
-        return end_answer(g, err);
-    return NIB_OK;
+    if (!ends && limit_accept(g, *token, &complete, &why) != NIB_OK)
+        return give_up(g, &why);
+    return take(g, *token, ends, complete, err);
+}
+
+int32_t generation_n_best(const generation *g, int32_t most) {
+    return g->changed || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, most);
+}
+
+nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
+                                nib_error *err) {
+    const double start = time_now();
+    *token = sampler_draw_best(&g->sampler, ids, logits);
+    if (g->result->n_token > 0)
+        g->result->token_s += time_now() - start;
+    return take(g, *token, !g->options->ignore_eos && is_end(&g->with, *token), false, err);
 }

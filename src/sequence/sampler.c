@@ -313,15 +313,20 @@ static int32_t draw(sampler *s, int64_t kept) {
     return s->list[last].id; /* rounding left a crumb: the last that weighs anything */
 }
 
-static int32_t draw_from_best(sampler *s, const float *logits) {
+/* From the n_list best, which are sorted, the best last. */
+static int32_t draw_from_list(sampler *s) {
     int64_t kept = s->n_list;
-    select_best(s, logits);
     float best = s->list[kept - 1].logit;
     if (best == -INFINITY)
         return 0;
     if (s->how.top_p < 1)
         kept = cut_nucleus(s, kept, best);
     return draw(s, cut_unlikely(s, kept, best));
+}
+
+static int32_t draw_from_best(sampler *s, const float *logits) {
+    select_best(s, logits);
+    return draw_from_list(s);
 }
 
 static int32_t draw_from_all(sampler *s, const float *logits) {
@@ -360,4 +365,19 @@ int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64
     if (s->count)
         count_past(s, past, n_past, -1);
     return id;
+}
+
+int32_t sampler_n_best(const sampler *s, int32_t most) {
+    const int64_t n = s->how.temperature <= 0 ? 1 : s->n_list;
+    return s->count || n > most || n >= s->n_vocab ? 0 : (int32_t)n;
+}
+
+int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits) {
+    if (s->how.temperature <= 0)
+        return logits[0] > -INFINITY ? ids[0] : 0; /* nor is a NaN */
+    for (int64_t i = 0; i < s->n_list; i++) {
+        const float x = isnan(logits[i]) ? -INFINITY : fminf(logits[i], FLT_MAX);
+        s->list[s->n_list - 1 - i] = (candidate){x, ids[i]};
+    }
+    return draw_from_list(s);
 }

@@ -53,6 +53,7 @@ struct nib_batch {
     double latency_s;             /* that a step with running answers is to take; 0: any */
     share share;                  /* under the lock */
     int64_t n_decode;             /* rows of answers in this step */
+    int32_t n_best;               /* of a row's logits, those that this step's answers look at; 0: all */
     bool optimistic;              /* requests are admitted before all that they may need is free */
     uint64_t n_paused;            /* answers that had to pause; under the lock */
     bool decodes;                 /* no prompt has rows in this step */

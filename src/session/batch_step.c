@@ -104,15 +104,16 @@ static int compose(nib_batch *b) {
     return n_segment;
 }
 
-/* A sequence's logits: its next token. */
-static nib_status draw(slot *s, const float *logits, nib_error *err) {
+/* A sequence's logits: its next token. ids: of those that are looked at; NULL: logits are of all tokens. */
+static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_error *err) {
     const int64_t n = s->of.n_token;
     int32_t token;
     if (s->r->first == 0) {
         s->r->first = time_now();
         s->r->result.prompt_s = s->r->first - s->r->begun;
     }
-    NIB_TRY(generation_feed(&s->g, logits, s->of.tokens, n, &token, err));
+    NIB_TRY(ids ? generation_feed_best(&s->g, ids, logits, &token, err)
+                : generation_feed(&s->g, logits, s->of.tokens, n, &token, err));
     if (!s->g.done)
         sequence_add(&s->of, token);
     s->follows = !s->g.done && s->n_fed < s->draft.n && s->draft.tokens[s->n_fed] == token;
@@ -129,8 +130,30 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
     const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
     (void)row;
     for (int64_t i = 0; i < n_row && s->follows; i++)
-        NIB_TRY(draw(s, logits + i * n_vocab, err));
+        NIB_TRY(draw(s, NULL, logits + i * n_vocab, err));
     return NIB_OK;
+}
+static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
+                            const float *logits, nib_error *err) {
+    const nib_batch *b = user;
+    slot *s = b->order[segment_index];
+    (void)row;
+    for (int64_t i = 0; i < n_row && s->follows; i++)
+        NIB_TRY(draw(s, ids + i * b->n_best, logits + i * b->n_best, err));
+    return NIB_OK;
+}
+
+/* How many of a row's logits the step's answers look at; 0: all. */
+static int32_t n_best_of(const nib_batch *b, int n_segment) {
+    const int32_t most = b->on.step->backend->kind->max_best;
+    int32_t n = 0;
+    for (int i = 0; i < n_segment; i++) {
+        const int32_t own = generation_n_best(&b->order[i]->g, most);
+        if (own == 0)
+            return 0;
+        n = NUM_MAX(n, own);
+    }
+    return n;
 }
 
 static void end_done(nib_batch *b, int n_segment) {
@@ -177,10 +200,13 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     const int n_segment = compose(b);
     if (n_segment == 0)
         return NIB_OK;
+    b->n_best = n_best_of(b, n_segment);
     const pass p = {.segments = b->segments,
                     .n_segment = n_segment,
                     .n_head = b->on.step->backend->rows.n_head,
-                    .rows = take_logits,
+                    .rows = b->n_best ? NULL : take_logits,
+                    .n_best = b->n_best,
+                    .best = take_best,
                     .user = b};
     const double begun = time_now();
     const nib_status status = step_pass(b->on.step, &p, err);

@@ -2,6 +2,8 @@
 #include "session/session.h"
 
 #include "base/mem.h"
+#include "base/num.h"
+#include "exec/step.h"
 
 #include <string.h>
 
@@ -19,15 +21,19 @@ void nib_result_clear(nib_result *result) {
     memset(result, 0, sizeof *result);
 }
 
+/* Where the back end finds the logits that are looked at, only the first token's come as a whole. */
 static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
-    while (!g->done) {
+    const int32_t most = NUM_MIN(s->on.step->backend->kind->max_best, SESSION_MAX_BEST);
+    session_best best = {.n = generation_n_best(g, most)};
+    for (bool first = true; !g->done; first = false) {
         int32_t token;
-        NIB_TRY(generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err));
+        NIB_TRY(first || !best.n ? generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err)
+                                 : generation_feed_best(g, best.ids, best.logits, &token, err));
         if (g->done)
             break;
         const double start = time_now();
-        NIB_TRY(session_append(s, token, err));
+        NIB_TRY(best.n ? session_append_best(s, token, &best, err) : session_append(s, token, err));
         r->token_s += time_now() - start;
         r->token_n++;
     }

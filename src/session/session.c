@@ -184,13 +184,44 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
     return compute(s, o, err);
 }
 
-nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
+static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
     if (s->of.n >= s->of.n_ctx)
         return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->of.n_ctx);
     s->of.n_token = s->of.n;
     sequence_add(&s->of, token);
     sequence_resume(&s->of);
+    return NIB_OK;
+}
+
+nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
+    NIB_TRY(add_token(s, token, err));
     return compute(s, &(sync_options){.first_row = -1}, err);
+}
+
+static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
+                            const float *logits, nib_error *err) {
+    session_best *best = user;
+    (void)segment_index, (void)row, (void)n_row, (void)err;
+    memcpy(best->ids, ids, (size_t)best->n * sizeof *ids);
+    memcpy(best->logits, logits, (size_t)best->n * sizeof *logits);
+    return NIB_OK;
+}
+
+nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
+    NIB_TRY(add_token(s, token, err));
+    const segment all = sequence_rows(&s->of, 0, 1, 0);
+    const canceller cancel = canceller_of(s);
+    const pass p = {.segments = &all,
+                    .n_segment = 1,
+                    .n_head = 1,
+                    .n_best = best->n,
+                    .best = take_best,
+                    .user = best,
+                    .cancel = &cancel};
+    s->logits_valid = false;
+    NIB_TRY(step_pass(s->on.step, &p, err));
+    sequence_advance(&s->of, 1);
+    return NIB_OK;
 }
 
 /* ---- embeddings ---- */

@@ -16,6 +16,8 @@ struct nib_session {
     atomic_bool cancelled;
 };
 
+enum { SESSION_MAX_BEST = 64 };
+
 typedef struct sync_options {
     int64_t first_row;        /* logits of every position from here on; -1: of the last only */
     nib_row_fn row_fn;        /* with first_row >= 0 */
@@ -33,5 +35,14 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
 
 /* The next token: what sync does with one more token, without looking at the others. */
 nib_status session_append(nib_session *s, int32_t token, nib_error *err);
+
+/* The same, but of its logits the largest n alone come, at most the back end's max_best; the session's own
+ * are not valid. */
+typedef struct session_best {
+    int32_t n;
+    int32_t ids[SESSION_MAX_BEST];
+    float logits[SESSION_MAX_BEST];
+} session_best;
+nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err);
 
 #endif

@@ -40,6 +40,8 @@ nib_session *session_must_open(nib_engine *e) {
 /* Whatever weight was wrong, it differs; of a shortlist it is the one logit that is surely there. */
 static void made_highest(const nib_session *s, int64_t n_vocab) {
     const float *logits = nib_session_logits(s);
+    if (!logits) /* the back end gave the best ones alone */
+        return;
     float highest = logits[0];
     for (int64_t i = 1; i < n_vocab; i++)
         highest = fmaxf(highest, logits[i]);
