@@ -325,8 +325,11 @@ static void chains(void) {
             time_chain(c, formats[f], EVERYTHING, 64, 1);
             time_chain(c, formats[f], EVERYTHING, 1024, 1);
             time_chain(c, formats[f], EVERYTHING, 3500, 1);
-            for (int64_t n_row = 4; n_row <= 16; n_row *= 4)
+            for (int64_t n_row = 4; n_row <= CUDA_MAX_ROWS; n_row *= 2)
                 time_chain(c, formats[f], EVERYTHING, 64, n_row);
+            time_chain(c, formats[f], PRODUCTS, 64, 16);
+            time_chain(c, formats[f], PRODUCTS, 64, CUDA_MAX_ROWS);
+            time_chain(c, formats[f], ATTENTION, 64, CUDA_MAX_ROWS);
             chain_close(c);
             free(c);
         }
@@ -381,11 +384,11 @@ static void products(void) {
 
 static void rows(void) {
     static const char *const formats[] = {"u4g32", "u4g128"};
-    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}};
+    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096}, {4096, 4096}};
     for (size_t f = 0; f < 2; f++)
-        for (size_t i = 0; i < 2; i++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             double one = 0;
-            for (int64_t n_row = 1; n_row <= 16; n_row *= 2) {
+            for (int64_t n_row = 1; n_row <= CUDA_MAX_ROWS; n_row *= 2) {
                 const double t = time_product(formats[f], sizes[i][0], sizes[i][1], n_row);
                 one = n_row == 1 ? t : one;
                 if (n_row > 1)

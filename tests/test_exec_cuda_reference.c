@@ -332,19 +332,44 @@ static void auto_finds_it(void **state) {
     fake_is_at_rest();
 }
 
+/* The device looks for the logits that answers are drawn from: the same tokens, in a session and in a batch;
+ * all logits still come where an answer looks at all. */
+static void the_best_come(void **state) {
+    (void)state;
+    static const nib_sampling how[] = {
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
+        {.temperature = 1, .top_k = 12, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1, .seed = 5},
+        {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5}};
+    const char *path = tiny_model("best.gguf", &small);
+    for (size_t c = 0; c < sizeof how / sizeof *how; c++) {
+        nib_result found[2];
+        for (int i = 0; i < 2; i++) {
+            nib_engine_options o = engine_usual();
+            nib_error err;
+            o.kv_type = NIB_KV_F16;
+            o.backend = i ? "cuda" : "check";
+            cuda_load_with(fake_cuda(MEMORY, 0, 0));
+            if (engine_life(path, &o, &how[c], 20, &found[i], &err))
+                fail_msg("%s", err.message);
+            if (i)
+                assert_int_equal(fake_cuda_sampled(), c < 2 ? 19 : 0);
+            fake_is_at_rest();
+        }
+        assert_int_equal(found[0].n_token, 20);
+        assert_int_equal(found[1].n_token, 20);
+        assert_memory_equal(found[0].tokens, found[1].tokens, 20 * sizeof(int32_t));
+        nib_result_clear(&found[0]), nib_result_clear(&found[1]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_precision),
-        cmocka_unit_test(other_formats),
-        cmocka_unit_test(architectures),
-        cmocka_unit_test(from_disk),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(what_it_cannot_do_is_named),
-        cmocka_unit_test(caps_are_obeyed),
-        cmocka_unit_test(codes_are_left),
-        cmocka_unit_test(prompts_are_wide),
-        cmocka_unit_test(auto_finds_it),
-        cmocka_unit_test(tokens_are_replayed),
+        cmocka_unit_test(every_precision),  cmocka_unit_test(other_formats),
+        cmocka_unit_test(architectures),    cmocka_unit_test(from_disk),
+        cmocka_unit_test(batches),          cmocka_unit_test(what_it_cannot_do_is_named),
+        cmocka_unit_test(caps_are_obeyed),  cmocka_unit_test(codes_are_left),
+        cmocka_unit_test(prompts_are_wide), cmocka_unit_test(auto_finds_it),
+        cmocka_unit_test(the_best_come),    cmocka_unit_test(tokens_are_replayed),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,25 +159,26 @@ static void check_rows(const matrix *m, const float *x, const float *y, product 
     free(expected), free(size);
 }
 
-static void check_matrix(matrix *m, const char *what) {
-    static const int counts[] = {1, 2, 5, 8, 9, 16};
+/* counts: rows of launches, 0 at the end. */
+static void check_counts(matrix *m, const char *what, const int *counts) {
+    enum { MOST = CUDA_MAX_ROWS };
     const view w = matrix_there(m);
-    float *x = case_rows(16, m->k, 3), *bias = random_rows(m->n, 4, 1),
-          *before = random_rows(16 * m->n, 5, 1);
-    float *alone[16];
-    for (int r = 0; r < 16; r++) {
-        const product one = {.n_row = 1};
-        alone[r] = run_linear(m, 1, &w, x + r * m->k, m->k, NULL, NULL, one, NULL);
-        if (r < 2)
-            check_rows(m, x + r * m->k, alone[r], one, NULL, NULL, what);
-    }
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        const product p = {.n_row = counts[i]};
+    float *x = case_rows(MOST, m->k, 3), *bias = random_rows(m->n, 4, 1),
+          *before = random_rows(MOST * m->n, 5, 1);
+    float *alone[MOST] = {NULL};
+    for (; *counts; counts++) {
+        const product p = {.n_row = *counts}, one = {.n_row = 1};
         float *y = run_linear(m, 1, &w, x, m->k, NULL, NULL, p, NULL);
-        for (int r = 0; r < counts[i]; r++)
+        for (int r = 0; r < p.n_row; r++) {
+            if (!alone[r]) {
+                alone[r] = run_linear(m, 1, &w, x + r * m->k, m->k, NULL, NULL, one, NULL);
+                if (r < 2)
+                    check_rows(m, x + r * m->k, alone[r], one, NULL, NULL, what);
+            }
             if (memcmp(y + r * m->n, alone[r], (size_t)m->n * sizeof(float)))
                 fail_msg("%s %dx%d: row %d of %d has other bits than alone", what, (int)m->n, (int)m->k, r,
-                         counts[i]);
+                         p.n_row);
+        }
         free(y);
     }
     for (int n_row = 1; n_row <= 9; n_row += 8) {
@@ -186,11 +187,15 @@ static void check_matrix(matrix *m, const char *what) {
         check_rows(m, x, y, p, bias, before, what);
         free(y);
     }
-    for (int r = 0; r < 16; r++)
+    for (int r = 0; r < MOST; r++)
         free(alone[r]);
     drop(w.data);
     free(x), free(bias), free(before);
     matrix_close(m);
+}
+
+static void check_matrix(matrix *m, const char *what) {
+    check_counts(m, what, (const int[]){2, 5, 8, 9, 16, 0});
 }
 
 static const int64_t shapes[][2] = {{1, 32}, {15, 64}, {17, 576}, {48, 1000}, {33, 4096}};
@@ -213,6 +218,28 @@ static void test_uniform(void **state) {
             n_checked++;
         }
     assert_true(n_checked > 50);
+}
+
+/* Up to 64 rows, on whatever kernels are for them: sizes with and without a chunk for every block of eight,
+ * with more panels than there are teams, with a short last chunk. */
+static void test_many_rows(void **state) {
+    (void)state;
+    static const struct {
+        const char *format;
+        int64_t n, k;
+        int counts[8];
+    } cases[] = {{"u4g32", 40, 96, {3, 33, 64}},
+                 {"u4g32", 4500, 1000, {2, 24}},
+                 {"u4g32", 17, 4160, {8, 16, 17, 32, 48, 64}},
+                 {"u4g64", 100, 2048, {4, 64}},
+                 {"u4g128", 33, 2304, {12, 31, 50}},
+                 {"u4g32", 33, 14336, {16, 64}},
+                 {"u4g32a", 20, 576, {17, 64}},
+                 {"u6g16", 20, 512, {40}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        matrix m = matrix_open_uniform(cases[i].format, cases[i].n, cases[i].k, MATRIX_RANDOM, 60 + i);
+        check_counts(&m, cases[i].format, cases[i].counts);
+    }
 }
 
 static void test_file_types(void **state) {
@@ -246,13 +273,13 @@ static void test_together(void **state) {
         m[i] = matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, (uint64_t)(20 + i));
         w[i] = matrix_there(&m[i]);
     }
-    float *x = random_rows(16 * k, 6, 3), *norm = random_rows(k, 7, 2),
-          *plain = malloc((size_t)(16 * k) * sizeof(float));
+    float *x = random_rows(40 * k, 6, 3), *norm = random_rows(k, 7, 2),
+          *plain = malloc((size_t)(40 * k) * sizeof(float));
     const kernel_table *t = kernels_table_for("ref");
-    for (int r = 0; r < 16; r++)
+    for (int r = 0; r < 40; r++)
         t->norm(NORM_RMS, x + r * k, norm, NULL, plain + r * k, k, 1, true, 1e-5f);
-    static const int counts[] = {1, 3, 16};
-    for (size_t c = 0; c < 3; c++) {
+    static const int counts[] = {1, 3, 16, 20, 40};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         const int rows = counts[c];
         float *three = run_linear(m, 3, w, x, k, norm, NULL, (product){.n_row = rows}, NULL);
         for (int i = 0; i < 3; i++) {
@@ -830,11 +857,11 @@ static void test_without(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gtile),   cmocka_unit_test(test_uniform),     cmocka_unit_test(test_file_types),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_together),    cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_norm),    cmocka_unit_test(test_embed),       cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_store),   cmocka_unit_test(test_each),        cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_left),    cmocka_unit_test(test_attend_left),
+        cmocka_unit_test(test_gtile),     cmocka_unit_test(test_uniform), cmocka_unit_test(test_file_types),
+        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_together),
+        cmocka_unit_test(test_poison),    cmocka_unit_test(test_norm),    cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_attend),    cmocka_unit_test(test_store),   cmocka_unit_test(test_each),
+        cmocka_unit_test(test_sample),    cmocka_unit_test(test_left),    cmocka_unit_test(test_attend_left),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

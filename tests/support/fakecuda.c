@@ -24,6 +24,7 @@ typedef struct kept {
     int (*each)(const cuda_each *a, cuda_stream s);
     int (*fetch)(const cuda_residual *a, cuda_stream s);
     int (*add)(const cuda_residual_add *a, cuda_stream s);
+    int (*best)(const cuda_sample *a, cuda_stream s);
     union {
         cuda_linear linear;
         cuda_attend attend;
@@ -31,6 +32,7 @@ typedef struct kept {
         cuda_each each;
         cuda_residual fetch;
         cuda_residual_add add;
+        cuda_sample best;
     } u;
 } kept;
 typedef struct graph {
@@ -47,7 +49,7 @@ static struct {
     const void *fresh[MAX_FRESH]; /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
-    long n_replayed, n_fetched;
+    long n_replayed, n_sampled, n_fetched;
     bool replaying;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;
@@ -693,6 +695,43 @@ static int add_fetched(const cuda_residual_add *a, cuda_stream s) {
     return 0;
 }
 
+/* ---- the best logits ---- */
+
+static size_t sample_scratch(int64_t n_row) {
+    return (size_t)n_row * 8;
+}
+
+static bool is_better(const float *x, int64_t a, int64_t b) {
+    return b < 0 || x[a] > x[b] || (isnan(x[b]) && !isnan(x[a]));
+}
+
+static int sample(const cuda_sample *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept *k = keep();
+    if (k) {
+        k->best = sample;
+        k->u.best = *a;
+        return 0;
+    }
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *x = (const float *)real(a->logits) + r * a->ld;
+        bool *taken = calloc((size_t)a->n_vocab, sizeof *taken);
+        for (int i = 0; i < a->top; i++) {
+            int64_t best = -1;
+            for (int64_t t = 0; t < a->n_vocab; t++)
+                if (!taken[t] && is_better(x, t, best))
+                    best = t;
+            taken[best] = true;
+            ((int32_t *)real(a->top_ids))[r * a->top + i] = (int32_t)best;
+            ((float *)real(a->top_logits))[r * a->top + i] = x[best];
+        }
+        free(taken);
+    }
+    fake.n_sampled += a->n_row;
+    return 0;
+}
+
 /* ---- graphs ---- */
 
 static int graph_begin(cuda_stream s) {
@@ -737,6 +776,7 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
                       : k->norm   ? k->norm(&k->u.norm, s)
                       : k->fetch  ? k->fetch(&k->u.fetch, s)
                       : k->add    ? k->add(&k->u.add, s)
+                      : k->best   ? k->best(&k->u.best, s)
                                   : k->each(&k->u.each, s);
         fake.replaying = false;
         if (e)
@@ -791,6 +831,8 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .residual_scratch = residual_scratch,
         .residual = fetch,
         .residual_add = add_fetched,
+        .sample_scratch = sample_scratch,
+        .sample = sample,
     };
     memset(&fake, 0, sizeof fake);
     fake.memory = memory;
@@ -822,6 +864,9 @@ long fake_cuda_taken(void) {
 }
 long fake_cuda_wide(void) {
     return fake.n_wide;
+}
+long fake_cuda_sampled(void) {
+    return fake.n_sampled;
 }
 long fake_cuda_prompt(void) {
     return fake.n_prompt;

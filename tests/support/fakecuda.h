@@ -19,6 +19,7 @@ long fake_cuda_taken(void);        /* products that took the codes which the lau
 long fake_cuda_replayed(void);     /* launches that were part of a graph */
 long fake_cuda_fetched(void);      /* rows that residuals were fetched for */
 long fake_cuda_wide(void);         /* rows of products of many */
+long fake_cuda_sampled(void);      /* rows whose best logits were looked for */
 long fake_cuda_prompt(void);       /* rows of attention of prompts */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */
 size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */

@@ -177,8 +177,10 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     NIB_TRY(status);
     if (!head)
         return NIB_OK;
+    if (c->pass.n_best)
+        NIB_TRY(launch_best(c, r->visit.n_row, err));
     NIB_TRY(replay_flush(c, err));
-    if (!c->pass.logits)
+    if (!c->pass.logits || c->pass.n_best)
         return NIB_OK;
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
     NIB_TRY(copy_row(c, c->logits, c->reg[REG_LOGITS], n, err));
@@ -223,6 +225,20 @@ static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out,
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
 }
 
+static nib_status copy_out(const cuda *c, void *to, const void *from, int64_t n, nib_error *err) {
+    return c->base.device->kind->copy(c->base.device, DEVICE_STORE, to, from, (uint64_t)n * 4, err);
+}
+
+static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
+                                 nib_error *err) {
+    cuda *c = cuda_of(b);
+    *ids = c->found_ids;
+    *logits = c->found_logits;
+    NIB_TRY(copy_out(c, c->found_ids, c->best_ids, n_row * c->pass.n_best, err));
+    NIB_TRY(copy_out(c, c->found_logits, c->best_logits, n_row * c->pass.n_best, err));
+    return wait_for_it(c, err);
+}
+
 const backend_kind backend_cuda = {
     .name = "cuda",
     .tier = NIB_TIER_VRAM,
@@ -236,4 +252,6 @@ const backend_kind backend_cuda = {
     .read_stream = cuda_read_stream,
     .write_stream = cuda_write_stream,
     .read_logits = cuda_read_logits,
+    .read_best = cuda_read_best,
+    .max_best = CUDA_MAX_TOP,
 };

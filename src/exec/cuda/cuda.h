@@ -51,7 +51,8 @@ typedef enum launch_kind {
     LAUNCH_NORM,
     LAUNCH_EACH,
     LAUNCH_FETCH,
-    LAUNCH_ADD
+    LAUNCH_ADD,
+    LAUNCH_BEST
 } launch_kind;
 typedef struct gpu_launch {
     launch_kind kind;
@@ -63,6 +64,7 @@ typedef struct gpu_launch {
         cuda_each each;
         cuda_residual fetch;
         cuda_residual_add add;
+        cuda_sample best;
     } u;
 } gpu_launch;
 
@@ -114,17 +116,22 @@ typedef struct cuda {
     float **cos_sin;                /* [n_rope][n_pass, n_rot] */
     void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
     void *linear_room, *wide_room, *attend_room;
-    void *fetch_room;  /* the chosen channels of few rows; NULL: no residuals */
+    void *fetch_room;               /* the chosen channels of few rows; NULL: no residuals */
+    int32_t *best_ids, *best_token; /* [n_head, CUDA_MAX_TOP], [n_head] */
+    float *best_logits, *uniform;   /* [n_head, CUDA_MAX_TOP], [n_head] zeros */
+    void *best_room;
     float *part;       /* what residuals give back of a step's products, of few rows */
     tier_region pages; /* int32_t, all segments' */
 
     /* host: */
     tier_region host;
     float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
-    bool pinned;                 /* all of it: copies wait for nothing */
-    float *embed, *looked_up;    /* [n_pass, d_model], one row */
-    float *angles, *inv_freq;    /* [n_rope][n_pass, n_rot], [n_rot] */
-    int32_t *numbers;            /* [2, n_pass] */
+    float *found_logits;         /* [n_head, CUDA_MAX_TOP] */
+    int32_t *found_ids;
+    bool pinned;              /* all of it: copies wait for nothing */
+    float *embed, *looked_up; /* [n_pass, d_model], one row */
+    float *angles, *inv_freq; /* [n_rope][n_pass, n_rot], [n_rot] */
+    int32_t *numbers;         /* [2, n_pass] */
     int32_t *page_list;
     size_t max_page_list;
 
@@ -200,5 +207,7 @@ typedef struct row_group {
 } row_group;
 /* Queues the block's steps for them. */
 nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
+/* Queues looking for the pass's n_best of the first n_row rows of logits. */
+nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
 
 #endif

@@ -6,6 +6,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
+enum { FEW_ROWS = 16 /* of a sequence, beyond which they are attended to as a prompt */ };
+enum { MANY_LOOKUPS = 8 /* rows of a table that are worth waking the host's threads */ };
+
 /* A group on its way through a block. */
 typedef struct walk {
     cuda *c;
@@ -26,7 +29,8 @@ static int64_t ld_of(const walk *w, reg r) {
 }
 
 static bool is_wide(const walk *w) {
-    return w->g->n_row > CUDA_MAX_ROWS;
+    const int64_t from = w->c->k->wide_from();
+    return from > 0 && w->g->n_row >= from;
 }
 
 static view weight_at(const walk *w, int index) {
@@ -85,7 +89,7 @@ static void embed_part(void *arg, int thread, int n_thread) {
 
 static nib_status embed_rows(const walk *w, const step *s, nib_error *err) {
     embed_job j = {.w = w, .o = &w->ops[s->first]};
-    if (s->n == 1 && j.o->kind == OP_EMBED && w->g->n_row > CUDA_MAX_ROWS) {
+    if (s->n == 1 && j.o->kind == OP_EMBED && w->g->n_row >= MANY_LOOKUPS) {
         pool_run(w->c->setup.threads, embed_part, &j);
         if (!atomic_load(&j.missing))
             return NIB_OK;
@@ -224,14 +228,15 @@ static nib_status multiply(const walk *w, const step *s, nib_error *err) {
 /* Few rows' residuals come while the products run; those of many behind them, a few rows at a time. */
 static nib_status products(const walk *w, const step *s, nib_error *err) {
     const int64_t n_row = w->g->n_row;
+    const bool many = n_row > CUDA_MAX_FETCH;
     if (!fetches_has(w->c, w->g->block, s))
         return multiply(w, s, err);
-    if (!is_wide(w))
+    if (!many)
         NIB_TRY(fetch(w, s, 0, n_row, err));
     NIB_TRY(multiply(w, s, err));
-    for (int64_t r = 0; r < n_row; r += CUDA_MAX_ROWS) {
-        const int64_t n = NUM_MIN(n_row - r, (int64_t)CUDA_MAX_ROWS);
-        if (is_wide(w))
+    for (int64_t r = 0; r < n_row; r += CUDA_MAX_FETCH) {
+        const int64_t n = NUM_MIN(n_row - r, (int64_t)CUDA_MAX_FETCH);
+        if (many)
             NIB_TRY(fetch(w, s, r, n, err));
         NIB_TRY(add_fetched(w, s, r, n, err));
     }
@@ -282,9 +287,9 @@ static nib_status attend_parts(const walk *w, const cuda_attend *all, const op *
     for (int64_t r = 0; r < all->n_row;) {
         cuda_attend a = *all;
         int64_t n = rows_of_sequence(w, r);
-        const bool is_prompt = n > CUDA_MAX_ROWS && a.stored;
+        const bool is_prompt = n > FEW_ROWS && a.stored;
         if (!is_prompt)
-            while (n < CUDA_MAX_ROWS && r + n < all->n_row && n + rows_of_sequence(w, r + n) <= CUDA_MAX_ROWS)
+            while (n < FEW_ROWS && r + n < all->n_row && n + rows_of_sequence(w, r + n) <= FEW_ROWS)
                 n += rows_of_sequence(w, r + n);
         a.n_row = n;
         a.q += r * a.ldq, a.k += r * a.ldk, a.v += r * a.ldv, a.out += r * a.ldo;
@@ -383,4 +388,27 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
         c->coded_row = g->row;
     }
     return NIB_OK;
+}
+
+nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
+    static const op of = {.kind = OP_LINEAR};
+    cuda_sample a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.logits = c->reg[REG_LOGITS];
+    a.n_row = n_row;
+    a.ld = c->ld[REG_LOGITS];
+    a.n_vocab = model_reg_width(cuda_model(c), REG_LOGITS);
+    a.top = c->pass.n_best;
+    a.temperature = 1;
+    a.top_p = 1;
+    a.uniform = c->uniform;
+    a.token = c->best_token;
+    a.top_ids = c->best_ids;
+    a.top_logits = c->best_logits;
+    a.scratch = c->best_room;
+    nib_status status;
+    gpu_launch *l = replay_add(c, LAUNCH_BEST, &of, &status, err);
+    if (l)
+        l->u.best = a;
+    return status;
 }

@@ -63,13 +63,18 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
-    if (c->max_rows > CUDA_MAX_ROWS)
+    if (c->k->wide_from() > 0 && c->max_rows >= c->k->wide_from())
         c->wide_room = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+    c->best_ids = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->best_ids);
+    c->best_logits = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->best_logits);
+    c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
+    c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
+    c->best_room = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
-        const uint64_t each = c->k->residual_scratch(CUDA_MAX_ROWS, s.k, c->setup.residuals->k_chunk);
+        const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->k_chunk);
         c->fetch_room = take(base, &at, 1, each);
-        c->part = take(base, &at, CUDA_MAX_ROWS * widest, sizeof(float));
+        c->part = take(base, &at, CUDA_MAX_FETCH * widest, sizeof(float));
     }
     c->attend_room = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
@@ -85,6 +90,8 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     c->looked_up = take(base, &at, s.embed, sizeof(float));
     c->angles = take(base, &at, model_n_rope(m) * rows->n_pass * s.rope, sizeof(float));
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
+    c->found_logits = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->found_logits);
+    c->found_ids = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->found_ids);
     c->numbers = take(base, &at, 2 * rows->n_pass, sizeof *c->numbers);
     return at;
 }
@@ -116,9 +123,15 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     if (c->fetch_room) /* how often blocks have met */
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_room, 0, CUDA_FETCH_HEAD, c->stream),
                                "room for residuals", err));
+    NIB_TRY(device_cuda_ok(c->base.device,
+                           c->k->fill(c->best_room, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
+                           "room for logits", err));
+    NIB_TRY(device_cuda_ok(c->base.device,
+                           c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
+                           "room for logits", err));
     lay_out_host(c, l, rows, c->host.at);
-    /* Copies from and to there are then on their way when the call returns: a pass writes no place twice. Where
-     * it cannot be, copies are slower. */
+    /* Copies from and to there are then on their way when the call returns: a pass writes no place twice.
+     * Where it cannot be, copies are slower. */
     c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
     return NIB_OK;
 }

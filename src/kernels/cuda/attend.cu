@@ -368,8 +368,11 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_con
     __shared__ attend_shared<LANES> shared;
     launch_next();
     const attend_range range = range_of(j, j.a.position[blockIdx.z], j.a.first_page[blockIdx.z]);
-    if ((int)blockIdx.x < range.n_span)
-        attend_span(j, shared, range, blockIdx.x, blockIdx.y, blockIdx.z);
+    for (int span = blockIdx.x; span < range.n_span; span += gridDim.x) {
+        if (span >= (int)gridDim.x)
+            __syncthreads(); /* all have read what the span before left */
+        attend_span(j, shared, range, span, blockIdx.y, blockIdx.z);
+    }
 }
 
 /* A thread has one pair of a new key's, and the same of its value's. */
@@ -442,7 +445,13 @@ int attend_launch(const cuda_attend *a, cuda_stream s) {
     if (e)
         return e;
     auto *const kernel = d <= 64 ? attend_one<8> : d <= 128 ? attend_one<16> : attend_one<32>;
-    const dim3 grid(j.n_span, (unsigned)(a->kv.n_kv_head * head_blocks(j.n_group)), (unsigned)a->n_row);
+    /* Blocks of many rows take several parts of a sequence, one after the other: the same parts. */
+    const int64_t n_block = a->kv.n_kv_head * head_blocks(j.n_group), enough = 4 * device_sm_count();
+    const int64_t parts = enough / (n_block * a->n_row);
+    const dim3 grid((unsigned)(parts < 1          ? 1
+                               : parts > j.n_span ? j.n_span
+                                                  : parts),
+                    (unsigned)n_block, (unsigned)a->n_row);
     e = prepare(kernel, 0);
     return e ? e : launch(kernel, grid, dim3(ATTEND_THREADS), 0, s, j);
 }

@@ -30,7 +30,12 @@ extern "C" {
 #include "quant/pack.h"
 
 enum { CUDA_KERNELS_VERSION = 6, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
-enum { CUDA_PAGE = 64 /* positions */, CUDA_MAX_ROWS = 16, CUDA_MAX_WIDE = 65535 /* rows */ };
+enum {
+    CUDA_PAGE = 64 /* positions */,
+    CUDA_MAX_ROWS = 64,
+    CUDA_MAX_FETCH = 16 /* rows of a residual */,
+    CUDA_MAX_WIDE = 65535 /* rows */
+};
 enum { CUDA_FETCH_HEAD = 256 /* bytes of a residual's scratch that are zeroed once */ };
 enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
 
@@ -142,7 +147,7 @@ typedef struct cuda_residual {
     const float *scale[3];  /* [n[i]] */
     int64_t n[3], step[3];
     int n_w;
-    int64_t n_row; /* at most CUDA_MAX_ROWS */
+    int64_t n_row; /* at most CUDA_MAX_FETCH */
     const float *x;
     int64_t ldx, k, k_chunk;
     const float *norm; /* [k]: x stands for RMSNorm(x) * norm; NULL: for itself */

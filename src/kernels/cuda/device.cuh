@@ -261,8 +261,8 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
 
 /* A launch that may start before the one before it has finished; `together` blocks along z are a cluster. */
 template <class... Parameters, class... Arguments>
-static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together, size_t shared,
-                          cuda_stream stream, Arguments... arguments) {
+static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together,
+                          size_t shared, cuda_stream stream, Arguments... arguments) {
     cudaLaunchAttribute with[2];
     with[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     with[0].val.programmaticStreamSerializationAllowed = 1;
@@ -282,6 +282,25 @@ template <class... Parameters, class... Arguments>
 static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,
                   Arguments... arguments) {
     return launch_cluster(kernel, grid, block, 1, shared, stream, arguments...);
+}
+
+/* *most becomes at most so many clusters of `together` blocks, which the device has at once. */
+template <class Kernel>
+static int clusters_most(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
+    cudaLaunchAttribute with = {};
+    with.id = cudaLaunchAttributeClusterDimension;
+    with.val.clusterDim.x = with.val.clusterDim.y = 1;
+    with.val.clusterDim.z = together;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3(1, 1, together);
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.attrs = &with;
+    c.numAttrs = 1;
+    int n = 0;
+    const cudaError_t e = cudaOccupancyMaxActiveClusters(&n, kernel, &c);
+    *most = n > 0 && n < *most ? n : *most;
+    return (int)e;
 }
 
 /* Every kernel asks for the same split of a multiprocessor's memory, all of it shared: blocks of two launches

@@ -1,4 +1,5 @@
-/* linear.cu - products of 1 to 16 rows with G-tile matrices; see linear.cuh. */
+/* linear.cu - products of 1 to 16 columns at a time with G-tile matrices, and the choice of the kernel; see
+ * linear.cuh. */
 #include "kernels/cuda/linear.cuh"
 
 /* ---- one row ----
@@ -159,8 +160,9 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
 
 struct many_store {
     uint32_t *where;
-    float2 *meta;
+    void *meta; /* a float2 each, or without_sums: a float */
     int n_eight, column;
+    bool without_sums;
     __device__ void codes(int row, int k, uint2 u) {
         const int quad = k / 4 % 8, col = column + row;
         uint32_t *to =
@@ -169,7 +171,11 @@ struct many_store {
         to[quad % 4 * 4 + 4] = u.y;
     }
     __device__ void slice(int row, int i, slice_meta m) {
-        meta[i * 8 * n_eight + column + row] = make_float2(m.scale, __int_as_float(m.sum));
+        const int at = i * 8 * n_eight + column + row;
+        if (without_sums)
+            ((float *)meta)[at] = m.scale;
+        else
+            ((float2 *)meta)[at] = make_float2(m.scale, __int_as_float(m.sum));
     }
 };
 
@@ -197,15 +203,16 @@ static __host__ __device__ many_scratch many_layout(int64_t k_pad, int n_eight) 
 }
 
 template <bool TWO>
-__global__ void __launch_bounds__(THREADS)
-    quantize_many(const __grid_constant__ linear_job j, int n_eight, int64_t ldx, uint8_t *scratch) {
+__global__ void __launch_bounds__(THREADS) quantize_many(const __grid_constant__ linear_job j, int n_eight,
+                                                         bool without_sums, int64_t ldx, uint8_t *scratch) {
     __shared__ row_sums sums;
     const many_scratch at = many_layout(j.k_pad, n_eight);
     const int each = TWO ? 2 : 1, column = blockIdx.x * each;
     launch_next();
     launch_wait();
     quantize_row<TWO>(row_of(j, j.x + blockIdx.x * ldx),
-                      many_store{(uint32_t *)scratch, (float2 *)(scratch + at.meta), n_eight, column}, &sums);
+                      many_store{(uint32_t *)scratch, scratch + at.meta, n_eight, column, without_sums},
+                      &sums);
     if (threadIdx.x < each) {
         ((float *)(scratch + at.factor))[column + threadIdx.x] = row_factor(j, &sums);
         ((float *)(scratch + at.lift))[column + threadIdx.x] = row_lift(j, &sums, threadIdx.x);
@@ -441,11 +448,11 @@ static size_t job_room(linear_job *j, size_t others, int blocks) {
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
-/* Columns that one launch takes. */
-enum { MAX_COLUMNS = 16 };
+/* Columns that one launch takes: here, and on clusters. */
+enum { MAX_COLUMNS = 16, MAX_CLUSTER_COLUMNS = 64 };
 
 static int n_eight(int n_col) {
-    return n_col <= 8 ? 1 : 2;
+    return n_col <= 8 ? 1 : n_col <= 16 ? 2 : n_col <= 32 ? 4 : 8;
 }
 
 size_t codes_bytes(int64_t k) {
@@ -455,7 +462,8 @@ size_t codes_bytes(int64_t k) {
 
 size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
     const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K, n_col = n_row * (two ? 2 : 1);
-    return many_layout(k_pad, n_eight((int)n_col)).bytes;
+    const int eights = n_eight((int)(n_col < MAX_CLUSTER_COLUMNS ? n_col : MAX_CLUSTER_COLUMNS));
+    return many_layout(k_pad, two && eights < 4 ? 4 : eights).bytes;
 }
 
 static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
@@ -465,8 +473,9 @@ static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s
     return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
 }
 
-static int run_many(const cuda_linear *a, linear_job *j, cuda_stream s) {
-    const int bits = a->w[0].format.bits, eights = n_eight(j->n_col);
+/* on_clusters: groups of eight columns there; 0: not there. */
+static int run_many(const cuda_linear *a, linear_job *j, int on_clusters, cuda_stream s) {
+    const int bits = a->w[0].format.bits, eights = on_clusters ? on_clusters : n_eight(j->n_col);
     uint8_t *scratch = (uint8_t *)a->scratch;
     const many_scratch at = many_layout(j->k_pad, eights);
     auto *const quantize = a->two ? quantize_many<true> : quantize_many<false>;
@@ -476,29 +485,43 @@ static int run_many(const cuda_linear *a, linear_job *j, cuda_stream s) {
     j->lift = (const float *)(scratch + at.lift);
     int e = prepare(quantize, 0);
     if (!e)
-        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, a->ldx, scratch);
+        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, on_clusters > 0,
+                   a->ldx, scratch);
+    if (e || on_clusters)
+        return e ? e : cluster_launch(j, on_clusters, s);
     const bool halves = j->slice == 16;
-    return e ? e
-             : run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
+    return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
+}
+
+/* Rows [first, first + n). */
+static int run_rows(const cuda_linear *a, int64_t first, int64_t n, int on_clusters, cuda_stream s) {
+    cuda_linear part = *a;
+    linear_job j;
+    part.n_row = n;
+    part.x += first * a->ldx;
+    for (int i = 0; i < a->n_w; i++)
+        part.y[i] += first * a->ldy[i];
+    const int e = job_make(&part, &j);
+    if (e)
+        return e;
+    if (j.n_col == 1)
+        return run(one_kernel(a->w[0].format.bits, j.slice == 16), &j, one_bytes(j), s);
+    if (on_clusters)
+        cluster_shape(&j, on_clusters);
+    return run_many(&part, &j, on_clusters, s);
 }
 
 int linear_launch(const cuda_linear *a, cuda_stream s) {
-    const int most = MAX_COLUMNS / (a->two ? 2 : 1);
     linear_job j;
     if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS)
         return CUDA_UNSUPPORTED;
-    for (int64_t first = 0; first < a->n_row; first += most) { /* two turns for more than 8 rows of two */
-        cuda_linear part = *a;
-        part.n_row = a->n_row - first < most ? a->n_row - first : most;
-        part.x += first * a->ldx;
-        for (int i = 0; i < a->n_w; i++)
-            part.y[i] += first * a->ldy[i];
-        int e = job_make(&part, &j);
-        if (!e)
-            e = j.n_col > 1 ? run_many(&part, &j, s)
-                            : run(one_kernel(a->w[0].format.bits, j.slice == 16), &j, one_bytes(j), s);
-        if (e)
-            return e;
-    }
-    return 0;
+    const int each = a->two ? 2 : 1;
+    int e = job_make(a, &j);
+    if (e)
+        return e;
+    const int on_clusters = j.n_col > 1 && cluster_can(j, &a->w[0].format) ? cluster_eights(&j, j.n_col) : 0;
+    const int64_t most = (on_clusters ? 8 * on_clusters : MAX_COLUMNS) / each;
+    for (int64_t first = 0; first < a->n_row && !e; first += most)
+        e = run_rows(a, first, a->n_row - first < most ? a->n_row - first : most, on_clusters, s);
+    return e;
 }

@@ -520,4 +520,15 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
     return __fmul_rn(scale, (float)sum);
 }
 
+/* ---- on clusters (linear_cluster.cu) ---- */
+
+/* Whether it multiplies such a job on this device. */
+bool cluster_can(const linear_job &j, const pack_format *f);
+/* Groups of eight columns that one of its launches takes, of n_col in all; 0: none, its rows do not fit. */
+int cluster_eights(linear_job *j, int n_col);
+/* The job's rings for that many. */
+void cluster_shape(linear_job *j, int eights);
+/* Several columns, quantised, their scales without sums. */
+int cluster_launch(linear_job *j, int eights, cuda_stream s);
+
 #endif

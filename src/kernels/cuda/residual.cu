@@ -1,19 +1,19 @@
 /* residual.cu - QDEC's fused kernel (paper 4.3): the channels that a row meets most strongly are chosen, all
  * blocks meet, their residuals are fetched from host memory that the device sees (zero-copy) and multiplied.
  *
- * Choosing is that of kernels/lanes/residual.h, bit by bit: a chunk of 1,024 channels is one block's. Fetching
- * goes by segments of 256 outputs: with 4 bits a warp reads 128 neighbouring bytes at once. Four warps have a
- * segment, each every fourth channel, CHANNELS of them in flight; their sums are added in the warps' order.
- * So a sum does not depend on the number of blocks. Blocks are launched together (cooperatively) and small
- * enough to stand beside one of a product. */
+ * Choosing is that of kernels/lanes/residual.h, bit by bit: a chunk of 1,024 channels is one block's.
+ * Fetching goes by segments of 256 outputs: with 4 bits a warp reads 128 neighbouring bytes at once. Four
+ * warps have a segment, each every fourth channel, CHANNELS of them in flight; their sums are added in the
+ * warps' order. So a sum does not depend on the number of blocks. Blocks are launched together
+ * (cooperatively) and small enough to stand beside one of a product. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/salient.h"
 
 enum {
     RESIDUAL_THREADS = 512,
     WARPS = RESIDUAL_THREADS / 32,
-    SEGMENT = 256,          /* outputs */
-    SHARE = 4,              /* warps of a segment */
+    SEGMENT = 256,            /* outputs */
+    SHARE = 4,                /* warps of a segment */
     TOGETHER = WARPS / SHARE, /* segments of a block at a time */
     CHANNELS = 16,
     CHUNK = SALIENT_CHUNK
@@ -228,11 +228,11 @@ __device__ static void add_dword(float *sum, uint32_t codes, float x) {
 }
 
 /* Every SHARE-th channel from `from` on of 256 outputs. */
-__device__ static void sum_channels(const segment_at &s, const salient *picks, int n, int from,
-                                    float *sum) {
+__device__ static void sum_channels(const segment_at &s, const salient *picks, int n, int from, float *sum) {
     const int lane = threadIdx.x % 32;
     const uint8_t *rows = s.rows + 4 * lane;
-    const bool inside = s.step && (lane / 4) * 32 + lane % 4 * 4 < s.left; /* of the padding nothing is read */
+    const bool inside =
+        s.step && (lane / 4) * 32 + lane % 4 * 4 < s.left; /* of the padding nothing is read */
     for (int i = from; i < n; i += SHARE * CHANNELS) {
         uint32_t codes[CHANNELS];
 #pragma unroll
@@ -308,7 +308,8 @@ __device__ static void fetch(const residual_job &j, const salient *picks, float 
     }
 }
 
-__global__ void __launch_bounds__(RESIDUAL_THREADS, 2) residual_fused(const __grid_constant__ residual_job j) {
+__global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
+    residual_fused(const __grid_constant__ residual_job j) {
     extern __shared__ __align__(16) uint8_t shared[];
     __shared__ float partial[WARPS], scales[OUTPUTS];
     int64_t begin, end;
@@ -354,7 +355,7 @@ int residual_launch(const cuda_residual *a, cuda_stream s) {
     const int last = (int)(a->k % SALIENT_CHUNK);
     residual_job j;
     j.a = *a;
-    if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || a->k < 1 || a->k > INT32_MAX || a->k_chunk < 1 ||
+    if (a->n_row < 1 || a->n_row > CUDA_MAX_FETCH || a->k < 1 || a->k > INT32_MAX || a->k_chunk < 1 ||
         a->n_w < 1 || a->n_w > 3 || a->n_tb < 1 || a->n_tb > device_sm_count())
         return CUDA_UNSUPPORTED;
     j.n_pick = (int)salient_count(a->k, a->k_chunk);

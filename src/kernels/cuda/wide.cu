@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
         const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
                        odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
         const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
-        uint8_t *const line = j.out + ((int64_t)(row / WIDE_ROWS) * j.n_tile + i / TILE_K) * WIDE_IMAGE + in * 128;
+        uint8_t *const line =
+            j.out + ((int64_t)(row / WIDE_ROWS) * j.n_tile + i / TILE_K) * WIDE_IMAGE + in * 128;
         *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = even;
         *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
     }
@@ -167,7 +168,7 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
 }
 
 /* Fewer rows than this are faster 16 at a time. */
-enum { WIDE_FROM = 64 };
+enum { WIDE_FROM = CUDA_MAX_ROWS + 1 };
 
 int64_t wide_from(void) {
     return wide_mma_is_built() ? WIDE_FROM : 0;
@@ -178,10 +179,18 @@ int wide_launch(const cuda_linear *a, cuda_stream s) {
     int e = wide_from() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
     if (e)
         return e;
-    const image_job i = {a->x,   a->norm, a->ldx, (int)a->w[0].k,      j.n_tile,
-                         j.n_row, a->eps,  (uint8_t *)a->scratch, (float *)(uintptr_t)j.factor};
+    const image_job i = {a->x,
+                         a->norm,
+                         a->ldx,
+                         (int)a->w[0].k,
+                         j.n_tile,
+                         j.n_row,
+                         a->eps,
+                         (uint8_t *)a->scratch,
+                         (float *)(uintptr_t)j.factor};
     e = prepare(images_make, 0);
     if (!e)
-        e = launch(images_make, dim3((unsigned)(row_images(a->n_row) * WIDE_ROWS)), dim3(IMAGE_THREADS), 0, s, i);
+        e = launch(images_make, dim3((unsigned)(row_images(a->n_row) * WIDE_ROWS)), dim3(IMAGE_THREADS), 0, s,
+                   i);
     return e ? e : wide_mma_launch(&j, a->w[0].format.bits, a->w[0].format.group == 16, s);
 }
