@@ -91,7 +91,7 @@ static inline tile_chunk tile_chunk_at(const pack_format *f, const void *panel, 
 }
 /* What is taken from a code (or from its table entry) before it is scaled. */
 static inline int tile_zero(const pack_format *f) {
-    return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << (f->bits - 1);
+    return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << f->bits >> 1;
 }
 /* Table entries, +128, for each 4-bit code. */
 const uint8_t *tile_table(int table);

@@ -69,10 +69,10 @@ static bool has_key(exchange *x) {
     if (bearer && strncasecmp(bearer, "Bearer ", 7) != 0)
         bearer = NULL;
     for (size_t i = 0; i < x->s->options.n_key; i++) {
-        const unsigned is =
-            (bearer && same_secret(bearer + 7, x->s->keys[i])) | (plain && same_secret(plain, x->s->keys[i]));
-        found |= is;
-        x->client = is ? i + 1 : x->client;
+        const unsigned as_bearer = bearer && same_secret(bearer + 7, x->s->keys[i]);
+        const unsigned as_plain = plain && same_secret(plain, x->s->keys[i]);
+        found |= as_bearer | as_plain;
+        x->client = as_bearer | as_plain ? i + 1 : x->client;
     }
     return found || x->s->options.n_key == 0;
 }
