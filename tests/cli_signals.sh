@@ -175,7 +175,7 @@ def _():
 # ---- a process that cannot end by itself: nobody reads what it writes ----
 
 def blocked():
-    process = start(["run", model, "--tokens", "1", "-n", "-1", "-c", "100000", "--ignore-eos"], stdout=subprocess.PIPE)
+    process = start(["run", chat, "--tokens", "1", "-n", "-1", "-c", "200000", "--ignore-eos"], stdout=subprocess.PIPE)
     fcntl.fcntl(process.stdout, 1031, 4096)  # F_SETPIPE_SZ
     before, now = -1, 0
     while before != now or now < 3000:

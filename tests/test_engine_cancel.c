@@ -11,6 +11,7 @@
 #include "support/logits.h"
 #include "support/process.h"
 #include "support/prompts.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
@@ -51,7 +52,7 @@ static void disarm(void) {
 /* The first ones one by one, then in ever larger steps. Returns the fewest answers of no with which it is not
  * cancelled, about. */
 static long sweep(nib_status (*run)(void *user, nib_error *err), void *user) {
-    for (long n = 0;; n += 1 + n / 3) {
+    for (long n = 0;; n += slow_step(3) + n / (slow_step(2) == 1 ? 3 : 1)) {
         nib_error err = {0};
         arm(n);
         const nib_status status = run(user, &err);

@@ -197,7 +197,7 @@ static void check_sizes(const json_bomb *b, const char *name) {
 
 static void any_json(void **state) {
     (void)state;
-    for (size_t i = 0; i < NUM_COUNT(any); i++) {
+    for (size_t i = 0; i < NUM_COUNT(any); i += SANITIZED ? 3 : 1) { /* a sanitizer sees each parser */
         check_sizes(&any[i], NULL);
         if (any[i].n[0] > 800 * KIB && any[i].n[0] < 4 * MIB) /* a configuration may have 4 MiB */
             check_sizes(&any[i], "config.json");

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "engine/engine.h"
 #include "support/engine.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -111,10 +112,10 @@ static void same_as_alone(void **state) {
     (void)state;
     static work all[MAX];
     static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, widths[] = {1, 2, 7, 16, 64};
-    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+    for (size_t k = 0; k < NUM_COUNT(kinds); k += (size_t)slow_step(3)) {
         nib_engine *e = open_engine(kinds[k], 2, 70, 0);
         answer_alone(e, all, MAX);
-        for (size_t w = 0; w < NUM_COUNT(widths); w++) {
+        for (size_t w = 0; w < NUM_COUNT(widths); w += (size_t)slow_step(2)) {
             const nib_batch_options o = {.n_sequence = widths[w], .n_prompt = w % 2 ? 40 : 0};
             nib_batch *b = open_batch(e, &o);
             for (int i = 0; i < MAX; i++)

@@ -5,6 +5,7 @@
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
 
@@ -272,7 +273,7 @@ static void *speak(void *arg) {
     nib_generate_options_init(&o);
     o.prompt = tokens;
     o.n_prompt = 16;
-    o.n_predict = N_CTX - 16;
+    o.n_predict = (N_CTX - 16) / slow_step(7); /* to the end of the context, or a part of it */
     o.ignore_eos = true;
     me->status = nib_generate(me->s, &o, &r, &me->err);
     nib_result_clear(&r);

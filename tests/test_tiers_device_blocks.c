@@ -3,6 +3,7 @@
  * bytes of the resident model, and its slot stays as it is until the kernel has run. */
 #include "base/mem.h"
 #include "support/process.h"
+#include "support/sanitized.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
 #include "tiers/device_blocks.h"
@@ -14,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_SEGMENT = 3, MAX_STEP = 1 << 16, N_WORLD = 12, N_PASS = 12 };
+enum { MAX_SEGMENT = 3, MAX_STEP = 1 << 16, N_WORLD = SANITIZED ? 4 : 12, N_PASS = 12 };
 
 /* ---- a device with lazy lanes ---- */
 

@@ -11,7 +11,7 @@ mkdir -p $logs
 rm -f $logs/*
 passed=0 failed=0 skipped=0
 # Names of tests that the processor makes a difference to; formats, texts and downloads know nothing of it.
-reaches_kernels='^test_(base_cpu|kernels|quant|arch|exec|model|profile|engine|session|measure|tiers)|^cli_(basic|kernels|plan|processor|profile)$'
+reaches_kernels='^test_(base_cpu|kernels|quant|arch_fixtures|exec|engine_(caps|shortlist|stack|workspace|residual)|session_(bits|batch|kv))|^cli_(basic|kernels|processor)$'
 
 step() {
     echo "== $* ($(($(date +%s) - started)) s)"

@@ -14,8 +14,8 @@ typedef nib_status (*fault_step)(void *user, nib_error *err);
 /* Runs step with the 1st, the 2nd, ... call of `kind` failing until a run makes fewer calls than that, which
  * must succeed. A run in which the fault came must fail with a message of its own, or return NIB_OK having
  * made what the run without a fault makes (it found another way); the sanitizers see leaks. `every`: 1 tries
- * each n; larger ones for slow steps take each `every`-th after the first 50. Returns the calls of a run
- * without faults. */
+ * each n; larger ones for slow steps take each `every`-th after the first 50 (16, and half as many, under a
+ * sanitizer). Returns the calls of a run without faults. */
 int64_t fault_sweep(fault_kind kind, int every, fault_step step, void *user);
 /* What a step made: it tells all of it, in the same order each time. A step that returns NIB_OK after a fault
  * that it did not notice, and goes on with what was never read, is found by this. */
