@@ -1,11 +1,12 @@
 /* nib.h - run large language models inside a memory budget.
  *
- * The one public header. An *engine* is a loaded model with its tokenizer and its memory ledger; it is
- * read-only after opening and may be shared by threads. A *session* is one sequence of tokens with its KV
- * cache and its scratch memory, all allocated before the first token; one thread uses it at a time, except
- * nib_session_cancel(), which any thread may call. Nothing here prints, exits or aborts: every call that can
- * fail returns a nib_status and fills the nib_error it is given (NULL is allowed). Pointers handed out are
- * owned by the object they came from unless the function says "caller frees" (with nib_free()).
+ * The header for running models; nib_tools.h has what is done with them beside. An *engine* is a loaded model
+ * with its tokenizer and its memory ledger; it is read-only after opening and may be shared by threads. A
+ * *session* is one sequence of tokens with its KV cache and its scratch memory, all allocated before the
+ * first token; one thread uses it at a time, except nib_session_cancel(), which any thread may call. Nothing
+ * here prints, exits or aborts: every call that can fail returns a nib_status and fills the nib_error it is
+ * given (NULL is allowed). Pointers handed out are owned by the object they came from unless the function
+ * says "caller frees" (with nib_free()).
  *
  *     nib_error err;
  *     nib_engine *e;

@@ -226,12 +226,52 @@ static void reads_by_the_order(void **state) {
     close_world(&w);
 }
 
+/* ---- what is acquired ---- */
+
+static backend_kind failing; /* the engine's, which fails at a run */
+static const backend_kind *real;
+static int n_run, fail_at;
+
+static nib_status run_or_fail(backend *by, const backend_run *r, nib_error *err) {
+    assert_ptr_equal(r->weights.views, pager_views(r->pager, r->visit.block));
+    if (++n_run == fail_at)
+        return nib_fail(err, NIB_E_IO, "as the test asks");
+    return real->run(by, r, err);
+}
+
+/* A block is released behind a run that failed too: the next pass is as if nothing had been. */
+static void released_after_errors(void **state) {
+    world w;
+    (void)state;
+    const char *path = tiny_model("visits.gguf", &narrow);
+    open_world(&w, path, tiny_model_half_room(path));
+    stepper *step = engine_parts_of(w.e).step;
+    real = step->backend->kind;
+    failing = *real;
+    failing.run = run_or_fail;
+    step->backend->kind = &failing;
+    for (fail_at = 1; fail_at <= N_BLOCK; fail_at += 4) {
+        nib_error err = {0};
+        n_run = 0;
+        begin_prompts(&w);
+        const pass p = {
+            .segments = w.segments, .n_segment = N_SEQUENCE, .n_head = 1, .rows = take, .user = &w};
+        assert_int_equal(step_pass(step, &p, &err), NIB_E_IO);
+        begin_prompts(&w);
+        run(&w, (pass){0});
+        assert_memory_equal(w.logits, expected, sizeof expected);
+    }
+    step->backend->kind = real;
+    close_world(&w);
+}
+
 int main(void) {
     process_counted();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resident),
         cmocka_unit_test(from_disk),
         cmocka_unit_test(reads_by_the_order),
+        cmocka_unit_test(released_after_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

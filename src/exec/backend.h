@@ -8,11 +8,12 @@
  *     open   reserve   ( begin   run*   end )*   close
  *
  * `begin` is told the rows of a pass: sequences, positions, tokens, and where their keys and values are,
- * which is memory of the back end's own device. `run` takes the weights of a block from the pager, and
- * goes through the block with some of the rows. A back end may queue what it is asked for and compute later:
- * an error of a run may come out of a later call, and reads wait. Weights that are not `replaced` are the
- * same in every pass, so it may keep copies of them. `end` comes after every `begin` that returned NIB_OK,
- * also after an error in between; nothing is queued any more when it returns.
+ * which is memory of the back end's own device. `run` goes through a block with some of the rows; the step
+ * loop has acquired the block's weights and releases them behind it (tiers/acquire.h). A back end may queue
+ * what it is asked for and compute later: an error of a run may come out of a later call, and reads wait.
+ * Weights that are not `replaced` are the same in every pass, so it may keep copies of them. `end` comes
+ * after every `begin` that returned NIB_OK, also after an error in between; nothing is queued any more when
+ * it returns.
  *
  * One pass at a time, and all calls by one thread at a time.
  *
@@ -29,9 +30,7 @@
 #include "exec/residuals.h"
 #include "exec/trace.h"
 #include "kernels/policy.h"
-#include "tiers/device.h"
-#include "tiers/pager.h"
-#include "tiers/visits.h"
+#include "tiers/acquire.h"
 
 /* What it computes for. Everything is borrowed and outlives the back end, except `kernels`. */
 typedef struct backend_setup {
@@ -75,12 +74,11 @@ typedef struct backend_run {
     const visits *rest;  /* the visits behind it */
     int segment;         /* of the visit's first row */
     int64_t segment_row; /* that row in it */
-    pager *pager; /* where the block's weights are. On the host: pager_pin, and pager_fetch in the order of
-                     the program. On another device: device_blocks_acquire. A table that is not resident
-                     is looked up by row (pager_read_row) */
-    const view *replaced; /* [n_weight], in host memory: not what the model says, instead of the pager's;
-                             NULL: the pager's */
-    int act_bits;         /* instead of the setup's; 0: those */
+    acquired weights;    /* the block's, acquired where the back end says (backend.blocks) */
+    bool replaced;       /* not what the model says, and in host memory: for measuring */
+    pager *pager; /* for weights without data: matrices in host memory that are streamed, by pager_fetch in
+                     the order of the program; tables that are looked up, by pager_read_row */
+    int act_bits; /* instead of the setup's; 0: those */
 } backend_run;
 
 typedef struct backend backend;
@@ -135,8 +133,9 @@ typedef struct backend_kind {
 /* What every kind's own struct begins with. */
 struct backend {
     const backend_kind *kind;
-    device *device;    /* where keys and values are to be */
-    backend_rows rows; /* as reserved */
+    device *device;        /* where keys and values are to be */
+    device_blocks *blocks; /* its memory, where weights are acquired; NULL: in host memory */
+    backend_rows rows;     /* as reserved */
 };
 
 extern const backend_kind backend_cpu, backend_check, backend_cuda;

@@ -38,17 +38,33 @@ static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     return NIB_OK;
 }
 
+/* With the model's own weights, released also where the run fails. */
+static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) {
+    backend *by = l->s->backend;
+    if (by->kind->tier == NIB_TIER_VRAM)
+        return by->kind->run(by, now, err);
+    NIB_TRY(acquire_block(now->pager, by->blocks, &now->visit, now->rest, &now->weights, err));
+    const nib_status status = by->kind->run(by, now, err);
+    const nib_status released =
+        acquire_release(now->pager, by->blocks, &now->visit, status == NIB_OK ? err : NULL);
+    return status == NIB_OK ? released : status;
+}
+
 static nib_status do_visit(const loop *l, const visit *v, const visits *rest, nib_error *err) {
     const pass *p = l->p;
     const pass_change *change = p->change;
     backend *by = l->s->backend;
     const bool head = is_head(l, v->block);
     const view *other = change && change->views ? change->views[v->block] : NULL;
-    backend_run now = {
-        .visit = *v, .rest = rest, .replaced = other, .pager = l->s->pager, .segment_row = v->row};
+    backend_run now = {.visit = *v,
+                       .rest = rest,
+                       .weights.views = other,
+                       .replaced = other != NULL,
+                       .pager = l->s->pager,
+                       .segment_row = v->row};
     now.segment = (int)(visits_segment(p->segments, p->n_segment, head, &now.segment_row) - p->segments);
     now.act_bits = change && change->act_bits ? change->act_bits[v->block] : 0;
-    const nib_status status = by->kind->run(by, &now, err);
+    const nib_status status = other ? by->kind->run(by, &now, err) : run_acquired(l, &now, err);
     return status == NIB_OK && head && (p->rows || p->n_best) ? give_logits(l, v, err) : status;
 }
 
@@ -105,6 +121,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     const nib_status status = steps(l, *list, err);
     pager_end(l->s->pager);
     by->kind->end(by);
+    acquire_end(by->blocks);
     return status;
 }
 

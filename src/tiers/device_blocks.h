@@ -27,7 +27,6 @@
 #ifndef NIB_TIERS_DEVICE_BLOCKS_H
 #define NIB_TIERS_DEVICE_BLOCKS_H
 
-#include "tiers/page_ring.h"
 #include "tiers/pager.h"
 #include "tiers/region.h"
 

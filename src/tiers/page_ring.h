@@ -41,11 +41,10 @@
 #define NIB_TIERS_PAGE_RING_H
 
 #include "tiers/load_reads.h"
+#include "tiers/pager.h"
 #include "tiers/visit_pages.h"
 
 enum { RING_SLOTS = 15, RING_BUFFERS = RING_SLOTS + 1 }; /* at most */
-
-typedef enum page_where { PAGE_ABSENT, PAGE_ARRIVING, PAGE_HERE } page_where;
 
 /* What the pager knows of a page beside its place in the image. */
 typedef struct page_state {

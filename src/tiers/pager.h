@@ -21,6 +21,9 @@
 
 typedef struct pager pager;
 
+/* Where a page or a block is, seen from one tier. */
+typedef enum page_where { PAGE_ABSENT, PAGE_ARRIVING, PAGE_HERE } page_where;
+
 /* The unit of placement, in the order of the image (page_layout.h). */
 typedef struct pager_page {
     int block;      /* that owns it; a tied output head's pages belong to the embedding */

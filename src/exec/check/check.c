@@ -111,6 +111,7 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
     device_blocks_close(&c->blocks);
+    b->blocks = &c->blocks;
     return device_blocks_open(&c->blocks, l, b->device, to, NIB_OWNER_ACTIVATIONS, err);
 }
 
@@ -152,7 +153,7 @@ static nib_status check_open(const backend_setup *s, backend **out, nib_error *e
  * only. */
 static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     device *d = c->base.device;
-    const uint64_t n_byte = bytes_of_views(c->run.replaced, of->n_weight);
+    const uint64_t n_byte = bytes_of_views(c->run.weights.views, of->n_weight);
     if (!c->replaced.at || n_byte > c->replaced.bytes) {
         tier_region_close(&c->replaced);
         NIB_TRY(tier_region_open(&c->replaced, d, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte, false,
@@ -160,8 +161,8 @@ static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     }
     uint8_t *at = c->replaced.at;
     for (int i = 0; i < of->n_weight; i++) {
-        const uint64_t n = bytes_of_views(&c->run.replaced[i], 1);
-        c->views[i] = c->run.replaced[i];
+        const uint64_t n = bytes_of_views(&c->run.weights.views[i], 1);
+        c->views[i] = c->run.weights.views[i];
         if (!c->views[i].data)
             continue;
         NIB_TRY(d->kind->copy(d, DEVICE_LOAD_WEIGHTS, at, c->views[i].data, n, err));
@@ -171,16 +172,13 @@ static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status acquire(check *c, const block *of, nib_error *err) {
-    const view *views;
+static nib_status wait_for_weights(check *c, const block *of, nib_error *err) {
     device *d = c->base.device;
-    device_mark mark;
-    NIB_TRY(device_blocks_acquire(&c->blocks, c->run.pager, &c->run.visit, c->run.rest, &views, &mark, err));
     for (int i = 0; i < of->n_weight; i++) {
-        c->views[i] = views[i];
-        c->views[i].data = check_at(views[i].data);
+        c->views[i] = c->run.weights.views[i];
+        c->views[i].data = check_at(c->views[i].data);
     }
-    return d->kind->wait(d, mark, err);
+    return d->kind->wait(d, c->run.weights.mark, err);
 }
 
 /* ---- a pass ---- */
@@ -203,7 +201,6 @@ static nib_status check_begin(backend *b, const backend_pass *p, nib_error *err)
 }
 
 static void check_end(backend *b) {
-    device_blocks_end(&check_of(b)->blocks);
     forget(check_of(b));
 }
 
@@ -214,11 +211,9 @@ static nib_status check_run(backend *b, const backend_run *r, nib_error *err) {
     c->run = *r;
     probe_find(&layout_block(c->setup.layout, r->visit.block)->program, &c->places);
     const block *of = layout_block(c->setup.layout, r->visit.block);
-    nib_status status = r->replaced ? copy_replaced(c, of, err) : acquire(c, of, err);
+    nib_status status = r->replaced ? copy_replaced(c, of, err) : wait_for_weights(c, of, err);
     for (int64_t i = 0; i < r->visit.n_row && status == NIB_OK; i++)
         status = check_row(c, i, err);
-    if (!r->replaced && status == NIB_OK)
-        status = device_blocks_release(&c->blocks, &r->visit, err);
     NIB_TRY(status);
     if (head && c->pass.logits)
         memcpy(c->pass.logits, c->reg[REG_LOGITS], (size_t)check_width(c, REG_LOGITS) * sizeof(float));

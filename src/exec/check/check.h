@@ -9,7 +9,6 @@
 #define NIB_EXEC_CHECK_CHECK_H
 
 #include "exec/backend.h"
-#include "tiers/device_blocks.h"
 
 typedef struct check {
     backend base;

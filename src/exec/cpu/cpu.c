@@ -131,11 +131,9 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
     if (head && c->head_row < 0)
         c->head_row = gather_wanted(c);
     c->exec.pager = r->pager;
-    const view *views;
-    pager_pin(r->pager, v, r->rest, &views);
     const exec_cell now = {.block = v->block,
-                           .views = r->replaced ? r->replaced : views,
-                           .other_views = r->replaced != NULL,
+                           .views = r->weights.views,
+                           .other_views = r->replaced,
                            .act_bits = r->act_bits,
                            .cache_only = v->cache_only,
                            .row = head ? c->head_row + v->row : v->row,
@@ -149,9 +147,7 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
                            .probe = c->pass.probe,
                            .logits = c->pass.logits,
                            .cancel = c->pass.cancel};
-    const nib_status status = exec_cell_run(&c->exec, &now, err);
-    pager_unpin(r->pager);
-    return status;
+    return exec_cell_run(&c->exec, &now, err);
 }
 
 /* ---- what is read: the registers are host memory ---- */
