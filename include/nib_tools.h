@@ -162,7 +162,7 @@ typedef struct nib_hardware_options {
  * [{"threads", "read"}] (bytes a second), "disk" {"folder", "ring", "direct", "rates" [{"depth", "block",
  * "read"}]} (no rates where no file can be written), "threads" and "products" [{"bits" (0: f16), "asym",
  * "one_row", "two_rows" (bytes of weights a second), "many_rows" (multiply-adds a second)}], "pack" (bytes a
- * second of one thread), "barrier_s" (until all threads have met), "seconds" (that measuring took). */
+ * second of one thread), "barrier_s" (of all threads), "seconds" (that measuring took). */
 NIB_API nib_status nib_hardware(const nib_hardware_options *options, char **json, nib_error *err);
 
 /* The kernel map: which strategy computes which of a model's products fastest on this machine, with weights

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Kernel maps from the command line: made, kept, obeyed, left out, refused; the same answers with and without.
+# Kernel maps from the command line: made, kept, followed, left out, refused; the same answers with and without.
 # NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -1,5 +1,5 @@
 /* A kernel map changes time and nothing else: logits are the same to the bit without one and with any legal
- * one. And the measuring itself: every candidate is timed, a map comes out that can be obeyed. */
+ * one. And the measuring itself: every candidate is timed, a map comes out that can be used. */
 #include "nib.h"
 #include "profile/kernel_map.h"
 #include "profile/kernel_profile.h"
@@ -25,7 +25,7 @@ static void keep_row(void *user, int64_t position, const float *logits) {
 }
 
 /* Logits of every position: a prompt in one pass, then three tokens one by one. */
-static float *logits_with(const char *path, const char *map, bool *obeyed) {
+static float *logits_with(const char *path, const char *map, bool *used) {
     nib_engine_options o;
     nib_engine *e = NULL;
     nib_session *s = NULL;
@@ -37,7 +37,7 @@ static float *logits_with(const char *path, const char *map, bool *obeyed) {
     o.kernels = map;
     if (nib_engine_open(path, &o, &e, &err) || nib_session_open(e, NULL, &s, &err))
         fail_msg("%s", err.message);
-    *obeyed = nib_engine_kernels(e) != NULL;
+    *used = nib_engine_kernels(e) != NULL;
     for (int i = 0; i < N_TOKEN; i++)
         tokens[i] = (i * 31 + 7) % N_VOCAB;
     assert_int_equal(nib_session_forward(s, tokens, N_TOKEN - 3, 0, keep_row, out, NULL), NIB_OK);
@@ -92,15 +92,15 @@ static void any_map_gives_the_same_bits(void **state) {
     uint64_t seed = 11;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         char path[512], map[512];
-        bool obeyed;
+        bool used;
         snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &shapes[i]));
         snprintf(map, sizeof map, "%s", temp_path("map.json"));
-        float *want = logits_with(path, "none", &obeyed);
-        assert_false(obeyed);
+        float *want = logits_with(path, "none", &used);
+        assert_false(used);
         for (int round = 0; round < 4; round++) {
             random_map(path, map, &key, &seed);
-            float *got = logits_with(path, map, &obeyed);
-            assert_true(obeyed);
+            float *got = logits_with(path, map, &used);
+            assert_true(used);
             assert_memory_equal(got, want, sizeof(float) * N_TOKEN * N_VOCAB);
             free(got);
         }

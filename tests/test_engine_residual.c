@@ -1,4 +1,4 @@
-/* QDEC: channels that are met most strongly, residuals of a matrix, and a model that gets them back. */
+/* QDEC: salient channels, residuals of a matrix, and a model that gets them back. */
 #include "base/num.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"

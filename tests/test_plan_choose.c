@@ -145,7 +145,7 @@ static void large(void **unused) {
     assert_true(r.bound <= r.time && r.time <= 1.002 * r.bound);
 }
 
-/* Three tiers, the slowest link the last one: blocks get smaller until it has nothing left to bring, and not
+/* Three tiers, the slowest link the last one: blocks get smaller until it has nothing left to carry, and not
  * further, because what then comes over the first link is hidden. */
 static void slow_links_decide(void **unused) {
     (void)unused;

@@ -122,7 +122,7 @@ static void write_down(const pager_page *pages, int n, const uint8_t *tier_of, r
         residency_add(&blocks[pages[i].block], tier_of[i], pages[i].bytes);
 }
 
-/* What is spread over two or three tiers, written down as runs of each block, and obeyed is the same. */
+/* What is spread over two or three tiers, written down as runs of each block, and followed is the same. */
 static void a_plan_says_the_same_pages(void **state) {
     (void)state;
     pager_page pages[MAX];
@@ -143,7 +143,7 @@ static void a_plan_says_the_same_pages(void **state) {
         for (int b = 0; b < BLOCKS; b++) /* a little more is not another page */
             if (blocks[b].n_run)
                 blocks[b].runs[0].bytes += draw(4096 / RESIDENCY_MAX_RUN);
-        residency_obey(pages, n, blocks, again);
+        residency_follow(pages, n, blocks, again);
         assert_memory_equal(again, tier_of, (size_t)n);
         for (int b = 0; b < BLOCKS; b++) { /* the last run takes what there is */
             uint64_t last = 0;
@@ -152,7 +152,7 @@ static void a_plan_says_the_same_pages(void **state) {
             assert_true(!last || residency_run_bytes(&blocks[b], blocks[b].runs[blocks[b].n_run - 1].tier) ==
                                      NIB_AUTO);
         }
-        residency_obey(pages, n, blocks, again);
+        residency_follow(pages, n, blocks, again);
         assert_memory_equal(again, tier_of, (size_t)n);
         seed = round;
     }
@@ -174,7 +174,7 @@ static void first_slices_first(void **state) {
             residency_add(&blocks[b], NIB_TIER_RAM, kept[i][b]);
             residency_add(&blocks[b], NIB_TIER_DISK, NIB_AUTO);
         }
-        residency_obey(pages, 4, blocks, tier_of);
+        residency_follow(pages, 4, blocks, tier_of);
         for (int j = 0; j < 4; j++)
             assert_int_equal(tier_of[j], expected[i][j] ? NIB_TIER_RAM : NIB_TIER_DISK);
     }

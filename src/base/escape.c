@@ -17,7 +17,7 @@ static size_t show_char(const char *in, size_t n, char shown[8]) {
             snprintf(shown, 8, "\\x%02x", byte);
         return 1;
     }
-    if (c >= 0x80 && c < 0xa0) { /* C1 controls: some terminals obey them */
+    if (c >= 0x80 && c < 0xa0) { /* C1 controls: some terminals act on them */
         snprintf(shown, 8, "\\x%02x", (unsigned)c);
         return (size_t)used;
     }

@@ -193,7 +193,7 @@ void file_will_need(file *f, uint64_t offset, uint64_t n_byte) {
     posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_WILLNEED);
 }
 
-/* A read that must not wait tells whether a page is there. Without readahead, or asking would bring in more
+/* A read that must not wait tells whether a page is there. Without readahead, or asking would read more
  * than the page asked for. */
 double file_cached(file *f) {
     enum { SAMPLES = 64 };

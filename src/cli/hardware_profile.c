@@ -47,7 +47,7 @@ void hardware_profile_print(const json_t *doc) {
                what, best_of(one, "one_row"), best_of(one, "two_rows"), best_of(one, "many_rows"));
     }
     print_rate("packing", json_object_get(doc, "pack"), "GB/s of one thread");
-    printf("%-14s %8.2f us until %lld threads have met\n", "barrier", field_real(doc, "barrier_s") * 1e6,
+    printf("%-14s %8.2f us for %lld threads\n", "barrier", field_real(doc, "barrier_s") * 1e6,
            field_int(doc, "threads"));
     if (json_array_size(rates))
         printf("measured in %.1f s; disk: %s%s%s\n", field_real(doc, "seconds"), field_text(disk, "folder"),

@@ -202,7 +202,7 @@ static bool wait_ms(int64_t ms) {
     return !cli_interrupted();
 }
 
-/* Requests until the file has all its bytes. Each that brings something gives back the number of tries. */
+/* Requests until the file has all its bytes. Each that receives something resets the number of tries. */
 static nib_status fetch_rest(download *d, nib_error *err) {
     int64_t tries = 0, wait = FIRST_WAIT_MS;
     while (d->have < d->f->file->bytes) {

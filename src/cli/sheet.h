@@ -7,7 +7,7 @@
 
 typedef struct sheet {
     const cli_args *args;
-    FILE *out; /* stderr: through cli_note, so -q and --log are obeyed */
+    FILE *out; /* stderr: through cli_note, so -q and --log hold */
     int width; /* columns, 20 or more */
     bool colour, utf8;
 } sheet;

@@ -21,7 +21,7 @@ typedef struct engine_parts {
 
 /* What is asked of an engine beside the public options. */
 typedef struct engine_want {
-    const plan *plan;  /* to be obeyed; NULL: none. Not needed afterwards */
+    const plan *plan;  /* to be followed; NULL: none. Not needed afterwards */
     int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
     bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
@@ -30,8 +30,8 @@ typedef struct engine_want {
     const void *user; /* of keep_free */
 } engine_want;
 
-/* Rows that go through a block together. More meet less often, and their registers take more memory: where
- * there is a cap, weights are worth more. */
+/* Rows that go through a block together. More rows mean fewer barriers, and their registers take more memory:
+ * where there is a cap, weights are worth more. */
 enum { ENGINE_CELL_ROWS = 64, ENGINE_CELL_ROWS_FREE = 128 /* without a cap */ };
 enum { ENGINE_MAX_SESSION = 4096 };
 

@@ -168,10 +168,10 @@ static nib_status attach(engine_core *e, const saliency_sites *s, const char *pr
     layout *with;
     const nib_status status = load(e, s, prompts, err);
     if (status != NIB_OK)
-        return nib_fail_prefix(
-            err, status,
-            "weighted formats (u4g64w) are rounded by what 'nibble profile MODEL --costs' measures of "
-            "channels");
+        return nib_fail_prefix(err, status,
+                               "formats with an importance matrix (u4g64w) are rounded by what 'nibble "
+                               "profile MODEL --costs' measures of "
+                               "channels");
     NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
     return core_set_layout(e, with, err);
 }

@@ -77,7 +77,7 @@ static nib_status place(placing *w, nib_error *err) {
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
     if (e->set.kept) {
-        residency_obey(w->pages, w->n_page, e->set.kept, w->tier_of);
+        residency_follow(w->pages, w->n_page, e->set.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
     if (!streams)

@@ -42,7 +42,7 @@ typedef struct backend_setup {
     const logger *log;
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool a16;                /* some of them are 16 */
-    bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
+    bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says, where it can */
     int64_t k_chunk;         /* of residuals; 0: none */
     const residual_use *residuals; /* with k_chunk, when more than sizes are asked for; else NULL */

@@ -69,7 +69,7 @@ static inline void act8_put(char *row, const act8_layout *l, int64_t group, floa
     minus16[1] = -sum1;
 }
 
-/* Brings a row to integers group by group: `each` does one group of `size` codes that begins at `at` of the
+/* Quantizes a row group by group: `each` does one group of `size` codes that begins at `at` of the
  * row, of which n exist (0 or less: none). */
 typedef void act_group_fn(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group);

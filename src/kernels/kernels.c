@@ -168,16 +168,17 @@ static void put_in_order(outlier *list, int n) {
 }
 
 /* What one outlier hid may be another one. */
-int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *rest, outlier *out) {
+int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
+                      outlier *out) {
     const struct outlier_rule *rule = bits == 4 ? &SPIKES_4 : &SPIKES_8;
     const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
     outlier found[ACT_OUTLIERS];
     int n_found = t->outliers(x, k, share, found), all = 0;
     if (n_found > 0)
-        memcpy(rest, x, (size_t)k * sizeof *x);
-    for (; n_found > 0 && all < rule->max; n_found = t->outliers(rest, k, share, found))
+        memcpy(without, x, (size_t)k * sizeof *x);
+    for (; n_found > 0 && all < rule->max; n_found = t->outliers(without, k, share, found))
         for (int i = 0; i < n_found && all < rule->max; i++) {
-            rest[found[i].at] = 0;
+            without[found[i].at] = 0;
             out[all++] = found[i];
         }
     put_in_order(out, all);

@@ -1,4 +1,4 @@
-/* salient.h - which channels of a row are met most strongly (QDEC, paper 4.3).
+/* salient.h - which input channels of a row are largest (QDEC, paper 4.3).
  *
  * A row is cut into chunks of 1,024 channels, and each gives its own k_chunk (of a shorter last chunk as
  * large a part), so chunks can be looked at side by side. The approximate rule sorts magnitudes into 32
@@ -15,7 +15,7 @@
 
 enum { SALIENT_CHUNK = 1024, SALIENT_BUCKETS = 32 };
 
-/* A channel that a row meets strongly, and what it has there. */
+/* A salient channel of a row, and its value there. */
 typedef struct salient {
     int32_t at;
     float x;

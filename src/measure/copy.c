@@ -80,8 +80,8 @@ static uint64_t max_bytes(const layout *lay, const quality_options *q) {
 
 enum { RAW = 256 << 10 }; /* bytes of a file read at a time, by each thread */
 
-static uint64_t charge_of(const engine_parts *e, uint64_t room) {
-    return room +
+static uint64_t charge_of(const engine_parts *e, uint64_t n_byte) {
+    return n_byte +
            (uint64_t)pool_size(e->threads) * (load_buffer_bytes(e->layout, RAW, 1) + sizeof(load_buffer) +
                                               pack_scratch_bytes(&(pack_format){.layout = PACK_TILE}, 1));
 }
@@ -96,7 +96,7 @@ void measure_copy_close(measure_copy *c) {
     mem_free(c->buffers);
     loader_close(c->ld);
     if (c->data)
-        mem_unmap(c->data, c->room);
+        mem_unmap(c->data, c->n_byte);
     mem_free(c->views);
     mem_free(c->by_block);
     mem_free(c->first);
@@ -125,12 +125,12 @@ nib_status measure_copy_open(measure_copy *c, const engine_parts *e, const quali
     const int n_thread = pool_size(e->threads);
     memset(c, 0, sizeof *c);
     c->e = e;
-    c->room = round64(max_bytes(e->layout, q)) + 64;
-    const uint64_t bytes = charge_of(e, c->room);
+    c->n_byte = round64(max_bytes(e->layout, q)) + 64;
+    const uint64_t bytes = charge_of(e, c->n_byte);
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     c->charged = bytes;
     NIB_TRY(copy_tables(c, err));
-    c->data = mem_map(c->room);
+    c->data = mem_map(c->n_byte);
     c->buffers = mem_calloc((size_t)n_thread, sizeof *c->buffers);
     if (!c->data || !c->buffers)
         return nib_fail_nomem(err, bytes, "a block's copy");
@@ -169,15 +169,15 @@ static nib_status pack_sum(const packing *p, load_buffer *buffer, int64_t begin,
     uint64_t bytes[RECIPE_SLICES] = {0};
     for (int j = 0; j < p->n_slice; j++)
         pack_bytes(&p->slice[j].format, PACK_PANEL, k, &bytes[j]); /* all rows fit */
-    const size_t room = (size_t)NUM_MAX(bytes[0], bytes[1]), row_bytes = (size_t)stride * sizeof(float);
-    uint8_t *panel = mem_alloc_aligned(64, room);
+    const size_t n_byte = (size_t)NUM_MAX(bytes[0], bytes[1]), row_bytes = (size_t)stride * sizeof(float);
+    uint8_t *panel = mem_alloc_aligned(64, n_byte);
     float *row = mem_alloc(row_bytes);
-    nib_status status = panel && row ? NIB_OK : nib_fail_nomem(err, room + row_bytes, "packing");
+    nib_status status = panel && row ? NIB_OK : nib_fail_nomem(err, n_byte + row_bytes, "packing");
     for (int64_t at = begin; at < end && status == NIB_OK; at += PACK_PANEL)
         for (int j = 0; j < p->n_slice && status == NIB_OK; j++) {
             const int64_t n = NUM_MIN(end - at, PACK_PANEL);
             const view v = {panel, p->slice[j].format, n, k};
-            memset(panel, 0, room);
+            memset(panel, 0, n_byte);
             status = pack_slice(p, buffer, &p->slice[j], at, at + n, &(load_target){panel, n, 0}, err);
             for (int64_t r = 0; r < n && status == NIB_OK; r++) {
                 float *out = (float *)(void *)p->dst + (at + r) * stride;
@@ -202,7 +202,7 @@ static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin
                           : pack_slice(p, buffer, w, begin, end, &to, err);
 }
 
-/* Each thread some panels, as many at a time as a read brings. */
+/* Each thread some panels, as many at a time as a read has. */
 static void pack_some(void *arg, int thread, int n_thread) {
     packing *p = arg;
     load_buffer *buffer = &p->c->buffers[thread];

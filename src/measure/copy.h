@@ -13,7 +13,7 @@ typedef struct measure_copy {
     load_buffer *buffers; /* [n_thread] */
     uint64_t charged;
     uint8_t *data;
-    uint64_t room;
+    uint64_t n_byte;
     view *views;           /* [n_weight of all blocks]: what the changed blocks' cells get */
     const view **by_block; /* [n_block] into views, or NULL */
     int *first;            /* [n_block] in views */
@@ -30,8 +30,8 @@ uint64_t measure_copy_bytes(const engine_parts *e, const quality_options *q);
 nib_status measure_copy_open(measure_copy *c, const engine_parts *e, const quality_options *q,
                              nib_error *err);
 void measure_copy_close(measure_copy *c); /* zeroed is fine */
-/* Brings block b to the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
- * sum of its slices, in floats. channels: for weighted formats. */
+/* Rounds block b by the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
+ * sum of its slices, in floats. channels: for formats ending in w. */
 nib_status measure_copy_lower(measure_copy *c, const saliency_watch *channels, int b, const char *format,
                               nib_error *err);
 

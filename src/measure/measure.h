@@ -35,7 +35,8 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
 
 /* Opens the model with what fits resident. Charged to the ledger beside it: the residual stream before every
  * block, logits of the compared tokens, what is found of channels, and the largest block in its largest
- * format. *channels (cleared by the caller, also after an error) is what weighted formats were rounded by. */
+ * format. *channels (cleared by the caller, also after an error) is what formats ending in w were rounded by.
+ */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, columns *channels, nib_error *err);
 

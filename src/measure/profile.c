@@ -26,7 +26,7 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
-    columns channels; /* what weighted formats were rounded by */
+    columns channels; /* what formats ending in w were rounded by */
     kept layers_at, costs_at;
     char *channels_path;
     const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */

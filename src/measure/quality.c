@@ -45,7 +45,7 @@ static nib_status try_formats(measuring *s, int b, nib_error *err) {
     return NIB_OK;
 }
 
-/* Whether integer activations meet packed weights in this block. */
+/* Whether this block multiplies packed weights with integer activations. */
 static bool has_products(const block *blk) {
     for (int i = 0; i < blk->program.n_op; i++) {
         const op *o = &blk->program.ops[i];

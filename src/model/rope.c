@@ -2,7 +2,7 @@
  *
  * Sources: linear (kaiokendev), dynamic NTK (bloc97, emozilla), YaRN (arXiv 2309.00071), LongRoPE (arXiv
  * 2402.13753), Llama 3's piecewise scaling; defaults and corner cases as HF transformers has them, since
- * checkpoints are published against it. GGUF files bring Llama 3's and LongRoPE's divisors as tensors. */
+ * checkpoints are published against it. GGUF files have Llama 3's and LongRoPE's divisors as tensors. */
 #include "model/config.h"
 
 #include <math.h>

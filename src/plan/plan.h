@@ -2,8 +2,8 @@
  * its schedule and what is expected of it. Made by policy.h's pure function or by hand; kept as a small JSON
  * that a person can read, compare and edit.
  *
- * A plan decides, it does not know how: tiers/ keeps and streams what it says (residency_obey), model/
- * makes the layout that has the formats it names (layout_make), run/ multiplies with the activations it
+ * A plan decides, it does not know how: tiers/ keeps and streams what it says (residency_follow), model/
+ * makes the layout that has the formats it names (layout_make), exec/ multiplies with the activations it
  * names. Whatever it does not say is decided as without a plan. */
 #ifndef NIB_PLAN_PLAN_H
 #define NIB_PLAN_PLAN_H
@@ -78,8 +78,8 @@ typedef struct plan_alternative {
 typedef struct plan {
     char model[PLAN_NAME]; /* its name, for people */
     char content[40];      /* the model's content key; "": not checked */
-    char prompts[40];      /* key of the calibration prompts that weighted formats are rounded by (columns.h);
-                              "": the latest */
+    char prompts[40]; /* key of the calibration prompts that formats ending in w are rounded by (columns.h);
+                         "": the latest */
     uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
     char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */
     plan_block *blocks;       /* [n_block], the model's order */

@@ -349,7 +349,8 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
              "they would be rounded anew for each token");
     write_left_out(q, d, out);
     if (out->prompts[0])
-        note(out, "weighted formats (u4g64w) are rounded by how much the calibration prompts use each input "
+        note(out, "formats with an importance matrix (u4g64w) are rounded by how much the calibration "
+                  "prompts use each input "
                   "channel of their "
                   "products");
     if (!o->proved)

@@ -26,14 +26,14 @@ typedef struct plan_rates {
     int n_disk;        /* 0: only the two are known */
     double
         disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
-    double disk_wait; /* seconds of one small read that nothing overlaps */
-    double pack;      /* bytes a second that one thread brings from the files' order into the packed one */
+    double disk_wait;            /* seconds of one small read that nothing overlaps */
+    double pack;                 /* bytes a second that one thread packs from the files' order */
     double one_row[PLAN_BITS];   /* by bits of the weights; [0]: floats. Bytes of weights a second in products
                                     with one row */
     double many_rows[PLAN_BITS]; /* multiply-adds a second in products with many rows */
     double two_slices; /* how much longer a product takes with 16-bit activations than with 8-bit ones */
     double asym; /* how much longer one takes with weights that have minima beside their scales; below 1: 1 */
-    double op_s; /* seconds of an op besides its work: threads meet */
+    double op_s; /* seconds of an op besides its work: the barrier */
 } plan_rates;
 
 /* One way to have a block's matrices. */
@@ -77,7 +77,7 @@ typedef struct plan_cache {
 
 typedef struct plan_question {
     const char *model, *content;
-    const char *prompts; /* that costs, and weighted formats, come from; NULL: no costs */
+    const char *prompts; /* that costs, and formats ending in w, come from; NULL: no costs */
     const plan_block_facts *blocks;
     int n_block;
     /* pages when every block has its first choice, in the image's order; NULL: not known, blocks are cut at

@@ -80,7 +80,7 @@ void residency_spread(const pager_page *pages, int n_page, const residency_tier 
             tier_of[i] = (uint8_t)tiers[n_tier - 1].tier;
 }
 
-void residency_obey(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of) {
+void residency_follow(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of) {
     int n_block = 0;
     for (int i = 0; i < n_page; i++)
         n_block = NUM_MAX(n_block, pages[i].block + 1);

@@ -44,7 +44,7 @@ void residency_spread(const pager_page *pages, int n_page, const residency_tier 
                       uint8_t *tier_of);
 /* As a plan says it, [n_block]: each page has the tier of the first of its block's runs that all of it, and
  * all pages before it, are within. */
-void residency_obey(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of);
+void residency_follow(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of);
 /* One run more, joined with the one before where both are on one tier. */
 void residency_add(residency_block *b, int tier, uint64_t bytes);
 /* Bytes of a block's runs on a tier; UINT64_MAX: all there are, or they overflow. */

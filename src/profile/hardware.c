@@ -1,4 +1,4 @@
-/* hardware.c - measuring a machine: memory, disk, products, packing, and how long threads take to meet. */
+/* hardware.c - measuring a machine: memory, disk, products, packing, and how long a barrier takes. */
 #include "profile/hardware.h"
 
 #include "base/file.h"

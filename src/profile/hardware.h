@@ -44,8 +44,8 @@ typedef struct hardware {
     hardware_kernel kernels[HARDWARE_KERNELS];
     int n_kernel;
     int n_thread;     /* of the kernels */
-    rate pack;        /* bytes a second that one thread brings from a file's order into the packed one */
-    double barrier_s; /* seconds until all threads have met */
+    rate pack;        /* bytes a second that one thread packs from a file's order */
+    double barrier_s; /* seconds of one barrier of all threads */
     double seconds;   /* that it all took */
 } hardware;
 

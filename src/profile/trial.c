@@ -48,15 +48,15 @@ struct trial {
     char *data; /* rotating weights */
     uint64_t n_byte;
     trial_shape shape;
-    void **scratch;   /* [n_thread] */
-    span *spans;      /* [n_thread] */
-    bool by_clock;    /* trial_by_clock */
-    uint64_t *sums;   /* [n_thread] keeps the plain reader honest */
-    uint64_t at;      /* where the rotation stands, of weights and reading alike: nothing is met again soon */
-    uint64_t stretch; /* bytes that a thread reads at one place */
-    int n_stretch;    /* of this pass */
-    int pattern;      /* of reading */
-    double read_rate; /* of the last pass, bytes a second */
+    void **scratch; /* [n_thread] */
+    span *spans;    /* [n_thread] */
+    bool by_clock;  /* trial_by_clock */
+    uint64_t *sums; /* [n_thread] keeps the plain reader honest */
+    uint64_t at;    /* where the rotation stands, of weights and reading alike: nothing is read again soon */
+    uint64_t stretch;             /* bytes that a thread reads at one place */
+    int n_stretch;                /* of this pass */
+    int pattern;                  /* of reading */
+    double read_rate;             /* of the last pass, bytes a second */
     dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
     int n_unit;
     int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */

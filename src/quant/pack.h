@@ -1,4 +1,4 @@
-/* pack.h - the order in which weights live in memory: what files hold is brought into it once, at load.
+/* pack.h - the order in which weights live in memory: what files hold is packed into it once, at load.
  *
  * Two layouts:
  *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.

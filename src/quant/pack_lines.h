@@ -1,7 +1,7 @@
 /* pack_lines.h - packing by lines, written once for every instruction set.
  *
  * A `vec` holds one dword of each of VEC_ROWS rows of a panel: VEC_ROWS / 16 of a tile's line. The rows are
- * brought into that form straight from the file's blocks (quads), so that all that follows, from a block's
+ * converted to that form straight from the file's blocks (quads), so that all that follows, from a block's
  * bits to a tile's parts, is the same arithmetic on every row. A folder defines, before it includes this:
  *
  *   VEC_ROWS, vec                          8 or 16 rows; an unsigned dword each, with C's operators

@@ -3,7 +3,7 @@
  * The way is read off the model's own template: it writes a conversation in which a tool was called. Where
  * the template knows nothing of tools, the server describes them itself, in a system message, and asks for
  * calls as Hermes has them. A call that is asked for (tool_choice) is begun at the end of the prompt, and a
- * grammar holds the rest to the tools' schemas. With "auto" only tools that are `strict` bring a grammar: any
+ * grammar holds the rest to the tools' schemas. With "auto" only tools that are `strict` set a grammar: any
  * text that does not begin a call, or one. */
 #include "server/parts.h"
 

@@ -117,7 +117,7 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
         if (!found)
             break;
         if (e->out->n == body && body > start && m.id == t->prefix[0])
-            e->out->n = start; /* the text brings its own */
+            e->out->n = start; /* the text has its own */
         NIB_TRY(token_list_push(e->out, m.id, err));
         at = m.end;
     }

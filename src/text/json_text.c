@@ -104,7 +104,7 @@ nib_status json_text_number(json_text *j, double *out, nib_error *err) {
     while (j->p < j->end && n < sizeof digits - 1 && *j->p && strchr("+-.0123456789eE", *j->p))
         digits[n++] = *j->p++;
     digits[n] = 0;
-    /* Not strtod alone, which would obey the locale and take more than JSON has. */
+    /* Not strtod alone, which would follow the locale and take more than JSON has. */
     char *stop;
     bool integer = n > 0 && n < 16 && !strpbrk(digits, ".eE+");
     *out = integer ? (double)strtoll(digits, &stop, 10) : strtod(digits, &stop);

@@ -1,4 +1,4 @@
-/* regex.h - the regular expressions that tokenizers bring, in Oniguruma's (Ruby) packing without references
+/* regex.h - the regular expressions of tokenizers, in Oniguruma's (Ruby) packing without references
  * to groups, run by PCRE2. What the two read differently is translated: \s \w \d \h \b, classes of characters
  * newer than PCRE2's tables, line anchors. Compiled once and read-only; each thread matches with its own
  * regex_run. */

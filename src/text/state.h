@@ -1,4 +1,4 @@
-/* state.h - what a tokenizer is made of, for the files of this room.
+/* state.h - what a tokenizer is made of, for the files of this module.
  *
  * The way of a text: added tokens are found in it (added.h); what is between them is made valid UTF-8
  * (encode.c), normalised (normalize.h), cut again at added tokens that are looked for in normalised text, cut

@@ -146,7 +146,7 @@ static nib_status copy_pieces(copying *c, int block_index, int w, uint8_t *to, n
 }
 
 /* Weight w, unless it is there. */
-static nib_status bring_weight(copying *c, const visit *v, int w, bool is_table, nib_error *err) {
+static nib_status copy_weight(copying *c, const visit *v, int w, bool is_table, nib_error *err) {
     const view *from = w < 0 ? NULL : &pager_views(c->p, v->block)[w];
     if (!from || c->s->views[w].data || (is_table && !from->data))
         return NIB_OK;
@@ -157,7 +157,7 @@ static nib_status bring_weight(copying *c, const visit *v, int w, bool is_table,
 }
 
 /* In the order of the program, which is the pager's. */
-static nib_status bring_weights(copying *c, const visit *v, nib_error *err) {
+static nib_status copy_weights(copying *c, const visit *v, nib_error *err) {
     const block *of = layout_block(c->b->layout, v->block);
     for (int i = 0; i < of->n_weight; i++) {
         c->s->views[i] = pager_views(c->p, v->block)[i];
@@ -166,15 +166,15 @@ static nib_status bring_weights(copying *c, const visit *v, nib_error *err) {
     for (int i = 0; i < of->program.n_op; i++) {
         const op *o = &of->program.ops[i];
         const bool is_table = o->kind == OP_EMBED || o->kind == OP_EMBED_POS || o->kind == OP_SHORTLIST;
-        NIB_TRY(bring_weight(c, v, o->w, is_table, err));
-        NIB_TRY(bring_weight(c, v, o->b, false, err));
+        NIB_TRY(copy_weight(c, v, o->w, is_table, err));
+        NIB_TRY(copy_weight(c, v, o->b, false, err));
     }
     return NIB_OK;
 }
 
 /* A visit's block to a slot; rest: the visits behind it. */
-static nib_status bring(device_blocks *b, device_block *s, pager *p, const visit *v, const visits *rest,
-                        nib_error *err) {
+static nib_status load_block(device_blocks *b, device_block *s, pager *p, const visit *v, const visits *rest,
+                             nib_error *err) {
     device *d = b->device;
     const view *unused;
     visit once = *v;
@@ -185,7 +185,7 @@ static nib_status bring(device_blocks *b, device_block *s, pager *p, const visit
     if (s->was_used)
         NIB_TRY(d->kind->follow(d, DEVICE_LOAD_WEIGHTS, s->used, err));
     pager_pin(p, &once, rest, &unused);
-    nib_status status = bring_weights(&c, v, err);
+    nib_status status = copy_weights(&c, v, err);
     const nib_status ended = give_page_back(&c, status == NIB_OK ? err : NULL);
     pager_unpin(p);
     status = status == NIB_OK ? ended : status;
@@ -197,14 +197,14 @@ static nib_status bring(device_blocks *b, device_block *s, pager *p, const visit
 }
 
 /* The next blocks, each to a slot of its own. */
-static void bring_ahead(device_blocks *b, pager *p, int now, const visits *rest) {
+static void load_ahead(device_blocks *b, pager *p, int now, const visits *rest) {
     visits list = *rest;
     int n = 1, before = now;
     for (visit v; n < DEVICE_BLOCKS && visits_next(&list, &v); before = v.block) {
         if (v.block == before || v.block == now)
             continue;
         device_block *s = slot_of(b, v.block) ? NULL : choose(b, rest);
-        if (s && bring(b, s, p, &v, &list, NULL) != NIB_OK)
+        if (s && load_block(b, s, p, &v, &list, NULL) != NIB_OK)
             return;
         n++;
     }
@@ -215,12 +215,12 @@ nib_status device_blocks_acquire(device_blocks *b, pager *p, const visit *at, co
     device_block *s = slot_of(b, at->block);
     if (!s) {
         s = choose(b, rest);
-        NIB_TRY(bring(b, s, p, at, rest, err));
+        NIB_TRY(load_block(b, s, p, at, rest, err));
     }
     s->acquired = true;
     *views = s->views;
     *mark = s->arrives;
-    bring_ahead(b, p, at->block, rest);
+    load_ahead(b, p, at->block, rest);
     return NIB_OK;
 }
 

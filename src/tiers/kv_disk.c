@@ -167,10 +167,10 @@ static nib_status open_all(kv_disk *d, const kv_disk_options *o, nib_error *err)
     d->folder = mem_strdup(o->folder);
     if (!d->folder)
         return nib_fail_nomem(err, strlen(o->folder), "a path");
-    d->room = (kv_disk_room){.folder = d->folder, .ledger = d->ledger, .max = o->max};
+    d->quota = (kv_disk_quota){.folder = d->folder, .ledger = d->ledger, .max = o->max};
     NIB_TRY(take_memory(d, err));
-    NIB_TRY(kv_disk_room_open(&d->room, err));
-    d->counts.bytes = d->room.total;
+    NIB_TRY(kv_disk_quota_open(&d->quota, err));
+    d->counts.bytes = d->quota.total;
     if (pthread_create(&d->thread, NULL, kv_disk_writes, d))
         return nib_fail(err, NIB_E_FAILED, "no thread for writing keys and values");
     d->runs = true;
@@ -205,7 +205,7 @@ void kv_disk_close(kv_disk *d) {
         pthread_mutex_unlock(&d->lock);
         pthread_join(d->thread, NULL);
     }
-    kv_disk_room_close(&d->room);
+    kv_disk_quota_close(&d->quota);
     ledger_release(d->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, d->charged);
     for (int i = 0; i < KV_DISK_WAITING; i++)
         mem_free(d->waiting[i].tokens);

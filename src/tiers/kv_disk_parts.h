@@ -1,4 +1,4 @@
-/* kv_disk_parts.h - what kv_disk.c, kv_disk_write.c and kv_disk_room.c share. */
+/* kv_disk_parts.h - what kv_disk.c, kv_disk_write.c and kv_disk_quota.c share. */
 #ifndef NIB_TIERS_KV_DISK_PARTS_H
 #define NIB_TIERS_KV_DISK_PARTS_H
 
@@ -33,18 +33,18 @@ typedef struct kv_disk_task {
 typedef struct kv_disk_entry kv_disk_entry;
 
 /* The folder, within what it may take. The writing thread's. */
-typedef struct kv_disk_room {
+typedef struct kv_disk_quota {
     const char *folder; /* borrowed */
     ledger *ledger;
     uint64_t max;
     uint64_t total;   /* when it was looked at last, and what was written since; charged to the ledger */
     int64_t n_change; /* files written since */
-} kv_disk_room;
+} kv_disk_quota;
 
-nib_status kv_disk_room_open(kv_disk_room *r, nib_error *err); /* makes the folder, and looks at it */
-void kv_disk_room_close(kv_disk_room *r);
+nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err); /* makes the folder, and looks at it */
+void kv_disk_quota_close(kv_disk_quota *r);
 /* n_byte more have place: NIB_E_NOFIT, NIB_E_IO. They are charged. */
-nib_status kv_disk_room_make(kv_disk_room *r, uint64_t n_byte, nib_error *err);
+nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err);
 /* Page i of a sequence was used; `begun`: when its first one was, in ms since 1970. Of the pages of a
  * sequence those at its end are to go first, so each counts as used a bit before the one before it. */
 void kv_disk_note_use(const char *path, int64_t begun, int64_t i);
@@ -63,7 +63,7 @@ struct kv_disk {
     int64_t found_page;
     int64_t found_begun; /* when the first page of its sequence was looked for */
     uint8_t *piece;      /* [KV_DISK_PIECE], the writing thread's */
-    kv_disk_room room;   /* likewise */
+    kv_disk_quota quota; /* likewise */
     double paused;       /* nothing is written before; likewise */
     kv_disk_task now;    /* that is written; likewise */
     pthread_t thread;

@@ -44,7 +44,7 @@ static nib_status write_file(kv_disk *d, const char *path, int64_t first, int64_
     file_writer *w;
     const uint64_t bytes =
         sizeof(kv_disk_head) + (uint64_t)end * sizeof(int32_t) + d->page_bytes + sizeof(uint64_t);
-    NIB_TRY(kv_disk_room_make(&d->room, bytes, err));
+    NIB_TRY(kv_disk_quota_make(&d->quota, bytes, err));
     NIB_TRY(file_writer_open(path, &w, err));
     return file_writer_end(w, put_file(d, w, first, end, gone, err), err);
 }
@@ -53,7 +53,7 @@ static void count(kv_disk *d, bool written) {
     pthread_mutex_lock(&d->lock);
     d->counts.n_written += written;
     d->counts.n_missed += !written;
-    d->counts.bytes = d->room.total;
+    d->counts.bytes = d->quota.total;
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -1,7 +1,7 @@
 /* load_pipe.h - one thread's part of loading: several reads in flight, and packing of what has arrived.
  *
  * A pipe belongs to one thread; several pipes share the work by taking jobs from one list. Reads are as large
- * as its buffer's raw_bytes. Weights that no single read brings (transposed, scattered over files) are read
+ * as its buffer's raw_bytes. Weights that no single read has (transposed, scattered over files) are read
  * and packed in turn. */
 #ifndef NIB_TIERS_LOAD_PIPE_H
 #define NIB_TIERS_LOAD_PIPE_H
@@ -27,7 +27,7 @@ typedef struct load_list {
     bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
     /* The job is finished and in its place; an error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
-    /* Rows in runs, from what a read brought to raw, with b's scratch. NULL: the list has no such jobs. */
+    /* Rows in runs, from what a read put to raw, with b's scratch. NULL: the list has no such jobs. */
     void (*pack)(struct load_list *l, const load_job *job, const uint8_t *raw, const load_buffer *b);
     /* Reads are in flight and none has come: a little else that is useful; false: there is nothing. NULL
      * likewise. */

@@ -85,7 +85,7 @@ load_extent load_reads_extent(const load_reads *r, int i, const loader *ld) {
 }
 
 /* Where byte `at` of a file is. */
-static const uint8_t *brought(const load_reads *r, int which, uint64_t at, const uint8_t *buffer) {
+static const uint8_t *place_in(const load_reads *r, int which, uint64_t at, const uint8_t *buffer) {
     const load_read *one = r->list;
     while (one->file != which || at < one->begin || at >= one->end)
         one++;
@@ -101,7 +101,7 @@ void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
         left = NUM_MIN(left, n_row - i);
-        const uint8_t *at = brought(r, p->tensor->file, p->tensor->offset + (uint64_t)row * each, buffer);
+        const uint8_t *at = place_in(r, p->tensor->file, p->tensor->offset + (uint64_t)row * each, buffer);
         for (int64_t j = 0; j < left; j++)
             rows[i + j] = at + (uint64_t)j * each;
     }

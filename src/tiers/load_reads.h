@@ -26,7 +26,7 @@ bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row
 uint64_t load_reads_place(load_reads *r);
 /* Read i as it is to be made, into buffer + r->list[i].at; aligned for direct files. */
 load_extent load_reads_extent(const load_reads *r, int i, const loader *ld);
-/* loader_pack from what all of them brought to the buffer; the rows were added. */
+/* loader_pack from what all of them read to the buffer; the rows were added. */
 void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_t n_row,
                      const load_target *to, const uint8_t *buffer, const load_buffer *b);
 

@@ -3,7 +3,7 @@
  *
  * What computes wants q, k, v, ... beside each other and small matrices by the dozen; a disk wants a file
  * from its beginning to its end in pieces of a megabyte. A run is rows of one weight that lie behind each
- * other in a file; one read brings parts of as many runs as it holds, and each part is packed to its own
+ * other in a file; one read has parts of as many runs as it holds, and each part is packed to its own
  * place.
  *
  * Weights that have no such runs (transposed, several pieces that share a panel of rows, vectors in several
@@ -42,7 +42,7 @@ typedef struct load_spot {
  * multiple of 16 rows, or the last ones of the weight; a vector: all. Must not depend on when it is asked. */
 typedef bool (*load_place_fn)(void *user, const load_run *run, int64_t row, load_target *to, int64_t *n_row);
 
-/* One read and the wanted rows that it brings: from `at` on, before `end`. */
+/* One read and the wanted rows in it: from `at` on, before `end`. */
 typedef struct load_span {
     load_extent from;
     load_spot at, end;
@@ -53,7 +53,7 @@ typedef struct load_span {
  * which moves behind them. False: there are none. */
 bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t max,
                     load_spot *at, load_span *out);
-/* Packs what it brought to raw. Uses b's scratch only. */
+/* Packs what it read to raw. Uses b's scratch only. */
 void load_runs_pack(const load_runs *r, load_place_fn place, void *user, const load_span *span,
                     const uint8_t *raw, const load_buffer *b);
 

@@ -71,7 +71,7 @@ file *loader_file(const loader *ld, int i); /* the container's file i, as it is 
 enum { LOADER_MAX_ROWS = 1024 };
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 
-/* The same in two steps, for reads that are in flight while others are packed. The one read that brings rows
+/* The same in two steps, for reads that are in flight while others are packed. The one read that has rows
  * [first, first + n_row) of a matrix, or all elements of a vector; false when it takes more than one, or more
  * than `most` bytes. Aligned for direct files. */
 typedef struct load_extent {
@@ -81,7 +81,7 @@ typedef struct load_extent {
 } load_extent;
 bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t max,
                    load_extent *out);
-/* Packs what such a read brought to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
+/* Packs what such a read put to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b);
 

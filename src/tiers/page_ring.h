@@ -76,7 +76,7 @@ typedef struct slot {
     int n_read, n_sent, n_flight;
     load_reads reads;  /* of the model's files; n 0: one of the packed file, or in turn */
     bool packs;        /* what is read is to be packed */
-    bool in_turn;      /* no few reads bring it: read and packed in turn */
+    bool in_turn;      /* more reads than a slot has: read and packed in turn */
     bool again;        /* the packed file failed it: to be read once more */
     nib_status status; /* of the first read that failed */
     nib_error error;

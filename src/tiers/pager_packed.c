@@ -215,7 +215,7 @@ static bool tell(const pager_options *o, uint64_t done, uint64_t total) {
     return !o->progress || o->progress(o->user, "keep", done, total);
 }
 
-/* Where the packed bytes come from: everything is resident, or some pages at a time are brought to a buffer.
+/* Where the packed bytes come from: everything is resident, or some pages at a time are read to a buffer.
  */
 typedef struct packed_from {
     load_crew *crew; /* NULL: everything is resident */

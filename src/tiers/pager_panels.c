@@ -129,7 +129,7 @@ static void hand_on(const trip *t, int i) {
     t->each(t->user, t->list[i], &v);
 }
 
-/* Rows that no single read brings. */
+/* Rows that no single read has. */
 static nib_status in_turn(const trip *t, int i, nib_error *err) {
     const int64_t n = rows_of(t->w, t->list[i]);
     const load_target to = {t->p->panels.packed, n, 0};
@@ -160,7 +160,7 @@ static nib_status start(trip *t, nib_error *err) {
     return NIB_OK;
 }
 
-/* Waits for a read and hands on what it brought; dead: somebody failed, nothing is handed on. */
+/* Waits for a read and hands on what it read; dead: somebody failed, nothing is handed on. */
 static nib_status land(trip *t, bool dead, nib_error *err) {
     panel_reader *r = &t->p->panels;
     int tag;

@@ -15,7 +15,7 @@
 
 typedef struct reader reader;
 
-/* Rows that a read of panels brought, and that lie in its part of `raw` still. */
+/* Rows that a read of panels put to its part of `raw`, and that are still there. */
 typedef struct panel_rows {
     load_extent extent;
     int64_t first, n; /* n 0: none */
@@ -92,7 +92,7 @@ const weight *pager_looked_up(const layout *lay); /* by a shortlist; NULL: nothi
 uint64_t panel_reader_bytes(const layout *lay); /* to be charged before it is opened; 0: none are looked up */
 nib_status panel_reader_open(panel_reader *r, const layout *lay, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
-/* Packs row r of a matrix to `out` if one of the latest reads of panels brought it: the token that is drawn
+/* Packs row r of a matrix to `out` if one of the latest reads of panels has it: the token that is drawn
  * is among those whose logits were computed, and is the next one to be embedded, often by the same matrix. */
 bool panel_reader_row(const pager *p, const weight *w, int64_t r, uint8_t *out);
 
@@ -118,7 +118,7 @@ uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);
 void load_crew_close(load_crew *crew); /* zeroed is fine */
 
-/* What a crew is to bring: vectors as the image has them, and either the pages that have a resident place or
+/* What a crew is to load: vectors as the image has them, and either the pages that have a resident place or
  * pages [first, first + n) as they follow each other in the image. */
 typedef struct load_request {
     uint8_t *vectors; /* NULL: none */
@@ -152,10 +152,10 @@ bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, lo
 uint64_t pager_job_bytes(const load_job *j); /* of the file */
 /* n_byte of the packed file at `image`, which have checksum `unit`, to dst. */
 load_job pager_unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst);
-/* The reads that bring page i from the model's files, and the bytes of a buffer for them. False: it takes too
+/* The reads of page i from the model's files, and the bytes of a buffer for them. False: it takes too
  * many, or the files have it transposed. Looks at nothing of p but the model and the layout. */
 bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes);
-/* Packs what they brought to `from`. */
+/* Packs what they read to `from`. */
 void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
                      const load_buffer *scratch);
 /* Reads and packs it row by row, in turn. */

@@ -47,7 +47,7 @@ static void submit(reader *r, slot *s, int read) {
                       &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.min, e.min});
 }
 
-/* A page that few reads do not bring: its rows go through a spare buffer, straight to their place. */
+/* A page that takes too many reads: its rows go through a spare buffer, straight to their place. */
 static void read_in_turn(reader *r, slot *s) {
     pthread_mutex_lock(&r->lock);
     while (r->ring.n_spare == 0) /* another thread packs with it */
@@ -126,8 +126,8 @@ static void reap(reader *r) {
 
 /* ---- the thread ---- */
 
-/* The packed file is given up, with the lock, when nothing is in flight; what it was to bring comes from the
- * model's files. */
+/* The packed file is given up, with the lock, when nothing is in flight; what was to be read from it comes
+ * from the model's files. */
 static void leave_packed(reader *r) {
     pager_packed_drop(r->p, r->damaged);
     atomic_store(&r->p->packed_lost, true);

@@ -19,9 +19,9 @@ typedef struct check {
     tier_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, of the device */
-    float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
-    float *row, *rest;     /* of any width: one that was looked up, or what is left of a product's input */
-    float *part;           /* a product that is added to another, or a column of one */
+    float *reg[REG_COUNT];  /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
+    float *row, *left_over; /* of any width: one that was looked up, or what is left of a product's input */
+    float *part;            /* a product that is added to another, or a column of one */
     float *cos_sin, *inv_freq;
     uint8_t *codes; /* a row as integers */
     void *scratch;  /* of kernels */

@@ -24,7 +24,7 @@ void worker_charge(worker *w) {
     w->since = now;
 }
 
-static void meet(worker *w) {
+static void wait_at_barrier(worker *w) {
     double start = 0;
     if (w->trace) {
         worker_charge(w);
@@ -48,7 +48,7 @@ void worker_enter(worker *w, const access *list, int n) {
         wait = wait || (a->write && clash(w->seen.read[a->resource], a->split));
     }
     if (wait)
-        meet(w);
+        wait_at_barrier(w);
     for (int i = 0; i < n; i++) {
         const access *a = &list[i];
         if (a->resource == REG_NONE)
@@ -169,7 +169,7 @@ static bool is_fetched(const exec_cell *c, const op *o) {
 }
 
 /* Op i needs something that is not there. Done: *i is the next op; otherwise it is there now. */
-static nib_status bring(job *j, int *i, nib_error *err) {
+static nib_status fetch_op(job *j, int *i, nib_error *err) {
     const exec_cell *c = j->cell;
     const op *o = &layout_block(j->e->layout, c->block)->program.ops[*i];
     if (o->kind == OP_SHORTLIST)
@@ -189,7 +189,7 @@ static nib_status bring(job *j, int *i, nib_error *err) {
     return pager_fetch(j->e->pager, c->block, o->w, 0, &all, err);
 }
 
-/* Ops [first, end), joined where nothing has to be brought in between. What was brought last stays. */
+/* Ops [first, end), joined where nothing has to be fetched in between. What was fetched last stays. */
 static nib_status run_all(job *j, int first, int end, nib_error *err) {
     const program *p = &layout_block(j->e->layout, j->cell->block)->program;
     nib_status status = NIB_OK;
@@ -201,7 +201,7 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
         if (j->first_op == end)
             break;
         pager_release(j->e->pager);
-        status = bring(j, &j->first_op, err);
+        status = fetch_op(j, &j->first_op, err);
     }
     return status;
 }

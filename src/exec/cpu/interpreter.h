@@ -2,8 +2,8 @@
  * a pool.
  *
  * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
- * Threads meet at a barrier only where an op touches what another thread wrote, which is worked out from the
- * ops' registers; with one row each thread brings it to integers for itself instead. How the work is split
+ * Threads wait at a barrier only where an op touches what another thread wrote, which is worked out from the
+ * ops' registers; with one row each thread quantizes it for itself instead. How the work is split
  * never changes a bit of the answer (kernels.h promises it). */
 #ifndef NIB_EXEC_CPU_INTERPRETER_H
 #define NIB_EXEC_CPU_INTERPRETER_H
@@ -26,7 +26,7 @@ typedef struct executor {
     workspace *ws;
     const choices *choices;  /* which strategy computes which product */
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
-    bool fuse;               /* obey the programs' rewrites (op.fuse); the answers are the same */
+    bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights as linear_args.sliced says */
     const residual_use *residuals; /* NULL: none */
     shortlist *best;               /* for OP_SHORTLIST; NULL: the model has none */

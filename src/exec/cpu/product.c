@@ -38,7 +38,7 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     table->act_quantize(to.format, beside, k, residual_of(rows, to.format, k, r));
 }
 
-/* With one row every thread brings it to integers for itself: that is sooner done than waited for. */
+/* With one row every thread quantizes it for itself: that is sooner done than waited for. */
 static void quantize(worker *w, const op *o, act_format f) {
     act_state to = {o->in, f, w->j->fuse && w->j->cell->n_row == 1};
     int64_t r0 = 0, r1 = 1;

@@ -39,7 +39,7 @@ typedef struct job {
     const executor *e;
     const exec_cell *cell;
     int first_op, end_op;
-    bool fuse;            /* rewrites are obeyed */
+    bool fuse;            /* rewrites are followed */
     int act_bits;         /* of the cell's products */
     act_state acts;       /* when the job begins */
     act_state acts_after; /* and when it has ended: every thread comes to the same */
@@ -76,7 +76,7 @@ typedef struct access {
     bool write;
 } access;
 
-/* Before an op touches these: meets the other threads when one of them may still be at it. */
+/* Before an op touches these: waits for the other threads when one of them may still be at it. */
 void worker_enter(worker *w, const access *list, int n);
 void worker_charge(worker *w); /* the thread's work since the last call goes to the op being traced */
 

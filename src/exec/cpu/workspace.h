@@ -12,8 +12,8 @@
 
 enum { WORKSPACE_ROPE_MAX = 8 };
 
-/* Rows as integers. With 16 bits a row has a second one for what the first left over: in `rest`, or behind
- * the only row in `codes` where rest is NULL; with fewer it may have outliers (product.c). */
+/* Rows as integers. With 16 bits a row has a second one for what the first left over: in `residual`, or
+ * behind the only row in `codes` where `residual` is NULL; with fewer it may have outliers (product.c). */
 typedef struct act_rows {
     uint8_t *codes, *residual;
     uint8_t *has_residual; /* one byte a row: 0 or 1 */

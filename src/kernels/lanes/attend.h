@@ -6,7 +6,7 @@
  *     s = q . k * scale (softcap, alibi)    lanes are positions, d in order
  *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p
  *     o = o * e^(m - m') + p . v            positions in order
- * Spans are joined in order: both states are brought to the larger maximum and added. A span can therefore be
+ * Spans are joined in order: both states are scaled to the larger maximum and added. A span can therefore be
  * computed by whoever has time (attend_part) and joined later (attend_join): a row of a long context is not
  * limited to as many threads as it has heads.
  *

@@ -2,7 +2,7 @@
  *
  * Of a cache in codes the blocks before a pair's own are widened, x = scale * code + min; its own block is
  * read from the recent positions, in f16. Few pairs widen in the registers what they load; many pairs have
- * the block's keys, and then its values, brought to floats once (widening takes the ports of the
+ * the block's keys, and then its values, converted to floats once (widening takes the ports of the
  * multiplications), and pass over them in tiles whose accumulators fill the registers. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H

@@ -1,4 +1,4 @@
-/* residual.h - QDEC's two steps over a row: which channels of a chunk are met most strongly, and the part
+/* residual.h - QDEC's two steps over a row: which channels of a chunk are largest, and the part
  * that residuals of such channels have in a product. Included after a folder's lanes.h. */
 #ifndef NIB_KERNELS_LANES_RESIDUAL_H
 #define NIB_KERNELS_LANES_RESIDUAL_H

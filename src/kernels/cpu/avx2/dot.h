@@ -193,7 +193,7 @@ LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
 }
 
 /* One row, a single stream with its prefetches among the products. Every line is loaded once and used for all
- * its fields, and of two fields that one shift brings down the upper one stays where it is, 2 or 4 times too
+ * its fields, and of two fields that one shift moves down the upper one stays where it is, 2 or 4 times too
  * large: those sums are kept apart. */
 LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), four = sum, no = sum;

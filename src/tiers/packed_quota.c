@@ -1,4 +1,4 @@
-/* packed_room.c - the folder of packed files within what the user's disk is allowed to hold. */
+/* packed_quota.c - the folder of packed files within what the user's disk is allowed to hold. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "tiers/packed.h"

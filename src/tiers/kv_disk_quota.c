@@ -1,4 +1,4 @@
-/* kv_disk_room.c - the folder of pages within what it may take of the disk. */
+/* kv_disk_quota.c - the folder of pages within what it may take of the disk. */
 #include "tiers/kv_disk_parts.h"
 
 #include "base/mem.h"
@@ -76,12 +76,12 @@ static int by_use(const void *a, const void *b) {
     return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
 }
 
-/* The least recently used go until `most` bytes are left. */
-static void remove_oldest(const char *folder, listing *l, uint64_t most) {
+/* The least recently used go until `limit` bytes are left. */
+static void remove_oldest(const char *folder, listing *l, uint64_t limit) {
     if (l->n > 0)
         qsort(l->files, l->n, sizeof *l->files, by_use);
     const int at = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (size_t i = 0; at >= 0 && i < l->n && l->total > most; i++)
+    for (size_t i = 0; at >= 0 && i < l->n && l->total > limit; i++)
         if (unlinkat(at, l->files[i].name, 0) == 0 || errno == ENOENT)
             l->total -= l->files[i].bytes;
     if (at >= 0)
@@ -98,7 +98,7 @@ static uint64_t disk_left(const char *folder) {
 }
 
 /* The ledger has what the folder is known to have, as far as there is room for it. */
-static void charge(kv_disk_room *r, uint64_t total) {
+static void charge(kv_disk_quota *r, uint64_t total) {
     if (total < r->total)
         ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total - total);
     else if (ledger_charge(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, total - r->total, NULL) != NIB_OK)
@@ -107,22 +107,22 @@ static void charge(kv_disk_room *r, uint64_t total) {
 }
 
 /* All that the folder may have: by its own limit, by the ledger's cap, and by the file system. */
-static uint64_t most_of(const kv_disk_room *r, uint64_t total) {
+static uint64_t limit_of(const kv_disk_quota *r, uint64_t total) {
     const uint64_t free = ledger_free(r->ledger, NIB_TIER_DISK);
-    uint64_t most = r->max;
+    uint64_t limit = r->max;
     if (free != NIB_AUTO)
-        most = NUM_MIN(most, r->total + free);
-    return NUM_MIN(most, total + disk_left(r->folder));
+        limit = NUM_MIN(limit, r->total + free);
+    return NUM_MIN(limit, total + disk_left(r->folder));
 }
 
 /* Looks at the folder; n_byte more are to have place. When files go, then a tenth of them all, so that they
  * do not go one by one. */
-static nib_status look(kv_disk_room *r, uint64_t n_byte, nib_error *err) {
+static nib_status look(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {
     listing l = {0};
     const nib_status status = list_files(r->folder, &l, err);
-    const uint64_t most = most_of(r, l.total);
-    if (status == NIB_OK && (n_byte > most || l.total > most - n_byte))
-        remove_oldest(r->folder, &l, n_byte > most ? most : NUM_MIN(most - n_byte, most / 10 * 9));
+    const uint64_t limit = limit_of(r, l.total);
+    if (status == NIB_OK && (n_byte > limit || l.total > limit - n_byte))
+        remove_oldest(r->folder, &l, n_byte > limit ? limit : NUM_MIN(limit - n_byte, limit / 10 * 9));
     if (status == NIB_OK)
         charge(r, l.total);
     r->n_change = 0;
@@ -130,7 +130,7 @@ static nib_status look(kv_disk_room *r, uint64_t n_byte, nib_error *err) {
     return status;
 }
 
-nib_status kv_disk_room_open(kv_disk_room *r, nib_error *err) {
+nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err) {
     struct stat info;
     NIB_TRY(path_make_folders(r->folder, err));
     if (mkdir(r->folder, 0700) && errno != EEXIST)
@@ -140,22 +140,22 @@ nib_status kv_disk_room_open(kv_disk_room *r, nib_error *err) {
     return look(r, 0, err);
 }
 
-void kv_disk_room_close(kv_disk_room *r) {
+void kv_disk_quota_close(kv_disk_quota *r) {
     if (r->ledger)
         ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total);
 }
 
-nib_status kv_disk_room_make(kv_disk_room *r, uint64_t n_byte, nib_error *err) {
-    uint64_t most = most_of(r, r->total);
-    if (++r->n_change >= LOOK_EVERY || n_byte > most || r->total > most - n_byte) {
+nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {
+    uint64_t limit = limit_of(r, r->total);
+    if (++r->n_change >= LOOK_EVERY || n_byte > limit || r->total > limit - n_byte) {
         NIB_TRY(look(r, n_byte, err));
-        most = most_of(r, r->total);
+        limit = limit_of(r, r->total);
     }
-    if (n_byte > most || r->total > most - n_byte) {
+    if (n_byte > limit || r->total > limit - n_byte) {
         char need[32], have[32];
         return nib_fail(err, NIB_E_NOFIT, "%s: a page takes %s, and there is room for %s", r->folder,
                         num_format_size(n_byte, need),
-                        num_format_size(most > r->total ? most - r->total : 0, have));
+                        num_format_size(limit > r->total ? limit - r->total : 0, have));
     }
     charge(r, r->total + n_byte);
     return NIB_OK;
