@@ -54,7 +54,7 @@ refused() { # WORD OPTIONS...
 }
 refused "left recursion" --grammar 'root ::= root "a" | "b"'
 refused "line 1" --grammar 'root ::= ('
-refused "pattern" --json-schema '{"pattern": "x"}'
+refused "pattern" --json-schema '{"pattern": "(x"}'
 refused "one of them" --json-schema '{}' --grammar 'root ::= "a"'
 run --grammar-file "$tmp/none"
 check "a file that is not there is named" grep -q none "$tmp/err"

@@ -184,6 +184,13 @@ static void test_depth(void **state) {
 
 /* ---- schemas ---- */
 
+#define MERGED                                                                                               \
+    "{\"$defs\":{\"x\":{\"properties\":{\"a\":{\"type\":\"number\",\"minimum\":1}},\"required\":[\"a\"]}},"  \
+    "\"title\":"                                                                                             \
+    "\"t\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"allOf\":[{\"$ref\":\"#/$defs/"                    \
+    "x\"},{\"properties\":{\"b\":{\"type\":"                                                                 \
+    "\"string\"},\"c\":{}},\"required\":[\"b\"]},{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":4}}}]}]}"
+
 static void test_schemas(void **state) {
     static const struct {
         const char *schema, *text;
@@ -242,6 +249,19 @@ static void test_schemas(void **state) {
          "$defs/"
          "n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/n\"}",
          "{\"v\":1,\"n\":{\"v\":2,\"n\":null}}", WHOLE},
+        {MERGED, "{\"a\":5,\"b\":\"x\",\"c\":true}", WHOLE},
+        {MERGED, "{\"a\":5,\"b\":\"x\"}", WHOLE},
+        {MERGED, "{\"a\":5}", NO},
+        {MERGED, "{\"a\":3,\"b\":\"x\"}", NO},
+        {MERGED, "{\"a\":5.5,\"b\":\"x\"}", NO},
+        {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "2", WHOLE},
+        {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "1", NO},
+        {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}",
+         "[1,2]", WHOLE},
+        {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}",
+         "[0]", NO},
+        {"{\"properties\":{\"n\":{\"allOf\":[{\"$ref\":\"#\"}],\"description\":\"d\"}}}",
+         "{\"n\":{\"n\":{}}}", WHOLE},
     };
     (void)state;
     for (size_t i = 0; i < N(rows); i++) {
@@ -254,6 +274,61 @@ static void test_schemas(void **state) {
         with_grammar(gbnf, &p, &m);
         if (judge(&m, rows[i].text, strlen(rows[i].text)) != rows[i].is)
             fail_msg("%s: '%s' is not %d\n%s", rows[i].schema, rows[i].text, rows[i].is, gbnf);
+        without(&p, &m);
+        mem_free(gbnf);
+    }
+}
+
+/* Each pattern with texts (JSON, without the quotation marks) that it has, and that it has not. */
+static void test_patterns(void **state) {
+    static const struct {
+        const char *pattern, *is[4], *is_not[5];
+    } rows[] = {
+        {"^abc$", {"abc"}, {"ab", "abcd", "xabc", ""}},
+        {"b", {"b", "abc", "bb"}, {"", "ac"}},
+        {"^a", {"a", "ab"}, {"ba", ""}},
+        {"a$", {"a", "ba"}, {"ab"}},
+        {"^a|b$", {"ax", "xb", "a", "b"}, {"xa", "bx"}},
+        {"^(a|b|)$", {"a", "b", ""}, {"ab", "c"}},
+        {"", {"", "x"}, {NULL}},
+        {"^[A-Z]{2}\\\\d{3,4}$", {"AB123", "XY1234"}, {"A123", "AB12", "AB12345", "ab123"}},
+        {"^\\\\w+@\\\\w+\\\\.com$", {"a_1@b.com"}, {"@b.com", "a@bxcom", "a@b.com2"}},
+        {"^[^a-c\\\\s]*?$", {"", "xyz", "\\\"\\\\\\\\", "\xf0\x9f\x98\x80"}, {"a", "x y", "\\n", "\\u0041"}},
+        {"^.+$", {"a", "\\\"", "\\t"}, {"", "\\n", "a\\n"}},
+        {"^\\\"\\\\\\\\/\\\\/$", {"\\\"\\\\//"}, {"\"\\\\//", "//"}},
+        {"^(?:x(?<n>y)){2}$", {"xyxy"}, {"xy", "xyxyxy"}},
+        {"^\\\\u00e9\\\\x41\\\\u{1F600}\\\\ud83d\\\\ude00\xc3\xa9$",
+         {"\xc3\xa9"
+          "A\xf0\x9f\x98\x80\xf0\x9f\x98\x80\xc3\xa9"},
+         {"e"}},
+        {"^\\\\n\\\\x01[\\\\x02]$", {"\\n\\u0001\\u0002"}, {"\\n"}},
+        {"^[\\\\]\\\\-x-]+$", {"]", "-x]"}, {"y", ""}},
+        {"^a{2,}b{0}c{1}$", {"aac", "aaaac"}, {"ac", "aabc"}},
+        {"^(a*)*$", {"", "aaa"}, {"b"}},
+        {"^[\\\\D]$", {"a"}, {"1"}},
+        {"^[0-9]{4}-[0-9]{2}$", {"2026-11"}, {"2026-1"}},
+        {"^{x}$", {"{x}"}, {"x"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        char schema[256], *gbnf, text[80];
+        nib_error err = {NIB_OK, ""};
+        pda p;
+        automaton m;
+        const int n = snprintf(schema, sizeof schema, "{\"pattern\":\"%s\"}", rows[i].pattern);
+        if (schema_grammar(schema, (size_t)n, "root", &gbnf, &err))
+            fail_msg("%s: %s", rows[i].pattern, err.message);
+        with_grammar(gbnf, &p, &m);
+        for (size_t k = 0; k < N(rows[i].is) && rows[i].is[k]; k++) {
+            snprintf(text, sizeof text, "\"%s\"", rows[i].is[k]);
+            if (judge(&m, text, strlen(text)) != WHOLE)
+                fail_msg("%s has not %s\n%s", rows[i].pattern, text, gbnf);
+        }
+        for (size_t k = 0; k < N(rows[i].is_not) && rows[i].is_not[k]; k++) {
+            snprintf(text, sizeof text, "\"%s\"", rows[i].is_not[k]);
+            if (judge(&m, text, strlen(text)) == WHOLE)
+                fail_msg("%s has %s\n%s", rows[i].pattern, text, gbnf);
+        }
         without(&p, &m);
         mem_free(gbnf);
     }
@@ -284,6 +359,42 @@ static void test_integer_ranges(void **state) {
     }
 }
 
+static void test_number_ranges(void **state) {
+    static const struct {
+        double lo, hi;
+        int out; /* 1: lo is excluded, 2: hi */
+    } rows[] = {{0.5, 2.25, 0},  {0.5, 2.25, 3},  {1, 2, 0},      {1, 2, 3},       {-1.5, 1.5, 0},
+                {-1.5, 1.5, 3},  {-2.25, -1, 0},  {-2.25, -1, 3}, {-0.5, 0, 0},    {-0.5, 0, 3},
+                {0, 0.75, 1},    {1.25, 1.75, 0}, {1.2, 1.25, 3}, {1.2, 1.25, 0},  {0.2, 0.21, 2},
+                {1.25, 1.3, 0},  {1, 1.5, 1},     {-3, 12.5, 2},  {1.05, 1.05, 0}, {0.99, 11, 0},
+                {-0.05, 0.05, 3}};
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        char schema[128], *gbnf, text[32];
+        nib_error err = {NIB_OK, ""};
+        pda p;
+        automaton m;
+        snprintf(schema, sizeof schema, "{\"type\":\"number\",\"%s\":%g,\"%s\":%g}",
+                 rows[i].out & 1 ? "exclusiveMinimum" : "minimum", rows[i].lo,
+                 rows[i].out & 2 ? "exclusiveMaximum" : "maximum", rows[i].hi);
+        if (schema_grammar(schema, strlen(schema), "root", &gbnf, &err))
+            fail_msg("%s: %s", schema, err.message);
+        with_grammar(gbnf, &p, &m);
+        for (int x = -1300; x <= 1300;
+             x++) /* hundredths, with as many digits as are needed, and with three */
+            for (int digits = x % 100 == 0 ? 0 : x % 10 == 0 ? 1 : 2; digits <= 3; digits++) {
+                const double v = x / 100.0;
+                snprintf(text, sizeof text, "%.*f", digits, v);
+                const bool in = v >= rows[i].lo && v <= rows[i].hi && !(rows[i].out & 1 && v == rows[i].lo) &&
+                                !(rows[i].out & 2 && v == rows[i].hi);
+                if ((judge(&m, text, strlen(text)) == WHOLE) != in)
+                    fail_msg("%s: %s is%s\n%s", schema, text, in ? " not" : "", gbnf);
+            }
+        without(&p, &m);
+        mem_free(gbnf);
+    }
+}
+
 static void test_schemas_that_are_refused(void **state) {
     static const struct {
         const char *schema, *says;
@@ -291,16 +402,46 @@ static void test_schemas_that_are_refused(void **state) {
         {"{", "no JSON"},
         {"[]", "expected a schema"},
         {"{\"type\":\"strange\"}", "found 'strange'"},
-        {"{\"properties\":{\"a\":{\"pattern\":\"x\"}}}", "at #/properties/a: 'pattern'"},
+        {"{\"properties\":{\"a\":{\"pattern\":\"(x\"}}}", "at #/properties/a: 'pattern': a group has no end"},
+        {"{\"pattern\":1}", "expected a regular expression"},
+        {"{\"pattern\":\"x\",\"minLength\":1}", "'pattern' beside 'a length'"},
+        {"{\"pattern\":\"x\",\"format\":\"date\"}", "'pattern' beside 'format'"},
+        {"{\"pattern\":\"(?=x)\"}", "ahead or behind"},
+        {"{\"pattern\":\"(?<!x)y\"}", "ahead or behind"},
+        {"{\"pattern\":\"(a)\\\\1\"}", "this escape is not supported"},
+        {"{\"pattern\":\"\\\\bx\"}", "this escape is not supported"},
+        {"{\"pattern\":\"\\\\p{L}\"}", "this escape is not supported"},
+        {"{\"pattern\":\"a^b\"}", "an anchor"},
+        {"{\"pattern\":\"(a$)\"}", "an anchor"},
+        {"{\"pattern\":\"[a\"}", "a class has no end"},
+        {"{\"pattern\":\"[]\"}", "no characters"},
+        {"{\"pattern\":\"[z-a]\"}", "no order"},
+        {"{\"pattern\":\"a**\"}", "nothing to repeat"},
+        {"{\"pattern\":\"+\"}", "nothing to repeat"},
+        {"{\"pattern\":\"a{3,2}\"}", "the smaller number first"},
+        {"{\"pattern\":\"a)\"}", "no beginning"},
+        {"{\"pattern\":\"\\\\u12\"}", "the number of a character"},
+        {"{\"pattern\":\"\\\\ud800\"}", "the number of a character"},
         {"{\"not\":{}}", "'not' is not supported"},
         {"{\"items\":{\"multipleOf\":2}}", "#/items: 'multipleOf'"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", "'uniqueItems'"},
         {"{\"$ref\":\"#/$defs/x\"}", "'#/$defs/x' is not in the schema"},
         {"{\"$ref\":\"http://x/y\"}", "is not in the schema"},
         {"{\"type\":\"string\",\"format\":\"regex\"}", "'regex' is not supported"},
-        {"{\"type\":\"number\",\"maximum\":2.5}", "for integers only"},
+        {"{\"type\":\"number\",\"maximum\":1,\"exclusiveMinimum\":1}", "no number is between"},
+        {"{\"type\":\"number\",\"minimum\":1e-20}", "more than 16 digits"},
+        {"{\"type\":\"number\",\"minimum\":\"1\"}", "'minimum': expected a number"},
         {"{\"anyOf\":[{}],\"properties\":{}}", "'properties' beside 'anyOf'"},
-        {"{\"allOf\":[{},{}]}", "more than one"},
+        {"{\"allOf\":[]}", "'allOf': expected an array"},
+        {"{\"allOf\":[1,{}]}", "expected schemas"},
+        {"{\"allOf\":[{\"pattern\":\"a\"},{\"pattern\":\"b\"}]}", "'pattern' of two schemas"},
+        {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"number\"}]}", "'type' of two schemas"},
+        {"{\"allOf\":[{\"enum\":[1]},{\"enum\":[2]}]}", "'enum' of two schemas"},
+        {"{\"allOf\":[{\"$ref\":\"#\"},{\"minItems\":1}]}", "themselves among their parts"},
+        {"{\"allOf\":[{\"$ref\":\"#/x\"},{\"minItems\":1}]}", "'#/x' is not in the schema"},
+        {"{\"allOf\":[{\"if\":{}},{\"minItems\":1}]}", "'if' is not supported"},
+        {"{\"allOf\":[{\"additionalProperties\":false},{\"properties\":{\"a\":{}}}]}",
+         "the property 'a' of another"},
         {"{\"type\":\"integer\",\"minimum\":2,\"maximum\":1}", "no whole number"},
         {"{\"additionalProperties\":false,\"required\":[\"a\"]}", "'a' is no property"},
         {"{\"minLength\":2,\"maxLength\":1}", "less than 'minLength'"},
@@ -457,7 +598,9 @@ int main(void) {
         cmocka_unit_test(test_ambiguity_is_bounded),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_integer_ranges),
+        cmocka_unit_test(test_number_ranges),
         cmocka_unit_test(test_schemas_that_are_refused),
         cmocka_unit_test(test_masks_of_real_vocabularies),
         cmocka_unit_test(test_every_allocation_may_fail),

@@ -84,8 +84,7 @@ nib_status schema_count(schema_maker *m, const json_t *schema, const char *keywo
 /* ---- what is refused ---- */
 
 static nib_status check_keywords(schema_maker *m, const json_t *schema) {
-    static const char *const none[] = {"pattern",
-                                       "patternProperties",
+    static const char *const none[] = {"patternProperties",
                                        "propertyNames",
                                        "minProperties",
                                        "maxProperties",
@@ -115,9 +114,9 @@ static nib_status check_keywords(schema_maker *m, const json_t *schema) {
 
 /* Beside what decides alone nothing may stand that restricts the value further. */
 static nib_status check_alone(schema_maker *m, const json_t *schema, const char *what) {
-    static const char *const others[] = {"$ref",      "anyOf",      "oneOf",    "allOf",  "enum",
-                                         "const",     "properties", "required", "items",  "prefixItems",
-                                         "minLength", "maxLength",  "minimum",  "maximum"};
+    static const char *const others[] = {"$ref",      "anyOf",      "oneOf",    "allOf",   "enum",
+                                         "const",     "properties", "required", "items",   "prefixItems",
+                                         "minLength", "maxLength",  "minimum",  "maximum", "pattern"};
     for (size_t i = 0; i < NUM_COUNT(others); i++)
         if (strcmp(others[i], what) != 0 && json_object_get(schema, others[i]))
             return schema_refuse(m, "'%s' beside '%s' is not supported", others[i], what);
@@ -154,10 +153,15 @@ static const json_t *resolve(const json_t *whole, const char *pointer) {
     return *pointer ? NULL : whole;
 }
 
+const json_t *schema_resolve(const schema_maker *m, const json_t *ref) {
+    const char *pointer = json_string_value(ref);
+    return pointer ? resolve(m->whole, pointer) : NULL;
+}
+
 /* The rule of what is referred to, which is written later: so schemas may refer to themselves. */
 static nib_status refer(schema_maker *m, const json_t *ref, writer *body) {
     const char *pointer = json_string_value(ref);
-    const json_t *to = pointer ? resolve(m->whole, pointer) : NULL;
+    const json_t *to = schema_resolve(m, ref);
     size_t i = 0;
     if (!to)
         return schema_refuse(m, "'$ref': '%.80s' is not in the schema", pointer ? pointer : "a value");
@@ -204,20 +208,11 @@ static nib_status one_of_values(schema_maker *m, const json_t *list, writer *bod
 static const char *implied_type(const json_t *s) {
     static const struct {
         const char *keyword, *type;
-    } rows[] = {{"properties", "object"},
-                {"required", "object"},
-                {"additionalProperties", "object"},
-                {"items", "array"},
-                {"prefixItems", "array"},
-                {"minItems", "array"},
-                {"maxItems", "array"},
-                {"minLength", "string"},
-                {"maxLength", "string"},
-                {"format", "string"},
-                {"minimum", "number"},
-                {"maximum", "number"},
-                {"exclusiveMinimum", "number"},
-                {"exclusiveMaximum", "number"}};
+    } rows[] = {{"properties", "object"}, {"required", "object"},         {"additionalProperties", "object"},
+                {"items", "array"},       {"prefixItems", "array"},       {"minItems", "array"},
+                {"maxItems", "array"},    {"minLength", "string"},        {"maxLength", "string"},
+                {"pattern", "string"},    {"format", "string"},           {"minimum", "number"},
+                {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         if (json_object_get(s, rows[i].keyword))
             return rows[i].type;
@@ -257,8 +252,28 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
     return NIB_OK;
 }
 
+static nib_status describe(schema_maker *m, const json_t *schema, writer *body);
+
+/* Whether nothing but annotations stands beside a keyword. */
+static bool is_alone(const json_t *schema, const char *keyword) {
+    static const char *const notes[] = {"title", "description", "default", "examples", "$comment", "$defs"};
+    size_t n = json_object_size(schema) - 1;
+    for (size_t i = 0; i < NUM_COUNT(notes); i++)
+        n -= strcmp(notes[i], keyword) != 0 && json_object_get(schema, notes[i]);
+    return n == 0;
+}
+
+/* One schema alone is a rule, which may be recursive; several become one. */
+static nib_status all_of(schema_maker *m, const json_t *schema, writer *body) {
+    const json_t *list = json_object_get(schema, "allOf"), *merged = NULL;
+    if (json_array_size(list) == 1 && is_alone(schema, "allOf"))
+        return any_of(m, list, "allOf", body);
+    NIB_TRY(schema_merge(m, schema, &merged));
+    return describe(m, merged, body);
+}
+
 static nib_status describe(schema_maker *m, const json_t *schema, writer *body) {
-    static const char *const deciding[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+    static const char *const deciding[] = {"$ref", "const", "enum", "anyOf", "oneOf"};
     const json_t *type = json_object_get(schema, "type");
     const char *by = NULL;
     if (json_is_true(schema)) {
@@ -269,6 +284,8 @@ static nib_status describe(schema_maker *m, const json_t *schema, writer *body) 
         return schema_refuse(m, "expected a schema, found %s",
                              json_is_false(schema) ? "false" : "another value");
     NIB_TRY(check_keywords(m, schema));
+    if (json_object_get(schema, "allOf"))
+        return all_of(m, schema, body);
     for (size_t i = 0; i < NUM_COUNT(deciding) && !by; i++)
         by = json_object_get(schema, deciding[i]) ? deciding[i] : NULL;
     if (!by)
@@ -281,8 +298,6 @@ static nib_status describe(schema_maker *m, const json_t *schema, writer *body) 
         return refer(m, value, body);
     if (!strcmp(by, "enum"))
         return one_of_values(m, value, body);
-    if (!strcmp(by, "allOf") && json_array_size(value) != 1)
-        return schema_refuse(m, "'allOf' of more than one schema is not supported");
     if (strcmp(by, "const") != 0)
         return any_of(m, value, by, body);
     writer_json(body, value);
@@ -380,6 +395,7 @@ nib_status schema_grammar(const char *json, size_t n_byte, const char *root, cha
     for (size_t i = 0; i < m.n_ref; i++)
         mem_free(m.refs[i].path);
     mem_free(m.refs);
+    json_decref(m.made);
     json_decref(whole);
     return status;
 }

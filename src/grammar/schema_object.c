@@ -94,7 +94,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static uint32_t char_at(const char *s, size_t *n_byte) {
+uint32_t schema_char_at(const char *s, size_t *n_byte) {
     const unsigned char *u = (const unsigned char *)s; /* valid UTF-8: jansson has looked */
     const size_t n = u[0] < 0x80 ? 1 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : 4;
     uint32_t c = n == 1 ? u[0] : u[0] & (0x7fu >> n);
@@ -123,8 +123,8 @@ static nib_status other_keys(schema_maker *m, const key_list *keys, int depth, u
     for (size_t end; i < keys->n && status == NIB_OK; i = end) {
         size_t n_byte, other;
         uint32_t inner;
-        const uint32_t c = char_at(keys->keys[i], &n_byte);
-        for (end = i; end < keys->n && char_at(keys->keys[end], &other) == c; end++)
+        const uint32_t c = schema_char_at(keys->keys[i], &n_byte);
+        for (end = i; end < keys->n && schema_char_at(keys->keys[end], &other) == c; end++)
             keys->keys[end] += n_byte;
         if (depth == MAX_KEY)
             status = schema_refuse(m, "a property's name has more than %d characters", MAX_KEY);

@@ -39,6 +39,11 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
     if (max >= 0 && max < min)
         return schema_refuse(m, "'maxLength' is less than 'minLength'");
     const bool counted = min > 0 || max >= 0;
+    const json_t *pattern = json_object_get(schema, "pattern");
+    if (pattern && (format || counted))
+        return schema_refuse(m, "'pattern' beside '%s' is not supported", format ? "format" : "a length");
+    if (pattern)
+        return schema_pattern(m, pattern, body);
     if (format && counted)
         return schema_refuse(m, "'format' beside a length is not supported");
     for (size_t i = 0; json_is_string(format) && i < NUM_COUNT(formats); i++)
@@ -116,7 +121,7 @@ static void put_same_length(writer *body, const char *a, const char *b) {
 }
 
 /* lo..hi, both of them 0 or more. */
-static void put_range(writer *body, int64_t lo, int64_t hi) {
+void schema_put_range(writer *body, int64_t lo, int64_t hi) {
     for (bool first = true; lo <= hi; first = false) {
         char a[24], b[24];
         int64_t end = 9;
@@ -159,27 +164,25 @@ static nib_status put_integer(schema_maker *m, const json_t *schema, writer *bod
         return schema_refuse(m, "no whole number is between the bounds");
     if (lo < 0) {
         writer_put(body, "\"-\" (");
-        put_range(body, hi < 0 ? -hi : 1, -lo);
+        schema_put_range(body, hi < 0 ? -hi : 1, -lo);
         writer_put(body, ")%s", hi < 0 ? "" : " | ");
     }
     if (hi >= 0)
-        put_range(body, NUM_MAX(lo, 0), hi);
+        schema_put_range(body, NUM_MAX(lo, 0), hi);
     return NIB_OK;
 }
 
 nib_status schema_number(schema_maker *m, const json_t *schema, bool integer, writer *body) {
     static const char *const bounds[] = {"maximum", "exclusiveMinimum", "exclusiveMaximum"};
     const json_t *min = json_object_get(schema, "minimum");
-    bool bounded = min != NULL;
-    for (size_t i = 0; i < NUM_COUNT(bounds); i++) {
-        if (!integer && json_object_get(schema, bounds[i]))
-            return schema_refuse(m, "'%s' of numbers is supported for integers only", bounds[i]);
-        bounded = bounded || json_object_get(schema, bounds[i]);
-    }
-    if (integer && bounded)
+    const bool from_zero = json_is_number(min) && json_number_value(min) == 0;
+    bool above = false; /* something but a minimum */
+    for (size_t i = 0; i < NUM_COUNT(bounds); i++)
+        above = above || json_object_get(schema, bounds[i]);
+    if (integer && (min || above))
         return put_integer(m, schema, body);
-    if (min && !(json_is_number(min) && json_number_value(min) == 0))
-        return schema_refuse(m, "'minimum' of numbers other than 0 is supported for integers only");
+    if (above || (min && !from_zero))
+        return schema_decimal(m, schema, body);
     if (min)
         writer_put(body, "(\"0\" | [1-9] [0-9]{0,15}) (\".\" [0-9]{1,16})? ([eE] [-+]? [0-9]{1,2})?");
     else

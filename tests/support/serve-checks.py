@@ -300,6 +300,12 @@ def held():
               value["choices"][0]["finish_reason"] == "stop", value)
     said = text_of(s.stream(CHAT, {"messages": USER, "seed": 5, "response_format": form}))[0]
     check("and says the same in pieces", said == content(value), (said, value))
+    coded = {"allOf": [{"properties": {"code": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}$"}}, "required": ["code"]},
+                       {"properties": {"share": {"type": "number", "minimum": 0.25, "maximum": 0.75}}, "required": ["share"]}]}
+    status, value = s.post(CHAT, {"messages": USER, "seed": 2, "response_format": {"type": "json_schema", "json_schema": {"schema": coded}}})
+    said = json.loads(content(value))
+    check("patterns, numbers and allOf hold an answer", re.fullmatch("[A-Z]{2}-[0-9]{3}", said["code"]) and
+          0.25 <= said["share"] <= 0.75, value)
     status, value = s.post(CHAT, {"messages": USER, "grammar": 'root ::= ("é" | "x"){5}', "n": 2, "ignore_eos": True})
     check("to a grammar", all(len(c["message"]["content"]) == 5 and set(c["message"]["content"]) <= {"é", "x"}
                               for c in value["choices"]), value)
