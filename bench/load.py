@@ -19,6 +19,7 @@ class Stream:
         text = json.dumps(dict(body, stream=True, stream_options={"include_usage": True})).encode()
         head = (f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
                 f"Connection: close\r\nContent-Length: {len(text)}\r\n\r\n")
+        self.body = body
         self.asked = time.perf_counter()
         self.first = self.last = self.gap = 0.0
         self.data = b""
@@ -59,8 +60,9 @@ class Stream:
         return max([(event.get("usage") or {}).get("completion_tokens", 0) for event in self.events()] or [0])
 
 
-def closed_loop(port, bodies):
-    """bodies[i] are what client i asks for, one after the other. The streams, as they ended; seconds of all."""
+def closed_loop(port, bodies, again=()):
+    """bodies[i] are what client i asks for, one after the other. A status in `again` is no answer: it is asked once more.
+    The streams, as they ended; seconds of all."""
     left = [list(reversed(each)) for each in bodies]
     chosen, done, begun = selectors.DefaultSelector(), [], time.perf_counter()
 
@@ -77,7 +79,11 @@ def closed_loop(port, bodies):
             socket_of = stream.socket
             if not stream.read():
                 chosen.unregister(socket_of)
-                done.append(stream)
+                if stream.status() in again:
+                    left[stream.client].append(stream.body)
+                    time.sleep(0.02)
+                else:
+                    done.append(stream)
                 ask(stream.client)
     return done, time.perf_counter() - begun
 

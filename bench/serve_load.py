@@ -25,7 +25,7 @@ import sys
 from load import Child, closed_loop, seen
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NIBBLE = os.path.join(HERE, "..", "build", "nibble")
+NIBBLE = os.environ.get("NIBBLE", os.path.join(HERE, "..", "build", "nibble"))
 
 
 def tokens_of(model):
