@@ -64,7 +64,7 @@ def load(server, draw, places, asked, wanted):
     leaving = [threading.Thread(target=leave, args=(server.port, draw.choice(asked))) for _ in range(draw.randint(0, 2))]
     for thread in leaving:
         thread.start()
-    streams, _ = closed_loop(server.port, [[dict(asked[i], user=str(i)) for i in each] for each in picks], again=(429,))
+    streams, _ = closed_loop(server.port, [[dict(asked[i], user=str(i)) for i in each] for each in picks], again=(0, 429))
     for thread in leaving:
         thread.join()
     wrong = [(s.body["user"], s.data[-400:]) for s in streams if not s.whole() or s.text() != wanted[int(s.body["user"])]]

@@ -503,7 +503,11 @@ typedef struct nib_batch_options {
                          some, so that it takes up to twice as long as without. 0: as many as fit */
     int32_t n_draft; /* tokens that are proposed to follow an answer and computed with it, at most 32: as many
                         as their measured cost says. The tokens of answers are the same. 0: none */
-    int32_t n_draft_min;   /* of those at least so many, whatever they cost */
+    int32_t n_draft_min; /* of those at least so many, whatever they cost */
+    nib_engine
+        *draft; /* with n_draft: a smaller model with the same tokens, which proposes them where the text
+                   itself has no long match. Borrowed until the batch is closed; opened with n_session
+                   and n_ctx as the batch has them, and used by nothing else meanwhile. NULL: none */
     uint64_t prefix_bytes; /* of all files in it, at most: the least recently used ones go; 0: 4 GiB */
 } nib_batch_options;
 

@@ -47,14 +47,19 @@ static void make(work *w, int i) {
     w->o.grammar = i % 4 == 1 ? "root ::= (\"ab\" | \"abc\" | [0-9])+" : NULL;
 }
 
-static nib_engine *open_engine(int kv) {
+static nib_engine *open_engine_of(const char *name, const tiny_shape *of, int kv, int n_session) {
     nib_engine_options o = engine_usual();
     o.n_thread = 1;
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.kv_type = kv;
     o.grammar = true;
-    return engine_must_open(tiny_model_with_words("draft.gguf", &shape), &o, NULL);
+    o.n_session = n_session;
+    return engine_must_open(tiny_model_with_words(name, of), &o, NULL);
+}
+
+static nib_engine *open_engine(int kv) {
+    return open_engine_of("draft.gguf", &shape, kv, 0);
 }
 
 static void run_batch(nib_engine *e, const nib_batch_options *o, work *all, bool keep,
@@ -116,6 +121,43 @@ static void the_same_tokens(void **state) {
     }
 }
 
+/* The model itself as its draft model is right whenever the sampler takes the likeliest token; another one is
+ * sometimes. The tokens are those of before either way. */
+static void a_model_proposes(void **state) {
+    (void)state;
+    static work all[N_WORK];
+    static const tiny_shape other = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB, N_CTX / 2, true};
+    nib_batch_counts counts;
+    nib_engine *e = open_engine(NIB_KV_F16);
+    for (int i = 0; i < N_WORK; i++) {
+        make(&all[i], i);
+        for (size_t k = 0; k < all[i].o.n_prompt; k++) /* which the text itself does not foretell */
+            all[i].prompt[k] = (int32_t)((k * k + 7 * k + (size_t)i) % N_VOCAB);
+    }
+    run_batch(e, &(nib_batch_options){.n_sequence = 1}, all, true, &counts);
+    for (int way = 0; way < 4; way++) {
+        const int n_slot = way % 2 ? 4 : 1;
+        nib_engine *with = open_engine_of(way < 2 ? "draft.gguf" : "guess.gguf", way < 2 ? &shape : &other,
+                                          way == 3 ? NIB_KV_8 : NIB_KV_F16, n_slot);
+        run_batch(e,
+                  &(nib_batch_options){.n_sequence = n_slot, .n_draft = 5, .n_draft_min = 5, .draft = with},
+                  all, false, &counts);
+        assert_true(counts.draft_right > counts.draft_n / (way < 2 ? 8 : 100));
+        nib_engine_close(with);
+    }
+    for (int i = 0; i < N_WORK; i++)
+        nib_result_clear(&all[i].want);
+    static const tiny_shape less = {TYPE_Q4_0, 1, 64, 96, 4, 2, N_VOCAB - 2, N_CTX, true};
+    nib_engine *with = open_engine_of("less.gguf", &less, NIB_KV_F16, 1);
+    nib_error err = {0};
+    nib_batch *b;
+    assert_int_equal(nib_batch_open(e, &(nib_batch_options){.n_draft = 4, .draft = with}, &b, &err),
+                     NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "399 tokens"));
+    nib_engine_close(with);
+    nib_engine_close(e);
+}
+
 static void what_is_proposed(void **state) {
     (void)state;
     static const int32_t text[] = {1, 2, 3, 4, 9, 2, 3, 7, 8, 1, 2, 3};
@@ -139,8 +181,9 @@ static void what_is_proposed(void **state) {
 }
 
 /* Proposals until what is measured has settled; how many are made then in 100 passes. each: what a row more
- * takes of one alone; right: of proposals that are drawn, one in so many is not. */
-static int64_t settled(double each, int right) {
+ * takes of one alone; right: of proposals that are drawn, one in so many is not; each_before: seconds that a
+ * proposal takes to be made, where a pass of one row takes 0.01. */
+static int64_t settled(double each, int right, double each_before) {
     draft d;
     draft_cost cost = {0};
     int64_t made = 0;
@@ -150,7 +193,7 @@ static int64_t settled(double each, int right) {
         int64_t n_right = 0;
         d.n = 8;
         d.n_same = 3;
-        draft_choose(&d, &cost, 0, 1, 1);
+        draft_choose(&d, &cost, 0, &(draft_pass){.n_row = 1, .n_token = 1, .each = each_before});
         draft_cost_note(&cost, 1 + d.n, 0.01 * (1 + each * (double)d.n));
         while (n_right < d.n && ++turn % right)
             n_right++;
@@ -162,15 +205,18 @@ static int64_t settled(double each, int right) {
 
 static void what_does_not_pay(void **state) {
     (void)state;
-    assert_true(settled(0.01, 100) > 600); /* rows cost nothing, and are right */
-    assert_true(settled(0.5, 100) > 300);  /* right often enough */
-    assert_true(settled(1.0, 2) < 40);     /* a row costs as much as it may give */
-    assert_true(settled(0.3, 1) < 40);     /* never right */
+    assert_true(settled(0.01, 100, 0) > 600);     /* rows cost nothing, and are right */
+    assert_true(settled(0.5, 100, 0) > 300);      /* right often enough */
+    assert_true(settled(1.0, 2, 0) < 40);         /* a row costs as much as it may give */
+    assert_true(settled(0.3, 1, 0) < 40);         /* never right */
+    assert_true(settled(0.01, 100, 0.001) > 600); /* a draft model of a tenth */
+    assert_true(settled(0.01, 100, 0.011) < 40);  /* one that is as slow itself */
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_tokens),
+        cmocka_unit_test(a_model_proposes),
         cmocka_unit_test(what_is_proposed),
         cmocka_unit_test(what_does_not_pay),
     };

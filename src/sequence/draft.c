@@ -79,6 +79,7 @@ void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max) {
             best = at;
         }
     }
+    d->kind = d->n_same >= LONG_SAME ? DRAFT_LONG : DRAFT_SHORT;
     if (d->n_same < MIN_SAME)
         return;
     /* A text that repeats itself has its end before the proposal's: it goes on with what is proposed. */
@@ -87,32 +88,33 @@ void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max) {
         d->tokens[i] = best + i < n ? tokens[best + i] : d->tokens[best + i - n];
 }
 
-static int kind_of(const draft *d) {
-    return d->n_same >= LONG_SAME;
-}
-
 static double chance(const draft *d) {
-    const int k = kind_of(d);
+    const draft_kind k = d->kind;
     return (d->right[k] + PRIOR_RIGHT) / (d->right[k] + d->wrong[k] + PRIOR_RIGHT + PRIOR_WRONG);
 }
 
-double draft_choose(draft *d, const draft_cost *c, int64_t n_min, int64_t n_row, double n_token) {
-    const double p = chance(d), alone = draft_cost_of(c, n_row);
-    const int64_t max = NUM_MIN(d->n, DRAFT_ROWS - n_row);
-    double best = alone > 0 ? n_token / alone : 0, expected = 0, best_expected = 0, each = 1;
+static double rate_of(double n_token, double seconds, double before) {
+    return seconds > 0 ? n_token / (before + seconds) : 0;
+}
+
+double draft_choose(draft *d, const draft_cost *c, int64_t n_min, const draft_pass *p) {
+    const double right = chance(d);
+    const int64_t max = NUM_MIN(d->n, DRAFT_ROWS - p->n_row);
+    double best = rate_of(p->n_token, draft_cost_of(c, p->n_row), p->seconds);
+    double expected = 0, best_expected = 0, each = 1;
     int64_t n = 0;
     for (int64_t k = 1; k <= max; k++) {
-        each *= p;
+        each *= right;
         expected += each;
-        const double seconds = draft_cost_of(c, n_row + k);
-        const double rate = seconds > 0 ? (n_token + expected) / seconds : 0;
+        const double rate =
+            rate_of(p->n_token + expected, draft_cost_of(c, p->n_row + k), p->seconds + (double)k * p->each);
         if (k <= n_min || rate > best) {
             best = NUM_MAX(best, rate);
             best_expected = expected;
             n = k;
         }
     }
-    for (int k = 0; k < 2 && n == 0; k++) {
+    for (int k = 0; k < DRAFT_KINDS && n == 0; k++) {
         d->right[k] *= FORGET;
         d->wrong[k] *= FORGET;
     }
@@ -121,7 +123,7 @@ double draft_choose(draft *d, const draft_cost *c, int64_t n_min, int64_t n_row,
 }
 
 void draft_note(draft *d, int64_t n_right) {
-    const int k = kind_of(d);
+    const draft_kind k = d->kind;
     if (d->n == 0)
         return;
     d->right[k] = d->right[k] * FADE + (double)n_right;

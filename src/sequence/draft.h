@@ -1,5 +1,6 @@
-/* draft.h - speculation by look-up: tokens that may come next, taken from where the text had the same ones
- * before (prompt look-up: Saxena 2023; its exact verification: Leviathan et al. 2023, section 2). They are
+/* draft.h - speculation: tokens that may come next, taken from where the text had the same ones before
+ * (prompt look-up: Saxena 2023; its exact verification: Leviathan et al. 2023, section 2), or said by a
+ * smaller model (session/guess.h). They are
  * rows of one pass together with the token that is known. The sampler draws after each row as it would
  * without them, and goes on as long as it draws what was proposed: so the tokens are the same ones, and only
  * how many passes they take differs.
@@ -25,22 +26,33 @@ void draft_cost_note(draft_cost *c, int64_t n_row, double seconds);
  * fewer: they are tried then. 0: nothing is known. */
 double draft_cost_of(const draft_cost *c, int64_t n_row);
 
+/* Where proposals come from; how often each is right is counted apart. */
+typedef enum draft_kind { DRAFT_SHORT, DRAFT_LONG, DRAFT_MODEL, DRAFT_KINDS } draft_kind;
+
 typedef struct draft {
-    int32_t tokens[DRAFT_MAX]; /* that are proposed */
-    int64_t n;                 /* of them; those that are computed now */
-    int64_t n_same;            /* the proposal continues a match of so many tokens */
-    double right[2], wrong[2]; /* proposals so far, of short and of long matches; older ones count less */
-    int64_t n_row, n_right;    /* proposed and drawn since the beginning */
+    draft_kind kind;                               /* a short or a long match, or a model's */
+    int32_t tokens[DRAFT_MAX];                     /* that are proposed */
+    int64_t n;                                     /* of them; those that are computed now */
+    int64_t n_same;                                /* the proposal continues a match of so many tokens */
+    double right[DRAFT_KINDS], wrong[DRAFT_KINDS]; /* proposals so far; older ones count less */
+    int64_t n_row, n_right;                        /* proposed and drawn since the beginning */
 } draft;
 
 void draft_begin(draft *d);
 /* What followed the longest earlier match of the end of tokens[0..n): at most n_max tokens into d->tokens;
  * d->n becomes their number, 0 where nothing matches. */
 void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max);
-/* How many of the d->n to compute, at least n_min, in a pass that has n_row rows without them and gives
- * n_token tokens: those that give the most tokens a second. d->n becomes it; returns the tokens that are
- * expected of them. */
-double draft_choose(draft *d, const draft_cost *c, int64_t n_min, int64_t n_row, double n_token);
+/* A pass in which proposals may be: what it has without them. */
+typedef struct draft_pass {
+    int64_t n_row;
+    double n_token; /* that it gives */
+    double seconds; /* that were spent before it, on proposals of others */
+    double each;    /* that each proposal takes before it */
+} draft_pass;
+
+/* How many of the d->n to compute, at least n_min, in such a pass: those that give the most tokens a second.
+ * d->n becomes it; returns the tokens that are expected of them. */
+double draft_choose(draft *d, const draft_cost *c, int64_t n_min, const draft_pass *p);
 /* The pass is done: n_right of the d->n were drawn. d->n becomes 0. */
 void draft_note(draft *d, int64_t n_right);
 

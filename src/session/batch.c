@@ -74,6 +74,8 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
     NIB_TRY(open_slots(b, &memory, err));
+    if (o->draft && b->n_draft > 0)
+        NIB_TRY(guesser_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->guess, err));
     if (o->prefix_cache)
         NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
@@ -120,6 +122,7 @@ void nib_batch_close(nib_batch *b) {
     free_list(&b->queue);
     free_list(&b->done);
     kv_disk_close(b->disk);
+    guesser_close(b->guess);
     if (b->pages)
         kv_pool_unreserve(b->pages, b->n_page);
     tier_region_close(&b->memory);

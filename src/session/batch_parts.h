@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "exec/step.h"
 #include "sequence/draft.h"
+#include "session/guess.h"
 #include "session/pace.h"
 #include "session/share.h"
 
@@ -49,6 +50,7 @@ struct nib_batch {
     int64_t n_ctx, n_prompt;
     int64_t n_draft, n_draft_min;
     draft_cost cost;
+    guesser *guess; /* NULL: no draft model */
     pace pace;
     double latency_s;             /* that a step with running answers is to take; 0: any */
     share share;                  /* under the lock */

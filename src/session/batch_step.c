@@ -57,26 +57,50 @@ static void load(nib_batch *b, slot *s) {
     s->loads = sequence_load(&s->of, b->disk, LOAD_PAGES);
 }
 
+/* What may follow in a slot: n_max tokens at most. A long match of the text itself needs no model. */
+static void propose(nib_batch *b, slot *s, int64_t n_max, draft_pass *p) {
+    draft *d = &s->draft;
+    draft_propose(d, s->of.tokens, s->of.n_token, n_max);
+    p->each = 0;
+    if (!b->guess || d->kind == DRAFT_LONG)
+        return;
+    d->kind = DRAFT_MODEL;
+    d->n = guesser_can(b->guess, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
+    p->each = guesser_cost(b->guess);
+}
+
+static nib_status ask_model(nib_batch *b, slot *s, draft_pass *p, nib_error *err) {
+    draft *d = &s->draft;
+    const int32_t at = (int32_t)(s - b->slots);
+    const double begun = time_now();
+    if (d->kind != DRAFT_MODEL || d->n == 0)
+        return NIB_OK;
+    NIB_TRY(guesser_follow(b->guess, at, s->of.tokens, s->of.n_token, d->n, d->tokens, err));
+    p->seconds += time_now() - begun;
+    return NIB_OK;
+}
+
 /* Rows of tokens that may follow, for sequences that decode, when there is no prompt to compute. */
-static void add_drafts(nib_batch *b, int n_segment) {
+static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
     const int64_t n_pass = b->on.step->backend->rows.n_pass;
-    int64_t n_row = n_segment, row = 0;
-    double n_token = n_segment;
+    int64_t row = 0;
+    draft_pass p = {.n_row = n_segment, .n_token = n_segment};
     for (int i = 0; i < n_segment; i++, row += b->order[i - 1]->n_row) {
         slot *s = b->order[i];
         const int64_t end = batch_positions_of(b, &s->r->options);
-        const int64_t room = NUM_MIN(b->n_draft, n_pass - n_row);
-        draft_propose(&s->draft, s->of.tokens, s->of.n_token, sequence_can_propose(&s->of, room, end));
-        n_token += draft_choose(&s->draft, &b->cost, b->n_draft_min, n_row, n_token);
+        propose(b, s, sequence_can_propose(&s->of, NUM_MIN(b->n_draft, n_pass - p.n_row), end), &p);
+        p.n_token += draft_choose(&s->draft, &b->cost, b->n_draft_min, &p);
+        NIB_TRY(ask_model(b, s, &p, err));
         sequence_propose(&s->of, s->draft.tokens, s->draft.n);
-        n_row += s->draft.n;
+        p.n_row += s->draft.n;
         s->n_row = 1 + s->draft.n;
         b->segments[i] = sequence_rows(&s->of, row, s->n_row, 0);
     }
+    return NIB_OK;
 }
 
 /* First who decodes, then prompts, the one that was begun first before the others. */
-static int compose(nib_batch *b) {
+static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     int n_segment = 0;
     int64_t row = 0, left = b->n_prompt;
     for (int32_t i = 0; i < b->n_slot; i++) {
@@ -99,9 +123,8 @@ static int compose(nib_batch *b) {
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
     b->decodes = n_segment == n_decode;
-    if (b->decodes && b->n_draft > 0)
-        add_drafts(b, n_segment);
-    return n_segment;
+    *n_out = n_segment;
+    return b->decodes && b->n_draft > 0 ? add_drafts(b, n_segment, err) : NIB_OK;
 }
 
 /* A sequence's logits: its next token. ids: of those that are looked at; NULL: logits are of all tokens. */
@@ -197,7 +220,8 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     batch_admit(b);
     *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
-    const int n_segment = compose(b);
+    int n_segment;
+    NIB_TRY(compose(b, &n_segment, err));
     if (n_segment == 0)
         return NIB_OK;
     b->n_best = n_best_of(b, n_segment);

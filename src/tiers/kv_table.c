@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/kv_layout.h"
 
 #include <string.h>
 
@@ -35,14 +36,6 @@ nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t
     for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
         *bytes += kv_page_resident(lay, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
     return NIB_OK;
-}
-
-/* Of two pages in turn, once n positions were written. */
-static uint64_t window_touched(const kv_paging *recent, int64_t n) {
-    uint64_t sum = 0;
-    for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
-        sum += kv_paging_touched(recent, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
-    return sum;
 }
 
 static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
@@ -167,9 +160,17 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     return status;
 }
 
-static void reach_window(kv_table *t, int64_t end) {
+/* Blocks take the window's pages in turn; one that was adopted has left its page alone. */
+static void reach_window(kv_table *t, int64_t first, int64_t end) {
+    uint64_t touched = 0;
     t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
-    tier_region_touch(&t->window, window_touched(&t->recent, end));
+    for (int64_t b = first / KV_BLOCK; b * KV_BLOCK < end; b++) {
+        int64_t *n = &t->recent_n[kv_recent_block(b)];
+        *n = NUM_MAX(*n, NUM_MIN(end - b * KV_BLOCK, KV_BLOCK));
+    }
+    for (size_t i = 0; i < NUM_COUNT(t->recent_n); i++)
+        touched += kv_paging_touched(&t->recent, t->recent_n[i]);
+    tier_region_touch(&t->window, touched);
 }
 
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
@@ -184,7 +185,7 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     for (int64_t i = from; i < n_page; i++)
         kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
     if (kv_is_coded(type))
-        reach_window(t, end);
+        reach_window(t, first, end);
     return NIB_OK;
 }
 

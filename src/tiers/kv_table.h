@@ -25,8 +25,9 @@ typedef struct kv_table {
     kv_view *layers;  /* [n_layer] */
     kv_paging recent; /* kv8, kv4 */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
-    tier_region window; /* kv8, kv4: the newest positions in f16 */
-    int64_t held;       /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
+    int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
+    tier_region window;                     /* kv8, kv4: the newest positions in f16 */
+    int64_t held; /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
 } kv_table;
 
 /* Pages of n positions. */
