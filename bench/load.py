@@ -7,6 +7,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import time
 
 PIECE = re.compile(rb'"text":\s*"[^"]')  # an event with text in it, as OpenAI's completions have them
@@ -93,6 +94,11 @@ def closed_loop(port, bodies, again=()):
                     done.append(stream)
                 ask(stream.client)
     return done, time.perf_counter() - begun
+
+
+def end_with_servers():
+    """A script that is told to end ends the servers that it started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class Child:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 
-from load import Child, Stream, closed_loop
+from load import Child, Stream, closed_loop, end_with_servers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NIBBLE = os.environ.get("NIBBLE", os.path.join(HERE, "..", "build", "nibble"))
@@ -88,6 +88,7 @@ def main():
         usage.add_argument("--" + name, type=int, default=value)
     usage.add_argument("--json")
     args = usage.parse_args()
+    end_with_servers()
     draw, asked, rows, refused = random.Random(args.seed), bodies(), [], 0
     wanted = alone(args, asked)
     with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 
-from load import Child, closed_loop, seen
+from load import Child, closed_loop, end_with_servers, seen
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NIBBLE = os.environ.get("NIBBLE", os.path.join(HERE, "..", "build", "nibble"))
@@ -122,6 +122,7 @@ def main():
     usage.add_argument("--llama-args", default="")
     usage.add_argument("--json")
     args = usage.parse_args()
+    end_with_servers()
     if args.llama and not os.path.exists(args.model):
         sys.exit("beside llama-server: the model's file, not its name")
     ids, out = tokens_of(args.model), {"nibble": [], "llama": []}

@@ -31,8 +31,10 @@ typedef struct serve_job {
     server_model models[MAX_MODELS];
     char *names[MAX_MODELS], *archs[MAX_MODELS]; /* theirs */
     size_t n_model;
-    char *list;   /* --models; models[].model point into it */
-    bool loading; /* a model: a signal ends that */
+    char *list;          /* --models; models[].model point into it */
+    bool loading;        /* a model: a signal ends that */
+    nib_engine *draft;   /* NULL: none */
+    uint64_t draft_room; /* bytes that it may still make resident */
     server *server;
 } serve_job;
 
@@ -173,11 +175,21 @@ static int sessions_of(const serve_job *job) {
     return (int)NUM_MIN(NUM_MAX(num_div_up(n, n_ctx), 1), (int64_t)job->n_sequence);
 }
 
+/* A draft model that is given is wanted. */
+static int64_t draft_max(const cli_args *args) {
+    enum { USUAL = 8 };
+    return args->draft_max || !args->draft_model ? args->draft_max : USUAL;
+}
+
 /* Rows of logits together: one for each answer, and those of what is proposed for some of them. */
 static int64_t logits_rows(const serve_job *job) {
     enum { ENOUGH = 32 };
-    const int64_t all = job->n_sequence * (1 + job->args->draft_max);
+    const int64_t all = job->n_sequence * (1 + draft_max(job->args));
     return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
+}
+
+static uint64_t without(uint64_t cap, uint64_t taken) {
+    return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
 }
 
 static int engine_options(serve_job *job, nib_engine_options *o) {
@@ -185,7 +197,7 @@ static int engine_options(serve_job *job, nib_engine_options *o) {
     const uint64_t room = room_of(job->args);
     if (o->ram != NIB_AUTO && o->ram <= room)
         return cli_usage_error("--ram: a server needs more for its requests alone");
-    o->ram = o->ram == NIB_AUTO ? o->ram : o->ram - room;
+    o->ram = without(o->ram, room + job->draft_room);
     o->n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
     o->n_logits = logits_rows(job);
     o->grammar = true;
@@ -196,10 +208,6 @@ static int engine_options(serve_job *job, nib_engine_options *o) {
     o->log = log_line;
     o->user = job;
     return cli_named_options(job->args, o);
-}
-
-static uint64_t without(uint64_t cap, uint64_t taken) {
-    return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
 }
 
 /* For the server, while it serves. */
@@ -246,7 +254,7 @@ static int open_server(serve_job *job) {
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
                               .latency_s = (double)args->latency / 1000,
                               .n_position = args->cache_size,
-                              .n_draft = (int)args->draft_max,
+                              .n_draft = (int)draft_max(args),
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
                               .log_requests = args->verbose,
@@ -254,6 +262,39 @@ static int open_server(serve_job *job) {
                               .user = job->args};
     nib_error err;
     return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
+}
+
+/* First of all: what it has is a part of the process when the model that answers is planned. Its own formats,
+ * and all of it in memory: one that is read from disk for every token proposes nothing in time. */
+static int open_draft(serve_job *job) {
+    const cli_args *args = job->args;
+    nib_engine_options o;
+    nib_error err;
+    nib_memory mem;
+    uint64_t resident = 0;
+    if (!args->draft_model)
+        return 0;
+    if (args->models)
+        return cli_usage_error("--draft-model is for one model, and --models names others");
+    const int code = engine_options(job, &o);
+    if (code)
+        return code;
+    o.n_session = job->n_sequence;
+    o.n_logits = 0;
+    o.grammar = o.stream = false;
+    o.residual = NULL;
+    job->loading = true;
+    const nib_status status = nib_engine_open(args->draft_model, &o, &job->draft, &err);
+    job->loading = false;
+    if (status != NIB_OK)
+        return cli_fail(&err);
+    nib_engine_memory(job->draft, &mem);
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        resident += mem.owner[i];
+    const uint64_t planned = mem.tier[NIB_TIER_RAM].planned;
+    job->draft_room = planned > resident ? planned - resident : 0;
+    server_draft(job->server, job->draft);
+    return 0;
 }
 
 /* The model that is loaded from the start. *out NULL: there is none. */
@@ -346,10 +387,13 @@ static int run(cli_args *args) {
     if (!code)
         code = open_server(&job);
     if (!code)
+        code = open_draft(&job);
+    if (!code)
         code = open_first(&job, &engine);
     if (!code)
         code = serve(&job, engine);
     server_close(job.server);
+    nib_engine_close(job.draft);
     for (size_t i = 0; i < job.n_model; i++) {
         mem_free(job.names[i]);
         mem_free(job.archs[i]);

@@ -104,6 +104,7 @@ nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
     o.prefix_bytes = s->options.prefix_bytes;
     o.n_draft = s->options.n_draft;
     o.n_draft_min = s->options.n_draft_min;
+    o.draft = m == s->models ? s->draft : NULL;
     o.latency_s = s->options.latency_s;
     o.n_position = s->options.n_position;
     o.optimistic = s->options.n_position > 0;

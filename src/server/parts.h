@@ -187,6 +187,7 @@ struct server {
     time_t opened;
     served *newest; /* guarded: loaded last; NULL: that one is gone */
     int n_sequence;
+    nib_engine *draft; /* of the first model; NULL: none */
     atomic_bool ready, ending;
     atomic_int n_exchange; /* whose request has come as a whole */
     pthread_mutex_t lock;

@@ -172,6 +172,10 @@ static void step_all(server *s) {
     }
 }
 
+void server_draft(server *s, nib_engine *draft) {
+    s->draft = draft;
+}
+
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err) {
     s->n_sequence = n_sequence;
     if (engine)

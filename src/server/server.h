@@ -77,6 +77,9 @@ typedef struct server_host {
     void *user;
 } server_host;
 
+/* A model that proposes what follows, for the first model's answers; before server_begin, closed after the
+ * server (nib_batch_options.draft). */
+void server_draft(server *s, nib_engine *draft);
 /* From now on requests are taken, n_sequence of which are computed together. Once. engine: of the first
  * model, the server's from now on in any case; NULL: that one is loaded when it is asked for, too. */
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err);

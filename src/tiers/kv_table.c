@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "kernels/kv_layout.h"
 
 #include <string.h>
 
@@ -165,7 +164,7 @@ static void reach_window(kv_table *t, int64_t first, int64_t end) {
     uint64_t touched = 0;
     t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
     for (int64_t b = first / KV_BLOCK; b * KV_BLOCK < end; b++) {
-        int64_t *n = &t->recent_n[kv_recent_block(b)];
+        int64_t *n = &t->recent_n[b % (KV_WINDOW / KV_BLOCK)];
         *n = NUM_MAX(*n, NUM_MIN(end - b * KV_BLOCK, KV_BLOCK));
     }
     for (size_t i = 0; i < NUM_COUNT(t->recent_n); i++)
