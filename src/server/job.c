@@ -12,6 +12,7 @@
 #include <time.h>
 
 enum { PING_S = 10, WATCHED = 64 };
+#define PIECE_S 0.008 /* between two pieces of a stream */
 
 /* ---- one job ---- */
 
@@ -124,13 +125,21 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
                        num_format_size((uint64_t)bytes, need), num_format_size(max, have));
 }
 
+/* One answer alone on a fast machine: a piece for every token would take time from computing the next ones,
+ * and nobody reads so fast. */
+static bool can_wait(const job *j) {
+    return j->begun && j->s->n_answer == j->n_left && time_now() - j->told < PIECE_S;
+}
+
 static bool on_text(void *user, const char *text, size_t n_byte) {
     answer *a = user;
     job *j = a->of;
     pthread_mutex_lock(&j->s->lock);
     if (j->at && j->call.stream) {
         buffer_add(&a->text, text, n_byte);
-        exchange_resume(j->at);
+        j->held = can_wait(j);
+        if (!j->held)
+            exchange_resume(j->at);
     }
     pthread_mutex_unlock(&j->s->lock);
     return true;
@@ -223,6 +232,9 @@ static bool take_apart(job *j, const call_tokens *p, fault *why) {
 
 /* Guarded. Now something is left to compute for it. */
 static void enlist(job *j) {
+    for (job *other = j->s->jobs; other; other = other->next) /* the next step may be a long one */
+        if (other->held)
+            exchange_resume(other->at);
     server *s = j->s;
     atomic_fetch_add(&j->refs, 1);
     j->next = s->jobs;
@@ -493,6 +505,7 @@ void job_write(job *j) {
         a->closed = a->done;
     }
     j->told = time_now();
+    j->held = false;
     if (j->n_left > 0)
         return;
     if (j->why.status)

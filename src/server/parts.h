@@ -120,6 +120,7 @@ struct job {
     buffer said;   /* of the one that is open */
     int open;      /* its speech_part kind; NO_ITEM */
     double told;   /* when something was last written */
+    bool held;     /* there is text that waits a moment */
 };
 
 typedef enum route_kind {

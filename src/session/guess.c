@@ -28,9 +28,11 @@ static nib_status check_tokens(const nib_engine *with, const nib_engine *target,
         return nib_fail(err, NIB_E_USAGE, "the draft model has %lld tokens, and the model that answers %lld",
                         (long long)a->n_vocab, (long long)b->n_vocab);
     for (int32_t i = 0; i < a->n_vocab && a->has_tokenizer && b->has_tokenizer; i++) {
-        size_t n, m;
+        size_t n = 0, m = 0;
         const char *one = nib_token_piece(with, i, &n), *other = nib_token_piece(target, i, &m);
-        if (n != m || memcmp(one, other, n) != 0)
+        const bool same =
+            one && other ? n == m && !memcmp(one, other, n) : one == other; /* ids beyond the last */
+        if (!same)
             return nib_fail(err, NIB_E_USAGE,
                             "token %ld of the draft model is not that of the model that answers", (long)i);
     }

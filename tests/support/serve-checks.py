@@ -277,6 +277,15 @@ def alike():
     check("8 at a time say what each says alone", together == alone, (together, alone))
     check("and that is not always the same", len(set(alone)) > 4, alone)
     ends(s)
+    s = Server(nibble, random_model, "-c", "500", "--parallel", "2", "--draft-model", random_model, "--draft-max", "4",
+               "--draft-min", "4")
+    check("a draft model changes nothing", [s.post(TEXT, body)[1]["choices"][0]["text"] for body in bodies[:4]] == alone[:4])
+    numbers = dict(line.rsplit(" ", 1) for line in s.ask("GET", "/metrics")[2].decode().splitlines() if line[0] != "#")
+    made, right = (float(numbers[f"nibble_draft_tokens{kind}_total"]) for kind in ("", "_accepted"))
+    check("and is sometimes right", made > right > 0, (made, right))
+    s.end()
+    code, said = Server(nibble, random_model, "--models", "a=" + script, "--draft-model", random_model).end(None)
+    check("it is for one model", code == 2 and "--draft-model" in said, (code, said))
 
 
 PERSON = {"type": "object", "required": ["name", "age", "tags"], "additionalProperties": False, "properties": {
