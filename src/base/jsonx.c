@@ -192,6 +192,21 @@ static nib_status wrong_type(const char *key, const char *want, const json_t *v,
     return nib_fail(err, NIB_E_MODEL, "\"%s\": expected %s, found %s", key, want, type_text(v));
 }
 
+bool jsonx_put(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) == 0;
+}
+
+bool jsonx_add(json_t *list, json_t *value) {
+    return json_array_append_new(list, value) == 0;
+}
+
+json_t *jsonx_whole(json_t *value, bool all_there) {
+    if (all_there)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err) {
     static const char want[] = "an integer";
     const json_t *v;

@@ -41,6 +41,13 @@ char *jsonx_text(const json_t *value, size_t flags);
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */
 json_t *jsonx_string(const char *text, size_t n_byte);
 
+/* A value, whose reference is taken, under a key or at the end of a list. False: it is not there, for want of
+ * memory; value NULL counts as that. */
+bool jsonx_put(json_t *object, const char *key, json_t *value);
+bool jsonx_add(json_t *list, json_t *value);
+/* `value`, or NULL (and its reference is gone) where something of it is not there. */
+json_t *jsonx_whole(json_t *value, bool all_there);
+
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);
 nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err);
 nib_status jsonx_get_bool(const json_t *object, const char *key, bool required, bool *out, nib_error *err);

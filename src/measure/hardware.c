@@ -54,24 +54,25 @@ static nib_status find(const nib_hardware_options *o, const machine *m, hardware
 
 static json_t *features_json(void) {
     json_t *list = json_array();
-#define CPU_X(field, name, base)                                                                             \
-    if (cpu_get()->field)                                                                                    \
-        json_array_append_new(list, json_string(name));
+    bool ok = list != NULL;
+#define CPU_X(field, name, base) ok = (!cpu_get()->field || jsonx_add(list, json_string(name))) && ok;
     CPU_FEATURES(CPU_X)
 #undef CPU_X
-    return list;
+    return jsonx_whole(list, ok);
 }
 
 static json_t *kernels_json(void) {
     json_t *list = json_array();
+    bool ok = list != NULL;
     for (int i = 0; kernels_isa_at(i); i++)
-        json_array_append_new(list, json_string(kernels_isa_at(i)));
-    return list;
+        ok = jsonx_add(list, json_string(kernels_isa_at(i))) && ok;
+    return jsonx_whole(list, ok);
 }
 
 static json_t *gpus_json(void) {
     json_t *list = json_array();
     const cuda_kernels *cuda;
+    bool ok = list != NULL;
     int n = 0;
     if (cuda_load(&cuda, NULL) != NIB_OK || cuda->device_count(&n))
         return list;
@@ -81,12 +82,13 @@ static json_t *gpus_json(void) {
         if (cuda->device_open(i, &info))
             continue;
         snprintf(compute, sizeof compute, "%d.%d", info.major, info.minor);
-        json_array_append_new(list, json_pack("{s:o, s:s, s:i, s:I}", "name",
-                                              jsonx_string(info.name, strnlen(info.name, sizeof info.name)),
-                                              "compute", compute, "sm", info.n_sm, "memory",
-                                              (json_int_t)info.memory));
+        ok = jsonx_add(list,
+                       json_pack("{s:o, s:s, s:i, s:I}", "name",
+                                 jsonx_string(info.name, strnlen(info.name, sizeof info.name)), "compute",
+                                 compute, "sm", info.n_sm, "memory", (json_int_t)info.memory)) &&
+             ok;
     }
-    return list;
+    return jsonx_whole(list, ok);
 }
 
 /* The rate with the most threads, or with one, in GB/s. */

@@ -341,17 +341,19 @@ static double mix_of(const grid *g, int first) {
 
 static json_t *pruned_json(const trial_result *r) {
     json_t *list = json_array();
+    bool ok = list != NULL;
     char name[96];
     for (int i = 0; i < r->n; i++)
         if (r->times[i].pruned) {
             full_name(&r->times[i], name, sizeof name);
-            json_array_append_new(list, json_string(name));
+            ok = jsonx_add(list, json_string(name)) && ok;
         }
-    return list;
+    return jsonx_whole(list, ok);
 }
 
 static json_t *point_json(const point *p) {
     json_t *list = json_array();
+    bool ok = list != NULL;
     char name[96];
     const trial_result *r = &p->result;
     for (int i = 0; i < r->n; i++) {
@@ -359,11 +361,11 @@ static json_t *point_json(const point *p) {
         if (t->best <= 0)
             continue;
         full_name(t, name, sizeof name);
-        json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:[ff], s:f}", "name", name, "us",
-                                        t->best * 1e6, "spread", t->spread, "gb_s", r->bytes / t->best * 1e-9,
-                                        "peak_share", t->share.median, "peak_share_quarters", t->share.low,
-                                        t->share.high, "gmac_s", macs_of(p) / t->best * 1e-9));
+        ok = jsonx_add(list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:[ff], s:f}", "name", name, "us",
+                                       t->best * 1e6, "spread", t->spread, "gb_s", r->bytes / t->best * 1e-9,
+                                       "peak_share", t->share.median, "peak_share_quarters", t->share.low,
+                                       t->share.high, "gmac_s", macs_of(p) / t->best * 1e-9)) &&
+             ok;
     }
     json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o, s:o}", "m", (json_int_t)trial_rows_of(p->bucket),
                             "rows", policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
@@ -375,45 +377,48 @@ static json_t *point_json(const point *p) {
     for (size_t i = 0; i < NUM_COUNT(names); i++) {
         if (names[i].at >= 0)
             full_name(&r->times[names[i].at], name, sizeof name);
-        json_object_set_new(out, names[i].key, names[i].at >= 0 ? json_string(name) : json_null());
+        ok = jsonx_put(out, names[i].key, names[i].at >= 0 ? json_string(name) : json_null()) && ok;
     }
-    json_object_set_new(out, "regret", json_real(regret_of(p, in_use(p))));
-    return out;
+    return jsonx_whole(out, jsonx_put(out, "regret", json_real(regret_of(p, in_use(p)))) && ok);
 }
 
 static json_t *ablations_json(const grid *g, bool resident) {
     json_t *list = json_array();
+    bool ok = list != NULL;
     const double fastest = ablate(g, BY_FASTEST, resident).seconds;
     for (int a = 0; a < N_ABLATION; a++) {
         const ablation_result r = ablate(g, (ablation)a, resident);
         if (a != BY_MAP || g->has_map)
-            json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:i}", "choosing",
-                                                  ablation_names[a], "seconds", r.seconds, "regret",
-                                                  r.seconds / fastest - 1, "mean", r.mean, "worst", r.worst,
-                                                  "able", r.n_able, "points", r.n));
+            ok = jsonx_add(list,
+                           json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:i}", "choosing", ablation_names[a],
+                                     "seconds", r.seconds, "regret", r.seconds / fastest - 1, "mean", r.mean,
+                                     "worst", r.worst, "able", r.n_able, "points", r.n)) &&
+                 ok;
     }
-    return list;
+    return jsonx_whole(list, ok);
 }
 
 /* Those of which every point is measured. */
 static json_t *shapes_json(const grid *g) {
     json_t *shapes = json_array();
+    bool ok = shapes != NULL;
     for (int i = 0; i + POLICY_BUCKETS <= g->n; i += POLICY_BUCKETS) {
         char format[PACK_NAME], activation[8];
         const trial_shape *s = &g->points[i].shape;
         json_t *points = json_array();
         for (int j = 0; j < POLICY_BUCKETS; j++)
-            json_array_append_new(points, point_json(&g->points[i + j]));
+            ok = jsonx_add(points, point_json(&g->points[i + j])) && ok;
         pack_name(&s->format, format);
         const policy_shape *of = policy_find(&g->map, s->n, s->k, format, s->act_bits);
         snprintf(activation, sizeof activation, "a%d", s->act_bits);
-        json_array_append_new(shapes, json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n",
-                                                (json_int_t)s->n, "k", (json_int_t)s->k, "format", format,
-                                                "activation", activation, "count", s->count, "map_packing",
-                                                of ? packing_name(of->packing) : NULL, "mix_seconds",
-                                                mix_of(g, i), "points", points));
+        ok = jsonx_add(shapes,
+                       json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n", (json_int_t)s->n, "k",
+                                 (json_int_t)s->k, "format", format, "activation", activation, "count",
+                                 s->count, "map_packing", of ? packing_name(of->packing) : NULL,
+                                 "mix_seconds", mix_of(g, i), "points", points)) &&
+             ok;
     }
-    return shapes;
+    return jsonx_whole(shapes, ok);
 }
 
 /* What this processor multiplies with. */
@@ -421,11 +426,13 @@ static json_t *units_json(void) {
     dpr_unit units[DPR_MAX_UNIT];
     const int n = dpr_measure(units, DPR_MAX_UNIT);
     json_t *list = json_array();
+    bool ok = list != NULL;
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:f}", "isa", units[i].isa, "name",
-                                              units[i].name, "w_bits", (int)units[i].w_bits, "a_bits",
-                                              (int)units[i].a_bits, "rate", units[i].rate));
-    return list;
+        ok = jsonx_add(list, json_pack("{s:s, s:s, s:i, s:i, s:f}", "isa", units[i].isa, "name",
+                                       units[i].name, "w_bits", (int)units[i].w_bits, "a_bits",
+                                       (int)units[i].a_bits, "rate", units[i].rate)) &&
+             ok;
+    return jsonx_whole(list, ok);
 }
 
 static json_t *document_of(const grid *g, const bench *b) {

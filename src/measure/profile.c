@@ -148,12 +148,10 @@ static nib_status get_costs(work *w, nib_error *err) {
 static json_t *with_story(nib_status status, char *text, const kept *at) {
     json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
     mem_free(text);
-    if (!doc)
-        return NULL;
-    json_object_set_new(doc, "path", at->lost ? json_null() : jsonx_string(at->path, strlen(at->path)));
-    json_object_set_new(doc, "found", json_boolean(at->found));
-    json_object_set_new(doc, "seconds", json_real(at->seconds));
-    return doc;
+    json_t *path = at->lost ? json_null() : jsonx_string(at->path, strlen(at->path));
+    bool ok = jsonx_put(doc, "path", path);
+    ok = jsonx_put(doc, "found", json_boolean(at->found)) && ok;
+    return jsonx_whole(doc, jsonx_put(doc, "seconds", json_real(at->seconds)) && ok);
 }
 
 static json_t *layers_json(const work *w) {
@@ -161,17 +159,17 @@ static json_t *layers_json(const work *w) {
     char *text = NULL;
     const nib_status status = importance_print(p, &text, NULL);
     json_t *doc = with_story(status, text, &w->layers_at), *a16 = json_array();
+    bool ok = true;
     for (int l = 0; l < p->n_layer; l++)
         if (p->score[l] >= IMPORTANCE_TAU)
-            json_array_append_new(a16, json_integer(l));
-    json_object_set_new(doc, "tau", json_real(IMPORTANCE_TAU));
-    json_object_set_new(doc, "a16_layers", a16);
-    json_object_set_new(doc, "prompts_are", jsonx_string(w->prompts.what, strlen(w->prompts.what)));
-    if (!w->layers_at.found) {
-        json_object_set_new(doc, "rss_peak", json_integer((json_int_t)p->rss_peak));
-        json_object_set_new(doc, "model_bytes", json_integer((json_int_t)p->model_bytes));
-    }
-    return doc;
+            ok = jsonx_add(a16, json_integer(l)) && ok;
+    ok = jsonx_put(doc, "tau", json_real(IMPORTANCE_TAU)) && ok;
+    ok = jsonx_put(doc, "a16_layers", a16) && ok;
+    ok = jsonx_put(doc, "prompts_are", jsonx_string(w->prompts.what, strlen(w->prompts.what))) && ok;
+    if (!w->layers_at.found)
+        ok = jsonx_put(doc, "rss_peak", json_integer((json_int_t)p->rss_peak)) &&
+             jsonx_put(doc, "model_bytes", json_integer((json_int_t)p->model_bytes)) && ok;
+    return jsonx_whole(doc, ok);
 }
 
 /* costs: measured too. */
@@ -180,7 +178,7 @@ static nib_status give(const work *w, bool costs, char **json, nib_error *err) {
     if (costs) {
         char *text = NULL;
         const nib_status status = quality_print(&w->costs, &text, NULL);
-        json_object_set_new(doc, "quality", with_story(status, text, &w->costs_at));
+        doc = jsonx_whole(doc, jsonx_put(doc, "quality", with_story(status, text, &w->costs_at)));
     }
     *json = doc ? jsonx_text(doc, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(doc);

@@ -14,16 +14,17 @@ static json_t *text_of(const char *text) {
 
 static json_t *tensors_of(const container *c) {
     json_t *list = json_array();
+    bool ok = list != NULL;
     for (size_t i = 0; i < container_n_tensor(c); i++) {
         const container_tensor *t = container_tensor_at(c, i);
         json_t *shape = json_array();
         for (int d = 0; d < t->n_dim; d++)
-            json_array_append_new(shape, json_integer(t->shape[d]));
-        json_array_append_new(list,
-                              json_pack("{s:o, s:o, s:s, s:I}", "name", text_of(t->name), "shape", shape,
-                                        "format", type_get(t->type)->name, "bytes", (json_int_t)t->bytes));
+            ok = jsonx_add(shape, json_integer(t->shape[d])) && ok;
+        ok = jsonx_add(list, json_pack("{s:o, s:o, s:s, s:I}", "name", text_of(t->name), "shape", shape,
+                                       "format", type_get(t->type)->name, "bytes", (json_int_t)t->bytes)) &&
+             ok;
     }
-    return list;
+    return jsonx_whole(list, ok);
 }
 
 static uint64_t tensor_bytes(const container *c) {

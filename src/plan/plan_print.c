@@ -36,74 +36,64 @@ static json_t *known_json(double v) {
     return v < 0 ? json_null() : json_real(v);
 }
 
-/* Puts it, and tells whether it could. */
-static bool put(json_t *to, const char *key, json_t *value) {
-    return value && json_object_set_new(to, key, value) == 0;
-}
-
-/* `of`, or NULL (and of is gone) when something of it could not be put. */
-static json_t *all_or_none(json_t *of, bool ok) {
-    if (ok)
-        return of;
-    json_decref(of);
-    return NULL;
-}
-
 static json_t *slice_json(const plan_slice *s) {
     json_t *of = json_object();
-    return all_or_none(
-        of, put(of, "format", json_string(s->format)) && put(of, "bytes", bytes_json(s->bytes)) &&
-                put(of, "tier", json_string(s->tier == PLAN_LEFT_OUT ? "none" : plan_tier_names[s->tier])));
+    return jsonx_whole(
+        of,
+        jsonx_put(of, "format", json_string(s->format)) && jsonx_put(of, "bytes", bytes_json(s->bytes)) &&
+            jsonx_put(of, "tier", json_string(s->tier == PLAN_LEFT_OUT ? "none" : plan_tier_names[s->tier])));
 }
 
 static json_t *block_json(const plan_block *b) {
     json_t *of = json_object(), *slices = json_array();
-    bool ok = put(of, "name", json_string(b->name));
+    bool ok = jsonx_put(of, "name", json_string(b->name));
     for (int i = 0; i < b->n_slice; i++)
-        ok = json_array_append_new(slices, slice_json(&b->slices[i])) == 0 && ok;
-    ok = put(of, "slices", slices) && ok;
+        ok = jsonx_add(slices, slice_json(&b->slices[i])) && ok;
+    ok = jsonx_put(of, "slices", slices) && ok;
     if (b->left_out)
-        ok = put(of, "left_out", json_true()) && ok;
+        ok = jsonx_put(of, "left_out", json_true()) && ok;
     else
-        ok = put(of, "activation",
-                 json_string(b->activation == 16  ? "a16"
-                             : b->activation == 4 ? "a4"
-                                                  : "a8")) &&
-             put(of, "compute", json_string("cpu")) && ok;
+        ok = jsonx_put(of, "activation",
+                       json_string(b->activation == 16  ? "a16"
+                                   : b->activation == 4 ? "a4"
+                                                        : "a8")) &&
+             jsonx_put(of, "compute", json_string("cpu")) && ok;
     if (b->importance >= 0)
-        ok = put(of, "importance", json_real(b->importance)) && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_put(of, "importance", json_real(b->importance)) && ok;
+    return jsonx_whole(of, ok);
 }
 
 static json_t *budget_json(const plan *p) {
     json_t *of = json_object();
     bool ok = true;
     for (int t = 0; t < NIB_N_TIER; t++)
-        ok = put(of, plan_tier_names[t], p->cap[t] == NIB_AUTO ? json_null() : bytes_json(p->cap[t])) && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_put(of, plan_tier_names[t], p->cap[t] == NIB_AUTO ? json_null() : bytes_json(p->cap[t])) &&
+             ok;
+    return jsonx_whole(of, ok);
 }
 
 static json_t *schedule_json(const plan *p) {
     json_t *of = json_object();
-    bool ok = put(of, "order", json_string("rows"));
+    bool ok = jsonx_put(of, "order", json_string("rows"));
     if (p->n_ctx > 0)
-        ok = put(of, "n_ctx", json_integer(p->n_ctx)) && ok;
+        ok = jsonx_put(of, "n_ctx", json_integer(p->n_ctx)) && ok;
     if (p->n_best > 0)
-        ok = put(of, "n_best", json_integer(p->n_best)) && ok;
+        ok = jsonx_put(of, "n_best", json_integer(p->n_best)) && ok;
     if (p->n_batch > 0)
-        ok = put(of, "n_batch", json_integer(p->n_batch)) && ok;
-    ok = put(of, "n_prompt", json_integer(p->n_prompt)) && put(of, "n_gen", json_integer(p->n_gen)) && ok;
+        ok = jsonx_put(of, "n_batch", json_integer(p->n_batch)) && ok;
+    ok = jsonx_put(of, "n_prompt", json_integer(p->n_prompt)) &&
+         jsonx_put(of, "n_gen", json_integer(p->n_gen)) && ok;
     if (p->n_thread > 0)
-        ok = put(of, "threads", json_integer(p->n_thread)) && ok;
-    return all_or_none(of, put(of, "packed", json_boolean(p->packed)) && ok);
+        ok = jsonx_put(of, "threads", json_integer(p->n_thread)) && ok;
+    return jsonx_whole(of, jsonx_put(of, "packed", json_boolean(p->packed)) && ok);
 }
 
 static json_t *owners_json(const plan_prediction *p) {
     json_t *of = json_object();
     bool ok = true;
     for (int i = 0; i < NIB_N_OWNER; i++)
-        ok = put(of, plan_owner_names[i], bytes_json(p->owner[i])) && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_put(of, plan_owner_names[i], bytes_json(p->owner[i])) && ok;
+    return jsonx_whole(of, ok);
 }
 
 const char *plan_prediction_source(const plan_prediction *p) {
@@ -115,51 +105,54 @@ static json_t *predicted_json(const plan_prediction *p) {
     uint64_t sum = 0;
     for (int i = 0; i < NIB_N_OWNER; i++)
         sum |= p->owner[i];
-    bool ok = put(moved, "ram", bytes_json(p->ram_bytes)) && put(moved, "disk", bytes_json(p->disk_bytes)) &&
-              put(moved, "link", json_integer(0));
-    ok = put(seconds, "disk", json_real(p->disk_s)) && put(seconds, "ram", json_real(p->ram_s)) &&
-         put(seconds, "compute", json_real(p->compute_s)) && ok;
-    ok = put(of, "ttft_s", json_real(p->ttft_s)) && put(of, "tok_s", json_real(p->tok_s)) && ok;
-    ok = put(of, "from", json_string(plan_prediction_source(p))) && put(of, "runs", json_integer(p->n_run)) &&
-         ok;
-    ok = put(of, "bytes_per_token", moved) && ok;
-    ok = put(of, "seconds_per_token", seconds) && ok;
-    ok = put(of, "ram_peak", bytes_json(p->ram_peak)) && put(of, "disk_peak", bytes_json(p->disk_peak)) && ok;
+    bool ok = jsonx_put(moved, "ram", bytes_json(p->ram_bytes)) &&
+              jsonx_put(moved, "disk", bytes_json(p->disk_bytes)) &&
+              jsonx_put(moved, "link", json_integer(0));
+    ok = jsonx_put(seconds, "disk", json_real(p->disk_s)) && jsonx_put(seconds, "ram", json_real(p->ram_s)) &&
+         jsonx_put(seconds, "compute", json_real(p->compute_s)) && ok;
+    ok = jsonx_put(of, "ttft_s", json_real(p->ttft_s)) && jsonx_put(of, "tok_s", json_real(p->tok_s)) && ok;
+    ok = jsonx_put(of, "from", json_string(plan_prediction_source(p))) &&
+         jsonx_put(of, "runs", json_integer(p->n_run)) && ok;
+    ok = jsonx_put(of, "bytes_per_token", moved) && ok;
+    ok = jsonx_put(of, "seconds_per_token", seconds) && ok;
+    ok = jsonx_put(of, "ram_peak", bytes_json(p->ram_peak)) &&
+         jsonx_put(of, "disk_peak", bytes_json(p->disk_peak)) && ok;
     if (sum)
-        ok = put(of, "owners", owners_json(p)) && ok;
-    return all_or_none(of, put(of, "quality", known_json(p->quality)) && ok);
+        ok = jsonx_put(of, "owners", owners_json(p)) && ok;
+    return jsonx_whole(of, jsonx_put(of, "quality", known_json(p->quality)) && ok);
 }
 
 static json_t *gains_json(const plan *p) {
     json_t *of = json_object();
     bool ok = true;
     for (int t = 0; t < NIB_N_TIER; t++)
-        ok = put(of, plan_tier_names[t], json_real(p->one_more_gb[t])) && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_put(of, plan_tier_names[t], json_real(p->one_more_gb[t])) && ok;
+    return jsonx_whole(of, ok);
 }
 
 static json_t *alternative_json(const plan_alternative *a) {
     json_t *of = json_object();
-    return all_or_none(of, put(of, "what", json_string(a->what)) && put(of, "fits", json_boolean(a->fits)) &&
-                               put(of, "tok_s", json_real(a->tok_s)) &&
-                               put(of, "quality", known_json(a->quality)) &&
-                               put(of, "ram_peak", bytes_json(a->ram_peak)));
+    return jsonx_whole(of, jsonx_put(of, "what", json_string(a->what)) &&
+                               jsonx_put(of, "fits", json_boolean(a->fits)) &&
+                               jsonx_put(of, "tok_s", json_real(a->tok_s)) &&
+                               jsonx_put(of, "quality", known_json(a->quality)) &&
+                               jsonx_put(of, "ram_peak", bytes_json(a->ram_peak)));
 }
 
 static json_t *alternatives_json(const plan *p) {
     json_t *of = json_array();
     bool ok = true;
     for (int i = 0; i < p->n_alternative; i++)
-        ok = json_array_append_new(of, alternative_json(&p->alternatives[i])) == 0 && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_add(of, alternative_json(&p->alternatives[i])) && ok;
+    return jsonx_whole(of, ok);
 }
 
 static json_t *notes_json(const plan *p) {
     json_t *of = json_array();
     bool ok = true;
     for (int i = 0; i < p->n_note; i++)
-        ok = json_array_append_new(of, json_string(p->notes[i])) == 0 && ok;
-    return all_or_none(of, ok);
+        ok = jsonx_add(of, json_string(p->notes[i])) && ok;
+    return jsonx_whole(of, ok);
 }
 
 /* ---- text ---- */

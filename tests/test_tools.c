@@ -1,0 +1,159 @@
+/* nib_tools.h from C: a model is described, made, and its logits written; every failing allocation is told.
+ */
+#include "nib_tools.h"
+
+#include "base/file.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "formats/container.h"
+#include "support/engine.h"
+#include "support/faults.h"
+#include "support/logits.h"
+#include "support/tempdir.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const tiny_shape shape = {TYPE_Q8_0, 2, 64, 128, 4, 2, 96, 64, false};
+
+static json_t *described(const char *path) {
+    char *text;
+    json_t *doc;
+    nib_error err;
+    if (nib_model_describe(path, &text, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(jsonx_parse(text, strlen(text), &doc, &err), NIB_OK);
+    nib_free(text);
+    return doc;
+}
+
+static long long number(const json_t *doc, const char *key) {
+    assert_true(json_is_integer(json_object_get(doc, key)));
+    return (long long)json_integer_value(json_object_get(doc, key));
+}
+
+static void describes(void **state) {
+    (void)state;
+    json_t *doc = described(tiny_model("tools.gguf", &shape));
+    assert_string_equal(json_string_value(json_object_get(doc, "arch")), "llama");
+    assert_string_equal(json_string_value(json_object_get(doc, "container")), "gguf");
+    assert_int_equal(number(doc, "n_layer"), shape.n_layer);
+    assert_int_equal(number(doc, "n_vocab"), shape.n_vocab);
+    /* 2 layers, keys and values, 2 heads of 16, 2 bytes each */
+    assert_int_equal(number(doc, "kv_bytes"), 2 * 2 * 2 * 16 * 2);
+    long long bytes = 0;
+    size_t i;
+    const json_t *t;
+    json_array_foreach(json_object_get(doc, "tensors"), i, t) bytes += number(t, "bytes");
+    assert_int_equal(bytes, number(doc, "bytes"));
+    json_decref(doc);
+    char *text;
+    nib_error err;
+    assert_int_equal(nib_model_describe("/no/such/model", &text, &err), NIB_E_NOTFOUND);
+}
+
+static nib_status describe_once(void *path, nib_error *err) {
+    char *text;
+    NIB_TRY(nib_model_describe(path, &text, err));
+    fault_made(text, strlen(text));
+    nib_free(text);
+    return NIB_OK;
+}
+
+static void describes_whole_or_not(void **state) {
+    char path[512];
+    (void)state;
+    snprintf(path, sizeof path, "%s", tiny_model("tools.gguf", &shape));
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    assert_true(fault_sweep(FAULT_ALLOC, 1, describe_once, path) > 50);
+    json_set_alloc_funcs(malloc, free);
+}
+
+static void makes(void **state) {
+    char first[512], second[512];
+    nib_synth_report r;
+    nib_error err;
+    (void)state;
+    snprintf(first, sizeof first, "%s", temp_path("first.gguf"));
+    snprintf(second, sizeof second, "%s", temp_path("second.gguf"));
+    nib_synth_options o = {.shape = "SmolLM2-135M", .n_layer = 1, .hollow = true};
+    assert_int_equal(nib_synth(&o, first, &r, &err), NIB_OK);
+    assert_string_equal(r.shape, "smollm2-135m");
+    assert_string_equal(r.type, "q4_0");
+    json_t *doc = described(first);
+    assert_int_equal(number(doc, "n_layer"), 1);
+    assert_int_equal(number(doc, "bytes"), r.bytes);
+    json_decref(doc);
+    o.shape = "no-such";
+    assert_int_equal(nib_synth(&o, second, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "llama-3-8b"));
+    o = (nib_synth_options){.shape = "smollm2-135m", .type = "q2_k"};
+    assert_int_equal(nib_synth(&o, second, &r, &err), NIB_E_USAGE);
+    assert_false(path_exists(second));
+    size_t n = 0;
+    while (nib_synth_shape(n))
+        n++;
+    assert_true(n > 10);
+}
+
+/* The file has the bits that nib_session_forward tells. */
+static void writes_logits(void **state) {
+    enum { N = 5 };
+    int32_t tokens[N];
+    char path[512];
+    nib_error err;
+    (void)state;
+    snprintf(path, sizeof path, "%s", temp_path("logits.safetensors"));
+    const nib_engine_options o = engine_usual();
+    nib_engine *e = engine_must_open(tiny_model("tools.gguf", &shape), &o, NULL);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, N, shape.n_vocab, 1);
+    logits_rows want = logits_of_session(s, tokens, N, shape.n_vocab);
+    assert_int_equal(nib_session_logits_save(s, tokens, N, path, &err), NIB_OK);
+    char *data;
+    size_t n_byte;
+    assert_int_equal(file_read_all(path, 1 << 20, &data, &n_byte, &err), NIB_OK);
+    const size_t n = N * (size_t)shape.n_vocab * sizeof(float);
+    assert_true(n_byte > n);
+    assert_memory_equal(data + n_byte - n, want.data, n);
+    mem_free(data);
+    tokens[2] = (int32_t)shape.n_vocab;
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(nib_session_logits_save(s, tokens, N, path, &err), NIB_E_USAGE);
+    assert_false(path_exists(path));
+    free(want.data);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void checks_the_processor(void **state) {
+    nib_error err;
+    (void)state;
+    const char *was = getenv("NIBBLE_ISA");
+    char *kept = was ? mem_strdup(was) : NULL;
+    setenv("NIBBLE_ISA", "ref", 1);
+    assert_int_equal(nib_processor_check(&err), NIB_OK);
+    setenv("NIBBLE_ISA", "nothing", 1);
+    assert_int_equal(nib_processor_check(&err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "found 'nothing'"));
+    if (kept)
+        setenv("NIBBLE_ISA", kept, 1);
+    else
+        unsetenv("NIBBLE_ISA");
+    mem_free(kept);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(describes),     cmocka_unit_test(describes_whole_or_not), cmocka_unit_test(makes),
+        cmocka_unit_test(writes_logits), cmocka_unit_test(checks_the_processor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
