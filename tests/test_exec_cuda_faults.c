@@ -18,11 +18,14 @@ enum { MEMORY = 1 << 26, OUT_OF_MEMORY = 2 };
 
 static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 96, false};
 
+static uint64_t vram = NIB_AUTO;
+
 static nib_status live(const char *path, long fail_at, int error, nib_error *err) {
     nib_engine_options o = engine_usual();
     nib_result result;
     o.backend = "cuda";
     o.n_ctx = 96;
+    o.vram = vram;
     cuda_load_with(fake_cuda(MEMORY, fail_at, error));
     const nib_status status = engine_life(path, &o, NULL, 6, &result, err);
     nib_result_clear(&result);
@@ -38,7 +41,7 @@ static void sweep(int error, nib_status one, nib_status other) {
     nib_error err = {0};
     assert_int_equal(live(path, 0, 0, &err), NIB_OK);
     const long n = fake_cuda_calls();
-    assert_true(n > 100 && fake_cuda_replayed() > 0);
+    assert_true(n > 100 && (fake_cuda_replayed() > 0) == (vram == NIB_AUTO));
     for (long i = 1; i <= n; i++) {
         err = (nib_error){0};
         const nib_status status = live(path, i, error, &err);
@@ -60,6 +63,20 @@ static void no_memory(void **state) {
     sweep(OUT_OF_MEMORY, NIB_E_NOMEM, NIB_E_DEVICE);
 }
 
+/* The smallest cap that works: most blocks come for each pass. */
+static void blocks_that_come(void **state) {
+    (void)state;
+    const char *path = tiny_model("faults.gguf", &small);
+    nib_error err = {0};
+    uint64_t least = 0;
+    for (vram = 1 << 20; live(path, 0, 0, &err) == NIB_OK; vram -= 4096)
+        least = vram;
+    assert_true(least > 0 && least < 1 << 20);
+    vram = least;
+    sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
+    vram = NIB_AUTO;
+}
+
 /* The exit code of the command, and words that say what is lost. */
 static void it_is_said(void **state) {
     (void)state;
@@ -74,6 +91,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_device),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test(blocks_that_come),
         cmocka_unit_test(it_is_said),
     };
     setenv("NIBBLE_ISA", "ref", 1);

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, MEMORY = 1 << 28 };
+enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, N_GREEDY = 6, MEMORY = 1 << 28 };
 
 static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
@@ -238,9 +238,9 @@ static void caps_are_obeyed(void **state) {
     nib_memory used;
     nib_error err = {0};
     o.vram = 4096;
-    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_NOFIT, &err, "VRAM: weights asks for");
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_NOFIT, &err, "VRAM: at least");
     o.vram = NIB_AUTO;
-    assert_refused(open_cuda(path, o, 65536, &err), NIB_E_NOFIT, &err, "fake has 64");
+    assert_refused(open_cuda(path, o, 65536, &err), NIB_E_NOFIT, &err, "fake has 63");
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     o.backend = "cuda";
     nib_engine *e = engine_must_open(path, &o, NULL);
@@ -252,6 +252,67 @@ static void caps_are_obeyed(void **state) {
     assert_true(fake_cuda_peak() <= used.tier[NIB_TIER_VRAM].peak + 16 * 4096);
     nib_engine_close(e);
     fake_is_at_rest();
+}
+
+/* Logits of a prompt and greedy tokens behind it, under a cap on the GPU's memory, which holds. */
+static logits_rows under_cap(const char *path, nib_engine_options o, int32_t *greedy, uint64_t *peak) {
+    static const int32_t prompt[] = {1, 2, 3, 4, 5};
+    nib_memory used;
+    nib_result answer;
+    nib_error err = {0};
+    nib_generate_options how;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    o.backend = "cuda";
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    const logits_rows r = logits_of(e, prompt, 5);
+    nib_session *s = session_must_open(e);
+    nib_generate_options_init(&how);
+    how.prompt = prompt;
+    how.n_prompt = 5;
+    how.n_predict = N_GREEDY;
+    how.ignore_eos = true;
+    if (nib_generate(s, &how, &answer, &err))
+        fail_msg("%s", err.message);
+    memcpy(greedy, answer.tokens, N_GREEDY * sizeof *greedy);
+    nib_result_clear(&answer);
+    nib_session_close(s);
+    nib_engine_memory(e, &used);
+    *peak = used.tier[NIB_TIER_VRAM].peak;
+    if (o.vram != NIB_AUTO)
+        assert_true(*peak <= o.vram && used.tier[NIB_TIER_VRAM].planned <= o.vram);
+    nib_engine_close(e);
+    fake_is_at_rest();
+    return r;
+}
+
+/* Under any cap that is not refused: from all of it to two layers and the head. */
+static void blocks_come_when_not_all_stay(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tiny_shape shape = small;
+        shape.n_layer = 5;
+        shape.tied = i % 2;
+        const char *path = tiny_model("comes.gguf", &shape);
+        nib_engine_options o = engine_usual();
+        nib_error err = {0};
+        int32_t want[N_GREEDY], got[N_GREEDY];
+        uint64_t all, peak;
+        int n_fit = 0;
+        o.n_ctx = 64;
+        if (i == 2) { /* the processor's part is not all in RAM either */
+            o.ram = ledger_look().now + tiny_model_half_room(path);
+            o.stream = true;
+        }
+        const logits_rows whole = under_cap(path, o, want, &all);
+        for (o.vram = all; open_cuda(path, o, MEMORY, &err) == NIB_OK; o.vram -= all / 60, n_fit++) {
+            const logits_rows part = under_cap(path, o, got, &peak);
+            assert_memory_equal(part.data, whole.data, logits_bytes(&whole));
+            assert_memory_equal(got, want, sizeof want);
+            free(part.data);
+        }
+        assert_true(n_fit > 3 && strstr(err.message, "VRAM: at least"));
+        free(whole.data);
+    }
 }
 
 /* Of one row: what each launch leaves is taken by the product behind it, all but the first of a token, and of
@@ -364,12 +425,19 @@ static void the_best_come(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_precision),  cmocka_unit_test(other_formats),
-        cmocka_unit_test(architectures),    cmocka_unit_test(from_disk),
-        cmocka_unit_test(batches),          cmocka_unit_test(what_it_cannot_do_is_named),
-        cmocka_unit_test(caps_are_obeyed),  cmocka_unit_test(codes_are_left),
-        cmocka_unit_test(prompts_are_wide), cmocka_unit_test(auto_finds_it),
-        cmocka_unit_test(the_best_come),    cmocka_unit_test(tokens_are_replayed),
+        cmocka_unit_test(every_precision),
+        cmocka_unit_test(other_formats),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(from_disk),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(what_it_cannot_do_is_named),
+        cmocka_unit_test(caps_are_obeyed),
+        cmocka_unit_test(blocks_come_when_not_all_stay),
+        cmocka_unit_test(codes_are_left),
+        cmocka_unit_test(prompts_are_wide),
+        cmocka_unit_test(auto_finds_it),
+        cmocka_unit_test(the_best_come),
+        cmocka_unit_test(tokens_are_replayed),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,7 +110,7 @@ static void cells_of_any_size(void **state) {
         logits_rows want = {0};
         for (size_t i = 0; i < NUM_COUNT(cells); i++) {
             nib_engine *e = open_with(path, kinds[k], 3, 256, false);
-            const backend_rows rows = {256, cells[i], 16};
+            const backend_rows rows = {256, cells[i], 16, 0};
             backend *by = engine_parts_of(e).step->backend;
             assert_int_equal(by->kind->reserve(by, &rows, NULL), NIB_OK);
             logits_rows got = logits_of(e, tokens, N_TOKEN);

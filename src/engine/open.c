@@ -71,6 +71,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         log_line(&e->core.log,
                  "the output head is computed as a whole: a sketch was asked for, but would not help "
                  "this head, these activations or this sampling");
+    rows.n_kept = session;
     NIB_TRY(e->core.kind->reserve(e->backend, &rows, err));
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, session, &e->pager, err));
@@ -194,11 +195,11 @@ void nib_engine_close(nib_engine *e) {
     if (!e)
         return;
     keep_what_it_took(e);
-    pager_close(e->pager);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
-    if (e->backend)
+    if (e->backend) /* may still be copying weights */
         e->backend->kind->close(e->backend);
+    pager_close(e->pager);
     residuals_close(e->residuals);
     if (e->grammars)
         grammar_store_close(e->grammars);

@@ -58,8 +58,8 @@ static void count_rows(planning *f, const engine_core *e) {
     const int64_t n_head = sizes_logits_rows(e), n = f->q.n_prompt;
     const planning_rows *few = &f->base, *many = &f->streamed;
     const backend_setup setup = core_backend_setup(e, f->q.rates.n_thread);
-    const backend_rows base = {few->n_pass, few->n_cell, n_head},
-                       streamed = {many->n_pass, many->n_cell, n_head};
+    const backend_rows base = {few->n_pass, few->n_cell, n_head, 0},
+                       streamed = {many->n_pass, many->n_cell, n_head, 0};
     uint64_t touched, more_touched;
     const uint64_t bytes = e->kind->row_bytes(&setup, &base, NUM_MIN(n, few->n_pass), &touched);
     const uint64_t more = e->kind->row_bytes(&setup, &streamed, NUM_MIN(n, many->n_pass), &more_touched);

@@ -61,7 +61,7 @@ uint64_t sizes_room(const engine_core *e) {
 /* What the activations of such passes are promised. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
     const backend_setup setup = core_backend_setup(e, e->set.n_thread);
-    return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e)}, 0, NULL);
+    return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e), 0}, 0, NULL);
 }
 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {

@@ -52,6 +52,7 @@ typedef struct backend_setup {
 /* Rows that there is room for: of a pass, of one run of a layer, of one run of the head. */
 typedef struct backend_rows {
     int64_t n_pass, n_cell, n_head;
+    uint64_t n_kept; /* bytes of the device that others take later: keys and values of sequences */
 } backend_rows;
 
 /* One pass. Valid until its end. */

@@ -159,3 +159,8 @@ void pager_close(pager *p) {
     mem_free(p->streamed.first);
     mem_free(p);
 }
+
+void *pager_resident(const pager *p, uint64_t *bytes) {
+    *bytes = p->resident.bytes;
+    return p->resident.at;
+}

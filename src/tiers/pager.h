@@ -97,6 +97,8 @@ void pager_close(pager *p);
 void pager_begin(pager *p, const visits *pass);
 void pager_end(pager *p);
 
+/* The memory of what is kept, all of it, which does not move. */
+void *pager_resident(const pager *p, uint64_t *bytes);
 /* The block's views, one for each of its weights in order (a shared weight's too). data is NULL for a matrix
  * that is not resident as a whole: products fetch it, and a table is looked up by row (pager_read_row). */
 const view *pager_views(const pager *p, int block);

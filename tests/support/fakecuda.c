@@ -14,7 +14,7 @@
 
 /* Set in addresses of kernels alone, on x86-64 as on AArch64. */
 #define DEVICE_BIT ((uintptr_t)1 << 55)
-enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096 };
+enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096, MAX_REORDERED = 256 };
 
 /* A launch that was recorded. */
 typedef struct kept {
@@ -45,14 +45,30 @@ static struct {
     long calls, fail_at, n_taken, n_wide, n_prompt;
     int error;
     const char *wrong;
-    bool reordered;               /* matrices, since the host waited */
-    const void *fresh[MAX_FRESH]; /* keys that launches wrote since a copy came between */
+    const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
+    size_t n_reordered, n_recorded;       /* of them, those with an event behind them */
+    const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
     long n_replayed, n_sampled, n_fetched;
     bool replaying;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;
+
+/* Launches may read a matrix when the host, or their stream for an event, waited behind its reordering. */
+static void order_ends(size_t n) {
+    fake.n_reordered -= n;
+    memmove(fake.reordered, fake.reordered + n, fake.n_reordered * sizeof *fake.reordered);
+    fake.n_recorded = 0;
+}
+
+static bool is_put_in_order(const cuda_linear *a) {
+    for (int i = 0; i < a->n_w; i++)
+        for (size_t j = 0; j < fake.n_reordered; j++)
+            if (fake.reordered[j] == a->w[i].data)
+                return true;
+    return false;
+}
 
 static int misuse(const char *what) {
     fake.wrong = fake.wrong ? fake.wrong : what;
@@ -208,7 +224,7 @@ static int stream_free(cuda_stream s) {
 static int stream_sync(cuda_stream s) {
     CALL();
     (void)s;
-    fake.reordered = false;
+    order_ends(fake.n_reordered);
     copy_comes_between();
     return 0;
 }
@@ -223,6 +239,7 @@ static int event_record(cuda_event e, cuda_stream s) {
     CALL();
     (void)e;
     (void)s;
+    fake.n_recorded = fake.n_reordered;
     return 0;
 }
 /* The one who fetches waits first, then the one who adds. */
@@ -230,6 +247,7 @@ static int stream_wait(cuda_stream s, cuda_event e) {
     CALL();
     (void)e;
     (void)s;
+    order_ends(fake.n_recorded);
     fake.side = fake.side == FETCHED ? JOINED : FORKED;
     return 0;
 }
@@ -239,7 +257,9 @@ static int stream_wait(cuda_stream s, cuda_event e) {
 static int gtile(const view *w, bool to_gpu, cuda_stream s) {
     CALL();
     (void)s;
-    fake.reordered = true;
+    if (fake.n_reordered == MAX_REORDERED)
+        return misuse("too many matrices are put in order and nothing waits");
+    fake.reordered[fake.n_reordered++] = w->data;
     for (int64_t n = 0; w->format.layout == PACK_TILE && n < w->n; n += PACK_PANEL) {
         uint8_t *panel = (uint8_t *)real(w->data) + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
         (to_gpu ? gtile_from_qtile : gtile_to_qtile)(&w->format, w->k, panel, panel);
@@ -348,7 +368,7 @@ static void linear_row(const cuda_linear *a, const view *w, const room *r, int64
 static int multiply_rows(const cuda_linear *a) {
     view w[3];
     int64_t wide = a->w[0].k;
-    if (fake.reordered)
+    if (is_put_in_order(a))
         return misuse("a product may read a matrix that is still put in order");
     if (!a->scratch)
         return misuse("a product has no scratch");

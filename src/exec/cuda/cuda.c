@@ -67,7 +67,9 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     const cuda *c = cuda_of(b);
+    NIB_TRY(weights_plan(cuda_of(b), rows->n_kept + room_device_bytes(cuda_of(b), rows), err));
     NIB_TRY(room_open(cuda_of(b), rows, err));
+    NIB_TRY(weights_reserve(cuda_of(b), err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
     return NIB_OK;
@@ -152,14 +154,21 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
 }
 
 static nib_status run_pinned(cuda *c, nib_error *err) {
-    if (!c->ready[c->run.visit.block])
+    const bool comes = c->comes[c->run.visit.block];
+    if (!c->ready[c->run.visit.block] || comes)
         NIB_TRY(replay_flush(c, err));
     NIB_TRY(weights_bring(c, err));
+    if (comes)
+        NIB_TRY(arrivals_take(c, err));
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
         NIB_TRY(cancel_check(c->pass.cancel, err));
         NIB_TRY(launch_group(c, &g, err));
         i += g.n_row;
+    }
+    if (comes) {
+        NIB_TRY(replay_flush_once(c, err));
+        return arrivals_give(c, err);
     }
     return c->replay.repeats ? NIB_OK : replay_flush(c, err);
 }

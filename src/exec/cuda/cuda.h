@@ -1,7 +1,8 @@
 /* cuda.h - what the files of exec/cuda/ share: the back end on a GPU.
  *
- * All weights that products and norms read are in the GPU's memory, copied there when their block is run for
- * the first time; rows of embeddings are looked up on the host. A block's program becomes a list of steps,
+ * Weights that products and norms read are copied to the GPU's memory when their block is run for the first
+ * time and stay there; where they do not all have room, some blocks' matrices come for each visit. Rows of
+ * embeddings are looked up on the host. A block's program becomes a list of steps,
  * each a launch or two of kernels/cuda/: a norm is part of the products behind it, gate and residual of those
  * before. Up to CUDA_MAX_ROWS rows go through a block together, or all of a run where the device multiplies
  * many (cuda_kernels.wide). Everything is queued on the device's one stream, and only what is read waits.
@@ -38,8 +39,28 @@ typedef struct steps {
 /* A weight in the GPU's memory. */
 typedef struct gpu_weight {
     bool wanted, there;
-    uint64_t at; /* bytes into the region */
+    bool comes;  /* to the slot of the block that reads it */
+    uint64_t at; /* bytes into the region, or into that slot */
+    int reader;  /* 1 + the one block that reads it; 0: none does, -1: several do */
 } gpu_weight;
+
+/* Blocks that come for each visit. */
+enum { CUDA_SLOTS = 2 };
+typedef struct gpu_slot {
+    int block;     /* -1: none */
+    bool was_used; /* `used` was recorded */
+    cuda_event arrived, used;
+} gpu_slot;
+typedef struct arrivals {
+    int n_block;    /* 0: all blocks stay, and nothing else is set */
+    uint64_t bytes; /* of a slot */
+    tier_region memory;
+    cuda_stream lane;
+    gpu_slot slots[CUDA_SLOTS];
+    int last;     /* the block that was visited last */
+    bool asked;   /* pages were to be locked */
+    void *locked; /* host memory of the pager; NULL: none */
+} arrivals;
 
 /* A launch, kept. */
 typedef enum launch_kind {
@@ -102,10 +123,14 @@ typedef struct cuda {
     steps *blocks; /* [n_block] */
     step *all;     /* their lists */
 
-    gpu_weight *own;   /* of the weights of all blocks, by first_weight */
-    int *first_weight; /* [n_block] */
-    bool *ready;       /* [n_block]: all that it wants is there */
+    gpu_weight *own; /* of the weights of all blocks, by first_weight */
+    int n_own;
+    int *first_weight;     /* [n_block] */
+    bool *comes;           /* [n_block] */
+    bool *ready;           /* [n_block]: all of it that stays is there */
+    uint64_t weight_bytes; /* of all that stays */
     tier_region weights;
+    arrivals arrivals;
 
     /* device: */
     tier_region rows;
@@ -163,16 +188,36 @@ void steps_close(cuda *c);
 bool steps_read_weights(const op *o);
 
 /* ---- weights.c ---- */
-/* Room for all of them, charged to VRAM. */
 nib_status weights_open(cuda *c, nib_error *err);
 void weights_close(cuda *c);
-/* Those of the run's block are there when it returns. */
+/* Which of them stay, when `others` bytes of VRAM are for other things: decided once. NIB_E_NOFIT says what
+ * it takes at least. */
+nib_status weights_plan(cuda *c, uint64_t others, nib_error *err);
+/* Room for what was planned, charged to VRAM. */
+nib_status weights_reserve(cuda *c, nib_error *err);
+/* Those of the run's block that stay are there when it returns. */
 nib_status weights_bring(cuda *c, nib_error *err);
-/* Weight w of block b as the kernels see it; w < 0: data is NULL. */
+/* Queues a copy and its reordering; from NULL: of the run's block, and fetched from the pager. */
+nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
+                        nib_error *err);
+/* Weight w of block b as the kernels see it; w < 0: data is NULL. Of a block that comes: while it is taken.
+ */
 view weights_view(const cuda *c, int b, int w);
+gpu_weight *weights_own(const cuda *c, int b, int w);
+
+/* ---- arrivals.c ---- */
+nib_status arrivals_open(cuda *c, nib_error *err);
+void arrivals_close(cuda *c);
+/* The run's block, which comes: what is queued in the stream from now on finds it; the next one is sent. */
+nib_status arrivals_take(cuda *c, nib_error *err);
+/* All that reads it is queued. */
+nib_status arrivals_give(cuda *c, nib_error *err);
+uint8_t *arrivals_at(const cuda *c, int b); /* its slot; it is there */
 
 /* ---- room.c ---- */
 uint64_t room_host_bytes(const layout *l, const backend_rows *rows);
+/* Of VRAM, lists of the pages of keys and values of so many bytes included. */
+uint64_t room_device_bytes(cuda *c, const backend_rows *rows);
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err);
 void room_close(cuda *c);
 /* What the kernels have to know about the pass's rows. */
@@ -185,7 +230,8 @@ void replay_close(cuda *c);
 gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
 /* Queues what was gathered: before anything else is queued. */
 nib_status replay_flush(cuda *c, nib_error *err);
-void replay_drop(cuda *c); /* forgets it instead */
+nib_status replay_flush_once(cuda *c, nib_error *err); /* the list does not come again: no graph of it */
+void replay_drop(cuda *c);                             /* forgets it instead */
 
 /* ---- residual.c ---- */
 nib_status fetches_open(cuda *c, nib_error *err); /* nothing without residuals */

@@ -106,6 +106,12 @@ static gpu_graph *find(replay *r, int n, bool *known) {
     return oldest;
 }
 
+nib_status replay_flush_once(cuda *c, nib_error *err) {
+    const int n = c->replay.n;
+    c->replay.n = 0;
+    return launch_list(c, c->replay.list, n, err);
+}
+
 nib_status replay_flush(cuda *c, nib_error *err) {
     replay *r = &c->replay;
     const int n = r->n;

@@ -101,6 +101,18 @@ uint64_t room_host_bytes(const layout *l, const backend_rows *rows) {
     return lay_out_host(&none, l, rows, NULL);
 }
 
+static void set_max_rows(cuda *c, const backend_rows *rows) {
+    c->max_rows = CUDA_MAX_ROWS;
+    if (c->k->wide_from() > 0)
+        c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
+}
+
+uint64_t room_device_bytes(cuda *c, const backend_rows *rows) {
+    set_max_rows(c, rows);
+    /* a page of keys and values has a number in a list, which grows by halves */
+    return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 2 * sizeof(int32_t) + 4096;
+}
+
 static void unpin(cuda *c) {
     if (c->pinned)
         c->k->unpin(c->host.at);
@@ -110,9 +122,7 @@ static void unpin(cuda *c) {
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     const layout *l = c->setup.layout;
     unpin(c);
-    c->max_rows = CUDA_MAX_ROWS;
-    if (c->k->wide_from() > 0)
-        c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
+    set_max_rows(c, rows);
     tier_region_close(&c->rows);
     tier_region_close(&c->host);
     NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
