@@ -113,6 +113,7 @@ nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
         nib_engine_close(engine);
         return status;
     }
+    tools_learn(m, engine);
     pthread_mutex_lock(&s->lock);
     if (m->n_param == 0)
         learn(m, nib_engine_info(engine));
@@ -121,7 +122,6 @@ nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
     m->used = time_now();
     s->newest = m;
     pthread_mutex_unlock(&s->lock);
-    tools_learn(m); /* nobody holds it yet */
     return NIB_OK;
 }
 
@@ -286,9 +286,9 @@ static bool refuse_for_now(const served *m, const nib_error *err, fault *why) {
                      m->name, err->message);
 }
 
-/* Caps do not change, so it is not tried again: others would be unloaded for nothing. */
-static bool refuse_for_ever(served *m, const nib_error *err, fault *why) {
-    if (!m->too_large)
+/* Caps do not change, so it is not tried again beside others, which would be unloaded for nothing. */
+static bool refuse_too_large(served *m, const nib_error *err, fault *why) {
+    if (n_loaded(m->s) == 0)
         snprintf(m->too_large_why, sizeof m->too_large_why, "%s", err->message);
     m->too_large = true;
     return fault_set(why, 507, "out_of_memory", "%.100s does not fit, with nothing beside it: %.300s",
@@ -298,8 +298,8 @@ static bool refuse_for_ever(served *m, const nib_error *err, fault *why) {
 static bool load(served *m, fault *why) {
     server *s = m->s;
     nib_error err = {.status = NIB_E_NOFIT, .message = "no more models may be loaded (--models-max)"};
-    if (m->too_large)
-        return refuse_for_ever(m, &err, why);
+    if (m->too_large && n_loaded(s) > 0)
+        return refuse_too_large(m, &err, why);
     while (s->options.n_loaded > 0 && n_loaded(s) >= s->options.n_loaded)
         if (!unload_oldest(s))
             return refuse_for_now(m, &err, why);
@@ -307,10 +307,12 @@ static bool load(served *m, fault *why) {
         err.status = open_once(m, &err);
     while ((err.status == NIB_E_NOFIT || err.status == NIB_E_NOMEM) && unload_oldest(s));
     if (err.status == NIB_OK)
+        m->too_large = false;
+    if (err.status == NIB_OK)
         return true;
     if (err.status != NIB_E_NOFIT && err.status != NIB_E_NOMEM)
         return fault_set(why, 500, NULL, "%.100s cannot be loaded: %.300s", m->name, err.message);
-    return n_loaded(s) > 0 ? refuse_for_now(m, &err, why) : refuse_for_ever(m, &err, why);
+    return n_loaded(s) > 0 ? refuse_for_now(m, &err, why) : refuse_too_large(m, &err, why);
 }
 
 static void say_loaded(const served *m, const fault *why) {

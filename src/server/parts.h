@@ -248,7 +248,7 @@ int models_wait_ms(server *s, int max_ms);
 void models_drop_waiting(server *s); /* nobody waits any more */
 
 /* ---- tools.c ---- */
-void tools_learn(served *m); /* how the model's family writes calls; when there is an engine */
+void tools_learn(served *m, const nib_engine *e); /* how its family writes calls; before it is asked */
 /* The call's tools: described where the template does not, and the grammar that holds the answer to them. */
 bool tools_settle(const served *m, call *c, fault *why);
 

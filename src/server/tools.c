@@ -32,18 +32,17 @@ static bool renders(const nib_engine *e, const char *messages, const char *what,
     return good;
 }
 
-void tools_learn(served *s) {
-    const nib_engine *e = s->engine;
-    s->tools = SPEECH_TAGGED;
-    s->describes_tools = false;
+void tools_learn(served *m, const nib_engine *e) {
+    m->tools = SPEECH_TAGGED;
+    m->describes_tools = false;
     if (!nib_engine_info(e)->has_chat_template)
         return;
     if (renders(e, PROBE_CALLED, "[TOOL_CALLS]", "[TOOL_CALLS]"))
-        s->tools = SPEECH_LISTED;
+        m->tools = SPEECH_LISTED;
     else if (!renders(e, PROBE_CALLED, "<tool_call>", "<tool_call>") &&
              renders(e, PROBE_CALLED, "<|python_tag|>", "\"parameters\""))
-        s->tools = SPEECH_BARE;
-    s->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
+        m->tools = SPEECH_BARE;
+    m->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
 }
 
 /* ---- for templates that know no tools ---- */
@@ -184,37 +183,37 @@ static bool is_strict(const call *c) {
     return false;
 }
 
-static bool hold_to_tools(const served *s, call *c, fault *why) {
+static bool hold_to_tools(const served *m, call *c, fault *why) {
     const bool forced = c->choice != TOOLS_AUTO;
     buffer text = {0};
-    if (!forced && (!is_strict(c) || s->tools == SPEECH_LISTED))
+    if (!forced && (!is_strict(c) || m->tools == SPEECH_LISTED))
         return true;
     if (c->grammar)
         return !forced ||
                fault_field(why, "tool_choice", "another format of the answer is asked for as well");
     if (forced)
         buffer_text(&text, "root ::= calls\n");
-    else if (s->tools == SPEECH_TAGGED)
+    else if (m->tools == SPEECH_TAGGED)
         put_free_text(&text, "<tool_call>");
     else
         buffer_text(&text, "root ::= calls | ([^{] .*)?\n");
-    put_calls_rule(&text, s->tools, c->one_call || c->choice == TOOLS_NAMED);
-    const bool good = put_calls(&text, c, s->tools, why);
+    put_calls_rule(&text, m->tools, c->one_call || c->choice == TOOLS_NAMED);
+    const bool good = put_calls(&text, c, m->tools, why);
     if (good && !text.no_memory)
         c->grammar = mem_strdup(text.data);
     buffer_clear(&text);
     if (forced)
-        c->prefill = s->tools == SPEECH_TAGGED   ? "<tool_call>\n"
-                     : s->tools == SPEECH_LISTED ? "[TOOL_CALLS]"
+        c->prefill = m->tools == SPEECH_TAGGED   ? "<tool_call>\n"
+                     : m->tools == SPEECH_LISTED ? "[TOOL_CALLS]"
                                                  : NULL;
     return good && (c->grammar || fault_set(why, 503, NULL, "out of memory"));
 }
 
-bool tools_settle(const served *s, call *c, fault *why) {
+bool tools_settle(const served *m, call *c, fault *why) {
     if (c->kind != CALL_CHAT || !c->tools)
         return true;
     if (json_array_size(c->tools) > MAX_TOOLS)
         return fault_field(why, "tools", "expected at most %d, found %zu", MAX_TOOLS,
                            json_array_size(c->tools));
-    return (!s->describes_tools || describe(c, why)) && hold_to_tools(s, c, why);
+    return (!m->describes_tools || describe(c, why)) && hold_to_tools(m, c, why);
 }

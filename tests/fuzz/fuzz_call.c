@@ -21,6 +21,10 @@ static void look(const call *c) {
     hold(c->n_stop <= CALL_MAX_STOPS);
     for (size_t i = 0; i < c->n_stop; i++)
         hold(strlen(c->stop[i]) > 0);
+    for (size_t i = 0; i < json_array_size(c->tools); i++)
+        hold(json_is_object(json_array_get(c->tools, i)));
+    hold(c->choice == TOOLS_AUTO || json_array_size(c->tools) > 0);
+    hold((c->choice == TOOLS_NAMED) == (c->tool_name != NULL));
     if (c->kind == CALL_COMPLETION)
         hold(json_array_size(c->prompts) > 0);
     for (size_t i = 0; i < json_array_size(c->messages); i++)
