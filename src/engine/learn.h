@@ -4,7 +4,7 @@
 #define NIB_ENGINE_LEARN_H
 
 #include "engine/core.h"
-#include "plan/policy.h"
+#include "plan/planner.h"
 #include "profile/learned.h"
 
 #include <stdatomic.h>

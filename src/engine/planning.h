@@ -1,9 +1,9 @@
-/* planning.h - the question that a plan or a prediction answers (plan/policy.h), gathered from a core. */
+/* planning.h - the question that a plan or a prediction answers (plan/planner.h), gathered from a core. */
 #ifndef NIB_ENGINE_PLANNING_H
 #define NIB_ENGINE_PLANNING_H
 
 #include "engine/core.h"
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 /* What is planned for. */
 typedef struct planning_of {

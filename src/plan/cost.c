@@ -1,5 +1,5 @@
 /* cost.c - how long a token takes and how much memory it needs: docs/budget.md has the formulas. */
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 #include "base/num.h"
 #include "plan/rates.h"

@@ -4,7 +4,7 @@
  * each, choose.h finds the ways of the blocks; then whole pages are handed out. What is compared is the time
  * of the whole workload, the prompt and its tokens. Layers that are left out go one more at a time, in the
  * order in which leaving them out together was measured. */
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 #include "base/mem.h"
 #include "base/num.h"

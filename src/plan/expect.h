@@ -4,7 +4,7 @@
 #ifndef NIB_PLAN_EXPECT_H
 #define NIB_PLAN_EXPECT_H
 
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 /* The run that the decision is, without seconds. */
 void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *out);

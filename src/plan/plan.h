@@ -1,5 +1,5 @@
 /* plan.h - what a run follows: for each block its precision and where its bytes live, for the run its cache,
- * its schedule and what is expected of it. Made by policy.h's pure function or by hand; kept as a small JSON
+ * its schedule and what is expected of it. Made by planner.h's pure function or by hand; kept as a small JSON
  * that a person can read, compare and edit.
  *
  * A plan decides, it does not know how: tiers/ keeps and streams what it says (residency_follow), model/

@@ -2,7 +2,7 @@
 #ifndef NIB_PLAN_RATES_H
 #define NIB_PLAN_RATES_H
 
-#include "plan/policy.h"
+#include "plan/planner.h"
 #include "profile/hardware.h"
 
 /* h NULL: nothing was measured. page, part: bytes that are read at a time from a packed file, and from the

@@ -2,7 +2,7 @@
 #ifndef NIB_TESTS_PLANFACTS_H
 #define NIB_TESTS_PLANFACTS_H
 
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 #define MIB (UINT64_C(1) << 20)
 

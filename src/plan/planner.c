@@ -1,6 +1,6 @@
-/* policy.c - the plan of a decision: which limit binds, what more memory would buy, what else was looked at.
+/* planner.c - the plan of a decision: which limit binds, what more memory would buy, what else was looked at.
  */
-#include "plan/policy.h"
+#include "plan/planner.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,8 +1,8 @@
-/* policy.h - from facts to a plan: what is kept in RAM, at which precision each block is computed, and how
+/* planner.h - from facts to a plan: what is kept in RAM, at which precision each block is computed, and how
  * fast that will be. A pure function of what it is given: no files, no clock, no machine. docs/budget.md has
  * the cost model with its formulas. */
-#ifndef NIB_PLAN_POLICY_H
-#define NIB_PLAN_POLICY_H
+#ifndef NIB_PLAN_PLANNER_H
+#define NIB_PLAN_PLANNER_H
 
 #include "plan/plan.h"
 #include "plan/residency.h"
@@ -60,7 +60,7 @@ typedef struct plan_block_facts {
         change; /* how much the layer changes the residual stream, relative to it; negative: not measured */
     int place;  /* in the order in which layers were left out together, from 0; -1: not measured */
     double kl_fewer; /* what it cost without this layer and all before it in that order; place -1: nothing */
-    int activation;  /* bits; 0: the question's, or the policy decides */
+    int activation;  /* bits; 0: the question's, or the planner decides */
     bool gone;       /* this layer is left out, whatever the mode */
     uint64_t macs;   /* of its matrices for one row (a tied head's belong to the embedding) */
     uint64_t cache_macs; /* of them, what keys and values alone take (op.fuse.feeds_cache) */
@@ -125,8 +125,8 @@ typedef struct plan_question {
     bool may_round;     /* formats besides the file's may be chosen */
     bool may_leave_out; /* in mode 'a': layers too, where it was measured what they cost together */
     double speed;       /* tokens a second: what loses least of the plans that are as fast; 0: the fastest */
-    int activation;     /* bits; 0: the policy decides */
-    bool usual_activation; /* nobody asked for it: with a request for quality the policy would decide */
+    int activation;     /* bits; 0: the planner decides */
+    bool usual_activation; /* nobody asked for it: with a request for quality the planner would decide */
 } plan_question;
 
 /* --quality: lossless, high, balanced, small -> the most that may be lost. False: no such name. */
@@ -139,7 +139,7 @@ nib_status plan_make(const plan_question *q, plan *out, nib_error *err);
 /* Without a decision: NIB_E_NOFIT with the smallest cap, where the question's is below it. */
 nib_status plan_check_cap(const plan_question *q, nib_error *err);
 
-/* ---- cost.c: the cost model, for the policy and for what a run was ---- */
+/* ---- cost.c: the cost model, for the planner and for what a run was ---- */
 
 /* A decision: for each block its choice (-1: left out), its activation, and bytes of its pages that stay. */
 typedef struct plan_decision {
