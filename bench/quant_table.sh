@@ -3,7 +3,8 @@
 # likeliest token stays. One thread, nice; a table row for each file that is made.
 #   quant_table.sh MODEL EVAL_TEXT CALIB_TEXT [TYPE...]      default types: q4_0 n3g64
 # CHUNKS (5) of EVAL_TEXT are scored, which should share nothing with CALIB_TEXT. METHODS: "none rtn awq gptq"
-# (none: rtn with all columns alike). FOLDER keeps the files, so that a second run goes on.
+# (none: rtn with all columns alike); "llama" and "llama-imatrix" are llama.cpp's own quantiser, by the program
+# LLAMA_QUANTIZE (llama_quantize.c), the latter with nibble's importance matrix. FOLDER keeps the files, so that a second run goes on.
 set -eu
 model=$1 text=$2 calib=$3
 shift 3
@@ -15,25 +16,40 @@ score() { # score FILE
         --kld-base "$folder/base.kld"
 }
 [ -s "$folder/base.json" ] || score "$model" >"$folder/base.json"
-echo "| format | method | bits | perplexity | KL | same top | seconds |"
+make_file() { # make_file TYPE METHOD OUT
+    start=$(date +%s)
+    case $2 in
+    none) how="--imatrix none" ;;
+    *) how="--method $2 --calib $calib" ;;
+    esac
+    case $2 in
+    llama) nice "$LLAMA_QUANTIZE" "$model" "$3.gguf" "$1" >"$3.log" 2>&1 ;;
+    llama-imatrix)
+        [ -s "$folder/imatrix.gguf" ] || nice "$nibble" quantize "$model" -t 1 -o "$folder/imatrix-q8.gguf" \
+            --type q8_0 --calib "$calib" --keep-imatrix "$folder/imatrix.gguf" -q >/dev/null
+        nice "$LLAMA_QUANTIZE" "$model" "$3.gguf" "$1" "$folder/imatrix.gguf" >"$3.log" 2>&1
+        ;;
+    *) # shellcheck disable=SC2086 # words
+        nice "$nibble" quantize "$model" -t 1 -o "$3.gguf" --type "$1" $how -q >"$3.log" ;;
+    esac
+    echo $(($(date +%s) - start)) >"$3.seconds"
+}
+echo "| format | method | bytes | perplexity | KL | same top | seconds |"
 echo "|---|---|---|---|---|---|---|"
 for type in "$@"; do
     for method in ${METHODS:-none rtn awq gptq}; do
         out=$folder/$type-$method
-        how="--method $method --calib $calib"
-        [ "$method" = none ] && how="--imatrix none"
-        # shellcheck disable=SC2086
         [ -s "$out.json" ] || {
-            nice "$nibble" quantize "$model" -t 1 -o "$out.gguf" --type "$type" $how --json -q >"$out.made"
+            make_file "$type" "$method" "$out"
             score "$out.gguf" >"$out.json"
         }
         python3 - "$type" "$method" "$out" <<'END'
-import json, sys
+import json, os, sys
 kind, method, out = sys.argv[1:]
-made, scored = json.load(open(out + ".made")), json.load(open(out + ".json"))
+scored, seconds = json.load(open(out + ".json")), open(out + ".seconds").read().strip()
 kld = scored["kld"]
-print(f"| {kind} | {method} | {made['bits']:.2f} | {scored['ppl']:.2f} | {kld['kld']:.3f} "
-      f"| {100 * kld['same_top']:.1f} % | {made['seconds']:.0f} |")
+print(f"| {kind} | {method} | {os.path.getsize(out + '.gguf'):,} | {scored['ppl']:.2f} | {kld['kld']:.4f} "
+      f"| {100 * kld['same_top']:.1f} % | {seconds} |")
 END
     done
 done

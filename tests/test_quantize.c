@@ -102,6 +102,7 @@ static void test_formats(void **state) {
     } cases[] = {{"q8_0", TYPE_Q8_0, TYPE_Q8_0, 0.01},
                  {"q4_k", TYPE_Q4_K, TYPE_Q5_0, 0.12},
                  {"q3_k", TYPE_Q3_K, TYPE_IQ4_NL, 0.25},
+                 {"q3_k_m", TYPE_Q3_K, TYPE_Q5_0, 0.25}, /* value, down and output have a bit more */
                  {"bf16", TYPE_BF16, TYPE_BF16, 0.005}};
     choose_paths();
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {

@@ -39,7 +39,7 @@ need liburing-dev modules liburing
 need nettle-dev modules nettle
 need libcurl4-openssl-dev modules libcurl
 need libmicrohttpd-dev modules libmicrohttpd
-need libopenblas0-pthread eval "PATH=\$PATH:/sbin ldconfig -p | grep -q -e libopenblas.so.0 -e liblapack.so.3"
+need libopenblas0-pthread eval "PATH=\$PATH:/sbin ldconfig -p | grep -q libopenblas.so.0"
 need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version

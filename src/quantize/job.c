@@ -28,7 +28,7 @@ static void choose_type(job *j, size_t i) {
     bool fallback = false;
     mix x = j->mix;
     if (j->block_types && j->uses[i].block >= 0)
-        x.base = x.more = x.head = j->block_types[j->uses[i].block];
+        x.base = x.other = x.more = x.head = j->block_types[j->uses[i].block];
     j->types[i] = mix_type(&x, j->m, t, &j->uses[i], &fallback);
     if (j->types[i] == t->type)
         return;

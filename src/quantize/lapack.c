@@ -40,6 +40,10 @@ nib_status lapack_check(nib_error *err) {
         "gptq needs OpenBLAS or LAPACK, and neither is there: install libopenblas0-pthread (Debian)");
 }
 
+bool lapack_is_slow(void) {
+    return !set_threads;
+}
+
 void lapack_use_threads(int n) {
     if (set_threads)
         set_threads(n);

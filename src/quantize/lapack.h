@@ -7,6 +7,7 @@
 
 /* NIB_E_USAGE: neither library is there; the message says which package has it. */
 nib_status lapack_check(nib_error *err);
+bool lapack_is_slow(void);      /* after lapack_check: it is the reference library, on one thread */
 void lapack_use_threads(int n); /* of the library's own, where it has them */
 /* a [n, n], symmetric and positive definite, whose lower triangle counts: becomes L with
  * inverse(a) = L L^T in its lower triangle. False: it is not positive definite. */

@@ -15,18 +15,19 @@ typedef struct mix_row {
 #define PURE(name, id, number)                                                                               \
     {                                                                                                        \
         name, {                                                                                              \
-            TYPE_##id, TYPE_##id, TYPE_##id, number, false                                                   \
+            .base = TYPE_##id, .other = TYPE_##id, .more = TYPE_##id, .head = TYPE_##id, .file_type = number \
         }                                                                                                    \
     }
-#define MIXED(name, id, more, head, number)                                                                  \
+#define MIXED(name, id, other_, more_, head_, number, few_)                                                  \
     {                                                                                                        \
         name, {                                                                                              \
-            TYPE_##id, TYPE_##more, TYPE_##head, number, true                                                \
+            .base = TYPE_##id, .other = TYPE_##other_, .more = TYPE_##more_, .head = TYPE_##head_,           \
+            .file_type = number, .mixed = true, .few = few_                                                  \
         }                                                                                                    \
     }
 
 static const mix_row rows[] = {
-    MIXED("q4_k_m", Q4_K, Q6_K, Q6_K, 15),
+    MIXED("q4_k_m", Q4_K, Q4_K, Q6_K, Q6_K, 15, false),
     PURE("q4_0", Q4_0, 2),
     PURE("q4_1", Q4_1, 3),
     PURE("q5_0", Q5_0, 8),
@@ -44,9 +45,9 @@ static const mix_row rows[] = {
     PURE("f16", F16, 1),
     PURE("bf16", BF16, 32),
     PURE("f32", F32, 0),
-    MIXED("q2_k_m", Q2_K, Q4_K, Q6_K, 10),
-    MIXED("q3_k_m", Q3_K, Q5_K, Q6_K, 12),
-    MIXED("q5_k_m", Q5_K, Q6_K, Q6_K, 17),
+    MIXED("q2_k_m", Q2_K, Q2_K, Q4_K, Q6_K, 10, false),
+    MIXED("q3_k_m", Q3_K, Q4_K, Q5_K, Q6_K, 12, true),
+    MIXED("q5_k_m", Q5_K, Q5_K, Q6_K, Q6_K, 17, false),
 };
 
 bool mix_find(const char *name, mix *out) {
@@ -106,9 +107,11 @@ void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
         }
 }
 
-/* The first and the last eighth of the layers, and every third between: where llama.cpp has found that more
- * bits gain most. */
-static bool is_sensitive(int layer, int n_layer) {
+/* The first and the last eighth of the layers, and every third between (few: the first sixteenth): where more
+ * bits gain most, as llama.cpp has found. */
+static bool is_sensitive(int layer, int n_layer, bool few) {
+    if (few)
+        return layer < NUM_MAX(n_layer / 16, 1);
     return layer < n_layer / 8 || layer >= 7 * n_layer / 8 || (layer - n_layer / 8) % 3 == 2;
 }
 
@@ -139,15 +142,17 @@ type_id mix_type(const mix *x, const model *m, const container_tensor *t, const 
     type_id type = x->base;
     if (use->head || (x->mixed && looked_up && use->product))
         type = x->head;
-    else if (x->mixed && b->layer >= 0 && (!strcmp(w->name, "v") || !strcmp(w->name, "down")) &&
-             is_sensitive(b->layer, (int)model_hparams(m)->n_layer))
-        type = x->more;
+    else if (x->mixed && b->layer >= 0 && (!strcmp(w->name, "v") || !strcmp(w->name, "down")))
+        type = is_sensitive(b->layer, (int)model_hparams(m)->n_layer, x->few) ? x->more : x->other;
+    else if (x->mixed && b->layer >= 0 && !strcmp(w->name, "o"))
+        type = x->other;
     const int64_t k = t->shape[t->n_dim - 1];
     if (k % type_get(type)->block_elems && k % 32 == 0)
         type = in_blocks_of_32(type);
     else if (k % type_get(type)->block_elems)
         type = TYPE_F16;
-    *fallback = k % 256 && (type == TYPE_F16 ? x->base != TYPE_F16
-                                             : type != x->base && type != x->head && type != x->more);
+    *fallback = k % 256 && (type == TYPE_F16
+                                ? x->base != TYPE_F16
+                                : type != x->base && type != x->head && type != x->more && type != x->other);
     return type;
 }

@@ -8,9 +8,10 @@
 /* What a name stands for: a format for all matrices, or a mix, in which the matrices that lose most have more
  * bits. */
 typedef struct mix {
-    type_id base, more, head; /* all; value and down projections of some layers; the output head */
-    int file_type;            /* llama.cpp's number for such a file */
-    bool mixed;
+    type_id base, other, more, head; /* all; value, down and output projections; the first two of some layers;
+                                        the output head */
+    int file_type;                   /* llama.cpp's number for such a file */
+    bool mixed, few;                 /* few: `more` in the first sixteenth of the layers alone */
 } mix;
 
 /* NULL: q4_k_m. False: no such name. */

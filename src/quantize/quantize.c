@@ -180,6 +180,9 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
                                .user = j};
     if (j->method == METHOD_GPTQ)
         NIB_TRY(lapack_check(err));
+    if (j->method == METHOD_GPTQ && lapack_is_slow())
+        log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes several times as long; "
+                          "libopenblas0-pthread (Debian) has it");
     lapack_use_threads(pool_size(j->threads));
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
     const nib_status status = measure_products(j->model, &j->options, &c, &how, err);
