@@ -15,7 +15,7 @@ static double speed_of(const plan *p) {
     return 1 / NUM_MAX(p->predicted.disk_s, p->predicted.compute_s);
 }
 
-/* Every choice of formats for the four layers and the head; residency as the policy does it (bytes that fit
+/* Every choice of formats for the four layers and the head; residency as the planner does it (bytes that fit
  * stay), since no other of the same size is better. */
 static double brute_force(const plan_question *q, double *min_loss) {
     double best = 0;
@@ -66,7 +66,7 @@ static void formats_are_the_best(void **state) {
             plan p = facts_plan(&f.q);
             facts_check(&f.q, &p);
             const double want = brute_force(&f.q, &min);
-            /* the policy keeps multiples of 4096 */
+            /* the planner keeps multiples of 4096 */
             if (fabs(speed_of(&p) - want) > 2e-4 * want)
                 fail_msg("cap %llu, loss %g: %.8g tok/s instead of %.8g", (unsigned long long)cap, losses[i],
                          speed_of(&p), want);

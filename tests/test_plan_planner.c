@@ -1,4 +1,4 @@
-/* The policy from literal facts: what stays in memory, over caps; what is expected of it; and its refusals.
+/* The planner from literal facts: what stays in memory, over caps; what is expected of it; and its refusals.
  */
 #include "base/num.h"
 #include "support/planfacts.h"

@@ -206,7 +206,7 @@ static void tell(const engine_core *e) {
                  model_n_block(e->m) - missing);
 }
 
-/* Rounding takes far longer than reading; a plan that was made by the policy does not do it for each token.
+/* Rounding takes far longer than reading; a plan that was made by the planner does not do it for each token.
  */
 static void warn_of_rounding(const engine_core *e, const plan *p) {
     int n = 0;

@@ -1,4 +1,4 @@
-/* planning.c - facts for the policy: of the model from its headers, of the machine and of the model's weights
+/* planning.c - facts for the planner: of the model from its headers, of the machine and of the model's weights
  * from their profiles. */
 #include "engine/planning.h"
 
@@ -338,7 +338,7 @@ static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_n
     return &x->choices[0];
 }
 
-/* The formats of a plan that the policy made. Layers that it leaves out are in there still: what is decided
+/* The formats of a plan that the planner made. Layers that it leaves out are in there still: what is decided
  * of them is that nothing stays. */
 static nib_status layout_of(const engine_core *e, const plan *p, layout **out, nib_error *err) {
     layout_part *parts = mem_calloc((size_t)p->n_block, sizeof *parts);
@@ -346,7 +346,7 @@ static nib_status layout_of(const engine_core *e, const plan *p, layout **out, n
     if (!parts)
         return nib_fail_nomem(err, (size_t)p->n_block * sizeof *parts, "planning");
     for (int b = 0; b < p->n_block; b++)
-        plan_block_recipe(&p->blocks[b], parts[b].format); /* the policy's own, so it is one */
+        plan_block_recipe(&p->blocks[b], parts[b].format); /* the planner's own, so it is one */
     const nib_status status = layout_make(e->m, &choice, out, err);
     mem_free(parts);
     return status;

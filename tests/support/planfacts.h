@@ -1,4 +1,4 @@
-/* planfacts.h - literal facts for the policy: a model that a test can compute with in its head. */
+/* planfacts.h - literal facts for the planner: a model that a test can compute with in its head. */
 #ifndef NIB_TESTS_PLANFACTS_H
 #define NIB_TESTS_PLANFACTS_H
 
