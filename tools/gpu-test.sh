@@ -1,9 +1,11 @@
 #!/bin/sh
-# A machine without network that has a GPU: the CUDA kernels' tests, the same under compute-sanitizer (small cases),
-# and their benchmark; then the processor's side: every test of the kernels on every instruction set, the kernels'
-# speed with one thread and with all, and a synthetic 8B model. Takes under 10 minutes.
+# A machine without network that has a GPU: the CUDA kernels' tests; the engine on the GPU, with all weights there and
+# with a part of them; benchmarks of kernels and residuals; tests under compute-sanitizer (small cases); then the
+# processor's side: every test of the kernels on every instruction set, the kernels' speed with one thread and with
+# all, and a synthetic 8B model. Takes under 10 minutes.
 #   gpu-test.sh [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
-# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine.
+# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine. On the GPU nothing new is
+# begun after GPU_SECONDS (default: 400).
 # The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
 set -u
@@ -64,12 +66,18 @@ tests() {
     row "test programs that failed" "$failed"
 }
 
+in_time() {
+    [ $(($(date +%s) - started)) -lt "${GPU_SECONDS:-400}" ]
+}
+
 # sanitize TOOL PROGRAM TEST...: those tests of a program under compute-sanitizer.
 sanitize() {
     tool=$1 program=$2
     shift 2
     for name in "$@"; do
-        if timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$from/$program" "$name" \
+        if ! in_time; then
+            row "$tool, $name" "(no time left)"
+        elif timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$from/$program" "$name" \
             >"$scratch/sanitizer.out" 2>&1; then
             row "$tool, $name" "clean"
         else
@@ -82,18 +90,25 @@ sanitize() {
 
 cuda() {
     say "CUDA"
-    nvidia-smi -L || return
     : >"$scratch/cuda.out"
     for test in test_kernels_cuda test_kernels_cuda_wide; do
         timeout 120 "$from/$test" >>"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
     done
     cat "$scratch/cuda.out"
     row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
+}
+
+sanitized() {
     say "compute-sanitizer"
-    sanitize memcheck test_kernels_cuda test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_store test_each test_attend_left
-    sanitize memcheck test_kernels_cuda_wide every_format sums sizes prompts
     sanitize memcheck test_exec_cuda plans greedy_tokens
-    sanitize racecheck test_kernels_cuda test_poison test_together test_sample test_attend_left
+    sanitize memcheck test_kernels_cuda_wide sizes prompts
+    sanitize memcheck test_kernels_cuda test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_store test_each test_attend_left
+    sanitize racecheck test_kernels_cuda test_together test_sample test_attend_left test_poison
+    sanitize memcheck test_kernels_cuda_wide every_format sums
+}
+
+kernel_speed() {
+    in_time || return 0
     say "bench_cuda"
     timeout 200 "$from/bench_cuda" >"$scratch/bench_cuda.out" || failed=$((failed + 1))
     cat "$scratch/bench_cuda.out"
@@ -102,6 +117,12 @@ cuda() {
         while IFS='|' read -r what value; do
             row "$(echo "$what" | tr -s ' ')" "$value"
         done
+}
+
+residuals() {
+    in_time || return 0
+    say "bench_residual"
+    timeout 100 "$from/bench_residual" || failed=$((failed + 1))
 }
 
 # The back end: logits beside the processor's, and the command on both.
@@ -125,18 +146,33 @@ backend() {
     fi
 }
 
-# tokens per second of a synthetic model on the GPU: engine MODEL TYPE
+# on_gpu WHAT MODEL OPTION...: a row for each of a benchmark's lines.
+on_gpu() {
+    what=$1 path=$2
+    shift 2
+    in_time || { row "$what" "(no time left)"; return 0; }
+    timeout 100 "$from/nibble" bench "$path" "$@" --backend cuda >"$scratch/bench.out" 2>"$scratch/bench.err" ||
+        failed=$((failed + 1))
+    cat "$scratch/bench.err" "$scratch/bench.out"
+    grep -E '^ *([0-9]+|pp[0-9]+|tg[0-9]+) +[0-9.]+' "$scratch/bench.out" | while read -r name rate rest; do
+        case $name in [0-9]*) name="$name sequences" ;; esac
+        row "$what, $name" "$rate tok/s"
+    done
+}
+
+# A synthetic model on the GPU: prompts, generation, many sequences; then under caps. engine MODEL TYPE CAP...
 engine() {
     say "$1 $2, --backend cuda"
-    "$from/nibble" synth "$1" --type "$2" --seed 1 -o "$scratch/gpu.gguf" || return
-    for what in "-n 128 -p 0" "-p 512 -n 0"; do
-        # shellcheck disable=SC2086 # words
-        timeout 100 "$from/nibble" bench "$scratch/gpu.gguf" $what -r 3 -c 1024 --backend cuda --json \
-            >"$scratch/bench.json" || { failed=$((failed + 1)); continue; }
-        cat "$scratch/bench.json"
-        row "$1 $2 $what, cuda" "$(rate "$scratch/bench.json") tok/s"
+    name="$1 $2" path=$scratch/gpu.gguf
+    "$from/nibble" synth "$1" --type "$2" --seed 1 -o "$path" || return
+    shift 2
+    on_gpu "$name" "$path" -p 512 -n 128 -r 3 -c 1024
+    on_gpu "$name" "$path" -p 2048 -n 0 -r 3 -c 2560
+    on_gpu "$name" "$path" -np 1,8,16,32,64 -p 32 -n 64 -r 1
+    for cap in "$@"; do
+        on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap"
     done
-    rm "$scratch/gpu.gguf"
+    rm "$path"
 }
 
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
@@ -214,7 +250,13 @@ everything() {
     case " ${PARTS:-gpu cpu} " in *" gpu "* | *" engine "*)
         backend
         engine llama-3.2-1b q4_0
-        engine llama-3-8b q4_0
+        engine llama-3-8b q4_0 3G
+        ;;
+    esac
+    case " ${PARTS:-gpu cpu} " in *" gpu "*)
+        residuals
+        kernel_speed
+        sanitized
         ;;
     esac
     case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
