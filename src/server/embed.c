@@ -1,4 +1,5 @@
-/* embed.c - /v1/embeddings: the texts of a request, one after the other, each a pass or some of its own.
+/* embed.c - /v1/embeddings, and Ollama's /api/embed: the texts of a request, one after the other, each a pass
+ * or some of its own.
  *
  * They are computed by the thread that computes answers, which goes on with those between two passes, so that
  * a long text keeps nobody waiting for longer than a prompt does. A session is opened for each request, and
@@ -236,4 +237,22 @@ static void whole(job *j, buffer *out) {
     buffer_text(out, text);
 }
 
+/* As Ollama has it: numbers alone. */
+static void ollama_whole(job *j, buffer *out) {
+    const embedding *e = j->embedding;
+    const double s = j->answers[0].result.prompt_s;
+    char text[160];
+    buffer_text(out, "{\"model\":");
+    buffer_json(out, json_string(j->model->name));
+    buffer_text(out, ",\"embeddings\":[");
+    for (size_t i = 0; i < e->n; i++) {
+        buffer_text(out, i ? "," : "");
+        put_numbers(out, e->vectors + i * (size_t)e->width, e->width);
+    }
+    snprintf(text, sizeof text, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%zu}",
+             (long long)(s * 1e9), e->n_token);
+    buffer_text(out, text);
+}
+
+const dialect ollama_embedding = {.keep_alive = true, .whole = ollama_whole, .fault = ollama_refusal};
 const dialect openai_embedding = {.whole = whole, .fault = fault_json};

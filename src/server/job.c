@@ -263,7 +263,7 @@ static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
 bool job_begin_embedding(exchange *x, embedding *e, fault *why) {
     server *s = x->s;
     call none = {.n = 1, .max_tokens = -1};
-    job *j = job_new(x, &none, &openai_embedding, 1);
+    job *j = job_new(x, &none, x->route->how, 1);
     if (!j) {
         embedding_free(e);
         return fault_set(why, 503, NULL, "out of memory");

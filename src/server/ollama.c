@@ -112,13 +112,13 @@ static void end(job *j, buffer *out) {
     end_line(last_line(j, "", 0), out);
 }
 
-static json_t *refusal(const fault *why) {
+json_t *ollama_refusal(const fault *why) {
     return json_pack("{s:s}", "error", why->message);
 }
 
 static void fail(job *j, const fault *why, buffer *out) {
     (void)j;
-    end_line(refusal(why), out);
+    end_line(ollama_refusal(why), out);
 }
 
 typedef struct message {
@@ -162,7 +162,7 @@ static void whole(job *j, buffer *out) {
 #define OLLAMA                                                                                               \
     {                                                                                                        \
         .stream_type = "application/x-ndjson", .keep_alive = true, .begin = begin, .piece = piece,           \
-        .close = close_one, .end = end, .fail = fail, .whole = whole, .fault = refusal                       \
+        .close = close_one, .end = end, .fail = fail, .whole = whole, .fault = ollama_refusal                \
     }
 const dialect ollama_chat = OLLAMA, ollama_generate = OLLAMA;
 
@@ -208,7 +208,7 @@ bool ollama_keep_alive(const json_t *body, double *out, fault *why) {
 
 bool ollama_asks_nothing(const json_t *body) {
     return json_array_size(member_get(body, "messages")) == 0 &&
-           json_string_length(member_get(body, "prompt")) == 0;
+           json_string_length(member_get(body, "prompt")) == 0 && !member_get(body, "input");
 }
 
 /* Clients ask for nothing to have the model loaded, which it is, or unloaded, which it will be. */

@@ -47,6 +47,9 @@ typedef struct shape {
 
 #define OPTIONS "{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#/components/schemas/OllamaOptions\"}]}"
 
+#define KEEP_ALIVE                                                                                           \
+    ",\"keep_alive\":{\"oneOf\":[{\"type\":[\"number\",\"null\"]},{\"enum\":[\"5m\",\"-1\",\"1h30m\"]}]}"
+
 static const shape shapes[] = {
     {"ChatRequest",
      {&openai_members, &openai_chat_members},
@@ -89,8 +92,11 @@ static const shape shapes[] = {
     {"OllamaChatRequest",
      {&ollama_members},
      NULL,
-     "{\"messages\":" MESSAGES(ROLES) ",\"options\":" OPTIONS "}"},
-    {"OllamaGenerateRequest", {&ollama_members, &ollama_generate_members}, NULL, "{\"options\":" OPTIONS "}"},
+     "{\"messages\":" MESSAGES(ROLES) ",\"options\":" OPTIONS KEEP_ALIVE "}"},
+    {"OllamaGenerateRequest",
+     {&ollama_members, &ollama_generate_members},
+     NULL,
+     "{\"options\":" OPTIONS KEEP_ALIVE "}"},
     {"EmbeddingsRequest",
      {NULL},
      "[\"input\"]",
@@ -112,7 +118,8 @@ static const struct {
               {"/v1/messages", "MessagesRequest"},     {"/v1/messages/count_tokens", "CountRequest"},
               {"/api/chat", "OllamaChatRequest"},      {"/api/generate", "OllamaGenerateRequest"},
               {"/v1/embeddings", "EmbeddingsRequest"}, {"/embeddings", "EmbeddingsRequest"},
-              {"/tokenize", "TokenizeRequest"},        {"/detokenize", "DetokenizeRequest"}};
+              {"/api/embed", "EmbeddingsRequest"},     {"/tokenize", "TokenizeRequest"},
+              {"/detokenize", "DetokenizeRequest"}};
 
 static json_t *parse(const char *text) {
     return json_loads(text, 0, NULL);

@@ -204,8 +204,8 @@ struct server {
 
 extern const route server_routes[];
 extern const size_t server_n_route;
-extern const dialect openai_chat, openai_completion, openai_embedding, ollama_chat, ollama_generate,
-    anthropic, openai_responses;
+extern const dialect openai_chat, openai_completion, openai_embedding, ollama_embedding, ollama_chat,
+    ollama_generate, anthropic, openai_responses;
 
 void server_wake(server *s);
 
@@ -313,6 +313,7 @@ void ollama_ask_generate(exchange *x);
 void ollama_tags(exchange *x);
 void ollama_ps(exchange *x);
 void ollama_show(exchange *x);
+json_t *ollama_refusal(const fault *why); /* its faults */
 /* "5m", 300, -1: seconds, INFINITY for ever; NAN where it is not said. False: *why. */
 bool ollama_keep_alive(const json_t *body, double *out, fault *why);
 /* Whether nothing is asked of the model but that it is there. */

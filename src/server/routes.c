@@ -43,6 +43,7 @@ const route server_routes[] = {
     {"POST", "/v1/messages/count_tokens", ROUTE_MODEL, &anthropic, anthropic_count},
     {"POST", "/api/chat", ROUTE_ANSWER, &ollama_chat, ollama_ask_chat},
     {"POST", "/api/generate", ROUTE_ANSWER, &ollama_generate, ollama_ask_generate},
+    {"POST", "/api/embed", ROUTE_ANSWER, &ollama_embedding, embed_ask},
     {"POST", "/api/show", ROUTE_LOOK, &ollama_chat, ollama_show},
     {"GET", "/api/tags", ROUTE_LOOK, &ollama_chat, ollama_tags},
     {"GET", "/api/ps", ROUTE_LOOK, &ollama_chat, ollama_ps},

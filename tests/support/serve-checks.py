@@ -563,6 +563,9 @@ def embeddings(s):
     check("ids of one text", ids == one)
     check("base64 has the same floats", same(struct.unpack(f"<{len(one)}f", base64.b64decode(packed)), one))
     check("the model's number of dimensions may be said", vectors({"input": "Why?", "dimensions": len(one)})[0] == [one])
+    status, value = s.post("/api/embed", {"model": "m", "input": ["Why?", "Why?"]})
+    check("Ollama's way", value["embeddings"] == [one, one] and value["prompt_eval_count"] == 8, value)
+    check("its errors, too", isinstance(s.post("/api/embed", {"input": 1})[1]["error"], str))
     for name, wrong in (("input", None), ("input", ""), ("input", []), ("input", 3), ("input", {}), ("dimensions", 7),
                         ("encoding_format", "hex"), ("dimensions", 0), ("encoding_format", 1), ("input", ["x"] * 2049)):
         got = param(s.post("/v1/embeddings", {"input": "x", name: wrong}))
