@@ -64,6 +64,7 @@ typedef struct backend_pass {
     float *logits; /* host memory [n_vocab], which gets the logits of the one row that has any; NULL: they are
                       read */
     const probe *probe; /* NULL: none; else it is told of what flows through layers */
+    bool plain;         /* all blocks, in their order, and nobody looks or changes anything between them */
     int32_t n_best;     /* 0: all logits; else logits are read by read_best alone, so many of each row */
     const hidden_taker *hidden; /* NULL: none; else of kinds that give hidden rows alone */
     const canceller *cancel;    /* asked while it computes; NULL: never */

@@ -112,6 +112,8 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
                               .logits = p->logits,
+                              .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
+                                       !p->apart && p->first_block == 0 && p->end_block == 0,
                               .n_best = p->n_best,
                               .probe = p->probe,
                               .hidden = p->hidden,

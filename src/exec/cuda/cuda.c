@@ -107,7 +107,9 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
         n_row += p->segments[i].n_row;
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
-    return room_tell(c, err);
+    NIB_TRY(room_tell(c, err));
+    replay_begin(c);
+    return NIB_OK;
 }
 
 static nib_status wait_for_it(const cuda *c, nib_error *err) {
@@ -121,6 +123,7 @@ static void cuda_end(backend *b) {
     if (status == NIB_OK)
         status = wait_for_it(c, &err);
     replay_drop(c);
+    replay_end(c, status == NIB_OK);
     if (status != NIB_OK)
         c->late = err;
 }
@@ -158,8 +161,12 @@ static nib_status run_pinned(cuda *c, nib_error *err) {
     if (!c->ready[c->run.visit.block] || comes)
         NIB_TRY(replay_flush(c, err));
     NIB_TRY(weights_bring(c, err));
-    if (comes)
+    if (comes) {
+        c->replay.parted = true;
         NIB_TRY(arrivals_take(c, err));
+    }
+    if (c->replay.ahead && c->run.visit.block > 0)
+        return cancel_check(c->pass.cancel, err);
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
         NIB_TRY(cancel_check(c->pass.cancel, err));
@@ -170,6 +177,8 @@ static nib_status run_pinned(cuda *c, nib_error *err) {
         NIB_TRY(replay_flush_once(c, err));
         return arrivals_give(c, err);
     }
+    if (c->replay.ahead)
+        return replay_again(c, err);
     return c->replay.repeats ? NIB_OK : replay_flush(c, err);
 }
 
@@ -186,7 +195,7 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     NIB_TRY(status);
     if (!head)
         return NIB_OK;
-    if (c->pass.n_best)
+    if (c->pass.n_best && !c->replay.ahead)
         NIB_TRY(launch_best(c, r->visit.n_row, err));
     NIB_TRY(replay_flush(c, err));
     if (!c->pass.logits || c->pass.n_best)
@@ -234,17 +243,14 @@ static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out,
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
 }
 
-static nib_status copy_out(const cuda *c, void *to, const void *from, int64_t n, nib_error *err) {
-    return c->base.device->kind->copy(c->base.device, DEVICE_STORE, to, from, (uint64_t)n * 4, err);
-}
-
 static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
                                  nib_error *err) {
     cuda *c = cuda_of(b);
-    *ids = c->found_ids;
-    *logits = c->found_logits;
-    NIB_TRY(copy_out(c, c->found_ids, c->best_ids, n_row * c->pass.n_best, err));
-    NIB_TRY(copy_out(c, c->found_logits, c->best_logits, n_row * c->pass.n_best, err));
+    const int64_t n = n_row * c->pass.n_best;
+    *ids = c->found;
+    *logits = (const float *)(c->found + n);
+    NIB_TRY(c->base.device->kind->copy(c->base.device, DEVICE_STORE, c->found, c->best,
+                                       2 * (uint64_t)n * sizeof *c->found, err));
     return wait_for_it(c, err);
 }
 

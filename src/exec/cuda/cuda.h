@@ -106,9 +106,23 @@ typedef struct gpu_graph {
     uint64_t used;
 } gpu_graph;
 
+/* What a plain pass of few rows launches depends on. */
+typedef struct replay_key {
+    int64_t n_row, n_head;
+    int32_t n_best;
+    bool logits;
+    const void *page_table, *origin;
+} replay_key;
+
 typedef struct replay {
     gpu_launch *list; /* gathered */
     int n, max;
+    bool parted;                /* this pass is not one list: a block's weights came for it */
+    int n_flush;                /* of this pass, of lists that were not empty */
+    gpu_graph *last;            /* that was launched in the last one; NULL: none was */
+    replay_key key, before_key; /* of this pass; of the one before, when it was one graph: */
+    gpu_graph *before;          /* NULL: it was not */
+    bool ahead;   /* this pass is the same graph: it is launched as soon as the look-ups are on their way */
     bool repeats; /* the pass is of few rows: its lists may come again */
     gpu_graph graphs[CUDA_MAX_GRAPHS];
     uint64_t clock;
@@ -137,26 +151,27 @@ typedef struct cuda {
     float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
     int64_t ld[REG_COUNT]; /* floats from row to row */
     int64_t max_rows;      /* that go through a block together */
-    int32_t *position, *first_page; /* [n_pass] */
-    float **cos_sin;                /* [n_rope][n_pass, n_rot] */
+    uint8_t *told; /* what the kernels have to know about a pass, copied at once; these are in there: */
+    int32_t *position, *first_page; /* [rows of the pass] */
+    float **cos_sin;                /* [n_rope][rows of the pass, n_rot] */
+    int32_t *page_table;            /* all segments'; there, or in `pages` */
     void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
     void *linear_room, *wide_room, *attend_room;
-    void *fetch_room;               /* the chosen channels of few rows; NULL: no residuals */
-    int32_t *best_ids, *best_token; /* [n_head, CUDA_MAX_TOP], [n_head] */
-    float *best_logits, *uniform;   /* [n_head, CUDA_MAX_TOP], [n_head] zeros */
+    void *fetch_room;           /* the chosen channels of few rows; NULL: no residuals */
+    int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
+    float *uniform;             /* [n_head] zeros */
     void *best_room;
     float *part;       /* what residuals give back of a step's products, of few rows */
-    tier_region pages; /* int32_t, all segments' */
+    tier_region pages; /* of page_table, when there are many */
 
     /* host: */
     tier_region host;
     float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
-    float *found_logits;         /* [n_head, CUDA_MAX_TOP] */
-    int32_t *found_ids;
-    bool pinned;              /* all of it: copies wait for nothing */
-    float *embed, *looked_up; /* [n_pass, d_model], one row */
-    float *angles, *inv_freq; /* [n_rope][n_pass, n_rot], [n_rot] */
-    int32_t *numbers;         /* [2, n_pass] */
+    int32_t *found;              /* of `best` */
+    uint8_t *telling;            /* of `told` */
+    bool pinned;                 /* all of it: copies wait for nothing */
+    float *embed, *looked_up;    /* [n_pass, d_model], one row */
+    float *inv_freq;             /* [n_rot] */
     int32_t *page_list;
     size_t max_page_list;
 
@@ -232,6 +247,11 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
 nib_status replay_flush(cuda *c, nib_error *err);
 nib_status replay_flush_once(cuda *c, nib_error *err); /* the list does not come again: no graph of it */
 void replay_drop(cuda *c);                             /* forgets it instead */
+/* A pass begins, and ends well or not. */
+void replay_begin(cuda *c);
+void replay_end(cuda *c, bool well);
+/* With `ahead`, instead of what was gathered: the graph of the pass before. */
+nib_status replay_again(cuda *c, nib_error *err);
 
 /* ---- residual.c ---- */
 nib_status fetches_open(cuda *c, nib_error *err); /* nothing without residuals */

@@ -322,7 +322,7 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     a.n_row = w->g->n_row;
     a.n_head = o->u.attn.n_head;
     a.position = c->position + w->g->row;
-    a.pages = c->pages.at;
+    a.pages = c->page_table;
     a.first_page = c->first_page + w->g->row;
     a.cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
@@ -403,8 +403,8 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.top_p = 1;
     a.uniform = c->uniform;
     a.token = c->best_token;
-    a.top_ids = c->best_ids;
-    a.top_logits = c->best_logits;
+    a.top_ids = c->best;
+    a.top_logits = (float *)(c->best + n_row * c->pass.n_best);
     a.scratch = c->best_room;
     nib_status status;
     gpu_launch *l = replay_add(c, LAUNCH_BEST, &of, &status, err);

@@ -118,6 +118,10 @@ nib_status replay_flush(cuda *c, nib_error *err) {
     nib_error why;
     bool known;
     r->n = 0;
+    if (n == 0)
+        return NIB_OK;
+    r->n_flush++;
+    r->last = NULL;
     if (n < CUDA_MIN_GRAPH || !r->repeats)
         return launch_list(c, r->list, n, err);
     gpu_graph *g = find(r, n, &known);
@@ -135,5 +139,45 @@ nib_status replay_flush(cuda *c, nib_error *err) {
     }
     if (!g->graph)
         return launch_list(c, g->list, n, err);
+    r->last = g;
     return device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launches again", err);
+}
+
+static bool is_same_key(const replay_key *a, const replay_key *b) {
+    return a->n_row == b->n_row && a->n_head == b->n_head && a->n_best == b->n_best &&
+           a->logits == b->logits && a->page_table == b->page_table && a->origin == b->origin;
+}
+
+void replay_begin(cuda *c) {
+    replay *r = &c->replay;
+    const backend_pass *p = &c->pass;
+    r->key = (replay_key){
+        .n_best = p->n_best, .logits = p->logits != NULL, .page_table = c->page_table, .origin = c->origin};
+    for (int i = 0; i < p->n_segment; i++) {
+        r->key.n_row += p->segments[i].n_row;
+        r->key.n_head += p->segments[i].n_row - p->segments[i].head_row;
+    }
+    r->parted = false;
+    r->n_flush = 0;
+    r->last = NULL;
+    r->ahead = r->repeats && r->before && p->plain && r->key.n_head == r->key.n_row &&
+               is_same_key(&r->key, &r->before_key);
+}
+
+void replay_end(cuda *c, bool well) {
+    replay *r = &c->replay;
+    if (!r->ahead)
+        r->before = r->repeats && c->pass.plain && !r->parted && r->n_flush == 1 ? r->last : NULL;
+    if (!well)
+        r->before = NULL;
+    r->before_key = r->key;
+    r->ahead = false;
+}
+
+nib_status replay_again(cuda *c, nib_error *err) {
+    replay *r = &c->replay;
+    r->n = 0;
+    r->before->used = ++r->clock;
+    return device_cuda_ok(c->base.device, c->k->graph_launch(r->before->graph, c->stream), "launches again",
+                          err);
 }

@@ -46,6 +46,37 @@ static sizes sizes_of(const layout *l) {
     return s;
 }
 
+/* ---- what the kernels are told of a pass ----
+ *
+ * One piece of memory on the host and one on the device, whose parts depend on the number of rows alone: so a
+ * token costs one copy, and launches that come again find everything where it was. The pages of all segments
+ * stand at the end; where they are many, in a region of their own. */
+
+enum { TOLD_ALIGN = 64, TOLD_PAGES = 4096 };
+
+static uint64_t part(uint64_t *at, int64_t n) {
+    const uint64_t here = *at;
+    *at += ((uint64_t)n * 4 + TOLD_ALIGN - 1) / TOLD_ALIGN * TOLD_ALIGN;
+    return here;
+}
+
+/* Bytes into `told` of its parts. */
+typedef struct told_parts {
+    uint64_t first_page, position, angles, pages, end;
+} told_parts;
+static told_parts told_of(const model *m, int64_t n_row, int64_t n_page) {
+    told_parts p;
+    uint64_t at = 0;
+    p.first_page = part(&at, n_row);
+    p.position = part(&at, n_row);
+    p.angles = at;
+    for (int t = 0; t < model_n_rope(m); t++)
+        part(&at, n_row * model_rope_dim(m, t));
+    p.pages = part(&at, n_page);
+    p.end = at;
+    return p;
+}
+
 static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c->setup.layout);
@@ -55,18 +86,14 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         c->ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
         c->reg[r] = take(base, &at, n * c->ld[r], sizeof(float));
     }
-    c->position = take(base, &at, rows->n_pass, sizeof *c->position);
-    c->first_page = take(base, &at, rows->n_pass, sizeof *c->first_page);
-    for (int t = 0; t < model_n_rope(m); t++)
-        c->cos_sin[t] = take(base, &at, rows->n_pass * model_rope_dim(m, t), sizeof(float));
+    c->told = take(base, &at, 1, told_of(m, rows->n_pass, TOLD_PAGES).end);
     for (int r = 0; r < REG_LOGITS; r++)
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->wide_from() > 0 && c->max_rows >= c->k->wide_from())
         c->wide_room = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
-    c->best_ids = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->best_ids);
-    c->best_logits = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->best_logits);
+    c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
     c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
     c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
     c->best_room = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
@@ -88,11 +115,9 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
     c->embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
     c->looked_up = take(base, &at, s.embed, sizeof(float));
-    c->angles = take(base, &at, model_n_rope(m) * rows->n_pass * s.rope, sizeof(float));
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
-    c->found_logits = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->found_logits);
-    c->found_ids = take(base, &at, rows->n_head * CUDA_MAX_TOP, sizeof *c->found_ids);
-    c->numbers = take(base, &at, 2 * rows->n_pass, sizeof *c->numbers);
+    c->found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->found);
+    c->telling = take(base, &at, 1, told_of(m, rows->n_pass, TOLD_PAGES).end);
     return at;
 }
 
@@ -123,6 +148,7 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     const layout *l = c->setup.layout;
     unpin(c);
     set_max_rows(c, rows);
+    c->replay.before = NULL; /* everything moves */
     tier_region_close(&c->rows);
     tier_region_close(&c->host);
     NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
@@ -173,45 +199,29 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
     return NIB_OK;
 }
 
-static nib_status list_pages(cuda *c, int64_t n, nib_error *err) {
-    int64_t at = 0;
-    if (mem_grow((void **)&c->page_list, &c->max_page_list, (size_t)n, sizeof *c->page_list))
-        return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");
+/* The pages of all segments. */
+static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
         for (int64_t p = 0; p < pages_of(s); p++)
-            NIB_TRY(number_of(c, s->kv->at[p], &c->page_list[at++], err));
+            NIB_TRY(number_of(c, s->kv->at[p], list++, err));
     }
     return NIB_OK;
 }
 
-static nib_status tell_pages(cuda *c, nib_error *err) {
-    int64_t n = 0, row = 0;
-    for (int i = 0; i < c->pass.n_segment; i++) {
-        const segment *s = &c->pass.segments[i];
-        for (int64_t r = 0; r < s->n_row; r++)
-            c->numbers[row++] = (int32_t)n;
-        n += pages_of(s);
-    }
-    NIB_TRY(send(c, c->first_page, c->numbers, (uint64_t)row * sizeof *c->numbers, err));
-    NIB_TRY(list_pages(c, n, err));
+/* Many of them: in a region of their own, which grows. */
+static nib_status tell_pages(cuda *c, int64_t n, nib_error *err) {
+    if (mem_grow((void **)&c->page_list, &c->max_page_list, (size_t)n, sizeof *c->page_list))
+        return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");
+    NIB_TRY(list_pages(c, c->page_list, err));
     if ((uint64_t)n * sizeof(int32_t) > c->pages.bytes) {
         tier_region_close(&c->pages);
         NIB_TRY(tier_region_open(&c->pages, c->base.device, c->setup.ledger, NIB_OWNER_TABLES,
                                  (uint64_t)c->max_page_list * sizeof(int32_t), false,
                                  "the lists of pages on the GPU", err));
     }
+    c->page_table = c->pages.at;
     return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);
-}
-
-/* `numbers` are those of the first pages of the rows, then the positions: both are on their way together. */
-static nib_status tell_positions(const cuda *c, nib_error *err) {
-    int32_t *const positions = c->numbers + c->base.rows.n_pass;
-    int64_t row = 0;
-    for (int i = 0; i < c->pass.n_segment; i++)
-        for (int64_t r = 0; r < c->pass.segments[i].n_row; r++)
-            positions[row++] = (int32_t)(c->pass.segments[i].position + r);
-    return send(c, c->position, positions, (uint64_t)row * sizeof *positions, err);
 }
 
 /* In single precision, as the reference implementations do it. */
@@ -228,20 +238,41 @@ static float *fill_angles(const cuda *c, const segment *s, int table, float *out
     return out;
 }
 
-static nib_status tell_angles(const cuda *c, int table, float *angles, float **next, nib_error *err) {
-    float *end = angles;
-    for (int i = 0; i < c->pass.n_segment; i++)
-        end = fill_angles(c, &c->pass.segments[i], table, end);
-    *next = end;
-    return send(c, c->cos_sin[table], angles, (uint64_t)(end - angles) * sizeof *end, err);
+static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
+    for (int t = 0; t < model_n_rope(cuda_model(c)); t++) {
+        const uint64_t here = part(&at, n_row * model_rope_dim(cuda_model(c), t));
+        float *out = (float *)(void *)(c->telling + here);
+        c->cos_sin[t] = (float *)(void *)(c->told + here);
+        for (int i = 0; i < c->pass.n_segment; i++)
+            out = fill_angles(c, &c->pass.segments[i], t, out);
+    }
 }
 
 nib_status room_tell(cuda *c, nib_error *err) {
+    int64_t n_row = 0, n_page = 0, row = 0, page = 0;
+    for (int i = 0; i < c->pass.n_segment; i++) {
+        n_row += c->pass.segments[i].n_row;
+        n_page += pages_of(&c->pass.segments[i]);
+    }
+    const told_parts p = told_of(cuda_model(c), n_row, n_page <= TOLD_PAGES ? n_page : 0);
+    int32_t *const first_page = (int32_t *)(void *)(c->telling + p.first_page);
+    int32_t *const position = (int32_t *)(void *)(c->telling + p.position);
+    for (int i = 0; i < c->pass.n_segment; i++) {
+        const segment *s = &c->pass.segments[i];
+        for (int64_t r = 0; r < s->n_row; r++, row++) {
+            first_page[row] = (int32_t)page;
+            position[row] = (int32_t)(s->position + r);
+        }
+        page += pages_of(s);
+    }
     c->coded = NULL;
-    NIB_TRY(tell_pages(c, err));
-    NIB_TRY(tell_positions(c, err));
-    float *angles = c->angles;
-    for (int t = 0; t < model_n_rope(cuda_model(c)); t++)
-        NIB_TRY(tell_angles(c, t, angles, &angles, err));
-    return NIB_OK;
+    c->first_page = (int32_t *)(void *)(c->told + p.first_page);
+    c->position = (int32_t *)(void *)(c->told + p.position);
+    c->page_table = (int32_t *)(void *)(c->told + p.pages);
+    fill_tables(c, p.angles, n_row);
+    if (n_page > TOLD_PAGES)
+        NIB_TRY(tell_pages(c, n_page, err));
+    else
+        NIB_TRY(list_pages(c, (int32_t *)(void *)(c->telling + p.pages), err));
+    return send(c, c->told, c->telling, p.end, err);
 }
