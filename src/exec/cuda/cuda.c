@@ -248,7 +248,7 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     cuda *c = cuda_of(b);
     const int64_t n = n_row * c->pass.n_best;
     *ids = c->found;
-    *logits = (const float *)(c->found + n);
+    *logits = (const float *)(const void *)(c->found + n);
     NIB_TRY(c->base.device->kind->copy(c->base.device, DEVICE_STORE, c->found, c->best,
                                        2 * (uint64_t)n * sizeof *c->found, err));
     return wait_for_it(c, err);

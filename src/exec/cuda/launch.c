@@ -404,7 +404,7 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.uniform = c->uniform;
     a.token = c->best_token;
     a.top_ids = c->best;
-    a.top_logits = (float *)(c->best + n_row * c->pass.n_best);
+    a.top_logits = (float *)(void *)(c->best + n_row * c->pass.n_best);
     a.scratch = c->best_room;
     nib_status status;
     gpu_launch *l = replay_add(c, LAUNCH_BEST, &of, &status, err);
