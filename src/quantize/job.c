@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed.h"
 #include "quant/encode.h"
 #include "quantize/header.h"
 
@@ -58,12 +59,13 @@ static int by_place(const void *a, const void *b, void *user) {
 static nib_status check_kept(const job *j, nib_error *err) {
     for (size_t i = 0; i < j->n_tensor; i++) {
         const gguf_tensor *t = &j->tensors.all[i];
-        if (t->n_piece && t->pieces[0].tensor->packed && t->from == TYPE_F32 &&
-            t->pieces[0].tensor->type != TYPE_F32)
+        const packed_matrix *of = t->n_piece ? t->pieces[0].tensor->packed : NULL;
+        if (of && of->kind != PACKED_NF4 && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
-                "%s: no format of blocks has its values as they are (act-order, or scales that are no "
-                "halves); --type f32 keeps them, another --type rounds them anew",
+                "%s: no format of blocks has its values as they are (act-order, scales that are no "
+                "halves, or groups that 32 does not divide); --type f32 keeps them, another --type "
+                "rounds them anew",
                 t->as.name);
     }
     return NIB_OK;
