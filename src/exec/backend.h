@@ -9,7 +9,7 @@
  *
  * `begin` is told the rows of a pass: sequences, positions, tokens, and where their keys and values are,
  * which is memory of the back end's own device. `run` goes through a block with some of the rows; the step
- * loop has acquired the block's weights and releases them behind it (tiers/acquire.h). A back end may queue
+ * loop has acquired the block's weights and releases them afterwards (tiers/acquire.h). A back end may queue
  * what it is asked for and compute later: an error of a run may come out of a later call, and reads wait.
  * Weights that are not `replaced` are the same in every pass, so it may keep copies of them. `end` comes
  * after every `begin` that returned NIB_OK, also after an error in between; nothing is queued any more when
@@ -73,7 +73,7 @@ typedef struct backend_pass {
 /* Rows of the pass go through a block. Valid during the call, the weights too. */
 typedef struct backend_run {
     visit visit;         /* the head comes after everything else */
-    const visits *rest;  /* the visits behind it */
+    const visits *rest;  /* the visits behind it, for what a back end copies ahead */
     int segment;         /* of the visit's first row */
     int64_t segment_row; /* that row in it */
     acquired weights;    /* the block's, acquired where the back end says (backend.blocks) */

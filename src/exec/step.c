@@ -41,8 +41,6 @@ static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
 /* With the model's own weights, released also where the run fails. */
 static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) {
     backend *by = l->s->backend;
-    if (by->kind->tier == NIB_TIER_VRAM)
-        return by->kind->run(by, now, err);
     NIB_TRY(acquire_block(now->pager, by->blocks, &now->visit, now->rest, &now->weights, err));
     const nib_status status = by->kind->run(by, now, err);
     const nib_status released =

@@ -90,8 +90,9 @@ static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error 
     if (a->rope_hf == ROPE_HALF && a->rope_gguf == ROPE_INTERLEAVED && hp->n_rot > 0)
         t->n_turn = slot == SLOT_Q ? hp->n_head : slot == SLOT_K ? hp->n_kv_head : 0;
     if (t->n_turn && hp->n_rot != hp->d_head)
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file of %s cannot say that %lld of %lld dimensions are rotated",
-                        a->name, (long long)hp->n_rot, (long long)hp->d_head);
+        return nib_fail(err, NIB_E_MODEL,
+                        "a GGUF file of %s cannot say that %lld of %lld dimensions are rotated", a->name,
+                        (long long)hp->n_rot, (long long)hp->d_head);
     return NIB_OK;
 }
 

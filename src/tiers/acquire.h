@@ -1,7 +1,7 @@
 /* acquire.h - the weights of a visit's block, in the memory that a back end computes from.
  *
- * The step loop acquires a block before the visit and releases it behind it. What is acquired is pinned: it
- * stays where it is until its release.
+ * The step loop acquires a block before the visit and releases it after the visit. What is acquired is
+ * pinned: it stays where it is until its release.
  *
  * In host memory these are the pager's own views. What is resident never moves. A matrix that is streamed has
  * no data: its pages are fetched and released one after the other (pager_fetch), each pinned in the ring
@@ -16,7 +16,7 @@
 
 typedef struct acquired {
     const view *views; /* [n_weight] of the block, in its order; data NULL: streamed, or looked up by row */
-    device_mark mark;  /* in the device's lane for weights, which they are there behind; host: not set */
+    device_mark mark;  /* in the device's lane for weights: past it they are there; host: not set */
 } acquired;
 
 /* to: the device's slots; NULL: host memory. rest: the visits behind `at`. One visit at a time. An error of

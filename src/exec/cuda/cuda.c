@@ -156,11 +156,11 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
                                       err);
 }
 
-static nib_status run_pinned(cuda *c, nib_error *err) {
+static nib_status run_rows(cuda *c, nib_error *err) {
     const bool comes = c->comes[c->run.visit.block];
     if (!c->ready[c->run.visit.block] || comes)
         NIB_TRY(replay_flush(c, err));
-    NIB_TRY(weights_bring(c, err));
+    NIB_TRY(weights_load(c, err));
     if (comes) {
         c->replay.parted = true;
         NIB_TRY(arrivals_take(c, err));
@@ -189,10 +189,8 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     if (r->replaced || (r->act_bits && r->act_bits < 8))
         return nib_fail(err, NIB_E_DEVICE,
                         "the cuda back end computes with the model's own weights: measure on the processor");
-    pager_pin(r->pager, &r->visit, r->rest, &c->views);
-    const nib_status status = run_pinned(c, err);
-    pager_unpin(r->pager);
-    NIB_TRY(status);
+    c->views = r->weights.views;
+    NIB_TRY(run_rows(c, err));
     if (!head)
         return NIB_OK;
     if (c->pass.n_best && !c->replay.ahead)

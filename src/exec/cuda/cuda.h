@@ -156,11 +156,11 @@ typedef struct cuda {
     float **cos_sin;                /* [n_rope][rows of the pass, n_rot] */
     int32_t *page_table;            /* all segments'; there, or in `pages` */
     void *codes[REG_COUNT];         /* of one row; NULL: the register has none */
-    void *linear_room, *wide_room, *attend_room;
-    void *fetch_room;           /* the chosen channels of few rows; NULL: no residuals */
+    void *linear_scratch, *wide_scratch, *attend_scratch;
+    void *fetch_scratch;        /* the chosen channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
     float *uniform;             /* [n_head] zeros */
-    void *best_room;
+    void *best_scratch;
     float *part;       /* what residuals give back of a step's products, of few rows */
     tier_region pages; /* of page_table, when there are many */
 
@@ -211,7 +211,7 @@ nib_status weights_plan(cuda *c, uint64_t others, nib_error *err);
 /* Room for what was planned, charged to VRAM. */
 nib_status weights_reserve(cuda *c, nib_error *err);
 /* Those of the run's block that stay are there when it returns. */
-nib_status weights_bring(cuda *c, nib_error *err);
+nib_status weights_load(cuda *c, nib_error *err);
 /* Queues a copy and its reordering; from NULL: of the run's block, and fetched from the pager. */
 nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
                         nib_error *err);
@@ -229,7 +229,7 @@ nib_status arrivals_take(cuda *c, nib_error *err);
 nib_status arrivals_give(cuda *c, nib_error *err);
 uint8_t *arrivals_at(const cuda *c, int b); /* its slot; it is there */
 
-/* ---- room.c ---- */
+/* ---- memory.c ---- */
 uint64_t room_host_bytes(const layout *l, const backend_rows *rows);
 /* Of VRAM, lists of the pages of keys and values of so many bytes included. */
 uint64_t room_device_bytes(cuda *c, const backend_rows *rows);

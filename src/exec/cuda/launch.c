@@ -208,7 +208,7 @@ static nib_status multiply(const walk *w, const step *s, nib_error *err) {
     a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
-    a.scratch = is_wide(w) ? w->c->wide_room : w->c->linear_room;
+    a.scratch = is_wide(w) ? w->c->wide_scratch : w->c->linear_scratch;
     a.codes = taken(w, s);
     a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
@@ -332,7 +332,7 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     a.window = o->u.attn.window;
     a.scale = o->u.attn.scale;
     a.softcap = o->u.attn.softcap;
-    a.scratch = c->attend_room;
+    a.scratch = c->attend_scratch;
     a.leaves = leaves(w, s);
     if (a.stored || c->run.visit.cache_only)
         NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
@@ -405,7 +405,7 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.token = c->best_token;
     a.top_ids = c->best;
     a.top_logits = (float *)(void *)(c->best + n_row * c->pass.n_best);
-    a.scratch = c->best_room;
+    a.scratch = c->best_scratch;
     nib_status status;
     gpu_launch *l = replay_add(c, LAUNCH_BEST, &of, &status, err);
     if (l)

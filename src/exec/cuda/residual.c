@@ -71,7 +71,7 @@ void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
     a->k = o->k;
     a->k_chunk = r->k_chunk;
     a->part = c->part;
-    a->scratch = c->fetch_room;
+    a->scratch = c->fetch_scratch;
     a->ldp = 0;
     for (int i = 0; i < s->n_w; i++) {
         const residual *of = residuals_of(r, b, o[i].w);

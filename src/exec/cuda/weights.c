@@ -251,13 +251,13 @@ nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *
     return device_cuda_ok(c->base.device, c->k->gtile(&there, true, s), "ordering weights", err);
 }
 
-typedef struct bringing {
+typedef struct loading {
     nib_status status;
     nib_error *err;
-} bringing;
+} loading;
 
-static void bring(const cuda *c, int b, int w, void *user) {
-    bringing *x = user;
+static void load_one(const cuda *c, int b, int w, void *user) {
+    loading *x = user;
     gpu_weight *g = weights_own(c, b, w);
     if (x->status != NIB_OK || g->there || g->comes)
         return;
@@ -266,12 +266,12 @@ static void bring(const cuda *c, int b, int w, void *user) {
 }
 
 /* Kernels read weights before the launches before them have finished: so these have, when it returns. */
-nib_status weights_bring(cuda *c, nib_error *err) {
+nib_status weights_load(cuda *c, nib_error *err) {
     const int b = c->run.visit.block;
-    bringing x = {NIB_OK, err};
+    loading x = {NIB_OK, err};
     if (c->ready[b])
         return NIB_OK;
-    each_read(c, b, bring, &x);
+    each_read(c, b, load_one, &x);
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->ready[b] = true;

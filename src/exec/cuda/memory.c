@@ -1,4 +1,4 @@
-/* room.c - registers, tables and copies: what the back end has besides weights. */
+/* memory.c - registers, tables and copies: what the back end has besides weights. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -90,20 +90,20 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     for (int r = 0; r < REG_LOGITS; r++)
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
-    c->linear_room = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
+    c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->wide_from() > 0 && c->max_rows >= c->k->wide_from())
-        c->wide_room = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+        c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
     c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
     c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
-    c->best_room = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
+    c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
         const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->k_chunk);
-        c->fetch_room = take(base, &at, 1, each);
+        c->fetch_scratch = take(base, &at, 1, each);
         c->part = take(base, &at, CUDA_MAX_FETCH * widest, sizeof(float));
     }
-    c->attend_room = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
+    c->attend_scratch = take(base, &at, 1, c->k->attend_scratch(CUDA_MAX_ROWS, s.n_head, s.d_head));
     return at;
 }
 
@@ -156,15 +156,15 @@ nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err) {
     NIB_TRY(tier_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
                              lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, rows, c->rows.at);
-    if (c->fetch_room) /* how often blocks have met */
-        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_room, 0, CUDA_FETCH_HEAD, c->stream),
-                               "room for residuals", err));
-    NIB_TRY(device_cuda_ok(c->base.device,
-                           c->k->fill(c->best_room, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
-                           "room for logits", err));
+    if (c->fetch_scratch) /* how many barriers blocks have passed */
+        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_scratch, 0, CUDA_FETCH_HEAD, c->stream),
+                               "memory for residuals", err));
+    NIB_TRY(device_cuda_ok(
+        c->base.device, c->k->fill(c->best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
+        "memory for logits", err));
     NIB_TRY(device_cuda_ok(c->base.device,
                            c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
-                           "room for logits", err));
+                           "memory for logits", err));
     lay_out_host(c, l, rows, c->host.at);
     /* Copies from and to there are then on their way when the call returns: a pass writes no place twice.
      * Where it cannot be, copies are slower. */
