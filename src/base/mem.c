@@ -70,6 +70,11 @@ bool mem_bound_take(uint64_t n_byte) {
     return true;
 }
 
+void mem_bound_except(int64_t n_byte) {
+    for (mem_bound *b = bound; b; b = b->outer)
+        b->now -= n_byte;
+}
+
 static int64_t block_bytes(void *p) {
     return bound && p ? (int64_t)malloc_usable_size(p) + CHUNK_HEAD : 0;
 }

@@ -73,6 +73,7 @@ static void grammar_free(grammar *g) {
     mem_free(g->path);
     mem_free(g->text);
     ledger_release(g->store->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
+    mem_bound_except(-(int64_t)g->charged);
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
@@ -113,6 +114,7 @@ static nib_status charge(grammar *g, nib_error *err) {
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "a grammar");
     g->charged = n;
+    mem_bound_except((int64_t)n);
     return NIB_OK;
 }
 

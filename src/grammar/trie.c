@@ -79,6 +79,7 @@ static nib_status take_memory(trie *t, nib_error *err) {
         t->n_byte = 0;
         return status;
     }
+    mem_bound_except((int64_t)t->n_byte);
     t->byte = mem_alloc(n);
     t->depth = mem_array(n, sizeof *t->depth);
     t->skip = mem_array(n, sizeof *t->skip);
@@ -148,6 +149,7 @@ void trie_close(trie *t) {
     mem_free(t->node_of);
     if (t->n_byte)
         ledger_release(t->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, t->n_byte);
+    mem_bound_except(-(int64_t)t->n_byte);
     memset(t, 0, sizeof *t);
 }
 

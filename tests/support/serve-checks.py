@@ -636,6 +636,8 @@ def capped():
     got = param(s.post(TEXT, {"prompt": "x", "logprobs": 5, "n": 16, "max_tokens": 100}))
     check("or are refused", got == (400, "logprobs"), got)
     check("embeddings, too", s.post("/v1/embeddings", {"input": ["x" * 100] * 4})[0] == 200)
+    status, value = s.post(TEXT, {"prompt": "x", "grammar": 'root ::= "a"'})
+    check("a grammar has the engine's room, not that of a body", status == 200 and value["choices"][0]["text"] == "a", value)
     check("and the cap is kept", s.peak() <= cap, s.peak())
     s.end()
 
