@@ -96,7 +96,7 @@ typedef struct searching {
     const float *mean;      /* [k]: mean squares */
     int64_t n_row, k;
     double loss[N_POWER];
-    float *room; /* [n_thread, 4 k] */
+    float *scratch; /* [n_thread, 4 k] */
 } searching;
 
 static void fill_factors(const awq_site *s, const float *magnitude, double power, float *made) {
@@ -132,12 +132,13 @@ static double loss_of_row(const searching *s, int64_t r, const float *made, floa
 
 static void try_powers(void *arg, int thread, int n_thread) {
     searching *s = arg;
-    float *room = s->room + thread * 4 * s->k;
+    float *scratch = s->scratch + thread * 4 * s->k;
     for (int i = thread; i < N_POWER; i += n_thread) {
-        fill_factors(s->site, s->magnitude, (double)i / N_POWER, room);
+        fill_factors(s->site, s->magnitude, (double)i / N_POWER, scratch);
         s->loss[i] = 0;
         for (int64_t r = 0; r < s->n_row; r++)
-            s->loss[i] += loss_of_row(s, r, room, room + s->k, room + 2 * s->k, (uint8_t *)(room + 3 * s->k));
+            s->loss[i] += loss_of_row(s, r, scratch, scratch + s->k, scratch + 2 * s->k,
+                                      (uint8_t *)(scratch + 3 * s->k));
     }
 }
 
@@ -181,23 +182,23 @@ static void fill_means(const awq_site *s, const gram_site *in, float *mean, floa
 static nib_status search(awq *a, awq_site *s, const gram_site *in, const type_id *types, pool *threads,
                          nib_error *err) {
     const int64_t k = in->k, max = 8 * SAMPLE_ROWS;
-    const size_t n_room = (size_t)(4 * k * pool_size(threads)), n_rows = (size_t)(max * k);
-    float *memory = mem_array(n_room + n_rows + 2 * (size_t)k + 2 * (size_t)k, sizeof *memory);
+    const size_t n_scratch = (size_t)(4 * k * pool_size(threads)), n_rows = (size_t)(max * k);
+    float *memory = mem_array(n_scratch + n_rows + 2 * (size_t)k + 2 * (size_t)k, sizeof *memory);
     type_id *type = mem_array((size_t)max, sizeof *type);
     s->factor = mem_array((size_t)k, sizeof *s->factor);
     s->made = mem_array((size_t)s->n_made, sizeof *s->made);
     nib_status status = NIB_OK;
     if (!memory || !type || !s->factor || !s->made) {
-        status = nib_fail_nomem(err, (n_room + n_rows) * sizeof *memory, "a search of factors");
+        status = nib_fail_nomem(err, (n_scratch + n_rows) * sizeof *memory, "a search of factors");
     } else {
-        float *rows = memory + n_room, *mean = rows + n_rows, *magnitude = mean + k;
+        float *rows = memory + n_scratch, *mean = rows + n_rows, *magnitude = mean + k;
         searching now = {.site = s,
                          .rows = rows,
                          .type = type,
                          .magnitude = magnitude,
                          .mean = mean,
                          .k = k,
-                         .room = memory};
+                         .scratch = memory};
         status = sample(a, in, types, rows, type, &now.n_row, max, memory, err);
         fill_means(s, in, mean, magnitude);
         if (status == NIB_OK)

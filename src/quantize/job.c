@@ -154,17 +154,17 @@ static nib_status job_key(const job *j, uint64_t *key, nib_error *err) {
 
 static nib_status hash_part(const job *j, file *f, uint64_t offset, uint64_t n_byte, uint64_t *sum,
                             nib_error *err) {
-    const uint64_t room = (uint64_t)j->room.n_value * 8;
+    const uint64_t piece = (uint64_t)j->scratch.n_value * 8;
     XXH3_state_t *h = XXH3_createState();
     if (!h)
         return nib_fail_nomem(err, 64, "a checksum");
     XXH3_64bits_reset(h);
     nib_status status = NIB_OK;
-    for (uint64_t at = 0; at < n_byte && status == NIB_OK; at += room) {
-        const uint64_t n = NUM_MIN(room, n_byte - at);
-        status = file_read_at(f, j->room.raw, offset + at, n, err);
+    for (uint64_t at = 0; at < n_byte && status == NIB_OK; at += piece) {
+        const uint64_t n = NUM_MIN(piece, n_byte - at);
+        status = file_read_at(f, j->scratch.raw, offset + at, n, err);
         if (status == NIB_OK)
-            XXH3_64bits_update(h, j->room.raw, (size_t)n);
+            XXH3_64bits_update(h, j->scratch.raw, (size_t)n);
     }
     *sum = XXH3_64bits_digest(h);
     XXH3_freeState(h);
@@ -228,13 +228,13 @@ static bool moves_rows(const job *j) {
     return false;
 }
 
-static nib_status take_room(job *j, nib_error *err) {
+static nib_status take_scratch(job *j, nib_error *err) {
     const bool turned = moves_rows(j);
-    const uint64_t bytes = row_room_bytes(longest_row(j), turned, pool_size(j->threads));
+    const uint64_t bytes = row_scratch_bytes(longest_row(j), turned, pool_size(j->threads));
     ledger_settle(j->ledger, false);
     NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     j->charged = bytes;
-    return row_room_open(&j->room, longest_row(j), turned, pool_size(j->threads), err);
+    return row_scratch_open(&j->scratch, longest_row(j), turned, pool_size(j->threads), err);
 }
 
 nib_status job_open(job *j, nib_error *err) {
@@ -247,14 +247,14 @@ nib_status job_open(job *j, nib_error *err) {
     NIB_TRY(header_check(j, err));
     NIB_TRY(header_write(j, j->writer, err));
     count_weights(j);
-    NIB_TRY(take_room(j, err));
+    NIB_TRY(take_scratch(j, err));
     return resume(j, err);
 }
 
 void job_close(job *j) {
     gguf_writer_abort(j->writer);
     journal_close(&j->journal, false);
-    row_room_close(&j->room);
+    row_scratch_close(&j->scratch);
     if (j->ledger)
         ledger_release(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, j->charged);
     pool_close(j->threads);
@@ -290,14 +290,14 @@ static nib_status put(void *user, const void *rows, size_t n_byte, nib_error *er
 static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
     job *j = p->j;
     const int64_t rows = tensor_rows(&t->as), k = tensor_columns(&t->as);
-    const int64_t at_once = k ? NUM_MAX(j->room.n_value / k, (int64_t)1) : 1;
+    const int64_t at_once = k ? NUM_MAX(j->scratch.n_value / k, (int64_t)1) : 1;
     uint64_t each = 0;
     type_row_bytes(t->from, k, &each);
     for (int64_t at = 0; at < rows && k; at += at_once) {
         const int64_t n = NUM_MIN(at_once, rows - at);
         NIB_TRY(cancel_check(&j->cancel, err));
-        NIB_TRY(gguf_tensor_read(j->c, t, at, n, &j->room, j->room.raw, err));
-        NIB_TRY(put(p, j->room.raw, (size_t)((uint64_t)n * each), err));
+        NIB_TRY(gguf_tensor_read(j->c, t, at, n, &j->scratch, j->scratch.raw, err));
+        NIB_TRY(put(p, j->scratch.raw, (size_t)((uint64_t)n * each), err));
     }
     return NIB_OK;
 }
@@ -405,7 +405,7 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
     task->by = &g;
     task->columns = g.columns;
     if (status == NIB_OK)
-        status = row_task_run(task, &j->room, err);
+        status = row_task_run(task, &j->scratch, err);
     task->by = NULL;
     task->columns = NULL;
     gptq_close(&g);
@@ -427,7 +427,7 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_e
                      .cancel = &j->cancel,
                      .put = put,
                      .user = p};
-    NIB_TRY(in ? round_by_gptq(j, &task, in, err) : row_task_run(&task, &j->room, err));
+    NIB_TRY(in ? round_by_gptq(j, &task, in, err) : row_task_run(&task, &j->scratch, err));
     j->error += task.error;
     j->all += task.all;
     return NIB_OK;

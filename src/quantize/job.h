@@ -36,7 +36,7 @@ typedef struct job {
     ledger *ledger;
     uint64_t charged;
     pool *threads;
-    row_room room;
+    row_scratch scratch;
     gguf_writer *writer;
     journal journal;
     size_t n_done;        /* of order */

@@ -166,7 +166,7 @@ static uint64_t method_bytes(void *user, const engine_parts *e) {
         if (j->uses[i].block > 0 && j->uses[i].product)
             largest =
                 NUM_MAX(largest, gptq_bytes(s, tensor_columns(&j->tensors.all[i].as), pool_size(j->threads)));
-    return gram_bytes(e->m) + largest + j->room.n_byte;
+    return gram_bytes(e->m) + largest + j->scratch.n_byte;
 }
 
 static nib_status make_by_inputs(job *j, nib_error *err) {

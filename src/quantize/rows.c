@@ -12,22 +12,22 @@
 
 enum { ROOM = 1 << 18 /* values: some megabytes, in which threads have enough to do */, MAX_BYTES = 8 };
 
-/* ---- room ---- */
+/* ---- scratch ---- */
 
-static int64_t room_values(int64_t longest) {
+static int64_t scratch_values(int64_t longest) {
     return NUM_MAX(longest, (int64_t)ROOM);
 }
 
 /* A value takes up to 8 bytes in a file, 4 as a float, up to 4 when it is written. */
-uint64_t row_room_bytes(int64_t longest, bool turned, int n_thread) {
-    return (uint64_t)room_values(longest) * ((turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
+uint64_t row_scratch_bytes(int64_t longest, bool turned, int n_thread) {
+    return (uint64_t)scratch_values(longest) * ((turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
            (uint64_t)n_thread * (2 * sizeof(double) + (uint64_t)longest * sizeof(float));
 }
 
-nib_status row_room_open(row_room *r, int64_t longest, bool turned, int n_thread, nib_error *err) {
-    const size_t n = (size_t)room_values(longest);
-    *r = (row_room){
-        .n_value = (int64_t)n, .longest = longest, .n_byte = row_room_bytes(longest, turned, n_thread)};
+nib_status row_scratch_open(row_scratch *r, int64_t longest, bool turned, int n_thread, nib_error *err) {
+    const size_t n = (size_t)scratch_values(longest);
+    *r = (row_scratch){
+        .n_value = (int64_t)n, .longest = longest, .n_byte = row_scratch_bytes(longest, turned, n_thread)};
     r->raw = mem_array(n, MAX_BYTES);
     r->spare = turned ? mem_array(n, MAX_BYTES) : NULL;
     r->x = mem_array(n, sizeof *r->x);
@@ -38,11 +38,11 @@ nib_status row_room_open(row_room *r, int64_t longest, bool turned, int n_thread
     if (r->raw && (r->spare || !turned) && r->x && r->out && r->error && r->all && r->back)
         return NIB_OK;
     const uint64_t bytes = r->n_byte;
-    row_room_close(r);
+    row_scratch_close(r);
     return nib_fail_nomem(err, (size_t)bytes, "rows of a tensor");
 }
 
-void row_room_close(row_room *r) {
+void row_scratch_close(row_scratch *r) {
     mem_free(r->raw);
     mem_free(r->spare);
     mem_free(r->x);
@@ -133,7 +133,7 @@ static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t fi
 
 /* Rows that move within their heads: those of each half are read together. */
 static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
-                              const row_room *room, uint8_t *out, nib_error *err) {
+                              const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const int64_t d = t->as.shape[0] / t->n_turn;
     const uint64_t each = bytes_of(t->from, k);
     for (int64_t at = first; at < first + n;) {
@@ -142,9 +142,9 @@ static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t 
             const int64_t begin = at + (at + half) % 2; /* the first one that comes from this half */
             const int64_t n_row = begin < end ? (end - begin + 1) / 2 : 0;
             if (n_row)
-                NIB_TRY(read_runs(c, t, source_row(t, begin), n_row, k, room->spare, err));
+                NIB_TRY(read_runs(c, t, source_row(t, begin), n_row, k, scratch->spare, err));
             for (int64_t i = 0; i < n_row; i++)
-                memcpy(out + (uint64_t)(begin + 2 * i - first) * each, room->spare + (uint64_t)i * each,
+                memcpy(out + (uint64_t)(begin + 2 * i - first) * each, scratch->spare + (uint64_t)i * each,
                        each);
         }
         at = end;
@@ -152,9 +152,9 @@ static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t 
     return NIB_OK;
 }
 
-/* Columns of a tensor that the file has as [k, columns], through the spare room. */
+/* Columns of a tensor that the file has as [k, columns], through the spare scratch memory. */
 static nib_status read_columns(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
-                               const row_room *room, uint8_t *out, nib_error *err) {
+                               const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, 1);
     int64_t col = 0, left = 0;
     for (int64_t i = 0; i < n; i += left) {
@@ -164,21 +164,21 @@ static nib_status read_columns(const container *c, const gguf_tensor *t, int64_t
         left = NUM_MIN(left, n - i);
         for (int64_t r = 0; r < k; r++)
             NIB_TRY(file_read_at(container_file(c, p->tensor->file),
-                                 room->spare + (uint64_t)(r * n + i) * each,
+                                 scratch->spare + (uint64_t)(r * n + i) * each,
                                  p->tensor->offset + (uint64_t)(r * p->tensor->shape[1] + col) * each,
                                  (uint64_t)left * each, err));
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t r = 0; r < k; r++)
-            memcpy(out + (uint64_t)(i * k + r) * each, room->spare + (uint64_t)(r * n + i) * each, each);
+            memcpy(out + (uint64_t)(i * k + r) * each, scratch->spare + (uint64_t)(r * n + i) * each, each);
     return NIB_OK;
 }
 
-static nib_status read_vector(const container *c, const gguf_tensor *t, const row_room *room, uint8_t *out,
-                              nib_error *err) {
+static nib_status read_vector(const container *c, const gguf_tensor *t, const row_scratch *scratch,
+                              uint8_t *out, nib_error *err) {
     uint64_t at = 0;
     const uint64_t each = type_get(t->from)->block_elems == 1 ? bytes_of(t->from, 1) : 0;
-    uint8_t *to = t->n_turn ? room->spare : out;
+    uint8_t *to = t->n_turn ? scratch->spare : out;
     if (t->data) {
         memcpy(out, t->data, t->as.bytes);
         return NIB_OK;
@@ -196,13 +196,13 @@ static nib_status read_vector(const container *c, const gguf_tensor *t, const ro
 }
 
 nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
-                            const row_room *room, uint8_t *out, nib_error *err) {
+                            const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const int64_t k = tensor_columns(&t->as);
     if (t->as.n_dim == 1)
-        return read_vector(c, t, room, out, err);
+        return read_vector(c, t, scratch, out, err);
     if (t->transposed)
-        return read_columns(c, t, first, n, k, room, out, err);
-    return t->n_turn ? read_turned(c, t, first, n, k, room, out, err)
+        return read_columns(c, t, first, n, k, scratch, out, err);
+    return t->n_turn ? read_turned(c, t, first, n, k, scratch, out, err)
                      : read_runs(c, t, first, n, k, out, err);
 }
 
@@ -210,7 +210,7 @@ nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t fi
 
 typedef struct part {
     const row_task *task;
-    row_room *room;
+    row_scratch *scratch;
     int64_t first, n, k;
     uint64_t from_bytes, to_bytes; /* of a row */
     atomic_bool strange;           /* a value is not finite */
@@ -231,8 +231,8 @@ static void add_error(const part *p, int thread, const float *x, const float *y)
         error += w * d * d;
         all += w * (double)x[i] * (double)x[i];
     }
-    p->room->error[thread] += error;
-    p->room->all[thread] += all;
+    p->scratch->error[thread] += error;
+    p->scratch->all[thread] += all;
 }
 
 static void round_part(void *arg, int thread, int n_thread) {
@@ -241,9 +241,9 @@ static void round_part(void *arg, int thread, int n_thread) {
     int64_t begin, end;
     pool_split(p->n, 1, thread, n_thread, &begin, &end);
     for (int64_t r = begin; r < end; r++) {
-        float *x = p->room->x + r * p->k;
-        uint8_t *raw = p->room->raw + (uint64_t)r * p->from_bytes,
-                *out = p->room->out + (uint64_t)r * p->to_bytes;
+        float *x = p->scratch->x + r * p->k;
+        uint8_t *raw = p->scratch->raw + (uint64_t)r * p->from_bytes,
+                *out = p->scratch->out + (uint64_t)r * p->to_bytes;
         type_get(t->tensor->from)->dequantize(raw, x, p->k);
         for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
             x[i] += t->tensor->add;
@@ -253,7 +253,7 @@ static void round_part(void *arg, int thread, int n_thread) {
             sum += x[i] * 0; /* NaN when one is not finite */
         if (sum != 0 || isnan(sum))
             atomic_store(&p->strange, true);
-        float *back = p->room->back + thread * p->room->longest;
+        float *back = p->scratch->back + thread * p->scratch->longest;
         if (t->round) {
             memcpy(back, x, (size_t)p->k * sizeof *x);
             t->round(t->by, thread, back, out);
@@ -267,32 +267,32 @@ static void round_part(void *arg, int thread, int n_thread) {
 
 static nib_status run_part(const row_task *t, part *p, nib_error *err) {
     NIB_TRY(cancel_check(t->cancel, err));
-    NIB_TRY(gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->room, p->room->raw, err));
+    NIB_TRY(gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->scratch, p->scratch->raw, err));
     pool_run(t->threads, round_part, p);
     if (atomic_load(&p->strange))
         return nib_fail(err, NIB_E_MODEL,
                         "tensor '%s': expected finite values, found others in rows %lld to %lld",
                         t->tensor->as.name, (long long)p->first, (long long)(p->first + p->n - 1));
-    return t->put(t->user, p->room->out, (size_t)((uint64_t)p->n * p->to_bytes), err);
+    return t->put(t->user, p->scratch->out, (size_t)((uint64_t)p->n * p->to_bytes), err);
 }
 
-nib_status row_task_run(row_task *t, row_room *room, nib_error *err) {
+nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err) {
     const int64_t rows = tensor_rows(&t->tensor->as), k = tensor_columns(&t->tensor->as);
     const int n_thread = pool_size(t->threads);
-    part p = {.task = t, .room = room, .k = k};
+    part p = {.task = t, .scratch = scratch, .k = k};
     if (!type_row_bytes(t->tensor->from, k, &p.from_bytes) || !type_row_bytes(t->to, k, &p.to_bytes))
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': rows of %lld values are no whole blocks",
                         t->tensor->as.name, (long long)k);
-    memset(room->error, 0, (size_t)n_thread * sizeof *room->error);
-    memset(room->all, 0, (size_t)n_thread * sizeof *room->all);
-    const int64_t at_once = k ? NUM_MAX(room->n_value / k, (int64_t)1) : rows;
+    memset(scratch->error, 0, (size_t)n_thread * sizeof *scratch->error);
+    memset(scratch->all, 0, (size_t)n_thread * sizeof *scratch->all);
+    const int64_t at_once = k ? NUM_MAX(scratch->n_value / k, (int64_t)1) : rows;
     for (p.first = 0; p.first < rows && k; p.first += p.n) {
         p.n = NUM_MIN(at_once, rows - p.first);
         NIB_TRY(run_part(t, &p, err));
     }
     for (int i = 0; i < n_thread; i++) {
-        t->error += room->error[i];
-        t->all += room->all[i];
+        t->error += scratch->error[i];
+        t->all += scratch->all[i];
     }
     return NIB_OK;
 }

@@ -7,7 +7,7 @@
 #include "model/as_gguf.h"
 
 /* Room for the rows that are worked on; made once, for the longest row. */
-typedef struct row_room {
+typedef struct row_scratch {
     int64_t n_value; /* values that it holds */
     uint8_t *raw;    /* as the file has them */
     uint8_t *spare;  /* as many, while they are put in order; NULL: files have all in order */
@@ -17,12 +17,12 @@ typedef struct row_room {
     int64_t longest;
     double *error, *all; /* [n_thread] */
     uint64_t n_byte;     /* of everything */
-} row_room;
+} row_scratch;
 
 /* turned: for tensors that are transposed or whose rows move, too. */
-uint64_t row_room_bytes(int64_t longest, bool turned, int n_thread);
-nib_status row_room_open(row_room *r, int64_t longest, bool turned, int n_thread, nib_error *err);
-void row_room_close(row_room *r); /* zeroed is fine */
+uint64_t row_scratch_bytes(int64_t longest, bool turned, int n_thread);
+nib_status row_scratch_open(row_scratch *r, int64_t longest, bool turned, int n_thread, nib_error *err);
+void row_scratch_close(row_scratch *r); /* zeroed is fine */
 
 /* What one tensor becomes. */
 typedef struct row_task {
@@ -44,16 +44,16 @@ typedef struct row_task {
 } row_task;
 
 /* NIB_E_MODEL: a value that is not finite; NIB_E_CANCELLED. */
-nib_status row_task_run(row_task *t, row_room *room, nib_error *err);
+nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err);
 
 /* Rows and columns of a tensor: everything but the innermost dimension counts as rows. */
 int64_t tensor_columns(const container_tensor *t);
 int64_t tensor_rows(const container_tensor *t);
-/* Rows [first, first + n) of what is written, in the type that the files have; at most as many as the room
+/* Rows [first, first + n) of what is written, in the type that the files have; at most as many as the scratch
  * holds. A vector is one row. */
 nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
-                            const row_room *room, uint8_t *out, nib_error *err);
-/* Rows [first, first + n) of a file's tensor as floats; raw: room for them as the file has them. */
+                            const row_scratch *scratch, uint8_t *out, nib_error *err);
+/* Rows [first, first + n) of a file's tensor as floats; raw: memory for them as the file has them. */
 nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
                        float *out, nib_error *err);
 
