@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "nib_tools.h"
 #include "support/engine.h"
+#include "support/faults.h"
 #include "support/logits.h"
 #include "support/tempdir.h"
 #include "text/write_gguf.h"
@@ -212,11 +213,45 @@ static void test_refused_tokenizers(void **state) {
     }
 }
 
+/* ---- faults ---- */
+
+static nib_status write_step(void *t, nib_error *err) {
+    gguf_writer *w;
+    NIB_TRY(gguf_writer_open(temp_path("faulty.gguf"), &w, err));
+    const nib_status status = tokenizer_write_gguf(t, tokenizer_n_vocab(t), w, err);
+    if (status == NIB_OK)
+        return gguf_writer_commit(w, err);
+    gguf_writer_abort(w);
+    return status;
+}
+
+static nib_status make_step(void *folder, nib_error *err) {
+    char part[600];
+    snprintf(part, sizeof part, "%s.part", out_path);
+    unlink(part);
+    return make(folder, "f32", NULL, err);
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2-nfc", "llama-like"};
+    for (size_t i = 0; i < NUM_COUNT(names); i++) {
+        tokenizer *t = open_json(names[i]);
+        assert_true(fault_sweep(FAULT_ALLOC, 3, write_step, t) > 5);
+        tokenizer_close(t);
+    }
+    assert_true(fault_sweep(FAULT_ALLOC, 19, make_step, (void *)"tests/data/arch/gpt2") > 10);
+    assert_true(fault_sweep(FAULT_WRITE, 5, make_step, (void *)"tests/data/arch-extra/internlm2") > 5);
+}
+
 int main(void) {
     snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_model), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_methods), cmocka_unit_test(test_tokenizers),
-                                       cmocka_unit_test(test_refused_tokenizers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_model),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_methods),
+                                       cmocka_unit_test(test_tokenizers),
+                                       cmocka_unit_test(test_refused_tokenizers),
+                                       cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

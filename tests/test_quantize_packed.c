@@ -6,6 +6,7 @@
 #include "formats/container.h"
 #include "nib_tools.h"
 #include "support/engine.h"
+#include "support/faults.h"
 #include "support/tempdir.h"
 
 #include <setjmp.h>
@@ -31,8 +32,10 @@ static nib_status make(const char *folder, const char *type, const char *method,
 static float *read_values(const container *c, const char *name, int64_t *rows, int64_t *k) {
     const container_tensor *t = container_find(c, name);
     nib_error err;
-    if (!t)
+    if (!t) {
         fail_msg("no %s", name);
+        return NULL;
+    }
     *rows = t->shape[0];
     *k = t->shape[1];
     uint8_t *raw = malloc(t->bytes);
@@ -168,10 +171,30 @@ static void test_damaged(void **state) {
     }
 }
 
+/* ---- faults ---- */
+
+static nib_status make_step(void *folder, nib_error *err) {
+    char part[600];
+    snprintf(part, sizeof part, "%s.part", out_path);
+    unlink(part);
+    snprintf(part, sizeof part, "%s.part.log", out_path);
+    unlink(part);
+    const nib_status status = make(folder, NULL, NULL, err);
+    assert_true((status == NIB_OK) == path_exists(out_path));
+    return status;
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    assert_true(fault_sweep(FAULT_READ, 29, make_step, (void *)"tests/data/packed/awq") > 10);
+    assert_true(fault_sweep(FAULT_ALLOC, 17, make_step, (void *)"tests/data/packed/gptq-3") > 10);
+    assert_true(fault_sweep(FAULT_ALLOC, 17, make_step, (void *)"tests/data/packed/nf4-nested") > 10);
+}
+
 int main(void) {
     snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_values), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_damaged)};
+                                       cmocka_unit_test(test_damaged), cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
