@@ -16,9 +16,13 @@ static int report(const cli_args *args, const char *out, const nib_quantize_repo
                       r->n_fallback, "coarse", r->n_coarse, "bits", r->bits, "error", r->error, "importance",
                       r->importance, "seconds", r->seconds, "rss_peak", (json_int_t)r->rss_peak),
             args);
-    printf("%s: %s from %s; %d of %d tensors in %s bits a weight, relative squared error %s\n", out,
-           num_format_size(r->bytes_out, out_size), num_format_size(r->bytes_in, in_size), r->n_quantized,
-           r->n_tensor, num_text(r->bits, 4), num_text(r->error, 3));
+    printf("%s: %s from %s; ", out, num_format_size(r->bytes_out, out_size),
+           num_format_size(r->bytes_in, in_size));
+    if (r->n_quantized)
+        printf("%d of %d tensors in %s bits a weight, relative squared error %s\n", r->n_quantized,
+               r->n_tensor, num_text(r->bits, 4), num_text(r->error, 3));
+    else
+        printf("the values of all %d tensors as they are\n", r->n_tensor);
     printf("importance: %s; %.1f s, peak memory %s\n", r->importance, r->seconds,
            num_format_size(r->rss_peak, peak));
     return 0;
