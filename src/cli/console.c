@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,9 +14,9 @@
 
 enum { MAX_LINE = 1024 };
 
-static int write_errno;     /* why stdout could not be written, 0: it could */
-static bool wrote_document; /* of --json */
-static bool progress_shown; /* a progress line stands on the terminal */
+static int write_errno;            /* why stdout could not be written, 0: it could */
+static bool wrote_document;        /* of --json */
+static atomic_bool progress_shown; /* a progress line stands on the terminal */
 static bool stdin_closed;
 static FILE *log_file;
 
@@ -45,13 +46,13 @@ bool cli_log_open(const char *path) {
 }
 
 static void end_progress(void) {
-    if (progress_shown)
+    if (atomic_exchange(&progress_shown, false))
         fputs("\r\033[K", stderr);
-    progress_shown = false;
 }
 
 /* A line as a file wants it: without colours. */
 static void write_log(const char *prefix, const char *line) {
+    flockfile(log_file); /* a server's lines come from two threads */
     fputs(prefix, log_file);
     for (const char *c = line; *c; c++)
         if (*c == '\033' && c[1] == '[')
@@ -59,6 +60,7 @@ static void write_log(const char *prefix, const char *line) {
         else
             fputc(*c, log_file);
     fputc('\n', log_file);
+    funlockfile(log_file);
 }
 
 static void say(const char *prefix, const char *line) {

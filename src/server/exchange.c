@@ -289,7 +289,7 @@ static bool handle(exchange *x) {
     count(x);
     mem_bound_set(&b, ROOM_VALUES(x->s->options.room));
     const bool needs_model = !x->why.status && x->route->kind >= ROUTE_MODEL && !x->model;
-    if (needs_model && !model_take(x) && !x->why.status) {
+    if (needs_model && model_take(x) == MODEL_AWAITED) {
         mem_bound_end(&b);
         return false;
     }

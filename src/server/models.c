@@ -195,11 +195,11 @@ static void give(exchange *x, served *m) {
     x->model = m;
 }
 
-bool model_take(exchange *x) {
+model_taken model_take(exchange *x) {
     server *s = x->s;
     served *m = s->n_model == 1 && !is_ollama(x) ? &s->models[0] : choose(x);
     if (!m)
-        return false;
+        return MODEL_REFUSED;
     pthread_mutex_lock(&s->lock);
     const bool here = m->engine != NULL, needed = !here && x->gone != m;
     if (here) {
@@ -214,7 +214,7 @@ bool model_take(exchange *x) {
     pthread_mutex_unlock(&s->lock);
     if (needed)
         server_wake(s);
-    return here || !needed;
+    return needed ? MODEL_AWAITED : MODEL_TAKEN;
 }
 
 /* ---- loading ---- */

@@ -231,9 +231,13 @@ bool models_open(server *s); /* the options' models, none of them loaded; false:
 void models_close(server *s);
 /* An engine becomes the model's, in any case. */
 nib_status model_begin(served *m, nib_engine *engine, nib_error *err);
-/* The model that the body names becomes the exchange's. False: x->why says why not, or the exchange waits,
- * suspended, until it is loaded. */
-bool model_take(exchange *x);
+typedef enum model_taken {
+    MODEL_TAKEN,   /* it is the exchange's */
+    MODEL_REFUSED, /* x->why says why */
+    MODEL_AWAITED  /* the exchange is suspended until it is loaded, and another thread's until then */
+} model_taken;
+/* The model that the body names. */
+model_taken model_take(exchange *x);
 /* The one that a body means; NULL: *why. */
 served *model_named(server *s, const json_t *body, fault *why);
 /* The one that was loaded last, or another; NULL: none is. Guarded, or by the thread that computes. */
