@@ -189,13 +189,13 @@ __device__ __forceinline__ bool wide_is_there(const wide_job &j, int i) {
     return j.gated ? (int)blockIdx.y * 4 + i % 4 < j.n_panel : (int)blockIdx.y * WIDE_PANELS + i < j.n_panel;
 }
 
-/* The chunks of K that a block of its cluster has. */
+/* The chunks of K that a block of its cluster has: one at least (splits_of). */
 struct stretch {
     int first, end;
 };
 __device__ __forceinline__ stretch stretch_of(const wide_job &j) {
-    const int each = (j.n_chunk + (int)gridDim.z - 1) / (int)gridDim.z, first = blockIdx.z * each;
-    return {first, min(first + each, j.n_chunk)};
+    const int blocks = (int)gridDim.z, z = (int)blockIdx.z;
+    return {j.n_chunk * z / blocks, j.n_chunk * (z + 1) / blocks};
 }
 
 /* What the block reads, asked for by its first warp: lane i asks for panel i's chunks, lane WIDE_PANELS + i
