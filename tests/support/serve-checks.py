@@ -392,8 +392,9 @@ def messages_tools(s):
     said = s.post("/v1/messages/count_tokens", dict(body, messages=history))[1]["input_tokens"]
     check("tools and results are counted", said > s.post("/v1/messages/count_tokens", {"messages": history})[1]["input_tokens"] >
           s.post("/v1/messages/count_tokens", {"messages": USER})[1]["input_tokens"], said)
-    status, value = s.post("/v1/messages", dict(body, tool_choice={"type": "any", "disable_parallel_tool_use": True}))
-    check("any one", len(value["content"]) == 1 and value["content"][0]["name"] in ("find", "stop"), value)
+    short = [tools[0], {"name": "stop", "input_schema": {"type": "object", "properties": {}, "additionalProperties": False}}]
+    status, value = s.post("/v1/messages", dict(body, tools=short, tool_choice={"type": "any", "disable_parallel_tool_use": True}))
+    check("any one", len(value["content"]) == 1 and value["content"][0].get("name") in ("find", "stop"), value)
     for change in ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, {"tools": [{"input_schema": {}}]}, {"tools": 1},
                    {"tool_choice": {"type": "tool", "name": "x"}}, {"tool_choice": {"type": "x"}}, {"tool_choice": "any"},
                    {"tools": [], "tool_choice": {"type": "any"}},
