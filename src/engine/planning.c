@@ -1,5 +1,5 @@
-/* planning.c - facts for the planner: of the model from its headers, of the machine and of the model's weights
- * from their profiles. */
+/* planning.c - facts for the planner: of the model from its headers, of the machine and of the model's
+ * weights from their profiles. */
 #include "engine/planning.h"
 
 #include "base/mem.h"

@@ -99,20 +99,18 @@ static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error 
 /* Pieces that the checkpoint packs in a form of its own: the smallest type that holds all of them exactly. */
 static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
     static const type_id wider[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_F32};
-    const container_tensor *last = NULL;
     size_t widest = 0;
     for (int i = 0; i < t->n_piece; i++) {
         const container_tensor *of = t->pieces[i].tensor;
         type_id type;
         size_t w = 0;
-        if (of == last)
+        if (i > 0 && of == t->pieces[i - 1].tensor)
             continue;
         if ((of->packed != NULL) != (t->pieces[0].tensor->packed != NULL))
             return nib_fail(err, NIB_E_MODEL, "tensor %s: one of its parts is quantised, another not",
                             t->as.name);
         if (!of->packed)
             return NIB_OK;
-        last = of;
         NIB_TRY(packed_type(model_container(n->m), of, &type, err));
         if (type == TYPE_BF16 || type == TYPE_F16) {
             t->from = t->as.type = type;
@@ -198,7 +196,7 @@ static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) 
     const block *b = model_block(n->m, n->block);
     const slot_id *parts = home == SLOT_QKV ? qkv : gate_up;
     const int n_part = home == SLOT_QKV ? 3 : 2;
-    int w[3];
+    int w[3] = {-1, -1, -1};
     for (int i = 0; i < n_part; i++) {
         w[i] = find_weight(b, parts[i], bias);
         if (w[i] < 0)
