@@ -56,6 +56,8 @@ bool path_is_dir(const char *path);
 bool path_exists(const char *path);
 /* Makes the folders on the way to the file `path` that are not there. */
 nib_status path_make_folders(const char *path, nib_error *err);
+/* What may be written there so that the file system keeps a tenth of its size free; 0: it cannot be asked. */
+uint64_t path_disk_left(const char *folder);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller
  * frees. */

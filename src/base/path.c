@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 bool path_is_dir(const char *path) {
@@ -17,6 +18,14 @@ bool path_is_dir(const char *path) {
 bool path_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+uint64_t path_disk_left(const char *folder) {
+    struct statvfs v;
+    if (statvfs(folder, &v))
+        return 0;
+    const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
+    return left > tenth ? left - tenth : 0;
 }
 
 nib_status path_make_folders(const char *path, nib_error *err) {

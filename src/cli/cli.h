@@ -112,6 +112,8 @@ bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when
 bool cli_write(const char *data, size_t n_byte);
 /* A document that the library has made: *out is json_decref'd, text is freed. An exit code. */
 int cli_document(char *text, json_t **out);
+/* The same of a call that may fail with a part made: that part goes with the error. text may be NULL then. */
+int cli_document_of(nib_status status, char *text, const nib_error *err, json_t **out);
 int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
 bool cli_wrote_json(void);                                  /* the document is on stdout */
 int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */

@@ -163,6 +163,16 @@ int cli_document(char *text, json_t **out) {
     return *out ? 0 : cli_usage_error("out of memory");
 }
 
+int cli_document_of(nib_status status, char *text, const nib_error *err, json_t **out) {
+    *out = NULL;
+    const int code = text ? cli_document(text, out) : 0;
+    if (status == NIB_OK)
+        return code;
+    if (*out)
+        cli_made(*out);
+    return cli_fail(err);
+}
+
 int cli_write_json(json_t *document, const cli_args *args) {
     (void)args;
     char *text = document ? json_dumps(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;

@@ -140,14 +140,9 @@ int kernel_bench_run(const cli_args *args) {
     const nib_kernels_options options = cli_kernels_options(args, args->kernel_map);
     nib_error err;
     char *text = NULL;
-    json_t *doc = NULL;
+    json_t *doc;
     const nib_status status = nib_kernels_compare(args->model, &options, &text, &err);
-    const int code = text ? cli_document(text, &doc) : 0;
-    if (status != NIB_OK) {
-        if (doc)
-            cli_made(doc);
-        return cli_fail(&err);
-    }
+    const int code = cli_document_of(status, text, &err, &doc);
     if (code || args->json)
         return code ? code : cli_write_json(doc, args);
     print_text(args, doc);

@@ -112,15 +112,10 @@ int profile_model_run(const cli_args *args) {
     nib_engine_options options;
     nib_error err;
     char *text = NULL;
-    json_t *doc = NULL;
+    json_t *doc;
     cli_engine_options(args, &options);
     const nib_status status = nib_profile_model(args->model, &options, &how, &text, &err);
-    int code = text ? cli_document(text, &doc) : 0;
-    if (status != NIB_OK) {
-        if (doc)
-            cli_made(doc);
-        return cli_fail(&err);
-    }
+    int code = cli_document_of(status, text, &err, &doc);
     if (code || args->json)
         return code ? code : cli_write_json(doc, args);
     const sheet s = sheet_open(args, stdout);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,15 +87,6 @@ static void remove_oldest(const char *folder, listing *l, uint64_t limit) {
         close(at);
 }
 
-/* What may be written so that the file system keeps a tenth of its size free. */
-static uint64_t disk_left(const char *folder) {
-    struct statvfs v;
-    if (statvfs(folder, &v))
-        return 0;
-    const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
-    return left > tenth ? left - tenth : 0;
-}
-
 /* The ledger has what the folder is known to have, as far as there is room for it. */
 static void charge(kv_disk_quota *r, uint64_t total) {
     if (total < r->total)
@@ -112,7 +102,7 @@ static uint64_t limit_of(const kv_disk_quota *r, uint64_t total) {
     uint64_t limit = r->max;
     if (free != NIB_AUTO)
         limit = NUM_MIN(limit, r->total + free);
-    return NUM_MIN(limit, total + disk_left(r->folder));
+    return NUM_MIN(limit, total + path_disk_left(r->folder));
 }
 
 /* Looks at the folder; n_byte more are to have place. When files go, then a tenth of them all, so that they

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,15 +57,6 @@ static nib_status look(const char *folder, const char *keep, folder_state *s, ni
     return NIB_OK;
 }
 
-/* What may be written so that the file system keeps a tenth of its size free. */
-static uint64_t disk_left(const char *folder) {
-    struct statvfs v;
-    if (statvfs(folder, &v))
-        return 0;
-    const uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, tenth = (uint64_t)v.f_blocks * v.f_frsize / 10;
-    return left > tenth ? left - tenth : 0;
-}
-
 static nib_status refuse_cap(uint64_t max, uint64_t n_byte, uint64_t others, nib_error *err) {
     char cap[32], need[32], taken[32], beside[64] = "";
     if (others)
@@ -103,7 +93,7 @@ nib_status packed_make_room(const char *folder, uint64_t max, uint64_t n_byte, c
     name = name ? name + 1 : keep;
     for (;;) {
         NIB_TRY(look(folder, name, &s, err));
-        const uint64_t left = disk_left(folder);
+        const uint64_t left = path_disk_left(folder);
         const bool within = s.total <= max - n_byte;
         if (within && n_byte <= left)
             return NIB_OK;

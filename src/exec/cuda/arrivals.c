@@ -52,16 +52,16 @@ void arrivals_close(cuda *c) {
     memset(a, 0, sizeof *a);
 }
 
-static gpu_slot *slot_of(const cuda *c, int b) {
-    gpu_slot *slots = ((cuda *)(uintptr_t)c)->arrivals.slots;
+/* The slot that has the block; -1: none. */
+static int slot_of(const cuda *c, int b) {
     for (int i = 0; i < CUDA_SLOTS; i++)
-        if (slots[i].block == b)
-            return &slots[i];
-    return NULL;
+        if (c->arrivals.slots[i].block == b)
+            return i;
+    return -1;
 }
 
-static uint8_t *memory_of(const cuda *c, const gpu_slot *s) {
-    return (uint8_t *)c->arrivals.memory.at + (uint64_t)(s - c->arrivals.slots) * c->arrivals.bytes;
+static uint8_t *memory_of(const cuda *c, int slot) {
+    return (uint8_t *)c->arrivals.memory.at + (uint64_t)slot * c->arrivals.bytes;
 }
 
 uint8_t *arrivals_at(const cuda *c, int b) {
@@ -84,18 +84,40 @@ static void lock_pages(cuda *c) {
                  "the weights in RAM cannot be page-locked, so they come to the GPU more slowly");
 }
 
-/* Its copies are queued, behind the launches that read what the slot had. */
-static nib_status send(cuda *c, int b, gpu_slot *s, const view *from, nib_error *err) {
-    const int n = layout_block(c->setup.layout, b)->n_weight;
+typedef struct sending {
+    const view *from; /* the block's, on the host */
+    uint8_t *to;      /* the slot */
+    nib_status status;
+    nib_error *err;
+} sending;
+
+static void forget(const cuda *c, int b, int w, void *user) {
+    (void)user;
+    if (weights_own(c, b, w)->comes)
+        weights_own(c, b, w)->there = false;
+}
+
+static void send_weight(const cuda *c, int b, int w, void *user) {
+    sending *x = user;
+    gpu_weight *g = weights_own(c, b, w);
+    if (x->status != NIB_OK || !g->comes || g->there)
+        return;
+    x->status = weights_copy(c, b, w, x->from[w].data, x->to + g->at, c->arrivals.lane, x->err);
+    g->there = x->status == NIB_OK;
+}
+
+/* Its copies are queued, behind the launches that read what the slot had, in the order of the program, which
+ * is that of the pages that the pager streams. */
+static nib_status send(cuda *c, int b, int slot, const view *from, nib_error *err) {
+    gpu_slot *s = &c->arrivals.slots[slot];
     const cuda_stream lane = c->arrivals.lane;
+    sending x = {from, memory_of(c, slot), NIB_OK, err};
     s->block = -1;
     if (s->was_used)
         NIB_TRY(ok(c, c->k->stream_wait(lane, s->used), "waiting for a slot", err));
-    for (int w = 0; w < n; w++) {
-        const gpu_weight *g = weights_own(c, b, w);
-        if (g->wanted && g->comes)
-            NIB_TRY(weights_copy(c, b, w, from[w].data, memory_of(c, s) + g->at, lane, err));
-    }
+    weights_each_read(c, b, forget, NULL);
+    weights_each_read(c, b, send_weight, &x);
+    NIB_TRY(x.status);
     NIB_TRY(ok(c, c->k->event_record(s->arrived, lane), "weights on their way", err));
     s->block = b;
     return NIB_OK;
@@ -104,7 +126,7 @@ static nib_status send(cuda *c, int b, gpu_slot *s, const view *from, nib_error 
 static bool is_in_ram(const cuda *c, int b, const view *views) {
     for (int w = 0; w < layout_block(c->setup.layout, b)->n_weight; w++) {
         const gpu_weight *g = weights_own(c, b, w);
-        if (g->wanted && g->comes && !views[w].data)
+        if (g->comes && !views[w].data)
             return false;
     }
     return true;
@@ -127,27 +149,25 @@ static int next_of(const cuda *c, int b) {
 static void send_ahead(cuda *c, int b) {
     const int next = next_of(c, b);
     const view *views = pager_views(c->run.pager, next);
-    nib_error err;
-    if (next != b && !slot_of(c, next) && is_in_ram(c, next, views))
-        (void)send(c, next, &c->arrivals.slots[slot_of(c, b) == c->arrivals.slots], views, &err);
+    nib_error err = {0};
+    if (next != b && slot_of(c, next) < 0 && is_in_ram(c, next, views))
+        (void)send(c, next, slot_of(c, b) == 0, views, &err);
 }
 
 nib_status arrivals_take(cuda *c, nib_error *err) {
     const int b = c->run.visit.block;
-    gpu_slot *s = slot_of(c, b);
     lock_pages(c);
-    if (!s) {
-        s = &c->arrivals.slots[c->arrivals.slots[0].block == c->arrivals.last];
-        NIB_TRY(send(c, b, s, c->views, err));
-    }
+    if (slot_of(c, b) < 0)
+        NIB_TRY(send(c, b, slot_of(c, c->arrivals.last) == 0, c->views, err));
     c->arrivals.last = b;
-    NIB_TRY(ok(c, c->k->stream_wait(c->stream, s->arrived), "waiting for weights", err));
+    NIB_TRY(ok(c, c->k->stream_wait(c->stream, c->arrivals.slots[slot_of(c, b)].arrived),
+               "waiting for weights", err));
     send_ahead(c, b);
     return NIB_OK;
 }
 
 nib_status arrivals_give(cuda *c, nib_error *err) {
-    gpu_slot *s = slot_of(c, c->run.visit.block);
+    gpu_slot *s = &c->arrivals.slots[slot_of(c, c->run.visit.block)];
     s->was_used = true;
     return ok(c, c->k->event_record(s->used, c->stream), "a slot that was used", err);
 }

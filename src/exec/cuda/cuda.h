@@ -219,6 +219,9 @@ nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *
  */
 view weights_view(const cuda *c, int b, int w);
 gpu_weight *weights_own(const cuda *c, int b, int w);
+/* fn for each weight that the block's products and norms read, in their order and as often as they do. */
+typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);
+void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
 
 /* ---- arrivals.c ---- */
 nib_status arrivals_open(cuda *c, nib_error *err);

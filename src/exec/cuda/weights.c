@@ -39,10 +39,7 @@ static uint64_t room_of(const weight *w) {
 
 /* ---- who reads what ---- */
 
-typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);
-
-/* Each weight that the block's products and norms read, as often as they do. */
-static void each_read(const cuda *c, int b, weight_fn fn, void *user) {
+void weights_each_read(const cuda *c, int b, weight_fn fn, void *user) {
     const program *p = &layout_block(c->setup.layout, b)->program;
     for (int i = 0; i < p->n_op; i++)
         if (steps_read_weights(&p->ops[i])) {
@@ -82,11 +79,11 @@ static void place_all(cuda *c, uint64_t *stay, uint64_t *slot) {
     places staying = {.comes = false};
     *slot = 0;
     for (int i = 0; i < c->n_own; i++)
-        c->own[i].wanted = false;
+        c->own[i].wanted = c->own[i].comes = false;
     for (int b = 0; b < n_block; b++) {
         places coming = {.comes = true};
-        each_read(c, b, place, &staying);
-        each_read(c, b, place, &coming);
+        weights_each_read(c, b, place, &staying);
+        weights_each_read(c, b, place, &coming);
         *slot = NUM_MAX(*slot, coming.bytes);
     }
     *stay = staying.bytes;
@@ -184,7 +181,7 @@ nib_status weights_open(cuda *c, nib_error *err) {
     if (!c->first_weight || !c->ready || !c->comes || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
-        each_read(c, b, note_reader, NULL);
+        weights_each_read(c, b, note_reader, NULL);
     return NIB_OK;
 }
 
@@ -271,7 +268,7 @@ nib_status weights_load(cuda *c, nib_error *err) {
     loading x = {NIB_OK, err};
     if (c->ready[b])
         return NIB_OK;
-    each_read(c, b, load_one, &x);
+    weights_each_read(c, b, load_one, &x);
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->ready[b] = true;
