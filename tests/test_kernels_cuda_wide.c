@@ -3,9 +3,8 @@
  *
  * Every weight of every format is found again by rows that are one at one place; sums are compared with sums
  * in double of the same numbers, under a bound that halves allow. */
-#include "support/matrix.h"
+#include "support/gpu.h"
 
-#include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "quant/tile.h"
 
@@ -17,39 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static const cuda_kernels *cuda;
-static cuda_stream stream;
-
-static void ok(int error, const char *what) {
-    if (error)
-        fail_msg("%s: %s", what, cuda->error_text(error));
-}
-#define OK(call) ok(call, #call)
-
-static void *device_new(size_t bytes) {
-    void *p = NULL;
-    OK(cuda->alloc(&p, bytes + 256));
-    return p;
-}
-static void *device_copy(const void *data, size_t bytes) {
-    void *p = device_new(bytes);
-    OK(cuda->to_device(p, data, bytes, stream));
-    OK(cuda->stream_sync(stream));
-    return p;
-}
-static void drop(const void *p) {
-    OK(cuda->release((void *)(uintptr_t)p));
-}
-static view matrix_there(const matrix *m) {
-    uint64_t bytes;
-    view w = m->view;
-    assert_true(pack_bytes(&w.format, w.n, w.k, &bytes));
-    w.data = device_copy(m->view.data, bytes);
-    OK(cuda->gtile(&w, true, stream));
-    OK(cuda->stream_sync(stream));
-    return w;
-}
 
 /* One launch; its outputs, poisoned before or as `before` has them: [n_w][n_row, n]. */
 static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, const float *norm,
@@ -63,10 +29,10 @@ static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, co
     float *y = device_new((size_t)n_w * y_bytes);
     float *norm_there = norm ? device_copy(norm, (size_t)k * sizeof *norm) : NULL;
     float *bias_there = bias ? device_copy(bias, (size_t)n * sizeof *bias) : NULL;
-    const size_t room = cuda->wide_scratch(a.n_row, k);
-    void *scratch = device_new(room);
+    const size_t scratch_bytes = cuda->wide_scratch(a.n_row, k);
+    void *scratch = device_new(scratch_bytes);
     OK(cuda->fill(y, 0xff, (size_t)n_w * y_bytes, stream));
-    OK(cuda->fill(scratch, 0xff, room, stream));
+    OK(cuda->fill(scratch, 0xff, scratch_bytes, stream));
     if (before)
         OK(cuda->to_device(y, before, y_bytes, stream));
     OK(cuda->stream_sync(stream));
@@ -244,11 +210,11 @@ static void check_attention(const attention *s) {
     enum { PAGES = 6, ROWS = 300, AHEAD = 37 };
     const int64_t nq = s->n_head * s->d, nk = s->n_kv * s->d, ld = nq + 2 * nk, n_all = AHEAD + ROWS;
     const size_t cache = (size_t)PAGES * CUDA_PAGE * (size_t)nk * 2,
-                 room = cuda->attend_scratch(16, s->n_head, s->d);
+                 scratch_bytes = cuda->attend_scratch(16, s->n_head, s->d);
     float *rows = random_rows(n_all * ld, 5, 1), *angles = random_rows(n_all * s->d, 6, 1);
     float *there = device_copy(rows, sizeof(float) * (size_t)(n_all * ld)),
           *table = device_copy(angles, sizeof(float) * (size_t)(n_all * s->d));
-    void *k = device_new(cache), *v = device_new(cache), *scratch = device_new(room);
+    void *k = device_new(cache), *v = device_new(cache), *scratch = device_new(scratch_bytes);
     const size_t out_bytes = sizeof(float) * (size_t)(ROWS * nq);
     float *out = device_new(out_bytes), *few = malloc(out_bytes), *many = malloc(out_bytes);
     int32_t at[AHEAD + ROWS],
@@ -257,7 +223,7 @@ static void check_attention(const attention *s) {
         at[i] = i;
     int32_t *position = device_copy(at, sizeof at), *first = device_new(sizeof at);
     OK(cuda->fill(first, 0, sizeof at, stream));
-    OK(cuda->fill(scratch, 0, room, stream));
+    OK(cuda->fill(scratch, 0, scratch_bytes, stream));
     OK(cuda->fill(k, 0xff, cache, stream));
     OK(cuda->fill(v, 0xff, cache, stream));
     cuda_attend a = {.kv = {k, v, s->n_kv, s->d, CUDA_PAGE * nk},
@@ -333,28 +299,10 @@ static void prompts(void **state) {
         check_attention(&all[i]);
 }
 
-static char missing[256];
-static void without_it(void **state) {
-    (void)state;
-    print_message("skipped: %s\n", missing);
-    skip();
-}
-
 int main(int argc, char **argv) {
-    const struct CMUnitTest none[] = {cmocka_unit_test(without_it)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(sums),
                                        cmocka_unit_test(sizes), cmocka_unit_test(prompts)};
-    cuda_device_info device;
-    nib_error err;
-    if (cuda_load(&cuda, &err) != NIB_OK)
-        snprintf(missing, sizeof missing, "%.250s", err.message);
-    else if (cuda->device_open(0, &device) || cuda->stream_new(&stream))
-        snprintf(missing, sizeof missing, "the device cannot be opened");
-    else if (!cuda->wide_from())
-        snprintf(missing, sizeof missing, "the device has no kernels for many rows");
-    if (missing[0])
-        return cmocka_run_group_tests(none, NULL, NULL);
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (gpu_open(argc, argv) && cuda->wide_from())
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    return gpu_missing();
 }

@@ -47,7 +47,7 @@ tests() {
     say "tests on:$isas"
     for isa in $isas; do
         for test in "$from"/test_*; do
-            case $test in *_cuda | *_cuda_wide) continue ;; esac # not on a processor
+            case $test in */test_exec_cuda | */test_kernels_cuda*) continue ;; esac # not on a processor
             one_test "$(basename "$test")" "$isa" &
         done
         wait
@@ -91,8 +91,8 @@ sanitize() {
 cuda() {
     say "CUDA"
     : >"$scratch/cuda.out"
-    for test in test_kernels_cuda test_kernels_cuda_wide; do
-        timeout 120 "$from/$test" >>"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
+    for test in "$from"/test_kernels_cuda*; do
+        timeout 120 "$test" >>"$scratch/cuda.out" 2>&1 || failed=$((failed + 1))
     done
     cat "$scratch/cuda.out"
     row "CUDA tests" "$(grep -c '^\[       OK' "$scratch/cuda.out") passed, $(grep -c '^\[  FAILED  \] test' "$scratch/cuda.out") failed"
@@ -102,8 +102,13 @@ sanitized() {
     say "compute-sanitizer"
     sanitize memcheck test_exec_cuda plans greedy_tokens
     sanitize memcheck test_kernels_cuda_wide sizes prompts
-    sanitize memcheck test_kernels_cuda test_gtile test_poison test_together test_norm test_embed test_sample test_attend test_store test_each test_attend_left
-    sanitize racecheck test_kernels_cuda test_together test_sample test_attend_left test_poison
+    sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
+    sanitize memcheck test_kernels_cuda_rows test_norm test_embed test_sample test_each
+    sanitize memcheck test_kernels_cuda_attend test_attend test_store
+    sanitize memcheck test_kernels_cuda_codes test_attend_left
+    sanitize racecheck test_kernels_cuda test_together test_poison
+    sanitize racecheck test_kernels_cuda_rows test_sample
+    sanitize racecheck test_kernels_cuda_codes test_attend_left
     sanitize memcheck test_kernels_cuda_wide every_format sums
 }
 

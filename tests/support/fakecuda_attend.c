@@ -1,0 +1,153 @@
+/* fakecuda_attend.c - the fake table's attention: rows are gathered into a cache as the reference has it. It
+ * notes which keys a launch wrote, and refuses a launch that might read them too early. */
+#include "support/fakecuda_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
+    return (size_t)(n_row * n_head * d_head) * sizeof(float);
+}
+
+/* A cached row, d halves. */
+static uint16_t *cached(const cuda_attend *a, bool is_value, int64_t row, int64_t head, int64_t position) {
+    const int32_t *pages = (const int32_t *)real(a->pages) + ((const int32_t *)real(a->first_page))[row];
+    return (uint16_t *)real(is_value ? a->kv.v : a->kv.k) + pages[position / CUDA_PAGE] * a->kv.page +
+           (head * CUDA_PAGE + position % CUDA_PAGE) * a->kv.d_head;
+}
+
+static int32_t position_of(const cuda_attend *a, int64_t row) {
+    return ((const int32_t *)real(a->position))[row];
+}
+
+static void rotate(const cuda_attend *a, int64_t row, float *x, int64_t n_head) {
+    const float *table = real(a->cos_sin);
+    if (table)
+        kernels_table_for("ref")->rope(a->style, x, n_head, a->kv.d_head, a->n_rot,
+                                       table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
+}
+
+static void store_row(const cuda_attend *a, int64_t row) {
+    const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d;
+    const float *v = (const float *)real(a->v) + row * a->ldv;
+    float *k = malloc((size_t)n * sizeof *k);
+    memcpy(k, (const float *)real(a->k) + row * a->ldk, (size_t)n * sizeof *k);
+    rotate(a, row, k, a->kv.n_kv_head);
+    for (int64_t i = 0; i < n; i++) {
+        cached(a, false, row, i / d, position_of(a, row))[i % d] = half_from_float(k[i]);
+        cached(a, true, row, i / d, position_of(a, row))[i % d] = half_from_float(v[i]);
+    }
+    if (fake.n_fresh < MAX_FRESH)
+        fake.fresh[fake.n_fresh++] = cached(a, false, row, 0, position_of(a, row));
+    free(k);
+}
+
+int fake_store(const cuda_attend *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->attend = fake_store;
+        k->u.attend = *a;
+        return 0;
+    }
+    for (int64_t row = 0; row < a->n_row; row++)
+        store_row(a, row);
+    return 0;
+}
+
+/* Whether a launch that may still run writes what the row attends to. */
+static bool may_be_early(const cuda_attend *a, int64_t row) {
+    for (int32_t p = 0; p < position_of(a, row); p++)
+        for (size_t i = 0; i < fake.n_fresh; i++)
+            if (fake.fresh[i] == cached(a, false, row, 0, p))
+                return true;
+    return false;
+}
+
+/* Rows of the cache as the reference has them. */
+static void gather(const cuda_attend *a, int64_t row, const kv_view *to) {
+    const kernel_table *t = kernels_table_for("ref");
+    const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d;
+    float *floats = malloc((size_t)n * sizeof *floats);
+    for (int32_t p = 0; p <= position_of(a, row); p++)
+        for (int is_value = 0; is_value < 2; is_value++) {
+            for (int64_t i = 0; i < n; i++)
+                floats[i] = half_to_float(cached(a, is_value, row, i / d, p)[i % d]);
+            t->kv_store(to, is_value, p, floats);
+        }
+    free(floats);
+}
+
+static void attend_row(const cuda_attend *a, int64_t row) {
+    const int64_t d = a->kv.d_head, n = position_of(a, row) / KV_BLOCK + 1, nq = a->n_head * d;
+    uint64_t half = 0;
+    kv_page_bytes(TYPE_F16, a->kv.n_kv_head, d, &half);
+    half = (half + 63) / 64 * 64;
+    uint8_t **pages = malloc((size_t)n * sizeof *pages), *all = aligned_alloc(64, (size_t)n * 2 * half);
+    void *scratch = aligned_alloc(64, (attend_scratch_bytes(d) + 63) / 64 * 64);
+    float *q = malloc((size_t)nq * sizeof *q);
+    memset(all, 0, (size_t)n * 2 * half);
+    for (int64_t i = 0; i < n; i++)
+        pages[i] = all + (size_t)i * 2 * half;
+    const kv_view kv = {.pages = pages,
+                        .value_at = (int64_t)half,
+                        .type = TYPE_F16,
+                        .n_kv_head = a->kv.n_kv_head,
+                        .d_head = d};
+    gather(a, row, &kv);
+    memcpy(q, (const float *)real(a->q) + row * a->ldq, (size_t)nq * sizeof *q);
+    rotate(a, row, q, a->n_head);
+    const attend_args args = {.kv = kv,
+                              .q = q,
+                              .out = (float *)real(a->out) + row * a->ldo,
+                              .n_row = 1,
+                              .first_position = position_of(a, row),
+                              .n_head = a->n_head,
+                              .window = a->window,
+                              .scale = a->scale,
+                              .softcap = a->softcap,
+                              .scratch = scratch};
+    kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
+    free(pages), free(all), free(scratch), free(q);
+}
+
+int fake_attend(const cuda_attend *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->attend = fake_attend;
+        k->u.attend = *a;
+        return 0;
+    }
+    if (a->n_row > CUDA_MAX_ROWS)
+        return fake_misuse("attention of too many rows");
+    for (int64_t row = 0; row < a->n_row && !a->stored; row++)
+        store_row(a, row);
+    for (int64_t row = 0; row < a->n_row && !a->stored; row++)
+        if (may_be_early(a, row))
+            return fake_misuse("attention may read keys before they are written");
+    for (int64_t row = 0; row < a->n_row; row++)
+        attend_row(a, row);
+    if (a->leaves.data && (a->n_row > 1 || a->kv.d_head % 32))
+        return fake_misuse("attention cannot leave codes");
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head);
+    return 0;
+}
+
+int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    for (int64_t row = 1; row < a->n_row; row++)
+        if (((const int32_t *)real(a->first_page))[row] != *(const int32_t *)real(a->first_page) ||
+            position_of(a, row) != position_of(a, row - 1) + 1)
+            return fake_misuse("a prompt's rows do not stand together");
+    if (!a->stored)
+        return fake_misuse("a prompt's keys are not stored");
+    for (int64_t row = 0; row < a->n_row; row++)
+        attend_row(a, row);
+    fake.n_prompt += a->n_row;
+    return 0;
+}

@@ -1,0 +1,197 @@
+/* fakecuda_linear.c - the fake table's products, by the scalar reference, row by row. */
+#include "support/fakecuda_parts.h"
+
+#include "kernels/act8.h"
+#include "kernels/strategy.h"
+#include "quant/gtile.h"
+#include "quant/tile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_put_in_order(const cuda_linear *a) {
+    for (int i = 0; i < a->n_w; i++)
+        for (size_t j = 0; j < fake.n_reordered; j++)
+            if (fake.reordered[j] == a->w[i].data)
+                return true;
+    return false;
+}
+
+int fake_gtile(const view *w, bool to_gpu, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (fake.n_reordered == MAX_REORDERED)
+        return fake_misuse("too many matrices are put in order and nothing waits");
+    fake.reordered[fake.n_reordered++] = w->data;
+    for (int64_t n = 0; w->format.layout == PACK_TILE && n < w->n; n += PACK_PANEL) {
+        uint8_t *panel = (uint8_t *)real(w->data) + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
+        (to_gpu ? gtile_from_qtile : gtile_to_qtile)(&w->format, w->k, panel, panel);
+    }
+    return 0;
+}
+
+/* A copy of the matrix in the processor's order. */
+static view as_qtile(const view *w) {
+    uint64_t bytes = 0;
+    view v = *w;
+    pack_bytes(&w->format, w->n, w->k, &bytes);
+    uint8_t *copy = aligned_alloc(64, bytes);
+    memcpy(copy, real(w->data), bytes);
+    for (int64_t n = 0; n < w->n; n += PACK_PANEL) {
+        uint8_t *panel = copy + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
+        gtile_to_qtile(&w->format, w->k, panel, panel);
+    }
+    v.data = copy;
+    return v;
+}
+
+/* Memory for one row of a product. */
+typedef struct row_memory {
+    float *x, *remaining, *part, *y[2];
+    void *codes, *scratch;
+} row_memory;
+
+static void multiply(const kernel_table *t, const view *v, act_format f, const row_memory *r,
+                     const float *bias, float *y) {
+    const linear_args a = {.w = v,
+                           .q = {r->codes, 1, v->k, f},
+                           .bias = bias,
+                           .y = y,
+                           .ldy = v->n,
+                           .n_row = 1,
+                           .scratch = r->scratch};
+    linear_run(t, &a, 0, v->n);
+}
+
+static void product(const view *v, const row_memory *r, bool two, const float *bias, float *y) {
+    const kernel_table *t = kernels_table_for("ref");
+    const act_format f = act_format_for(&v->format, 8);
+    outlier outliers[ACT_OUTLIERS];
+    const int n = two ? 0 : act_take_outliers(t, 8, r->x, v->k, r->remaining, outliers);
+    t->act_quantize(f, n ? r->remaining : r->x, v->k, r->codes);
+    multiply(t, v, f, r, bias, y);
+    if (two) {
+        act_residual(f, r->codes, r->x, v->k, r->remaining);
+        t->act_quantize(f, r->remaining, v->k, r->codes);
+        multiply(t, v, f, r, NULL, r->part);
+        t->add(y, r->part, 1, y, v->n);
+    }
+    for (int i = 0; i < n; i++) {
+        t->column(v, outliers[i].at, 0, v->n, r->part);
+        t->add(y, r->part, outliers[i].value, y, v->n);
+    }
+}
+
+/* A row that is left is kept as it is, with its norm's weights: whoever takes it must be about to read that
+ * row, and the weights must have been there already. */
+size_t fake_codes_bytes(int64_t k) {
+    return 2 * (size_t)k * sizeof(float);
+}
+
+void fake_leave(const cuda_codes *to, const float *row, int64_t k) {
+    float *at = real(to->data);
+    memcpy(at, row, (size_t)k * sizeof *at);
+    if (to->norm)
+        memcpy(at + k, real(to->norm), (size_t)k * sizeof *at);
+}
+
+static bool is_left(const cuda_linear *a) {
+    const float *at = real(a->codes);
+    const int64_t k = a->w[0].k;
+    return !memcmp(at, real(a->x), (size_t)k * sizeof *at) &&
+           (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at));
+}
+
+size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
+    return (size_t)(n_row * k) * (two ? 4 : 2);
+}
+
+static void linear_row(const cuda_linear *a, const view *w, const row_memory *r, int64_t row) {
+    const kernel_table *t = kernels_table_for("ref");
+    const float *x = (const float *)real(a->x) + row * a->ldx;
+    if (a->norm)
+        t->norm(NORM_RMS, x, real(a->norm), NULL, r->x, w->k, 1, false, a->eps);
+    else
+        memcpy(r->x, x, (size_t)w->k * sizeof *x);
+    for (int i = 0; i < a->n_w; i++) {
+        float *y = r->y[a->gated ? i : 0];
+        product(&w[i], r, a->two, real(a->bias[i]), y);
+        if (a->gated && i == 0)
+            continue;
+        if (a->gated)
+            t->gate(a->act, r->y[0], r->y[1], y, w->n);
+        const int to = a->gated ? 0 : i;
+        float *out = (float *)real(a->y[to]) + row * a->ldy[to];
+        if (a->adds)
+            t->add(out, y, 1, out, w[i].n);
+        else
+            memcpy(out, y, (size_t)w[i].n * sizeof *y);
+    }
+}
+
+static int multiply_rows(const cuda_linear *a) {
+    view w[3];
+    int64_t wide = a->w[0].k;
+    if (is_put_in_order(a))
+        return fake_misuse("a product may read a matrix that is still put in order");
+    if (!a->scratch)
+        return fake_misuse("a product has no scratch");
+    if (a->codes && (a->two || a->n_row > 1 || a->w[0].format.group != 32 || !is_left(a)))
+        return fake_misuse("a product takes the codes of another row");
+    if (a->leaves.data && ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two || a->n_row > 1))
+        return fake_misuse("a product cannot leave codes");
+    fake.n_taken += a->codes != NULL;
+    for (int i = 0; i < a->n_w; i++) {
+        w[i] = as_qtile(&a->w[i]);
+        wide = w[i].n > wide ? w[i].n : wide;
+    }
+    wide = (wide + 63) / 64 * 64;
+    float *floats = aligned_alloc(64, (size_t)(5 * wide) * sizeof *floats);
+    const row_memory r = {
+        floats,
+        floats + wide,
+        floats + 2 * wide,
+        {floats + 3 * wide, floats + 4 * wide},
+        aligned_alloc(64, (act_row_bytes((act_format){8, ACT8_GROUP}, wide) + 63) / 64 * 64),
+        aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64)};
+    for (int64_t row = 0; row < a->n_row; row++)
+        linear_row(a, w, &r, row);
+    for (int i = 0; i < a->n_w; i++)
+        free((void *)(uintptr_t)w[i].data);
+    free(floats), free(r.codes), free(r.scratch);
+    if (a->leaves.data)
+        fake_leave(&a->leaves, real(a->y[0]), a->w[0].n);
+    return 0;
+}
+
+int fake_linear(const cuda_linear *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->linear = fake_linear;
+        k->u.linear = *a;
+        return 0;
+    }
+    return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
+                                                    : multiply_rows(a);
+}
+
+/* Many rows, with the bits of few. */
+int64_t fake_wide_from(void) {
+    return 20;
+}
+size_t fake_wide_scratch(int64_t n_row, int64_t k) {
+    return (size_t)(n_row * k) * sizeof(float);
+}
+int fake_wide(const cuda_linear *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (fake.recording)
+        return fake_misuse("a product of many rows is recorded");
+    fake.n_wide += a->n_row;
+    if (a->n_row < fake_wide_from() || a->codes || a->leaves.data)
+        return fake_misuse("a product of many rows has few, or codes");
+    memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
+    return multiply_rows(a);
+}

@@ -1,0 +1,94 @@
+/* fakecuda_parts.h - what the files of the fake CUDA table share (fakecuda.h): its state, what every call
+ * does first, addresses, and the launches that a graph keeps. */
+#ifndef NIB_TESTS_FAKECUDA_PARTS_H
+#define NIB_TESTS_FAKECUDA_PARTS_H
+
+#include "support/fakecuda.h"
+
+#include "kernels/kernels.h"
+
+/* Set in addresses of kernels alone, on x86-64 as on AArch64. */
+#define DEVICE_BIT ((uintptr_t)1 << 55)
+enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096, MAX_REORDERED = 256 };
+
+/* A launch that was recorded. */
+typedef struct kept_launch {
+    int (*linear)(const cuda_linear *a, cuda_stream s);
+    int (*attend)(const cuda_attend *a, cuda_stream s);
+    int (*norm)(const cuda_norm *a, cuda_stream s);
+    int (*each)(const cuda_each *a, cuda_stream s);
+    int (*fetch)(const cuda_residual *a, cuda_stream s);
+    int (*add)(const cuda_residual_add *a, cuda_stream s);
+    int (*best)(const cuda_sample *a, cuda_stream s);
+    union {
+        cuda_linear linear;
+        cuda_attend attend;
+        cuda_norm norm;
+        cuda_each each;
+        cuda_residual fetch;
+        cuda_residual_add add;
+        cuda_sample best;
+    } u;
+} kept_launch;
+typedef struct graph {
+    kept_launch *list;
+    size_t n;
+} graph;
+
+extern struct fake_state {
+    size_t memory, used, peak, held;
+    long calls, fail_at, n_taken, n_wide, n_prompt;
+    int error;
+    const char *wrong;
+    const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
+    size_t n_reordered, n_recorded;       /* of them, those with an event behind them */
+    const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
+    size_t n_fresh;
+    graph *recording; /* NULL: launches run */
+    long n_replayed, n_sampled, n_fetched;
+    bool replaying;
+    enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
+} fake;
+
+/* The first misuse is the one that fake_cuda_wrong gives. */
+int fake_misuse(const char *what);
+/* What a launch is kept as while launches are recorded; NULL: it runs. */
+kept_launch *fake_keep(void);
+/* What every call does first: counts itself, and gives the error that it was told to fail with. */
+int fake_call(void);
+#define CALL()                                                                                               \
+    do {                                                                                                     \
+        const int e_ = fake_call();                                                                          \
+        if (e_)                                                                                              \
+            return e_;                                                                                       \
+    } while (0)
+
+bool is_there(const void *p); /* an address of the device */
+void *real(const void *p);    /* the memory under it; NULL of NULL; ends the test for the host's addresses */
+
+/* A row that is left, with its norm's weights, for the launch after. */
+void fake_leave(const cuda_codes *to, const float *row, int64_t k);
+
+/* Rows of the table. fakecuda_linear.c */
+int fake_gtile(const view *w, bool to_gpu, cuda_stream s);
+size_t fake_codes_bytes(int64_t k);
+size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two);
+int fake_linear(const cuda_linear *a, cuda_stream s);
+int64_t fake_wide_from(void);
+size_t fake_wide_scratch(int64_t n_row, int64_t k);
+int fake_wide(const cuda_linear *a, cuda_stream s);
+/* fakecuda_attend.c */
+size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
+int fake_store(const cuda_attend *a, cuda_stream s);
+int fake_attend(const cuda_attend *a, cuda_stream s);
+int fake_attend_prompt(const cuda_attend *a, cuda_stream s);
+/* fakecuda_rows.c */
+int fake_norm(const cuda_norm *a, cuda_stream s);
+int fake_each(const cuda_each *a, cuda_stream s);
+size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
+int fake_residual(const cuda_residual *a, cuda_stream s);
+int fake_residual_add(const cuda_residual_add *a, cuda_stream s);
+size_t fake_sample_scratch(int64_t n_row);
+int fake_sample(const cuda_sample *a, cuda_stream s);
+
+#endif

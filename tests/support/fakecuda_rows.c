@@ -1,0 +1,176 @@
+/* fakecuda_rows.c - the fake table's norms, elementwise operations, residuals and largest logits. */
+#include "support/fakecuda_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int fake_norm(const cuda_norm *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->norm = fake_norm;
+        k->u.norm = *a;
+        return 0;
+    }
+    for (int64_t r = 0; r < a->n_row; r++)
+        kernels_table_for("ref")->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w),
+                                       real(a->b), (float *)real(a->out) + r * a->ldo, a->k, a->n_group,
+                                       a->w_full, a->eps);
+    return 0;
+}
+
+int fake_each(const cuda_each *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->each = fake_each;
+        k->u.each = *a;
+        return 0;
+    }
+    const kernel_table *t = kernels_table_for("ref");
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *x = (const float *)real(a->x) + r * a->ldx,
+                    *y = a->y ? (const float *)real(a->y) + r * a->ldy : NULL;
+        float *out = (float *)real(a->out) + r * a->ldo;
+        switch (a->kind) {
+        case OP_ACT: t->act(a->act, x, out, a->n); break;
+        case OP_GATE: t->gate(a->act, x, y, out, a->n); break;
+        case OP_ADD: t->add(x, y, a->value, out, a->n); break;
+        case OP_SCALE: t->scale(x, a->value, out, a->n); break;
+        case OP_CLAMP: t->clamp(x, a->value, out, a->n); break;
+        case OP_SOFTCAP: t->softcap(x, a->value, out, a->n); break;
+        default: return fake_misuse("that is not done element by element");
+        }
+    }
+    return 0;
+}
+
+/* ---- residuals ---- */
+
+size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
+    return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * sizeof(salient);
+}
+
+/* Host memory under the address that map gave it. */
+static residual residual_at(const cuda_residual *a, int i) {
+    return (residual){.bits = 4,
+                      .n = a->n[i],
+                      .k = a->k,
+                      .step = a->step[i],
+                      .rows = real(a->rows[i]),
+                      .scale = real(a->scale[i])};
+}
+
+static float norm_factor(const cuda_residual *a, const float *x) {
+    float sum = 0;
+    for (int64_t i = 0; i < a->k; i++)
+        sum += x[i] * x[i];
+    return 1 / sqrtf(sum / (float)a->k + a->eps);
+}
+
+/* Of one row: the channels, then each matrix's part. */
+static void fetch_row(const cuda_residual *a, const float *x, float *part) {
+    const kernel_table *t = kernels_table_for("ref");
+    const float *norm = real(a->norm), factor = norm ? norm_factor(a, x) : 1;
+    float *own = malloc((size_t)a->k * sizeof *own);
+    int32_t *at = malloc((size_t)a->k * sizeof *at);
+    for (int64_t i = 0; i < a->k; i++)
+        own[i] = norm ? x[i] * norm[i] : x[i];
+    const int64_t n = salient_pick(t, SALIENT_APPROX, own, a->k, a->k_chunk, at);
+    for (int w = 0; w < a->n_w; part += a->n[w++]) {
+        const residual r = residual_at(a, w);
+        for (int64_t o = 0; o < a->n[w]; o++) {
+            float sum = 0;
+            for (int64_t i = 0; i < n && r.step; i++)
+                sum = fmaf(own[at[i]], residual_code(&r, at[i], o), sum);
+            part[o] = r.step ? sum * r.scale[o] * factor : 0;
+        }
+    }
+    free(own);
+    free(at);
+}
+
+int fake_residual(const cuda_residual *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (!fake.replaying && fake.side != FORKED)
+        return fake_misuse("residuals are fetched before their rows are there");
+    fake.side = FETCHED;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->fetch = fake_residual;
+        k->u.fetch = *a;
+        return 0;
+    }
+    fake.n_fetched += a->n_row;
+    for (int64_t r = 0; r < a->n_row; r++)
+        fetch_row(a, (const float *)real(a->x) + r * a->ldx, (float *)real(a->part) + r * a->ldp);
+    return 0;
+}
+
+int fake_residual_add(const cuda_residual_add *a, cuda_stream s) {
+    const kernel_table *t = kernels_table_for("ref");
+    CALL();
+    (void)s;
+    if (!fake.replaying && fake.side != JOINED)
+        return fake_misuse("residuals are added before they are there");
+    fake.side = IDLE;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->add = fake_residual_add;
+        k->u.add = *a;
+        return 0;
+    }
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *part = (const float *)real(a->part) + r * a->ldp;
+        for (int w = 0; w < a->n_w; part += a->n[w++]) {
+            float *y = (float *)real(a->y[w]) + r * a->ldy[w];
+            t->add(y, part, 1, y, a->n[w]);
+        }
+        if (a->gated)
+            t->gate(a->act, (const float *)real(a->y[0]) + r * a->ldy[0],
+                    (const float *)real(a->y[1]) + r * a->ldy[1], (float *)real(a->out) + r * a->ldo,
+                    a->n[0]);
+    }
+    return 0;
+}
+
+/* ---- the largest logits ---- */
+
+size_t fake_sample_scratch(int64_t n_row) {
+    return (size_t)n_row * 8;
+}
+
+static bool is_better(const float *x, int64_t a, int64_t b) {
+    return b < 0 || x[a] > x[b] || (isnan(x[b]) && !isnan(x[a]));
+}
+
+int fake_sample(const cuda_sample *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->best = fake_sample;
+        k->u.best = *a;
+        return 0;
+    }
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const float *x = (const float *)real(a->logits) + r * a->ld;
+        bool *taken = calloc((size_t)a->n_vocab, sizeof *taken);
+        for (int i = 0; i < a->top; i++) {
+            int64_t best = -1;
+            for (int64_t t = 0; t < a->n_vocab; t++)
+                if (!taken[t] && is_better(x, t, best))
+                    best = t;
+            taken[best] = true;
+            ((int32_t *)real(a->top_ids))[r * a->top + i] = (int32_t)best;
+            ((float *)real(a->top_logits))[r * a->top + i] = x[best];
+        }
+        free(taken);
+    }
+    fake.n_sampled += a->n_row;
+    return 0;
+}

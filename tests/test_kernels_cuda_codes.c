@@ -1,0 +1,147 @@
+/* Codes of a row that one CUDA kernel leaves for the next; skipped without a device.
+ *   test_kernels_cuda_codes [PATTERN]: the tests with such names */
+#include "support/gpu.h"
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A launch of one row of k floats, with or without what another left of them, has the same bits. */
+static void check_left(const char *name, const float *x, const void *codes, const float *norm, int64_t k) {
+    enum { N = 40 };
+    matrix m = matrix_open_uniform(name, N, k, MATRIX_RANDOM, 31);
+    const view w = matrix_there(&m);
+    uint32_t found[2][N]; /* bits of floats */
+    float *y = device_new(sizeof found[0]);
+    for (int i = 0; i < 2; i++) {
+        OK(cuda->fill(y, 0xff, sizeof found[0], stream));
+        const cuda_linear a = {.w = {w},
+                               .n_w = 1,
+                               .n_row = 1,
+                               .x = x,
+                               .ldx = k,
+                               .norm = norm,
+                               .eps = 1e-5f,
+                               .codes = i ? codes : NULL,
+                               .y = {y},
+                               .ldy = {N}};
+        OK(cuda->linear(&a, stream));
+        read_back(found[i], y, sizeof found[i]);
+    }
+    if (memcmp(found[0], found[1], sizeof found[0]))
+        fail_msg("%s, rows of %d: codes that were left give other bits", name, (int)k);
+    drop(y), drop(w.data);
+    matrix_close(&m);
+}
+
+/* A product leaves its outputs' codes: plain, added to something, gated; with a norm, and with a NaN. */
+static void test_left(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {32, 96, 1120, 4096, 14336};
+    const int64_t k = 320;
+    for (size_t c = 0; c < 5 * sizeof sizes / sizeof *sizes; c++) {
+        const int64_t n = sizes[c / 5];
+        const bool gated = c % 5 == 1, adds = c % 5 == 2, nan = c % 5 == 4;
+        matrix m[2];
+        view w[2];
+        for (int i = 0; i < 2; i++) {
+            m[i] = matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, 40 + (uint64_t)i);
+            w[i] = matrix_there(&m[i]);
+        }
+        float *x = random_rows(k, c, 3), *norm = random_rows(n, 7, 2), *before = random_rows(n, 8, 3),
+              *plain = malloc((size_t)n * sizeof(float));
+        if (nan)
+            before[n / 2] = NAN;
+        float *x_there = device_copy(x, (size_t)k * 4), *y = device_copy(before, (size_t)n * 4);
+        float *norm_there = c % 5 > 1 ? device_copy(norm, (size_t)n * 4) : NULL;
+        void *codes = device_new(cuda->codes_bytes(n));
+        OK(cuda->fill(codes, 0, cuda->codes_bytes(n), stream));
+        cuda_linear a = {.w = {w[0], w[1]},
+                         .n_w = gated ? 2 : 1,
+                         .n_row = 1,
+                         .x = x_there,
+                         .ldx = k,
+                         .gated = gated,
+                         .adds = adds || nan,
+                         .y = {y},
+                         .ldy = {n},
+                         .leaves = {codes, norm_there}};
+        OK(cuda->linear(&a, stream));
+        float *left = malloc((size_t)n * sizeof(float));
+        read_back(left, y, (size_t)n * 4);
+        check_left("u4g32", y, codes, norm_there, n);
+        check_left("u8g32a", y, codes, norm_there, n);
+        check_left("u4g128", y, codes, norm_there, n);
+        OK(cuda->to_device(y, before, (size_t)n * 4, stream));
+        a.leaves.data = NULL;
+        OK(cuda->linear(&a, stream));
+        read_back(plain, y, (size_t)n * 4);
+        assert_memory_equal(plain, left, (size_t)n * 4);
+        free(x), free(norm), free(before), free(plain), free(left);
+        drop(x_there), drop(y), drop(codes);
+        if (norm_there)
+            drop(norm_there);
+        for (int i = 0; i < 2; i++) {
+            drop(w[i].data);
+            matrix_close(&m[i]);
+        }
+    }
+}
+
+/* Attention does, on one block's pages and on several's. */
+static void test_attend_left(void **state) {
+    (void)state;
+    enum { HEADS = 4, D = 64, K = HEADS * D, PAGES = 4 };
+    const size_t cache = (size_t)PAGES * CUDA_PAGE * K * 2, scratch_bytes = cuda->attend_scratch(1, HEADS, D);
+    float *rows = random_rows(3 * K, 5, 1), *there = device_copy(rows, sizeof(float) * 3 * K);
+    void *keys = device_new(cache), *values = device_new(cache), *scratch = device_new(scratch_bytes),
+         *codes = device_new(cuda->codes_bytes(K));
+    float *out = device_new(sizeof(float) * K);
+    int32_t *pages = device_copy((const int32_t[]){0, 1, 2, 3}, sizeof(int32_t) * PAGES);
+    int32_t *first = device_copy((const int32_t[]){0}, sizeof(int32_t));
+    OK(cuda->fill(keys, 0, cache, stream));
+    OK(cuda->fill(values, 0, cache, stream));
+    OK(cuda->fill(scratch, 0, scratch_bytes, stream));
+    OK(cuda->fill(codes, 0, cuda->codes_bytes(K), stream));
+    for (int32_t at = 5; at < PAGES * CUDA_PAGE; at += 100) {
+        int32_t *position = device_copy(&at, sizeof at);
+        const cuda_attend a = {.kv = {keys, values, HEADS, D, CUDA_PAGE * K},
+                               .q = there,
+                               .k = there + K,
+                               .v = there + 2 * K,
+                               .ldq = K,
+                               .ldk = K,
+                               .ldv = K,
+                               .out = out,
+                               .ldo = K,
+                               .n_row = 1,
+                               .n_head = HEADS,
+                               .position = position,
+                               .pages = pages,
+                               .first_page = first,
+                               .scale = 0.125f,
+                               .scratch = scratch,
+                               .leaves = {.data = codes}};
+        OK(cuda->attend(&a, stream));
+        check_left("u4g32", out, codes, NULL, K);
+        drop(position);
+    }
+    free(rows);
+    drop(there), drop(keys), drop(values), drop(scratch), drop(codes), drop(out), drop(pages), drop(first);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_attend_left),
+    };
+    if (gpu_open(argc, argv))
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    return gpu_missing();
+}

@@ -1,0 +1,186 @@
+/* The CUDA kernels for rows (norms, embeddings, what is done element by element, sampling) against the scalar
+ * reference; skipped without a device.
+ *   test_kernels_cuda_rows [PATTERN]: the tests with such names */
+#include "support/gpu.h"
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void check_close(const float *found, const float *expected, int64_t n, float bound, const char *what) {
+    float max = 0;
+    for (int64_t i = 0; i < n; i++)
+        max = fmaxf(max, fabsf(expected[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(found[i] - expected[i]) <= bound * max))
+            fail_msg("%s, element %d: %.9g, expected %.9g", what, (int)i, (double)found[i],
+                     (double)expected[i]);
+}
+
+static void test_norm(void **state) {
+    (void)state;
+    const kernel_table *t = kernels_table_for("ref");
+    for (int i = 0; i < 8; i++) {
+        const int64_t k = i & 1 ? 576 : 4096, groups = i & 2 ? 8 : 1;
+        const bool layer = i & 4;
+        float *x = random_rows(3 * k, (uint64_t)i + 1, 4), *w = random_rows(k, 5, 1),
+              *b = layer ? random_rows(k, 6, 1) : NULL;
+        float *expected = malloc((size_t)(3 * k) * sizeof(float)),
+              *found = malloc((size_t)(3 * k) * sizeof(float));
+        float *there = device_copy(x, (size_t)(3 * k) * sizeof(float)),
+              *w_there = device_copy(w, (size_t)k * sizeof(float));
+        float *b_there = b ? device_copy(b, (size_t)k * sizeof(float)) : NULL;
+        for (int r = 0; r < 3; r++)
+            t->norm(layer ? NORM_LAYER : NORM_RMS, x + r * k, w, b, expected + r * k, k, groups, i & 1,
+                    1e-5f);
+        const cuda_norm a = {
+            layer ? NORM_LAYER : NORM_RMS, there, w_there, b_there, there, 3, k, k, k, groups, i & 1, 1e-5f};
+        OK(cuda->norm(&a, stream));
+        read_back(found, there, (size_t)(3 * k) * sizeof(float));
+        check_close(found, expected, 3 * k, 2e-6f, "norm");
+        drop(there), drop(w_there);
+        if (b)
+            drop(b_there);
+        free(x), free(w), free(b), free(expected), free(found);
+    }
+}
+
+static void test_embed(void **state) {
+    (void)state;
+    static const char *const names[] = {"u4g32", "u6g128a", "u3grow", "u5g32t"};
+    static const type_id types[] = {TYPE_Q4_K, TYPE_Q6_K, TYPE_F16, TYPE_BF16, TYPE_F32, TYPE_Q8_0};
+    for (size_t i = 0; i < 10; i++) {
+        matrix m = i < 4 ? matrix_open_uniform(names[i], 50, 512, MATRIX_RANDOM, i + 1)
+                         : matrix_open(types[i - 4], 50, 512, MATRIX_RANDOM, i + 1);
+        const int32_t tokens[3] = {0, 49, 17};
+        float expected[512], found[3 * 512];
+        const view w = matrix_there(&m);
+        int32_t *there = device_copy(tokens, sizeof tokens);
+        float *out = device_new(sizeof found);
+        OK(cuda->embed(&w, there, 2.0f, out, 3, stream));
+        read_back(found, out, sizeof found);
+        for (int r = 0; r < 3; r++) {
+            pack_read_row(&m.view, tokens[r], expected);
+            for (int c = 0; c < 512; c++)
+                if (found[r * 512 + c] != expected[c] * 2.0f)
+                    fail_msg("embedding %d, row %d column %d: %a, expected %a", (int)i, r, c,
+                             (double)found[r * 512 + c], (double)expected[c] * 2);
+        }
+        drop(w.data), drop(there), drop(out);
+        matrix_close(&m);
+    }
+}
+
+static void test_each(void **state) {
+    (void)state;
+    enum { N = 300, LD = 320, ROWS = 3 };
+    static const cuda_each cases[] = {
+        {.kind = OP_ACT, .act = ACT_GELU_TANH}, {.kind = OP_GATE, .act = ACT_SILU},
+        {.kind = OP_ADD, .value = 0.75f},       {.kind = OP_SCALE, .value = -3},
+        {.kind = OP_CLAMP, .value = 0.5f},      {.kind = OP_SOFTCAP, .value = 0.8f}};
+    const kernel_table *t = kernels_table_for("ref");
+    float *x = random_rows(ROWS * LD, 1, 1), *y = random_rows(ROWS * LD, 2, 1);
+    float *x_there = device_copy(x, sizeof(float) * ROWS * LD),
+          *y_there = device_copy(y, sizeof(float) * ROWS * LD);
+    float *out = device_new(sizeof(float) * ROWS * LD), found[ROWS * LD], expected[N];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cuda_each a = cases[i];
+        a.x = x_there, a.y = y_there, a.out = out, a.n_row = ROWS, a.n = N;
+        a.ldx = a.ldy = a.ldo = LD;
+        OK(cuda->each(&a, stream));
+        read_back(found, out, sizeof found);
+        for (int64_t at = 0; at < ROWS * LD; at += LD) {
+            switch (a.kind) {
+            case OP_ACT: t->act(a.act, x + at, expected, N); break;
+            case OP_GATE: t->gate(a.act, x + at, y + at, expected, N); break;
+            case OP_ADD: t->add(x + at, y + at, a.value, expected, N); break;
+            case OP_SCALE: t->scale(x + at, a.value, expected, N); break;
+            case OP_CLAMP: t->clamp(x + at, a.value, expected, N); break;
+            default: t->softcap(x + at, a.value, expected, N);
+            }
+            for (int n = 0; n < N; n++)
+                if (!(fabsf(found[at + n] - expected[n]) <= 1e-6f))
+                    fail_msg("op %d, element %d: %g, expected %g", (int)a.kind, n, (double)found[at + n],
+                             (double)expected[n]);
+        }
+    }
+    drop(x_there), drop(y_there), drop(out);
+    free(x), free(y);
+}
+
+static void test_sample(void **state) {
+    (void)state;
+    enum { VOCAB = 50257, ROWS = 3, TOP = 40 };
+    float *logits = random_rows(ROWS * VOCAB, 12, 20), uniform[ROWS] = {0, 0.999999f, 0.5f};
+    logits[777] = logits[40000] = 30; /* the first of two equals */
+    logits[VOCAB + 3] = NAN;
+    logits[2 * VOCAB + VOCAB - 1] = 21;
+    void *there = device_copy(logits, (size_t)(ROWS * VOCAB) * 4), *u = device_copy(uniform, sizeof uniform);
+    int32_t *token = device_new(ROWS * 4), *ids = device_new((size_t)ROWS * TOP * 4),
+            *position = device_new(ROWS * 4);
+    float *values = device_new((size_t)ROWS * TOP * 4);
+    void *scratch = device_new(cuda->sample_scratch(ROWS));
+    OK(cuda->fill(scratch, 0, cuda->sample_scratch(ROWS), stream));
+    OK(cuda->fill(position, 0, ROWS * 4, stream));
+    cuda_sample a = {.logits = there,
+                     .n_row = ROWS,
+                     .ld = VOCAB,
+                     .n_vocab = VOCAB,
+                     .top = 1,
+                     .token = token,
+                     .scratch = scratch};
+    int32_t found[ROWS], found_ids[ROWS * TOP], positions[ROWS];
+    float found_values[ROWS * TOP];
+    OK(cuda->sample(&a, stream));
+    read_back(found, token, sizeof found);
+    assert_int_equal(found[0], 777);
+    assert_int_equal(found[2], VOCAB - 1);
+    a.top = TOP;
+    a.temperature = 5;
+    a.top_p = 1;
+    a.uniform = u;
+    a.top_ids = ids;
+    a.top_logits = values;
+    a.position = position;
+    for (int turn = 0; turn < 2; turn++) { /* the counters are ready again */
+        OK(cuda->sample(&a, stream));
+        read_back(found, token, sizeof found);
+        read_back(found_ids, ids, sizeof found_ids);
+        read_back(found_values, values, sizeof found_values);
+        read_back(positions, position, sizeof positions);
+        for (int r = 0; r < ROWS; r++) {
+            assert_int_equal(positions[r], turn + 1);
+            for (int i = 0; i < TOP; i++) {
+                const int32_t id = found_ids[r * TOP + i];
+                int larger = 0;
+                assert_true(logits[r * VOCAB + id] == found_values[r * TOP + i]);
+                for (int v = 0; v < VOCAB; v++)
+                    larger += logits[r * VOCAB + v] > logits[r * VOCAB + id] ||
+                              (logits[r * VOCAB + v] == logits[r * VOCAB + id] && v < id);
+                assert_int_equal(larger, i);
+            }
+        }
+        assert_int_equal(found[0], 777);
+        assert_int_equal(found[1], found_ids[TOP + TOP - 1]);
+    }
+    free(logits);
+    drop(there), drop(u), drop(token), drop(ids), drop(position), drop(values), drop(scratch);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_sample),
+    };
+    if (gpu_open(argc, argv))
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    return gpu_missing();
+}
