@@ -131,18 +131,18 @@ static void keep_columns(const char *path, bool alike) {
     model *m = NULL;
     nib_error err = {0};
     saliency_sites sites;
-    columns c;
+    channel_stats c;
     assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
     assert_int_equal(saliency_sites_open(&sites, m, &err), NIB_OK);
-    assert_int_equal(columns_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
+    assert_int_equal(channel_stats_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
     assert_int_equal(container_content_key(model_container(m), c.content, &err), NIB_OK);
     strcpy(c.prompts, "abc");
     for (uint64_t i = 0; i < c.first[c.n_site]; i++)
         c.mean[i] = alike || i % 13 ? 1 : 500;
-    char *to = columns_path(c.content, c.prompts);
-    assert_int_equal(columns_save(to, &c, &err), NIB_OK);
+    char *to = channel_stats_path(c.content, c.prompts);
+    assert_int_equal(channel_stats_save(to, &c, &err), NIB_OK);
     mem_free(to);
-    columns_clear(&c);
+    channel_stats_clear(&c);
     saliency_sites_close(&sites);
     model_close(m);
 }

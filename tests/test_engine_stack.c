@@ -2,7 +2,7 @@
  * by a float64 oracle; the same bits whatever is resident, however it is computed; without its second slice a
  * stack is its first one. */
 #include "base/num.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/tempdir.h"
@@ -131,7 +131,7 @@ static void products_are_of_the_sum(void **state) {
         calibration c = {.n_prompt = 1};
         tiny_plan h;
         nib_error err = {0};
-        measure_rows rows;
+        prompt_rows rows;
         oracle o = {.tokens = tokens};
         nib_engine_options options = engine_usual();
         options.activation = 16;
@@ -144,7 +144,7 @@ static void products_are_of_the_sum(void **state) {
         c.tokens = tokens;
         c.begin = starts;
         const engine_parts on = engine_parts_of(e);
-        assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
+        assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
         const view *views = pager_views(engine_parts_of(e).step->pager, 0);
         view embed[2];
         for (int s = 0; s < 2; s++)
@@ -159,7 +159,7 @@ static void products_are_of_the_sum(void **state) {
         assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
         assert_int_equal(o.n_seen, 3);
         free(o.x);
-        measure_rows_close(&rows);
+        prompt_rows_close(&rows);
         nib_engine_close(e);
     }
 }

@@ -7,7 +7,7 @@
 #include "exec/check/memory.h"
 #include "measure/measure.h"
 #include "engine/state.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/prompts.h"
@@ -172,7 +172,7 @@ static void batches(void **state) {
 
 typedef struct measured {
     char *importance, *quality;
-    columns channels;
+    channel_stats channels;
     uint64_t n_neuron, n_active;
 } measured;
 
@@ -212,8 +212,8 @@ static void measurements(void **state) {
         const float is = check.channels.mean[i], should = cpu.channels.mean[i];
         assert_true(fabsf(is - should) <= 1e-5f * should);
     }
-    columns_clear(&cpu.channels);
-    columns_clear(&check.channels);
+    channel_stats_clear(&cpu.channels);
+    channel_stats_clear(&check.channels);
     mem_free(cpu.importance);
     mem_free(cpu.quality);
     mem_free(check.importance);
@@ -269,12 +269,12 @@ static void keys_and_values_are_its_own(void **state) {
     int64_t begin[] = {0, 5};
     calibration c = {.begin = begin, .n_prompt = 1, .tokens = (int32_t[]){3, 1, 4, 1, 5}};
     nib_engine *e = open_check(5);
-    measure_rows rows;
+    prompt_rows rows;
     kv_pool *pages;
     kv_table host;
     nib_error err = {0};
     const engine_parts on = engine_parts_of(e);
-    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
+    assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
     pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     assert_int_equal(kv_pool_open(engine_parts_of(e).layout, TYPE_F32, true, false, device_host(),
@@ -290,7 +290,7 @@ static void keys_and_values_are_its_own(void **state) {
     assert_non_null(strstr(err.message, "keys and values"));
     kv_table_close(&host);
     kv_pool_close(pages);
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     nib_engine_close(e);
 }
 
@@ -323,11 +323,11 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
     int64_t begin[] = {0, 5};
     calibration c = {.begin = begin, .n_prompt = 1, .tokens = (int32_t[]){3, 1, 4, 1, 5}};
     nib_engine *e = open_check(5);
-    measure_rows rows;
+    prompt_rows rows;
     nib_error err = {0};
     kept k = {0};
     const engine_parts on = engine_parts_of(e);
-    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 1, &err), NIB_OK);
+    assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 1, &err), NIB_OK);
     float logits[N_VOCAB];
     const probe eyes = {.look = keep_seen, .user = &k};
     const pass p = {.segments = rows.segments,
@@ -342,7 +342,7 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
     assert_true(isnan(k.stream[0]));
     assert_true(k.n_seen > 0 && isnan(k.seen[0]));
     assert_true(isfinite(logits[0]));
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     nib_engine_close(e);
 }
 

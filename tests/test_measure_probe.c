@@ -2,7 +2,7 @@
  * one pass give the bits of one by one. */
 #include "base/mem.h"
 #include "measure/measure.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 #include "support/logits.h"
 #include "support/prompts.h"
 #include "support/tempdir.h"
@@ -62,11 +62,11 @@ static void ignore(void *user, const probe_seen *seen) {
 /* All prompts in one pass; looks: NULL, or how often a probe was told. Caller frees. */
 static float *together(const char *path, const calibration *c, int n_thread, int *looks) {
     nib_engine *e = open_engine(path, n_thread, c->begin[c->n_prompt]);
-    measure_rows rows;
+    prompt_rows rows;
     nib_error err = {0};
     const probe see = {.look = ignore, .user = looks};
     const engine_parts on = engine_parts_of(e);
-    if (measure_rows_open(&rows, &on, c, 0, 1000, &err))
+    if (prompt_rows_open(&rows, &on, c, 0, 1000, &err))
         fail_msg("%s", err.message);
     collected got = {.segments = rows.segments, .n_vocab = nib_engine_info(e)->n_vocab};
     got.logits = calloc((size_t)(rows.n_row * got.n_vocab), sizeof *got.logits);
@@ -80,7 +80,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
                     .probe = looks ? &see : NULL};
     if (step_pass(engine_parts_of(e).step, &p, &err))
         fail_msg("%s: %s", path, err.message);
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     nib_engine_close(e);
     return got.logits;
 }
@@ -269,7 +269,7 @@ static void the_probe_sees_what_is_computed(void **state) {
         .begin = (int64_t *)begin, .n_prompt = 1, .tokens = (int32_t[]){3, 1, 4, 1, 5, 9, 2, 6, 250}};
     checking ch = {.layers = calloc(N_LAYER, sizeof *ch.layers)};
     const view *views;
-    measure_rows rows;
+    prompt_rows rows;
     nib_error err = {0};
     assert_non_null(ch.layers);
     views = pager_views(engine_parts_of(e).step->pager, 0);
@@ -286,13 +286,13 @@ static void the_probe_sees_what_is_computed(void **state) {
         compute_layer(&(direct){views, layout_block(engine_parts_of(e).layout, l + 1)}, &ch.layers[l]);
     }
     const engine_parts on = engine_parts_of(e);
-    assert_int_equal(measure_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
+    assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
     const probe see = {.look = check, .user = &ch};
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)
         assert_int_equal(ch.seen[i], N_LAYER * ROWS);
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     free(ch.layers);
     nib_engine_close(e);
 }

@@ -7,7 +7,7 @@
 #include "quantize/lapack.h"
 #include "quantize/mix.h"
 #include "nib_tools.h"
-#include "quantize/share.h"
+#include "quantize/bit_allocation.h"
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
@@ -296,14 +296,15 @@ static void test_methods(void **state) {
 /* The best of all ways to share bits out, against trying every one. */
 static void test_share(void **state) {
     (void)state;
-    enum { N = 5, F = SHARE_FORMATS };
+    enum { N = 5, F = ALLOCATION_FORMATS };
     double cost[N * F], weights[N];
     uint64_t seed = 9;
     for (int b = 0; b < N; b++) {
         weights[b] = 1 + (double)(seed % 3);
         for (int f = 0; f < F; f++) {
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            cost[b * F + f] = (double)(seed >> 40) / (double)(1 << 24) * pow(0.25, share_formats[f].bits - 2);
+            cost[b * F + f] =
+                (double)(seed >> 40) / (double)(1 << 24) * pow(0.25, allocation_formats[f].bits - 2);
         }
     }
     for (double bits = 2; bits <= 8; bits += 0.7) {
@@ -316,14 +317,14 @@ static void test_share(void **state) {
             double sum = 0, size = 0;
             for (int b = 0, rest = code; b < N; b++, rest /= F) {
                 sum += cost[b * F + rest % F];
-                size += weights[b] * share_formats[rest % F].bits;
+                size += weights[b] * allocation_formats[rest % F].bits;
             }
             best = size <= bits * all + 1e-9 ? fmin(best, sum) : best;
         }
-        assert_int_equal(share_choose(cost, weights, N, bits, choice, &kl, &err), NIB_OK);
+        assert_int_equal(allocate_choose(cost, weights, N, bits, choice, &kl, &err), NIB_OK);
         assert_true(fabs(kl - best) < 1e-12);
         for (int b = 0; b < N; b++)
-            used += weights[b] * share_formats[choice[b]].bits;
+            used += weights[b] * allocation_formats[choice[b]].bits;
         assert_true(used <= bits * all + 1e-9);
     }
     const nib_quantize_options q = {.out = out_path, .bits = 3.5};

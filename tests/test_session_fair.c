@@ -3,8 +3,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
-#include "session/pace.h"
-#include "session/share.h"
+#include "session/prefill_budget.h"
+#include "session/fairness.h"
 #include "support/engine.h"
 #include "support/tinymodel.h"
 
@@ -28,25 +28,25 @@ static void target_is_kept(void **state) {
     for (size_t m = 0; m < NUM_COUNT(machines); m++) {
         const double fixed = machines[m][0], each = machines[m][1], target = 0.1, n_decode = 4;
         const double alone = fixed + each * n_decode, most = NUM_MAX(target, 2 * alone);
-        pace p = {0};
+        prefill_budget p = {0};
         for (int i = 0; i < 60; i++) {
-            const int64_t n = pace_rows(&p, target, alone);
+            const int64_t n = prefill_budget_rows(&p, target, alone);
             const double seconds = alone + each * (double)n;
             assert_true(n >= 8);
             if (i > 0 && n > 8)
                 assert_true(seconds < 1.01 * most);
             if (i > 40)
                 assert_true(seconds > 0.9 * most);
-            pace_note(&p, i % 7 ? seconds : seconds * 1.0001, alone, n);
+            prefill_budget_note(&p, i % 7 ? seconds : seconds * 1.0001, alone, n);
         }
-        pace_note(&p, 10 * most, alone, 8); /* something else ran: fewer at once, and more again */
-        const int64_t fewer = pace_rows(&p, target, alone);
+        prefill_budget_note(&p, 10 * most, alone, 8); /* something else ran: fewer at once, and more again */
+        const int64_t fewer = prefill_budget_rows(&p, target, alone);
         assert_true(fewer >= 8 && alone + each * (double)fewer < 0.6 * most);
     }
-    pace p = {0};
-    assert_true(pace_rows(&p, 0.1, 0) > 0);
-    pace_note(&p, 0, 0, 5);
-    pace_note(&p, 1, 0, 0);
+    prefill_budget p = {0};
+    assert_true(prefill_budget_rows(&p, 0.1, 0) > 0);
+    prefill_budget_note(&p, 0, 0, 5);
+    prefill_budget_note(&p, 1, 0, 0);
     assert_true(p.row_s == 0);
 }
 
@@ -54,19 +54,19 @@ static void target_is_kept(void **state) {
 
 static void who_had_least(void **state) {
     (void)state;
-    static share s;
-    const int a = share_enter(&s, 7), b = share_enter(&s, 9);
-    assert_int_equal(share_enter(&s, 7), a);
-    share_serve(&s, a, 100);
-    assert_true(share_served(&s, b) < share_served(&s, a));
-    share_serve(&s, b, 300);
-    const int c = share_enter(&s, 11); /* begins with those that are there, not before them */
-    assert_true(share_served(&s, c) == 100);
-    share_leave(&s, b);
-    assert_int_equal(share_enter(&s, 9), b); /* what it had is not forgotten */
-    assert_true(share_served(&s, b) == 300);
-    for (uint64_t i = 100; i < 100 + 2 * SHARE_CLIENTS; i++)
-        assert_in_range(share_enter(&s, i), 0, SHARE_CLIENTS - 1);
+    static fairness s;
+    const int a = fairness_enter(&s, 7), b = fairness_enter(&s, 9);
+    assert_int_equal(fairness_enter(&s, 7), a);
+    fairness_serve(&s, a, 100);
+    assert_true(fairness_served(&s, b) < fairness_served(&s, a));
+    fairness_serve(&s, b, 300);
+    const int c = fairness_enter(&s, 11); /* begins with those that are there, not before them */
+    assert_true(fairness_served(&s, c) == 100);
+    fairness_leave(&s, b);
+    assert_int_equal(fairness_enter(&s, 9), b); /* what it had is not forgotten */
+    assert_true(fairness_served(&s, b) == 300);
+    for (uint64_t i = 100; i < 100 + 2 * FAIRNESS_CLIENTS; i++)
+        assert_in_range(fairness_enter(&s, i), 0, FAIRNESS_CLIENTS - 1);
 }
 
 typedef struct work {

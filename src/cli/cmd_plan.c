@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "cli/fields.h"
-#include "cli/sheet.h"
+#include "cli/terminal.h"
 #include "nib_tools.h"
 
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static void set_format(const json_t *block, char out[MAX_FORMAT]) {
     }
 }
 
-static void print_group(const sheet *s, const json_t *blocks, size_t begin, size_t end) {
+static void print_group(const terminal *s, const json_t *blocks, size_t begin, size_t end) {
     const json_t *first = json_array_get(blocks, begin), *last = json_array_get(blocks, end - 1);
     char label[MAX_LABEL], format[MAX_FORMAT], ram[32], disk[32], where[96] = "left out";
     uint64_t in_ram = 0, on_disk = 0;
@@ -92,16 +92,16 @@ static void print_group(const sheet *s, const json_t *blocks, size_t begin, size
     set_format(first, format);
     const char *precision = left_out ? "-" : field_text(first, "activation");
     if (s->width < 60)
-        sheet_line(s, "  %s: %s, %s, %s", label, format, precision, where);
+        terminal_line(s, "  %s: %s, %s, %s", label, format, precision, where);
     else
-        sheet_line(s, "  %-14s %-9s %-4s %s", label, format, precision, where);
+        terminal_line(s, "  %-14s %-9s %-4s %s", label, format, precision, where);
 }
 
 static bool is_layer(const json_t *block) {
     return strchr(field_text(block, "name"), '.') != NULL;
 }
 
-static void print_blocks(const sheet *s, const json_t *blocks) {
+static void print_blocks(const terminal *s, const json_t *blocks) {
     const size_t n = json_array_size(blocks);
     for (size_t b = 0, end; b < n; b = end) {
         const json_t *first = json_array_get(blocks, b);
@@ -112,8 +112,8 @@ static void print_blocks(const sheet *s, const json_t *blocks) {
     }
 }
 
-static void print_bars(const sheet *s, const json_t *plan) {
-    char bar[SHEET_BAR], used[32], cap[48] = "no cap";
+static void print_bars(const terminal *s, const json_t *plan) {
+    char bar[TERMINAL_BAR], used[32], cap[48] = "no cap";
     const uint64_t max = field_bytes(json_object_get(plan, "budget"), "ram");
     const uint64_t peak = field_bytes(json_object_get(plan, "predicted"), "ram_peak");
     const int columns = NUM_MIN(s->width - 40, 32);
@@ -122,18 +122,20 @@ static void print_bars(const sheet *s, const json_t *plan) {
         char size[32];
         snprintf(cap, sizeof cap, "of %s", num_format_size(max, size));
     }
-    sheet_line(s, "  RAM   %s  %10s %s",
-               sheet_bar(s, bar, columns, max ? (double)peak / (double)max : 1, SHEET_GREEN), used, cap);
+    terminal_line(s, "  RAM   %s  %10s %s",
+                  terminal_bar(s, bar, columns, max ? (double)peak / (double)max : 1, TERMINAL_GREEN), used,
+                  cap);
     const uint64_t on_disk = all_bytes_in(plan, "disk"), in_ram = all_bytes_in(plan, "ram");
     if (on_disk) {
         const double part = (double)on_disk / (double)(on_disk + in_ram);
         const bool packed = field_is_set(json_object_get(plan, "schedule"), "packed");
-        sheet_line(s, "  disk  %s  %10s of weights%s", sheet_bar(s, bar, columns, part, SHEET_YELLOW),
-                   num_format_size(on_disk, used), packed ? ", from a packed file" : "");
+        terminal_line(s, "  disk  %s  %10s of weights%s",
+                      terminal_bar(s, bar, columns, part, TERMINAL_YELLOW), num_format_size(on_disk, used),
+                      packed ? ", from a packed file" : "");
     }
 }
 
-static void print_owners(const sheet *s, const json_t *owners) {
+static void print_owners(const terminal *s, const json_t *owners) {
     static const char *const names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                    "staging", "tables", "runtime"};
     char line[256] = "memory      ", size[32];
@@ -141,35 +143,36 @@ static void print_owners(const sheet *s, const json_t *owners) {
         if (field_bytes(owners, names[i]))
             snprintf(line + strlen(line), sizeof line - strlen(line), " %s %s", names[i],
                      num_format_size(field_bytes(owners, names[i]), size));
-    sheet_line(s, "%s", line);
+    terminal_line(s, "%s", line);
 }
 
-static void print_speed(const sheet *s, const json_t *plan) {
+static void print_speed(const terminal *s, const json_t *plan) {
     const json_t *x = json_object_get(plan, "predicted"), *gain = json_object_get(plan, "one_more_gb");
     const json_t *bytes = json_object_get(x, "bytes_per_token"),
                  *took = json_object_get(x, "seconds_per_token");
     char disk[32], ram[32];
-    sheet_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s",
-               num_text(field_real(x, "tok_s"), 4), field_int(json_object_get(plan, "schedule"), "n_prompt"),
-               num_text(field_real(x, "ttft_s"), 3));
+    terminal_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s",
+                  num_text(field_real(x, "tok_s"), 4),
+                  field_int(json_object_get(plan, "schedule"), "n_prompt"),
+                  num_text(field_real(x, "ttft_s"), 3));
     num_format_size(field_bytes(bytes, "ram"), ram);
     if (field_bytes(bytes, "disk"))
-        sheet_line(s, "a token      %s from RAM, %s from disk: %s ms of computing, %s ms of the disk", ram,
-                   num_format_size(field_bytes(bytes, "disk"), disk),
-                   num_text(1e3 * field_real(took, "compute"), 3),
-                   num_text(1e3 * field_real(took, "disk"), 3));
+        terminal_line(s, "a token      %s from RAM, %s from disk: %s ms of computing, %s ms of the disk", ram,
+                      num_format_size(field_bytes(bytes, "disk"), disk),
+                      num_text(1e3 * field_real(took, "compute"), 3),
+                      num_text(1e3 * field_real(took, "disk"), 3));
     else
-        sheet_line(s, "a token      %s from RAM: %s ms of computing", ram,
-                   num_text(1e3 * field_real(took, "compute"), 3));
-    sheet_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s",
-               field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3),
-               num_text(field_real(gain, "disk"), 3));
+        terminal_line(s, "a token      %s from RAM: %s ms of computing", ram,
+                      num_text(1e3 * field_real(took, "compute"), 3));
+    terminal_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s",
+                  field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3),
+                  num_text(field_real(gain, "disk"), 3));
     if (field_real(x, "quality") > 0)
-        sheet_line(s, "quality      %s nats a token away from the file's own weights",
-                   num_text(field_real(x, "quality"), 3));
+        terminal_line(s, "quality      %s nats a token away from the file's own weights",
+                      num_text(field_real(x, "quality"), 3));
 }
 
-static void print_others(const sheet *s, const json_t *plan) {
+static void print_others(const terminal *s, const json_t *plan) {
     size_t i;
     const json_t *a, *note;
     json_array_foreach(json_object_get(plan, "alternatives"), i, a) {
@@ -178,25 +181,25 @@ static void print_others(const sheet *s, const json_t *plan) {
             snprintf(loss, sizeof loss, ", %s nats", num_text(field_real(a, "quality"), 2));
         num_format_size(field_bytes(a, "ram_peak"), size);
         if (field_is_set(a, "fits"))
-            sheet_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ",
-                       field_text(a, "what"), num_text(field_real(a, "tok_s"), 4), size, loss);
+            terminal_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ",
+                          field_text(a, "what"), num_text(field_real(a, "tok_s"), 4), size, loss);
         else
-            sheet_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ",
-                       field_text(a, "what"), size);
+            terminal_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ",
+                          field_text(a, "what"), size);
     }
     json_array_foreach(json_object_get(plan, "notes"), i, note)
-        sheet_line(s, "note         %s", json_string_value(note));
+        terminal_line(s, "note         %s", json_string_value(note));
 }
 
 static void print_table(const cli_args *args, const json_t *plan) {
-    const sheet s = sheet_open(args, stdout);
+    const terminal s = terminal_open(args, stdout);
     const json_t *schedule = json_object_get(plan, "schedule");
     const long long threads = field_int(schedule, "threads");
     char size[32];
     num_format_size(all_bytes_in(plan, "ram") + all_bytes_in(plan, "disk"), size);
-    sheet_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %lld thread%s",
-               field_text(plan, "model"), size, field_int(schedule, "n_ctx"), field_text(plan, "kv"), threads,
-               threads == 1 ? "" : "s");
+    terminal_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %lld thread%s",
+                  field_text(plan, "model"), size, field_int(schedule, "n_ctx"), field_text(plan, "kv"),
+                  threads, threads == 1 ? "" : "s");
     print_bars(&s, plan);
     print_blocks(&s, json_object_get(plan, "blocks"));
     print_owners(&s, json_object_get(json_object_get(plan, "predicted"), "owners"));

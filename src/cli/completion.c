@@ -3,7 +3,7 @@
  * for others. Names of models come from 'nibble models list -q' and are never expanded by the shell: a file
  * may have any name. */
 #include "cli/document.h"
-#include "cli/habits.h"
+#include "cli/compat.h"
 #include "cli/options.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* document.c - the man page from the tables of commands, options and habits. */
+/* document.c - the man page from the tables of commands, options and names that other programs use. */
 #include "cli/document.h"
 
-#include "cli/habits.h"
+#include "cli/compat.h"
 #include "cli/options.h"
 
 #include <string.h>
@@ -74,17 +74,17 @@ static void man_command(const cli_command *command, FILE *out) {
             man_option(&cli_options[i], out);
 }
 
-static void man_habits(FILE *out) {
-    for (size_t i = 0; i < cli_n_habit; i++) {
-        const cli_habit *h = &cli_habits[i];
+static void man_compat(FILE *out) {
+    for (size_t i = 0; i < cli_n_compat; i++) {
+        const cli_compat *h = &cli_compat_rows[i];
         char flag[64] = "";
-        for (size_t o = 0; h->kind == HABIT_IS_OPTION && o < cli_n_option; o++)
+        for (size_t o = 0; h->kind == COMPAT_IS_OPTION && o < cli_n_option; o++)
             if (cli_options[o].offset == h->offset)
                 cli_option_flag(&cli_options[o], flag, sizeof flag);
         fputs(".TP\n.B ", out);
         put_troff(h->flags, out);
         fputc('\n', out);
-        put_troff(flag[0] ? "as " : h->kind == HABIT_IS_IGNORED ? "ignored: " : "not taken: ", out);
+        put_troff(flag[0] ? "as " : h->kind == COMPAT_IS_IGNORED ? "ignored: " : "not taken: ", out);
         put_troff(flag[0] ? flag : h->text, out);
         fputc('\n', out);
     }
@@ -111,7 +111,7 @@ void cli_print_man(FILE *out) {
           "standard "
           "error, or refused with what to use instead.\n",
           out);
-    man_habits(out);
+    man_compat(out);
     fputs(".SH EXIT STATUS\n0 done, 1 failed while running, 2 wrong usage, 3 the plan does not fit the "
           "budget, 4 the "
           "model is damaged or unsupported, 5 the device is unavailable, 130 interrupted, 143 ended by "

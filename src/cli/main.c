@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/similar.h"
 #include "cli/document.h"
-#include "cli/habits.h"
+#include "cli/compat.h"
 #include "cli/pull.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const cli_command *find_command(const char *name) {
 }
 
 static int unknown_command(const char *name) {
-    const char *instead = cli_habit_command(name);
+    const char *instead = cli_compat_command(name);
     if (instead)
         return cli_usage_error("unknown command '%s'; use %s", name, instead);
     similar meant = similar_to(name);

@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
-#include "cli/sheet.h"
+#include "cli/terminal.h"
 #include "server/memory.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ json_t *cli_prediction_json(const nib_prediction *p) {
 }
 
 /* "weights 45.8 MiB  kv 720.0 KiB", broken where the terminal ends. */
-static void print_owners(const sheet *s, const nib_memory *mem) {
+static void print_owners(const terminal *s, const nib_memory *mem) {
     char line[512] = "memory     ", item[64], size[32];
     size_t n = strlen(line), indent = 13;
     for (int o = 0; o < NIB_N_OWNER; o++) {
@@ -33,35 +33,37 @@ static void print_owners(const sheet *s, const nib_memory *mem) {
         int wide = snprintf(item, sizeof item, "  %s %s", memory_owner_names[o],
                             num_format_size(mem->owner[o], size));
         if (n > indent && (int)n + wide > s->width) {
-            sheet_line(s, "%s", line);
+            terminal_line(s, "%s", line);
             n = (size_t)snprintf(line, sizeof line, "%*s", (int)indent - 2, "");
         }
         n += (size_t)snprintf(line + n, sizeof line - n, "%s", item);
     }
-    sheet_line(s, "%s", line);
+    terminal_line(s, "%s", line);
 }
 
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out) {
     nib_memory mem;
-    char bar[SHEET_BAR], size[32];
-    sheet s = sheet_open(args, out);
+    char bar[TERMINAL_BAR], size[32];
+    terminal s = terminal_open(args, out);
     nib_engine_memory(engine, &mem);
     uint64_t cap = mem.tier[NIB_TIER_RAM].cap, planned = mem.tier[NIB_TIER_RAM].planned;
     uint64_t whole = cap != NIB_AUTO ? cap : NUM_MAX(planned, mem.rss_peak);
     int columns = NUM_MIN(s.width - 31, 32);
     bool kept = mem.rss_peak <= cap;
     print_owners(&s, &mem);
-    sheet_line(&s, "  planned peak   %10s  %s", num_format_size(planned, size),
-               sheet_bar(&s, bar, columns, (double)planned / (double)NUM_MAX(whole, 1), SHEET_GREEN));
+    terminal_line(
+        &s, "  planned peak   %10s  %s", num_format_size(planned, size),
+        terminal_bar(&s, bar, columns, (double)planned / (double)NUM_MAX(whole, 1), TERMINAL_GREEN));
     if (!mem.rss_peak) {
-        sheet_line(&s, "  measured peak     unknown  (no /proc)");
+        terminal_line(&s, "  measured peak     unknown  (no /proc)");
         return;
     }
-    sheet_line(&s, "  measured peak  %10s  %s", num_format_size(mem.rss_peak, size),
-               sheet_bar(&s, bar, columns, (double)mem.rss_peak / (double)NUM_MAX(whole, 1),
-                         kept ? SHEET_GREEN : SHEET_RED));
+    terminal_line(&s, "  measured peak  %10s  %s", num_format_size(mem.rss_peak, size),
+                  terminal_bar(&s, bar, columns, (double)mem.rss_peak / (double)NUM_MAX(whole, 1),
+                               kept ? TERMINAL_GREEN : TERMINAL_RED));
     if (cap != NIB_AUTO)
-        sheet_line(&s, "  budget         %10s  %s", num_format_size(cap, size), kept ? "kept" : "EXCEEDED");
+        terminal_line(&s, "  budget         %10s  %s", num_format_size(cap, size),
+                      kept ? "kept" : "EXCEEDED");
 }
 
 json_t *cli_traffic_json(nib_engine *engine) {
@@ -75,16 +77,16 @@ json_t *cli_traffic_json(nib_engine *engine) {
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
     nib_traffic t;
     char loaded[32], streamed[32], pass[32], each[32];
-    sheet s = sheet_open(args, out);
+    terminal s = terminal_open(args, out);
     nib_engine_traffic(engine, &t);
-    sheet_line(&s, "disk         read to open %s", num_format_size(t.loaded, loaded));
+    terminal_line(&s, "disk         read to open %s", num_format_size(t.loaded, loaded));
     if (t.head_share < 1)
-        sheet_line(&s, "  output head    %8.1f %%  of it computed for a token: the rest cannot be drawn",
-                   t.head_share * 100);
+        terminal_line(&s, "  output head    %8.1f %%  of it computed for a token: the rest cannot be drawn",
+                      t.head_share * 100);
     if (t.streamed == 0 || t.n_pass == 0)
         return;
-    sheet_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",
-               num_format_size(t.streamed, streamed), (unsigned long long)t.n_pass, t.wait_s);
-    sheet_line(&s, "  each pass      %10s  planned %s", num_format_size(t.streamed / t.n_pass, each),
-               num_format_size(t.pass, pass));
+    terminal_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",
+                  num_format_size(t.streamed, streamed), (unsigned long long)t.n_pass, t.wait_s);
+    terminal_line(&s, "  each pass      %10s  planned %s", num_format_size(t.streamed / t.n_pass, each),
+                  num_format_size(t.pass, pass));
 }

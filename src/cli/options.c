@@ -4,7 +4,7 @@
 
 #include "base/num.h"
 #include "base/similar.h"
-#include "cli/habits.h"
+#include "cli/compat.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -139,8 +139,8 @@ typedef struct parser {
     int argc, at; /* argv[at] is being read */
     char **argv;
     cli_args *args;
-    cli_strings ignored;      /* flags that do nothing here, to be said when all are read */
-    const cli_habit *renamed; /* the flag whose value had another name, and that value */
+    cli_strings ignored;       /* flags that do nothing here, to be said when all are read */
+    const cli_compat *renamed; /* the flag whose value had another name, and that value */
     const char *renamed_value;
 } parser;
 
@@ -193,9 +193,9 @@ static bool unknown_flag(const cli_command *command, const flag *f) {
             cli_option_flag(&cli_options[i], word, sizeof word);
             similar_offer(&meant, word);
         }
-    for (size_t i = 0; i < cli_n_habit; i++)
-        for (size_t w = 0; (n = cli_word_at(cli_habits[i].flags, " ", w, &at)) > 0; w++)
-            if (cli_habit_find(command, at, n) == &cli_habits[i]) {
+    for (size_t i = 0; i < cli_n_compat; i++)
+        for (size_t w = 0; (n = cli_word_at(cli_compat_rows[i].flags, " ", w, &at)) > 0; w++)
+            if (cli_compat_find(command, at, n) == &cli_compat_rows[i]) {
                 snprintf(word, sizeof word, "%.*s", (int)n, at);
                 similar_offer(&meant, word);
             }
@@ -232,14 +232,14 @@ static bool read_option(parser *p, const cli_option *o, const flag *f) {
 }
 
 /* An option by another name, and its value, too, may have another one. */
-static bool read_renamed(parser *p, const cli_habit *h, const flag *f) {
-    const cli_option *o = cli_habit_option(p->command, h);
+static bool read_renamed(parser *p, const cli_compat *h, const flag *f) {
+    const cli_option *o = cli_compat_option(p->command, h);
     flag ours = *f;
     if (!read_value(p, o, f, &ours.value))
         return false;
     if (!ours.value || !h->words[0])
         return read_option(p, o, &ours);
-    ours.value = cli_habit_value(h, ours.value);
+    ours.value = cli_compat_value(h, ours.value);
     if (p->renamed == h && strcmp(p->renamed_value, ours.value)) {
         cli_usage_error("%.*s: nibble has one --%s for both, found '%s' and '%s'", (int)f->n, f->text,
                         o->field, p->renamed_value, ours.value);
@@ -250,14 +250,14 @@ static bool read_renamed(parser *p, const cli_habit *h, const flag *f) {
     return read_option(p, o, &ours);
 }
 
-static bool read_habit(parser *p, const cli_habit *h, const flag *f) {
-    if (h->kind == HABIT_IS_OPTION)
+static bool read_compat(parser *p, const cli_compat *h, const flag *f) {
+    if (h->kind == COMPAT_IS_OPTION)
         return read_renamed(p, h, f);
-    if (h->kind == HABIT_IS_REFUSED) {
+    if (h->kind == COMPAT_IS_REFUSED) {
         cli_usage_error("%.*s: %s", (int)f->n, f->text, h->text);
         return false;
     }
-    if (!f->value && cli_habit_takes(h, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL))
+    if (!f->value && cli_compat_takes(h, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL))
         p->at++;
     if (!cli_strings_add(&p->ignored, f->text)) {
         cli_usage_error("out of memory");
@@ -271,7 +271,7 @@ static void say_ignored(const parser *p) {
         const char *text = p->ignored.data[i];
         const size_t n = strcspn(text, "=");
         cli_note(p->args, "nibble: %.*s is ignored: %s", (int)n, text,
-                 cli_habit_find(p->command, text, n)->text);
+                 cli_compat_find(p->command, text, n)->text);
     }
 }
 
@@ -279,9 +279,9 @@ static bool read_long(parser *p, const flag *f) {
     const cli_option *o = find_long(p->command, f->text + 2, f->n - 2);
     if (o && cli_command_takes(p->command, o))
         return read_option(p, o, f);
-    const cli_habit *h = cli_habit_find(p->command, f->text, f->n);
+    const cli_compat *h = cli_compat_find(p->command, f->text, f->n);
     if (h)
-        return read_habit(p, h, f);
+        return read_compat(p, h, f);
     if (!o)
         return unknown_flag(p->command, f);
     cli_usage_error("'%s' does not take %.*s; see 'nibble %s --help'", p->command->name, (int)f->n, f->text,
@@ -310,9 +310,9 @@ static bool read_letters(parser *p, const flag *whole) {
 /* A word after one dash is a flag of another program before it is letters: -ngl is not -n gl. */
 static bool read_short(parser *p, const flag *f) {
     const bool letter = f->n == 2 && find_letter(p->command, f->text[1]);
-    const cli_habit *h = letter ? NULL : cli_habit_find(p->command, f->text, f->n);
+    const cli_compat *h = letter ? NULL : cli_compat_find(p->command, f->text, f->n);
     if (h)
-        return read_habit(p, h, f);
+        return read_compat(p, h, f);
     if (f->n > 2 && find_long(p->command, f->text + 1, f->n - 1)) /* -temp: meant as --temp */
         return unknown_flag(p->command, f);
     return read_letters(p, f);

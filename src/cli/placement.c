@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
-#include "cli/sheet.h"
+#include "cli/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +144,7 @@ static void set_label(kind *k, int width) {
     snprintf(k->label, sizeof k->label, "layer%s %.40s", k->n > 1 ? "s" : "", members);
 }
 
-static void print_rows(const sheet *s, table *t) {
+static void print_rows(const terminal *s, table *t) {
     static const char *const tiers[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
     int label = 0, formats = 0;
     char size[32];
@@ -157,22 +157,22 @@ static void print_rows(const sheet *s, table *t) {
         const kind *k = &t->kinds[i];
         num_format_size(k->bytes, size);
         if (s->width < NARROW)
-            sheet_line(s, "  %s: %s, %s, %s", k->label, k->formats, tiers[k->tier], size);
+            terminal_line(s, "  %s: %s, %s, %s", k->label, k->formats, tiers[k->tier], size);
         else
-            sheet_line(s, "  %-*s  %-*s  %-4s  %10s", label, k->label, formats, k->formats, tiers[k->tier],
-                       size);
+            terminal_line(s, "  %-*s  %-*s  %-4s  %10s", label, k->label, formats, k->formats, tiers[k->tier],
+                          size);
     }
 }
 
-static void print_tier(const sheet *s, const table *t, int tier, const char *name, const char *note,
+static void print_tier(const terminal *s, const table *t, int tier, const char *name, const char *note,
                        int colour) {
-    char bar[SHEET_BAR], size[32];
+    char bar[TERMINAL_BAR], size[32];
     double share = t->total ? (double)t->tiers[tier] / (double)t->total : 0;
     if (t->tiers[tier] == 0)
         return;
-    sheet_line(s, "  %-4s  %s  %10s %3.0f %%%s", name,
-               sheet_bar(s, bar, NUM_MIN(s->width - 28, 32), share, colour),
-               num_format_size(t->tiers[tier], size), share * 100, s->width >= 90 ? note : "");
+    terminal_line(s, "  %-4s  %s  %10s %3.0f %%%s", name,
+                  terminal_bar(s, bar, NUM_MIN(s->width - 28, 32), share, colour),
+                  num_format_size(t->tiers[tier], size), share * 100, s->width >= 90 ? note : "");
 }
 
 void cli_print_placement(const cli_args *args, const nib_engine *engine) {
@@ -181,10 +181,10 @@ void cli_print_placement(const cli_args *args, const nib_engine *engine) {
     table t = {0};
     char size[32];
     if (fill(&t, slices, n)) {
-        sheet s = sheet_open(args, stderr);
-        sheet_line(&s, "placement    %s of weights", num_format_size(t.total, size));
-        print_tier(&s, &t, NIB_TIER_RAM, "RAM", "  kept", SHEET_GREEN);
-        print_tier(&s, &t, NIB_TIER_DISK, "disk", "  read while it computes", SHEET_YELLOW);
+        terminal s = terminal_open(args, stderr);
+        terminal_line(&s, "placement    %s of weights", num_format_size(t.total, size));
+        print_tier(&s, &t, NIB_TIER_RAM, "RAM", "  kept", TERMINAL_GREEN);
+        print_tier(&s, &t, NIB_TIER_DISK, "disk", "  read while it computes", TERMINAL_YELLOW);
         print_rows(&s, &t);
     }
     for (size_t i = 0; i < t.n; i++)

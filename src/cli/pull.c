@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/similar.h"
-#include "cli/habits.h"
+#include "cli/compat.h"
 #include "cli/hub_pull.h"
 #include "hub/store.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/bound.h"
+#include "engine/alloc_limit.h"
 #include "hub/find.h"
 #include "tiers/device.h"
 
@@ -27,7 +27,7 @@ void core_close(engine_core *e) {
         model_close(e->m);
     else
         container_close(e->container);
-    columns_clear(&e->columns);
+    channel_stats_clear(&e->channels);
     ledger_close(e->ledger);
     mem_free(e->path);
 }
@@ -111,9 +111,9 @@ nib_status core_open_layout(engine_core *e, nib_error *err) {
     layout *plain;
     mem_bound b;
     look_at_vram(e);
-    engine_bound_set(e->ledger, &b);
+    engine_alloc_limit_set(e->ledger, &b);
     const nib_status status = layout_make(e->m, &(layout_choice){0}, &plain, err);
-    NIB_TRY(engine_bound_end(e->ledger, &b, "the lists of weights and pages", status, err));
+    NIB_TRY(engine_alloc_limit_end(e->ledger, &b, "the lists of weights and pages", status, err));
     NIB_TRY(core_set_layout(e, plain, err));
     return pool_open(e->set.n_thread, &e->threads, err);
 }

@@ -5,20 +5,20 @@
  * The files of engine/ call each other downwards only:
  *
  *     open        an engine's life: everything below in turn, then weights and back end
- *     refuse      which cap would do           plan      nib_plan
+ *     suggest_cap which cap would do           plan      nib_plan
  *     headers     a core from headers alone    predict   what an open engine will do
- *     settle      sizes, a plan, formats: all that is decided before weights are read
+ *     resolve     sizes, a plan, formats: all that is decided before weights are read
  *     apply_plan  what a plan says of blocks   planning  the question that a plan answers
  *     sizes, head, sessions   rules for what nobody said       weights, residual, kernels, placement, info
  *     packed, saliency, learn                  files beside the model
- *     core, settings, text, bound, parts */
+ *     core, settings, text, alloc_limit, parts */
 #ifndef NIB_ENGINE_CORE_H
 #define NIB_ENGINE_CORE_H
 
 #include "engine/parts.h"
 #include "engine/settings.h"
 #include "engine/text.h"
-#include "profile/columns.h"
+#include "profile/channel_stats.h"
 
 typedef struct engine_core {
     nib_engine_options asked; /* by the user, or the defaults: never written to */
@@ -27,10 +27,10 @@ typedef struct engine_core {
     canceller cancel;
     ledger *ledger;
     char *path;
-    container *container; /* the model's; its own with vocab_only */
-    model *m;             /* NULL with vocab_only */
-    layout *layout;       /* of it, under the plan; final when weights are read; NULL with vocab_only */
-    columns columns;      /* of the weights whose rounding asks for them */
+    container *container;   /* the model's; its own with vocab_only */
+    model *m;               /* NULL with vocab_only */
+    layout *layout;         /* of it, under the plan; final when weights are read; NULL with vocab_only */
+    channel_stats channels; /* of the weights whose rounding asks for them */
     engine_text text;
     const backend_kind *kind; /* of back end */
     pool *threads;

@@ -58,7 +58,7 @@ static bool is_plain(const engine_core *e) {
                      (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
 }
 
-static nib_status settle_by_plan(engine_core *e, const plan *p, nib_error *err) {
+static nib_status resolve_by_plan(engine_core *e, const plan *p, nib_error *err) {
     if (p->n_best == 0)
         return NIB_OK;
     if (e->asked.shortlist == NIB_SHORTLIST_OFF)
@@ -75,12 +75,12 @@ static nib_status settle_by_plan(engine_core *e, const plan *p, nib_error *err) 
     return NIB_OK;
 }
 
-nib_status head_settle(engine_core *e, const plan *p, nib_error *err) {
+nib_status head_resolve(engine_core *e, const plan *p, nib_error *err) {
     uint64_t bytes, staging;
     if (e->set.n_best)
         return NIB_OK;
     if (p)
-        NIB_TRY(settle_by_plan(e, p, err));
+        NIB_TRY(resolve_by_plan(e, p, err));
     else if (e->asked.shortlist != NIB_SHORTLIST_OFF && is_plain(e))
         e->set.n_best = e->asked.n_best;
     if (!e->set.n_best)

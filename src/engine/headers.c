@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "engine/head.h"
 #include "engine/residual.h"
-#include "engine/settle.h"
+#include "engine/resolve.h"
 #include "engine/sizes.h"
 
 /* What the vocabulary will take stands beside what reading the headers took besides for a moment. */
@@ -16,7 +16,7 @@ static nib_status look_at_files(engine_core *e, nib_error *err) {
     const nib_status status = core_open_files(e, &visitor, err);
     mem_bound_end(&b);
     NIB_TRY(status);
-    NIB_TRY(tokenizer_foresee(e->container, &sizes, &e->text.need, err));
+    NIB_TRY(tokenizer_estimate(e->container, &sizes, &e->text.need, err));
     e->text.need.peak += (uint64_t)(b.peak - b.now);
     return NIB_OK;
 }
@@ -34,7 +34,7 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     if (residuals_asked(e))
         NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals_bytes(e), err));
     if (p)
-        NIB_TRY(settle_blocks(e, &(engine_want){.plan = p}, err));
-    NIB_TRY(sizes_settle(e, err));
-    return head_settle(e, p, err);
+        NIB_TRY(resolve_blocks(e, &(engine_want){.plan = p}, err));
+    NIB_TRY(sizes_resolve(e, err));
+    return head_resolve(e, p, err);
 }

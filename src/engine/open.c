@@ -2,15 +2,15 @@
  * allocated. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/bound.h"
+#include "engine/alloc_limit.h"
 #include "engine/engine.h"
 #include "engine/head.h"
 #include "engine/info.h"
 #include "engine/kernels.h"
 #include "engine/predict.h"
-#include "engine/refuse.h"
+#include "engine/suggest_cap.h"
 #include "engine/sessions.h"
-#include "engine/settle.h"
+#include "engine/resolve.h"
 #include "engine/sizes.h"
 #include "engine/state.h"
 #include "engine/weights.h"
@@ -87,23 +87,23 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
 }
 
 /* All that is decided before weights are read, and the back end. */
-static nib_status settle_all(nib_engine *e, const engine_want *want, nib_error *err) {
+static nib_status resolve_all(nib_engine *e, const engine_want *want, nib_error *err) {
     mem_bound b;
     ledger_settle(e->core.ledger, true); /* headers and tokenizer have left what they left on the heap */
-    engine_bound_set(e->core.ledger, &b);
-    nib_status status = settle(&e->core, want, err);
+    engine_alloc_limit_set(e->core.ledger, &b);
+    nib_status status = resolve(&e->core, want, err);
     if (status == NIB_OK)
         status = residuals_check(&e->core, err);
     if (status == NIB_OK)
         status = engine_open_backend(&e->core, &e->backend, &e->kernels, err);
-    return engine_bound_end(e->core.ledger, &b, "a plan and the kernels' map", status, err);
+    return engine_alloc_limit_end(e->core.ledger, &b, "a plan and the kernels' map", status, err);
 }
 
 static nib_status open_files(engine_core *e, nib_error *err) {
     mem_bound b;
-    engine_bound_set(e->ledger, &b);
+    engine_alloc_limit_set(e->ledger, &b);
     const nib_status status = core_open_files(e, NULL, err);
-    return engine_bound_end(e->ledger, &b, "headers and vocabulary", status, err);
+    return engine_alloc_limit_end(e->ledger, &b, "headers and vocabulary", status, err);
 }
 
 /* The tokenizer can be made while the weights are read: nothing asks for it before, and no cap says what may
@@ -124,7 +124,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
         NIB_TRY(core_open_layout(core, err));
         if (residuals_asked(core))
             NIB_TRY(residuals_open(core, &e->residuals, err));
-        NIB_TRY(settle_all(e, want, err));
+        NIB_TRY(resolve_all(e, want, err));
         NIB_TRY(open_weights(e, want, err));
     }
     engine_fill_info(core, &e->info);
@@ -163,7 +163,7 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
     }
     const bool is_named = e->core.cap_is_named;
     nib_engine_close(e);
-    return status == NIB_E_NOFIT && !is_named ? engine_refuse(name, options, want, start, err) : status;
+    return status == NIB_E_NOFIT && !is_named ? engine_suggest_cap(name, options, want, start, err) : status;
 }
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,

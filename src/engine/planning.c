@@ -247,7 +247,7 @@ static void add_rates(planning *f, const engine_core *e) {
 
 /* ---- all of it ---- */
 
-static void settle_workload(planning *f, const engine_core *e) {
+static void resolve_workload(planning *f, const engine_core *e) {
     const int64_t n_prompt = f->of.n_prompt, n_gen = f->of.n_gen;
     f->q.n_ctx = e->set.n_ctx;
     f->q.n_batch = e->set.n_batch;
@@ -265,7 +265,7 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     const settings *o = &e->set;
     memset(f, 0, sizeof *f);
     f->of = *of;
-    settle_workload(f, e);
+    resolve_workload(f, e);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
     NIB_TRY(list_blocks(f, e->layout, err));
@@ -286,8 +286,8 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
 
 /* ---- a plan ---- */
 
-static nib_status settle_targets(planning *f, const engine_core *e, const nib_plan_options *how,
-                                 nib_error *err) {
+static nib_status resolve_targets(planning *f, const engine_core *e, const nib_plan_options *how,
+                                  nib_error *err) {
     const char *name = how->quality ? how->quality : "lossless";
     if (!plan_quality(name, &f->q.max_loss, &f->q.may_round))
         return nib_fail(err, NIB_E_USAGE,
@@ -376,7 +376,7 @@ static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib
 
 /* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
  * residency is decided once more, with the pages as they will be. */
-static nib_status settle_pages(planning *f, const engine_core *e, plan *p, nib_error *err) {
+static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_error *err) {
     plan exact;
     layout *lay;
     NIB_TRY(layout_of(e, p, &lay, err));
@@ -408,7 +408,7 @@ nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan
     const planning_of of = {.n_prompt = how->n_prompt, .n_gen = how->n_gen};
     nib_status status = planning_gather(&f, e, &of, err);
     if (status == NIB_OK)
-        status = settle_targets(&f, e, how, err);
+        status = resolve_targets(&f, e, how, err);
     if (status == NIB_OK)
         status = add_profiles(&f, e, err);
     if (status == NIB_OK) {
@@ -418,7 +418,7 @@ nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan
         status = plan_make(&f.q, &p, err);
     }
     if (status == NIB_OK && !keeps_formats(&p))
-        status = settle_pages(&f, e, &p, err);
+        status = resolve_pages(&f, e, &p, err);
     planning_close(&f);
     if (status == NIB_OK)
         *out = p;

@@ -74,7 +74,7 @@ int saliency_site(const saliency_sites *s, const layout *lay, int b, int w) {
 nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
     saliency_sites s;
     NIB_TRY(saliency_sites_open(&s, m, err));
-    const bool fits = columns_bytes(s.k, s.n_site, bytes);
+    const bool fits = channel_stats_bytes(s.k, s.n_site, bytes);
     saliency_sites_close(&s);
     return fits ? NIB_OK : nib_fail(err, NIB_E_NOFIT, "the products' inputs have too many channels");
 }
@@ -92,7 +92,7 @@ static void see_product(void *user, const probe_input *in) {
             sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
 }
 
-nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, channel_stats *sums,
                                nib_error *err) {
     uint64_t bytes;
     *w = (saliency_watch){
@@ -101,13 +101,13 @@ nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, 
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
     NIB_TRY(saliency_sites_open(&w->sites, layout_model(lay), err));
-    NIB_TRY(columns_begin(sums, w->sites.k, w->sites.n_site, err));
+    NIB_TRY(channel_stats_begin(sums, w->sites.k, w->sites.n_site, err));
     w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
     return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
 }
 
 void saliency_watch_finish(saliency_watch *w) {
-    const columns *c = w->sums;
+    const channel_stats *c = w->sums;
     for (int s = 0; s < c->n_site; s++)
         for (uint64_t i = c->first[s]; i < c->first[s + 1] && w->n_row[s] > 0; i++)
             c->mean[i] /= (float)w->n_row[s];
@@ -140,13 +140,13 @@ static nib_status load(engine_core *e, const saliency_sites *s, const char *prom
     char content[CONTENT_KEY];
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
-    if (!columns_bytes(s->k, s->n_site, &bytes))
+    if (!channel_stats_bytes(s->k, s->n_site, &bytes))
         return nib_fail(err, NIB_E_MODEL, "the channels of the products are too many");
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
-    char *path = prompts[0] ? columns_path(content, prompts) : columns_find(content);
+    char *path = prompts[0] ? channel_stats_path(content, prompts) : channel_stats_find(content);
     if (!path)
         return nib_fail(err, NIB_E_NOTFOUND, "there is no profile of these weights");
-    nib_status status = columns_load(path, content, s->k, s->n_site, &e->columns, err);
+    nib_status status = channel_stats_load(path, content, s->k, s->n_site, &e->channels, err);
     mem_free(path);
     return status;
 }
@@ -158,7 +158,7 @@ typedef struct attaching {
 
 static const float *columns_of(const void *user, int b, int w) {
     const attaching *a = user;
-    const columns *c = &a->e->columns;
+    const channel_stats *c = &a->e->channels;
     const int site = saliency_site(a->sites, a->e->layout, b, w);
     return site < 0 ? NULL : c->mean + c->first[site];
 }

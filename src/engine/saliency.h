@@ -1,8 +1,9 @@
-/* saliency.h - which products read which input, and what is known of its channels (profile/columns.h). */
+/* saliency.h - which products read which input, and what is known of its channels (profile/channel_stats.h).
+ */
 #ifndef NIB_ENGINE_SALIENCY_H
 #define NIB_ENGINE_SALIENCY_H
 
-#include "profile/columns.h"
+#include "profile/channel_stats.h"
 #include "engine/core.h"
 #include "exec/probe.h"
 
@@ -27,12 +28,12 @@ typedef struct saliency_watch {
     ledger *ledger;
     uint64_t charged;
     saliency_sites sites;
-    columns *sums;  /* the caller's; means after saliency_watch_finish */
-    int64_t *n_row; /* [n_site] */
-    probe eyes;     /* for the pass; belongs to this place in memory */
+    channel_stats *sums; /* the caller's; means after saliency_watch_finish */
+    int64_t *n_row;      /* [n_site] */
+    probe eyes;          /* for the pass; belongs to this place in memory */
 } saliency_watch;
 /* Charges for *sums, and sets it to zeros; the caller clears it. */
-nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, columns *sums,
+nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, channel_stats *sums,
                                nib_error *err);
 void saliency_watch_finish(saliency_watch *w);
 void saliency_watch_close(saliency_watch *w); /* zeroed is fine */

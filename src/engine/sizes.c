@@ -238,17 +238,17 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status sizes_settle(engine_core *e, nib_error *err) {
+nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->set;
     if (!settings_kv_type(s->kv, &s->kv_type))
         s->kv_type = small_cache(e) && e->kind->tier == NIB_TIER_RAM ? TYPE_F32 : TYPE_F16;
     NIB_TRY(sessions_check_type(e, s->kv_type, err));
-    if (s->n_ctx > 0 && !s->is_settled)
+    if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));
     if (s->n_ctx <= 0)
         s->n_ctx = context(e);
     if (s->free_batch) /* one sequence never has more rows; several may */
         s->n_batch = NUM_MIN(s->n_batch, s->n_ctx);
-    s->is_settled = true;
+    s->is_resolved = true;
     return NIB_OK;
 }

@@ -6,7 +6,7 @@
 
 /* Cache type, context and rows of a pass, into e->set. The first time settles them; a later time finds them
  * as they are. */
-nib_status sizes_settle(engine_core *e, nib_error *err);
+nib_status sizes_resolve(engine_core *e, nib_error *err);
 
 /* Rows of a pass, and of one cell, for a session that takes that many bytes. */
 void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);

@@ -2,7 +2,7 @@
 #include "engine/text.h"
 
 #include "base/mem.h"
-#include "engine/bound.h"
+#include "engine/alloc_limit.h"
 
 #include <malloc.h>
 
@@ -11,9 +11,9 @@ nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *er
     const uint64_t before = container_heap_bytes(t->from);
     nib_error none;
     mem_bound b;
-    engine_bound_set(l, &b);
+    engine_alloc_limit_set(l, &b);
     nib_status status = tokenizer_open(t->from, log, &t->tokenizer, &none);
-    status = engine_bound_end(l, &b, "the tokenizer", status, &none);
+    status = engine_alloc_limit_end(l, &b, "the tokenizer", status, &none);
     if (status == NIB_E_NOTFOUND)
         t->tokenizer = NULL;
     else if (status != NIB_OK) {

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "formats/container.h"
-#include "text/foresee.h"
+#include "text/memory_estimate.h"
 #include "text/tokenizer.h"
 #include "tiers/ledger.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,8 +51,8 @@ static nib_status tell(void *user, int b, backend *by, nib_error *err) {
 }
 
 static nib_status count(watch *w, const calibration *c, nib_error *err) {
-    measure_rows rows = {0};
-    nib_status status = measure_rows_open(&rows, w->e, c, 0, 0, err);
+    prompt_rows rows = {0};
+    nib_status status = prompt_rows_open(&rows, w->e, c, 0, 0, err);
     w->row = rows.segments; /* until they are closed, below */
     if (status == NIB_OK) {
         const probe mine = {.look = look, .user = w};
@@ -67,7 +67,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
     }
     for (int64_t r = 0; status == NIB_OK && r < rows.n_row; r++)
         coactivity_add(&w->a->parts, w->active + r * w->a->parts.n);
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     w->row = NULL;
     return status;
 }
@@ -118,7 +118,7 @@ nib_status measure_activity(const char *name, const nib_engine_options *options,
     nib_engine *engine = NULL;
     sizes s;
     memset(out, 0, sizeof *out);
-    s.n_row = measure_rows_count(c, 0, &s.longest);
+    s.n_row = prompt_rows_count(c, 0, &s.longest);
     o.n_ctx = s.longest;
     o.n_logits = 1;
     o.stream = true;

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,7 +83,7 @@ static uint64_t cell_bytes(const model *m, int64_t n_cell) {
 
 static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     int64_t longest;
-    const int64_t n_row = measure_rows_count(user, 0, &longest);
+    const int64_t n_row = prompt_rows_count(user, 0, &longest);
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
     *bytes += cell_bytes(e->m, NUM_MIN(n_row, (int64_t)ENGINE_CELL_ROWS));
     return NIB_OK;
@@ -93,12 +93,12 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
     const int64_t n_cell = e->step->backend->rows.n_cell;
     const uint64_t bytes = cell_bytes(e->m, n_cell);
     watch w = {.e = e, .p = p};
-    measure_rows rows = {0};
+    prompt_rows rows = {0};
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     double *memory = mem_alloc(bytes);
     nib_status status = memory ? NIB_OK : nib_fail_nomem(err, bytes, "a layer's inputs");
     if (status == NIB_OK)
-        status = measure_rows_open(&rows, e, c, 0, 0, err);
+        status = prompt_rows_open(&rows, e, c, 0, 0, err);
     if (status == NIB_OK) {
         w.attn2 = memory;
         w.ffn2 = memory + n_cell;
@@ -113,7 +113,7 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
                           .probe = &mine};
         status = step_pass(e->step, &all, err);
     }
-    measure_rows_close(&rows);
+    prompt_rows_close(&rows);
     mem_free(memory);
     ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes);
     return status;
@@ -138,7 +138,7 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     const double start = time_now();
     int64_t longest;
     memset(out, 0, sizeof *out);
-    const int64_t n_row = measure_rows_count(c, 0, &longest);
+    const int64_t n_row = prompt_rows_count(c, 0, &longest);
     o.n_ctx = longest;
     o.n_logits = 1;
     o.stream = true;

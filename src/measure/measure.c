@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "hub/find.h"
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ static int64_t rows_of(const calibration *c, int i, int64_t max) {
     return max > 0 ? NUM_MIN(n, max) : n;
 }
 
-int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest) {
+int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest) {
     int64_t n = 0;
     *longest = 0;
     for (int i = 0; i < c->n_prompt; i++) {
@@ -56,18 +56,18 @@ int64_t measure_rows_count(const calibration *c, int64_t max, int64_t *longest) 
 }
 
 /* One layer's keys and values serve all layers and prompts, one after the other. */
-static nib_status open_cache(measure_rows *r, const engine_parts *e, nib_error *err) {
+static nib_status open_cache(prompt_rows *r, const engine_parts *e, nib_error *err) {
     NIB_TRY(
         kv_pool_open(e->layout, TYPE_F32, true, false, e->step->backend->device, e->ledger, &r->pages, err));
     return kv_table_open(&r->kv, r->pages, e->layout, e->step->backend->device, e->ledger, r->longest, false,
                          err);
 }
 
-nib_status measure_rows_open(measure_rows *r, const engine_parts *e, const calibration *c, int64_t max,
-                             int64_t n_score, nib_error *err) {
+nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,
+                            int64_t n_score, nib_error *err) {
     const int64_t n_vocab = model_hparams(e->m)->n_vocab;
     memset(r, 0, sizeof *r);
-    r->n_row = measure_rows_count(c, max, &r->longest);
+    r->n_row = prompt_rows_count(c, max, &r->longest);
     for (int64_t i = 0; i < c->begin[c->n_prompt]; i++)
         if (c->tokens[i] < 0 || c->tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %lld: expected an id below %lld, found %ld",
@@ -95,7 +95,7 @@ nib_status measure_rows_open(measure_rows *r, const engine_parts *e, const calib
     return NIB_OK;
 }
 
-void measure_rows_close(measure_rows *r) {
+void prompt_rows_close(prompt_rows *r) {
     kv_table_close(&r->kv);
     kv_pool_close(r->pages);
     mem_free(r->segments);

@@ -8,7 +8,7 @@
 #define NIB_MEASURE_MEASURE_H
 
 #include "profile/coactivity.h"
-#include "profile/columns.h"
+#include "profile/channel_stats.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "engine/engine.h"
@@ -38,7 +38,7 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
  * format. *channels (cleared by the caller, also after an error) is what formats ending in w were rounded by.
  */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, columns *channels, nib_error *err);
+                           const quality_options *q, quality *out, channel_stats *channels, nib_error *err);
 
 /* Which parts do anything for a token (MCAP, paper 3.3): each layer's attention, and its feed-forward part's
  * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `least` times the

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "measure/trials.h"
-#include "measure/copy.h"
+#include "measure/requantized.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ typedef struct measuring {
     nib_engine *engine;
     engine_parts on; /* the engine's */
     measure_base base;
-    measure_copy copy;
+    measure_requantized copy;
     saliency_watch channels;
     const quality_options *q;
     quality *out;
@@ -36,7 +36,7 @@ static nib_status try_formats(measuring *s, int b, nib_error *err) {
             s->out->kl[at] = s->out->error[at] = 0;
         if (!measure_is_lower(blk, s->q->formats[f], &bytes))
             continue;
-        NIB_TRY(measure_copy_lower(&s->copy, &s->channels, b, s->q->formats[f], err));
+        NIB_TRY(measure_requantize(&s->copy, &s->channels, b, s->q->formats[f], err));
         const pass_change change = {.views = s->copy.by_block};
         NIB_TRY(measure_trial(&s->base, b, &change, &cost, err));
         s->out->kl[at] = cost.kl;
@@ -134,7 +134,7 @@ typedef struct wanted {
 static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     const wanted *w = user;
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
-    const uint64_t copies = measure_copy_bytes(e, w->q);
+    const uint64_t copies = measure_requantized_bytes(e, w->q);
     uint64_t channels;
     NIB_TRY(saliency_bytes(e->m, &channels, err));
     if (!num_add_u64(*bytes, copies, bytes) || !num_add_u64(*bytes, channels, bytes))
@@ -144,11 +144,11 @@ static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t 
 
 /* An engine in which trials can be made, and its base pass. */
 static nib_status open_trials(const char *name, const nib_engine_options *options, const wanted *w,
-                              measuring *s, columns *channels, nib_error *err) {
+                              measuring *s, channel_stats *channels, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
     const engine_want want = {
-        .n_row = measure_rows_count(w->c, w->q->n_row, &longest), .keep_free = later_bytes, .user = w};
+        .n_row = prompt_rows_count(w->c, w->q->n_row, &longest), .keep_free = later_bytes, .user = w};
     o.n_ctx = longest;
     o.n_batch = longest;
     o.n_logits = w->q->n_score;
@@ -169,7 +169,7 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
 }
 
 static void close_trials(measuring *s) {
-    measure_copy_close(&s->copy);
+    measure_requantized_close(&s->copy);
     saliency_watch_close(&s->channels);
     measure_base_close(&s->base);
     mem_free(s->act_bits);
@@ -186,7 +186,7 @@ static quality_options settled(const quality_options *q) {
 }
 
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, columns *channels, nib_error *err) {
+                           const quality_options *q, quality *out, channel_stats *channels, nib_error *err) {
     const quality_options mine = settled(q);
     const wanted w = {c, &mine};
     measuring s = {.q = &mine, .out = out};
@@ -196,7 +196,7 @@ nib_status measure_quality(const char *name, const nib_engine_options *options, 
     if (status == NIB_OK)
         status = quality_begin(out, model_n_block(s.on.m), mine.formats, mine.n_format, err);
     if (status == NIB_OK)
-        status = measure_copy_open(&s.copy, &s.on, &mine, err);
+        status = measure_requantized_open(&s.copy, &s.on, &mine, err);
     if (status == NIB_OK)
         status = measure_all(&s, err);
     memcpy(out->content, c->content, sizeof out->content);

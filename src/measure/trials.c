@@ -34,7 +34,7 @@ nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64
     sizes s;
     int64_t longest;
     uint64_t own, cache;
-    const int64_t n_row = measure_rows_count(c, max, &longest);
+    const int64_t n_row = prompt_rows_count(c, max, &longest);
     if (!count(e, (uint64_t)n_row, (uint64_t)(n_score * c->n_prompt), (uint64_t)c->n_prompt, &s, &own))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)n_row);
@@ -105,7 +105,7 @@ nib_status measure_base_open(measure_base *b, const engine_parts *e, const calib
                              int64_t n_score, const probe *watch, nib_error *err) {
     memset(b, 0, sizeof *b);
     b->e = e;
-    NIB_TRY(measure_rows_open(&b->rows, e, c, max, n_score, err));
+    NIB_TRY(prompt_rows_open(&b->rows, e, c, max, n_score, err));
     NIB_TRY(take_memory(b, c, err));
     const pass p = {.segments = b->rows.segments,
                     .n_segment = b->rows.n_segment,
@@ -119,7 +119,7 @@ nib_status measure_base_open(measure_base *b, const engine_parts *e, const calib
 }
 
 void measure_base_close(measure_base *b) {
-    measure_rows_close(&b->rows);
+    prompt_rows_close(&b->rows);
     tier_region_close(&b->memory);
     memset(b, 0, sizeof *b);
 }

@@ -3,11 +3,11 @@
 #ifndef NIB_MEASURE_TRIALS_H
 #define NIB_MEASURE_TRIALS_H
 
-#include "measure/rows.h"
+#include "measure/prompt_rows.h"
 
 typedef struct measure_base {
     const engine_parts *e;
-    measure_rows rows;
+    prompt_rows rows;
     tier_region memory;
     float *stream;       /* [n_block - 1, n_row, d_model]: before blocks 1, 2, ... */
     float *logits;       /* [n_head, n_vocab] */
@@ -18,7 +18,7 @@ typedef struct measure_base {
 /* Bytes that measure_base_open charges, the cache included. */
 nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64_t max, int64_t n_score,
                               uint64_t *bytes, nib_error *err);
-/* Runs the base pass. most, n_score: as measure_rows_open. watch: sees it; NULL: none. */
+/* Runs the base pass. most, n_score: as prompt_rows_open. watch: sees it; NULL: none. */
 nib_status measure_base_open(measure_base *b, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, const probe *watch, nib_error *err);
 void measure_base_close(measure_base *b); /* zeroed is fine */

@@ -76,10 +76,11 @@ typedef struct plan_alternative {
 } plan_alternative;
 
 typedef struct plan {
-    char model[PLAN_NAME]; /* its name, for people */
-    char content[40];      /* the model's content key; "": not checked */
-    char prompts[40]; /* key of the calibration prompts that formats ending in w are rounded by (columns.h);
-                         "": the latest */
+    char model[PLAN_NAME];    /* its name, for people */
+    char content[40];         /* the model's content key; "": not checked */
+    char prompts[40];         /* key of the calibration prompts that formats ending in w are rounded by
+                                 (channel_stats.h);
+                                 "": the latest */
     uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
     char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */
     plan_block *blocks;       /* [n_block], the model's order */

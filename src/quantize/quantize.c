@@ -6,13 +6,13 @@
 #include "base/num.h"
 #include "formats/packed.h"
 #include "measure/measure.h"
-#include "measure/products.h"
+#include "measure/product_inputs.h"
 #include "hub/find.h"
 #include "quantize/imatrix.h"
 #include "quant/encode.h"
 #include "quantize/job.h"
 #include "quantize/lapack.h"
-#include "quantize/share.h"
+#include "quantize/bit_allocation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,19 +20,19 @@
 /* ---- importance ---- */
 
 /* From the cache, or measured and then kept there. */
-static nib_status get_channels(job *j, const calibration *c, columns *out, nib_error *err) {
+static nib_status get_channels(job *j, const calibration *c, channel_stats *out, nib_error *err) {
     stats_sites widths;
     nib_status status = NIB_E_NOTFOUND;
     NIB_TRY(stats_widths(&widths, j->m, err));
-    char *path = columns_path(c->content, c->hash);
+    char *path = channel_stats_path(c->content, c->hash);
     if (path)
-        status = columns_load(path, c->content, widths.k, widths.n, out, NULL);
+        status = channel_stats_load(path, c->content, widths.k, widths.n, out, NULL);
     stats_widths_clear(&widths);
     const bool found = status == NIB_OK;
     if (!found)
         status = measure_channels(j->model, &j->options, c, out, err);
     nib_error why;
-    if (status == NIB_OK && !found && path && columns_save(path, out, &why) != NIB_OK)
+    if (status == NIB_OK && !found && path && channel_stats_save(path, out, &why) != NIB_OK)
         log_line(&j->log, "the importance of channels is not kept: %s", why.message);
     snprintf(j->report->importance, sizeof j->report->importance, "%s%s", c->what,
              found ? ", measured before" : "");
@@ -42,13 +42,13 @@ static nib_status get_channels(job *j, const calibration *c, columns *out, nib_e
 
 static nib_status measure(job *j, nib_error *err) {
     calibration c;
-    columns channels = {0};
+    channel_stats channels = {0};
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
     nib_status status = get_channels(j, &c, &channels, err);
     if (status == NIB_OK)
         status = stats_of_channels(&j->stats, j->m, &j->tensors, &channels, err);
     j->stats.n_token = c.n_prompt ? c.begin[c.n_prompt] : 0;
-    columns_clear(&channels);
+    channel_stats_clear(&channels);
     calibration_clear(&c);
     return status;
 }
@@ -94,7 +94,7 @@ static nib_status share(job *j, nib_error *err) {
     j->mix.mixed = false;
     NIB_TRY(measure_prompts(j->model, &j->options, NULL, &c, err));
     const nib_status status =
-        share_bits(j->model, &j->options, &c, j->m, j->q->bits, j->block_types, &j->report->kl, err);
+        allocate_bits(j->model, &j->options, &c, j->m, j->q->bits, j->block_types, &j->report->kl, err);
     calibration_clear(&c);
     return status;
 }
@@ -185,7 +185,7 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
                           "libopenblas0-pthread (Debian) has it");
     lapack_use_threads(pool_size(j->threads));
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
-    const nib_status status = measure_products(j->model, &j->options, &c, &how, err);
+    const nib_status status = measure_product_inputs(j->model, &j->options, &c, &how, err);
     calibration_clear(&c);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, columns *channels,
+nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, channel_stats *channels,
                              nib_error *err) {
     saliency_sites sites;
     s->channels = *channels;
@@ -43,6 +43,6 @@ void stats_widths_clear(stats_sites *s) {
 void stats_close(stats *s) {
     mem_free(s->of);
     mem_free(s->own);
-    columns_clear(&s->channels);
+    channel_stats_clear(&s->channels);
     memset(s, 0, sizeof *s);
 }

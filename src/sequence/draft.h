@@ -1,6 +1,6 @@
 /* draft.h - speculation: tokens that may come next, taken from where the text had the same ones before
  * (prompt look-up: Saxena 2023; its exact verification: Leviathan et al. 2023, section 2), or said by a
- * smaller model (session/guess.h). They are
+ * smaller model (session/draft_model.h). They are
  * rows of one pass together with the token that is known. The sampler draws after each row as it would
  * without them, and goes on as long as it draws what was proposed: so the tokens are the same ones, and only
  * how many passes they take differs.

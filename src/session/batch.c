@@ -4,9 +4,9 @@
  * A slot is a place for one sequence; its page table is there from the beginning. Requests go from the queue
  * to a slot to the list of those that are done. Pages are reserved once, for n_position positions; a request
  * is admitted when the pages that it may need at most fit beside those of the others, so that none is ever
- * missing in the middle of an answer, or, where that was asked for, before (batch_room.c).
+ * missing in the middle of an answer, or, where that was asked for, before (batch_pages.c).
  *
- * batch_requests.c has requests before and after, batch_places.c and batch_step.c what happens between. */
+ * batch_requests.c has requests before and after, batch_slots.c and batch_step.c what happens between. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"
@@ -75,7 +75,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->n_page_free = b->n_page;
     NIB_TRY(open_slots(b, &memory, err));
     if (o->draft && b->n_draft > 0)
-        NIB_TRY(guesser_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->guess, err));
+        NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->draft_model, err));
     if (o->prefix_cache)
         NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
@@ -122,7 +122,7 @@ void nib_batch_close(nib_batch *b) {
     free_list(&b->queue);
     free_list(&b->done);
     kv_disk_close(b->disk);
-    guesser_close(b->guess);
+    draft_model_close(b->draft_model);
     if (b->pages)
         kv_pool_unreserve(b->pages, b->n_page);
     tier_region_close(&b->memory);

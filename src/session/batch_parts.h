@@ -5,9 +5,9 @@
 #include "engine/engine.h"
 #include "exec/step.h"
 #include "sequence/draft.h"
-#include "session/guess.h"
-#include "session/pace.h"
-#include "session/share.h"
+#include "session/draft_model.h"
+#include "session/prefill_budget.h"
+#include "session/fairness.h"
 
 #include <stdatomic.h>
 
@@ -20,7 +20,7 @@ typedef struct request {
     atomic_bool cancelled;
     double begun; /* when its prompt was first computed; 0: not yet */
     double first; /* when its first token came */
-    int client;   /* its place in the batch's share */
+    int client;   /* index of its counter in `fairness` */
 } request;
 
 typedef struct request_list {
@@ -50,10 +50,10 @@ struct nib_batch {
     int64_t n_ctx, n_prompt;
     int64_t n_draft, n_draft_min;
     draft_cost cost;
-    guesser *guess; /* NULL: no draft model */
-    pace pace;
+    draft_model *draft_model; /* NULL: no draft model */
+    prefill_budget prefill;
     double latency_s;             /* that a step with running answers is to take; 0: any */
-    share share;                  /* under the lock */
+    fairness fairness;            /* under the lock */
     int64_t n_decode;             /* rows of answers in this step */
     int32_t n_best;               /* of a row's logits, those that this step's answers look at; 0: all */
     bool optimistic;              /* requests are admitted before all that they may need is free */
@@ -80,13 +80,13 @@ void batch_request_free(request *r); /* NULL is fine */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
-/* ---- batch_room.c; the lock is held ---- */
+/* ---- batch_pages.c; the lock is held ---- */
 void batch_make_room(nib_batch *b); /* for the next step: answers pause */
 bool batch_resume(nib_batch *b);    /* those that pause; false: some go on pausing */
 /* Whether a request can be admitted; *n_page: with so many pages. */
 bool batch_has_room(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
 
-/* ---- batch_places.c; the lock is held ---- */
+/* ---- batch_slots.c; the lock is held ---- */
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);
 void batch_end_cancelled(nib_batch *b);
 void batch_admit(nib_batch *b); /* those that wait, as far as there is room */

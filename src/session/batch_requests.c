@@ -93,7 +93,7 @@ nib_status nib_batch_add(nib_batch *b, const nib_generate_options *o, int64_t *i
     }
     pthread_mutex_lock(&b->lock);
     *id = r->id = ++b->last_id;
-    r->client = share_enter(&b->share, o->client);
+    r->client = fairness_enter(&b->fairness, o->client);
     batch_append(&b->queue, r);
     pthread_mutex_unlock(&b->lock);
     return NIB_OK;

@@ -62,11 +62,11 @@ static void propose(nib_batch *b, slot *s, int64_t n_max, draft_pass *p) {
     draft *d = &s->draft;
     draft_propose(d, s->of.tokens, s->of.n_token, n_max);
     p->each = 0;
-    if (!b->guess || d->kind == DRAFT_LONG)
+    if (!b->draft_model || d->kind == DRAFT_LONG)
         return;
     d->kind = DRAFT_MODEL;
-    d->n = guesser_can(b->guess, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
-    p->each = guesser_cost(b->guess);
+    d->n = draft_model_can(b->draft_model, s->of.n_token, NUM_MIN(n_max, (int64_t)DRAFT_MAX));
+    p->each = draft_model_cost(b->draft_model);
 }
 
 static nib_status ask_model(nib_batch *b, slot *s, draft_pass *p, nib_error *err) {
@@ -75,7 +75,7 @@ static nib_status ask_model(nib_batch *b, slot *s, draft_pass *p, nib_error *err
     const double begun = time_now();
     if (d->kind != DRAFT_MODEL || d->n == 0)
         return NIB_OK;
-    NIB_TRY(guesser_follow(b->guess, at, s->of.tokens, s->of.n_token, d->n, d->tokens, err));
+    NIB_TRY(draft_model_follow(b->draft_model, at, s->of.tokens, s->of.n_token, d->n, d->tokens, err));
     p->seconds += time_now() - begun;
     return NIB_OK;
 }
@@ -119,7 +119,7 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
     b->n_decode = row;
     if (n_decode > 0 && b->latency_s > 0)
-        left = NUM_MIN(left, pace_rows(&b->pace, b->latency_s, draft_cost_of(&b->cost, row)));
+        left = NUM_MIN(left, prefill_budget_rows(&b->prefill, b->latency_s, draft_cost_of(&b->cost, row)));
     for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
         add_rows(b, next, &n_segment, &row, left);
     b->decodes = n_segment == n_decode;
@@ -197,7 +197,7 @@ static void advance(nib_batch *b, slot *s) {
         s->n_row = s->n_fed;
     }
     sequence_advance(&s->of, s->n_row);
-    share_serve(&b->share, s->r->client, (double)s->n_row + (SHARE_ANSWER - 1) * (double)s->n_fed);
+    fairness_serve(&b->fairness, s->r->client, (double)s->n_row + (FAIRNESS_ANSWER - 1) * (double)s->n_fed);
     if (b->disk && before < n_prompt && s->of.n >= n_prompt)
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
 }
@@ -210,8 +210,8 @@ static void note_time(nib_batch *b, int64_t n_row, double seconds) {
     if (b->decodes)
         draft_cost_note(&b->cost, n_row, seconds);
     else
-        pace_note(&b->pace, seconds, b->n_decode ? draft_cost_of(&b->cost, b->n_decode) : 0,
-                  n_row - b->n_decode);
+        prefill_budget_note(&b->prefill, seconds, b->n_decode ? draft_cost_of(&b->cost, b->n_decode) : 0,
+                            n_row - b->n_decode);
 }
 
 nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {

@@ -1,0 +1,14 @@
+/* alloc_limit.h - a limit on heap memory around code whose memory is not known beforehand: what is free under
+ * the cap on RAM. */
+#ifndef NIB_ENGINE_ALLOC_LIMIT_H
+#define NIB_ENGINE_ALLOC_LIMIT_H
+
+#include "base/mem.h"
+#include "tiers/ledger.h"
+
+void engine_alloc_limit_set(const ledger *l, mem_bound *b);
+/* Turns a refusal into NIB_E_NOFIT, which says `what` was too large; gives the status otherwise. */
+nib_status engine_alloc_limit_end(const ledger *l, mem_bound *b, const char *what, nib_status status,
+                                  nib_error *err);
+
+#endif

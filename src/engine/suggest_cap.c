@@ -1,0 +1,103 @@
+/* suggest_cap.c - which cap on RAM would do, for an engine that was refused one: from headers, under that
+ * cap. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/headers.h"
+#include "engine/planning.h"
+#include "engine/suggest_cap.h"
+
+#include <malloc.h>
+#include <string.h>
+
+/* Of what is left under the cap, for code that is first run on the way to an answer: all of it, and what is
+ * first run here. */
+#define CODE      (UINT64_C(3) << 19)
+#define LAST_CODE (UINT64_C(384) << 10)
+
+/* NIB_OK: this cap is enough, as far as is known. */
+static nib_status check_cap(const engine_core *e, const engine_want *want, nib_error *err) {
+    planning f;
+    plan p = {0};
+    if (e->asked.planning && !want->plan) {
+        const nib_status status = planning_make(e, e->asked.planning, &p, err);
+        plan_clear(&p);
+        return status;
+    }
+    nib_status status = planning_gather(&f, e, &(planning_of){.want = want}, err);
+    if (status == NIB_OK)
+        status = plan_check_cap(&f.q, err);
+    planning_close(&f);
+    return status;
+}
+
+/* A vocabulary alone: what it is for may take more. */
+static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
+    char cap[32], min[32];
+    const uint64_t need =
+        ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.need.peak;
+    if (need <= e->set.cap[NIB_TIER_RAM])
+        return NIB_OK;
+    return nib_fail(err, NIB_E_NOFIT,
+                    "RAM: the cap of %s is too small; %s is the smallest that holds the vocabulary",
+                    num_format_size(e->set.cap[NIB_TIER_RAM], cap), num_format_cap(need, min));
+}
+
+static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
+    return NUM_MIN(o ? o->ram : NIB_AUTO, p ? p->cap[NIB_TIER_RAM] : NIB_AUTO);
+}
+
+static nib_status look(const char *name, const nib_engine_options *options, const engine_want *want,
+                       nib_error *err) {
+    nib_engine_options o;
+    engine_core e;
+    nib_engine_options_init(&o);
+    o = options ? *options : o;
+    o.log = NULL; /* it was all said before */
+    nib_status status = headers_open(&e, name, &o, want->plan, err);
+    if (status == NIB_OK)
+        status = e.m ? check_cap(&e, want, err) : check_vocabulary(&e, err);
+    core_close(&e);
+    return status;
+}
+
+/* By the estimate the cap was enough: it is off by a little. */
+static nib_status name_more(uint64_t cap, nib_error *err) {
+    char size[32], more[32];
+    if (strncmp(err->message, "RAM:", 4))
+        return NIB_E_NOFIT;
+    return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
+                    num_format_size(cap, size), num_format_cap(cap + CODE, more));
+}
+
+/* Room for looking. A cap below what the process already has is not kept in any case. */
+static uint64_t room_under(uint64_t cap, uint64_t start) {
+    const uint64_t now = ledger_look().now, grown = now > start ? now - start : 0;
+    const uint64_t code = LAST_CODE + (CODE > grown ? CODE - grown : 0);
+    if (cap <= now)
+        return UINT64_MAX;
+    return cap - now > code ? cap - now - code : 0;
+}
+
+nib_status engine_suggest_cap(const char *name, const nib_engine_options *options, const engine_want *want,
+                              uint64_t start, nib_error *err) {
+    const uint64_t cap = cap_of(options, want->plan);
+    char size[32];
+    nib_error why;
+    mem_bound b;
+    if (cap == NIB_AUTO || !err)
+        return NIB_E_NOFIT;
+    malloc_trim(0); /* what was opened is gone */
+    mem_bound_set(&b, room_under(cap, start));
+    const nib_status status = look(name, options, want, &why);
+    mem_bound_end(&b);
+    if (status == NIB_OK)
+        return name_more(cap, err);
+    if (status == NIB_E_NOFIT)
+        *err = why;
+    else if (b.refused)
+        return nib_fail(err, NIB_E_NOFIT,
+                        "RAM: the cap of %s does not hold the process and the model's headers; 'nibble plan' "
+                        "says the smallest that works",
+                        num_format_size(cap, size));
+    return NIB_E_NOFIT;
+}

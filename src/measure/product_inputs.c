@@ -1,0 +1,129 @@
+/* product_inputs.c - see product_inputs.h. */
+#include "measure/product_inputs.h"
+
+#include "base/num.h"
+#include "engine/saliency.h"
+#include "measure/prompt_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct passing {
+    const engine_parts *e;
+    const calibration *c;
+    const product_watch *w;
+    int at; /* the block that rows go through; -1: none yet */
+} passing;
+
+static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
+    const passing *p = user;
+    int64_t longest;
+    prompt_rows_count(p->c, 0, &longest);
+    NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
+    *bytes += p->w->bytes ? p->w->bytes(p->w->user, e) : 0;
+    return NIB_OK;
+}
+
+static nib_status enter(void *user, int b, backend *by, nib_error *err) {
+    passing *p = user;
+    (void)by;
+    if (p->at >= 0 && p->w->after)
+        NIB_TRY(p->w->after(p->w->user, p->at, err));
+    p->at = b;
+    return measure_progress(p->e, p->w->what, (uint64_t)b, (uint64_t)model_n_block(p->e->m), err);
+}
+
+static nib_status pass_over(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                            nib_error *err) {
+    (void)user, (void)segment_index, (void)row, (void)n_row, (void)logits, (void)err;
+    return NIB_OK;
+}
+
+static nib_status run_pass(passing *p, nib_error *err) {
+    prompt_rows rows = {0};
+    nib_status status = prompt_rows_open(&rows, p->e, p->c, 0, PRODUCTS_SCORED, err);
+    if (status == NIB_OK) {
+        const pass all = {.segments = rows.segments,
+                          .n_segment = rows.n_segment,
+                          .apart = true,
+                          .n_head = p->e->step->backend->rows.n_head,
+                          .rows = pass_over,
+                          .enter = enter,
+                          .user = p,
+                          .probe = p->w->eyes};
+        status = step_pass(p->e->step, &all, err);
+    }
+    if (status == NIB_OK && p->w->after)
+        status = p->w->after(p->w->user, p->at, err);
+    prompt_rows_close(&rows);
+    return status;
+}
+
+nib_status measure_product_inputs(const char *name, const nib_engine_options *options, const calibration *c,
+                                  const product_watch *w, nib_error *err) {
+    passing p = {.c = c, .w = w, .at = -1};
+    nib_engine_options o = *options;
+    int64_t longest;
+    const int64_t n_row = prompt_rows_count(c, 0, &longest);
+    o.n_ctx = longest;
+    o.n_logits = 1;
+    o.stream = true;
+    o.activation = 16;
+    o.learn = false;
+    const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = &p};
+    nib_engine *engine = NULL;
+    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_parts parts = engine_parts_of(engine);
+    p.e = &parts;
+    nib_status status = w->begin ? w->begin(w->user, &parts, err) : NIB_OK;
+    if (status == NIB_OK)
+        status = run_pass(&p, err);
+    if (w->end)
+        w->end(w->user);
+    nib_engine_close(engine);
+    return status;
+}
+
+/* ---- channels ---- */
+
+typedef struct channel_watch {
+    saliency_watch watch;
+    channel_stats *out;
+    probe eyes;
+} channel_watch;
+
+static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
+    channel_watch *w = user;
+    NIB_TRY(saliency_watch_open(&w->watch, e->layout, e->ledger, w->out, err));
+    w->eyes = w->watch.eyes;
+    return NIB_OK;
+}
+
+static void end(void *user) {
+    channel_watch *w = user;
+    if (w->watch.n_row)
+        saliency_watch_finish(&w->watch);
+    saliency_watch_close(&w->watch);
+}
+
+static uint64_t bytes_of(void *user, const engine_parts *e) {
+    uint64_t bytes = 0;
+    (void)user;
+    return saliency_bytes(e->m, &bytes, NULL) == NIB_OK ? bytes : 0;
+}
+
+nib_status measure_channels(const char *name, const nib_engine_options *options, const calibration *c,
+                            channel_stats *out, nib_error *err) {
+    channel_watch w = {.out = out};
+    const product_watch how = {.begin = begin,
+                               .end = end,
+                               .bytes = bytes_of,
+                               .eyes = &w.eyes,
+                               .what = "measuring channels",
+                               .user = &w};
+    memset(out, 0, sizeof *out);
+    const nib_status status = measure_product_inputs(name, options, c, &how, err);
+    memcpy(out->content, c->content, sizeof out->content);
+    memcpy(out->prompts, c->hash, sizeof out->prompts);
+    return status;
+}

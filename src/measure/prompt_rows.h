@@ -1,0 +1,29 @@
+/* prompt_rows.h - calibration prompts as segments of one pass; shared by the files of measure/. */
+#ifndef NIB_MEASURE_PROMPT_ROWS_H
+#define NIB_MEASURE_PROMPT_ROWS_H
+
+#include "engine/engine.h"
+#include "measure/calibrate.h"
+
+typedef struct prompt_rows {
+    segment *segments; /* [n_segment], one a prompt */
+    int n_segment;
+    int64_t n_row, longest; /* of all; of one */
+    int64_t n_head;         /* rows with logits */
+    kv_pool *pages;
+    kv_table kv; /* one layer of the longest prompt, used by all in turn */
+} prompt_rows;
+
+/* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
+nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,
+                            int64_t n_score, nib_error *err);
+void prompt_rows_close(prompt_rows *r); /* zeroed is fine; before the engine */
+
+/* Without an engine: rows of all prompts, and of the longest. */
+int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest);
+
+/* The options' progress; NIB_E_CANCELLED when it says so. */
+nib_status measure_progress(const engine_parts *e, const char *what, uint64_t done, uint64_t all,
+                            nib_error *err);
+
+#endif

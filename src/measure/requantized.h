@@ -1,0 +1,38 @@
+/* requantized.h - one block's matrices in another format, to measure what that format costs. */
+#ifndef NIB_MEASURE_REQUANTIZED_H
+#define NIB_MEASURE_REQUANTIZED_H
+
+#include "measure/measure.h"
+#include "engine/saliency.h"
+#include "tiers/loader.h"
+
+/* A copy of one block's own matrices in another format. */
+typedef struct measure_requantized {
+    const engine_parts *e;
+    loader *ld;
+    load_buffer *buffers; /* [n_thread] */
+    uint64_t charged;
+    uint8_t *data;
+    uint64_t n_byte;
+    view *views;           /* [n_weight of all blocks]: what the changed blocks' cells get */
+    const view **by_block; /* [n_block] into views, or NULL */
+    int *first;            /* [n_block] in views */
+} measure_requantized;
+
+/* Bytes of a block's own matrices as they are. */
+uint64_t measure_bytes_now(const block *blk);
+/* A format that takes no fewer bytes than the file's own has no use, and is not tried. *bytes: what it takes.
+ */
+bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes);
+
+/* What measure_requantized_open charges: room for the largest block in the largest of the formats. */
+uint64_t measure_requantized_bytes(const engine_parts *e, const quality_options *q);
+nib_status measure_requantized_open(measure_requantized *c, const engine_parts *e, const quality_options *q,
+                                    nib_error *err);
+void measure_requantized_close(measure_requantized *c); /* zeroed is fine */
+/* Rounds block b by the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
+ * sum of its slices, in floats. channels: for formats ending in w. */
+nib_status measure_requantize(measure_requantized *c, const saliency_watch *channels, int b,
+                              const char *format, nib_error *err);
+
+#endif

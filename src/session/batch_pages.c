@@ -1,0 +1,88 @@
+/* batch_pages.c - KV pages of running answers. Requests are admitted before all pages that they may need are
+ * free; this file runs between two steps, under the lock.
+ *
+ * Each slot has an account, n_page: the pages that its sequence may refer to in the next step. The sum of all
+ * accounts never exceeds the reserved pages. An account grows with its sequence. When no page is left, the
+ * answer that was admitted last is paused (preempted): it gives its pages back, and keeps its tokens and the
+ * state of its sampler. It resumes when there are pages for what it had; what is no longer in the pool or on
+ * disk is computed again. The oldest answer is never paused for another one, and alone it fits
+ * (batch_requests.c), so every answer ends. */
+#include "session/batch_parts.h"
+
+/* Free pages beyond what an answer needs when it starts or resumes, so that it is not paused at once. */
+enum { SPARE_PAGES = 1 };
+
+/* Pages for the positions of the next step. */
+static int64_t pages_now(const nib_batch *b, const slot *s) {
+    const int64_t max = batch_positions_of(b, &s->r->options);
+    return kv_table_pages(b->kv_type, NUM_MIN(s->of.n_token + b->n_draft, max));
+}
+
+static void pause_slot(nib_batch *b, slot *s) {
+    const int64_t n = s->of.n;
+    s->of.n = kv_table_keep(&s->of.kv, 0);
+    b->n_page_free += s->n_page;
+    s->n_page = 0;
+    s->paused = true;
+    b->n_paused++;
+    if (b->disk && n > 0)
+        kv_disk_save(b->disk, s->of.tokens, (int64_t)s->r->options.n_prompt, n, true);
+}
+
+/* The running answer that came last, or first of those that pause; NULL: there is none. */
+static slot *find(nib_batch *b, bool paused) {
+    slot *found = NULL;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        slot *s = &b->slots[i];
+        if (s->r && s->paused == paused && (!found || (s->r->id < found->r->id) == paused))
+            found = s;
+    }
+    return found;
+}
+
+/* The next running answer after the one with this id. */
+static slot *next_running(nib_batch *b, int64_t id) {
+    slot *found = NULL;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        slot *s = &b->slots[i];
+        if (s->r && !s->paused && s->r->id > id && (!found || s->r->id < found->r->id))
+            found = s;
+    }
+    return found;
+}
+
+static void grow(nib_batch *b, slot *s, int64_t n_page) {
+    b->n_page_free -= n_page - s->n_page;
+    s->n_page = n_page;
+}
+
+void batch_make_room(nib_batch *b) {
+    int64_t id = 0;
+    for (slot *s; (s = next_running(b, id));) {
+        const int64_t need = pages_now(b, s);
+        id = s->r->id;
+        while (!s->paused && need - s->n_page > b->n_page_free)
+            pause_slot(b, find(b, false));
+        if (!s->paused && need > s->n_page)
+            grow(b, s, need);
+    }
+}
+
+bool batch_resume(nib_batch *b) {
+    for (slot *s; (s = find(b, true));) {
+        const int64_t max = batch_pages_of(b, &s->r->options), need = pages_now(b, s);
+        if (NUM_MIN(need + SPARE_PAGES, max) > b->n_page_free)
+            return false;
+        s->paused = false;
+        s->loads = b->disk != NULL;
+        grow(b, s, need);
+    }
+    return true;
+}
+
+bool batch_has_room(const nib_batch *b, const nib_generate_options *o, int64_t *n_page) {
+    const int64_t max = batch_pages_of(b, o);
+    const int64_t begin = kv_table_pages(b->kv_type, (int64_t)o->n_prompt);
+    *n_page = b->optimistic ? NUM_MIN(begin, max) : max;
+    return NUM_MIN(*n_page + (b->optimistic ? SPARE_PAGES : 0), max) <= b->n_page_free;
+}

@@ -1,0 +1,101 @@
+/* batch_slots.c - admission: waiting requests get slots of a batch, and slots whose answers ended are freed.
+ * Runs between two steps, under the lock. */
+#include "session/batch_parts.h"
+
+#include <string.h>
+
+static void finish(nib_batch *b, request *r, nib_status status, const nib_error *how) {
+    if (how)
+        r->how = *how;
+    if (status == NIB_E_CANCELLED)
+        r->result.finish = NIB_FINISH_CANCELLED;
+    r->how.status = status;
+    fairness_leave(&b->fairness, r->client);
+    batch_append(&b->done, r);
+}
+
+void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how) {
+    request *r = s->r;
+    generation_close(&s->g);
+    r->result.draft_n = s->draft.n_row;
+    r->result.draft_right = s->draft.n_right;
+    r->result.predicted_n = (int64_t)r->result.n_token;
+    if (r->first > 0)
+        r->result.predicted_s = time_now() - r->first;
+    s->r = NULL;
+    b->n_page_free += s->n_page;
+    const int64_t n = s->of.n;
+    s->of.n = kv_table_keep(&s->of.kv, 0); /* its pages can still be found by their content */
+    if (b->disk && n > 0 && r->first > 0)
+        kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
+    s->of.n_token = 0;
+    finish(b, r, status, how);
+}
+
+void batch_end_cancelled(nib_batch *b) {
+    nib_error how;
+    nib_fail(&how, NIB_E_CANCELLED, "cancelled");
+    for (int32_t i = 0; i < b->n_slot; i++)
+        if (b->slots[i].r && atomic_load(&b->slots[i].r->cancelled))
+            batch_free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
+    request_list waiting = b->queue;
+    b->queue = (request_list){0};
+    for (request *r; (r = batch_pop(&waiting));) {
+        if (atomic_load(&r->cancelled))
+            finish(b, r, NIB_E_CANCELLED, &how);
+        else
+            batch_append(&b->queue, r);
+    }
+}
+
+static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
+    nib_error how;
+    batch_remove(&b->queue, r);
+    s->r = r;
+    s->n_page = n_page;
+    s->paused = false;
+    b->n_page_free -= n_page;
+    const generation_setup with = engine_generation_setup(b->engine);
+    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
+    if (status != NIB_OK || s->g.done) {
+        batch_free_slot(b, s, status, status == NIB_OK ? NULL : &how);
+        return;
+    }
+    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
+    s->loads = b->disk != NULL;
+    draft_begin(&s->draft);
+}
+
+/* The first request of the client that has had least. NULL: nobody waits. */
+static request *next_of(const nib_batch *b) {
+    request *next = NULL;
+    for (request *r = b->queue.first; r; r = r->next)
+        if (!next || fairness_served(&b->fairness, r->client) < fairness_served(&b->fairness, next->client))
+            next = r;
+    return next;
+}
+
+/* The next one waits until there is room, and everybody with it: one that needs much is not overtaken for
+ * ever. */
+void batch_admit(nib_batch *b) {
+    request *r;
+    int64_t n_page;
+    const bool all_run = batch_resume(b);
+    for (int32_t i = 0; i < b->n_slot && all_run; i++)
+        while (!b->slots[i].r && (r = next_of(b)) && batch_has_room(b, &r->options, &n_page))
+            admit(b, &b->slots[i], r, n_page);
+    if (b->optimistic)
+        batch_make_room(b);
+    for (int32_t i = 0; i < b->n_slot; i++)
+        if (b->slots[i].r)
+            b->slots[i].served = fairness_served(&b->fairness, b->slots[i].r->client);
+}
+
+int32_t batch_count_left(nib_batch *b) {
+    int32_t n = 0;
+    for (const request *r = b->queue.first; r; r = r->next)
+        n++;
+    for (int32_t i = 0; i < b->n_slot; i++)
+        n += b->slots[i].r != NULL;
+    return n;
+}

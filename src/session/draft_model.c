@@ -1,0 +1,148 @@
+/* draft_model.c - see draft_model.h. */
+#include "session/draft_model.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/step.h"
+
+#include <string.h>
+
+#define NEW_SHARE 0.2 /* of a new time in what is known */
+
+struct draft_model {
+    engine_parts on;
+    kv_pool *pages;
+    int64_t n_ctx, n_page;
+    int32_t n_slot;
+    sequence *of; /* [n_slot] */
+    tier_region memory;
+    double seconds; /* of a token */
+    int32_t likeliest;
+};
+
+/* ---- opening ---- */
+
+static nib_status check_tokens(const nib_engine *with, const nib_engine *target, nib_error *err) {
+    const nib_model_info *a = nib_engine_info(with), *b = nib_engine_info(target);
+    if (a->n_vocab != b->n_vocab)
+        return nib_fail(err, NIB_E_USAGE, "the draft model has %lld tokens, and the model that answers %lld",
+                        (long long)a->n_vocab, (long long)b->n_vocab);
+    for (int32_t i = 0; i < a->n_vocab && a->has_tokenizer && b->has_tokenizer; i++) {
+        size_t n = 0, m = 0;
+        const char *one = nib_token_piece(with, i, &n), *other = nib_token_piece(target, i, &m);
+        const bool same =
+            one && other ? n == m && !memcmp(one, other, n) : one == other; /* ids beyond the last */
+        if (!same)
+            return nib_fail(err, NIB_E_USAGE,
+                            "token %ld of the draft model is not that of the model that answers", (long)i);
+    }
+    return NIB_OK;
+}
+
+static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *err) {
+    const uint64_t tokens = (uint64_t)g->n_slot * (uint64_t)g->n_ctx * sizeof(int32_t);
+    sequence_memory memory;
+    g->of = mem_calloc((size_t)g->n_slot, sizeof *g->of);
+    if (!g->of)
+        return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->of, "the draft model's sequences");
+    NIB_TRY(engine_sequence_memory(with, g->on.kv_type, &memory, err));
+    const int64_t n_page = kv_table_pages(g->on.kv_type, g->n_ctx) * g->n_slot;
+    NIB_TRY(kv_pool_reserve(memory.pages, n_page, err));
+    g->pages = memory.pages;
+    g->n_page = n_page;
+    NIB_TRY(tier_region_open(&g->memory, device_host(), g->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
+                             "the draft model's tokens", err));
+    tier_region_touch(&g->memory, tokens);
+    for (int32_t i = 0; i < g->n_slot; i++)
+        NIB_TRY(
+            sequence_open(&g->of[i], &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx, true, err));
+    return NIB_OK;
+}
+
+nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
+                            draft_model **out, nib_error *err) {
+    if (!engine_has_weights(with))
+        return nib_fail(err, NIB_E_USAGE, "the draft model was opened for its vocabulary only");
+    NIB_TRY(check_tokens(with, target, err));
+    draft_model *g = mem_calloc(1, sizeof *g);
+    if (!g)
+        return nib_fail_nomem(err, sizeof *g, "a draft model");
+    g->on = engine_parts_of(with);
+    g->n_slot = n_slot;
+    g->n_ctx = NUM_MIN(n_ctx, g->on.n_ctx);
+    const nib_status status = open_sequences(g, with, err);
+    if (status == NIB_OK)
+        *out = g;
+    else
+        draft_model_close(g);
+    return engine_name_sessions(with, status, err);
+}
+
+void draft_model_close(draft_model *g) {
+    if (!g)
+        return;
+    for (int32_t i = 0; g->of && i < g->n_slot; i++)
+        sequence_close(&g->of[i]);
+    if (g->pages)
+        kv_pool_unreserve(g->pages, g->n_page);
+    tier_region_close(&g->memory);
+    mem_free(g->of);
+    mem_free(g);
+}
+
+/* ---- guessing ---- */
+
+int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max) {
+    return NUM_MAX(NUM_MIN(n_max, g->n_ctx - n), 0);
+}
+
+double draft_model_cost(const draft_model *g) {
+    return g->seconds;
+}
+
+static nib_status take_likeliest(void *user, int segment_index, int64_t row, int64_t n_row,
+                                 const float *logits, nib_error *err) {
+    draft_model *g = user;
+    const int64_t n_vocab = model_hparams(g->on.m)->n_vocab;
+    const float *last = logits + (n_row - 1) * n_vocab;
+    (void)segment_index;
+    (void)row;
+    (void)err;
+    g->likeliest = 0;
+    for (int64_t i = 1; i < n_vocab; i++)
+        if (last[i] > last[g->likeliest])
+            g->likeliest = (int32_t)i;
+    return NIB_OK;
+}
+
+/* Computes what the sequence has and is not computed, at most a pass of it. */
+static nib_status run_pass(draft_model *g, sequence *of, nib_error *err) {
+    const backend_rows *rows = &g->on.step->backend->rows;
+    const int64_t n_row = NUM_MIN(of->n_token - of->n, rows->n_pass);
+    const bool last = of->n + n_row == of->n_token;
+    const segment all = sequence_rows(of, 0, n_row, n_row - last);
+    const pass p = {
+        .segments = &all, .n_segment = 1, .n_head = rows->n_head, .rows = take_likeliest, .user = g};
+    const double begun = time_now();
+    NIB_TRY(step_pass(g->on.step, &p, err));
+    const double took = time_now() - begun;
+    if (n_row == 1)
+        g->seconds = g->seconds > 0 ? g->seconds + NEW_SHARE * (took - g->seconds) : took;
+    sequence_advance(of, n_row);
+    return NIB_OK;
+}
+
+nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
+                              int32_t *out, nib_error *err) {
+    sequence *of = &g->of[slot];
+    sequence_set(of, tokens, n, n - 1);
+    for (int64_t i = 0; i < n_out; i++) {
+        sequence_resume(of);
+        while (of->n < of->n_token)
+            NIB_TRY(run_pass(g, of, err));
+        out[i] = g->likeliest;
+        if (i + 1 < n_out)
+            sequence_add(of, out[i]);
+    }
+    return NIB_OK;
+}

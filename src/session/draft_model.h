@@ -1,0 +1,30 @@
+/* draft_model.h - speculative decoding with a draft model (Leviathan et al. 2023, Chen et al. 2023). The
+ * draft model proposes its most probable tokens, one pass for each. The target model computes them as rows of
+ * one pass and samples as it would without them (batch_step.c), so answers do not depend on the draft model.
+ *
+ * Each slot of the batch has a sequence of its own in the draft model's engine. The sequence keeps what was
+ * computed; the next call computes only the tokens that were drawn meanwhile. One thread at a time. */
+#ifndef NIB_SESSION_DRAFT_MODEL_H
+#define NIB_SESSION_DRAFT_MODEL_H
+
+#include "engine/engine.h"
+
+typedef struct draft_model draft_model;
+
+/* n_slot sequences of at most n_ctx positions, as far as the draft model goes, for answers of `target`; both
+ * engines are borrowed. NIB_E_USAGE: their tokens are not the same. NIB_E_NOFIT: the draft model's engine has
+ * no room for so many. */
+nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
+                            draft_model **out, nib_error *err);
+void draft_model_close(draft_model *g); /* NULL is fine */
+
+/* Of `most` tokens behind tokens[0..n), how many its context has room for. */
+int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max);
+/* The n_out that it says follow tokens[0..n) into out; draft_model_can allows them. What it has not seen of
+ * the text is computed first. */
+nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
+                              int32_t *out, nib_error *err);
+/* Seconds that one more token takes; 0: none was ever made. */
+double draft_model_cost(const draft_model *g);
+
+#endif

@@ -1,0 +1,54 @@
+/* fairness.c - see fairness.h. */
+#include "session/fairness.h"
+
+#include "base/num.h"
+
+/* Of those with something to do; 0: there is none. */
+static double least_served(const fairness *s) {
+    double least = -1;
+    for (int i = 0; i < s->n; i++)
+        if (s->clients[i].n_open > 0 && (least < 0 || s->clients[i].served < least))
+            least = s->clients[i].served;
+    return NUM_MAX(least, 0.0);
+}
+
+/* Its place, or one for it: a new one, or that of a client without requests, the one that had least. When all
+ * are busy it shares the last one. */
+static int place_of(fairness *s, uint64_t id) {
+    int idle = -1;
+    for (int i = 0; i < s->n; i++) {
+        const fairness_client *c = &s->clients[i];
+        if (c->id == id)
+            return i;
+        if (c->n_open == 0 && (idle < 0 || c->served < s->clients[idle].served))
+            idle = i;
+    }
+    if (s->n < FAIRNESS_CLIENTS)
+        idle = s->n++;
+    if (idle < 0)
+        return FAIRNESS_CLIENTS - 1;
+    s->clients[idle] = (fairness_client){.id = id};
+    return idle;
+}
+
+int fairness_enter(fairness *s, uint64_t id) {
+    const double least = least_served(s);
+    const int i = place_of(s, id);
+    fairness_client *c = &s->clients[i];
+    if (c->n_open == 0)
+        c->served = NUM_MAX(c->served, least);
+    c->n_open++;
+    return i;
+}
+
+void fairness_leave(fairness *s, int client) {
+    s->clients[client].n_open--;
+}
+
+void fairness_serve(fairness *s, int client, double n_token) {
+    s->clients[client].served += n_token;
+}
+
+double fairness_served(const fairness *s, int client) {
+    return s->clients[client].served;
+}

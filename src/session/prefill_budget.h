@@ -1,0 +1,21 @@
+/* prefill_budget.h - how many rows of prompts a step computes beside the rows of running answers (chunked
+ * prefill: Agrawal et al. 2024, section 4.2). A step with fewer rows of prompts gives running answers their
+ * next token sooner. The time that a row of a prompt adds is learned from past steps. */
+#ifndef NIB_SESSION_PREFILL_BUDGET_H
+#define NIB_SESSION_PREFILL_BUDGET_H
+
+#include <stdint.h>
+
+/* Zeroed: nothing is learned yet. */
+typedef struct prefill_budget {
+    double row_s; /* seconds that a row of a prompt adds; 0: not known */
+} prefill_budget;
+
+/* Learns from a step: it took `seconds` with n_row rows of prompts; decode_s is what its other rows take (0:
+ * it had none). */
+void prefill_budget_note(prefill_budget *p, double seconds, double decode_s, int64_t n_row);
+/* Rows of prompts for a step that is to take target_s, when its other rows take decode_s: at least a few, so
+ * that prompts make progress, and at least as many as double the step. */
+int64_t prefill_budget_rows(const prefill_budget *p, double target_s, double decode_s);
+
+#endif

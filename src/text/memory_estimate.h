@@ -1,0 +1,28 @@
+/* memory_estimate.h - an upper bound on the memory that a tokenizer takes, computed before its vocabulary is
+ * read. For published vocabularies it is little more than what is taken. */
+#ifndef NIB_TEXT_MEMORY_ESTIMATE_H
+#define NIB_TEXT_MEMORY_ESTIMATE_H
+
+#include "formats/container.h"
+
+/* What a GGUF file's vocabulary is made of. Zero it first. */
+typedef struct vocabulary_sizes {
+    uint64_t n_token, n_text, longest; /* bytes of the tokens' texts, and of the longest */
+    uint64_t n_added;                  /* tokens that are looked for in a text */
+    uint64_t n_merge, n_score, n_charsmap;
+} vocabulary_sizes;
+
+/* For container_open_headers: fills s, which must outlive that call. */
+container_visitor vocabulary_visitor(vocabulary_sizes *s);
+
+typedef struct tokenizer_need {
+    uint64_t kept; /* bytes while the tokenizer is open */
+    uint64_t peak; /* bytes while it is built: `kept`, the vocabulary, and buffers of files */
+} tokenizer_need;
+
+/* s: of c, which was opened by container_open_headers. The tokenizer.json of a folder is read through a small
+ * buffer. Zeros where there is no tokenizer. */
+nib_status tokenizer_estimate(const container *c, const vocabulary_sizes *s, tokenizer_need *out,
+                              nib_error *err);
+
+#endif
