@@ -97,6 +97,59 @@ NIB_API const char *nib_synth_shape(size_t i); /* the shapes' names; NULL after 
 NIB_API nib_status nib_synth(const nib_synth_options *options, const char *path, nib_synth_report *out,
                              nib_error *err);
 
+/* ---- the quality of answers ---------------------------------------------------------------------- */
+
+/* Perplexity as llama-perplexity computes it: the tokens are cut into chunks of n_ctx, the first token of
+ * each is replaced by BOS where the model asks for one, and the second half of each chunk is scored. */
+typedef struct nib_perplexity {
+    int64_t n_chunk, n_done; /* chunks of n_ctx tokens: all, and those that are finished */
+    int64_t n_scored;        /* tokens that were scored */
+    double ppl, stderr_ppl;  /* and its standard error; NAN while no token is scored */
+    double seconds;
+    bool saved, compared;            /* the file of distributions was written; was read */
+    double kld, stderr_kld, max_kld; /* with `compared`: KL(base || this) in nats, mean over the tokens */
+    double same_top;                 /* share of the tokens whose most probable token is the base's */
+    double base_ppl;
+} nib_perplexity;
+
+typedef struct nib_perplexity_options {
+    int64_t n_ctx;     /* tokens of a chunk, 4 or more; at most the session's context */
+    int64_t max_chunk; /* at most so many chunks; 0: all */
+    /* NULL: none. A file that does not exist gets the distribution of every scored token; one that does exist
+     * is compared with. It must be of the same tokens, n_ctx and vocabulary. */
+    const char *kld_base;
+    bool (*on_chunk)(void *user,
+                     const nib_perplexity *so_far); /* after each chunk; false: cancel. NULL: none */
+    void *user;                                     /* of on_chunk */
+} nib_perplexity_options;
+
+/* *out has what was scored also after an error. NIB_E_USAGE: fewer tokens than a chunk, or another text's
+ * kld_base. A file that is written appears when it is whole. */
+NIB_API nib_status nib_session_perplexity(nib_session *session, const int32_t *tokens, size_t n_token,
+                                          const nib_perplexity_options *how, nib_perplexity *out,
+                                          nib_error *err);
+
+/* HellaSwag accuracy as llama-perplexity computes it: of four endings, the one with the highest mean
+ * log-probability per token counts as the model's choice. Tokens that all four have in common are not scored.
+ */
+typedef struct nib_hellaswag {
+    int64_t n_task, n_done, n_right; /* tasks: all, finished, chosen right */
+    int64_t n_token;                 /* computed */
+    double seconds;
+} nib_hellaswag;
+
+typedef struct nib_hellaswag_options {
+    int64_t max_task;                                         /* at most so many tasks; 0: all */
+    bool (*on_task)(void *user, const nib_hellaswag *so_far); /* after each task; false: cancel. NULL: none */
+    void *user;                                               /* of on_task */
+} nib_hellaswag_options;
+
+/* text: six lines a task (context, index of the right ending, four endings); empty lines count as none. *out
+ * has what is finished also after an error. NIB_E_USAGE: the text has another form. */
+NIB_API nib_status nib_session_hellaswag(nib_session *session, const char *text, size_t n_byte,
+                                         const nib_hellaswag_options *how, nib_hellaswag *out,
+                                         nib_error *err);
+
 /* ---- what is measured about a model --------------------------------------------------------------- */
 
 /* How much each layer matters (MCAP, paper 3.1) and what lower precision costs in answers, block by block.

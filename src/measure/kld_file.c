@@ -1,7 +1,5 @@
-/* eval_kld.c - whole distributions on disk, and the divergence from them. See eval.h for the form.
- * File: "nibkld1\n", then i64 n_ctx, n_vocab, n_token, u64 hash of the tokens, then rows of
- * { f32 largest log-probability, u16 code[n_vocab] } where log p = largest - code * SPAN / 65535. */
-#include "cli/eval.h"
+/* kld_file.c - see kld_file.h. */
+#include "measure/kld_file.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -29,6 +27,16 @@ struct kld_file {
     int64_t n, n_same;
     double sum, sum2, max, base_nll;
 };
+
+double log_sum_exp(const float *logits, int64_t n) {
+    float max = logits[0];
+    for (int64_t i = 1; i < n; i++)
+        max = logits[i] > max ? logits[i] : max;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)expf(logits[i] - max);
+    return log(sum) + (double)max;
+}
 
 static nib_status check_header(const kld_header *found, const kld_header *expected, const char *path,
                                nib_error *err) {
@@ -118,7 +126,7 @@ static nib_status compare_row(kld_file *k, const float *logits, double log_sum, 
 }
 
 nib_status kld_row(kld_file *k, const float *logits, int32_t target, nib_error *err) {
-    double log_sum = eval_log_sum_exp(logits, k->n_vocab);
+    double log_sum = log_sum_exp(logits, k->n_vocab);
     int64_t top = 0;
     for (int64_t i = 1; i < k->n_vocab; i++)
         top = logits[i] > logits[top] ? i : top;
