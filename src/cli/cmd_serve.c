@@ -9,6 +9,7 @@
 #include "server/server.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,20 +24,29 @@ enum {
 #define MIN_ROOM (UINT64_C(3) << 20)
 #define MAX_ROOM (UINT64_C(64) << 20)
 
-typedef struct serve_job {
+typedef struct serve_job serve_job;
+
+/* What an engine asks back, from any thread. */
+typedef struct opening {
+    const serve_job *job;
+    atomic_bool loading; /* a signal ends that; afterwards it only ends what is not begun */
+} opening;
+
+struct serve_job {
     cli_args *args;
     int n_sequence, pooling;
     char *key_text; /* of the file; keys points into it */
     cli_strings keys;
     server_model models[MAX_MODELS];
     char *names[MAX_MODELS], *archs[MAX_MODELS]; /* theirs */
+    const char *paths[MAX_MODELS];               /* or names from the models folder */
+    opening openings[MAX_MODELS], draft_opening;
     size_t n_model;
-    char *list;          /* --models; models[].model point into it */
-    bool loading;        /* a model: a signal ends that */
+    char *list;          /* --models; paths point into it */
     nib_engine *draft;   /* NULL: none */
     uint64_t draft_room; /* bytes that it may still make resident */
     server *server;
-} serve_job;
+};
 
 static int read_parallel(serve_job *job) {
     const char *text = job->args->parallel;
@@ -98,7 +108,9 @@ static int add_model(serve_job *job, const char *name, const char *model) {
     job->names[i] = name ? mem_strdup(name) : name_of(model);
     if (!job->names[i])
         return cli_usage_error("out of memory");
-    job->models[job->n_model++] = (server_model){.name = job->names[i], .model = model};
+    job->paths[i] = model;
+    job->openings[i].job = job;
+    job->models[job->n_model++] = (server_model){.name = job->names[i]};
     for (size_t k = 0; k < i; k++)
         if (!strcmp(job->names[k], job->names[i]))
             return cli_usage_error("two models are called '%s': NAME=MODEL in --models gives another name",
@@ -111,7 +123,7 @@ static int describe(serve_job *job, size_t i) {
     server_model *m = &job->models[i];
     nib_error err;
     char *text = NULL;
-    if (nib_model_describe(m->model, &text, &err))
+    if (nib_model_describe(job->paths[i], &text, &err))
         return cli_fail(&err);
     json_t *value = json_loads(text, 0, NULL);
     const char *arch = json_string_value(json_object_get(value, "arch"));
@@ -151,20 +163,19 @@ static uint64_t room_of(const cli_args *args) {
     return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, MIN_ROOM), MAX_ROOM);
 }
 
-/* A signal ends what is being loaded; then it only ends what is not begun. */
 static bool cancels(void *user) {
-    const serve_job *job = user;
-    return job->loading && cli_interrupted();
+    const opening *o = user;
+    return atomic_load(&o->loading) && cli_interrupted();
 }
 
 static bool progress(void *user, const char *what, uint64_t done, uint64_t total) {
-    const serve_job *job = user;
-    return cli_progress(job->args, what, done, total);
+    const opening *o = user;
+    return cli_progress(o->job->args, what, done, total);
 }
 
 static void log_line(void *user, const char *line) {
-    const serve_job *job = user;
-    cli_log(job->args, line);
+    const opening *o = user;
+    cli_log(o->job->args, line);
 }
 
 /* Contexts that keys and values are kept for: --cache-size may be less than all. */
@@ -192,7 +203,7 @@ static uint64_t without(uint64_t cap, uint64_t taken) {
     return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
 }
 
-static int engine_options(serve_job *job, nib_engine_options *o) {
+static int engine_options(const serve_job *job, opening *at, nib_engine_options *o) {
     cli_engine_options(job->args, o);
     const uint64_t room = room_of(job->args);
     if (o->ram != NIB_AUTO && o->ram <= room)
@@ -206,26 +217,27 @@ static int engine_options(serve_job *job, nib_engine_options *o) {
     o->cancel = cancels;
     o->progress = progress;
     o->log = log_line;
-    o->user = job;
+    o->user = at;
     return cli_named_options(job->args, o);
 }
 
-/* For the server, while it serves. */
-static nib_status open_on_demand(void *user, const char *model, const server_room *room, nib_engine **out,
+/* For the server, while it serves; not the thread of anything else here. */
+static nib_status open_on_demand(void *user, size_t model, const server_room *room, nib_engine **out,
                                  nib_error *err) {
     serve_job *job = user;
+    opening *at = &job->openings[model];
     nib_engine_options o;
     nib_plan_options how;
-    if (engine_options(job, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
+    if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
         return nib_fail(err, NIB_E_USAGE, "the options are wrong");
     o.ram = without(o.ram, room->ram);
     o.vram = without(o.vram, room->vram);
     o.stream = o.stream && room->alone;
     o.progress = NULL;
     o.planning = how.quality || how.speed > 0 || how.mode ? &how : NULL;
-    job->loading = true;
-    const nib_status status = nib_engine_open(model, &o, out, err);
-    job->loading = false;
+    atomic_store(&at->loading, true);
+    const nib_status status = nib_engine_open(job->paths[model], &o, out, err);
+    atomic_store(&at->loading, false);
     if (status != NIB_OK || nib_engine_info(*out)->has_tokenizer)
         return status;
     nib_engine_close(*out);
@@ -276,16 +288,18 @@ static int open_draft(serve_job *job) {
         return 0;
     if (args->models)
         return cli_usage_error("--draft-model is for one model, and --models names others");
-    const int code = engine_options(job, &o);
+    opening *at = &job->draft_opening;
+    at->job = job;
+    const int code = engine_options(job, at, &o);
     if (code)
         return code;
     o.n_session = job->n_sequence;
     o.n_logits = 0;
     o.grammar = o.stream = false;
     o.residual = NULL;
-    job->loading = true;
+    atomic_store(&at->loading, true);
     const nib_status status = nib_engine_open(args->draft_model, &o, &job->draft, &err);
-    job->loading = false;
+    atomic_store(&at->loading, false);
     if (status != NIB_OK)
         return cli_fail(&err);
     nib_engine_memory(job->draft, &mem);
@@ -302,13 +316,14 @@ static int open_first(serve_job *job, nib_engine **out) {
     nib_engine_options o;
     nib_plan_options how;
     char size[32];
-    int code = engine_options(job, &o);
+    opening *at = &job->openings[0];
+    int code = engine_options(job, at, &o);
     *out = NULL;
     if (code || !job->args->model)
         return code ? code : cli_plan_options(job->args, &how);
-    job->loading = true;
+    atomic_store(&at->loading, true);
     code = cli_open_engine(job->args, &o, out);
-    job->loading = false;
+    atomic_store(&at->loading, false);
     const uint64_t room = room_of(job->args);
     if (code == nib_status_exit_code(NIB_E_NOFIT) && room)
         cli_note(job->args,

@@ -3,10 +3,8 @@
  *     unloaded --(asked for)--> waited for --(loaded)--> held --(no exchange, no job)--> idle --> unloaded
  *
  * A request names its model on libmicrohttpd's thread. One that is not loaded is waited for: the connection
- * is suspended, and the thread that computes loads the model between two steps. Memory has one rule: what is
- * resident stays within the caps, so before a load that does not fit beside the others the one that is idle
- * for longest goes. Nobody's answer is given up for it: where all others are held the request is told to come
- * again. A model that does not fit as a whole is read from disk while it computes only where it is alone. */
+ * is suspended until load.c has loaded the model. The thread that computes gives a model its engine and takes
+ * it away, between two steps. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -30,20 +28,18 @@ bool models_open(server *s) {
         served *m = &s->models[i];
         *m = (served){.s = s,
                       .name = mem_strdup(from->name),
-                      .model = mem_strdup(from->model),
                       .arch = mem_strdup(from->arch ? from->arch : "unknown"),
                       .n_param = from->n_param,
                       .n_byte = from->n_byte,
                       .n_ctx_train = from->n_ctx_train,
                       .keep_s = INFINITY};
-        if (!m->name || !m->model || !m->arch)
+        if (!m->name || !m->arch)
             return false;
     }
     return s->n_model > 0;
 }
 
-/* By the thread that computes, or when it does no longer. */
-static void unload(served *m) {
+void model_unload(served *m) {
     server *s = m->s;
     nib_batch_counts c = {0}, *past = &s->past;
     char line[160];
@@ -74,9 +70,8 @@ static void unload(served *m) {
 void models_close(server *s) {
     for (size_t i = 0; i < s->n_model; i++) {
         served *m = &s->models[i];
-        unload(m);
+        model_unload(m);
         mem_free(m->name);
-        mem_free(m->model);
         mem_free(m->arch);
     }
     mem_free(s->models);
@@ -94,9 +89,8 @@ static void learn(served *m, const nib_model_info *info) {
     m->arch = arch;
 }
 
-nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
-    server *s = m->s;
-    nib_batch *batch = NULL;
+nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_error *err) {
+    const server *s = m->s;
     nib_batch_options o;
     nib_batch_options_init(&o);
     o.n_sequence = s->n_sequence;
@@ -108,12 +102,16 @@ nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
     o.latency_s = s->options.latency_s;
     o.n_position = s->options.n_position;
     o.optimistic = s->options.n_position > 0;
-    const nib_status status = nib_batch_open(engine, &o, &batch, err);
-    if (status != NIB_OK) {
+    const nib_status status = nib_batch_open(engine, &o, out, err);
+    if (status == NIB_OK)
+        tools_learn(m, engine);
+    else
         nib_engine_close(engine);
-        return status;
-    }
-    tools_learn(m, engine);
+    return status;
+}
+
+void model_begin(served *m, nib_engine *engine, nib_batch *batch) {
+    server *s = m->s;
     pthread_mutex_lock(&s->lock);
     if (m->n_param == 0)
         learn(m, nib_engine_info(engine));
@@ -122,7 +120,6 @@ nib_status model_begin(served *m, nib_engine *engine, nib_error *err) {
     m->used = time_now();
     s->newest = m;
     pthread_mutex_unlock(&s->lock);
-    return NIB_OK;
 }
 
 /* ---- asking ---- */
@@ -217,8 +214,6 @@ model_taken model_take(exchange *x) {
     return needed ? MODEL_AWAITED : MODEL_TAKEN;
 }
 
-/* ---- loading ---- */
-
 served *model_loaded(const server *s) {
     served *found = s->newest;
     for (size_t i = 0; i < s->n_model && !found; i++)
@@ -226,109 +221,10 @@ served *model_loaded(const server *s) {
     return found;
 }
 
-/* What the others may still take, and have. */
-static server_room room_beside(const server *s) {
-    server_room r = {.alone = true};
-    for (size_t i = 0; i < s->n_model; i++) {
-        nib_memory mem;
-        uint64_t resident = 0;
-        if (!s->models[i].engine)
-            continue;
-        nib_engine_memory(s->models[i].engine, &mem);
-        for (int o = 0; o < NIB_N_OWNER; o++)
-            resident += mem.owner[o];
-        const uint64_t planned = mem.tier[NIB_TIER_RAM].planned;
-        r.ram += planned > resident ? planned - resident : 0;
-        r.vram += mem.tier[NIB_TIER_VRAM].planned;
-        r.alone = false;
-    }
-    return r;
-}
+/* ---- waiting ---- */
 
-static int n_loaded(const server *s) {
-    int n = 0;
-    for (size_t i = 0; i < s->n_model; i++)
-        n += s->models[i].engine != NULL;
-    return n;
-}
-
-/* The one that is idle for longest; NULL: there is none. */
-static served *oldest_idle(server *s) {
-    served *found = NULL;
-    pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < s->n_model; i++) {
-        served *m = &s->models[i];
-        if (m->engine && m->n_hold == 0 && (!found || m->used < found->used))
-            found = m;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return found;
-}
-
-static bool unload_oldest(server *s) {
-    served *m = oldest_idle(s);
-    if (m)
-        unload(m);
-    return m != NULL;
-}
-
-static nib_status open_once(served *m, nib_error *err) {
-    const server_options *o = &m->s->options;
-    const server_room room = room_beside(m->s);
-    nib_engine *engine;
-    NIB_TRY(o->open(o->opener, m->model, &room, &engine, err));
-    return model_begin(m, engine, err);
-}
-
-static bool refuse_for_now(const served *m, const nib_error *err, fault *why) {
-    why->retry_s = 1;
-    return fault_set(why, 503, "out_of_memory", "%.100s cannot be loaded while other models answer: %.300s",
-                     m->name, err->message);
-}
-
-/* Caps do not change, so it is not tried again beside others, which would be unloaded for nothing. */
-static bool refuse_too_large(served *m, const nib_error *err, fault *why) {
-    if (n_loaded(m->s) == 0)
-        snprintf(m->too_large_why, sizeof m->too_large_why, "%s", err->message);
-    m->too_large = true;
-    return fault_set(why, 507, "out_of_memory", "%.100s does not fit, with nothing beside it: %.300s",
-                     m->name, m->too_large_why);
-}
-
-static bool load(served *m, fault *why) {
+void model_resume_waiting(served *m, const fault *why) {
     server *s = m->s;
-    nib_error err = {.status = NIB_E_NOFIT, .message = "no more models may be loaded (--models-max)"};
-    if (m->too_large && n_loaded(s) > 0)
-        return refuse_too_large(m, &err, why);
-    while (s->options.n_loaded > 0 && n_loaded(s) >= s->options.n_loaded)
-        if (!unload_oldest(s))
-            return refuse_for_now(m, &err, why);
-    do
-        err.status = open_once(m, &err);
-    while ((err.status == NIB_E_NOFIT || err.status == NIB_E_NOMEM) && unload_oldest(s));
-    if (err.status == NIB_OK)
-        m->too_large = false;
-    if (err.status == NIB_OK)
-        return true;
-    if (err.status != NIB_E_NOFIT && err.status != NIB_E_NOMEM)
-        return fault_set(why, 500, NULL, "%.100s cannot be loaded: %.300s", m->name, err.message);
-    return n_loaded(s) > 0 ? refuse_for_now(m, &err, why) : refuse_too_large(m, &err, why);
-}
-
-static void say_loaded(const served *m, const fault *why) {
-    const server_options *o = &m->s->options;
-    char line[512];
-    if (!o->log_requests || !o->log)
-        return;
-    if (why->status)
-        snprintf(line, sizeof line, "%s", why->message);
-    else
-        snprintf(line, sizeof line, "loaded %.100s in %.3f s", m->name, m->load_s);
-    o->log(o->user, line);
-}
-
-/* Guarded: those who wait for the model go on. */
-static void resume_waiting(server *s, served *m, const fault *why) {
     for (exchange **at = &s->waiting; *at;) {
         exchange *x = *at;
         if (x->wanted != m) {
@@ -344,39 +240,22 @@ static void resume_waiting(server *s, served *m, const fault *why) {
     }
 }
 
-static void load_wanted(served *m) {
-    server *s = m->s;
-    fault why = {0};
-    const double begun = time_now();
-    if (atomic_load(&s->ending))
-        fault_set(&why, 503, NULL, "the server is ending");
-    else if (!m->engine)
-        load(m, &why);
-    pthread_mutex_lock(&s->lock);
-    m->load_s = time_now() - begun;
-    m->wanted = false;
-    resume_waiting(s, m, &why);
-    pthread_mutex_unlock(&s->lock);
-    say_loaded(m, &why);
-}
-
 /* Seconds until it may go; negative: it stays. */
 static double left_of(const served *m) {
     return !m->engine || m->n_hold > 0 || isinf(m->keep_s) ? -1 : fmax(m->used + m->keep_s - time_now(), 0);
 }
 
 bool models_tend(server *s) {
-    bool any = false;
+    const bool any = load_end(s);
     for (size_t i = 0; i < s->n_model; i++) {
         served *m = &s->models[i];
         pthread_mutex_lock(&s->lock);
         const bool wanted = m->wanted, over = !wanted && left_of(m) == 0;
         pthread_mutex_unlock(&s->lock);
-        if (wanted)
-            load_wanted(m);
+        if (wanted && !s->load.m)
+            load_begin(m);
         else if (over)
-            unload(m);
-        any = any || wanted;
+            model_unload(m);
     }
     return any;
 }
@@ -385,7 +264,7 @@ int models_wait_ms(server *s, int max_ms) {
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->n_model; i++) {
         const double left = left_of(&s->models[i]);
-        if (s->models[i].wanted)
+        if (s->models[i].wanted && !s->load.m)
             max_ms = 0;
         else if (left >= 0 && left * 1000 < max_ms)
             max_ms = (int)(left * 1000) + 1;
@@ -399,6 +278,6 @@ void models_drop_waiting(server *s) {
     fault_set(&why, 503, NULL, "the server is ending");
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->n_model; i++)
-        resume_waiting(s, &s->models[i], &why);
+        model_resume_waiting(&s->models[i], &why);
     pthread_mutex_unlock(&s->lock);
 }

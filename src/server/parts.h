@@ -26,10 +26,10 @@ typedef struct exchange exchange;
 typedef struct server server;
 
 /* A model that can be asked for. It is loaded while `engine` is there, which the thread that computes sets
- * and takes away, that only while nobody holds it: who does may use what is not guarded. */
+ * and takes away, the latter only while nobody holds it: who does may use what is not guarded. */
 typedef struct served {
     server *s;
-    char *name, *model, *arch; /* for those who ask; for options.open; its family */
+    char *name, *arch; /* for those who ask; its family */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
     nib_engine *engine;
@@ -48,6 +48,20 @@ typedef struct served {
     bool too_large; /* for the caps, with nothing beside it: */
     char too_large_why[512];
 } served;
+
+/* The model that is being loaded. The thread that loads it has `room`, `engine`, `batch` and `err` until
+ * `done`; the rest is the thread's that computes. */
+typedef struct load {
+    served *m; /* NULL: none is */
+    pthread_t thread;
+    bool has_thread;
+    double begun;
+    server_room room;   /* what others leave it */
+    nib_engine *engine; /* NULL: err says why */
+    nib_batch *batch;
+    nib_error err;
+    atomic_bool done;
+} load;
 
 typedef struct answer { /* one of a job's */
     job *of;
@@ -187,6 +201,7 @@ struct server {
     int wake; /* an eventfd: there is something to do */
     time_t opened;
     served *newest; /* guarded: loaded last; NULL: that one is gone */
+    load load;
     int n_sequence;
     nib_engine *draft; /* of the first model; NULL: none */
     atomic_bool ready, ending;
@@ -229,8 +244,10 @@ bool prompt_one(const nib_engine *e, const json_t *given, const char *field, cal
 /* ---- models.c ---- */
 bool models_open(server *s); /* the options' models, none of them loaded; false: no memory */
 void models_close(server *s);
-/* An engine becomes the model's, in any case. */
-nib_status model_begin(served *m, nib_engine *engine, nib_error *err);
+/* All that the model needs beside its engine, which is closed where that fails; any thread. */
+nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_error *err);
+void model_begin(served *m, nib_engine *engine, nib_batch *batch); /* it can be asked from now on */
+void model_unload(served *m); /* that nobody holds; the thread that computes, or when it does no longer */
 typedef enum model_taken {
     MODEL_TAKEN,   /* it is the exchange's */
     MODEL_REFUSED, /* x->why says why */
@@ -244,12 +261,19 @@ served *model_named(server *s, const json_t *body, fault *why);
 served *model_loaded(const server *s);
 void model_hold(served *m); /* which is held already */
 void model_release(served *m);
-/* The thread that computes: loads what is waited for, unloads what was kept for long enough. True: a model
- * was loaded. */
+void model_resume_waiting(served *m,
+                          const fault *why); /* guarded: with the model, or where why is set without */
+/* The thread that computes: has loaded what is waited for, unloads what was kept for long enough. True: a
+ * load has ended. */
 bool models_tend(server *s);
 /* Until models_tend has something to do; at most max_ms. */
 int models_wait_ms(server *s, int max_ms);
 void models_drop_waiting(server *s); /* nobody waits any more */
+
+/* ---- load.c; the thread that computes ---- */
+void load_begin(served *m); /* while none is being loaded */
+bool load_end(server *s);   /* what was loaded meanwhile can be asked; false: nothing has ended */
+void load_drop(server *s);  /* what is being loaded is waited for, and closed */
 
 /* ---- tools.c ---- */
 void tools_learn(served *m, const nib_engine *e); /* how its family writes calls; before it is asked */

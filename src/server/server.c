@@ -78,6 +78,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
 }
 
 static void stop_serving(server *s) {
+    load_drop(s);
     jobs_drop(s);
     models_drop_waiting(s);
     if (s->daemon)
@@ -177,9 +178,12 @@ void server_draft(server *s, nib_engine *draft) {
 }
 
 nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error *err) {
+    nib_batch *batch;
     s->n_sequence = n_sequence;
-    if (engine)
-        NIB_TRY(model_begin(&s->models[0], engine, err));
+    if (engine) {
+        NIB_TRY(model_prepare(&s->models[0], engine, &batch, err));
+        model_begin(&s->models[0], engine, batch);
+    }
     atomic_store(&s->ready, true);
     return NIB_OK;
 }

@@ -1,9 +1,10 @@
 /* server.h - an engine behind HTTP: OpenAI's API, answered by one batch.
  *
  * One thread, that of server_run, computes; one of libmicrohttpd's reads requests and writes answers, and
- * sleeps while there is nothing to send. A request is checked and made tokens of on the thread that read it,
- * is added to the batch, and its connection is suspended until there is text for it. Nothing here is large:
- * bodies, values and connections are bounded by the options.
+ * sleeps while there is nothing to send; one more loads a model that is asked for while others answer. A
+ * request is checked and made tokens of on the thread that read it, is added to the batch, and its connection
+ * is suspended until there is text for it. Nothing here is large: bodies, values and connections are bounded
+ * by the options.
  *
  * libmicrohttpd is loaded by server_open and not linked: with all that it needs itself it would add to the
  * memory and the start of every command. */
@@ -16,9 +17,8 @@ typedef struct server server;
 
 /* A model that can be asked for. All of it is copied. */
 typedef struct server_model {
-    const char *name;  /* for those who ask */
-    const char *model; /* for `open` */
-    const char *arch;  /* its family, for those who ask before it is loaded */
+    const char *name; /* for those who ask */
+    const char *arch; /* its family, for those who ask before it is loaded */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
 } server_model;
@@ -34,9 +34,9 @@ typedef struct server_options {
     const server_model *models; /* [n_model], at least one; without a name a request means the first */
     size_t n_model;
     int n_loaded; /* of them at the same time, at most; 0: as many as fit */
-    /* Loads one of them, on the thread of server_run. NIB_E_NOFIT: it would, with less beside it. */
-    nib_status (*open)(void *user, const char *model, const server_room *room, nib_engine **out,
-                       nib_error *err);
+    /* Loads models[model], on a thread of its own, one at a time. NIB_E_NOFIT: it would fit with less beside
+     * it. */
+    nib_status (*open)(void *user, size_t model, const server_room *room, nib_engine **out, nib_error *err);
     void *opener;            /* its user */
     uint64_t ram_cap;        /* of the process, for those who ask; NIB_AUTO: none */
     const char *host;        /* a name or number of this machine; "/PATH": a Unix socket. NULL: 127.0.0.1 */
