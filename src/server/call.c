@@ -141,7 +141,7 @@ bool json_is_ids(const json_t *v) {
     size_t i;
     const json_t *id;
     json_array_foreach(v, i, id) {
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+        if (json_id(id) < 0)
             return false;
     }
     return json_is_array(v) && json_array_size(v) > 0;
@@ -166,7 +166,7 @@ static bool read_completion(call *c, fault *why) {
                                json_type_name(one));
     }
     const json_t *logprobs = member_get(c->body, "logprobs");
-    c->logprobs = json_is_integer(logprobs);
+    c->logprobs = json_is_number(logprobs);
     return json_is_false(logprobs) || members_read(c->body, &openai_completion_members, c, why);
 }
 

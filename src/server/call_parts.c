@@ -27,6 +27,11 @@ json_t *member_get(const json_t *object, const char *name) {
     return json_is_null(v) ? NULL : v;
 }
 
+int32_t json_id(const json_t *v) {
+    const double x = json_is_number(v) ? json_number_value(v) : -1;
+    return x >= 0 && x <= INT32_MAX && x == floor(x) ? (int32_t)x : -1;
+}
+
 static bool wrong_number(const member *m, const json_t *v, fault *why) {
     const char *kind = m->kind == MEMBER_FLOAT ? "a number" : "a whole number";
     char found[40];

@@ -11,6 +11,7 @@ const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
 /* NULL where it is null, too. */
 json_t *member_get(const json_t *object, const char *name);
 
+int32_t json_id(const json_t *v); /* a token's; -1: it is none */
 /* A token's id at least, and nothing else. */
 bool json_is_ids(const json_t *v);
 

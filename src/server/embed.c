@@ -44,7 +44,7 @@ void embedding_free(embedding *e) {
 static json_t *inputs_of(const json_t *body, fault *why) {
     json_t *input = member_get(body, "input");
     const bool single =
-        json_is_string(input) || (json_is_array(input) && json_is_integer(json_array_get(input, 0)));
+        json_is_string(input) || (json_is_array(input) && json_is_number(json_array_get(input, 0)));
     const size_t n = json_is_array(input) ? json_array_size(input) : 0;
     if (!single && (n == 0 || n > MAX_INPUTS)) {
         fault_field(why, "input", "expected a string, token ids, or an array of 1 to %d of them, found %s",

@@ -119,6 +119,17 @@ static bool comes_from_elsewhere(const exchange *x) {
     return x->s->listener.loopback && x->s->options.n_key == 0 && host && !is_local_name(x->s, host);
 }
 
+/* Whether an address of n bytes is the route's; what it names is kept. */
+static bool is_path(exchange *x, const route *r, const char *url, size_t n) {
+    const size_t n_path = strcspn(r->path, "{");
+    const bool names = r->path[n_path] != '\0';
+    if (strncmp(r->path, url, NUM_MIN(n, n_path)) != 0 || (names ? n <= n_path : n != n_path))
+        return false;
+    if (n - n_path < sizeof x->named) /* no model is called that otherwise */
+        memcpy(x->named, url + n_path, n - n_path);
+    return true;
+}
+
 static void find_route(exchange *x, const char *url, const char *method) {
     const bool head = !strcmp(method, MHD_HTTP_METHOD_HEAD);
     size_t n = strlen(url);
@@ -126,7 +137,7 @@ static void find_route(exchange *x, const char *url, const char *method) {
         n--;
     for (size_t i = 0; i < server_n_route; i++) {
         const route *r = &server_routes[i];
-        if (strlen(r->path) != n || strncmp(r->path, url, n) != 0)
+        if (!is_path(x, r, url, n))
             continue;
         x->allow = r->method;
         if (!strcmp(r->method, head ? MHD_HTTP_METHOD_GET : method))

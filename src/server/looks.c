@@ -42,6 +42,16 @@ void looks_models(exchange *x) {
     exchange_json(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
+void looks_model(exchange *x) {
+    const served *m = model_by_name(x->s, x->named, &x->why);
+    if (!m)
+        return;
+    pthread_mutex_lock(&x->s->lock);
+    json_t *value = model_json(x->s, m);
+    pthread_mutex_unlock(&x->s->lock);
+    exchange_json(x, value);
+}
+
 /* Guarded. What each model has of RAM; the rest of the process is nobody's. */
 static json_t *models_memory(const server *s) {
     json_t *all = json_object();

@@ -140,7 +140,7 @@ void model_release(served *m) {
 }
 
 /* Ollama's names may end in a tag. */
-static served *find(server *s, const char *name) {
+served *model_by_name(server *s, const char *name, fault *why) {
     const size_t n = strlen(name), n_tag = strlen(":latest");
     for (size_t i = 0; i < s->n_model; i++) {
         const char *have = s->models[i].name;
@@ -148,6 +148,9 @@ static served *find(server *s, const char *name) {
                                     strlen(have) == n - n_tag && !strncmp(have, name, n - n_tag)))
             return &s->models[i];
     }
+    fault_set(why, 404, "model_not_found",
+              "the model '%.100s' is not here: GET /v1/models lists those that are", name);
+    snprintf(why->param, sizeof why->param, "model");
     return NULL;
 }
 
@@ -163,13 +166,7 @@ served *model_named(server *s, const json_t *body, fault *why) {
         fault_field(why, "model", "expected a string, found %s", json_type_name(name));
         return NULL;
     }
-    served *m = find(s, json_string_value(name));
-    if (m)
-        return m;
-    fault_set(why, 404, "model_not_found",
-              "the model '%.100s' is not here: GET /v1/models lists those that are", json_string_value(name));
-    snprintf(why->param, sizeof why->param, "model");
-    return NULL;
+    return model_by_name(s, json_string_value(name), why);
 }
 
 static served *choose(exchange *x) {

@@ -15,37 +15,40 @@ typedef struct shape {
     const member_table *tables[MAX_TABLES];
     const char *required; /* the JSON of an array */
     const char *others;   /* the JSON of an object: members with a shape of their own */
+    const char *rule;     /* the JSON of an object: what holds of members together; NULL: nothing */
 } shape;
 
 #define TEXTS(max) "{\"oneOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1}," TEXT_LIST(max) "]}"
 #define TEXT_LIST(max)                                                                                       \
     "{\"type\":\"array\",\"maxItems\":" max ",\"items\":{\"type\":\"string\",\"minLength\":1}}"
-#define MESSAGES(roles)                                                                                      \
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
+#define MESSAGES(min, roles)                                                                                 \
+    "{\"type\":\"array\",\"minItems\":" min                                                                  \
+    ",\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"                                   \
     "\"properties\":{\"role\":{\"enum\":[" roles "]},\"content\":{\"oneOf\":[{\"type\":\"string\"},"         \
     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],"                   \
     "\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}}"
-#define ROLES "\"system\",\"developer\",\"user\",\"assistant\",\"tool\""
-/* Messages whose contents may be blocks of other kinds too; those are looked at one by one. */
-#define BLOCK_MESSAGES                                                                                       \
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
-    "\"properties\":{\"role\":{\"enum\":[\"user\",\"assistant\"]},\"content\":{\"oneOf\":["                  \
-    "{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\"],"      \
-    "\"properties\":{\"type\":{\"enum\":[\"text\",\"tool_use\",\"tool_result\",\"thinking\"]}}}}]}}}}"
+#define TWO_ROLES "\"user\",\"assistant\""
+#define ROLES     "\"system\",\"developer\",\"user\",\"assistant\",\"tool\""
 #define FUNCTIONS(type, schema)                                                                              \
     "{\"type\":[\"array\",\"null\"],\"maxItems\":128,\"items\":{\"type\":\"object\",\"required\":[\"name\"]" \
     ","                                                                                                      \
     "\"properties\":{\"type\":{\"enum\":[\"" type "\"]},\"name\":{\"type\":\"string\",\"minLength\":1},"     \
     "\"" schema "\":{\"type\":[\"object\",\"null\"]}}}}"
-#define IDS                                                                                                  \
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":"          \
-    "2147483647}}"
+#define ID_LIST "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}"
+#define IDS     "{\"minItems\":1," ID_LIST "}"
 #define BIAS                                                                                                 \
     "{\"type\":[\"object\",\"null\"],\"maxProperties\":1024,\"propertyNames\":{\"pattern\":\"^[0-9]{1,9}$"   \
     "\"},"                                                                                                   \
     "\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}"
 
 #define OPTIONS "{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#/components/schemas/OllamaOptions\"}]}"
+
+/* What asks for a tool has to name one of `tools`, which a schema cannot say. */
+#define NAMED       "\"description\":\"also one of tools, or any of them\""
+#define WORD_CHOICE "{\"enum\":[\"auto\",\"none\",null]," NAMED "}"
+#define CHOICE                                                                                               \
+    "{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":[\"auto\","  \
+    "\"none\"]}}," NAMED "}"
 
 #define KEEP_ALIVE                                                                                           \
     ",\"keep_alive\":{\"oneOf\":[{\"type\":[\"number\",\"null\"]},{\"enum\":[\"5m\",\"-1\",\"1h30m\"]}]}"
@@ -54,49 +57,57 @@ static const shape shapes[] = {
     {"ChatRequest",
      {&openai_members, &openai_chat_members},
      "[\"messages\"]",
-     "{\"messages\":" MESSAGES(ROLES) ",\"stop\":" TEXTS(
+     "{\"messages\":" MESSAGES("1", ROLES) ",\"stop\":" TEXTS(
          "16") ",\"logit_bias\":" BIAS
                ",\"tools\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}},"
-               "\"tool_choice\":{\"enum\":[\"auto\",\"none\",null]},"
+               "\"tool_choice\":" WORD_CHOICE ","
                "\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],"
-               "\"properties\":{\"type\":{\"enum\":[\"text\",\"json_object\"]}}}}"},
+               "\"properties\":{\"type\":{\"enum\":[\"text\",\"json_object\"]}}}}",
+     "{\"if\":{\"properties\":{\"top_logprobs\":{\"type\":\"integer\",\"minimum\":1}},\"required\":["
+     "\"top_logprobs\"]},\"then\":{\"properties\":{\"logprobs\":{\"const\":true}},\"required\":[\"logprobs\"]"
+     "}}"},
     {"CompletionRequest",
      {&openai_members, &openai_completion_members},
      "[\"prompt\"]",
      "{\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
      ",{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,"
-     "\"items\":{\"oneOf\":[{\"type\":\"string\"}," IDS "]}}]},\"stop\":" TEXTS("16") ",\"logit_bias\":" BIAS
-                                                                                      "}"},
+     "\"items\":{\"oneOf\":[{\"type\":\"string\"}," IDS
+     "]}}]},\"stop\":" TEXTS("16") ",\"logit_bias\":" BIAS
+                                   ",\"logprobs\":{\"oneOf\":[{\"type\":[\"integer\",\"null\"],\"minimum\":0,"
+                                   "\"maximum\":5},{\"const\":false}]}}",
+     NULL},
     {"MessagesRequest",
      {&anthropic_members},
      "[\"messages\",\"max_tokens\"]",
-     "{\"messages\":" BLOCK_MESSAGES ",\"stop_sequences\":" TEXT_LIST(
+     "{\"messages\":" MESSAGES("1", TWO_ROLES) ",\"stop_sequences\":" TEXT_LIST(
          "16") ",\"system\":{\"type\":[\"string\",\"null\"]},"
-               "\"tools\":" FUNCTIONS("custom", "input_schema") ",\"tool_choice\":{\"oneOf\":[{\"type\":"
-                                                                "\"null\"},{\"type\":\"object\",\"required\":"
-                                                                "[\"type\"],\"properties\":"
-                                                                "{\"type\":{\"enum\":[\"auto\",\"any\","
-                                                                "\"tool\",\"none\"]},\"name\":{\"type\":"
-                                                                "\"string\"}}}]}}"},
+               "\"tools\":" FUNCTIONS("custom", "input_schema") ",\"tool_choice\":" CHOICE "}",
+     NULL},
     {"ResponsesRequest",
      {&responses_members},
      "[\"input\"]",
      "{\"input\":{\"oneOf\":[{\"type\":\"string\"}," MESSAGES(
-         ROLES) "]},\"instructions\":{\"type\":[\"string\","
-                "\"null\"]},\"tools\":" FUNCTIONS(
-                    "function", "parameters") ",\"tool_choice\":{\"oneOf\":[{\"enum\":[\"auto\",\"none\","
-                                              "\"required\",null]},"
-                                              "{\"type\":\"object\",\"required\":[\"type\",\"name\"]}]}}"},
-    {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" BLOCK_MESSAGES "}"},
-    {"OllamaOptions", {&ollama_options}, NULL, "{\"stop\":" TEXTS("16") "}"},
+         "1", ROLES) "]},\"instructions\":{\"type\":[\"string\","
+                     "\"null\"]},\"tools\":" FUNCTIONS("function",
+                                                       "parameters") ",\"tool_choice\":" WORD_CHOICE "}",
+     NULL},
+    {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" MESSAGES("1", TWO_ROLES) "}", NULL},
+    {"OllamaOptions",
+     {&ollama_options},
+     NULL,
+     "{\"stop\":" TEXTS("16") ",\"num_predict\":{\"oneOf\":[{\"type\":\"null\"},{\"enum\":[-2,-1]},"
+                              "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1073741824}]}}",
+     NULL},
     {"OllamaChatRequest",
      {&ollama_members},
      NULL,
-     "{\"messages\":" MESSAGES(ROLES) ",\"options\":" OPTIONS KEEP_ALIVE "}"},
+     "{\"messages\":" MESSAGES("0", ROLES) ",\"options\":" OPTIONS KEEP_ALIVE "}",
+     NULL},
     {"OllamaGenerateRequest",
      {&ollama_members, &ollama_generate_members},
      NULL,
-     "{\"options\":" OPTIONS KEEP_ALIVE "}"},
+     "{\"options\":" OPTIONS KEEP_ALIVE "}",
+     NULL},
     {"EmbeddingsRequest",
      {NULL},
      "[\"input\"]",
@@ -104,10 +115,12 @@ static const shape shapes[] = {
      ",{\"type\":\"array\",\"minItems\":1,\"maxItems\":2048,"
      "\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
      "]}}]},\"encoding_format\":{\"enum\":[\"float\",\"base64\",null]},"
-     "\"dimensions\":{\"type\":[\"integer\",\"null\"],\"description\":\"those of the model, no other "
-     "number\"}}"},
-    {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL},
-    {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":" IDS "}"},
+     "\"dimensions\":{\"type\":[\"integer\",\"null\"],\"minimum\":1,\"description\":\"those of the model, no "
+     "other "
+     "number\"}}",
+     NULL},
+    {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL, NULL},
+    {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":{" ID_LIST "}}", NULL},
 };
 
 static const struct {
@@ -158,13 +171,18 @@ static bool is_required(const json_t *names, const char *name) {
 
 static json_t *shape_schema(const shape *s) {
     json_t *required = s->required ? parse(s->required) : json_array();
-    json_t *properties = s->others ? parse(s->others) : json_object();
+    json_t *properties = json_object(), *others = s->others ? parse(s->others) : json_object();
+    json_t *rule = s->rule ? parse(s->rule) : json_object();
     for (size_t t = 0; t < MAX_TABLES && s->tables[t]; t++)
         for (size_t i = 0; i < s->tables[t]->n; i++)
             json_object_set_new(
                 properties, s->tables[t]->rows[i].name,
                 member_schema(&s->tables[t]->rows[i], is_required(required, s->tables[t]->rows[i].name)));
-    return json_pack("{s:s, s:o, s:o}", "type", "object", "properties", properties, "required", required);
+    json_object_update_new(properties, others);
+    json_t *whole =
+        json_pack("{s:s, s:o, s:o}", "type", "object", "properties", properties, "required", required);
+    json_object_update_new(whole, rule);
+    return whole;
 }
 
 static json_t *schemas(void) {
@@ -193,6 +211,10 @@ static json_t *operation(const route *r) {
     json_t *body = body_of(r->path);
     if (body)
         json_object_set_new(o, "requestBody", body);
+    if (strchr(r->path, '{')) /* the one that there is */
+        json_object_set_new(o, "parameters",
+                            json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path", "required",
+                                      1, "schema", "type", "string"));
     if (r->kind == ROUTE_OPEN)
         json_object_set_new(o, "security", json_array());
     return o;

@@ -145,7 +145,7 @@ typedef enum route_kind {
 } route_kind;
 
 typedef struct route {
-    const char *method, *path;
+    const char *method, *path; /* "{model}" at its end: a name */
     route_kind kind;
     const dialect *how;          /* of ROUTE_ANSWER, and of the faults of others; NULL: OpenAI's */
     void (*handle)(exchange *x); /* on libmicrohttpd's thread: fills reply, or begins a job */
@@ -162,6 +162,7 @@ struct exchange {
     int fd;
     const route *route; /* NULL: there is none */
     fault why;          /* the reply when it is set */
+    char named[128];    /* in its path */
     char what[96];      /* "POST /v1/completions", for the log */
     double begun;
     uint64_t client;   /* who asks: a key, or where the connection comes from */
@@ -255,6 +256,7 @@ typedef enum model_taken {
 } model_taken;
 /* The model that the body names. */
 model_taken model_take(exchange *x);
+served *model_by_name(server *s, const char *name, fault *why); /* NULL: *why */
 /* The one that a body means; NULL: *why. */
 served *model_named(server *s, const json_t *body, fault *why);
 /* The one that was loaded last, or another; NULL: none is. Guarded, or by the thread that computes. */
@@ -326,6 +328,7 @@ void texts_detokenize(exchange *x);
 void texts_apply_template(exchange *x);
 void looks_health(exchange *x);
 void looks_models(exchange *x);
+void looks_model(exchange *x);
 void looks_metrics(exchange *x);
 void looks_memory(exchange *x);
 void looks_slots(exchange *x);

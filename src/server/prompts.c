@@ -74,7 +74,7 @@ static bool ids_prompt(const json_t *ids, call_tokens *out, fault *why) {
     if (!out->tokens)
         return fault_set(why, 503, NULL, "out of memory");
     json_array_foreach(ids, i, id) {
-        out->tokens[i] = (int32_t)json_integer_value(id);
+        out->tokens[i] = json_id(id);
     }
     return true;
 }

@@ -26,6 +26,7 @@ const route server_routes[] = {
     {"GET", "/v1/health", ROUTE_OPEN, NULL, looks_health},
     {"GET", "/v1/models", ROUTE_LOOK, NULL, looks_models},
     {"GET", "/models", ROUTE_LOOK, NULL, looks_models},
+    {"GET", "/v1/models/{model}", ROUTE_LOOK, NULL, looks_model},
     {"GET", "/metrics", ROUTE_LOOK, NULL, looks_metrics},
     {"GET", "/memory", ROUTE_LOOK, NULL, looks_memory},
     {"GET", "/slots", ROUTE_LOOK, NULL, looks_slots},

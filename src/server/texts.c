@@ -4,6 +4,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/call_parts.h"
 
 #include <string.h>
 
@@ -86,10 +87,9 @@ static bool read_ids(const json_t *list, int32_t **ids, size_t *n, fault *why) {
     if (!*ids)
         return fault_set(why, 503, NULL, "out of memory");
     json_array_foreach(list, i, id) {
-        const json_int_t value = json_integer_value(id);
-        if (!json_is_integer(id) || value < 0 || value > INT32_MAX)
+        (*ids)[i] = json_id(id);
+        if ((*ids)[i] < 0)
             return fault_field(why, "tokens", "expected a token's id in place %zu", i);
-        (*ids)[i] = (int32_t)value;
     }
     return true;
 }

@@ -33,6 +33,9 @@ def param(result):
 
 def basics(s):
     check("health needs nothing", s.get("/health") == (200, {"status": "ok"}))
+    status, value = s.get("/v1/models/m")
+    check("a model is looked at by its name", status == 200 and value["id"] == "m", value)
+    check("and no other", [s.get("/v1/models/" + name)[0] for name in ("x", "m/m", "m" * 200, "%20")] == [404] * 4)
     status, value = s.get("/v1/models")
     check("the model is listed", status == 200 and [m["id"] for m in value["data"]] == ["m"], value)
     status, value = s.post(CHAT, {"messages": USER})
@@ -611,7 +614,7 @@ def described(s):
     bodies = {path: operation["post"].get("requestBody") for path, operation in value["paths"].items() if "post" in operation}
     check("every body has a shape", all(body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] in schemas
           for path, body in bodies.items() if path != "/api/show"), bodies)
-    check("every address is there", all(s.ask("GET" if "get" in operation else "POST", path, None if "get" in operation else "{}")[0]
+    check("every address is there", all(s.ask("GET" if "get" in operation else "POST", path.format(model="m"), None if "get" in operation else "{}")[0]
           in (200, 400) for path, operation in value["paths"].items()))
 
 
