@@ -5,9 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A name, and a schema that is an object where there is one; `at` is the function's place. */
+static bool check_function(const json_t *function, const char *at, const char *schema_name, fault *why) {
+    char field[96];
+    const json_t *name = member_get(function, "name"), *schema = member_get(function, schema_name);
+    snprintf(field, sizeof field, "%s.name", at);
+    if (!json_is_string(name) || json_string_length(name) == 0)
+        return fault_field(why, field, "expected a name, found %s",
+                           json_is_string(name) ? "an empty one" : json_type_name(name));
+    snprintf(field, sizeof field, "%s.%s", at, schema_name);
+    return !schema || json_is_object(schema) ||
+           fault_field(why, field, "expected an object, found %s", json_type_name(schema));
+}
+
 bool tools_read(call *c, fault *why) {
     json_t *tools = member_get(c->body, "tools");
-    const json_t *tool;
+    const json_t *tool, *function;
+    char at[64];
     size_t i;
     if (tools && !json_is_array(tools))
         return fault_field(why, "tools", "expected an array, found %s", json_type_name(tools));
@@ -15,6 +29,10 @@ bool tools_read(call *c, fault *why) {
         if (!json_is_object(tool))
             return fault_field(why, "tools", "expected an object in place %zu, found %s", i,
                                json_type_name(tool));
+        function = member_get(tool, "function");
+        snprintf(at, sizeof at, "tools[%zu].function", i);
+        if (function && !check_function(function, at, "parameters", why))
+            return false;
     }
     c->tools = json_array_size(tools) ? tools : NULL;
     return true;
@@ -37,16 +55,14 @@ static json_t *wrapped(const json_t *tool, const char *schema_name) {
     return NULL;
 }
 
-static bool check_tool(const json_t *tool, const char *type, size_t i, fault *why) {
+static bool check_tool(const json_t *tool, const char *type, const char *schema_name, size_t i, fault *why) {
     char at[64];
-    const json_t *kind = member_get(tool, "type"), *name = member_get(tool, "name");
+    const json_t *kind = member_get(tool, "type");
     snprintf(at, sizeof at, "tools[%zu].type", i);
     if (kind && (!json_is_string(kind) || strcmp(json_string_value(kind), type) != 0))
         return fault_field(why, at, "expected \"%s\": no other kind of tool is supported", type);
-    snprintf(at, sizeof at, "tools[%zu].name", i);
-    return (json_is_string(name) && json_string_length(name) > 0) ||
-           fault_field(why, at, "expected a name, found %s",
-                       json_is_string(name) ? "an empty one" : json_type_name(name));
+    snprintf(at, sizeof at, "tools[%zu]", i);
+    return check_function(tool, at, schema_name, why);
 }
 
 bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why) {
@@ -57,7 +73,7 @@ bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why) 
     c->made = json_array();
     c->schema_name = schema_name;
     json_array_foreach(c->tools, i, tool) {
-        if (!check_tool(tool, type, i, why))
+        if (!check_tool(tool, type, schema_name, i, why))
             return false;
         if (json_array_append_new(c->made, wrapped(tool, schema_name)))
             return fault_set(why, 503, NULL, "out of memory");

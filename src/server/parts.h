@@ -316,7 +316,8 @@ bool server_turn(server *s);
 void job_call_id(const answer *a, const speech_part *p, char out[16]);
 
 /* ---- tokens.c ---- */
-/* A token's own bytes (the caller frees *text with mem_free); false: no memory, or no such token. */
+/* A token's own bytes (the caller frees *text with mem_free), none where the tokenizer has no such token;
+ * false: no memory. */
 bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte);
 /* "logprobs" of the answer's tokens from `from` on, as chat completions and completions have them; null where
  * they were not asked for. NULL: no memory. */

@@ -14,10 +14,12 @@ bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte)
     const int32_t twice[] = {token, token};
     char *once_text = NULL, *both_text = NULL;
     size_t n_once = 0, n_both = 0;
-    const bool good = nib_detokenize(e, twice, 1, &once_text, &n_once, NULL) == NIB_OK &&
-                      nib_detokenize(e, twice, 2, &both_text, &n_both, NULL) == NIB_OK;
-    *text = good ? mem_strndup(both_text + NUM_MIN(n_once, n_both), n_both - NUM_MIN(n_once, n_both)) : NULL;
-    *n_byte = good ? n_both - NUM_MIN(n_once, n_both) : 0;
+    const nib_status once = nib_detokenize(e, twice, 1, &once_text, &n_once, NULL);
+    const nib_status both = once ? once : nib_detokenize(e, twice, 2, &both_text, &n_both, NULL);
+    *n_byte = both == NIB_OK ? n_both - NUM_MIN(n_once, n_both) : 0;
+    *text = both == NIB_OK        ? mem_strndup(both_text + n_both - *n_byte, *n_byte)
+            : both == NIB_E_USAGE ? mem_strdup("") /* a row of the model that no token belongs to */
+                                  : NULL;
     nib_free(once_text);
     nib_free(both_text);
     return *text != NULL;

@@ -280,6 +280,13 @@ def alike():
     check("8 at a time say what each says alone", together == alone, (together, alone))
     check("and that is not always the same", len(set(alone)) > 4, alone)
     ends(s)
+    s = Server(nibble, random_model + "-chat", "-c", "500")
+    for path, body in ((TEXT, {"prompt": "a", "logprobs": 5}), (CHAT, {"messages": USER, "logprobs": True, "top_logprobs": 20})):
+        status, value = s.post(path, dict(body, max_tokens=200, seed=1, temperature=2, ignore_eos=True))
+        said = value["choices"][0]["logprobs"] if status == 200 else value
+        check("rows that no token belongs to have no text", status == 200 and
+              len(said["tokens"] if path == TEXT else said["content"]) == 200, said)
+    s.end()
     s = Server(nibble, random_model, "-c", "500", "--parallel", "2", "--draft-model", random_model, "--draft-max", "4",
                "--draft-min", "4")
     check("a draft model changes nothing", [s.post(TEXT, body)[1]["choices"][0]["text"] for body in bodies[:4]] == alone[:4])
