@@ -4,6 +4,7 @@
  * (default: all) */
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/thread.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
@@ -444,25 +445,12 @@ static void measure_chain(void) {
 
 /* ---- the tuner ---- */
 
-enum { TUNE_K = 32, TUNE_BLOCKS = 66 };
-static double known[N_GROUP][TUNE_BLOCKS + 1][TUNE_K + 1];
+enum { TUNE_K = 64, TUNE_BLOCKS = 66 };
 
-/* Of one layer: the kind's products of all layers, alone in a graph. */
-static nib_status time_of_kind(void *user, int kind, int64_t k, int n_tb, double *seconds, nib_error *err) {
-    double *at = &known[kind][k ? n_tb : 0][k];
-    int64_t all[N_GROUP] = {-1, -1, -1, -1};
+static nib_status time_of_chain(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
     (void)err;
-    all[kind] = k;
-    if (*at == 0)
-        *at = chain_seconds(user, all, (int[]){n_tb, n_tb, n_tb, n_tb}) / N_LAYER;
-    *seconds = *at;
+    *seconds = chain_seconds(user, choice->k_chunk, choice->n_tb);
     return NIB_OK;
-}
-
-static void tell_step(void *user, int kind, int64_t k, double seconds) {
-    (void)user;
-    if (k <= 2 || k % 8 == 0)
-        printf("  %s %d: %.2f us", shapes[kind].name, (int)k, seconds * 1e6);
 }
 
 static void measure_tuner(void) {
@@ -473,19 +461,21 @@ static void measure_tuner(void) {
     chain_open(c);
     for (int s = 0; s < N_GROUP; s++)
         kinds[s] = (tune_kind){shapes[s].name, shapes[s].k, outputs(&shapes[s])};
-    const double base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
     for (size_t i = 0; i < NUM_COUNT(targets); i++) {
-        const tune_ask ask = {kinds, N_GROUP, TUNE_BLOCKS, TUNE_K, targets[i], time_of_kind, tell_step, c};
+        const tune_ask ask = {kinds, N_GROUP, TUNE_BLOCKS, TUNE_K, targets[i], time_of_chain, NULL, c};
+        const double start = time_now();
         tuned t;
         if (tune(&ask, &t, &err) != NIB_OK)
             ok(1, err.message);
-        const double all = chain_seconds(c, t.k_chunk, t.n_tb);
-        printf(
-            "\ntarget %.1f %%: at most %d blocks (%d, %d, %d, %d), k_chunk (%d, %d, %d, %d); by the tuner's "
-            "times %.1f %% slower, all products of a token %.1f %%\n",
-            targets[i] * 100, t.max_blocks, t.n_tb[0], t.n_tb[1], t.n_tb[2], t.n_tb[3], (int)t.k_chunk[0],
-            (int)t.k_chunk[1], (int)t.k_chunk[2], (int)t.k_chunk[3], (t.seconds / t.base - 1) * 100,
-            (all / base - 1) * 100);
+        const double took = time_now() - start,
+                     base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1}),
+                     all = chain_seconds(c, t.choice.k_chunk, t.choice.n_tb);
+        printf("target %.1f %%: at most %d blocks (%d, %d, %d, %d), k_chunk (%d, %d, %d, %d); by the tuner "
+               "%.1f %% slower, measured again %.1f %%; %d chains in %.1f s\n",
+               targets[i] * 100, t.max_blocks, t.choice.n_tb[0], t.choice.n_tb[1], t.choice.n_tb[2],
+               t.choice.n_tb[3], (int)t.choice.k_chunk[0], (int)t.choice.k_chunk[1], (int)t.choice.k_chunk[2],
+               (int)t.choice.k_chunk[3], (t.seconds / t.base - 1) * 100, (all / base - 1) * 100, t.n_timed,
+               took);
         fflush(stdout);
     }
     chain_close(c);

@@ -1,13 +1,14 @@
 /* tune.c - see tune.h. */
 #include "plan/tune.h"
 
-#include "base/mem.h"
 #include "base/num.h"
 
-#include <math.h>
 #include <string.h>
 
-enum { CHUNK = 1024 };
+enum { CHUNK = 1024, CHECKS = 5 /* times that the choice is measured anew, and no residuals beside it */ };
+
+/* The search leaves a part of the target to the noise of its times. */
+static const double SEARCHED = 0.94;
 
 bool tune_is_viable(const tune_kind *kind, int n_tb) {
     const int64_t segments = num_div_up(kind->n, TUNE_SEGMENT), n = n_tb;
@@ -25,59 +26,74 @@ int tune_blocks(const tune_kind *kind, int max) {
 
 typedef struct search {
     const tune_ask *ask;
-    float *times; /* [n_kind, max_blocks + 1, max_k + 1]; NaN: not measured */
+    tuned *out;
     bool without[TUNE_MAX_KIND];
     double limit; /* seconds that all may take */
 } search;
 
-static nib_status time_of(const search *s, int kind, int64_t k, int n_tb, double *seconds, nib_error *err) {
-    const tune_ask *a = s->ask;
-    n_tb = k ? n_tb : 0; /* none are launched */
-    float *at = &s->times[((int64_t)kind * (a->max_blocks + 1) + n_tb) * (a->max_k + 1) + k];
-    double measured;
-    if (isnan(*at)) {
-        NIB_TRY(a->time(a->user, kind, k, NUM_MAX(n_tb, 1), &measured, err));
-        *at = (float)measured;
-    }
-    *seconds = (double)*at;
-    return NIB_OK;
+static nib_status time_of(const search *s, const tune_choice *c, double *seconds, nib_error *err) {
+    s->out->n_timed++;
+    return s->ask->time(s->ask->user, c, seconds, err);
 }
 
-static nib_status sum_of(const search *s, const tuned *t, double *sum, nib_error *err) {
-    double one;
-    *sum = 0;
-    for (int i = 0; i < s->ask->n_kind; i++) {
-        NIB_TRY(time_of(s, i, t->k_chunk[i], t->n_tb[i], &one, err));
-        *sum += one;
-    }
-    return NIB_OK;
+static void tell(const search *s, const tune_choice *c, double seconds) {
+    if (s->ask->step)
+        s->ask->step(s->ask->user, c, seconds, s->out->base);
 }
 
-/* Phase 1 under one limit: how many channels all kinds can have together. */
-static nib_status climb(const search *s, int max, tuned *t, nib_error *err) {
-    t->max_blocks = max;
-    for (int i = 0; i < s->ask->n_kind; i++) {
-        t->n_tb[i] = tune_blocks(&s->ask->kinds[i], max);
-        t->k_chunk[i] = 0;
-    }
-    t->seconds = t->base;
-    for (int64_t k = 1; k <= s->ask->max_k; k++) {
-        tuned next = *t;
-        for (int i = 0; i < s->ask->n_kind; i++)
-            next.k_chunk[i] = s->without[i] ? 0 : k;
-        NIB_TRY(sum_of(s, &next, &next.seconds, err));
-        if (next.seconds > s->limit)
-            break;
-        *t = next;
-    }
-    return NIB_OK;
-}
-
-static int64_t height(const search *s, const tuned *t) {
+static int64_t height(const search *s, const tune_choice *c) {
     int64_t k = 0;
     for (int i = 0; i < s->ask->n_kind; i++)
-        k = NUM_MAX(k, t->k_chunk[i]);
+        k = NUM_MAX(k, c->k_chunk[i]);
     return k;
+}
+
+/* ---- phase 1 ---- */
+
+static void set_all(const search *s, tune_choice *c, int64_t k) {
+    for (int i = 0; i < s->ask->n_kind; i++)
+        c->k_chunk[i] = s->without[i] ? 0 : k;
+}
+
+/* The largest k of all kinds together that fits, from `low` on, which does: steps that double, then halves.
+ */
+static nib_status climb(const search *s, tune_choice *c, int64_t low, double *seconds, nib_error *err) {
+    int64_t high = s->ask->max_k + 1;
+    for (int64_t step = 1; high - low > 1; step *= 2) {
+        const bool met = high <= s->ask->max_k;
+        const int64_t k = met ? low + (high - low) / 2 : NUM_MIN(low + step, s->ask->max_k);
+        double now;
+        set_all(s, c, k);
+        NIB_TRY(time_of(s, c, &now, err));
+        if (now > s->limit) {
+            high = k;
+            continue;
+        }
+        low = k;
+        *seconds = now;
+        tell(s, c, now);
+    }
+    set_all(s, c, low);
+    return NIB_OK;
+}
+
+/* With one limit of blocks: no more is measured than whether it gets as far as the best one. */
+static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error *err) {
+    const int64_t before = height(s, &s->out->choice);
+    double seconds;
+    set_all(s, c, NUM_MAX(before, (int64_t)1));
+    NIB_TRY(time_of(s, c, &seconds, err));
+    if (seconds > s->limit)
+        return NIB_OK;
+    const int64_t low = NUM_MAX(before, (int64_t)1);
+    const double at_low = seconds;
+    NIB_TRY(climb(s, c, low, &seconds, err));
+    if (height(s, c) > before || at_low < s->out->seconds) {
+        s->out->choice = *c;
+        s->out->seconds = seconds;
+        s->out->max_blocks = max;
+    }
+    return NIB_OK;
 }
 
 /* The kind with the smallest matrix that still has residuals goes without; false: there is none. */
@@ -93,88 +109,130 @@ static bool drop_smallest(search *s) {
     return smallest >= 0;
 }
 
-static nib_status choose_blocks(search *s, tuned *best, nib_error *err) {
-    const tuned none = *best;
-    do {
-        for (int max = 1; max <= s->ask->max_blocks; max++) {
-            tuned t = none;
-            NIB_TRY(climb(s, max, &t, err));
-            const int64_t now = height(s, &t), before = height(s, best);
-            if (now > before || (now == before && now > 0 && t.seconds < best->seconds))
-                *best = t;
-        }
-    } while (height(s, best) == 0 && drop_smallest(s));
-    return NIB_OK;
-}
-
-/* The kind whose time grows least by one channel more, of those that have not had one in this round. */
-static nib_status cheapest(const search *s, const tuned *t, const bool *done, int *kind, double *seconds,
-                           nib_error *err) {
-    *kind = -1;
-    for (int i = 0; i < s->ask->n_kind; i++) {
-        tuned next = *t;
-        if (done[i] || s->without[i] || t->k_chunk[i] >= s->ask->max_k)
-            continue;
-        next.k_chunk[i]++;
-        NIB_TRY(sum_of(s, &next, &next.seconds, err));
-        if (*kind < 0 || next.seconds < *seconds) {
-            *kind = i;
-            *seconds = next.seconds;
-        }
-    }
-    return NIB_OK;
-}
-
-/* Phase 2. A kind that no longer fits has its final number; rounds end when no kind gets any. */
-static nib_status choose_channels(const search *s, tuned *t, nib_error *err) {
-    bool full[TUNE_MAX_KIND] = {false};
-    for (bool more = height(s, t) > 0; more;) {
-        bool done[TUNE_MAX_KIND];
-        int kind;
-        double seconds = 0;
-        memcpy(done, full, sizeof done);
-        more = false;
-        for (;;) {
-            NIB_TRY(cheapest(s, t, done, &kind, &seconds, err));
-            if (kind < 0)
-                break;
-            done[kind] = true;
-            full[kind] = seconds > s->limit;
-            if (full[kind])
+static nib_status choose_blocks(search *s, nib_error *err) {
+    bool any = true;
+    for (; any && height(s, &s->out->choice) == 0; any = height(s, &s->out->choice) > 0 || drop_smallest(s)) {
+        tune_choice last = {{0}, {0}};
+        bool left = false;
+        for (int i = 0; i < s->ask->n_kind; i++)
+            left |= !s->without[i];
+        for (int max = 1; left && max <= s->ask->max_blocks; max++) {
+            tune_choice c = {{0}, {0}};
+            for (int i = 0; i < s->ask->n_kind; i++)
+                c.n_tb[i] = tune_blocks(&s->ask->kinds[i], max);
+            if (!memcmp(c.n_tb, last.n_tb, sizeof c.n_tb))
                 continue;
-            more = true;
-            t->k_chunk[kind]++;
-            t->seconds = seconds;
-            if (s->ask->step)
-                s->ask->step(s->ask->user, kind, t->k_chunk[kind], seconds);
+            last = c;
+            NIB_TRY(try_blocks(s, max, &c, err));
         }
     }
+    return NIB_OK;
+}
+
+/* ---- phase 2 ---- */
+
+/* The kinds in the order of what `step` more channels of each cost; [n]: those for which that fits. */
+static nib_status order_kinds(const search *s, int64_t step, int *order, int *n, nib_error *err) {
+    double cost[TUNE_MAX_KIND];
+    *n = 0;
+    for (int i = 0; i < s->ask->n_kind; i++) {
+        tune_choice next = s->out->choice;
+        double seconds;
+        next.k_chunk[i] += step;
+        if (s->without[i] || next.k_chunk[i] > s->ask->max_k)
+            continue;
+        NIB_TRY(time_of(s, &next, &seconds, err));
+        if (seconds > s->limit)
+            continue;
+        int at = (*n)++;
+        for (; at > 0 && cost[at - 1] > seconds; at--) {
+            cost[at] = cost[at - 1];
+            order[at] = order[at - 1];
+        }
+        cost[at] = seconds;
+        order[at] = i;
+    }
+    return NIB_OK;
+}
+
+static nib_status choose_channels(const search *s, nib_error *err) {
+    int64_t step = 1;
+    while (step * 2 <= height(s, &s->out->choice))
+        step *= 2;
+    while (step > 0 && height(s, &s->out->choice) > 0) {
+        int order[TUNE_MAX_KIND], n, taken = 0;
+        NIB_TRY(order_kinds(s, step, order, &n, err));
+        for (int i = 0; i < n; i++) {
+            tune_choice next = s->out->choice;
+            double seconds;
+            next.k_chunk[order[i]] += step;
+            NIB_TRY(time_of(s, &next, &seconds, err));
+            if (seconds > s->limit)
+                continue;
+            s->out->choice = next;
+            s->out->seconds = seconds;
+            taken++;
+            tell(s, &next, seconds);
+        }
+        if (!taken)
+            step /= 2;
+    }
+    return NIB_OK;
+}
+
+/* ---- the promise ---- */
+
+static void shrink(const search *s, tune_choice *c) {
+    for (int i = 0; i < s->ask->n_kind; i++)
+        c->k_chunk[i] -= (c->k_chunk[i] + 15) / 16;
+}
+
+static double median(double *x) {
+    for (int i = 1; i < CHECKS; i++)
+        for (int k = i; k > 0 && x[k - 1] > x[k]; k--) {
+            const double kept = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = kept;
+        }
+    return x[CHECKS / 2];
+}
+
+/* The choice beside no residuals, in turns; smaller until it is within the target. */
+static nib_status check(const search *s, nib_error *err) {
+    tuned *t = s->out;
+    tune_choice none = t->choice;
+    memset(none.k_chunk, 0, sizeof none.k_chunk);
+    while (height(s, &t->choice) > 0) {
+        double without[CHECKS], with[CHECKS];
+        for (int i = 0; i < CHECKS; i++) {
+            NIB_TRY(time_of(s, &none, &without[i], err));
+            NIB_TRY(time_of(s, &t->choice, &with[i], err));
+        }
+        t->base = median(without);
+        t->seconds = median(with);
+        if (t->seconds <= t->base * (1 + s->ask->target))
+            return NIB_OK;
+        shrink(s, &t->choice);
+    }
+    t->seconds = t->base;
     return NIB_OK;
 }
 
 nib_status tune(const tune_ask *a, tuned *out, nib_error *err) {
-    search s = {.ask = a};
+    search s = {.ask = a, .out = out};
     if (a->n_kind < 1 || a->n_kind > TUNE_MAX_KIND || a->max_blocks < 1 || a->max_blocks > TUNE_MAX_BLOCKS ||
         a->max_k < 1 || a->max_k > CHUNK || !(a->target >= 0))
         return nib_fail(err, NIB_E_USAGE,
                         "expected 1 to %d kinds of products, 1 to %d blocks and 1 to %d channels",
                         TUNE_MAX_KIND, TUNE_MAX_BLOCKS, CHUNK);
-    const size_t n = (size_t)a->n_kind * (size_t)(a->max_blocks + 1) * (size_t)(a->max_k + 1);
-    s.times = mem_array(n, sizeof *s.times);
-    if (!s.times)
-        return nib_fail_nomem(err, n * sizeof *s.times, "times");
-    for (size_t i = 0; i < n; i++)
-        s.times[i] = NAN;
     *out = (tuned){.max_blocks = 1};
     for (int i = 0; i < TUNE_MAX_KIND; i++)
-        out->n_tb[i] = 1;
-    nib_status status = sum_of(&s, out, &out->base, err);
+        out->choice.n_tb[i] = 1;
+    NIB_TRY(time_of(&s, &out->choice, &out->base, err)); /* the first one warms up */
+    NIB_TRY(time_of(&s, &out->choice, &out->base, err));
     out->seconds = out->base;
-    s.limit = out->base * (1 + a->target);
-    if (status == NIB_OK)
-        status = choose_blocks(&s, out, err);
-    if (status == NIB_OK)
-        status = choose_channels(&s, out, err);
-    mem_free(s.times);
-    return status;
+    s.limit = out->base * (1 + SEARCHED * a->target);
+    NIB_TRY(choose_blocks(&s, err));
+    NIB_TRY(choose_channels(&s, err));
+    return check(&s, err);
 }
