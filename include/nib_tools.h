@@ -39,10 +39,11 @@ NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *
  * are what the log says. OUT appears when all is written; what it was until then stays. docs/quantize.md has
  * the formats and methods. */
 typedef struct nib_quantize_options {
-    const char *out;     /* the GGUF file that is made */
-    const char *type;    /* a number format ("q4_0") or a mix of some ("q4_k_m"); NULL: q4_k_m */
-    double bits;         /* instead of `type`: the average bits of a weight, shared out by block; 0: `type` */
-    const char *method;  /* "rtn", "awq", "gptq"; NULL: rtn */
+    const char *out;  /* the GGUF file that is made */
+    const char *type; /* a number format ("q4_0") or a mix of some ("q4_k_m"); NULL: q4_k_m */
+    double bits;      /* the average bits of a weight, shared out by block among the formats that `type` lists
+                         ("c3,c4"; NULL: n2g64, n3g64, q4_0, q5_0, q8_0); 0: `type` for all */
+    const char *method;  /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
     const char *calib;   /* text whose lines the model is measured with; NULL: nibble's own prompts */
     const char *imatrix; /* importance from this file of llama.cpp instead of measuring; "none": no weights */
     const char *keep_imatrix; /* writes the importance that is used, for llama.cpp; NULL: not */

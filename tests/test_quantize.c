@@ -299,32 +299,38 @@ static void test_share(void **state) {
     enum { N = 5, F = ALLOCATION_FORMATS };
     double cost[N * F], weights[N];
     uint64_t seed = 9;
+    allocation_list list;
+    nib_error err;
+    assert_int_equal(allocate_find("c3,f16", &list, &err), NIB_E_USAGE);
+    assert_int_equal(allocate_find("c3,c4,c3,c4,c3,c4", &list, &err), NIB_E_USAGE);
+    assert_int_equal(allocate_find("c3,c4", &list, &err), NIB_OK);
+    assert_true(list.n == 2 && list.of[0].type == TYPE_C3 && list.of[1].type == TYPE_C4);
+    assert_int_equal(allocate_find(NULL, &list, &err), NIB_OK);
+    assert_int_equal(list.n, F);
     for (int b = 0; b < N; b++) {
         weights[b] = 1 + (double)(seed % 3);
         for (int f = 0; f < F; f++) {
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            cost[b * F + f] =
-                (double)(seed >> 40) / (double)(1 << 24) * pow(0.25, allocation_formats[f].bits - 2);
+            cost[b * F + f] = (double)(seed >> 40) / (double)(1 << 24) * pow(0.25, list.of[f].bits - 2);
         }
     }
     for (double bits = 2; bits <= 8; bits += 0.7) {
         int choice[N];
         double kl, best = INFINITY, all = 0, used = 0;
-        nib_error err;
         for (int b = 0; b < N; b++)
             all += weights[b];
         for (int code = 0; code < 3125; code++) {
             double sum = 0, size = 0;
             for (int b = 0, rest = code; b < N; b++, rest /= F) {
                 sum += cost[b * F + rest % F];
-                size += weights[b] * allocation_formats[rest % F].bits;
+                size += weights[b] * list.of[rest % F].bits;
             }
             best = size <= bits * all + 1e-9 ? fmin(best, sum) : best;
         }
-        assert_int_equal(allocate_choose(cost, weights, N, bits, choice, &kl, &err), NIB_OK);
+        assert_int_equal(allocate_choose(&list, cost, weights, N, bits, choice, &kl, &err), NIB_OK);
         assert_true(fabs(kl - best) < 1e-12);
         for (int b = 0; b < N; b++)
-            used += weights[b] * allocation_formats[choice[b]].bits;
+            used += weights[b] * list.of[choice[b]].bits;
         assert_true(used <= bits * all + 1e-9);
     }
     const nib_quantize_options q = {.out = out_path, .bits = 3.5};
@@ -332,6 +338,9 @@ static void test_share(void **state) {
     choose_paths();
     must_make(&q, &r);
     assert_true(r.bits > 2.5 && r.bits < 4.6 && r.kl > 0);
+    const nib_quantize_options books = {.out = out_path, .type = "c3,c4", .bits = 3.5};
+    must_make(&books, &r);
+    assert_true(r.bits > 3 && r.bits < 4.6 && r.kl > 0);
 }
 
 /* ---- importance ---- */

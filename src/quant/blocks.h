@@ -45,6 +45,15 @@ typedef struct block_n3g64 {
     uint8_t d[2], m[2], qs[16], qh[8];
 } block_n3g64;
 
+/* Rows with a code book: a half and 8 or 16 signed bytes, then blocks of codes as block_n3g64 and block_q4_0
+ * have them. An element is the half times the byte that its code names. */
+typedef struct block_c3 {
+    uint8_t qs[16], qh[8];
+} block_c3;
+typedef struct block_c4 {
+    uint8_t qs[16];
+} block_c4;
+
 /* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantised as well. */
 typedef struct block_q2_k {
     uint8_t scales[16], qs[64], d[2], dmin[2]; /* scales: 4 bits scale, 4 bits minimum */

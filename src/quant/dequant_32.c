@@ -116,3 +116,29 @@ void dequantize_n3g64(const void *blocks, float *out, int64_t n) {
             out[j] = d * (float)((b->qs[j % 16] >> j / 16 * 2 & 3) | (b->qh[j / 8] >> j % 8 & 1) << 2) + m;
     }
 }
+
+/* nibble's own rows: a half and the code book, then blocks. */
+
+enum { BOOK = 2 /* where the entries begin */ };
+
+void dequantize_c3(const void *row, float *out, int64_t n) {
+    const uint8_t *head = row;
+    const block_c3 *b = (const void *)(head + BOOK + 8);
+    const float d = block_half(head);
+    for (int64_t i = 0; i < n / 64; i++, b++, out += 64)
+        for (int j = 0; j < 64; j++)
+            out[j] = d *
+                     (float)(int8_t)
+                         head[BOOK + ((b->qs[j % 16] >> j / 16 * 2 & 3) | (b->qh[j / 8] >> j % 8 & 1) << 2)];
+}
+
+void dequantize_c4(const void *row, float *out, int64_t n) {
+    const uint8_t *head = row;
+    const block_c4 *b = (const void *)(head + BOOK + 16);
+    const float d = block_half(head);
+    for (int64_t i = 0; i < n / 32; i++, b++, out += 32)
+        for (int j = 0; j < 16; j++) {
+            out[j] = d * (float)(int8_t)head[BOOK + (b->qs[j] & 15)];
+            out[j + 16] = d * (float)(int8_t)head[BOOK + (b->qs[j] >> 4)];
+        }
+}

@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "quant/blocks.h"
+#include "quant/codebook.h"
 #include "quant/pack_scale.h"
 
 #include <math.h>
@@ -320,12 +321,16 @@ void encode_scales(const encode_shape *s, const float *from, const float *column
 /* ---- rows ---- */
 
 bool encode_can(type_id type) {
-    return encode_shape_of(type) || type_get(type)->quantize;
+    return encode_shape_of(type) || codebook_has(type) || type_get(type)->quantize;
 }
 
 bool encode_row(type_id type, const float *x, const float *weight, int64_t n, void *blocks) {
     const encode_shape *s = encode_shape_of(type);
     const type_info *info = type_get(type);
+    if (codebook_has(type)) {
+        codebook_encode(type, x, weight, n, blocks);
+        return true;
+    }
     if (!s) {
         if (info->quantize)
             info->quantize(x, blocks, n);

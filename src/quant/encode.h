@@ -46,8 +46,8 @@ float encode_value(const encode_shape *s, const encode_block *b, int g, int leve
 /* The block's bytes. */
 void encode_put(const encode_shape *s, const encode_block *b, void *block);
 
-/* n values (a multiple of the type's block) to blocks, of any type with a shape or a quantiser in types.def;
- * false: it has neither. weight: [n] or NULL. */
+/* n values (a multiple of the type's block) to blocks, of any type with a shape, a code book (n is then a
+ * whole row) or a quantiser in types.def; false: it has none. weight: [n] or NULL. */
 bool encode_can(type_id type);
 bool encode_row(type_id type, const float *x, const float *weight, int64_t n, void *blocks);
 

@@ -34,7 +34,7 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
     const pack_reader *reader = pack_reader_for(file_type);
     if (reader) {
         *out = reader->format;
-        return true;
+        return out->group != PACK_GROUP_ROW || k <= MAX_PACK_ROW;
     }
     if (info->block_elems != 1)
         return false;
@@ -111,12 +111,14 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
                      chunk *c) {
     const type_info *info = type_get(s->from->type);
     const float *columns = s->from->columns ? s->from->columns + at : NULL;
-    const uint8_t *raw = (const uint8_t *)s->rows[r] + at / info->block_elems * info->block_bytes;
+    const uint8_t *row = s->rows[r],
+                  *raw = row + info->row_bytes + at / info->block_elems * info->block_bytes;
     if (s->reader) {
-        const pack_sink sink = sink_at(f, scales, r);
+        pack_sink sink = sink_at(f, scales, r);
+        sink.head = row;
         s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
     } else {
-        pack_round_values(s->round, s->from->type, raw, c->values, len);
+        pack_round_values(s->round, s->from->type, row, at, c->values, len);
         if (s->from->over.bits)
             pack_round_leave(s->round, &s->from->over, c->values, columns, len);
         pack_round_chunk(s->round, f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
@@ -129,6 +131,8 @@ static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f
     const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
     const type_info *block = type_get(s->from->type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
+    for (int r = 0; r < s->n_row && s->reader && f->group == PACK_GROUP_ROW; r++)
+        memcpy(panel + tail + 2 * r, s->rows[r], 2); /* the half that the row begins with */
     for (int r = 0; r < s->n_row && !s->reader; r++) {
         s->whole[r] = pack_round_whole(s->round, f, s->from->type, s->rows[r], s->k, c->values);
         if (tile_panel_bytes(f, s->k) > tail)

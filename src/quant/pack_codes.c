@@ -100,6 +100,29 @@ static void read_n3g64(const void *blocks, int n, uint8_t *codes, const pack_sin
     }
 }
 
+/* Codes to what they name in the row's book, as 8-bit codes. */
+static void look_up(uint8_t *codes, int n, const uint8_t *entries) {
+    for (int i = 0; i < n; i++)
+        codes[i] = entries[codes[i]] ^ 0x80;
+}
+
+static void read_c3(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_c3 *b = blocks;
+    for (int i = 0; i < n; i++) {
+        two_bits_64(b[i].qs, codes + 64 * i);
+        for (int j = 0; j < 64; j++)
+            codes[64 * i + j] |= (uint8_t)((b[i].qh[j / 8] >> j % 8 & 1) << 2);
+    }
+    look_up(codes, 64 * n, s->head + 2);
+}
+
+static void read_c4(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    const block_c4 *b = blocks;
+    for (int i = 0; i < n; i++)
+        nibbles_32(b[i].qs, codes + 32 * i);
+    look_up(codes, 32 * n, s->head + 2);
+}
+
 static void read_mxfp4(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
     const block_mxfp4 *b = blocks;
     for (int i = 0; i < n; i++) {
@@ -215,14 +238,23 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
     { TYPE_##id, FORMAT(TYPE_##id, bits, asym, group, scale, table), elems, fn }
 
 static const pack_reader readers[] = {
-    ROW(Q4_0, 32, 4, 0, 32, F16, NONE, read_q4_0),     ROW(Q4_1, 32, 4, 1, 32, F16, NONE, read_q4_1),
-    ROW(Q5_0, 32, 5, 0, 32, F16, NONE, read_q5_0),     ROW(Q5_1, 32, 5, 1, 32, F16, NONE, read_q5_1),
-    ROW(Q8_0, 32, 8, 0, 32, F16, NONE, read_q8_0),     ROW(Q2_K, 256, 2, 1, 16, SUPER, NONE, read_q2_k),
-    ROW(Q3_K, 256, 3, 0, 16, SUPER, NONE, read_q3_k),  ROW(Q4_K, 256, 4, 1, 32, SUPER, NONE, read_q4_k),
-    ROW(Q5_K, 256, 5, 1, 32, SUPER, NONE, read_q5_k),  ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
-    ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),  ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
-    ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),   ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
+    ROW(Q4_0, 32, 4, 0, 32, F16, NONE, read_q4_0),
+    ROW(Q4_1, 32, 4, 1, 32, F16, NONE, read_q4_1),
+    ROW(Q5_0, 32, 5, 0, 32, F16, NONE, read_q5_0),
+    ROW(Q5_1, 32, 5, 1, 32, F16, NONE, read_q5_1),
+    ROW(Q8_0, 32, 8, 0, 32, F16, NONE, read_q8_0),
+    ROW(Q2_K, 256, 2, 1, 16, SUPER, NONE, read_q2_k),
+    ROW(Q3_K, 256, 3, 0, 16, SUPER, NONE, read_q3_k),
+    ROW(Q4_K, 256, 4, 1, 32, SUPER, NONE, read_q4_k),
+    ROW(Q5_K, 256, 5, 1, 32, SUPER, NONE, read_q5_k),
+    ROW(Q6_K, 256, 6, 0, 16, SUPER, NONE, read_q6_k),
+    ROW(IQ4_NL, 32, 4, 0, 32, F16, IQ4NL, read_q4_0),
+    ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
+    ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
+    ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
+    ROW(C3, 64, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c3),
+    ROW(C4, 32, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c4),
 };
 
 const pack_reader *pack_reader_for(type_id file_type) {

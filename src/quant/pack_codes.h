@@ -11,6 +11,7 @@ typedef struct pack_sink {
     uint16_t *wide;  /* F16: the first group's scale; SUPER: d, then d_min 16 after it */
     uint8_t *narrow; /* E8M0, SUPER: the first group's byte */
     int step;
+    const uint8_t *head; /* what the row begins with (type_info.row_bytes) */
 } pack_sink;
 
 typedef struct pack_reader {

@@ -8,8 +8,9 @@
 /* The same loops, with which a group's scale reaches its largest value. */
 pack_rounder pack_round_plainly(const pack_rounder *by);
 
-/* n values of a float type, by the folder's loops. */
-void pack_round_values(const pack_rounder *by, type_id file_type, const void *raw, float *out, int64_t n);
+/* Values [at, at + n) of a row, floats by the folder's loops. */
+void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t at, float *out,
+                       int64_t n);
 
 /* What all groups of a row share: the one group's scale and minimum, or the first level of PACK_SCALE_TWO. */
 typedef struct pack_whole {

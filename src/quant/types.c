@@ -9,8 +9,11 @@
 
 static const type_info table[TYPE_COUNT] = {
 #define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)                                     \
-    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize},
+    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, 0},
+#define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row)                            \
+    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, row},
 #include "quant/types.def"
+#undef NIB_TYPE_ROW
 #undef NIB_TYPE
 };
 
@@ -52,5 +55,25 @@ bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes) {
     const type_info *t = type_get(id);
     if (!t || n < 0 || n % t->block_elems)
         return false;
-    return num_mul_u64((uint64_t)(n / t->block_elems), (uint64_t)t->block_bytes, bytes);
+    return num_mul_u64((uint64_t)(n / t->block_elems), (uint64_t)t->block_bytes, bytes) &&
+           num_add_u64(*bytes, (uint64_t)t->row_bytes, bytes);
+}
+
+void type_dequantize_part(type_id id, const void *row, int64_t at, float *out, int64_t n) {
+    enum { SOME = 256 /* elements, four blocks or more */, ROOM = 256 };
+    const type_info *t = type_get(id);
+    const uint8_t *blocks = (const uint8_t *)row + t->row_bytes + at / t->block_elems * t->block_bytes;
+    uint8_t part[ROOM];
+    if (t->row_bytes == 0) {
+        t->dequantize(blocks, out, n);
+        return;
+    }
+    memcpy(part, row, (size_t)t->row_bytes);
+    for (int64_t i = 0; i < n; i += SOME) {
+        const int64_t some = NUM_MIN(n - i, (int64_t)SOME);
+        const size_t bytes = (size_t)(some / t->block_elems * t->block_bytes);
+        memcpy(part + t->row_bytes, blocks, bytes);
+        t->dequantize(part, out + i, some);
+        blocks += bytes;
+    }
 }

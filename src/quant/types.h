@@ -8,8 +8,10 @@
 #include <string.h>
 
 typedef enum type_id {
-#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize) TYPE_##id,
+#define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)          TYPE_##id,
+#define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row) TYPE_##id,
 #include "quant/types.def"
+#undef NIB_TYPE_ROW
 #undef NIB_TYPE
     TYPE_COUNT
 } type_id;
@@ -24,6 +26,7 @@ typedef struct type_info {
     void (*dequantize)(const void *blocks, float *out, int64_t n);
     /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
     void (*quantize)(const float *in, void *blocks, int64_t n);
+    int row_bytes; /* in front of the blocks of each row; not 0: dequantize takes one whole row */
 } type_info;
 
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
@@ -32,6 +35,8 @@ bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
 /* Bytes of n elements in a row of this type; false when n is not a multiple of the block or it overflows. */
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
+/* Elements [at, at + n) of a row to f32, both multiples of the block, by the type's dequantiser. */
+void type_dequantize_part(type_id id, const void *row, int64_t at, float *out, int64_t n);
 
 /* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
 float half_to_float(uint16_t h);

@@ -8,16 +8,38 @@
 #include <math.h>
 #include <string.h>
 
-const allocation_format allocation_formats[ALLOCATION_FORMATS] = {{TYPE_N2G64, 2, "u2g64aw"},
-                                                                  {TYPE_N3G64, 3, "u3g64aw"},
-                                                                  {TYPE_Q4_0, 4, "u4g32w"},
-                                                                  {TYPE_Q5_0, 5, "u5g32w"},
-                                                                  {TYPE_Q8_0, 8, "u8g32"}};
+static const allocation_format known[] = {{TYPE_N2G64, 2, "u2g64aw"}, {TYPE_N3G64, 3, "u3g64aw"},
+                                          {TYPE_Q4_0, 4, "u4g32w"},   {TYPE_Q5_0, 5, "u5g32w"},
+                                          {TYPE_Q8_0, 8, "u8g32"},    {TYPE_C3, 3, "u3g64aw"},
+                                          {TYPE_C4, 4, "u4g32w"}};
 
-nib_status allocate_choose(const double *cost, const double *weights, int n_block, double bits, int *choice,
-                           double *kl, nib_error *err) {
+static nib_status add_format(allocation_list *l, const char *name, size_t n_name, nib_error *err) {
+    for (size_t i = 0; i < NUM_COUNT(known) && l->n < ALLOCATION_FORMATS; i++) {
+        const char *of = type_get(known[i].type)->name;
+        if (strlen(of) == n_name && !memcmp(of, name, n_name)) {
+            l->of[l->n++] = known[i];
+            return NIB_OK;
+        }
+    }
+    return nib_fail(err, NIB_E_USAGE,
+                    "--bits: expected up to %d of n2g64, n3g64, c3, c4, q4_0, q5_0, q8_0, found '%.*s'",
+                    ALLOCATION_FORMATS, (int)NUM_MIN(n_name, (size_t)40), name);
+}
+
+nib_status allocate_find(const char *names, allocation_list *out, nib_error *err) {
+    *out = (allocation_list){.n = 0};
+    for (const char *at = names ? names : "n2g64,n3g64,q4_0,q5_0,q8_0"; at;) {
+        const char *comma = strchr(at, ',');
+        NIB_TRY(add_format(out, at, comma ? (size_t)(comma - at) : strlen(at), err));
+        at = comma ? comma + 1 : NULL;
+    }
+    return NIB_OK;
+}
+
+nib_status allocate_choose(const allocation_list *list, const double *cost, const double *weights,
+                           int n_block, double bits, int *choice, double *kl, nib_error *err) {
     enum { MAX_NODE = 2000000 };
-    const size_t n_way = (size_t)n_block * ALLOCATION_FORMATS;
+    const size_t n_way = (size_t)n_block * (size_t)list->n;
     choose_way *ways = mem_calloc(n_way + 1, sizeof *ways);
     int *first = mem_calloc((size_t)n_block + 1, sizeof *first);
     nib_status status = NIB_OK;
@@ -27,12 +49,11 @@ nib_status allocate_choose(const double *cost, const double *weights, int n_bloc
         status = nib_fail_nomem(err, n_way * sizeof *ways, "an allocation of bits");
     } else {
         for (int b = 0; b < n_block; b++) {
-            first[b + 1] = (b + 1) * ALLOCATION_FORMATS;
+            first[b + 1] = (b + 1) * list->n;
             all += weights[b];
-            for (int f = 0; f < ALLOCATION_FORMATS; f++)
-                ways[b * ALLOCATION_FORMATS + f] =
-                    (choose_way){.time = weights[b] * allocation_formats[f].bits,
-                                 .loss = fmax(0, cost[b * ALLOCATION_FORMATS + f])};
+            for (int f = 0; f < list->n; f++)
+                ways[b * list->n + f] = (choose_way){.time = weights[b] * list->of[f].bits,
+                                                     .loss = fmax(0, cost[b * list->n + f])};
         }
         const choose_problem p = {.ways = ways,
                                   .first = first,
@@ -47,7 +68,7 @@ nib_status allocate_choose(const double *cost, const double *weights, int n_bloc
     mem_free(first);
     *kl = r.loss;
     if (status == NIB_OK && !r.found)
-        return nib_fail(err, NIB_E_USAGE, "--bits: expected 2 to 8, found %s", num_text(bits, 4));
+        return nib_fail(err, NIB_E_USAGE, "--bits: no formats have %s on an average", num_text(bits, 4));
     return status;
 }
 
@@ -60,8 +81,8 @@ static double weights_of(const block *b) {
     return n;
 }
 
-static nib_status choose_types(const quality *q, const model *m, double bits, type_id *types, double *kl,
-                               nib_error *err) {
+static nib_status choose_types(const quality *q, const model *m, const allocation_list *list, double bits,
+                               type_id *types, double *kl, nib_error *err) {
     const int n = model_n_block(m);
     double *weights = mem_array((size_t)n, sizeof *weights);
     int *choice = mem_calloc((size_t)n, sizeof *choice);
@@ -71,27 +92,38 @@ static nib_status choose_types(const quality *q, const model *m, double bits, ty
     for (int b = 0; b < n && status == NIB_OK; b++)
         weights[b] = weights_of(model_block(m, b));
     if (status == NIB_OK)
-        status = allocate_choose(q->kl, weights, n, bits, choice, kl, err);
+        status = allocate_choose(list, q->kl, weights, n, bits, choice, kl, err);
     for (int b = 0; b < n && status == NIB_OK; b++)
-        types[b] = allocation_formats[choice[b]].type;
+        types[b] = list->of[choice[b]].type;
     mem_free(weights);
     mem_free(choice);
     return status;
 }
 
+static nib_status check_bits(const allocation_list *list, double bits, nib_error *err) {
+    int low = 8, high = 2;
+    for (int i = 0; i < list->n; i++) {
+        low = NUM_MIN(low, list->of[i].bits);
+        high = NUM_MAX(high, list->of[i].bits);
+    }
+    if (bits >= low && bits <= high)
+        return NIB_OK;
+    return nib_fail(err, NIB_E_USAGE, "--bits: expected %d to %d, found %s", low, high, num_text(bits, 4));
+}
+
 nib_status allocate_bits(const char *name, const nib_engine_options *o, const calibration *c, const model *m,
-                         double bits, type_id *types, double *kl, nib_error *err) {
+                         const allocation_list *list, double bits, type_id *types, double *kl,
+                         nib_error *err) {
     const char *formats[ALLOCATION_FORMATS];
     quality q = {0};
     channel_stats channels = {0};
-    if (!(bits >= 2 && bits <= 8))
-        return nib_fail(err, NIB_E_USAGE, "--bits: expected 2 to 8, found %s", num_text(bits, 4));
-    for (int i = 0; i < ALLOCATION_FORMATS; i++)
-        formats[i] = allocation_formats[i].recipe;
-    const quality_options how = {.formats = formats, .n_format = ALLOCATION_FORMATS};
+    NIB_TRY(check_bits(list, bits, err));
+    for (int i = 0; i < list->n; i++)
+        formats[i] = list->of[i].recipe;
+    const quality_options how = {.formats = formats, .n_format = list->n};
     nib_status status = measure_quality(name, o, c, &how, &q, &channels, err);
     if (status == NIB_OK)
-        status = choose_types(&q, m, bits, types, kl, err);
+        status = choose_types(&q, m, list, bits, types, kl, err);
     channel_stats_clear(&channels);
     quality_clear(&q);
     return status;

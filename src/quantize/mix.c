@@ -41,6 +41,8 @@ static const mix_row rows[] = {
     PURE("iq4_nl", IQ4_NL, 25),
     PURE("n2g64", N2G64, 1024),
     PURE("n3g64", N3G64, 1024),
+    PURE("c3", C3, 1024),
+    PURE("c4", C4, 1024),
     PURE("iq4_xs", IQ4_XS, 30),
     PURE("f16", F16, 1),
     PURE("bf16", BF16, 32),
@@ -123,6 +125,7 @@ static type_id in_blocks_of_32(type_id type) {
     case TYPE_N2G64:
     case TYPE_N3G64:
     case TYPE_IQ4_XS: return TYPE_IQ4_NL;
+    case TYPE_C3: return TYPE_C4;
     case TYPE_Q4_K: return TYPE_Q5_0;
     case TYPE_Q5_K: return TYPE_Q5_1;
     default: return TYPE_Q8_0;

@@ -9,7 +9,7 @@
 #include "measure/product_inputs.h"
 #include "hub/find.h"
 #include "quantize/imatrix.h"
-#include "quant/encode.h"
+#include "quant/codebook.h"
 #include "quantize/job.h"
 #include "quantize/lapack.h"
 #include "quantize/bit_allocation.h"
@@ -85,16 +85,18 @@ static nib_status keep_importance(job *j, nib_error *err) {
 static nib_status share(job *j, nib_error *err) {
     enum { MIXED_FILE = 1024 /* llama.cpp: the type is what the tensors say */ };
     calibration c;
+    allocation_list list;
     if (j->q->bits == 0)
         return NIB_OK;
+    NIB_TRY(allocate_find(j->q->type, &list, err));
     j->block_types = mem_calloc((size_t)model_n_block(j->m), sizeof *j->block_types);
     if (!j->block_types)
         return nib_fail_nomem(err, 64, "the blocks' formats");
     j->mix.file_type = MIXED_FILE;
     j->mix.mixed = false;
     NIB_TRY(measure_prompts(j->model, &j->options, NULL, &c, err));
-    const nib_status status =
-        allocate_bits(j->model, &j->options, &c, j->m, j->q->bits, j->block_types, &j->report->kl, err);
+    const nib_status status = allocate_bits(j->model, &j->options, &c, j->m, &list, j->q->bits,
+                                            j->block_types, &j->report->kl, err);
     calibration_clear(&c);
     return status;
 }
@@ -191,10 +193,16 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
 }
 
 static bool find_method(const char *name, method *out) {
-    static const char *const names[] = {"rtn", "awq", "gptq"};
-    for (int i = 0; i < (int)NUM_COUNT(names); i++)
-        if (!strcmp(name ? name : "rtn", names[i])) {
-            *out = (method)i;
+    static const struct {
+        const char *name;
+        method is;
+    } rows[] = {{"rtn", METHOD_RTN},
+                {"squeezellm", METHOD_RTN /* of rows with code books */},
+                {"awq", METHOD_AWQ},
+                {"gptq", METHOD_GPTQ}};
+    for (size_t i = 0; i < NUM_COUNT(rows); i++)
+        if (!strcmp(name ? name : "rtn", rows[i].name)) {
+            *out = rows[i].is;
             return true;
         }
     return false;
@@ -227,12 +235,16 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
              .log = {o->log, o->user},
              .cancel = {o->cancel, o->user},
              .journal = {.fd = -1}};
-    if (!mix_find(q->type, &j.mix))
-        return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", q->type, mix_names(names));
-    if (q->bits > 0 && q->type)
-        return nib_fail(err, NIB_E_USAGE, "expected a type or an average number of bits, found both");
+    const bool books = q->method && !strcmp(q->method, "squeezellm");
+    const char *type = q->bits > 0 ? NULL : q->type ? q->type : books ? "c4" : NULL;
+    if (!mix_find(type, &j.mix))
+        return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", type, mix_names(names));
     if (!find_method(q->method, &j.method))
-        return nib_fail(err, NIB_E_USAGE, "unknown method '%s'; known: rtn, awq, gptq", q->method);
+        return nib_fail(err, NIB_E_USAGE, "unknown method '%s'; known: rtn, squeezellm, awq, gptq",
+                        q->method);
+    if (books && !(q->bits > 0) && !codebook_has(j.mix.base))
+        return nib_fail(err, NIB_E_USAGE,
+                        "squeezellm makes rows with code books: expected type c3 or c4, found %s", type);
     const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);

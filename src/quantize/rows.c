@@ -72,7 +72,9 @@ nib_status tensor_read(const container *c, const container_tensor *t, int64_t fi
     type_row_bytes(t->type, tensor_columns(t), &row_bytes);
     NIB_TRY(file_read_at(container_file(c, t->file), raw, t->offset + (uint64_t)first * row_bytes,
                          (uint64_t)n * row_bytes, err));
-    type_get(t->type)->dequantize(raw, out, n * tensor_columns(t));
+    for (int64_t i = 0; i < n; i++)
+        type_get(t->type)->dequantize((const uint8_t *)raw + (uint64_t)i * row_bytes,
+                                      out + i * tensor_columns(t), tensor_columns(t));
     return NIB_OK;
 }
 

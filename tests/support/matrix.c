@@ -83,6 +83,11 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
         }
         return;
     }
+    for (int j = 0; j < info->row_bytes; j++)
+        row[j] = kind == MAX_MATRIX ? 0x7f : (uint8_t)(random_next(s) >> 33);
+    if (info->row_bytes)
+        put_half(row, kind, s);
+    row += info->row_bytes;
     for (int64_t i = 0; i < k / info->block_elems; i++, row += info->block_bytes) {
         for (int j = 0; j < info->block_bytes; j++)
             row[j] = kind == MAX_MATRIX ? 0xff : (uint8_t)(random_next(s) >> 33);

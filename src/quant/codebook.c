@@ -1,0 +1,262 @@
+/* codebook.c - see codebook.h. */
+#include "quant/codebook.h"
+
+#include "base/num.h"
+#include "quant/blocks.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST = 16 /* entries */, BINS = 256, ROUNDS = 12, TOP = 127, MAX_HALF = 0x7bff };
+
+/* Sums over values: of their weights, times the values, times their squares. */
+typedef struct moments {
+    double w, wx, wxx;
+} moments;
+
+/* A row, as the fit sees it. */
+typedef struct fit {
+    const float *x, *weight; /* [n] */
+    int64_t n;
+    float floor; /* of the weights, so that no value is free */
+    int n_entry;
+    int n_bin;
+    moments upto[BINS + 1]; /* of the first i bins that have any values */
+} fit;
+
+static float value_at(const fit *f, int64_t i) {
+    return isfinite(f->x[i]) ? f->x[i] : 0;
+}
+
+static double weight_at(const fit *f, int64_t i) {
+    return (double)(f->weight ? fmaxf(f->weight[i], f->floor) : 1);
+}
+
+static void add(moments *m, double w, double x) {
+    m->w += w;
+    m->wx += w * x;
+    m->wxx += w * x * x;
+}
+
+/* ---- bins ---- */
+
+/* Narrower about zero, where most values are: evenly wide in the square root of the magnitude. */
+static int bin_of(float x, float peak) {
+    const float half = (float)BINS / 2;
+    const int i = NUM_MIN((int)(sqrtf(fabsf(x) / peak) * half), BINS / 2 - 1);
+    return x < 0 ? BINS / 2 - 1 - i : BINS / 2 + i;
+}
+
+static float peak_of(const fit *f) {
+    float peak = 0;
+    for (int64_t i = 0; i < f->n; i++)
+        peak = fmaxf(peak, fabsf(value_at(f, i)));
+    return peak;
+}
+
+static void fill_bins(fit *f, float peak) {
+    moments bins[BINS] = {{0}};
+    for (int64_t i = 0; i < f->n; i++)
+        add(&bins[bin_of(value_at(f, i), peak)], weight_at(f, i), (double)value_at(f, i));
+    f->n_bin = 0;
+    f->upto[0] = (moments){0};
+    for (int i = 0; i < BINS; i++) {
+        if (!(bins[i].w > 0))
+            continue;
+        const moments *before = &f->upto[f->n_bin++];
+        f->upto[f->n_bin] =
+            (moments){before->w + bins[i].w, before->wx + bins[i].wx, before->wxx + bins[i].wxx};
+    }
+}
+
+/* ---- the best intervals ---- */
+
+/* What one entry for bins [begin, end) errs. */
+static double cost_of(const fit *f, int begin, int end) {
+    const moments *a = &f->upto[begin], *b = &f->upto[end];
+    const double w = b->w - a->w, wx = b->wx - a->wx, wxx = b->wxx - a->wxx;
+    return w > 0 ? fmax(wxx - wx * wx / w, 0) : 0;
+}
+
+typedef struct table {
+    double before[BINS + 1],
+        now[BINS + 1];            /* the least error of the first i bins with fewer entries, with so many */
+    uint16_t cut[MOST][BINS + 1]; /* where the last entry's bins begin */
+} table;
+
+/* now[low...high], whose cuts are in from...to: cuts never go back as bins are added, so each half of the
+ * range has a part of the cuts (divide and conquer). */
+static void fill(const fit *f, table *t, int entry, int low, int high, int from, int to) {
+    if (low > high)
+        return;
+    const int middle = (low + high) / 2;
+    double least = INFINITY;
+    int best = from;
+    for (int cut = from; cut <= NUM_MIN(to, middle); cut++) {
+        const double e = t->before[cut] + cost_of(f, cut, middle);
+        if (e < least) {
+            least = e;
+            best = cut;
+        }
+    }
+    t->now[middle] = least;
+    t->cut[entry][middle] = (uint16_t)best;
+    fill(f, t, entry, low, middle - 1, from, best);
+    fill(f, t, entry, middle + 1, high, best, to);
+}
+
+static void best_centres(const fit *f, float *centre) {
+    table t;
+    for (int i = 0; i <= f->n_bin; i++) {
+        t.before[i] = cost_of(f, 0, i);
+        t.cut[0][i] = 0;
+    }
+    for (int entry = 1; entry < f->n_entry; entry++) {
+        fill(f, &t, entry, 0, f->n_bin, 0, f->n_bin);
+        memcpy(t.before, t.now, sizeof t.before);
+    }
+    for (int entry = f->n_entry - 1, end = f->n_bin; entry >= 0; end = t.cut[entry--][end]) {
+        const moments *a = &f->upto[t.cut[entry][end]], *b = &f->upto[end];
+        const double w = b->w - a->w;
+        centre[entry] = w > 0 ? (float)((b->wx - a->wx) / w) : entry + 1 < f->n_entry ? centre[entry + 1] : 0;
+    }
+}
+
+/* ---- values ---- */
+
+/* Boundaries half way between entries in ascending order; a value on one belongs to the lower entry. */
+static void set_borders(const float *centre, int n, float *border) {
+    for (int i = 0; i + 1 < MOST; i++)
+        border[i] = i + 1 < n ? 0.5f * (centre[i] + centre[i + 1]) : INFINITY;
+}
+
+static int nearest(const float *border, float x) {
+    int at = 0;
+    for (int i = 0; i + 1 < MOST; i++)
+        at += x > border[i];
+    return at;
+}
+
+static double sort_values(const fit *f, const float *centre, moments *of) {
+    float border[MOST];
+    double error = 0;
+    set_borders(centre, f->n_entry, border);
+    memset(of, 0, MOST * sizeof *of);
+    for (int64_t i = 0; i < f->n; i++) {
+        const float x = value_at(f, i);
+        const int at = nearest(border, x);
+        const double w = weight_at(f, i), d = (double)x - (double)centre[at];
+        add(&of[at], w, (double)x);
+        error += w * d * d;
+    }
+    return error;
+}
+
+static void improve(const fit *f, float *centre) {
+    moments of[MOST];
+    double before = INFINITY;
+    for (int r = 0; r < ROUNDS; r++) {
+        const double error = sort_values(f, centre, of);
+        if (!(error < before * (1 - 1e-4)))
+            break;
+        before = error;
+        for (int i = 0; i < f->n_entry; i++)
+            if (of[i].w > 0)
+                centre[i] = (float)(of[i].wx / of[i].w);
+    }
+}
+
+/* ---- entries ---- */
+
+typedef struct book {
+    uint16_t scale;
+    int8_t entry[MOST]; /* ascending */
+    float value[MOST];
+} book;
+
+static void put_entries(book *b, const float *centre, int n) {
+    const float scale = half_to_float(b->scale), inverse = scale > 0 ? 1 / scale : 0;
+    for (int i = 0; i < n; i++) {
+        const float v = fminf(fmaxf(centre[i] * inverse, -TOP), TOP);
+        b->entry[i] = (int8_t)lrintf(v);
+        b->value[i] = scale * (float)b->entry[i];
+    }
+}
+
+/* Centres on the grid of bytes, and those of the values that are then nearest, as long as that gains. */
+static book make_book(const fit *f, float *centre) {
+    float top = 0;
+    book best = {0};
+    for (int i = 0; i < f->n_entry; i++)
+        top = fmaxf(top, fabsf(centre[i]));
+    const uint16_t h = half_from_float(top / TOP);
+    best.scale = NUM_MIN(h, MAX_HALF);
+    put_entries(&best, centre, f->n_entry);
+    moments of[MOST];
+    double least = sort_values(f, best.value, of);
+    for (int r = 0; r < ROUNDS; r++) {
+        book next = best;
+        for (int i = 0; i < f->n_entry; i++)
+            if (of[i].w > 0)
+                centre[i] = (float)(of[i].wx / of[i].w);
+        put_entries(&next, centre, f->n_entry);
+        const double error = sort_values(f, next.value, of);
+        if (!(error < least))
+            break;
+        least = error;
+        best = next;
+    }
+    return best;
+}
+
+/* ---- bytes ---- */
+
+static void put_c3(const uint8_t *codes, int64_t n, block_c3 *b) {
+    for (int64_t i = 0; i < n; i += 64, b++, codes += 64) {
+        memset(b, 0, sizeof *b);
+        for (int j = 0; j < 64; j++) {
+            b->qs[j % 16] |= (uint8_t)((codes[j] & 3) << j / 16 * 2);
+            b->qh[j / 8] |= (uint8_t)((codes[j] >> 2) << j % 8);
+        }
+    }
+}
+
+static void put_c4(const uint8_t *codes, int64_t n, block_c4 *b) {
+    for (int64_t i = 0; i < n; i += 32, b++, codes += 32)
+        for (int j = 0; j < 16; j++)
+            b->qs[j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
+}
+
+void codebook_encode(type_id type, const float *x, const float *weight, int64_t n, void *row) {
+    enum { SOME = 64 };
+    const type_info *info = type_get(type);
+    fit f = {.x = x, .weight = weight, .n = n, .n_entry = info->row_bytes - 2};
+    float centre[MOST] = {0}, border[MOST];
+    const float peak = peak_of(&f);
+    double sum = 0;
+    for (int64_t i = 0; weight && i < n; i++)
+        sum += (double)weight[i];
+    f.floor = sum > 0 ? (float)(sum / (double)n * 1e-6) : 1;
+    if (peak > 0) {
+        fill_bins(&f, peak);
+        best_centres(&f, centre);
+        improve(&f, centre);
+    }
+    const book b = make_book(&f, centre);
+    uint8_t *out = row, codes[SOME] = {0};
+    out[0] = (uint8_t)b.scale;
+    out[1] = (uint8_t)(b.scale >> 8);
+    memcpy(out + 2, b.entry, (size_t)f.n_entry);
+    out += info->row_bytes;
+    set_borders(b.value, f.n_entry, border);
+    for (int64_t at = 0; at < n; at += SOME) {
+        const int64_t some = NUM_MIN(n - at, (int64_t)SOME);
+        for (int64_t i = 0; i < some; i++)
+            codes[i] = (uint8_t)nearest(border, value_at(&f, at + i));
+        if (f.n_entry == 8)
+            put_c3(codes, some, (void *)out);
+        else
+            put_c4(codes, some, (void *)out);
+        out += some / info->block_elems * info->block_bytes;
+    }
+}

@@ -1,0 +1,151 @@
+/* Rows with a code book of their own: what a row can hold exactly it does, the book is near the best one
+ * there is, columns that matter more err less, and strange values do no harm. */
+#include "quant/codebook.h"
+#include "support/matrix.h"
+
+#include "base/num.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N = 576, ROOM = 18 + N };
+
+static const type_id types[] = {TYPE_C3, TYPE_C4};
+static const int entries[] = {8, 16};
+
+static void fill(float *x, uint64_t seed) {
+    uint64_t s = seed * 0x9e3779b97f4a7c15u | 1;
+    for (int i = 0; i < N; i++) {
+        const float a = random_float(&s), b = random_float(&s), c = random_float(&s);
+        x[i] = (a + b + c) * (i % 97 == 5 ? 0.3f : 0.03f);
+    }
+}
+
+static double error_of(const float *x, const float *y, const float *weight) {
+    double sum = 0;
+    for (int i = 0; i < N; i++) {
+        const double d = (double)x[i] - (double)y[i];
+        sum += (double)(weight ? weight[i] : 1) * d * d;
+    }
+    return sum;
+}
+
+static double encode(type_id type, const float *x, const float *weight, float *y) {
+    uint8_t row[ROOM];
+    uint64_t bytes = 0;
+    assert_true(type_row_bytes(type, N, &bytes) && bytes < ROOM);
+    memset(row, 0xa5, sizeof row);
+    codebook_encode(type, x, weight, N, row);
+    assert_int_equal(row[bytes], 0xa5);
+    type_get(type)->dequantize(row, y, N);
+    return error_of(x, y, weight);
+}
+
+/* Values that a half times signed bytes can be, no more different ones than the book has entries. */
+static void exact(void **state) {
+    (void)state;
+    for (size_t t = 0; t < NUM_COUNT(types); t++) {
+        float x[N], y[N], part[64];
+        uint8_t row[ROOM];
+        for (int i = 0; i < N; i++)
+            x[i] = 0.125f * (float)(i % entries[t] == 0 ? -127 : 11 * (i % entries[t]) - 60);
+        assert_true(encode(types[t], x, NULL, y) == 0);
+        codebook_encode(types[t], x, NULL, N, row);
+        for (int at = 0; at < N; at += 64) { /* a part of a row is what the whole has there */
+            type_dequantize_part(types[t], row, at, part, 64);
+            assert_memory_equal(part, y + at, sizeof part);
+        }
+    }
+}
+
+/* The least error of n entries that may be any numbers: every place for the cuts of the sorted values. */
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double least_error(const float *x, int n) {
+    static double sorted[N], sum[N + 1], squares[N + 1], best[17][N + 1];
+    for (int i = 0; i < N; i++)
+        sorted[i] = (double)x[i];
+    qsort(sorted, N, sizeof *sorted, by_value);
+    for (int i = 0; i < N; i++) {
+        sum[i + 1] = sum[i] + sorted[i];
+        squares[i + 1] = squares[i] + sorted[i] * sorted[i];
+    }
+    for (int e = 1; e <= n; e++)
+        for (int i = 1; i <= N; i++) {
+            best[e][i] = INFINITY;
+            for (int cut = 0; cut < i; cut++) {
+                const double s = sum[i] - sum[cut];
+                const double one = squares[i] - squares[cut] - s * s / (i - cut),
+                             all = (e == 1 ? (cut ? INFINITY : 0) : best[e - 1][cut]) + one;
+                best[e][i] = fmin(best[e][i], all);
+            }
+        }
+    return best[n][N];
+}
+
+static void near_the_best(void **state) {
+    (void)state;
+    for (size_t t = 0; t < NUM_COUNT(types); t++)
+        for (uint64_t seed = 1; seed <= 6; seed++) {
+            float x[N], y[N];
+            fill(x, seed);
+            const double found = encode(types[t], x, NULL, y), best = least_error(x, entries[t]);
+            if (!(found >= best * 0.999 && found < best * (t ? 1.10 : 1.03)))
+                fail_msg("%d entries, seed %d: error %g, the least is %g", entries[t], (int)seed, found,
+                         best);
+        }
+}
+
+static void columns(void **state) {
+    (void)state;
+    float x[N], y[N], z[N], weight[N];
+    uint64_t s = 3;
+    fill(x, 9);
+    for (int i = 0; i < N; i++)
+        weight[i] = expf(3 * random_float(&s));
+    for (size_t t = 0; t < NUM_COUNT(types); t++) {
+        encode(types[t], x, NULL, y);
+        encode(types[t], x, weight, z);
+        assert_true(error_of(x, z, weight) < 0.98 * error_of(x, y, weight));
+        memset(weight, 0, sizeof weight); /* nothing matters: as if all did alike */
+        encode(types[t], x, weight, z);
+        assert_memory_equal(y, z, sizeof y);
+        for (int i = 0; i < N; i++)
+            weight[i] = expf(3 * random_float(&s));
+    }
+}
+
+static void strange(void **state) {
+    (void)state;
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f, 0.0f, -0.0f, 1.0f, -7};
+    float x[N], y[N];
+    for (size_t t = 0; t < NUM_COUNT(types); t++)
+        for (size_t a = 0; a < NUM_COUNT(odd); a++)
+            for (size_t b = 0; b < NUM_COUNT(odd); b++) {
+                for (int i = 0; i < N; i++)
+                    x[i] = i % 3 ? odd[a] : odd[b];
+                encode(types[t], x, NULL, y);
+                for (int i = 0; i < N; i++) {
+                    assert_true(isfinite(y[i]));
+                    if (odd[a] == 0 && odd[b] == 0)
+                        assert_true(y[i] == 0);
+                    if (odd[a] == 1 && odd[b] == -7) /* 7 / 127 is no half */
+                        assert_true(fabsf(y[i] - x[i]) < 0.05f);
+                }
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exact), cmocka_unit_test(near_the_best),
+                                       cmocka_unit_test(columns), cmocka_unit_test(strange)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
