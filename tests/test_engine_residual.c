@@ -3,6 +3,8 @@
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
+#include "engine/residual_fit.h"
+#include "formats/gguf_write.h"
 #include "quant/residual.h"
 #include "nib_tools.h"
 #include "support/engine.h"
@@ -176,10 +178,10 @@ static double distance(logits_rows a, logits_rows b) {
 static const tiny_shape shape = {TYPE_F32, 2, 256, 320, 4, 2, 384, 64, false};
 
 /* An original, and beside it the same model in 2 bits. */
-static const char *original_and_coarse(char coarse[512]) {
+static const char *original_and_made(char coarse[512], const char *method) {
     static char whole[512];
     const nib_engine_options o = engine_usual();
-    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
+    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .method = method, .imatrix = "none"};
     nib_quantize_report report;
     nib_error err;
     snprintf(whole, sizeof whole, "%s", tiny_model("original.gguf", &shape));
@@ -189,10 +191,13 @@ static const char *original_and_coarse(char coarse[512]) {
     return whole;
 }
 
-static void test_model(void **state) {
-    (void)state;
+static const char *original_and_coarse(char coarse[512]) {
+    return original_and_made(coarse, "rtn");
+}
+
+static void check_model(const char *method) {
     char coarse[512];
-    const char *whole = original_and_coarse(coarse);
+    const char *whole = original_and_made(coarse, method);
     const nib_engine_options none = options(NULL, 4, 0), quarter = options(whole, 4, 256),
                              most = options(whole, 16, 1024);
     logits_rows of_whole = logits_with(whole, &none), base = logits_with(coarse, &none),
@@ -201,11 +206,19 @@ static void test_model(void **state) {
                  nearest = distance(of_whole, all);
     /* the embedding and the head stay coarse, layers are whole again */
     if (!(nearer < far && nearest < nearer))
-        fail_msg("%g, with a quarter of the channels %g, with all in halves %g", far, nearer, nearest);
+        fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", method, far, nearer,
+                 nearest);
     free(of_whole.data);
     free(base.data);
     free(some.data);
     free(all.data);
+}
+
+/* AWQ multiplies a base's channels: what is given back is of the same scale. */
+static void test_model(void **state) {
+    (void)state;
+    check_model("rtn");
+    check_model("awq");
 }
 
 static void must_be(const logits_rows *expected, const char *path, const nib_engine_options *o,
@@ -315,10 +328,84 @@ static void test_refused(void **state) {
     assert_int_equal(nib_engine_open(whole, &o, &e, &err), NIB_E_MODEL); /* nothing is rounded there */
 }
 
+/* Factors of rows and columns, which the matrices alone tell; a matrix that nothing was multiplied with. */
+enum { FIT_N = 200, FIT_K = 256 };
+
+/* w and base, written to a file and fitted by n_thread threads: column [FIT_K]; false: there are no factors.
+ * fine: the last row as it was when it was rounded. */
+static bool fit(const float *w, const float *base, int n_thread, double *column, float *fine) {
+    static const char *const names[] = {"w", "base"};
+    const float *data[] = {w, base};
+    const int64_t dims[] = {FIT_N, FIT_K};
+    const size_t bytes = sizeof(float) * FIT_N * FIT_K;
+    char path[512];
+    gguf_writer *out;
+    container *c;
+    pool *threads;
+    weight weights[2];
+    weight_piece pieces[2];
+    residual_fit f;
+    snprintf(path, sizeof path, "%s", temp_path("pair.gguf"));
+    assert_int_equal(gguf_writer_open(path, &out, NULL), NIB_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gguf_writer_tensor(out, names[i], TYPE_F32, 2, dims, NULL), NIB_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gguf_writer_data(out, data[i], bytes, NULL), NIB_OK);
+    assert_int_equal(gguf_writer_commit(out, NULL), NIB_OK);
+    assert_int_equal(container_open(path, NULL, &c, NULL), NIB_OK);
+    for (int i = 0; i < 2; i++) {
+        pieces[i] = (weight_piece){container_find(c, names[i]), 0, FIT_N};
+        weights[i] = (weight){.name = names[i], .n = FIT_N, .k = FIT_K, .pieces = &pieces[i], .n_piece = 1};
+    }
+    assert_int_equal(pool_open(n_thread, &threads, NULL), NIB_OK);
+    assert_int_equal(residual_fit_open(&f, threads, FIT_K, NULL), NIB_OK);
+    const residual_pair pair = {c, c, &weights[0], &weights[1]};
+    assert_int_equal(residual_fit_find(&f, &pair, NULL), NIB_OK);
+    const bool scaled = f.scaled;
+    memcpy(column, f.column, FIT_K * sizeof *column);
+    memcpy(fine, w + (FIT_N - 1) * FIT_K, FIT_K * sizeof *fine);
+    residual_fit_row(&f, fine, base + (FIT_N - 1) * FIT_K, FIT_K);
+    residual_fit_close(&f);
+    pool_close(threads);
+    container_close(c);
+    return scaled;
+}
+
+static void test_factors(void **state) {
+    (void)state;
+    static float w[FIT_N * FIT_K], base[FIT_N * FIT_K];
+    float column[FIT_K], row[FIT_N], fine[FIT_K], again[FIT_K];
+    double found[FIT_K], other[FIT_K];
+    uint64_t s = 11;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int c = 0; c < FIT_K; c++)
+            column[c] = kind ? expf(random_float(&s)) : 1;
+        for (int i = 0; i < FIT_N; i++)
+            row[i] = kind ? expf(0.5f * random_float(&s)) : 1;
+        for (int i = 0; i < FIT_N * FIT_K; i++) {
+            w[i] = random_float(&s) + random_float(&s);
+            base[i] = rintf(w[i] * column[i % FIT_K] * row[i / FIT_K] * 3) / 3; /* 15 % of noise */
+        }
+        assert_int_equal(fit(w, base, 1, found, fine), kind);
+        fit(w, base, 3, other, again);
+        assert_memory_equal(found, other, sizeof found);
+        assert_memory_equal(fine, again, sizeof fine);
+        const float *last = w + (FIT_N - 1) * FIT_K;
+        double off = 0, all = 0;
+        for (int c = 0; c < FIT_K; c++) {
+            const double is = (double)(last[c] * column[c] * row[FIT_N - 1]), d = (double)fine[c] - is;
+            off += d * d;
+            all += is * is;
+        }
+        if (!(kind ? off < 4e-4 * all : off == 0)) /* 2 % of the row, an eighth of the noise */
+            fail_msg("factors %d: %g off", kind, sqrt(off / all));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),   cmocka_unit_test(test_residual),
                                        cmocka_unit_test(test_model),  cmocka_unit_test(test_same_bits),
                                        cmocka_unit_test(test_budget), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_gpu)};
+                                       cmocka_unit_test(test_gpu),    cmocka_unit_test(test_factors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

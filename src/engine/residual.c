@@ -3,11 +3,11 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/residual_fit.h"
 #include "hub/find.h"
 #include "tiers/region.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 enum {
     UNIT = 64,    /* outputs that a thread makes at a time */
@@ -20,6 +20,7 @@ struct engine_residuals {
     residual *of;
     int *first;
     tier_region memory;
+    int n_scaled; /* matrices whose original was multiplied by something before it was rounded */
 };
 
 /* ---- which matrices ---- */
@@ -57,32 +58,14 @@ nib_status residuals_check(const engine_core *e, nib_error *err) {
 
 /* ---- what rounding took ---- */
 
-/* Row i of a weight as floats. */
-static nib_status read_row(const container *c, const weight *w, int64_t i, uint8_t *raw, float *out,
-                           nib_error *err) {
-    for (int p = 0; p < w->n_piece; i -= w->pieces[p++].n_row) {
-        const weight_piece *piece = &w->pieces[p];
-        uint64_t bytes = 0;
-        if (i >= piece->n_row)
-            continue;
-        if (!type_row_bytes(piece->tensor->type, w->k, &bytes))
-            break;
-        NIB_TRY(file_read_at(container_file(c, piece->tensor->file), raw,
-                             piece->tensor->offset + (uint64_t)(piece->first_row + i) * bytes, bytes, err));
-        type_get(piece->tensor->type)->dequantize(raw, out, w->k);
-        return NIB_OK;
-    }
-    return nib_fail(err, NIB_E_MODEL, "weight '%s' has no row %" PRId64, w->name, i);
-}
-
 /* One matrix, by all threads: each takes its share of units. */
 typedef struct filling {
     const engine_core *e;
     residual *r;
-    const container *from;
-    const weight *fine, *coarse;
-    float *values; /* [n_thread, TOGETHER + 1, k] */
-    uint8_t *raw;  /* [n_thread, 8 k]: a row as a file has it */
+    residual_pair pair;
+    residual_fit fit; /* of the pair */
+    float *values;    /* [n_thread, TOGETHER + 1, k] */
+    uint8_t *raw;     /* [n_thread, 8 k]: a row as a file has it */
     nib_status *status;
     nib_error *err; /* [n_thread] both */
 } filling;
@@ -93,8 +76,8 @@ static nib_status fill_some(const filling *f, int64_t i, int64_t n, float *value
     float *coarse = values + TOGETHER * k;
     for (int64_t o = 0; o < n; o++) {
         float *fine = values + o * k;
-        NIB_TRY(read_row(f->from, f->fine, i + o, raw, fine, err));
-        NIB_TRY(read_row(f->e->container, f->coarse, i + o, raw, coarse, err));
+        NIB_TRY(residual_read_rows(&f->pair, i + o, raw, fine, coarse, err));
+        residual_fit_row(&f->fit, fine, coarse, k);
         for (int64_t c = 0; c < k; c++)
             fine[c] -= coarse[c];
     }
@@ -152,10 +135,12 @@ static nib_status make_block(engine_residuals *r, const model *original, int b, 
             continue;
         NIB_TRY(check_weight(&fine->weights[w], of, b, err));
         f->r = &r->of[r->first[b] + w];
-        f->fine = &fine->weights[w];
-        f->coarse = of;
+        f->pair.fine = &fine->weights[w];
+        f->pair.coarse = of;
         *f->r = residual_in(*at, r->e->asked.residual_bits, of->n, of->k);
         residual_bytes(r->e->asked.residual_bits, of->n, of->k, &bytes); /* all together were not too many */
+        NIB_TRY(residual_fit_find(&f->fit, &f->pair, err));
+        r->n_scaled += f->fit.scaled;
         NIB_TRY(fill(f, err));
         *at += bytes;
     }
@@ -186,16 +171,20 @@ static nib_status make(engine_residuals *r, const model *original, nib_error *er
     const engine_core *e = r->e;
     const int n_thread = pool_size(e->threads);
     const size_t k = (size_t)longest_row(e->layout), n_value = (size_t)n_thread * (TOGETHER + 1) * k;
-    const uint64_t bytes = n_value * sizeof(float) + (uint64_t)n_thread * 8 * k;
-    filling f = {.e = e, .from = model_container(original)};
+    const uint64_t bytes =
+        n_value * sizeof(float) + (uint64_t)n_thread * 8 * k + residual_fit_bytes(n_thread, (int64_t)k);
+    filling f = {.e = e, .pair = {.fine_files = model_container(original), .coarse_files = e->container}};
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     f.values = mem_array(n_value, sizeof *f.values);
     f.raw = mem_array((size_t)n_thread * k, 8);
     f.status = mem_calloc((size_t)n_thread, sizeof *f.status);
     f.err = mem_calloc((size_t)n_thread, sizeof *f.err);
-    const nib_status status = f.values && f.raw && f.status && f.err
-                                  ? make_all(r, original, &f, err)
-                                  : nib_fail_nomem(err, bytes, "rows of residuals");
+    nib_status status = f.values && f.raw && f.status && f.err
+                            ? residual_fit_open(&f.fit, e->threads, (int64_t)k, err)
+                            : nib_fail_nomem(err, bytes, "rows of residuals");
+    if (status == NIB_OK)
+        status = make_all(r, original, &f, err);
+    residual_fit_close(&f.fit);
     mem_free(f.values);
     mem_free(f.raw);
     mem_free(f.status);
@@ -213,6 +202,9 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     NIB_TRY(status);
     status = make(r, original, err);
     model_close(original);
+    if (r->n_scaled)
+        log_line(&r->e->log, "%d matrices were scaled before they were rounded: so are their residuals",
+                 r->n_scaled);
     return status;
 }
 

@@ -1,0 +1,47 @@
+/* residual_fit.h - what a base's matrix was multiplied with before it was rounded. AWQ (docs/quantize.md)
+ * multiplies input channels by factors and divides what makes them, the rows of another matrix among it: its
+ * bases are Q(row[i] * W[i, c] * column[c]). A residual is of that product, so the factors have to be known.
+ *
+ * They are found from the two matrices alone, so bases need not say them, and those of other programs have
+ * them too. The scales of a base are those that fit its codes best, so what rounding took away is, summed
+ * over many values, at a right angle to what it left: sum(Q * (row * W * column - Q)) = 0 for every row and
+ * every column. A few rounds find the factors; rounding leaves some thousandths of noise in them. Where they
+ * explain no more of the difference than noise would, there are none. */
+#ifndef NIB_ENGINE_RESIDUAL_FIT_H
+#define NIB_ENGINE_RESIDUAL_FIT_H
+
+#include "base/thread.h"
+#include "model/model.h"
+
+/* A matrix of the original, and what it became. */
+typedef struct residual_pair {
+    const container *fine_files, *coarse_files;
+    const weight *fine, *coarse; /* of one shape */
+} residual_pair;
+
+/* Rows i of both as floats [k]. raw: [8 k] bytes. */
+nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, float *fine, float *coarse,
+                              nib_error *err);
+
+/* Memory for fitting matrices of up to k columns, and what was found of the last one. */
+typedef struct residual_fit {
+    pool *threads;
+    int64_t max_k;
+    bool scaled;    /* false: there are no factors */
+    double *column; /* [k] */
+    double *sums;   /* [PARTS, 2, k] */
+    float *rows;    /* [n_thread, 2, k] */
+    uint8_t *raw;   /* [n_thread, 8 k] */
+    nib_status *status;
+    nib_error *errors; /* [n_thread] both */
+} residual_fit;
+
+uint64_t residual_fit_bytes(int n_thread, int64_t max_k);
+nib_status residual_fit_open(residual_fit *f, pool *threads, int64_t max_k, nib_error *err);
+void residual_fit_close(residual_fit *f); /* zeroed is fine */
+/* The factors of one matrix, the same for any number of threads. */
+nib_status residual_fit_find(residual_fit *f, const residual_pair *p, nib_error *err);
+/* Multiplies row `fine` of the original with the factors that make it what `coarse` was rounded from. */
+void residual_fit_row(const residual_fit *f, float *fine, const float *coarse, int64_t k);
+
+#endif
