@@ -302,7 +302,7 @@ typedef struct nib_trace_row {
 /* From now on every op is timed (a few clock readings each); again: from zero. Without it nothing is timed.
  */
 NIB_API nib_status nib_engine_trace_begin(nib_engine *engine, nib_error *err);
-/* Fills at most `most` rows and returns how many there are; 0 before nib_engine_trace_begin. *pass_s (NULL is
+/* Fills at most `max` rows and returns how many there are; 0 before nib_engine_trace_begin. *pass_s (NULL is
  * fine): the seconds of all passes; what n_thread times as much has beyond the rows went into starting
  * threads, rotary tables, reading rows from disk, and other processes. */
 NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t max, double *pass_s);

@@ -38,11 +38,11 @@ static void check_matrix(matrix w, int64_t n_row, bool max) {
 
 static void check(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
     const uint64_t seed = (uint64_t)(type * 131 + n * 17 + k + n_row);
-    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MAX_MATRIX);
+    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MATRIX_LARGEST);
 }
 static void check_uniform(const char *name, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
     check_matrix(matrix_open_uniform(name, n, k, kind, (uint64_t)(n * 17 + k + n_row)), n_row,
-                 kind == MAX_MATRIX);
+                 kind == MATRIX_LARGEST);
 }
 
 static void test_formats(void **state) {
@@ -59,7 +59,7 @@ static void test_formats(void **state) {
         for (int i = 0; i < 4; i++)
             for (size_t j = 0; j < sizeof rows / sizeof *rows; j++)
                 check((type_id)id, ns[turn++ % 5], block == 32 ? by32[i] : by256[i], rows[j], MATRIX_RANDOM);
-        for (int kind = MAX_MATRIX; kind <= MATRIX_TINY; kind++)
+        for (int kind = MATRIX_LARGEST; kind <= MATRIX_TINY; kind++)
             check((type_id)id, 17, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
     }
     assert_int_equal(amx_emulated_faults, 0);
@@ -81,7 +81,7 @@ static void test_uniform(void **state) {
                          form / 2 ? "p" : "");
                 for (int i = 0; i < 2; i++, turn++)
                     check_uniform(name, ns[turn % 5], ks[turn * 7 % 5], rows[turn % 6],
-                                  turn % 11 ? MATRIX_RANDOM : MAX_MATRIX);
+                                  turn % 11 ? MATRIX_RANDOM : MATRIX_LARGEST);
             }
     assert_int_equal(amx_emulated_faults, 0);
 }
@@ -96,8 +96,8 @@ static void test_blocks(void **state) {
     check_uniform("u4g128a", 17, 2300, 256, MATRIX_RANDOM);
     check_uniform("u4g128", 33, 1800, 259, MATRIX_RANDOM);
     check_uniform("u4g64", 33, 2200, 250, MATRIX_RANDOM);
-    check_uniform("u8grow", 33, 2200, 200, MAX_MATRIX);
-    check_uniform("u8growa", 16, 2112, 256, MAX_MATRIX);
+    check_uniform("u8grow", 33, 2200, 200, MATRIX_LARGEST);
+    check_uniform("u8growa", 16, 2112, 256, MATRIX_LARGEST);
     check_uniform("u4grow", 40, 2300, 241, MATRIX_RANDOM);
     check(TYPE_Q4_0, 33, 4160, 128, MATRIX_RANDOM);
     check_uniform("u4g128a", 16, 4700, 120, MATRIX_RANDOM);

@@ -111,7 +111,7 @@ static void check_matrix(matrix w, int64_t n_row, uint64_t seed) {
 
 static void check_shape(type_id type, int64_t n, int64_t k, int64_t n_row, matrix_kind kind) {
     const uint64_t seed = (uint64_t)(type * 7919 + n * 31 + k + n_row);
-    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MAX_MATRIX ? 0 : seed);
+    check_matrix(matrix_open(type, n, k, kind, seed), n_row, kind == MATRIX_LARGEST ? 0 : seed);
 }
 
 static void check_uniform(const char *name, int act_bits, int64_t n, int64_t k, int64_t n_row,
@@ -119,7 +119,7 @@ static void check_uniform(const char *name, int act_bits, int64_t n, int64_t k, 
     const uint64_t seed = (uint64_t)(name[1] * 7919 + n * 31 + k + n_row);
     matrix w = matrix_open_uniform(name, n, k, kind, seed);
     w.act_bits = act_bits;
-    check_matrix(w, n_row, kind == MAX_MATRIX ? 0 : seed);
+    check_matrix(w, n_row, kind == MATRIX_LARGEST ? 0 : seed);
 }
 
 static const int64_t rows_of[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64};
@@ -171,7 +171,7 @@ static void test_extremes(void **state) {
         pack_format f;
         if (block == 1 || !pack_choose((type_id)id, block, &f))
             continue;
-        for (int kind = MAX_MATRIX; kind <= MATRIX_TINY; kind++) {
+        for (int kind = MATRIX_LARGEST; kind <= MATRIX_TINY; kind++) {
             check_shape((type_id)id, 17, block == 32 ? 160 : 512, 1, (matrix_kind)kind);
             check_shape((type_id)id, 32, block == 32 ? 160 : 512, 7, (matrix_kind)kind);
         }
@@ -213,13 +213,13 @@ static void test_uniform_extremes(void **state) {
                     continue;
                 f.packing = form / 3;
                 pack_name(&f, name);
-                check_uniform(name, 8, 17, 200, 5, MAX_MATRIX);
-                check_uniform(name, 4, 17, 200, 1, MAX_MATRIX);
+                check_uniform(name, 8, 17, 200, 5, MATRIX_LARGEST);
+                check_uniform(name, 4, 17, 200, 1, MATRIX_LARGEST);
             }
-    check_uniform("u8growa", 8, 2, MAX_PACK_ROW, 1, MAX_MATRIX);
-    check_uniform("u8grow", 8, 2, MAX_PACK_ROW, 3, MAX_MATRIX);
-    check_uniform("u8growap", 8, 2, MAX_PACK_ROW, 2, MAX_MATRIX);
-    check_uniform("u4g128t", 8, 2, MAX_PACK_ROW, 2, MAX_MATRIX);
+    check_uniform("u8growa", 8, 2, MAX_PACK_ROW, 1, MATRIX_LARGEST);
+    check_uniform("u8grow", 8, 2, MAX_PACK_ROW, 3, MATRIX_LARGEST);
+    check_uniform("u8growap", 8, 2, MAX_PACK_ROW, 2, MATRIX_LARGEST);
+    check_uniform("u4g128t", 8, 2, MAX_PACK_ROW, 2, MATRIX_LARGEST);
 }
 
 /* Planes of what comes from files. */

@@ -57,11 +57,11 @@ static void make(instance *x, bool like) {
                             .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,
                             .max_time = random_to(3) ? INFINITY : 8 * n * random_unit(),
                             .max_node = INT64_MAX};
-    double room = 0;
+    double capacity = 0;
     for (int t = 0; t < x->p.n_tier; t++) {
-        room += bytes * random_unit() * 1.2 / x->p.n_tier;
+        capacity += bytes * random_unit() * 1.2 / x->p.n_tier;
         x->p.tiers[t] =
-            (choose_tier){room, random_to(4) ? 3 * random_unit() : 0, random_to(2) ? random_unit() : 0};
+            (choose_tier){capacity, random_to(4) ? 3 * random_unit() : 0, random_to(2) ? random_unit() : 0};
     }
 }
 
@@ -133,7 +133,7 @@ static void large(void **unused) {
     const choose_problem p = {.ways = ways,
                               .first = first,
                               .n_block = N,
-                              .tiers = {{.room = 1e10, .link_s = 1e-9}},
+                              .tiers = {{.capacity = 1e10, .link_s = 1e-9}},
                               .n_tier = 1,
                               .max_bytes = INFINITY,
                               .max_loss = 0.02,
@@ -161,7 +161,7 @@ static void slow_links_decide(void **unused) {
     const choose_problem p = {.ways = ways,
                               .first = first,
                               .n_block = N,
-                              .tiers = {{.room = 40, .link_s = 0.1}, {.room = 80, .link_s = 10}},
+                              .tiers = {{.capacity = 40, .link_s = 0.1}, {.capacity = 80, .link_s = 10}},
                               .n_tier = 2,
                               .max_bytes = INFINITY,
                               .max_loss = 6,

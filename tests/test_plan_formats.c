@@ -33,9 +33,9 @@ static double brute_force(const plan_question *q, double *min_loss) {
             loss += q->blocks[b].choices[way[b]].kl;
         }
         const double whole = (double)plan_ram_beside(q, &q->caches[0], false, true, 0) + bytes + 30.0 * MIB;
-        const double room =
+        const double capacity =
             (double)q->cap[NIB_TIER_RAM] - (double)plan_ram_beside(q, &q->caches[0], true, true, 0);
-        const double over = NUM_MAX(bytes - room, 0);
+        const double over = NUM_MAX(bytes - capacity, 0);
         double t = NUM_MAX(over * plan_disk_seconds(q, true), compute[1]);
         if (whole <= (double)q->cap[NIB_TIER_RAM])
             t = compute[0];

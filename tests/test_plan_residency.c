@@ -188,13 +188,13 @@ static void shares(void **state) {
         uint64_t bytes[BLOCKS], kept[BLOCKS], all = 0, total = 0;
         for (int b = 0; b < BLOCKS; b++)
             total += bytes[b] = draw(1 << 20);
-        const uint64_t room = draw((uint32_t)total + 1);
-        residency_share(bytes, BLOCKS, room, kept);
+        const uint64_t capacity = draw((uint32_t)total + 1);
+        residency_share(bytes, BLOCKS, capacity, kept);
         for (int b = 0; b < BLOCKS; b++) {
             assert_true(kept[b] <= bytes[b]);
             all += kept[b];
         }
-        assert_in_range(all, room - NUM_MIN(room, (uint64_t)4096), room);
+        assert_in_range(all, capacity - NUM_MIN(capacity, (uint64_t)4096), capacity);
         residency_share(bytes, BLOCKS, NIB_AUTO, kept);
         assert_memory_equal(kept, bytes, sizeof kept);
         seed = round;

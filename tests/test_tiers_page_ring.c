@@ -183,7 +183,7 @@ static bool take(world *w) {
     const bool stalled = w->g.stalled;
     slot *s = page_ring_take(&w->g);
     if (!s) {
-        assert_true(stalled || !page_ring_has_room(&w->g));
+        assert_true(stalled || !page_ring_has_free_slot(&w->g));
         return false;
     }
     w->n_taken++;

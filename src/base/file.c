@@ -123,7 +123,7 @@ static ssize_t read_once(file *f, void *out, size_t n, uint64_t offset) {
     }
 }
 
-/* At least `least` bytes of at most n, or a failure. Direct files: out, n and offset are aligned. */
+/* At least `min` bytes of at most n, or a failure. Direct files: out, n and offset are aligned. */
 static nib_status read_span(file *f, char *out, size_t n, size_t min, uint64_t offset, nib_error *err) {
     size_t done = 0;
     while (done < min) {

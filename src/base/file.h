@@ -25,7 +25,7 @@ double
 file_cached(file *f); /* share of the file that is in the page cache, from some samples; 0: not known */
 void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* give page-cache pages back */
 
-/* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `most` is an error.
+/* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `max` is an error.
  */
 nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_byte, nib_error *err);
 

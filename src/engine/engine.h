@@ -27,7 +27,7 @@ bool engine_kv_type(int kv, type_id *out);
 /* What sequences with that type and answers are made with. The pool of a type is made when it is first asked
  * for. Any thread. */
 nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
-/* Those keys and values in a folder of at most `most` bytes, for sequences of n_ctx positions; *out NULL,
+/* Those keys and values in a folder of at most `max` bytes, for sequences of n_ctx positions; *out NULL,
  * which is said in the log, where they cannot be kept: they depend on the length of their sequence, or are
  * not in RAM. Closed before the engine. */
 nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,

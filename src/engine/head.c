@@ -16,7 +16,7 @@ uint64_t head_bytes(const engine_core *e, uint64_t *staging) {
     return bytes;
 }
 
-bool head_leaves_room(const engine_core *e, uint64_t session) {
+bool head_fits(const engine_core *e, uint64_t session) {
     const int64_t n_pass = NUM_MIN(e->set.n_batch, e->set.n_ctx);
     const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     if (e->set.cap[NIB_TIER_RAM] == NIB_AUTO)
@@ -24,7 +24,7 @@ bool head_leaves_room(const engine_core *e, uint64_t session) {
     const pager_need need = pager_needs(e->layout, e->set.n_thread);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
     return !sizes_will_stream(e, &need, rows, session) ||
-           (e->set.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_room(e));
+           (e->set.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_free_ram(e));
 }
 
 /* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
@@ -47,7 +47,7 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
         return false;
     const uint64_t running = sizes_min(e, &need, session, n_pass, n_cell), loading = staging + SIZES_SLACK;
     return sizes_will_stream(e, &need, rows, session) && o->stream && running < UINT64_MAX / 2 &&
-           NUM_MAX(running, loading) + sketch <= sizes_room(e);
+           NUM_MAX(running, loading) + sketch <= sizes_free_ram(e);
 }
 
 /* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */

@@ -4,12 +4,13 @@
 
 #include "engine/core.h"
 
-/* Settles e->set.n_best; the layout's program follows. Once, when sizes are settled; p: the plan that says
- * it, NULL: the options and the cap do. NIB_E_USAGE: what the options ask for and the plan disagree. */
+/* Decides e->set.n_best; the layout's program follows. Called once, after the sizes are decided. p: the plan
+ * that has it; NULL: the options and the cap decide. NIB_E_USAGE: the options and the plan disagree. */
 nib_status head_resolve(engine_core *e, const plan *p, nib_error *err);
-/* Once the sketch is there: whether the rest fits beside it, with a session of so many bytes. */
-bool head_leaves_room(const engine_core *e, uint64_t session);
-/* What will be charged for the sketch, and is not yet; staging: for a moment besides. */
+/* After the sketch is made: whether the other weights fit beside it and a session of so many bytes. */
+bool head_fits(const engine_core *e, uint64_t session);
+/* Bytes that will be charged for the sketch and are not charged yet; staging: bytes that making it takes
+ * besides. */
 uint64_t head_bytes(const engine_core *e, uint64_t *staging);
 
 #endif

@@ -32,8 +32,7 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
         e->core.kind->shortlist_open(e->backend, e->core.set.n_best, &e->core.cancel, &e->sketch_read, err));
     e->core.has_sketch = true;
     ledger_settle(e->core.ledger, true);
-    if (!want->plan && e->core.asked.shortlist == NIB_SHORTLIST_AUTO &&
-        !head_leaves_room(&e->core, session)) {
+    if (!want->plan && e->core.asked.shortlist == NIB_SHORTLIST_AUTO && !head_fits(&e->core, session)) {
         layout *whole;
         NIB_TRY(layout_with_shortlist(e->core.layout, false, &whole, err));
         e->core.kind->shortlist_close(e->backend, whole);

@@ -51,7 +51,7 @@ int64_t sizes_cell_rows(const settings *s) {
 }
 
 /* What is left under the cap, also where the ledger has none because only a plan is made. */
-uint64_t sizes_room(const engine_core *e) {
+uint64_t sizes_free_ram(const engine_core *e) {
     const uint64_t cap = e->set.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, NIB_TIER_RAM);
     if (cap == NIB_AUTO || ledger_cap(e->ledger, NIB_TIER_RAM) != NIB_AUTO)
         return ledger_free(e->ledger, NIB_TIER_RAM);
@@ -65,7 +65,7 @@ uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) 
 }
 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {
-    const uint64_t left = sizes_room(e);
+    const uint64_t left = sizes_free_ram(e);
     uint64_t whole;
     if (e->set.kept)
         return true;
@@ -135,7 +135,7 @@ void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t
     if (!sizes_will_stream(e, &need, base, session))
         return;
     sizes_rows_streamed(e, cap, &need, n_pass, n_cell);
-    while (e->set.free_batch && sizes_min(e, &need, session, *n_pass, *n_cell) > sizes_room(e) &&
+    while (e->set.free_batch && sizes_min(e, &need, session, *n_pass, *n_cell) > sizes_free_ram(e) &&
            sizes_rows_halve(n_pass, n_cell))
         ;
 }
@@ -149,8 +149,8 @@ static int64_t usual_context(const model *m) {
     return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
 }
 
-/* Positions, at most `most`, of each session within n_byte. What one takes is a constant and about as much
- * for each position, so a share of `most` by bytes is too many still, and soon few too many. */
+/* Positions, at most `max`, of each session within n_byte. What one takes is a constant and about as much
+ * for each position, so a share of `max` by bytes is too many still, and soon few too many. */
 static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
     while (max > CONTEXT_STEP) {
         uint64_t bytes;
@@ -166,11 +166,11 @@ static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
 
 /* What the sessions may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without
  * a cap only the whole of a long context can be. */
-static uint64_t room_for_sessions(const engine_core *e, int64_t n, bool whole) {
+static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) {
     const settings *o = &e->set;
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
-    uint64_t session, left = sizes_room(e);
+    uint64_t session, left = sizes_free_ram(e);
     machine here;
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO && !whole)
         return NIB_AUTO;
@@ -202,7 +202,7 @@ static int64_t context(const engine_core *e) {
         n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
     if (!whole && e->asked.max_n_ctx > 0)
         n = NUM_MIN(n, num_round_up(e->asked.max_n_ctx, CONTEXT_STEP));
-    const uint64_t max = room_for_sessions(e, n, whole);
+    const uint64_t max = session_bytes_left(e, n, whole);
     if (max == NIB_AUTO)
         return n;
     const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, max), (int64_t)MIN_CONTEXT));

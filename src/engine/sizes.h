@@ -21,8 +21,8 @@ int64_t sizes_cell_rows(const settings *s);
 int64_t sizes_logits_rows(const engine_core *e);
 
 /* ---- under the cap, for head.c ---- */
-/* What is left, also where the ledger has no cap because only a plan is made. */
-uint64_t sizes_room(const engine_core *e);
+/* Free bytes under the cap on RAM, also where the ledger has no cap because only a plan is made. */
+uint64_t sizes_free_ram(const engine_core *e);
 /* What the activations of such passes are promised. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell);
 /* Whether some weights will be streamed. before: what is charged before the weights are loaded, beside what

@@ -70,7 +70,7 @@ static nib_status name_more(uint64_t cap, nib_error *err) {
 }
 
 /* Room for looking. A cap below what the process already has is not kept in any case. */
-static uint64_t room_under(uint64_t cap, uint64_t start) {
+static uint64_t bytes_under(uint64_t cap, uint64_t start) {
     const uint64_t now = ledger_look().now, grown = now > start ? now - start : 0;
     const uint64_t code = LAST_CODE + (CODE > grown ? CODE - grown : 0);
     if (cap <= now)
@@ -87,7 +87,7 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
     if (cap == NIB_AUTO || !err)
         return NIB_E_NOFIT;
     malloc_trim(0); /* what was opened is gone */
-    mem_bound_set(&b, room_under(cap, start));
+    mem_bound_set(&b, bytes_under(cap, start));
     const nib_status status = look(name, options, want, &why);
     mem_bound_end(&b);
     if (status == NIB_OK)

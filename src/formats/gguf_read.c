@@ -64,7 +64,7 @@ static nib_status read_counts(header *h, nib_error *err) {
     return NIB_OK;
 }
 
-/* Length and bytes of a key or a tensor name (at most `most`) to out. */
+/* Length and bytes of a key or a tensor name (at most `max`) to out. */
 static nib_status read_name(cursor *at, size_t max, char *out, size_t *n_byte, nib_error *err) {
     uint64_t n;
     NIB_TRY(cursor_u64(at, &n, err));

@@ -54,7 +54,7 @@ static void fill_index(meta_table *t) {
         t->index[slot_of(t, t->entries[i].key, strlen(t->entries[i].key))] = (uint32_t)i;
 }
 
-static nib_status make_room(meta_table *t, nib_error *err) {
+static nib_status grow(meta_table *t, nib_error *err) {
     if (t->n >= META_MAX_KEYS)
         return nib_fail(err, NIB_E_MODEL, "more than %d metadata keys", META_MAX_KEYS);
     if (mem_grow((void **)&t->entries, &t->cap, t->n + 1, sizeof *t->entries))
@@ -77,7 +77,7 @@ nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const me
     if (memchr(key, 0, n_key))
         return nib_fail(err, NIB_E_MODEL, "a metadata key holds a NUL byte: '%.*s'", (int)NUM_MIN(n_key, 100),
                         key);
-    NIB_TRY(make_room(t, err));
+    NIB_TRY(grow(t, err));
     const char *copy = arena_strndup(&t->small, key, n_key);
     if (!copy)
         return nib_fail_nomem(err, n_key, "metadata key");

@@ -35,7 +35,7 @@ static size_t slot_of(const tensor_table *t, const char *name, size_t n_name) {
     return slot;
 }
 
-static nib_status make_room(tensor_table *t, nib_error *err) {
+static nib_status grow(tensor_table *t, nib_error *err) {
     if (t->n >= MAX_TENSORS)
         return nib_fail(err, NIB_E_MODEL, "more than %d tensors", MAX_TENSORS);
     if (mem_grow((void **)&t->all, &t->cap, t->n + 1, sizeof *t->all))
@@ -101,7 +101,7 @@ nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, co
         return nib_fail(err, NIB_E_MODEL,
                         "tensor name of %zu bytes '%.*s', expected 1 to %d bytes without NUL", n_name,
                         (int)NUM_MIN(n_name, 100), name, TENSOR_MAX_NAME);
-    NIB_TRY(make_room(t, err));
+    NIB_TRY(grow(t, err));
     container_tensor *added = &t->all[t->n];
     *added = *tensor;
     added->name = arena_strndup(&t->names, name, n_name);

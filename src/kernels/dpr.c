@@ -67,7 +67,7 @@ static const dpr_unit *promote(const dpr_partition *w, const dpr_partition *a, c
     return best;
 }
 
-/* As few slices as `most` bits each allow, as even as possible, the wider ones below. */
+/* As few slices as `max` bits each allow, as even as possible, the wider ones below. */
 static bool is_lean(const dpr_partition *p, int max) {
     const int bits = dpr_bits(p), n = (bits + max - 1) / max;
     for (int i = 0; i < p->n; i++)

@@ -42,7 +42,7 @@ int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial);
 /* Schemes for weights of w bits and activations of a bits on these units: every partition of both is promoted
  * to the unit with the narrowest slices that holds them, and dropped when fewer slices would do on that unit
  * (some slice is promoted beyond its width without need) or when an evener partition has as many. So one is
- * left for each unit that any partition leads to. Returns how many; at most `most` are written to out. */
+ * left for each unit that any partition leads to. Returns how many; at most `max` are written to out. */
 int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int max);
 /* "padding", "split" or "bitwise". */
 const char *dpr_family(const dpr_scheme *s);
@@ -55,7 +55,7 @@ typedef struct dpr_probe {
     int64_t (*run)(int64_t rounds, int32_t *sink);
 } dpr_probe;
 /* The units of this machine and their rates, measured (a few ms each, processor time of the calling thread).
- * Returns how many; at most `most`. Units of folders that cannot run here are left out. */
+ * Returns how many; at most `max`. Units of folders that cannot run here are left out. */
 int dpr_measure(dpr_unit *out, int max);
 
 /* Seconds of one multiply-add with w x a bits on one core, at the least: of the schemes of that family

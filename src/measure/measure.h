@@ -41,7 +41,7 @@ nib_status measure_quality(const char *name, const nib_engine_options *options, 
                            const quality_options *q, quality *out, channel_stats *channels, nib_error *err);
 
 /* Which parts do anything for a token (MCAP, paper 3.3): each layer's attention, and its feed-forward part's
- * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `least` times the
+ * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `min` times the
  * root mean square of its row's: 0 means exactly nothing, and the rows of weights behind it need not be read.
  */
 enum { ACTIVITY_GROUPS = 16, ACTIVITY_PARTS = 1024 };

@@ -14,7 +14,7 @@ typedef struct prompt_rows {
     kv_table kv; /* one layer of the longest prompt, used by all in turn */
 } prompt_rows;
 
-/* The first `most` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
+/* The first `max` tokens of each prompt (0: all), logits of the last n_score of them. Checks the ids. */
 nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibration *c, int64_t max,
                             int64_t n_score, nib_error *err);
 void prompt_rows_close(prompt_rows *r); /* zeroed is fine; before the engine */

@@ -33,7 +33,7 @@ static bool stays(const layout_choice *c, int b) {
 static void copied_lengths(const layout *l, const block *b, size_t *n_weight, size_t *n_op) {
     int more_weight = 0, more_op = 0;
     if (l->stacks)
-        stack_room(b, &more_weight, &more_op);
+        stack_counts(b, &more_weight, &more_op);
     *n_weight = (size_t)(b->n_weight + more_weight);
     *n_op = (size_t)(b->program.n_op + more_op);
 }

@@ -34,8 +34,8 @@ nib_status page_layout_copy(page_layout *l, const page_layout *from, const layou
 void page_layout_close(page_layout *l); /* zeroed is fine */
 
 /* ---- stack.c ---- */
-/* Room for second slices behind a block's weights and ops. */
-void stack_room(const block *b, int *more_weight, int *more_op);
+/* How many weights and ops second slices add to a block. */
+void stack_counts(const block *b, int *more_weight, int *more_op);
 /* Gives all matrices of block `owner`, wherever they are used, a second slice in this format. */
 nib_status stack_add(layout *l, int owner, const pack_format *second, nib_error *err);
 

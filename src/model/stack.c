@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-void stack_room(const block *b, int *more_weight, int *more_op) {
+void stack_counts(const block *b, int *more_weight, int *more_op) {
     *more_weight = *more_op = 0;
     for (int i = 0; i < b->n_weight; i++)
         *more_weight += !b->weights[i].vector;

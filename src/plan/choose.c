@@ -40,7 +40,7 @@ typedef struct search {
 double choose_time(const choose_problem *p, double time, double bytes) {
     double links = 0, computing = time + p->fixed_s;
     for (int t = 0; t < p->n_tier; t++) {
-        const double over = NUM_MAX(bytes - p->tiers[t].room, 0);
+        const double over = NUM_MAX(bytes - p->tiers[t].capacity, 0);
         links = NUM_MAX(links, p->tiers[t].link_s * over);
         computing += p->tiers[t].busy_s * over;
     }
@@ -89,7 +89,7 @@ static void busy_of(const search *s, double *per_byte, double *less) {
     *per_byte = *less = 0;
     for (int t = 0; t < s->p->n_tier && t <= s->tier; t++) {
         *per_byte += s->p->tiers[t].busy_s;
-        *less += s->p->tiers[t].busy_s * s->p->tiers[t].room;
+        *less += s->p->tiers[t].busy_s * s->p->tiers[t].capacity;
     }
 }
 
@@ -104,7 +104,7 @@ static bound bound_of(const search *s, double x, double y) {
     bound b = {{0, 0, 0}, 0};
     if (s->for_loss) {
         const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
-        const double max = at.link_s > 0 ? at.room + p->max_time / at.link_s : INFINITY;
+        const double max = at.link_s > 0 ? at.capacity + p->max_time / at.link_s : INFINITY;
         const double limit = NUM_MIN(max, p->max_bytes);
         b.w = (choose_way){time, time * busy, 1};
         b.rest = -time * (p->max_time - p->fixed_s + busy_less);
@@ -118,7 +118,7 @@ static bound bound_of(const search *s, double x, double y) {
     const bool hard = isfinite(p->max_bytes);
     const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
     b.w = (choose_way){1 - share, share * at.link_s + (1 - share) * busy + bytes, loss};
-    b.rest = (1 - share) * (p->fixed_s - busy_less) - share * at.link_s * at.room - loss * p->max_loss;
+    b.rest = (1 - share) * (p->fixed_s - busy_less) - share * at.link_s * at.capacity - loss * p->max_loss;
     if (hard)
         b.rest -= bytes * p->max_bytes;
     return b;

@@ -1,10 +1,10 @@
 /* choose.h - one of several ways for each block, so that together they are fastest within a loss, or lose
  * least within a time: a multiple-choice knapsack.
  *
- * The fastest tier has room for tiers[0].room bytes; what is beyond tiers[t].room comes over the link of tier
- * t: over_t = max(0, bytes - tiers[t].room). Links and computing work at the same time, so a token takes
- * T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time is the sum
- * of the chosen ways' times.
+ * The fastest tier has room for tiers[0].capacity bytes; what is beyond tiers[t].capacity comes over the link
+ * of tier t: over_t = max(0, bytes - tiers[t].capacity). Links and computing work at the same time, so a
+ * token takes T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time
+ * is the sum of the chosen ways' times.
  *
  * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1, for each
  * link beside computing) gives a lower bound that is a sum of minima over the blocks, with one link as strong
@@ -26,9 +26,9 @@ enum { CHOOSE_MAX_TIER = 3 };
 
 /* A tier behind the fastest one. */
 typedef struct choose_tier {
-    double room;   /* bytes that all tiers before it have room for; not less than of the tier before */
-    double link_s; /* seconds a byte takes over its link */
-    double busy_s; /* seconds of computing that a byte takes besides */
+    double capacity; /* capacity of all tiers before it together; not below that of the tier before */
+    double link_s;   /* seconds a byte takes over its link */
+    double busy_s;   /* seconds of computing that a byte takes besides */
 } choose_tier;
 
 typedef struct choose_problem {

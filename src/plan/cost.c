@@ -76,10 +76,10 @@ double plan_stolen_share(const plan_rates *r, bool packed) {
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
 }
 
-int plan_tiers(const plan_question *q, uint64_t room, bool streamed, bool packed,
+int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
                residency_tier out[PLAN_MAX_TIER]) {
     const plan_rates *r = &q->rates;
-    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = room, .read_s = 1 / r->ram_read};
+    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = capacity, .read_s = 1 / r->ram_read};
     if (!streamed)
         return 1;
     out[1] = (residency_tier){.tier = NIB_TIER_DISK,

@@ -204,7 +204,7 @@ static void read_back(const maker *m, plan_decision *d) {
     }
 }
 
-static uint64_t room_of(const plan_question *q, const which *w) {
+static uint64_t capacity_of(const plan_question *q, const which *w) {
     const uint64_t beside = plan_ram_beside(q, &q->caches[0], w->streamed, w->packed, 0);
     if (q->cap[NIB_TIER_RAM] == NIB_AUTO)
         return UINT64_MAX / 4;
@@ -213,15 +213,15 @@ static uint64_t room_of(const plan_question *q, const which *w) {
 
 static nib_status solve(maker *m, const which *w, plan_decision *d, choose_result *r, nib_error *err) {
     const plan_question *q = m->q;
-    const uint64_t room = room_of(q, w);
+    const uint64_t capacity = capacity_of(q, w);
     residency_tier tiers[PLAN_MAX_TIER];
-    const int n_tier = plan_tiers(q, room, w->streamed, w->packed, tiers);
+    const int n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
     list_ways(m, w->streamed, w->packed);
     choose_problem p = {.ways = m->ways,
                         .first = m->first,
                         .n_block = q->n_block,
                         .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
-                        .max_bytes = w->streamed ? INFINITY : (double)room,
+                        .max_bytes = w->streamed ? INFINITY : (double)capacity,
                         .max_loss = q->max_loss - w->lost,
                         .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
                         .max_node = MAX_NODE};

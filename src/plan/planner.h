@@ -160,7 +160,7 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
 /* The tiers that weights can be on, the fastest first, with what their bytes take: RAM with room for so many,
  * and the disk where weights may be streamed. A tier more is a row more: all that decides reads this list. */
 enum { PLAN_MAX_TIER = NIB_N_TIER };
-int plan_tiers(const plan_question *q, uint64_t room, bool streamed, bool packed,
+int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
                residency_tier out[PLAN_MAX_TIER]);
 /* Seconds of the disk for each byte that is streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);

@@ -26,13 +26,13 @@ static int end_of_run(const filler *f, int first) {
     return i;
 }
 
-/* More pages of a run, in order, until one does not fit `room`; returns their bytes. */
-static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_t room) {
+/* More pages of a run, in order, until one does fit capacity; returns their bytes. */
+static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_t capacity) {
     uint64_t filled = 0;
     for (int i = first; i < end; i++) {
         if (f->tier_of[i] != RESIDENCY_OPEN)
             continue;
-        if (f->pages[i].bytes > room - filled)
+        if (f->pages[i].bytes > capacity - filled)
             break;
         filled += f->pages[i].bytes;
         f->tier_of[i] = (uint8_t)tier;
@@ -115,17 +115,17 @@ uint64_t residency_run_bytes(const residency_block *b, int tier) {
     return sum;
 }
 
-void residency_share(const uint64_t *bytes, int n_block, uint64_t room, uint64_t *kept) {
+void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept) {
     uint64_t total = 0, seen = 0, all = 0;
     for (int b = 0; b < n_block; b++) {
         total += bytes[b];
         kept[b] = 0;
     }
-    const double share = total ? NUM_MIN((double)room / (double)total, 1.0) : 1.0;
+    const double share = total ? NUM_MIN((double)capacity / (double)total, 1.0) : 1.0;
     for (int round = 0; round < 2; round++) /* the second gives away what rounding down has left */
         for (int b = 0; b < n_block; b++) {
             seen += round ? 0 : bytes[b];
-            const uint64_t max = round ? room : (uint64_t)(share * (double)seen);
+            const uint64_t max = round ? capacity : (uint64_t)(share * (double)seen);
             const uint64_t left = max > all ? max - all : 0, want = bytes[b] - kept[b];
             const uint64_t more = want <= left ? want : left / CUT * CUT;
             kept[b] += more;

@@ -49,9 +49,9 @@ void residency_follow(const pager_page *pages, int n_page, const residency_block
 void residency_add(residency_block *b, int tier, uint64_t bytes);
 /* Bytes of a block's runs on a tier; UINT64_MAX: all there are, or they overflow. */
 uint64_t residency_run_bytes(const residency_block *b, int tier);
-/* Where pages are not known yet: bytes of each block that stay within `room` as residency_spread would have
+/* Where pages are not known yet: bytes of each block that stay within capacity as residency_spread would have
  * it. bytes, kept: [n_block]. */
-void residency_share(const uint64_t *bytes, int n_block, uint64_t room, uint64_t *kept);
+void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept);
 
 /* Bytes of the pages on a tier. */
 uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tier_of, int tier);

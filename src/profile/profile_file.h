@@ -25,7 +25,7 @@ json_t *profile_numbers(const double *x, size_t n, bool holes);
 /* The member `key`, an array of exactly n numbers, 0 or more, finite; null is -1 where `holes`. */
 nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
                                 nib_error *err);
-/* A member that is one finite number of at least `least`. */
+/* A member that is one finite number of at least `min`. */
 nib_status profile_read_number(const json_t *object, const char *key, double min, double *out,
                                nib_error *err);
 /* A member that is an integer from least to most. */

@@ -270,8 +270,8 @@ nib_status generation_feed(generation *g, const float *logits, const int32_t *to
     return take(g, *token, ends, complete, err);
 }
 
-int32_t generation_n_best(const generation *g, int32_t most) {
-    return g->changed || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, most);
+int32_t generation_n_best(const generation *g, int32_t max) {
+    return g->changed || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, max);
 }
 
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,

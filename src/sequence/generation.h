@@ -47,8 +47,8 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
  * computed next. */
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err);
-/* How many of the largest logits it looks at; 0: all, or more than `most`. The same from its opening on. */
-int32_t generation_n_best(const generation *g, int32_t most);
+/* How many of the largest logits it looks at; 0: all, or more than max. The same from its opening on. */
+int32_t generation_n_best(const generation *g, int32_t max);
 /* generation_feed with those alone, as sampler_draw_best takes them. */
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
                                 nib_error *err);

@@ -253,8 +253,8 @@ static void select_best(sampler *s, const float *logits) {
 
 /* ---- the cuts ---- */
 
-/* How many of the best `most` candidates make up the nucleus; they stand at the end of the list, sorted.
- * Their probabilities are those of the `most` that are left. */
+/* How many of the best `max` candidates make up the nucleus; they stand at the end of the list, sorted.
+ * Their probabilities are those of the `max` that are left. */
 static int64_t cut_nucleus(const sampler *s, int64_t max, float best) {
     const int64_t n = s->n_list;
     double total = 0, sum = 0;
@@ -367,9 +367,9 @@ int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64
     return id;
 }
 
-int32_t sampler_n_best(const sampler *s, int32_t most) {
+int32_t sampler_n_best(const sampler *s, int32_t max) {
     const int64_t n = s->how.temperature <= 0 ? 1 : s->n_list;
-    return s->count || n > most || n >= s->n_vocab ? 0 : (int32_t)n;
+    return s->count || n > max || n >= s->n_vocab ? 0 : (int32_t)n;
 }
 
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits) {

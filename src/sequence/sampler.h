@@ -33,8 +33,8 @@ void sampler_close(sampler *s); /* zeroed is fine */
 /* logits [n_vocab]; past[0..n) the sequence so far, for the penalties. A NaN is never drawn. */
 int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past);
 
-/* How many of the largest logits it looks at; 0: all, or more than `most`. */
-int32_t sampler_n_best(const sampler *s, int32_t most);
+/* How many of the largest logits it looks at; 0: all, or more than max. */
+int32_t sampler_n_best(const sampler *s, int32_t max);
 /* The same token from those alone [at least sampler_n_best], the largest first, of equal ones the smaller id
  * first. */
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits);

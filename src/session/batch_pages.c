@@ -56,7 +56,7 @@ static void grow(nib_batch *b, slot *s, int64_t n_page) {
     s->n_page = n_page;
 }
 
-void batch_make_room(nib_batch *b) {
+void batch_preempt(nib_batch *b) {
     int64_t id = 0;
     for (slot *s; (s = next_running(b, id));) {
         const int64_t need = pages_now(b, s);
@@ -80,7 +80,7 @@ bool batch_resume(nib_batch *b) {
     return true;
 }
 
-bool batch_has_room(const nib_batch *b, const nib_generate_options *o, int64_t *n_page) {
+bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page) {
     const int64_t max = batch_pages_of(b, o);
     const int64_t begin = kv_table_pages(b->kv_type, (int64_t)o->n_prompt);
     *n_page = b->optimistic ? NUM_MIN(begin, max) : max;

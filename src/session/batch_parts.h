@@ -81,10 +81,10 @@ int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
 /* ---- batch_pages.c; the lock is held ---- */
-void batch_make_room(nib_batch *b); /* for the next step: answers pause */
-bool batch_resume(nib_batch *b);    /* those that pause; false: some go on pausing */
-/* Whether a request can be admitted; *n_page: with so many pages. */
-bool batch_has_room(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
+void batch_preempt(nib_batch *b); /* for the next step: pauses answers where pages are short */
+bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
+/* Whether a request can be admitted, and with how many pages */
+bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
 
 /* ---- batch_slots.c; the lock is held ---- */
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);

@@ -82,10 +82,10 @@ void batch_admit(nib_batch *b) {
     int64_t n_page;
     const bool all_run = batch_resume(b);
     for (int32_t i = 0; i < b->n_slot && all_run; i++)
-        while (!b->slots[i].r && (r = next_of(b)) && batch_has_room(b, &r->options, &n_page))
+        while (!b->slots[i].r && (r = next_of(b)) && batch_can_admit(b, &r->options, &n_page))
             admit(b, &b->slots[i], r, n_page);
     if (b->optimistic)
-        batch_make_room(b);
+        batch_preempt(b);
     for (int32_t i = 0; i < b->n_slot; i++)
         if (b->slots[i].r)
             b->slots[i].served = fairness_served(&b->fairness, b->slots[i].r->client);

@@ -18,7 +18,7 @@ nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot
                             draft_model **out, nib_error *err);
 void draft_model_close(draft_model *g); /* NULL is fine */
 
-/* Of `most` tokens behind tokens[0..n), how many its context has room for. */
+/* Of n_max tokens behind tokens[0..n), how many its context has room for. */
 int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max);
 /* The n_out that it says follow tokens[0..n) into out; draft_model_can allows them. What it has not seen of
  * the text is computed first. */

@@ -49,7 +49,7 @@ typedef struct load_span {
     uint64_t useful; /* bytes of those rows */
 } load_span;
 
-/* The next read of at most `most` bytes (as much as a load_buffer's raw_bytes) for wanted rows from *at on,
+/* The next read of at most `max` bytes (as much as a load_buffer's raw_bytes) for wanted rows from *at on,
  * which moves behind them. False: there are none. */
 bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t max,
                     load_spot *at, load_span *out);

@@ -73,7 +73,7 @@ int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 
 /* The same in two steps, for reads that are in flight while others are packed. The one read that has rows
  * [first, first + n_row) of a matrix, or all elements of a vector; false when it takes more than one, or more
- * than `most` bytes. Aligned for direct files. */
+ * than `max` bytes. Aligned for direct files. */
 typedef struct load_extent {
     file *f;
     uint64_t offset, n_byte;

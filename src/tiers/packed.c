@@ -132,7 +132,7 @@ static nib_status check_file(packed *k, nib_error *err) {
     return status;
 }
 
-/* The time of the last use, for packed_make_room. */
+/* The time of the last use, for packed_evict. */
 static void note_use(const char *path) {
     (void)utimensat(AT_FDCWD, path, NULL, 0);
 }

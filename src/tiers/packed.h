@@ -52,10 +52,10 @@ nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte
 nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in any case */
 void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
 
-/* Removes what an interrupted writer left behind and, least recently used first, packed files until those
- * that stay and n_byte more are within `most` bytes and leave the file system a tenth of its size. Makes the
- * folder. NIB_E_NOFIT: there is no such room; NIB_E_IO: the folder cannot be made or read. */
-nib_status packed_make_room(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
-                            const logger *log, nib_error *err);
+/* Removes what an interrupted writer left behind and then packed files, the least recently used first, until
+ * those that stay and n_byte more fit in max bytes and leave a tenth of the file system free. Makes the
+ * folder. NIB_E_NOFIT: they cannot fit; NIB_E_IO: the folder cannot be made or read. */
+nib_status packed_evict(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
+                        const logger *log, nib_error *err);
 
 #endif

@@ -83,8 +83,8 @@ static bool remove_oldest(const char *folder, const folder_state *s, const logge
     return gone;
 }
 
-nib_status packed_make_room(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
-                            const logger *log, nib_error *err) {
+nib_status packed_evict(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
+                        const logger *log, nib_error *err) {
     folder_state s;
     if (n_byte > max)
         return refuse_cap(max, n_byte, 0, err);

@@ -96,7 +96,7 @@ static bool is_shared(const page_ring *g) {
     return g->pages[page_of(g, &g->next)].slot >= 0;
 }
 
-bool page_ring_has_room(const page_ring *g) {
+bool page_ring_has_free_slot(const page_ring *g) {
     bool empty = false;
     if (g->stalled || g->next.ended || n_use(g) >= g->streamed->n_slot)
         return false;
@@ -116,7 +116,7 @@ static void share(page_ring *g) {
 slot *page_ring_take(page_ring *g) {
     if (!g->stalled)
         share(g);
-    if (!page_ring_has_room(g))
+    if (!page_ring_has_free_slot(g))
         return NULL;
     int i = 0;
     while (g->slots[i].state != SLOT_EMPTY)

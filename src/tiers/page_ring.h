@@ -110,8 +110,8 @@ void page_ring_begin(page_ring *g, const visits *pass);
 void page_ring_end(page_ring *g);
 
 /* ---- who reads ---- */
-/* Something could be taken. */
-bool page_ring_has_room(const page_ring *g);
+/* Whether a page can be given a slot now. */
+bool page_ring_has_free_slot(const page_ring *g);
 /* The next page that is absent, to a slot, which is reading: the caller says how. NULL: there is none, or no
  * room. */
 slot *page_ring_take(page_ring *g);

@@ -286,9 +286,8 @@ static bool may_write(pager *p, const pager_options *o) {
     if (!o->write_packed || !identify(p, o))
         return false;
     nib_error err;
-    const nib_status status =
-        packed_make_room(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK), packed_file_bytes(&p->packed_is),
-                         p->packed_path, o->log, &err);
+    const nib_status status = packed_evict(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK),
+                                           packed_file_bytes(&p->packed_is), p->packed_path, o->log, &err);
     if (status != NIB_OK)
         log_line(o->log, "the packed weights are not kept: %s", err.message);
     return status == NIB_OK;

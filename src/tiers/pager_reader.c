@@ -144,7 +144,7 @@ static void leave_packed(reader *r) {
 
 /* Whether a read could be started. */
 static bool can_read(reader *r) {
-    return page_ring_to_send(&r->ring) || page_ring_has_room(&r->ring);
+    return page_ring_to_send(&r->ring) || page_ring_has_free_slot(&r->ring);
 }
 
 typedef enum turn { TURN_FILL, TURN_LOOK, TURN_REAP, TURN_STOP } turn;

@@ -27,7 +27,7 @@ const segment *visits_segment(const segment *segments, int n_segment, bool head,
     return NULL;
 }
 
-/* Rows from this one on, at most `most`, that are alike: with logits, or without. */
+/* Rows from this one on, at most `max`, that are alike: with logits, or without. */
 static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     const segment *of = visits_segment(v->segments, v->n_segment, false, &row),
                   *end = v->segments + v->n_segment;

@@ -27,7 +27,7 @@ float *random_rows(int64_t n, uint64_t seed, float size) {
 
 static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
     uint16_t h = half_from_float(random_float(s) * 0.05f);
-    if (kind == MAX_MATRIX)
+    if (kind == MATRIX_LARGEST)
         h = half_from_float(0.5f);
     else if (kind == MATRIX_UNIT)
         h = half_from_float(1.0f);
@@ -60,10 +60,10 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     case TYPE_Q3_K: put_half(((block_q3_k *)(void *)block)->d, kind, s); break;
     case TYPE_Q6_K: put_half(((block_q6_k *)(void *)block)->d, kind, s); break;
     case TYPE_MXFP4:
-        block[0] = (uint8_t)(kind == MATRIX_TINY   ? random_next(s) % 3
-                             : kind == MATRIX_ZERO ? 0
-                             : kind == MAX_MATRIX  ? 128
-                                                   : 118 + random_next(s) % 10);
+        block[0] = (uint8_t)(kind == MATRIX_TINY      ? random_next(s) % 3
+                             : kind == MATRIX_ZERO    ? 0
+                             : kind == MATRIX_LARGEST ? 128
+                                                      : 118 + random_next(s) % 10);
         break;
     default: break;
     }
@@ -84,16 +84,16 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
         return;
     }
     for (int j = 0; j < info->row_bytes; j++)
-        row[j] = kind == MAX_MATRIX ? 0x7f : (uint8_t)(random_next(s) >> 33);
+        row[j] = kind == MATRIX_LARGEST ? 0x7f : (uint8_t)(random_next(s) >> 33);
     if (info->row_bytes)
         put_half(row, kind, s);
     row += info->row_bytes;
     for (int64_t i = 0; i < k / info->block_elems; i++, row += info->block_bytes) {
         for (int j = 0; j < info->block_bytes; j++)
-            row[j] = kind == MAX_MATRIX ? 0xff : (uint8_t)(random_next(s) >> 33);
+            row[j] = kind == MATRIX_LARGEST ? 0xff : (uint8_t)(random_next(s) >> 33);
         if (type == TYPE_F8_E4M3)
             row[0] = (row[0] & 0x7f) == 0x7f ? 0x38 : row[0]; /* the only NaN */
-        else if (type == TYPE_Q8_0 && kind == MAX_MATRIX)
+        else if (type == TYPE_Q8_0 && kind == MATRIX_LARGEST)
             memset(row, i & 1 ? 0x7f : 0x80, (size_t)info->block_bytes);
         fix_scales(type, row, kind, s);
     }
@@ -149,7 +149,7 @@ matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, 
 static float uniform_value(const pack_format *f, matrix_kind kind, int64_t i, uint64_t *s) {
     const int max = (1 << f->bits) - 1, low = f->asym ? 0 : -(1 << (f->bits - 1));
     switch (kind) {
-    case MAX_MATRIX: return f->asym && i % 16 ? 60000.0f : -60000.0f;
+    case MATRIX_LARGEST: return f->asym && i % 16 ? 60000.0f : -60000.0f;
     case MATRIX_ZERO: return 0;
     case MATRIX_TINY: return random_float(s) * 2e-7f;
     case MATRIX_UNIT:

@@ -10,11 +10,11 @@ float random_float(uint64_t *state);                      /* uniform in -1..1 */
 float *random_rows(int64_t n, uint64_t seed, float size); /* n floats in -size..size; free() */
 
 typedef enum matrix_kind {
-    MATRIX_RANDOM, /* random codes, ordinary scales */
-    MAX_MATRIX,    /* all codes and scales at their most */
-    MATRIX_ZERO,   /* random codes, scales zero */
-    MATRIX_TINY,   /* random codes, subnormal scales */
-    MATRIX_UNIT    /* random codes, scales one (and minima) */
+    MATRIX_RANDOM,  /* random codes, ordinary scales */
+    MATRIX_LARGEST, /* all codes and scales as large as they can be */
+    MATRIX_ZERO,    /* random codes, scales zero */
+    MATRIX_TINY,    /* random codes, subnormal scales */
+    MATRIX_UNIT     /* random codes, scales one (and minima) */
 } matrix_kind;
 
 typedef struct matrix {

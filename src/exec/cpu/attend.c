@@ -12,7 +12,7 @@ typedef struct part {
     int64_t position;   /* of the first one */
 } part;
 
-/* The cell's rows of segment *i or one behind it, and of them at most `most` from row `from` on; false: there
+/* The cell's rows of segment *i or one behind it, and of them at most `max` from row `from` on; false: there
  * are no more. */
 static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t max, part *out) {
     for (; *i < c->n_segment; ++*i) {
@@ -28,7 +28,7 @@ static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int
     return false;
 }
 
-/* Which rows of the cell's sequences are done together: `most` of each from row `from` on. */
+/* Which rows of the cell's sequences are done together: `max` of each from row `from` on. */
 typedef struct stride {
     int64_t from, max;
 } stride;

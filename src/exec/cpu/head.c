@@ -79,7 +79,7 @@ static void keep(float *heap, int *n, int max, float x) {
     }
 }
 
-/* Whether some y - reach * step is above `least`. n is a multiple of LANES. */
+/* Whether some y - reach * step is above `min`. n is a multiple of LANES. */
 static bool any_above(const float *y, const float *step, float reach, float min, int64_t n) {
     int above[LANES] = {0}, any = 0;
     for (int64_t i = 0; i < n; i += LANES)

@@ -88,7 +88,7 @@ static inline void slice_weights(int type, const char *w, int64_t row_bytes, int
 
 /* ---- activations ---- */
 
-/* The larger of `most` and |x|, as bits: ordered as the numbers are, infinities and NaNs above all. */
+/* The larger of `max` and |x|, as bits: ordered as the numbers are, infinities and NaNs above all. */
 LANES_INLINE __m512i max_slice(__m512i max, __m512 x) {
     return _mm512_max_epu32(max, _mm512_castps_si512(v_abs(x)));
 }
