@@ -12,7 +12,7 @@
 #include <time.h>
 
 enum { PING_S = 10, WATCHED = 64 };
-#define PIECE_S 0.008 /* between two pieces of a stream */
+#define PIECE_S 0.016 /* between two pieces of a stream: a screen shows no more */
 
 /* ---- one job ---- */
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What HTTP costs one client: processor time of a token from nibble serve, against one from nibble bench.
+
+  python3 bench/serve_one.py [MODEL] [--rounds 15] [--tokens 512] [--threads 1]
+
+Rounds in turns: a stream of --tokens tokens from a server that is there (processor time of the whole process, the thread
+that sends included), and nibble bench -np 1 twice, whose difference is that many tokens without start and end. Time of
+processors, and not of the clock, since other work on the machine takes turns but no processor time of these; one thread
+computes, since two of them would spin while they wait for each other. Medians over the rounds and their quartiles; speed of
+the clock beside them, where the machine has nothing else to do. NIBBLE_ISA=avx2 chooses other kernels for both."""
+import argparse
+import glob
+import json
+import os
+import resource
+import statistics
+import subprocess
+
+from load import Child, closed_loop, end_with_servers
+from serve_load import NIBBLE
+
+PROMPT = [1, 504, 6345]
+TURNS = 3  # of the tokens, by which one run of the bench has more than the other
+
+
+def used(pid):
+    """Seconds of processors by thread: the one that began the process, and the others."""
+    first, others = 0.0, 0.0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with open(path) as file:
+            seconds = int(file.read().split()[0]) / 1e9
+        if path.split("/")[4] == str(pid):
+            first += seconds
+        else:
+            others += seconds
+    return first, others
+
+
+def serve(server, args):
+    body = {"prompt": PROMPT, "max_tokens": args.tokens, "temperature": 0, "ignore_eos": True}
+    before = used(server.child.pid)
+    stream = closed_loop(server.port, [[body]])[0][0]
+    after = used(server.child.pid)
+    return {"serve": sum(after) - sum(before), "sends": after[1] - before[1], "events": len(stream.events()),
+            "serve_speed": (stream.n_token() - 1) / (stream.last - stream.first)}
+
+
+def bench_once(args, repeats):
+    command = [NIBBLE, "bench", args.model, "-t", str(args.threads), "-np", "1", "-p", "2", "-n", str(args.tokens), "-r",
+               str(repeats), "--json", "-q"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = subprocess.run(command, capture_output=True, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    speed = json.loads(said)["rows"][0]["tok_s"]
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, speed
+
+
+def bench(args):
+    one, _ = bench_once(args, 1)
+    more, speed = bench_once(args, 1 + TURNS)
+    return {"bench": (more - one) / TURNS, "bench_speed": speed}
+
+
+def main():
+    usage = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usage.add_argument("model", nargs="?", default="smollm2")
+    for name, value in (("rounds", 15), ("tokens", 512), ("threads", 1)):
+        usage.add_argument("--" + name, type=int, default=value)
+    args = usage.parse_args()
+    end_with_servers()
+    server = Child([NIBBLE, "serve", args.model, "-t", str(args.threads), "-c", "1024"])
+    try:
+        serve(server, args)
+        rows = [dict(serve(server, args), **bench(args)) for _ in range(args.rounds)]
+    finally:
+        server.end()
+    middle = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+    shares = sorted(row["bench"] / row["serve"] for row in rows)
+    us = 1e6 / args.tokens
+    print(f"processor time of a token: serve {middle['serve'] * us:.0f} us, of which threads that do not compute "
+          f"{middle['sends'] * us:.1f} ({middle['events'] / args.tokens:.2f} pieces); bench {middle['bench'] * us:.0f} us")
+    print(f"bench / serve {statistics.median(shares):.3f} (quartiles {shares[len(shares) // 4]:.3f} to "
+          f"{shares[-1 - len(shares) // 4]:.3f}); by the clock {middle['serve_speed'] / middle['bench_speed']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
