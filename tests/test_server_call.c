@@ -107,6 +107,8 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"stream\":\"yes\"}", "stream", "expected true or false"},
         {"{" CHAT ",\"stream_options\":[]}", "stream_options", "expected an object"},
         {"{" CHAT ",\"tool_choice\":\"always\",\"tools\":[{}]}", "tool_choice", "expected"},
+        {"{" CHAT ",\"logit_bias\":{\" 1\":1}}", "logit_bias", "a token's id"},
+        {"{" CHAT ",\"logit_bias\":{\"-1\":1}}", "logit_bias", "a token's id"},
         {"{" CHAT ",\"tools\":[{\"function\":[]}]}", "tools[0].function.name", "found nothing"},
         {"{" CHAT ",\"tools\":[{\"function\":{\"name\":1}}]}", "tools[0].function.name", "a number"},
         {"{" CHAT ",\"tools\":[{},{\"function\":{\"name\":\"f\",\"parameters\":[]}}]}",

@@ -1,5 +1,5 @@
 /* anthropic.c - answers as Anthropic's API writes them. */
-#include "server/parts.h"
+#include "server/items.h"
 
 #include "base/jsonx.h"
 
@@ -52,27 +52,11 @@ static json_t *message(const job *j, json_t *content) {
                      "usage", usage(j));
 }
 
-static void event(const char *name, json_t *value, buffer *out) {
-    if (json_object_set_new(value, "type", json_string(name)))
-        out->no_memory = true;
-    buffer_text(out, "event: ");
-    buffer_text(out, name);
-    buffer_text(out, "\ndata: ");
-    buffer_json(out, value);
-    buffer_text(out, "\n\n");
-}
-
 static void begin(job *j, buffer *out) {
-    event("message_start", json_pack("{s:o}", "message", message(j, json_array())), out);
+    event_write("message_start", json_pack("{s:o}", "message", message(j, json_array())), out);
 }
 
 /* ---- blocks: texts, thoughts, and tools that are used ---- */
-
-typedef struct telling {
-    job *j;
-    const answer *a;
-    buffer *out; /* events; NULL: none, the blocks are wanted */
-} telling;
 
 /* Of a text or a thought. */
 static json_t *block(int kind, const char *text, size_t n_byte) {
@@ -90,28 +74,25 @@ static json_t *tool_use(const answer *a, const speech_part *p, json_t *input) {
 
 static void start(const telling *t, json_t *value) {
     if (t->out)
-        event("content_block_start",
-              json_pack("{s:i, s:o}", "index", (int)json_array_size(t->j->items), "content_block", value),
-              t->out);
+        event_write("content_block_start",
+                    json_pack("{s:i, s:o}", "index", items_index(t), "content_block", value), t->out);
     else
         json_decref(value);
 }
 
 static void change(const telling *t, const char *type, const char *name, const char *text, size_t n_byte) {
     if (t->out)
-        event("content_block_delta",
-              json_pack("{s:i, s:{s:s, s:o}}", "index", (int)json_array_size(t->j->items), "delta", "type",
-                        type, name, jsonx_string(text, n_byte)),
-              t->out);
+        event_write("content_block_delta",
+                    json_pack("{s:i, s:{s:s, s:o}}", "index", items_index(t), "delta", "type", type, name,
+                              jsonx_string(text, n_byte)),
+                    t->out);
 }
 
 /* The block is whole; takes the reference. */
 static void stop(const telling *t, json_t *value) {
-    job *j = t->j;
     if (t->out)
-        event("content_block_stop", json_pack("{s:i}", "index", (int)json_array_size(j->items)), t->out);
-    j->items = j->items ? j->items : json_array();
-    j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+        event_write("content_block_stop", json_pack("{s:i}", "index", items_index(t)), t->out);
+    items_add(t, value);
 }
 
 static void stop_open(const telling *t) {
@@ -152,40 +133,25 @@ static void tell_part(void *user, const speech_part *p) {
         change(t, "text_delta", "text", p->text, p->n_byte);
 }
 
-/* An answer has a block, if an empty one. */
-static bool is_silent(const job *j) {
-    return j->open == NO_ITEM && json_array_size(j->items) == 0;
-}
-
-static void tell(telling *t, const char *text, size_t n_byte, bool last) {
-    buffer *lost = t->out ? t->out : &t->j->said;
-    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
-    if (!speech_feed(t->a->talk, text, n_byte, last, tell_part, t))
-        lost->no_memory = true;
-    if (last && is_silent(t->j))
-        tell_part(t, &nothing);
-    if (last)
-        stop_open(t);
-    lost->no_memory = lost->no_memory || t->j->said.no_memory;
-}
+static const item_calls calls = {tell_part, stop_open};
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    tell(&(telling){j, a, out}, text, n_byte, false);
+    items_tell(&(telling){j, a, out}, &calls, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    tell(&(telling){j, a, out}, "", 0, true);
-    event("message_delta", json_pack("{s:o, s:o}", "delta", reason(a), "usage", usage(j)), out);
+    items_tell(&(telling){j, a, out}, &calls, "", 0, true);
+    event_write("message_delta", json_pack("{s:o, s:o}", "delta", reason(a), "usage", usage(j)), out);
 }
 
 static void end(job *j, buffer *out) {
     (void)j;
-    event("message_stop", json_object(), out);
+    event_write("message_stop", json_object(), out);
 }
 
 static void ping(job *j, buffer *out) {
     (void)j;
-    event("ping", json_object(), out);
+    event_write("ping", json_object(), out);
 }
 
 static json_t *refusal(const fault *why) {
@@ -195,13 +161,13 @@ static json_t *refusal(const fault *why) {
 
 static void fail(job *j, const fault *why, buffer *out) {
     (void)j;
-    event("error", refusal(why), out);
+    event_write("error", refusal(why), out);
 }
 
 static void whole(job *j, buffer *out) {
     const answer *a = &j->answers[0];
     const nib_result *r = &a->result;
-    tell(&(telling){j, a, NULL}, r->text ? r->text : "", r->n_byte, true);
+    items_tell(&(telling){j, a, NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
     json_t *value = message(j, json_incref(j->items));
     if (json_object_update_new(value, reason(a)) || j->said.no_memory)
         out->no_memory = true;

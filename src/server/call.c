@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static bool read_bias(call *c, fault *why) {
         errno = 0;
         const long token = strtol(key, &end, 10);
         const double x = json_number_value(v);
-        if (*key == '\0' || *end != '\0' || errno || token < 0 || token > INT32_MAX)
+        if (!isdigit((unsigned char)*key) || *end != '\0' || errno || token > INT32_MAX)
             return fault_field(why, "logit_bias", "expected a token's id as name, found '%.40s'", key);
         if (!json_is_number(v) || !(x >= -END && x <= END))
             return fault_field(why, "logit_bias", "expected numbers from %d to %d", -END, END);

@@ -1,5 +1,5 @@
 /* ollama.c - answers as Ollama's API writes them: a line of JSON for each piece, and the lists of models. */
-#include "server/parts.h"
+#include "server/items.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
@@ -73,11 +73,6 @@ static json_t *tool_call(const speech_part *p) {
     return json_pack("{s:{s:s, s:o}}", "function", "name", p->name, "arguments", arguments);
 }
 
-typedef struct telling {
-    job *j;
-    buffer *out;
-} telling;
-
 static void tell_part(void *user, const speech_part *p) {
     const telling *t = user;
     const bool text = p->kind == SPEECH_TEXT;
@@ -93,7 +88,7 @@ static void tell_part(void *user, const speech_part *p) {
 }
 
 static void tell(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
-    telling t = {j, out};
+    telling t = {j, a, out};
     if (!a->talk && n_byte)
         end_line(line(j, text, n_byte, false), out);
     else if (a->talk && !speech_feed(a->talk, text, n_byte, last, tell_part, &t))
@@ -121,42 +116,18 @@ static void fail(job *j, const fault *why, buffer *out) {
     end_line(ollama_refusal(why), out);
 }
 
-typedef struct message {
-    buffer said, thought;
-    json_t *calls;
-} message;
-
-static void add_part(void *user, const speech_part *p) {
-    message *m = user;
-    if (p->kind != SPEECH_CALL) {
-        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
-        return;
-    }
-    m->calls = m->calls ? m->calls : json_array();
-    m->said.no_memory = json_array_append_new(m->calls, tool_call(p)) || m->said.no_memory;
+static json_t *whole_call(const answer *a, const speech_part *p) {
+    (void)a;
+    return tool_call(p);
 }
 
 static void whole(job *j, buffer *out) {
-    const answer *a = &j->answers[0];
-    const nib_result *r = &a->result;
-    const char *text = r->text ? r->text : "";
-    message m = {0};
-    if (!a->talk) {
-        buffer_json(out, last_line(j, text, r->n_byte));
-        return;
-    }
-    bool good = speech_feed(a->talk, text, r->n_byte, true, add_part, &m);
+    spoken m = {.a = &j->answers[0], .call = whole_call};
+    bool good = spoken_take(&m);
     json_t *value = last_line(j, m.said.n ? m.said.data : "", m.said.n);
-    json_t *said = json_object_get(value, "message");
-    if (m.thought.n)
-        good = !json_object_set_new(said, "thinking", jsonx_string(m.thought.data, m.thought.n)) && good;
-    if (m.calls)
-        good = !json_object_set(said, "tool_calls", m.calls) && good;
-    out->no_memory = out->no_memory || !good || m.said.no_memory || m.thought.no_memory;
+    good = spoken_add(&m, json_object_get(value, "message"), "thinking") && good;
+    out->no_memory = out->no_memory || !good;
     buffer_json(out, value);
-    json_decref(m.calls);
-    buffer_clear(&m.said);
-    buffer_clear(&m.thought);
 }
 
 #define OLLAMA                                                                                               \

@@ -1,5 +1,5 @@
 /* openai.c - answers as OpenAI's API writes them: chat completions, and completions. */
-#include "server/parts.h"
+#include "server/items.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
@@ -90,12 +90,6 @@ static void chat_begin(job *j, buffer *out) {
               out);
 }
 
-typedef struct telling {
-    job *j;
-    const answer *a;
-    buffer *out;
-} telling;
-
 static void tell_part(void *user, const speech_part *p) {
     const telling *t = user;
     json_t *change = p->kind == SPEECH_CALL
@@ -165,45 +159,18 @@ static void stream_fail(job *j, const fault *why, buffer *out) {
 
 /* ---- whole ---- */
 
-typedef struct message {
-    const answer *a;
-    buffer said, thought;
-    json_t *calls;
-} message;
-
-static void add_part(void *user, const speech_part *p) {
-    message *m = user;
-    if (p->kind != SPEECH_CALL) {
-        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
-        return;
-    }
-    m->calls = m->calls ? m->calls : json_array();
-    m->said.no_memory = json_array_append_new(m->calls, tool_call(m->a, p, false)) || m->said.no_memory;
+static json_t *whole_call(const answer *a, const speech_part *p) {
+    return tool_call(a, p, false);
 }
 
 /* NULL: no memory. */
 static json_t *whole_message(const answer *a) {
-    const nib_result *r = &a->result;
-    const char *text = r->text ? r->text : "";
-    message m = {.a = a};
-    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = r->n_byte};
-    bool good = true;
-    if (a->talk)
-        good = speech_feed(a->talk, text, r->n_byte, true, add_part, &m);
-    else
-        add_part(&m, &all);
+    spoken m = {.a = a, .call = whole_call};
+    bool good = spoken_take(&m);
     json_t *content =
         m.calls && m.said.n == 0 ? json_null() : jsonx_string(m.said.n ? m.said.data : "", m.said.n);
     json_t *value = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
-    if (m.thought.n)
-        good = !json_object_set_new(value, "reasoning_content", jsonx_string(m.thought.data, m.thought.n)) &&
-               good;
-    if (m.calls)
-        good = !json_object_set(value, "tool_calls", m.calls) && good;
-    good = good && !m.said.no_memory && !m.thought.no_memory;
-    json_decref(m.calls);
-    buffer_clear(&m.said);
-    buffer_clear(&m.thought);
+    good = spoken_add(&m, value, "reasoning_content") && good;
     if (good)
         return value;
     json_decref(value);

@@ -1,5 +1,5 @@
 /* responses.c - answers as OpenAI's /v1/responses writes them. */
-#include "server/parts.h"
+#include "server/items.h"
 
 #include "base/jsonx.h"
 
@@ -47,31 +47,16 @@ static json_t *response(const job *j) {
 
 /* ---- items: a message, a thought, and functions that are called ---- */
 
-typedef struct telling {
-    job *j;
-    const answer *a;
-    buffer *out; /* events; NULL: none, the items are wanted */
-} telling;
-
-static int item_index(const telling *t) {
-    return (int)json_array_size(t->j->items);
-}
-
 /* Of the item that is open. */
 static void item_id(const telling *t, int kind, char out[64]) {
     const char *prefix = kind == SPEECH_TEXT ? "msg" : kind == SPEECH_THOUGHT ? "rs" : "fc";
-    snprintf(out, 64, "%s_%s%02x", prefix, t->j->id, (unsigned)item_index(t) & 0xff);
+    snprintf(out, 64, "%s_%s%02x", prefix, t->j->id, (unsigned)items_index(t) & 0xff);
 }
 
 /* Takes the reference to value; events are numbered. */
 static void event(job *j, const char *name, json_t *value, buffer *out) {
-    json_object_set_new(value, "type", json_string(name));
     json_object_set_new(value, "sequence_number", json_integer(j->n_event++));
-    buffer_text(out, "event: ");
-    buffer_text(out, name);
-    buffer_text(out, "\ndata: ");
-    buffer_json(out, value);
-    buffer_text(out, "\n\n");
+    event_write(name, value, out);
 }
 
 static void tell_event(const telling *t, const char *name, json_t *value) {
@@ -112,7 +97,7 @@ static json_t *function_call(const telling *t, const speech_part *p, const char 
 static json_t *place(const telling *t, int kind, const char *name, json_t *value) {
     char id[64];
     item_id(t, kind, id);
-    json_t *at = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", item_index(t), name, value);
+    json_t *at = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", items_index(t), name, value);
     if (kind != SPEECH_CALL)
         json_object_set_new(at, "content_index", json_integer(0));
     if (kind == SPEECH_TEXT && value && !json_is_object(value))
@@ -122,16 +107,14 @@ static json_t *place(const telling *t, int kind, const char *name, json_t *value
 
 static void start(const telling *t, json_t *value) {
     tell_event(t, "response.output_item.added",
-               json_pack("{s:i, s:o}", "output_index", item_index(t), "item", value));
+               json_pack("{s:i, s:o}", "output_index", items_index(t), "item", value));
 }
 
 /* The item is whole; takes the reference. */
 static void stop(const telling *t, json_t *value) {
-    job *j = t->j;
     tell_event(t, "response.output_item.done",
-               json_pack("{s:i, s:O}", "output_index", item_index(t), "item", value));
-    j->items = j->items ? j->items : json_array();
-    j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+               json_pack("{s:i, s:O}", "output_index", items_index(t), "item", value));
+    items_add(t, value);
 }
 
 static void start_open(const telling *t, int kind) {
@@ -183,22 +166,11 @@ static void tell_part(void *user, const speech_part *p) {
                    place(t, kind, "delta", jsonx_string(p->text, p->n_byte)));
 }
 
-/* An answer has an item, if an empty one. */
-static bool is_silent(const job *j) {
-    return j->open == NO_ITEM && json_array_size(j->items) == 0;
+static void stop_last(const telling *t) {
+    stop_open(t, true);
 }
 
-static void tell(telling *t, const char *text, size_t n_byte, bool last) {
-    buffer *lost = t->out ? t->out : &t->j->said;
-    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
-    if (!speech_feed(t->a->talk, text, n_byte, last, tell_part, t))
-        lost->no_memory = true;
-    if (last && is_silent(t->j))
-        tell_part(t, &nothing);
-    if (last)
-        stop_open(t, true);
-    lost->no_memory = lost->no_memory || t->j->said.no_memory;
-}
+static const item_calls calls = {tell_part, stop_last};
 
 static void begin(job *j, buffer *out) {
     event(j, "response.created", json_pack("{s:o}", "response", response(j)), out);
@@ -206,11 +178,11 @@ static void begin(job *j, buffer *out) {
 }
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    tell(&(telling){j, a, out}, text, n_byte, false);
+    items_tell(&(telling){j, a, out}, &calls, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    tell(&(telling){j, a, out}, "", 0, true);
+    items_tell(&(telling){j, a, out}, &calls, "", 0, true);
 }
 
 static void end(job *j, buffer *out) {
@@ -230,7 +202,7 @@ static void fail(job *j, const fault *why, buffer *out) {
 
 static void whole(job *j, buffer *out) {
     const nib_result *r = &j->answers[0].result;
-    tell(&(telling){j, &j->answers[0], NULL}, r->text ? r->text : "", r->n_byte, true);
+    items_tell(&(telling){j, &j->answers[0], NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
     out->no_memory = out->no_memory || j->said.no_memory;
     buffer_json(out, response(j));
 }

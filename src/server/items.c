@@ -1,0 +1,76 @@
+/* items.c - what dialects share that have an answer in items, and those that give it as a message with parts.
+ */
+#include "server/items.h"
+
+#include "base/jsonx.h"
+
+void event_write(const char *name, json_t *value, buffer *out) {
+    if (json_object_set_new(value, "type", json_string(name)))
+        out->no_memory = true;
+    buffer_text(out, "event: ");
+    buffer_text(out, name);
+    buffer_text(out, "\ndata: ");
+    buffer_json(out, value);
+    buffer_text(out, "\n\n");
+}
+
+int items_index(const telling *t) {
+    return (int)json_array_size(t->j->items);
+}
+
+void items_add(const telling *t, json_t *value) {
+    job *j = t->j;
+    j->items = j->items ? j->items : json_array();
+    j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+}
+
+/* An answer has an item, if an empty one. */
+static bool is_silent(const job *j) {
+    return j->open == NO_ITEM && json_array_size(j->items) == 0;
+}
+
+void items_tell(telling *t, const item_calls *calls, const char *text, size_t n_byte, bool last) {
+    buffer *lost = t->out ? t->out : &t->j->said;
+    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
+    if (!speech_feed(t->a->talk, text, n_byte, last, calls->part, t))
+        lost->no_memory = true;
+    if (last && is_silent(t->j))
+        calls->part(t, &nothing);
+    if (last)
+        calls->close(t);
+    lost->no_memory = lost->no_memory || t->j->said.no_memory;
+}
+
+/* ---- messages ---- */
+
+static void add_part(void *user, const speech_part *p) {
+    spoken *m = user;
+    if (p->kind != SPEECH_CALL) {
+        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
+        return;
+    }
+    m->calls = m->calls ? m->calls : json_array();
+    m->said.no_memory = json_array_append_new(m->calls, m->call(m->a, p)) || m->said.no_memory;
+}
+
+bool spoken_take(spoken *m) {
+    const nib_result *r = &m->a->result;
+    const char *text = r->text ? r->text : "";
+    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = r->n_byte};
+    if (m->a->talk)
+        return speech_feed(m->a->talk, text, r->n_byte, true, add_part, m);
+    add_part(m, &all);
+    return true;
+}
+
+bool spoken_add(spoken *m, json_t *message, const char *thought) {
+    bool good = !m->said.no_memory && !m->thought.no_memory;
+    if (m->thought.n)
+        good = !json_object_set_new(message, thought, jsonx_string(m->thought.data, m->thought.n)) && good;
+    if (m->calls)
+        good = !json_object_set(message, "tool_calls", m->calls) && good;
+    json_decref(m->calls);
+    buffer_clear(&m->said);
+    buffer_clear(&m->thought);
+    return good;
+}

@@ -1,0 +1,39 @@
+/* items.h - for dialects: events by name, answers in items (a text, a thought or a call each), and answers as
+ * one message of these parts. */
+#ifndef NIB_SERVER_ITEMS_H
+#define NIB_SERVER_ITEMS_H
+
+#include "server/parts.h"
+
+/* "event: NAME", and value with that as its type; takes the reference. */
+void event_write(const char *name, json_t *value, buffer *out);
+
+typedef struct telling {
+    job *j;
+    const answer *a;
+    buffer *out; /* events; NULL: none, the items are wanted */
+} telling;
+
+typedef struct item_calls {
+    speech_fn part;                  /* its user is the telling */
+    void (*close)(const telling *t); /* the item that is open, if one is: nothing follows */
+} item_calls;
+
+int items_index(const telling *t);               /* of the next item */
+void items_add(const telling *t, json_t *value); /* it is whole; takes the reference */
+/* A piece of the answer's text; `last`: there is no more. */
+void items_tell(telling *t, const item_calls *calls, const char *text, size_t n_byte, bool last);
+
+/* The whole answer by what its parts are. */
+typedef struct spoken {
+    const answer *a;
+    json_t *(*call)(const answer *a, const speech_part *p); /* how one is written */
+    buffer said, thought;
+    json_t *calls; /* NULL: none */
+} spoken;
+bool spoken_take(spoken *m); /* false: no memory */
+/* Its thought under that name and its calls become members of the message, where there are any; it is freed,
+ * and `said` is not there any more. False: no memory, also of what was taken. */
+bool spoken_add(spoken *m, json_t *message, const char *thought);
+
+#endif
