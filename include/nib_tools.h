@@ -71,6 +71,17 @@ typedef struct nib_quantize_report {
 NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *options,
                                 const nib_quantize_options *how, nib_quantize_report *out, nib_error *err);
 
+/* ---- residuals for a slowdown -------------------------------------------------------------------- */
+
+/* Finds how many channels each kind of product gets back in an engine with residuals (nib_engine_options), at
+ * most k_chunk, so that a token takes at most `slowdown` (0.05: 5 %) longer than without residuals (QDEC,
+ * paper 4.4), and leaves the engine like that. Candidates are timed by generating tokens in a session of its
+ * own, some seconds long; no other thread uses the engine meanwhile. *json (caller frees): "slowdown"
+ * (measured at the end: at most what was asked for), "token_s" (seconds without residuals), "kinds":
+ * [{"products", "k_chunk", "n_tb"}] as a plan has them, "steps": [{"slowdown", "kinds"}], what was better
+ * than all before. NIB_E_USAGE: the engine has no residuals. */
+NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, char **json, nib_error *err);
+
 /* ---- a model with random weights ----------------------------------------------------------------- */
 
 /* The true shapes of a known model and weights of a pseudo-random sequence, for timing and for testing

@@ -3,6 +3,7 @@
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
+#include "engine/engine.h"
 #include "engine/residual_fit.h"
 #include "formats/gguf_write.h"
 #include "quant/residual.h"
@@ -24,6 +25,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 enum { K = 2600 };
 
@@ -148,9 +150,9 @@ static void test_residual(void **state) {
 }
 
 enum { N_TOKEN = 10 };
+static const int32_t tokens[N_TOKEN] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
 
 static logits_rows logits_with(const char *path, const nib_engine_options *o) {
-    static const int32_t tokens[N_TOKEN] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
     nib_engine *e = engine_must_open(path, o, NULL);
     logits_rows rows = logits_of(e, tokens, N_TOKEN);
     nib_engine_close(e);
@@ -195,7 +197,8 @@ static const char *original_and_coarse(char coarse[512]) {
     return original_and_made(coarse, "rtn");
 }
 
-static void check_model(const char *method) {
+/* How far it is from the original with all channels in halves. */
+static double check_model(const char *method) {
     char coarse[512];
     const char *whole = original_and_made(coarse, method);
     const nib_engine_options none = options(NULL, 4, 0), quarter = options(whole, 4, 256),
@@ -212,13 +215,15 @@ static void check_model(const char *method) {
     free(base.data);
     free(some.data);
     free(all.data);
+    return nearest;
 }
 
 /* AWQ multiplies a base's channels: what is given back is of the same scale. */
 static void test_model(void **state) {
     (void)state;
-    check_model("rtn");
-    check_model("awq");
+    const double plain = check_model("rtn"), scaled = check_model("awq");
+    if (!(scaled < 1.2 * plain))
+        fail_msg("all channels of AWQ's base leave %g, of a plain one %g", scaled, plain);
 }
 
 static void must_be(const logits_rows *expected, const char *path, const nib_engine_options *o,
@@ -280,6 +285,94 @@ static void test_gpu(void **state) {
     free(base.data);
 }
 
+/* What is chosen later counts from the next pass on, also where passes are replayed: nothing, then as before.
+ */
+static void check_choices(const nib_engine_options *o, const char *coarse, const logits_rows *with,
+                          const logits_rows *without) {
+    nib_engine *e = engine_must_open(coarse, o, NULL);
+    const residual_kinds *kinds = engine_residual_kinds(e);
+    assert_int_equal(kinds->n, 4);
+    assert_string_equal(kinds->names[0], "q+k+v");
+    assert_string_equal(kinds->names[2], "gate+up");
+    assert_true(kinds->kinds[0].k == shape.d_model && kinds->kinds[3].k == shape.d_ff);
+    for (int i = 0; i < 4; i++) {
+        tune_choice c = {{0}, {0}};
+        for (int k = 0; k < kinds->n && i % 2 == 0; k++)
+            c.k_chunk[k] = 100;
+        engine_residuals_choose(e, &c);
+        logits_rows found = logits_of(e, tokens, N_TOKEN);
+        const logits_rows *expected = i % 2 ? without : with;
+        if (memcmp(found.data, expected->data, (size_t)(N_TOKEN * found.n_vocab) * sizeof *found.data))
+            fail_msg("choice %d: other bits", i);
+        free(found.data);
+    }
+    nib_engine_close(e);
+}
+
+static void test_choices(void **state) {
+    (void)state;
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    nib_engine_options o = options(whole, 4, 100), none = options(NULL, 4, 0);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        o.backend = none.backend = gpu ? "cuda" : NULL;
+        o.n_batch = none.n_batch = gpu; /* 1: token by token, which is replayed */
+        o.activation = none.activation = gpu ? 16 : 8;
+        cuda_load_with(gpu ? fake_cuda(1 << 28, 0, 0) : NULL);
+        logits_rows with = logits_with(coarse, &o), without = logits_with(coarse, &none);
+        assert_true(distance(without, with) > 0);
+        check_choices(&o, coarse, &with, &without);
+        free(with.data);
+        free(without.data);
+    }
+    cuda_load_with(NULL);
+}
+
+/* The tuner on the engine's own tokens: what it promises, and a plan that says the same. */
+static void test_tuned(void **state) {
+    (void)state;
+    char coarse[512], said_too[8192], *json, *text;
+    const char *whole = original_and_coarse(coarse);
+    nib_engine_options o = options(whole, 4, 64);
+    nib_error err;
+    nib_engine *e = engine_must_open(coarse, &o, NULL);
+    assert_int_equal(nib_residuals_tune(e, 0.5, &json, &err), NIB_OK);
+    json_t *found = json_loads(json, 0, NULL);
+    assert_true(json_real_value(json_object_get(found, "slowdown")) <= 0.5);
+    assert_int_equal(json_array_size(json_object_get(found, "kinds")), 4);
+    json_decref(found);
+    nib_free(json);
+    nib_engine_close(e);
+    logits_rows other;
+    const nib_engine_options plain = engine_usual();
+    assert_int_equal(nib_plan(coarse, &plain, NULL, &text, &err), NIB_OK);
+    for (int i = 0; i < 3; i++) {
+        static const char *const said[] = {"{\"products\": \"q+k+v\", \"k_chunk\": 64}",
+                                           "{\"products\": \"qkv\", \"k_chunk\": 8}",
+                                           "{\"products\": \"o\", \"k_chunk\": 65}"};
+        snprintf(said_too, sizeof said_too, "%.*s, \"residuals\": {\"kinds\": [%s]}}", (int)strlen(text) - 2,
+                 text, said[i]);
+        o.plan = said_too;
+        if (i > 0) {
+            assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
+            continue;
+        }
+        assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_OK);
+        other = logits_of(e, tokens, N_TOKEN);
+        nib_engine_close(e);
+        const nib_engine_options none = options(NULL, 4, 0), all = options(whole, 4, 64);
+        logits_rows base = logits_with(coarse, &none), most = logits_with(coarse, &all);
+        assert_true(distance(base, other) > 0 && distance(most, other) > 0);
+        free(base.data);
+        free(most.data);
+        free(other.data);
+    }
+    nib_free(text);
+    e = engine_must_open(coarse, &plain, NULL);
+    assert_int_equal(nib_residuals_tune(e, 0.5, &json, &err), NIB_E_USAGE);
+    nib_engine_close(e);
+}
+
 /* On the ledger: opening with a cap fails at the residuals where there is no room for them. */
 static void test_budget(void **state) {
     (void)state;
@@ -328,12 +421,13 @@ static void test_refused(void **state) {
     assert_int_equal(nib_engine_open(whole, &o, &e, &err), NIB_E_MODEL); /* nothing is rounded there */
 }
 
-/* Factors of rows and columns, which the matrices alone tell; a matrix that nothing was multiplied with. */
+/* Factors of rows and columns, from norms and from the matrices alone. */
 enum { FIT_N = 200, FIT_K = 256 };
 
-/* w and base, written to a file and fitted by n_thread threads: column [FIT_K]; false: there are no factors.
+/* w and base, written to a file and fitted by n_thread threads: column [FIT_K]; true: rows have factors too.
  * fine: the last row as it was when it was rounded. */
-static bool fit(const float *w, const float *base, int n_thread, double *column, float *fine) {
+static bool fit(const float *w, const float *base, const float *norms, int n_thread, double *column,
+                float *fine) {
     static const char *const names[] = {"w", "base"};
     const float *data[] = {w, base};
     const int64_t dims[] = {FIT_N, FIT_K};
@@ -360,52 +454,57 @@ static bool fit(const float *w, const float *base, int n_thread, double *column,
     assert_int_equal(pool_open(n_thread, &threads, NULL), NIB_OK);
     assert_int_equal(residual_fit_open(&f, threads, FIT_K, NULL), NIB_OK);
     const residual_pair pair = {c, c, &weights[0], &weights[1]};
-    assert_int_equal(residual_fit_find(&f, &pair, NULL), NIB_OK);
-    const bool scaled = f.scaled;
+    assert_int_equal(residual_fit_find(&f, &pair, norms, NULL), NIB_OK);
+    const bool by_row = f.by_row;
     memcpy(column, f.column, FIT_K * sizeof *column);
     memcpy(fine, w + (FIT_N - 1) * FIT_K, FIT_K * sizeof *fine);
     residual_fit_row(&f, fine, base + (FIT_N - 1) * FIT_K, FIT_K);
     residual_fit_close(&f);
     pool_close(threads);
     container_close(c);
-    return scaled;
+    return by_row;
 }
 
 static void test_factors(void **state) {
     (void)state;
     static float w[FIT_N * FIT_K], base[FIT_N * FIT_K];
-    float column[FIT_K], row[FIT_N], fine[FIT_K], again[FIT_K];
+    float norms[2 * FIT_K], row[FIT_N], fine[FIT_K], again[FIT_K];
     double found[FIT_K], other[FIT_K];
     uint64_t s = 11;
-    for (int kind = 0; kind < 2; kind++) {
-        for (int c = 0; c < FIT_K; c++)
-            column[c] = kind ? expf(random_float(&s)) : 1;
-        for (int i = 0; i < FIT_N; i++)
-            row[i] = kind ? expf(0.5f * random_float(&s)) : 1;
-        for (int i = 0; i < FIT_N * FIT_K; i++) {
-            w[i] = random_float(&s) + random_float(&s);
-            base[i] = rintf(w[i] * column[i % FIT_K] * row[i / FIT_K] * 3) / 3; /* 15 % of noise */
+    for (int kind = 0; kind < 3; kind++) { /* columns of a norm; and rows; columns that are not known */
+        for (int c = 0; c < FIT_K; c++) {
+            norms[c] = 1 + 0.5f * random_float(&s);
+            norms[FIT_K + c] = norms[c] / expf(random_float(&s));
         }
-        assert_int_equal(fit(w, base, 1, found, fine), kind);
-        fit(w, base, 3, other, again);
+        for (int i = 0; i < FIT_N; i++)
+            row[i] = kind == 1 ? expf(0.5f * random_float(&s)) : 1;
+        for (int i = 0; i < FIT_N * FIT_K; i++) {
+            const float column = norms[i % FIT_K] / norms[FIT_K + i % FIT_K];
+            w[i] = random_float(&s) + random_float(&s);
+            base[i] = rintf(w[i] * column * row[i / FIT_K] * 3) / 3; /* 15 % of noise */
+        }
+        const float *known = kind < 2 ? norms : NULL, *last = w + (FIT_N - 1) * FIT_K;
+        assert_int_equal(fit(w, base, known, 1, found, fine), kind == 1);
+        fit(w, base, known, 3, other, again);
         assert_memory_equal(found, other, sizeof found);
         assert_memory_equal(fine, again, sizeof fine);
-        const float *last = w + (FIT_N - 1) * FIT_K;
         double off = 0, all = 0;
         for (int c = 0; c < FIT_K; c++) {
-            const double is = (double)(last[c] * column[c] * row[FIT_N - 1]), d = (double)fine[c] - is;
+            const double is = (double)(last[c] * (norms[c] / norms[FIT_K + c]) * row[FIT_N - 1]),
+                         d = (double)fine[c] - is;
             off += d * d;
             all += is * is;
         }
-        if (!(kind ? off < 4e-4 * all : off == 0)) /* 2 % of the row, an eighth of the noise */
+        if (!(off < (kind ? 4e-4 : 1e-10) * all)) /* 2 % of the row, an eighth of the noise */
             fail_msg("factors %d: %g off", kind, sqrt(off / all));
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),   cmocka_unit_test(test_residual),
-                                       cmocka_unit_test(test_model),  cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_budget), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_gpu),    cmocka_unit_test(test_factors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),    cmocka_unit_test(test_residual),
+                                       cmocka_unit_test(test_model),   cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_budget),  cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_gpu),     cmocka_unit_test(test_factors),
+                                       cmocka_unit_test(test_choices), cmocka_unit_test(test_tuned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,9 @@ void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
+/* --slowdown of an engine with residuals, said in a note; json NULL, or what nib_residuals_tune gives (caller
+ * frees with mem_free). An exit code. */
+int cli_tune_residuals(const cli_args *args, nib_engine *engine, char **json);
 /* The options that are names, checked; how a plan is chosen. Exit codes. */
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);

@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "cli/fields.h"
 #include "cli/terminal.h"
@@ -191,6 +193,17 @@ static void print_others(const terminal *s, const json_t *plan) {
         terminal_line(s, "note         %s", json_string_value(note));
 }
 
+static void print_residuals(const terminal *s, const json_t *residuals) {
+    const json_t *one;
+    size_t i;
+    if (!residuals)
+        return;
+    terminal_line(s, "residuals    %s %% slower, measured; channels of each 1,024:",
+                  num_text(100 * field_real(residuals, "slowdown"), 3));
+    json_array_foreach(json_object_get(residuals, "kinds"), i, one)
+        terminal_line(s, "             %-12s %lld", field_text(one, "products"), field_int(one, "k_chunk"));
+}
+
 static void print_table(const cli_args *args, const json_t *plan) {
     const terminal s = terminal_open(args, stdout);
     const json_t *schedule = json_object_get(plan, "schedule");
@@ -204,10 +217,44 @@ static void print_table(const cli_args *args, const json_t *plan) {
     print_blocks(&s, json_object_get(plan, "blocks"));
     print_owners(&s, json_object_get(json_object_get(plan, "predicted"), "owners"));
     print_speed(&s, plan);
+    print_residuals(&s, json_object_get(plan, "residuals"));
     print_others(&s, plan);
 }
 
 /* ---- the command ---- */
+
+/* The plan with what was measured of residuals: an engine is opened by it. Frees text; the caller frees *out.
+ */
+static int add_residuals(const cli_args *args, const char *name, nib_engine_options *options, char *text,
+                         char **out) {
+    static const char last[] = "}\n";
+    nib_engine *engine = NULL;
+    nib_error err;
+    char *json = NULL;
+    json_t *found = NULL;
+    options->plan = text;
+    int code = nib_engine_open(name, options, &engine, &err) ? cli_fail(&err)
+                                                             : cli_tune_residuals(args, engine, &json);
+    options->plan = NULL;
+    nib_engine_close(engine);
+    if (!code)
+        code = cli_document(json, &found);
+    if (!code) {
+        json_object_del(found, "steps");
+        json_object_del(found, "token_s");
+        char *part = jsonx_text(found, JSON_REAL_PRECISION(7));
+        const size_t n = strlen(text) - (sizeof last - 1), size = n + (part ? strlen(part) : 0) + 32;
+        *out = part ? mem_alloc(size) : NULL;
+        if (*out)
+            snprintf(*out, size, "%.*s,\n \"residuals\": %s%s", (int)n, text, part, last);
+        else
+            code = cli_usage_error("no memory for the plan");
+        mem_free(part);
+        json_decref(found);
+    }
+    nib_free(text);
+    return code;
+}
 
 /* Frees text. */
 static int answer(const cli_args *args, char *text) {
@@ -246,9 +293,12 @@ static int make(const cli_args *args, const char *name) {
         return code;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
+    if (args->slowdown > 0 && !args->residual)
+        return cli_usage_error("--slowdown is of residuals: name the original with --residual");
     if (nib_plan(name, &options, &how, &text, &err))
         return cli_fail(&err);
-    return answer(args, text);
+    code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;
+    return code ? code : answer(args, text);
 }
 
 /* A shape that nobody has a file of: its header in a file without data, which goes afterwards. */

@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "cli/fields.h"
+#include "nib_tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,8 @@ enum { PLAN_MAX_BYTES = 8 << 20 };
 static bool asks_for_gpu(const cli_args *args) {
     return args->gpu_layers && strcmp(args->gpu_layers, "0") != 0;
 }
+
+enum { MAX_TUNED = 128 /* channels of each 1,024 that --slowdown chooses from */ };
 
 void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     nib_engine_options_init(options);
@@ -35,7 +39,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->residual = args->residual;
     options->residual_rule = args->residual_rule;
     options->residual_bits = (int32_t)args->residual_bits;
-    options->k_chunk = (int32_t)args->k_chunk;
+    options->k_chunk = (int32_t)(args->slowdown > 0 ? NUM_MAX(args->k_chunk, MAX_TUNED) : args->k_chunk);
     options->no_fuse = args->no_fuse;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
@@ -118,9 +122,52 @@ static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine 
     return status ? cli_fail(&err) : 0;
 }
 
+/* "q+k+v 3, o 0, gate+up 4, down 4" */
+static void channels_text(const json_t *kinds, char *out, size_t size) {
+    const json_t *one;
+    size_t i, at = 0;
+    *out = 0;
+    json_array_foreach(kinds, i, one) if (at < size) at +=
+        (size_t)snprintf(out + at, size - at, "%s%s %lld", i ? ", " : "", field_text(one, "products"),
+                         field_int(one, "k_chunk"));
+}
+
+int cli_tune_residuals(const cli_args *args, nib_engine *engine, char **json) {
+    char channels[256], *text;
+    nib_error err;
+    json_t *found;
+    const json_t *step;
+    size_t i;
+    if (nib_residuals_tune(engine, args->slowdown / 100, &text, &err))
+        return cli_fail(&err);
+    char *kept = json ? mem_strdup(text) : NULL;
+    const int code = cli_document(text, &found);
+    if (json)
+        *json = kept;
+    if (code)
+        return code;
+    json_array_foreach(json_object_get(found, "steps"), i, step) {
+        channels_text(json_object_get(step, "kinds"), channels, sizeof channels);
+        if (args->verbose)
+            cli_note(args, "channels of each 1,024: %s: %s %% slower", channels,
+                     num_text(100 * field_real(step, "slowdown"), 3));
+    }
+    channels_text(json_object_get(found, "kinds"), channels, sizeof channels);
+    cli_note(args, "residuals: %s channels of each 1,024, %s %% slower", channels,
+             num_text(100 * field_real(found, "slowdown"), 3));
+    json_decref(found);
+    return 0;
+}
+
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
-    const int code = cli_named_options(args, options);
-    return code ? code : open_by_plan(args, options, out);
+    if (args->slowdown > 0 && !args->residual)
+        return cli_usage_error("--slowdown is of residuals: name the original with --residual");
+    int code = cli_named_options(args, options);
+    if (!code)
+        code = open_by_plan(args, options, out);
+    if (!code && args->slowdown > 0)
+        code = cli_tune_residuals(args, *out, NULL);
+    return code;
 }
 
 typedef struct text_limit {

@@ -168,6 +168,27 @@ nib_status nib_engine_predict(const nib_engine *e, int64_t n_prompt, int64_t n_g
     return predict(&e->core, e->pager, &e->backend->rows, n_prompt, n_gen, out, err);
 }
 
+/* ---- residuals ---- */
+
+const residual_kinds *engine_residual_kinds(const nib_engine *e) {
+    return residuals_kinds(e->residuals);
+}
+
+void engine_residuals_choose(nib_engine *e, const tune_choice *choice) {
+    pthread_mutex_lock(&e->step.lock);
+    residuals_choose(e->residuals, choice);
+    pthread_mutex_unlock(&e->step.lock);
+}
+
+int engine_fetch_blocks(const nib_engine *e) {
+    enum { MAX = 32 /* more fetch no faster on an H200 (docs/paper-qdec.md) */ };
+    return e->core.kind->tier == NIB_TIER_VRAM ? MAX : 1;
+}
+
+int64_t engine_max_channels(const nib_engine *e) {
+    return e->core.residuals ? e->core.residuals->max_k_chunk : 0;
+}
+
 /* ---- the trace ---- */
 
 nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {

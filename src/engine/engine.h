@@ -4,6 +4,7 @@
 #define NIB_ENGINE_ENGINE_H
 
 #include "engine/parts.h"
+#include "engine/residual_kinds.h"
 #include "sequence/generation.h"
 #include "sequence/sequence.h"
 #include "text/tokenizer.h"
@@ -19,6 +20,16 @@ engine_parts engine_parts_of(nib_engine *e);
 const char *engine_path(const nib_engine *e);
 const container *engine_container(const nib_engine *e);
 const tokenizer *engine_tokenizer(const nib_engine *e); /* NULL: the checkpoint has none */
+
+/* ---- for tuning residuals ---- */
+
+/* The kinds of products that have residuals; NULL: none. Valid until the engine is closed. */
+const residual_kinds *engine_residual_kinds(const nib_engine *e);
+/* What each kind gets from the next pass on. Any thread. */
+void engine_residuals_choose(nib_engine *e, const tune_choice *choice);
+/* The most blocks of a GPU that fetch; 1: the processor computes. And the most channels of each 1,024. */
+int engine_fetch_blocks(const nib_engine *e);
+int64_t engine_max_channels(const nib_engine *e);
 
 /* ---- for sequences ---- */
 

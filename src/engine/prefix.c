@@ -50,6 +50,7 @@ nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type
                       nib_error *err) {
     const nib_engine_options *asked = &e->asked;
     const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, asked->k_chunk};
+    const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
     add_text(&h, nib_version());
@@ -59,6 +60,8 @@ nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type
     add_text(&h, asked->residual);
     add_text(&h, asked->residual_rule);
     add(&h, numbers, sizeof numbers);
+    if (given)
+        add(&h, given->k_chunk, (size_t)given->first[layout_n_block(e->layout)] * sizeof *given->k_chunk);
     NIB_TRY(add_files(&h, e, err));
     for (int b = 0; b < layout_n_block(e->layout); b++)
         add_block(&h, e, b);

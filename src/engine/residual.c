@@ -8,6 +8,7 @@
 #include "tiers/region.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum {
     UNIT = 64,    /* outputs that a thread makes at a time */
@@ -19,8 +20,9 @@ struct engine_residuals {
     residual_use use; /* what the back end is told of; owns its arrays */
     residual *of;
     int *first;
+    int32_t *k_chunk, *n_tb; /* [first[n_block]] */
+    residual_kinds kinds;
     tier_region memory;
-    int n_scaled; /* matrices whose original was multiplied by something before it was rounded */
 };
 
 /* ---- which matrices ---- */
@@ -63,7 +65,9 @@ typedef struct filling {
     const engine_core *e;
     residual *r;
     residual_pair pair;
+    bool scaled;      /* the base's norms are not the original's */
     residual_fit fit; /* of the pair */
+    float *norms;     /* [2, longest row]: those that make a product's input, the original's and the base's */
     float *values;    /* [n_thread, TOGETHER + 1, k] */
     uint8_t *raw;     /* [n_thread, 8 k]: a row as a file has it */
     nib_status *status;
@@ -122,6 +126,48 @@ static nib_status check_weight(const weight *fine, const weight *coarse, int b, 
                     fine->transposed || coarse->transposed ? ", transposed" : "");
 }
 
+/* The norms that make what op i of block b reads. *found: there are any, of as many channels. */
+static nib_status read_norms(filling *f, const model *original, int b, int i, bool *found, nib_error *err) {
+    const block *coarse = layout_block(f->e->layout, b), *fine = model_block(original, b);
+    const op *o = &coarse->program.ops[i];
+    const int w = o->kind == OP_LINEAR ? residual_norm_of(coarse, i) : -1;
+    *found = w >= 0 && w < fine->n_weight && coarse->weights[w].k == o->k && fine->weights[w].k == o->k &&
+             fine->weights[w].vector;
+    if (!*found)
+        return NIB_OK;
+    NIB_TRY(residual_read_vector(f->pair.fine_files, &fine->weights[w], f->raw, f->norms, err));
+    return residual_read_vector(f->pair.coarse_files, &coarse->weights[w], f->raw, f->norms + o->k, err);
+}
+
+/* Whether the base is scaled: some norm is not the original's. */
+static nib_status compare_norms(filling *f, const model *original, nib_error *err) {
+    for (int b = 0; b < layout_n_block(f->e->layout) && !f->scaled; b++) {
+        const program *p = &layout_block(f->e->layout, b)->program;
+        for (int i = 0; i < p->n_op && !f->scaled; i++) {
+            bool found;
+            NIB_TRY(read_norms(f, original, b, i, &found, err));
+            for (int64_t c = 0, k = p->ops[i].k; found && c < k; c++)
+                f->scaled |= fabsf(f->norms[c] - f->norms[k + c]) > 1e-3f * fabsf(f->norms[c]);
+        }
+    }
+    return NIB_OK;
+}
+
+/* Of weight w of block b, whose pair is set. */
+static nib_status find_factors(filling *f, const model *original, int b, int w, nib_error *err) {
+    const program *p = &layout_block(f->e->layout, b)->program;
+    bool found = false;
+    residual_fit_none(&f->fit);
+    if (!f->scaled)
+        return NIB_OK;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == OP_LINEAR && p->ops[i].w == w) {
+            NIB_TRY(read_norms(f, original, b, i, &found, err));
+            break;
+        }
+    return residual_fit_find(&f->fit, &f->pair, found ? f->norms : NULL, err);
+}
+
 static nib_status make_block(engine_residuals *r, const model *original, int b, filling *f, uint8_t **at,
                              nib_error *err) {
     const block *coarse = layout_block(r->e->layout, b), *fine = model_block(original, b);
@@ -139,8 +185,7 @@ static nib_status make_block(engine_residuals *r, const model *original, int b, 
         f->pair.coarse = of;
         *f->r = residual_in(*at, r->e->asked.residual_bits, of->n, of->k);
         residual_bytes(r->e->asked.residual_bits, of->n, of->k, &bytes); /* all together were not too many */
-        NIB_TRY(residual_fit_find(&f->fit, &f->pair, err));
-        r->n_scaled += f->fit.scaled;
+        NIB_TRY(find_factors(f, original, b, w, err));
         NIB_TRY(fill(f, err));
         *at += bytes;
     }
@@ -153,6 +198,10 @@ static nib_status make_all(engine_residuals *r, const model *original, filling *
     if (model_n_block(original) != n_block)
         return nib_fail(err, NIB_E_MODEL, "expected an original of %d blocks, found %d", n_block,
                         model_n_block(original));
+    NIB_TRY(compare_norms(f, original, err));
+    if (f->scaled)
+        log_line(&r->e->log,
+                 "the base's channels were scaled before they were rounded: so are its residuals");
     for (int b = 0; b < n_block; b++)
         NIB_TRY(make_block(r, original, b, f, &at, err));
     return NIB_OK;
@@ -176,16 +225,18 @@ static nib_status make(engine_residuals *r, const model *original, nib_error *er
     filling f = {.e = e, .pair = {.fine_files = model_container(original), .coarse_files = e->container}};
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     f.values = mem_array(n_value, sizeof *f.values);
+    f.norms = mem_array(2 * k, sizeof *f.norms);
     f.raw = mem_array((size_t)n_thread * k, 8);
     f.status = mem_calloc((size_t)n_thread, sizeof *f.status);
     f.err = mem_calloc((size_t)n_thread, sizeof *f.err);
-    nib_status status = f.values && f.raw && f.status && f.err
+    nib_status status = f.values && f.norms && f.raw && f.status && f.err
                             ? residual_fit_open(&f.fit, e->threads, (int64_t)k, err)
                             : nib_fail_nomem(err, bytes, "rows of residuals");
     if (status == NIB_OK)
         status = make_all(r, original, &f, err);
     residual_fit_close(&f.fit);
     mem_free(f.values);
+    mem_free(f.norms);
     mem_free(f.raw);
     mem_free(f.status);
     mem_free(f.err);
@@ -202,9 +253,6 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     NIB_TRY(status);
     status = make(r, original, err);
     model_close(original);
-    if (r->n_scaled)
-        log_line(&r->e->log, "%d matrices were scaled before they were rounded: so are their residuals",
-                 r->n_scaled);
     return status;
 }
 
@@ -233,12 +281,17 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->first = mem_calloc((size_t)n_block + 1, sizeof *r->first);
     for (int b = 0; r->first && b < n_block; b++)
         r->first[b + 1] = r->first[b] + layout_block(r->e->layout, b)->n_weight;
-    r->of = r->first ? mem_calloc((size_t)r->first[n_block] + 1, sizeof *r->of) : NULL;
-    if (!r->of)
+    const size_t n_weight = r->first ? (size_t)r->first[n_block] + 1 : 0;
+    r->of = n_weight ? mem_calloc(n_weight, sizeof *r->of) : NULL;
+    r->k_chunk = n_weight ? mem_calloc(n_weight, sizeof *r->k_chunk) : NULL;
+    r->n_tb = n_weight ? mem_calloc(n_weight, sizeof *r->n_tb) : NULL;
+    if (!r->of || !r->k_chunk || !r->n_tb)
         return nib_fail_nomem(err, 64, "residuals");
     r->use.of = r->of;
     r->use.first = r->first;
-    r->use.k_chunk = r->e->asked.k_chunk;
+    r->use.k_chunk = r->k_chunk;
+    r->use.n_tb = r->n_tb;
+    r->use.max_k_chunk = r->e->asked.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals are of rounded matrices: no layer of this model has one");
@@ -251,6 +304,33 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     return NIB_OK;
 }
 
+/* All kinds alike, or as a plan says. */
+static nib_status choose_first(engine_residuals *r, nib_error *err) {
+    const settings *set = &r->e->set;
+    tune_choice c = {{0}, {0}};
+    NIB_TRY(residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err));
+    for (int i = 0; i < r->kinds.n; i++)
+        c.k_chunk[i] = r->use.max_k_chunk;
+    if (set->n_residual)
+        NIB_TRY(
+            residual_kinds_choose(&r->kinds, set->residuals, set->n_residual, r->use.max_k_chunk, &c, err));
+    residuals_choose(r, &c);
+    return NIB_OK;
+}
+
+const residual_kinds *residuals_kinds(const engine_residuals *r) {
+    return r ? &r->kinds : NULL;
+}
+
+void residuals_choose(engine_residuals *r, const tune_choice *c) {
+    for (int i = 0; i < r->first[layout_n_block(r->e->layout)]; i++) {
+        const int kind = r->kinds.of[i];
+        r->k_chunk[i] = kind < 0 ? 0 : (int32_t)NUM_MIN(c->k_chunk[kind], r->use.max_k_chunk);
+        r->n_tb[i] = kind < 0 ? 0 : c->n_tb[kind];
+    }
+    r->use.choice++;
+}
+
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err) {
     engine_residuals *r = mem_calloc(1, sizeof *r);
     if (!r)
@@ -261,6 +341,8 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
         status = open_memory(r, err);
     if (status == NIB_OK)
         status = make_from_original(r, err);
+    if (status == NIB_OK)
+        status = choose_first(r, err);
     if (status != NIB_OK) {
         residuals_close(r);
         return status;
@@ -275,6 +357,9 @@ void residuals_close(engine_residuals *r) {
         return;
     r->e->residuals = NULL;
     tier_region_close(&r->memory);
+    residual_kinds_close(&r->kinds);
+    mem_free(r->k_chunk);
+    mem_free(r->n_tb);
     mem_free(r->of);
     mem_free(r->first);
     mem_free(r);

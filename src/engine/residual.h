@@ -4,6 +4,7 @@
 #define NIB_ENGINE_RESIDUAL_H
 
 #include "engine/core.h"
+#include "engine/residual_kinds.h"
 
 typedef struct engine_residuals engine_residuals;
 
@@ -19,6 +20,10 @@ uint64_t residuals_bytes(const engine_core *e);
  * model; NIB_E_USAGE: an option is not what it can be. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
 void residuals_close(engine_residuals *r); /* NULL is fine */
+/* NULL: r is NULL. */
+const residual_kinds *residuals_kinds(const engine_residuals *r);
+/* How much each kind gets from the next pass on, at most asked.k_chunk; no pass runs meanwhile. */
+void residuals_choose(engine_residuals *r, const tune_choice *c);
 /* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
 nib_status residuals_check(const engine_core *e, nib_error *err);
 

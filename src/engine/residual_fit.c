@@ -11,8 +11,9 @@
 
 enum { PARTS = 16, ROUNDS = 4 };
 
-/* What is left of the difference where there were factors: noise alone takes less than a hundredth away. */
-static const double EXPLAINED = 0.95;
+/* The standard deviation of the logarithms of rows' factors above which there are some: noise makes a
+ * hundredth in 3 bits. */
+static const double SPREAD = 0.05;
 
 /* ---- rows ---- */
 
@@ -37,6 +38,31 @@ nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, f
                               nib_error *err) {
     NIB_TRY(read_row(p->fine_files, p->fine, i, raw, fine, err));
     return read_row(p->coarse_files, p->coarse, i, raw, coarse, err);
+}
+
+int residual_norm_of(const block *b, int linear) {
+    for (int i = linear - 1; i >= 0; i--)
+        if (b->program.ops[i].out == b->program.ops[linear].in)
+            return b->program.ops[i].kind == OP_NORM ? b->program.ops[i].w : -1;
+    return -1;
+}
+
+nib_status residual_read_vector(const container *c, const weight *w, uint8_t *raw, float *out,
+                                nib_error *err) {
+    int64_t at = 0;
+    for (int p = 0; p < w->n_piece; at += w->pieces[p++].n_row) {
+        const weight_piece *piece = &w->pieces[p];
+        uint64_t bytes = 0, before = 0;
+        if (!type_row_bytes(piece->tensor->type, piece->n_row, &bytes) ||
+            !type_row_bytes(piece->tensor->type, piece->first_row, &before) || at + piece->n_row > w->k)
+            return nib_fail(err, NIB_E_MODEL, "vector '%s' cannot be read", w->name);
+        NIB_TRY(file_read_at(container_file(c, piece->tensor->file), raw, piece->tensor->offset + before,
+                             bytes, err));
+        type_get(piece->tensor->type)->dequantize(raw, out + at, piece->n_row);
+    }
+    for (int64_t i = 0; i < at; i++)
+        out[i] += w->add;
+    return at == w->k ? NIB_OK : nib_fail(err, NIB_E_MODEL, "vector '%s' is too short", w->name);
 }
 
 /* ---- memory ---- */
@@ -77,8 +103,7 @@ void residual_fit_close(residual_fit *f) {
 typedef struct passing {
     residual_fit *f;
     const residual_pair *p;
-    double plain[PARTS]; /* squared differences without factors */
-    double left[PARTS];  /* with the factors so far */
+    double logs[PARTS], squares[PARTS]; /* of the logarithms of rows' factors */
 } passing;
 
 /* The row's factor, with the columns'. */
@@ -93,17 +118,14 @@ static double row_factor(const double *column, const float *fine, const float *c
 
 static void add_row(passing *s, int part, const float *fine, const float *coarse, double *qq, double *qw) {
     const int64_t k = s->p->fine->k;
-    const double *column = s->f->column, t = row_factor(column, fine, coarse, k);
-    double plain = 0, left = 0;
+    const double found = row_factor(s->f->column, fine, coarse, k), t = s->f->by_row ? found : 1;
     for (int64_t c = 0; c < k; c++) {
-        const double q = (double)coarse[c], w = (double)fine[c], scaled = t * w * column[c];
+        const double q = (double)coarse[c], w = (double)fine[c];
         qq[c] += q * q;
         qw[c] += q * w * t;
-        plain += (q - w) * (q - w);
-        left += (q - scaled) * (q - scaled);
     }
-    s->plain[part] += plain;
-    s->left[part] += left;
+    s->logs[part] += log(found);
+    s->squares[part] += log(found) * log(found);
 }
 
 static void pass_share(void *arg, int thread, int n_thread) {
@@ -116,7 +138,7 @@ static void pass_share(void *arg, int thread, int n_thread) {
         int64_t begin, end;
         memset(qq, 0, (size_t)k * sizeof *qq);
         memset(qw, 0, (size_t)k * sizeof *qw);
-        s->plain[part] = s->left[part] = 0;
+        s->logs[part] = s->squares[part] = 0;
         pool_split(n, 1, part, PARTS, &begin, &end);
         for (int64_t i = begin; i < end && f->status[thread] == NIB_OK; i++) {
             f->status[thread] =
@@ -134,7 +156,7 @@ static double total(const double of[PARTS]) {
     return sum;
 }
 
-/* One pass over the rows; the columns' factors become what its sums say. */
+/* One pass over the rows. */
 static nib_status run_pass(passing *s, nib_error *err) {
     residual_fit *f = s->f;
     const int n_thread = pool_size(f->threads);
@@ -147,7 +169,12 @@ static nib_status run_pass(passing *s, nib_error *err) {
                 *err = f->errors[t];
             return f->status[t];
         }
-    for (int64_t c = 0; c < s->p->fine->k; c++) {
+    return NIB_OK;
+}
+
+/* The columns' factors become what the pass's sums say. */
+static void set_columns(residual_fit *f, int64_t k) {
+    for (int64_t c = 0; c < k; c++) {
         double qq = 0, qw = 0;
         for (int part = 0; part < PARTS; part++) {
             qq += f->sums[(int64_t)2 * part * f->max_k + c];
@@ -155,18 +182,34 @@ static nib_status run_pass(passing *s, nib_error *err) {
         }
         f->column[c] = qq > 0 && qw > 0 ? qq / qw : 1;
     }
-    return NIB_OK;
 }
 
-nib_status residual_fit_find(residual_fit *f, const residual_pair *p, nib_error *err) {
+static bool rows_differ(const passing *s) {
+    const double n = (double)s->p->fine->n, mean = total(s->logs) / n;
+    return total(s->squares) / n - mean * mean > SPREAD * SPREAD;
+}
+
+void residual_fit_none(residual_fit *f) {
+    f->scaled = f->by_row = false;
+}
+
+nib_status residual_fit_find(residual_fit *f, const residual_pair *p, const float *norms, nib_error *err) {
+    const int64_t k = p->fine->k;
     passing s = {.f = f, .p = p};
-    for (int64_t c = 0; c < p->fine->k; c++)
-        f->column[c] = 1;
+    f->scaled = true;
+    f->by_row = false;
+    for (int64_t c = 0; c < k; c++)
+        f->column[c] = norms && norms[k + c] != 0 ? (double)norms[c] / (double)norms[k + c] : 1;
+    NIB_TRY(run_pass(&s, err));
+    if (norms) {
+        f->by_row = rows_differ(&s);
+        return NIB_OK;
+    }
     for (int i = 0; i < ROUNDS; i++) {
+        set_columns(f, k);
         NIB_TRY(run_pass(&s, err));
-        /* the second pass is the first that has both kinds of factors */
-        f->scaled = i == 0 || total(s.left) < EXPLAINED * total(s.plain);
-        if (!f->scaled)
+        f->by_row = f->by_row || rows_differ(&s);
+        if (!f->by_row)
             break;
     }
     return NIB_OK;
@@ -175,7 +218,7 @@ nib_status residual_fit_find(residual_fit *f, const residual_pair *p, nib_error 
 void residual_fit_row(const residual_fit *f, float *fine, const float *coarse, int64_t k) {
     if (!f->scaled)
         return;
-    const double t = row_factor(f->column, fine, coarse, k);
+    const double t = f->by_row ? row_factor(f->column, fine, coarse, k) : 1;
     for (int64_t c = 0; c < k; c++)
         fine[c] = (float)(t * f->column[c] * (double)fine[c]);
 }

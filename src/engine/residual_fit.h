@@ -1,12 +1,13 @@
 /* residual_fit.h - what a base's matrix was multiplied with before it was rounded. AWQ (docs/quantize.md)
- * multiplies input channels by factors and divides what makes them, the rows of another matrix among it: its
+ * multiplies input channels by factors and divides what makes them, a norm or the rows of another matrix: its
  * bases are Q(row[i] * W[i, c] * column[c]). A residual is of that product, so the factors have to be known.
  *
- * They are found from the two matrices alone, so bases need not say them, and those of other programs have
- * them too. The scales of a base are those that fit its codes best, so what rounding took away is, summed
- * over many values, at a right angle to what it left: sum(Q * (row * W * column - Q)) = 0 for every row and
- * every column. A few rounds find the factors; rounding leaves some thousandths of noise in them. Where they
- * explain no more of the difference than noise would, there are none. */
+ * They follow from the base and its original alone, so bases need not say them, and those of other programs
+ * have them too. A base whose norms are the original's has none. Where a norm makes the channels, the factors
+ * are the original's norm over the base's. Otherwise they are fitted: the scales of a base are those that fit
+ * its codes best, so what rounding took away is, summed over many values, at a right angle to what it left,
+ * sum(Q * (row * W * column - Q)) = 0 for every row and every column. Rounding leaves some thousandths of
+ * noise in these; where the factors of rows differ by no more than noise, there are none. */
 #ifndef NIB_ENGINE_RESIDUAL_FIT_H
 #define NIB_ENGINE_RESIDUAL_FIT_H
 
@@ -27,7 +28,8 @@ nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, f
 typedef struct residual_fit {
     pool *threads;
     int64_t max_k;
-    bool scaled;    /* false: there are no factors */
+    bool scaled;    /* false: there are no factors, */
+    bool by_row;    /* nor any of rows */
     double *column; /* [k] */
     double *sums;   /* [PARTS, 2, k] */
     float *rows;    /* [n_thread, 2, k] */
@@ -39,8 +41,17 @@ typedef struct residual_fit {
 uint64_t residual_fit_bytes(int n_thread, int64_t max_k);
 nib_status residual_fit_open(residual_fit *f, pool *threads, int64_t max_k, nib_error *err);
 void residual_fit_close(residual_fit *f); /* zeroed is fine */
-/* The factors of one matrix, the same for any number of threads. */
-nib_status residual_fit_find(residual_fit *f, const residual_pair *p, nib_error *err);
+/* What op `linear` of a block reads is made by a norm of the block: its vector's index; -1: by something
+ * else. */
+int residual_norm_of(const block *b, int linear);
+/* Row 0 of a vector's values: [k]. */
+nib_status residual_read_vector(const container *c, const weight *w, uint8_t *raw, float *out,
+                                nib_error *err);
+/* No factors, for residual_fit_row. */
+void residual_fit_none(residual_fit *f);
+/* The factors of one matrix, the same for any number of threads. norms: [2, k], the original's norm and the
+ * base's, which make its input; NULL: something else does. */
+nib_status residual_fit_find(residual_fit *f, const residual_pair *p, const float *norms, nib_error *err);
 /* Multiplies row `fine` of the original with the factors that make it what `coarse` was rounded from. */
 void residual_fit_row(const residual_fit *f, float *fine, const float *coarse, int64_t k);
 

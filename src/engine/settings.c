@@ -135,6 +135,8 @@ nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib
         log_line(log, "activations have %d bits, as was asked for, whatever the plan says", s->activation);
     for (int t = 0; t < NIB_N_TIER; t++)
         s->cap[t] = NUM_MIN(s->cap[t], p->cap[t]); /* NIB_AUTO is the largest */
+    memcpy(s->residuals, p->residuals, sizeof s->residuals);
+    s->n_residual = p->n_residual;
     s->stream = s->stream || streams(p);
     if (p->packed && s->packed == NIB_PACKED_AUTO)
         s->packed = NIB_PACKED_ON;

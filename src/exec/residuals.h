@@ -8,9 +8,13 @@
 #include "quant/residual.h"
 
 typedef struct residual_use {
-    const residual *of; /* [first[n_block]]: weight w of block b has first[b] + w; k 0: none */
-    const int *first;   /* [n_block + 1] */
-    int64_t k_chunk;    /* channels of each 1,024; at least 1 */
+    const residual *of;     /* [first[n_block]]: weight w of block b has first[b] + w; k 0: none */
+    const int *first;       /* [n_block + 1] */
+    const int32_t *k_chunk; /* as `of`: channels of each 1,024 that the weight's products get; 0: none. All
+                               weights of one input have as many */
+    const int32_t *n_tb;    /* as `of`: blocks of a GPU that fetch them; 0: the back end decides */
+    int64_t max_k_chunk;    /* of k_chunk, whatever is chosen later; at least 1 */
+    uint64_t choice;        /* another number whenever the two arrays have changed, between passes */
     salient_rule rule;
     void *memory; /* all of them */
     uint64_t n_byte;
@@ -18,8 +22,8 @@ typedef struct residual_use {
 
 /* NULL: none. r NULL: there are no residuals at all. */
 static inline const residual *residuals_of(const residual_use *r, int b, int w) {
-    const residual *of = r ? &r->of[r->first[b] + w] : NULL;
-    return of && of->k > 0 ? of : NULL;
+    const int i = r ? r->first[b] + w : 0;
+    return r && r->of[i].k > 0 && r->k_chunk[i] > 0 ? &r->of[i] : NULL;
 }
 
 #endif

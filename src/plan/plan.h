@@ -16,7 +16,8 @@ enum {
     PLAN_MAX_SLICE = 4, /* of one block: formats times tiers */
     PLAN_NOTE = 256,    /* the longest remark, with its NUL */
     PLAN_MAX_NOTE = 8,
-    PLAN_MAX_ALTERNATIVE = 12
+    PLAN_MAX_ALTERNATIVE = 12,
+    PLAN_MAX_RESIDUAL = 8 /* kinds of products */
 };
 
 enum { PLAN_LEFT_OUT = NIB_N_TIER }; /* of a second slice: it is not there */
@@ -75,6 +76,13 @@ typedef struct plan_alternative {
     uint64_t ram_peak;
 } plan_alternative;
 
+/* What the products of one input get back of what rounding took, in all layers (plan/tune.h). */
+typedef struct plan_residual {
+    char products[PLAN_NAME]; /* "q+k+v", "o", "gate+up", "down" */
+    int64_t k_chunk;          /* channels of each 1,024; 0: none */
+    int n_tb;                 /* blocks of a GPU that fetch them; 0: the back end decides */
+} plan_residual;
+
 typedef struct plan {
     char model[PLAN_NAME];    /* its name, for people */
     char content[40];         /* the model's content key; "": not checked */
@@ -90,6 +98,9 @@ typedef struct plan {
     int n_thread;                            /* 0: not said */
     int n_best;                              /* of the logits, that the output head gives; 0: all */
     bool packed;                             /* what is streamed comes from a packed file */
+    plan_residual residuals[PLAN_MAX_RESIDUAL];
+    int n_residual;  /* 0: not said */
+    double slowdown; /* that was measured with them; for people */
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */
     double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */

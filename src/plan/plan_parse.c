@@ -177,6 +177,33 @@ static nib_status read_schedule(const json_t *from, plan *out, nib_error *err) {
     return jsonx_get_bool(from, "packed", false, &out->packed, err);
 }
 
+static nib_status read_residual(const json_t *from, plan_residual *out, nib_error *err) {
+    static const char *const known[] = {"products", "k_chunk", "n_tb", NULL};
+    int64_t n_tb = 0;
+    NIB_TRY(plan_check_keys(from, "residuals of products", known, err));
+    NIB_TRY(plan_get_name(from, "products", true, out->products, sizeof out->products, err));
+    NIB_TRY(plan_get_int(from, "k_chunk", 0, 1024, &out->k_chunk, err));
+    NIB_TRY(plan_get_int(from, "n_tb", 0, 1024, &n_tb, err));
+    out->n_tb = (int)n_tb;
+    return NIB_OK;
+}
+
+static nib_status read_residuals(const json_t *from, plan *out, nib_error *err) {
+    static const char *const known[] = {"slowdown", "kinds", NULL};
+    const json_t *value;
+    size_t i;
+    if (!from || json_is_null(from))
+        return NIB_OK;
+    NIB_TRY(plan_check_keys(from, "\"residuals\"", known, err));
+    NIB_TRY(plan_get_number(from, "slowdown", &out->slowdown, err));
+    const json_t *kinds = json_object_get(from, "kinds");
+    if (!json_is_array(kinds) || json_array_size(kinds) > PLAN_MAX_RESIDUAL)
+        return nib_fail(err, NIB_E_MODEL, "\"kinds\": expected a list of at most %d", PLAN_MAX_RESIDUAL);
+    json_array_foreach(kinds, i, value)
+        NIB_TRY(read_residual(value, &out->residuals[out->n_residual++], err));
+    return NIB_OK;
+}
+
 static nib_status read_mode(const json_t *from, plan *out, nib_error *err) {
     char mode[8] = "a", kv[8] = "auto";
     NIB_TRY(plan_get_name(from, "mode", false, mode, sizeof mode, err));
@@ -232,7 +259,7 @@ static nib_status check_sums(const plan *p, nib_error *err) {
 static nib_status read_plan(const json_t *from, plan *out, nib_error *err) {
     static const char *const known[] = {"model",       "content",      "prompts",  "mode",      "budget",
                                         "blocks",      "kv",           "schedule", "predicted", "binds",
-                                        "one_more_gb", "alternatives", "notes",    NULL};
+                                        "one_more_gb", "alternatives", "notes",    "residuals", NULL};
     for (int t = 0; t < NIB_N_TIER; t++)
         out->cap[t] = NIB_AUTO;
     NIB_TRY(plan_check_keys(from, "the plan", known, err));
@@ -247,6 +274,7 @@ static nib_status read_plan(const json_t *from, plan *out, nib_error *err) {
     NIB_TRY(read_budget(json_object_get(from, "budget"), out, err));
     NIB_TRY(read_schedule(json_object_get(from, "schedule"), out, err));
     NIB_TRY(plan_read_expected(from, out, err));
+    NIB_TRY(read_residuals(json_object_get(from, "residuals"), out, err));
     NIB_TRY(read_notes(json_object_get(from, "notes"), out, err));
     NIB_TRY(read_blocks(json_object_get(from, "blocks"), out, err));
     return check_sums(out, err);

@@ -88,6 +88,20 @@ static json_t *schedule_json(const plan *p) {
     return jsonx_whole(of, jsonx_put(of, "packed", json_boolean(p->packed)) && ok);
 }
 
+static json_t *residuals_json(const plan *p) {
+    json_t *of = json_object(), *kinds = json_array();
+    bool ok = jsonx_put(of, "slowdown", json_real(p->slowdown));
+    for (int i = 0; i < p->n_residual; i++) {
+        const plan_residual *r = &p->residuals[i];
+        json_t *one = json_object();
+        const bool whole = jsonx_put(one, "products", json_string(r->products)) &&
+                           jsonx_put(one, "k_chunk", json_integer(r->k_chunk)) &&
+                           jsonx_put(one, "n_tb", json_integer(r->n_tb));
+        ok = jsonx_add(kinds, jsonx_whole(one, whole)) && ok;
+    }
+    return jsonx_whole(of, jsonx_put(of, "kinds", kinds) && ok);
+}
+
 static json_t *owners_json(const plan_prediction *p) {
     json_t *of = json_object();
     bool ok = true;
@@ -199,6 +213,8 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, p->n_block ? "\n ],\n \"kv\": " : ",\n \"blocks\": [],\n \"kv\": ",
               json_string(plan_kv_name(p->kv)));
     add_value(&out, ",\n \"schedule\": ", schedule_json(p));
+    if (p->n_residual)
+        add_value(&out, ",\n \"residuals\": ", residuals_json(p));
     add_value(&out, ",\n \"predicted\": ", predicted_json(&p->predicted));
     add_value(&out, ",\n \"binds\": ", json_string(p->binds));
     add_value(&out, ",\n \"one_more_gb\": ", gains_json(p));

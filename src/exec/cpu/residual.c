@@ -14,11 +14,13 @@ void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, 
     const int64_t row = own ? 0 : r;
     salient *to = rows->salient + row * e->ws->n_salient;
     int32_t *at = e->ws->salient_at + w->thread * e->ws->n_salient;
-    if (!residuals_of(e->residuals, w->j->cell->block, matrix)) {
+    const residual_use *use = e->residuals;
+    const int b = w->j->cell->block;
+    if (!residuals_of(use, b, matrix)) {
         rows->n_salient[row] = 0;
         return;
     }
-    const int64_t n = salient_pick(e->kernels, e->residuals->rule, x, k, e->residuals->k_chunk, at);
+    const int64_t n = salient_pick(e->kernels, use->rule, x, k, use->k_chunk[use->first[b] + matrix], at);
     for (int64_t i = 0; i < n; i++)
         to[i] = (salient){at[i], x[at[i]]};
     rows->n_salient[row] = (int32_t)n;

@@ -112,6 +112,7 @@ typedef struct replay_key {
     int32_t n_best;
     bool logits;
     const void *page_table, *origin;
+    uint64_t choice; /* of residuals */
 } replay_key;
 
 typedef struct replay {

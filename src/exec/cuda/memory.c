@@ -99,7 +99,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
-        const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->k_chunk);
+        const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->max_k_chunk);
         c->fetch_scratch = take(base, &at, 1, each);
         c->part = take(base, &at, CUDA_MAX_FETCH * widest, sizeof(float));
     }

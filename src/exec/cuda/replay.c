@@ -145,14 +145,18 @@ nib_status replay_flush(cuda *c, nib_error *err) {
 
 static bool is_same_key(const replay_key *a, const replay_key *b) {
     return a->n_row == b->n_row && a->n_head == b->n_head && a->n_best == b->n_best &&
-           a->logits == b->logits && a->page_table == b->page_table && a->origin == b->origin;
+           a->logits == b->logits && a->page_table == b->page_table && a->origin == b->origin &&
+           a->choice == b->choice;
 }
 
 void replay_begin(cuda *c) {
     replay *r = &c->replay;
     const backend_pass *p = &c->pass;
-    r->key = (replay_key){
-        .n_best = p->n_best, .logits = p->logits != NULL, .page_table = c->page_table, .origin = c->origin};
+    r->key = (replay_key){.n_best = p->n_best,
+                          .logits = p->logits != NULL,
+                          .page_table = c->page_table,
+                          .origin = c->origin,
+                          .choice = c->setup.residuals ? c->setup.residuals->choice : 0};
     for (int i = 0; i < p->n_segment; i++) {
         r->key.n_row += p->segments[i].n_row;
         r->key.n_head += p->segments[i].n_row - p->segments[i].head_row;

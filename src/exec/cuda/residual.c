@@ -69,12 +69,13 @@ void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
     const ptrdiff_t apart = (uint8_t *)c->fetches.there - (uint8_t *)c->fetches.mapped;
     a->n_w = s->n_w;
     a->k = o->k;
-    a->k_chunk = r->k_chunk;
+    a->k_chunk = 0;
     a->part = c->part;
     a->scratch = c->fetch_scratch;
     a->ldp = 0;
     for (int i = 0; i < s->n_w; i++) {
         const residual *of = residuals_of(r, b, o[i].w);
+        const int at = r->first[b] + o[i].w;
         a->n[i] = o[i].n;
         a->ldp += o[i].n;
         if (!of)
@@ -82,8 +83,11 @@ void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
         a->rows[i] = of->rows + apart;
         a->scale[i] = (const float *)(const void *)((const uint8_t *)of->scale + apart);
         a->step[i] = of->step;
+        a->k_chunk = r->k_chunk[at];
+        a->n_tb = r->n_tb[at];
     }
-    a->n_tb = tune_blocks(&(tune_kind){.k = a->k, .n = a->ldp}, MAX_BLOCKS);
+    if (a->n_tb == 0)
+        a->n_tb = tune_blocks(&(tune_kind){.k = a->k, .n = a->ldp}, MAX_BLOCKS);
 }
 
 int fetches_launch(const cuda *c, const cuda_residual *a) {

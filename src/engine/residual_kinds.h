@@ -1,0 +1,27 @@
+/* residual_kinds.h - the kinds of products that residuals are tuned for (QDEC, paper 4.4): those of one input
+ * of a layer are one kind in all layers: q, k and v; o; gate and up; down. */
+#ifndef NIB_ENGINE_RESIDUAL_KINDS_H
+#define NIB_ENGINE_RESIDUAL_KINDS_H
+
+#include "exec/residuals.h"
+#include "model/layout.h"
+#include "plan/plan.h"
+#include "plan/tune.h"
+
+typedef struct residual_kinds {
+    tune_kind kinds[TUNE_MAX_KIND];
+    char names[TUNE_MAX_KIND][PLAN_NAME]; /* "q+k+v" */
+    int n;
+    int8_t *of; /* [first[n_block]]: a weight's kind; -1: it has no residual */
+} residual_kinds;
+
+/* of, first: as residual_use has them. With more kinds than TUNE_MAX_KIND the last one has all the others. */
+nib_status residual_kinds_open(residual_kinds *out, const layout *lay, const residual *of, const int *first,
+                               nib_error *err);
+void residual_kinds_close(residual_kinds *k); /* zeroed is fine */
+/* What a plan says, by name; kinds that it does not name get none. NIB_E_MODEL: there is no such kind, or it
+ * gets more than max. */
+nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *list, int n, int64_t max,
+                                 tune_choice *out, nib_error *err);
+
+#endif
