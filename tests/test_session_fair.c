@@ -69,6 +69,18 @@ static void who_had_least(void **state) {
         assert_in_range(fairness_enter(&s, i), 0, FAIRNESS_CLIENTS - 1);
 }
 
+/* Somebody who was alone for long does not wait until another one had as much. */
+static void who_comes_when_nobody_is_there(void **state) {
+    (void)state;
+    static fairness s;
+    const int a = fairness_enter(&s, 7);
+    fairness_serve(&s, a, 1000000);
+    fairness_leave(&s, a);
+    const int b = fairness_enter(&s, 9);
+    fairness_enter(&s, 7);
+    assert_true(fairness_served(&s, b) == fairness_served(&s, a));
+}
+
 typedef struct work {
     int32_t prompt[N_CTX];
     nib_generate_options o;
@@ -258,8 +270,12 @@ static void a_pause_ends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(target_is_kept), cmocka_unit_test(who_had_least), cmocka_unit_test(nobody_starves),
-        cmocka_unit_test(they_pause),     cmocka_unit_test(a_pause_ends),
+        cmocka_unit_test(target_is_kept),
+        cmocka_unit_test(who_had_least),
+        cmocka_unit_test(who_comes_when_nobody_is_there),
+        cmocka_unit_test(nobody_starves),
+        cmocka_unit_test(they_pause),
+        cmocka_unit_test(a_pause_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,13 @@
 
 #include "base/num.h"
 
-/* Of those with something to do; 0: there is none. */
+/* Of those with something to do; where there is none, of the one that was the last of them. */
 static double least_served(const fairness *s) {
     double least = -1;
     for (int i = 0; i < s->n; i++)
         if (s->clients[i].n_open > 0 && (least < 0 || s->clients[i].served < least))
             least = s->clients[i].served;
-    return NUM_MAX(least, 0.0);
+    return least < 0 ? s->left : least;
 }
 
 /* Its place, or one for it: a new one, or that of a client without requests, the one that had least. When all
@@ -43,6 +43,7 @@ int fairness_enter(fairness *s, uint64_t id) {
 
 void fairness_leave(fairness *s, int client) {
     s->clients[client].n_open--;
+    s->left = s->clients[client].served;
 }
 
 void fairness_serve(fairness *s, int client, double n_token) {

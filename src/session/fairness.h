@@ -1,7 +1,7 @@
 /* fairness.h - fair scheduling among clients by virtual token counters (VTC: Sheng et al. 2024, algorithm 2).
  * Each client has a counter of the tokens that were computed for it, and the client with the lowest counter
- * is served next. The counter of a new client starts at the lowest counter of the clients that are there, so
- * no client saves up credit. The counters of two clients that always have requests differ by no more than one
+ * is served next. The counter of a client that comes starts at the lowest counter of the clients that are
+ * there, or, where nobody is, at that of the client that left last, so no client saves up credit. The counters of two clients that always have requests differ by no more than one
  * step adds.
  *
  * One thread at a time. */
@@ -23,6 +23,7 @@ typedef struct fairness_client {
 /* Zeroed: no clients. */
 typedef struct fairness {
     int n;
+    double left; /* the counter of the client that left last */
     fairness_client clients[FAIRNESS_CLIENTS];
 } fairness;
 

@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 
 from server import Server, check, finish
 
@@ -174,12 +175,12 @@ class Soak:
             self.open.wait()
             with self.lock:
                 self.inside += 1
-            killed = self.s
+            killed, begun = self.s, time.time()
             try:
                 self.ask(draw, list_of)
             except Exception as error:  # also an answer that was cut off
                 if killed not in self.killed:
-                    self.fail(repr(error))
+                    self.fail(repr(error), traceback.format_exc(), killed.ask("GET", "/slots")[2], time.time() - begun)
             with self.lock:
                 self.inside -= 1
 
