@@ -3,7 +3,7 @@
  *   test_kernels_cuda_attend [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
-#include "kernels/kernels.h"
+#include "kernels/kv_layout.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -208,10 +208,61 @@ static void test_store(void **state) {
     free(rows), free(alone), free(together);
 }
 
+/* Pages go up in the GPU's order of keys, and come down as they were. */
+static void check_move(int64_t n_kv, int64_t d) {
+    enum { PAGES = 4, N_MOVED = 3 };
+    static const int32_t pairs[N_MOVED][2] = {{1, 3}, {0, 0}, {3, 2}};
+    const int64_t half = n_kv * CUDA_PAGE * d, page = 2 * half;
+    const size_t bytes = (size_t)(PAGES * page) * sizeof(uint16_t), mapped = (2 * bytes + 4095) / 4096 * 4096;
+    uint16_t *host = aligned_alloc(4096, mapped), *back = host + PAGES * page, *found = malloc(bytes), *there,
+             *here = device_new(bytes);
+    int32_t *pairs_there = device_copy(pairs, sizeof pairs);
+    for (int64_t i = 0; i < PAGES * page; i++)
+        host[i] = (uint16_t)(i * 7919 >> 3);
+    memset(back, 0, bytes);
+    OK(cuda->map(host, mapped, (void **)&there));
+    cuda_move a = {.here = {here, here + half, n_kv, d, page},
+                   .host_k = there,
+                   .host_v = there + half,
+                   .pairs = pairs_there,
+                   .n_page = N_MOVED,
+                   .up = true};
+    OK(cuda->move(&a, stream));
+    read_back(found, here, bytes);
+    a.host_k = there + PAGES * page;
+    a.host_v = there + PAGES * page + half;
+    a.up = false;
+    OK(cuda->move(&a, stream));
+    OK(cuda->stream_sync(stream));
+    for (int p = 0; p < N_MOVED; p++) {
+        const uint16_t *from = host + pairs[p][1] * page, *to = found + pairs[p][0] * page;
+        for (int64_t i = 0; i < half; i++) {
+            const int64_t head = i / (CUDA_PAGE * d) * CUDA_PAGE * d, position = i % (CUDA_PAGE * d) / d;
+            assert_int_equal(to[i], from[head + kv_key_at(d, position, i % d)]);
+            assert_int_equal(to[half + i], from[half + i]);
+        }
+        assert_memory_equal(from, back + pairs[p][1] * page, (size_t)page * sizeof *from);
+    }
+    assert_int_equal(back[page], 0); /* nobody's */
+    OK(cuda->unpin(host));
+    drop(here), drop(pairs_there);
+    free(host), free(found);
+}
+
+static void test_move(void **state) {
+    (void)state;
+    check_move(8, 128);
+    check_move(3, 64);
+    check_move(1, 256);
+    check_move(2, 80);
+    check_move(2, 8);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attend),
         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_move),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

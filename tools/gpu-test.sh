@@ -104,7 +104,7 @@ sanitized() {
     sanitize memcheck test_kernels_cuda_wide sizes prompts
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
     sanitize memcheck test_kernels_cuda_rows test_norm test_embed test_sample test_each
-    sanitize memcheck test_kernels_cuda_attend test_attend test_store
+    sanitize memcheck test_kernels_cuda_attend test_attend test_store test_move
     sanitize memcheck test_kernels_cuda_codes test_attend_left
     sanitize racecheck test_kernels_cuda test_together test_poison
     sanitize racecheck test_kernels_cuda_rows test_sample

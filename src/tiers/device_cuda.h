@@ -12,7 +12,8 @@
 
 enum { DEVICE_CUDA_ALIGN = 4096 }; /* of what is taken */
 
-extern const device_kind device_cuda_kind;
+/* device_mapped_kind: host memory that a GPU reads and writes where it is. */
+extern const device_kind device_cuda_kind, device_mapped_kind;
 
 /* For a device of that kind: */
 const cuda_kernels *device_cuda_kernels(const device *d);
@@ -21,5 +22,10 @@ cuda_stream device_cuda_stream(const device *d);
 nib_status device_cuda_enter(const device *d, nib_error *err);
 /* What a call of the table returned, as a status; `what` it was about. */
 nib_status device_cuda_ok(const device *d, int error, const char *what, nib_error *err);
+
+/* Host memory for that GPU, which is borrowed; NIB_E_DEVICE when it cannot see it. */
+nib_status device_mapped_open(const device *gpu, device **out, nib_error *err);
+/* Where the GPU sees an address of memory that was taken there. */
+void *device_mapped_there(const device *d, void *host);
 
 #endif

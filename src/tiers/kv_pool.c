@@ -17,7 +17,7 @@ enum { SYSTEM_PAGE = 4096, N_BUCKET = 1024 };
 typedef struct kv_chunk kv_chunk;
 
 struct kv_page {
-    uint8_t *at;
+    uint8_t *at, *on_host;
     kv_chunk *chunk;
     kv_page *previous, *next; /* in the list of unused pages */
     kv_page *next_in_bucket;
@@ -30,7 +30,7 @@ struct kv_page {
 
 struct kv_chunk {
     kv_chunk *next;
-    tier_region memory;
+    tier_region memory, host;
     uint64_t touched;
     int64_t n_page, n_used;
     kv_page pages[];
@@ -38,7 +38,7 @@ struct kv_chunk {
 
 struct kv_pool {
     kv_paging paging;
-    device *device;
+    device *device, *host; /* host NULL: pages are not split */
     ledger *ledger;
     bool share;
     pthread_mutex_t lock;
@@ -67,27 +67,30 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
         return false;
     each = (uint64_t)num_round_up((int64_t)each, 64);
-    *layer = (kv_layer){(int64_t)*at, (int64_t)(*at + each), o->u.attn.n_kv_head, o->u.attn.d_head};
+    *layer = (kv_layer){(int64_t)*at, (int64_t)(*at + each), o->u.attn.n_kv_head, o->u.attn.d_head, false};
     return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
 }
 
-/* Layers into p->layers, where there are any, and the page's size. */
-static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, nib_error *err) {
+/* Layers into p->layers, where there are any, and the page's size. on_host NULL: none is. */
+static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const bool *on_host,
+                               nib_error *err) {
     p->n_layer = model_n_kv_layer(layout_model(lay));
-    p->page_bytes = 0;
+    p->page_bytes = p->host_bytes = 0;
     for (int i = 0; i < p->n_layer; i++) {
         const op *o = attention_of(lay, i);
         kv_layer layer;
-        uint64_t at = overlaid ? 0 : p->page_bytes;
+        uint64_t *end = on_host && on_host[i] ? &p->host_bytes : &p->page_bytes, at = overlaid ? 0 : *end;
         if (!o)
             continue;
         if (!place_layer(&layer, o, p->type, &at))
             return nib_fail(err, NIB_E_NOFIT, "keys and values of %d positions overflow 64 bits", KV_BLOCK);
+        layer.on_host = end == &p->host_bytes;
         if (p->layers)
             p->layers[i] = layer;
-        p->page_bytes = NUM_MAX(p->page_bytes, at);
+        *end = NUM_MAX(*end, at);
     }
     p->page_bytes = (uint64_t)num_round_up((int64_t)p->page_bytes, SYSTEM_PAGE);
+    p->host_bytes = (uint64_t)num_round_up((int64_t)p->host_bytes, SYSTEM_PAGE);
     return NIB_OK;
 }
 
@@ -97,7 +100,7 @@ nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool ov
     if (!p->layers)
         return nib_fail_nomem(err, (size_t)model_n_kv_layer(layout_model(lay)) * sizeof *p->layers,
                               "the layout of keys and values");
-    const nib_status status = place_layers(p, lay, overlaid, err);
+    const nib_status status = place_layers(p, lay, overlaid, NULL, err);
     if (status != NIB_OK)
         kv_paging_close(p);
     return status;
@@ -105,7 +108,7 @@ nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool ov
 
 nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err) {
     kv_paging p = {.type = type};
-    NIB_TRY(place_layers(&p, lay, overlaid, err));
+    NIB_TRY(place_layers(&p, lay, overlaid, NULL, err));
     *bytes = p.page_bytes;
     return NIB_OK;
 }
@@ -130,7 +133,9 @@ uint64_t kv_paging_touched(const kv_paging *p, int64_t n) {
     if (n >= KV_BLOCK)
         return p->page_bytes;
     for (int i = 0; i < p->n_layer; i++)
-        touched += 2 * kv_page_touched(p->type, p->layers[i].n_kv_head, p->layers[i].d_head, n, SYSTEM_PAGE);
+        if (!p->layers[i].on_host)
+            touched +=
+                2 * kv_page_touched(p->type, p->layers[i].n_kv_head, p->layers[i].d_head, n, SYSTEM_PAGE);
     return NUM_MIN(touched, p->page_bytes);
 }
 
@@ -176,16 +181,30 @@ static void refer(kv_pool *pool, kv_page *page) {
 
 /* ---- chunks; the lock is held ---- */
 
+/* Memory for n pages. */
+static nib_status chunk_take(const kv_pool *pool, kv_chunk *c, uint64_t bytes, uint64_t on_host,
+                             nib_error *err) {
+    NIB_TRY(tier_region_open(&c->memory, pool->device, pool->ledger, NIB_OWNER_KV, bytes, true,
+                             "keys and values", err));
+    if (on_host == 0)
+        return NIB_OK;
+    const nib_status status = tier_region_open(&c->host, pool->host, pool->ledger, NIB_OWNER_KV, on_host,
+                                               false, "keys and values of layers in RAM", err);
+    if (status != NIB_OK)
+        tier_region_close(&c->memory);
+    return status;
+}
+
 static nib_status chunk_open(kv_pool *pool, int64_t n, nib_error *err) {
-    uint64_t bytes, heap;
+    uint64_t bytes, on_host, heap;
     if (!num_mul_u64((uint64_t)n, pool->paging.page_bytes, &bytes) || bytes > INT64_MAX ||
+        !num_mul_u64((uint64_t)n, pool->paging.host_bytes, &on_host) || on_host > INT64_MAX ||
         !num_mul_u64((uint64_t)n, sizeof(kv_page), &heap) || heap > INT64_MAX / 2)
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
     kv_chunk *c = mem_calloc(1, sizeof *c + (size_t)heap);
     if (!c)
         return nib_fail_nomem(err, (size_t)heap, "the list of pages");
-    const nib_status status = tier_region_open(&c->memory, pool->device, pool->ledger, NIB_OWNER_KV, bytes,
-                                               true, "keys and values", err);
+    const nib_status status = chunk_take(pool, c, bytes, on_host, err);
     if (status != NIB_OK) {
         mem_free(c);
         return status;
@@ -197,6 +216,8 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, nib_error *err) {
     for (int64_t i = n - 1; i >= 0; i--) { /* those at the beginning are given out first */
         c->pages[i].chunk = c;
         c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
+        if (on_host > 0)
+            c->pages[i].on_host = (uint8_t *)c->host.at + (uint64_t)i * pool->paging.host_bytes;
         list_add(pool, &c->pages[i], true);
     }
     return NIB_OK;
@@ -209,6 +230,7 @@ static void chunk_close(kv_pool *pool, kv_chunk *c) {
     }
     pool->capacity -= c->n_page;
     tier_region_close(&c->memory);
+    tier_region_close(&c->host);
     mem_free(c);
 }
 
@@ -242,6 +264,15 @@ nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool sha
         return status;
     }
     *out = pool;
+    return NIB_OK;
+}
+
+nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host,
+                         nib_error *err) {
+    kv_paging *p = &pool->paging;
+    pool->host = host;
+    NIB_TRY(place_layers(p, lay, false, on_host, err));
+    p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all are on the host */
     return NIB_OK;
 }
 
@@ -305,6 +336,10 @@ void kv_pool_drop(kv_pool *pool, kv_page *page) {
 
 uint8_t *kv_page_at(const kv_page *page) {
     return page->at;
+}
+
+uint8_t *kv_page_on_host(const kv_page *page) {
+    return page->on_host;
 }
 
 static void cut(kv_pool *pool, kv_page *page, int64_t n) {
@@ -413,6 +448,7 @@ bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t e
 
 void kv_pool_usage(kv_pool *pool, kv_usage *out) {
     pthread_mutex_lock(&pool->lock);
-    *out = (kv_usage){pool->reserved, pool->used, pool->cached, pool->paging.page_bytes};
+    *out = (kv_usage){pool->reserved, pool->used, pool->cached,
+                      pool->paging.page_bytes + pool->paging.host_bytes};
     pthread_mutex_unlock(&pool->lock);
 }

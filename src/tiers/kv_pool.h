@@ -11,6 +11,9 @@
  * refuses. References never outnumber what is reserved, so kv_pool_take cannot fail. What a page makes
  * resident is told to the ledger as positions are written.
  *
+ * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split): a
+ * page is then one piece of memory of each.
+ *
  * Thread-safe. The pages themselves are read and written by passes, one at a time. */
 #ifndef NIB_TIERS_KV_POOL_H
 #define NIB_TIERS_KV_POOL_H
@@ -23,13 +26,15 @@
 typedef struct kv_layer {
     int64_t key_at, value_at; /* bytes from the page's beginning */
     int64_t n_kv_head, d_head;
+    bool on_host; /* in the host's part of the page */
 } kv_layer;
 
 typedef struct kv_paging {
     type_id type;
     int n_layer;
     kv_layer *layers;    /* [n_layer] */
-    uint64_t page_bytes; /* of all layers; a multiple of the system's page */
+    uint64_t page_bytes; /* of all layers but those of the host's part; a multiple of the system's page */
+    uint64_t host_bytes; /* of the host's part, likewise; 0: there is none */
 } kv_paging;
 
 /* overlaid: all layers at one place, for passes that begin at position 0 and need nothing of a layer once
@@ -50,6 +55,9 @@ typedef struct kv_page kv_page;
 nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
                         kv_pool **out, nib_error *err);
 void kv_pool_close(kv_pool *pool); /* NULL is fine; nobody refers to its pages */
+/* Before anything is reserved: layers with on_host [n_layer] have their part of a page in memory of `host`,
+ * which the host reads and which is resident as a whole. */
+nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
 
 /* Room for n pages more; NIB_E_NOFIT, NIB_E_NOMEM. */
@@ -60,6 +68,7 @@ void kv_pool_unreserve(kv_pool *pool, int64_t n);
 kv_page *kv_pool_take(kv_pool *pool);
 void kv_pool_drop(kv_pool *pool, kv_page *page); /* one reference less */
 uint8_t *kv_page_at(const kv_page *page);
+uint8_t *kv_page_on_host(const kv_page *page); /* NULL: the pool is not split */
 /* The page is about to be written from position n on: whether it is the caller's alone. Then nobody finds
  * more of it than its first n positions. */
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);

@@ -50,7 +50,7 @@ static void fill_views(kv_table *t) {
     const kv_paging *p = kv_pool_paging(t->pool);
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *at = &p->layers[i];
-        t->layers[i] = (kv_view){.pages = t->at,
+        t->layers[i] = (kv_view){.pages = at->on_host ? t->on_host : t->at,
                                  .key_at = at->key_at,
                                  .value_at = at->value_at,
                                  .type = p->type,
@@ -78,10 +78,12 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
     t->max_page = n;
     t->pages = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->pages);
     t->at = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->at);
+    t->on_host = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->on_host);
     t->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *t->layers);
     nib_status status = NIB_OK;
-    if (!t->pages || !t->at || !t->layers)
-        status = nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + sizeof *t->at), "a sequence's pages");
+    if (!t->pages || !t->at || !t->on_host || !t->layers)
+        status =
+            nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + 2 * sizeof *t->at), "a sequence's pages");
     if (status == NIB_OK && kv_is_coded(p->type))
         status = open_window(t, lay, d, l, err);
     if (status != NIB_OK) {
@@ -107,6 +109,7 @@ void kv_table_close(kv_table *t) {
     kv_paging_close(&t->recent);
     mem_free(t->pages);
     mem_free(t->at);
+    mem_free(t->on_host);
     mem_free(t->layers);
     memset(t, 0, sizeof *t);
 }
@@ -126,22 +129,31 @@ int64_t kv_table_keep(kv_table *t, int64_t n) {
 static void put(kv_table *t, int64_t i, kv_page *page) {
     t->pages[i] = page;
     t->at[i] = kv_page_at(page);
+    t->on_host[i] = kv_page_on_host(page);
 }
 
-/* The first n positions of a page, head by head as they lie. The type is not in codes. */
-static nib_status copy_positions(kv_table *t, uint8_t *to, const uint8_t *from, int64_t n, nib_error *err) {
+/* The first n positions of a layer in a page, head by head as they lie. The type is not in codes. */
+static nib_status copy_layer(device *d, const kv_layer *l, int64_t size, uint8_t *to, const uint8_t *from,
+                             int64_t n, nib_error *err) {
+    const int64_t keys = num_round_up(n, KV_POSITIONS), row = l->d_head * size;
+    for (int64_t h = 0; h < l->n_kv_head; h++) {
+        const int64_t k = l->key_at + h * KV_BLOCK * row, v = l->value_at + h * KV_BLOCK * row;
+        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
+        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
+    }
+    return NIB_OK;
+}
+
+static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *from, int64_t n,
+                                 nib_error *err) {
     const kv_paging *p = kv_pool_paging(t->pool);
-    const int64_t keys = num_round_up(n, KV_POSITIONS), size = p->type == TYPE_F16 ? 2 : 4;
+    const int64_t size = p->type == TYPE_F16 ? 2 : 4;
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
-        const int64_t row = l->d_head * size;
-        for (int64_t h = 0; h < l->n_kv_head; h++) {
-            const int64_t k = l->key_at + h * KV_BLOCK * row, v = l->value_at + h * KV_BLOCK * row;
-            NIB_TRY(t->device->kind->copy(t->device, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row),
-                                          err));
-            NIB_TRY(
-                t->device->kind->copy(t->device, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
-        }
+        if (l->on_host)
+            NIB_TRY(copy_layer(device_host(), l, size, kv_page_on_host(to), kv_page_on_host(from), n, err));
+        else
+            NIB_TRY(copy_layer(t->device, l, size, kv_page_at(to), kv_page_at(from), n, err));
     }
     return NIB_OK;
 }
@@ -153,7 +165,7 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
         return NIB_OK;
     kv_page *copy = kv_pool_take(t->pool);
     kv_pool_touch(t->pool, copy, n);
-    const nib_status status = copy_positions(t, kv_page_at(copy), kv_page_at(page), n, err);
+    const nib_status status = copy_positions(t, copy, page, n, err);
     kv_pool_drop(t->pool, page);
     put(t, i, copy);
     return status;

@@ -19,11 +19,12 @@ typedef struct kv_table {
     kv_pool *pool;  /* borrowed */
     device *device; /* where the pages are */
     int64_t n_ctx, n_page, max_page;
-    bool reserved;    /* by whoever opened it */
-    kv_page **pages;  /* [max_page] */
-    uint8_t **at;     /* [max_page]: where the pages are, for the views */
-    kv_view *layers;  /* [n_layer] */
-    kv_paging recent; /* kv8, kv4 */
+    bool reserved;     /* by whoever opened it */
+    kv_page **pages;   /* [max_page] */
+    uint8_t **at;      /* [max_page]: where the pages are, for the views */
+    uint8_t **on_host; /* [max_page]: where their parts on the host are; a pool that is not split has none */
+    kv_view *layers;   /* [n_layer] */
+    kv_paging recent;  /* kv8, kv4 */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
     tier_region window;                     /* kv8, kv4: the newest positions in f16 */

@@ -98,15 +98,14 @@ static void copy_comes_between(void) {
 static int pin(void *host, size_t bytes) {
     CALL();
     (void)bytes;
+    if (is_there(host))
+        return fake_misuse("the device's memory is not pinned");
     fake.held++;
-    return is_there(host) ? fake_misuse("the device's memory is not pinned") : 0;
+    return 0;
 }
 static int map(void *host, size_t bytes, void **device) {
-    const int e = pin(host, bytes);
-    if (e)
-        fake.held--;
     *device = (void *)((uintptr_t)host | DEVICE_BIT);
-    return e;
+    return pin(host, bytes);
 }
 static int unpin(void *host) {
     (void)host;
@@ -283,6 +282,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .attend = fake_attend,
         .attend_prompt = fake_attend_prompt,
         .store = fake_store,
+        .move = fake_move,
         .norm = fake_norm,
         .each = fake_each,
         .residual_scratch = fake_residual_scratch,
@@ -327,4 +327,7 @@ long fake_cuda_sampled(void) {
 }
 long fake_cuda_prompt(void) {
     return fake.n_prompt;
+}
+long fake_cuda_moved(void) {
+    return fake.n_moved;
 }

@@ -21,6 +21,7 @@ long fake_cuda_fetched(void);      /* rows that residuals were fetched for */
 long fake_cuda_wide(void);         /* rows of products of many */
 long fake_cuda_sampled(void);      /* rows whose best logits were looked for */
 long fake_cuda_prompt(void);       /* rows of attention of prompts */
+long fake_cuda_moved(void);        /* pages that moved between the host and the device */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */
 size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */
 const char *fake_cuda_wrong(void); /* what the back end did that no GPU allows; NULL: nothing */

@@ -2,6 +2,8 @@
  * notes which keys a launch wrote, and refuses a launch that might read them too early. */
 #include "support/fakecuda_parts.h"
 
+#include "kernels/kv_layout.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,5 +151,30 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
     for (int64_t row = 0; row < a->n_row; row++)
         attend_row(a, row);
     fake.n_prompt += a->n_row;
+    return 0;
+}
+
+/* ---- pages that move ---- */
+
+int fake_move(const cuda_move *a, cuda_stream s) {
+    const int64_t d = a->here.d_head, run = CUDA_PAGE * d;
+    CALL();
+    (void)s;
+    if (fake.recording)
+        return fake_misuse("pages that move are recorded");
+    fake.n_fresh = 0;
+    for (int64_t i = 0; i < a->n_page; i++) {
+        const int32_t *pair = (const int32_t *)real(a->pairs) + 2 * i;
+        for (int64_t at = 0; at < a->here.n_kv_head * run; at++) {
+            const int64_t head = at / run * run, position = at % run / d;
+            const int64_t on_host = pair[1] * a->here.page, here = pair[0] * a->here.page + at;
+            uint16_t *k = (uint16_t *)real(a->here.k) + here, *v = (uint16_t *)real(a->here.v) + here;
+            uint16_t *host_k = (uint16_t *)real(a->host_k) + on_host + head + kv_key_at(d, position, at % d);
+            uint16_t *host_v = (uint16_t *)real(a->host_v) + on_host + at;
+            *(a->up ? k : host_k) = *(a->up ? host_k : k);
+            *(a->up ? v : host_v) = *(a->up ? host_v : v);
+        }
+    }
+    fake.n_moved += a->n_page;
     return 0;
 }

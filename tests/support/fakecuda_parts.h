@@ -37,7 +37,7 @@ typedef struct graph {
 
 extern struct fake_state {
     size_t memory, used, peak, held;
-    long calls, fail_at, n_taken, n_wide, n_prompt;
+    long calls, fail_at, n_taken, n_wide, n_prompt, n_moved;
     int error;
     const char *wrong;
     const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
@@ -82,6 +82,7 @@ size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int fake_store(const cuda_attend *a, cuda_stream s);
 int fake_attend(const cuda_attend *a, cuda_stream s);
 int fake_attend_prompt(const cuda_attend *a, cuda_stream s);
+int fake_move(const cuda_move *a, cuda_stream s);
 /* fakecuda_rows.c */
 int fake_norm(const cuda_norm *a, cuda_stream s);
 int fake_each(const cuda_each *a, cuda_stream s);

@@ -29,7 +29,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 6, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 7, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -104,6 +104,17 @@ typedef struct cuda_attend {
     void *scratch; /* attend_scratch() bytes, zeroed once before the first use; smaller launches may use it */
     cuda_codes leaves; /* of out; d_head a multiple of 32 */
 } cuda_attend;
+
+/* Pages of one layer's keys and values between the device's memory and the host's, where the host's kernels
+ * have them (kernels/kv_layout.h). */
+typedef struct cuda_move {
+    cuda_kv here;
+    void *host_k,
+        *host_v;          /* host memory as the device sees it (`map`), laid out in pages as here.page says */
+    const int32_t *pairs; /* [n_page, 2]: a page here, a page there; 8-byte aligned */
+    int64_t n_page;
+    bool up; /* from the host */
+} cuda_move;
 
 typedef struct cuda_norm {
     norm_kind kind;
@@ -227,6 +238,7 @@ typedef struct cuda_kernels {
     int (*attend_prompt)(const cuda_attend *a, cuda_stream s);
     /* Rotates the keys of n_row rows and stores keys and values. Looks at no q, no scratch and no out. */
     int (*store)(const cuda_attend *a, cuda_stream s);
+    int (*move)(const cuda_move *a, cuda_stream s); /* what the host wrote before is there */
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);
     /* out [n_row, w->k] = row token[i] of w, times scale. */
