@@ -54,6 +54,7 @@ static void kept_and_read(void **state) {
     hardware h = sample();
     hardware back;
     nib_error err = {NIB_OK, ""};
+    h.link = 55e9;
     h.kernels[0].one_thread = (rate){15e9, 14e9, 13e9}; /* the others have none: an older profile */
     assert_int_equal(hardware_load(path, &here, &back, &err), NIB_E_NOTFOUND);
     if (hardware_save(path, &here, &h, &err) || hardware_load(path, &here, &back, &err))
@@ -61,6 +62,7 @@ static void kept_and_read(void **state) {
     assert_memory_equal(&back.memory, &h.memory, sizeof h.memory);
     assert_memory_equal(&back.disk, &h.disk, sizeof h.disk);
     assert_memory_equal(&back.kernels, &h.kernels, sizeof h.kernels);
+    assert_true(back.link == h.link);
     assert_true(back.ring && !back.direct && back.barrier_s == h.barrier_s && back.n_thread == 2);
     machine other = here;
     other.n_core = 4;

@@ -47,6 +47,9 @@ void hardware_profile_print(const json_t *doc) {
                what, best_of(one, "one_row"), best_of(one, "two_rows"), best_of(one, "many_rows"));
     }
     print_rate("packing", json_object_get(doc, "pack"), "GB/s of one thread");
+    if (json_is_number(json_object_get(doc, "link")))
+        printf("%-14s %.2f GB/s from RAM to the GPU\n", "link",
+               json_number_value(json_object_get(doc, "link")) / 1e9);
     printf("%-14s %8.2f us for %lld threads\n", "barrier", field_real(doc, "barrier_s") * 1e6,
            field_int(doc, "threads"));
     if (json_array_size(rates))

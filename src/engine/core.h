@@ -10,6 +10,7 @@
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
  *     apply_plan  what a plan says of blocks   planning  the question that a plan answers
  *     sizes, head, sessions   rules for what nobody said       weights, residual, kernels, placement, info
+ *     rates                   of the machine
  *     packed, saliency, learn                  files beside the model
  *     core, settings, text, alloc_limit, parts */
 #ifndef NIB_ENGINE_CORE_H

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/shortlist.h"
-#include "plan/rates.h"
+#include "engine/rates.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "quant/recipe.h"
@@ -229,22 +229,6 @@ static nib_status add_profiles(planning *f, const engine_core *e, nib_error *err
     return status;
 }
 
-/* ---- the machine ---- */
-
-static void add_rates(planning *f, const engine_core *e) {
-    machine here;
-    hardware measured;
-    nib_error why;
-    machine_look(&here);
-    char *path = hardware_path(&here);
-    nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
-    if (status != NIB_OK && status != NIB_E_NOTFOUND)
-        log_line(&e->log, "hardware profile: %s", why.message);
-    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, e->set.n_thread, f->q.need.max_page,
-                  f->q.need.part, &f->q.rates);
-    mem_free(path);
-}
-
 /* ---- all of it ---- */
 
 static void resolve_workload(planning *f, const engine_core *e) {
@@ -271,7 +255,7 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     NIB_TRY(list_blocks(f, e->layout, err));
     f->q.need = pager_needs(e->layout, e->set.n_thread);
     NIB_TRY(planning_caches(f, e, err));
-    add_rates(f, e);
+    engine_rates(e, f->q.need.max_page, f->q.need.part, &f->q.rates);
     NIB_TRY(planning_held(f, e, err));
     learn_disks(e, &f->q);
     f->q.model = f->model;

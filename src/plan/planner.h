@@ -27,6 +27,7 @@ typedef struct plan_rates {
     double
         disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
     double disk_wait;            /* seconds of one small read that nothing overlaps */
+    double link;                 /* bytes a second from RAM to a GPU */
     double pack;                 /* bytes a second that one thread packs from the files' order */
     double one_row[PLAN_BITS];   /* by bits of the weights; [0]: floats. Bytes of weights a second in products
                                     with one row */

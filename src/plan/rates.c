@@ -13,6 +13,7 @@
 #define GUESS_DISK_WAIT 1e-4
 #define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
+#define GUESS_LINK      12e9 /* 16 lanes of PCI Express 3 */
 #define GUESS_ROW       6e9  /* bytes of weights a second and thread */
 #define GUESS_MACS      4e10 /* a second and thread */
 #define GUESS_TWO       1.6
@@ -31,6 +32,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
                         .disk_file = GUESS_DISK,
                         .disk_turn = DISK_TURN,
                         .disk_wait = GUESS_DISK_WAIT,
+                        .link = GUESS_LINK,
                         .pack = GUESS_PACK,
                         .two_slices = GUESS_TWO,
                         .asym = 1,
@@ -139,6 +141,8 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
         out->disk_wait = disk_wait(h);
     if (h->n_kernel && h->n_thread)
         kernel_rates(h, out);
+    if (h->link > 0)
+        out->link = h->link;
     if (h->pack.median > 0)
         out->pack = h->pack.median;
     if (h->barrier_s > 0)

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 #include "base/thread.h"
+#include "profile/link.h"
 #include "profile/trial.h"
 
 #include <math.h>
@@ -377,6 +378,7 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     if (status == NIB_OK)
         status = measure_barriers(o, threads, out, err);
     pool_close(threads);
+    out->link = status == NIB_OK ? link_rate() : 0;
     if (status == NIB_OK)
         status = tell(o, 100, err);
     out->seconds = time_now() - start;

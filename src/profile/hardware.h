@@ -2,7 +2,7 @@
  * under $XDG_CACHE_HOME/nibble/hardware/, one for each processor, number of cores and instruction set.
  *
  * Each rate comes with its spread: the best pass is what the machine can do, median and worst say how much it
- * was disturbed. What a plan is made of (plan/rates.h). GPUs and links have their place and are null. */
+ * was disturbed. What a plan is made of (plan/rates.h). GPUs have their place and are null. */
 #ifndef NIB_PROFILE_HARDWARE_H
 #define NIB_PROFILE_HARDWARE_H
 
@@ -45,6 +45,7 @@ typedef struct hardware {
     int n_kernel;
     int n_thread;     /* of the kernels */
     rate pack;        /* bytes a second that one thread packs from a file's order */
+    double link;      /* bytes a second from RAM to the first GPU; 0: there is none */
     double barrier_s; /* seconds of one barrier of all threads */
     double seconds;   /* that it all took */
 } hardware;

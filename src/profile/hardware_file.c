@@ -54,11 +54,12 @@ static json_t *kernels_json(const hardware *h) {
 
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
     json_t *key = profile_machine_key(m);
-    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:n}",
+    json_t *link = h->link > 0 ? json_real(h->link) : json_null();
+    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o}",
                                   "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
                                   memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
                                   kernels_json(h), "pack", rate_json(&h->pack), "barrier_s", h->barrier_s,
-                                  "gpus", "link"),
+                                  "gpus", "link", link),
                         text, err);
 }
 
@@ -159,6 +160,8 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
     NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));
     NIB_TRY(profile_read_number(all, "barrier_s", 0, &out->barrier_s, err));
     NIB_TRY(read_rate(all, "pack", &out->pack, err));
+    if (json_is_number(json_object_get(all, "link"))) /* there was a GPU */
+        NIB_TRY(profile_read_number(all, "link", 1, &out->link, err));
     NIB_TRY(read_memory(all, out, err));
     NIB_TRY(read_disk(all, out, err));
     return read_kernels(all, out, err);

@@ -1,0 +1,12 @@
+/* rates.h - what this machine moves and computes, as plans count with it. */
+#ifndef NIB_ENGINE_RATES_H
+#define NIB_ENGINE_RATES_H
+
+#include "engine/core.h"
+#include "plan/planner.h"
+
+/* From the machine's hardware profile, else guessed. page, part: bytes of a read from a packed file, and from
+ * the model's. */
+void engine_rates(const engine_core *e, uint64_t page, uint64_t part, plan_rates *out);
+
+#endif
