@@ -126,6 +126,9 @@ typedef struct nib_engine_options {
     const char
         *backend;        /* what computes, by name; NULL: cpu, the processor; "auto": the GPU where there is
                             one, else the processor. NIB_E_DEVICE when this build or machine has no such one */
+    int32_t gpu_layers;  /* of the model's, the last ones: at most so many keep their weights on the GPU, and
+                            the others are computed by the processor, or copied for a prompt. 0: as many as
+                            fit under `vram` */
     const char *kernels; /* file of the kernel map (which strategy computes which product); NULL: this
                             machine's own when there is one; "none": a rule decides */
     const char *plan;    /* the JSON of a plan ('nibble plan --json'), which is followed: formats, activations

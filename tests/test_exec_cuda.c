@@ -198,6 +198,35 @@ static void rows_alone_and_together(void **state) {
     }
 }
 
+/* Layers that keep no weights on the GPU: passes of few rows go through some of them on the processor, passes
+ * of many go through all of them on the GPU, with the bits that they have when everything is there. */
+static void in_place(void **state) {
+    (void)state;
+    static const int rows[] = {1, 16, 100, N_TOKEN};
+    tiny_shape shape = small;
+    shape.n_layer = 5;
+    const char *path = tiny_model("in-place.gguf", &shape);
+    for (int i = 0; i < 4; i++) {
+        logits_rows part, all;
+        nib_engine_options o = engine_usual();
+        o.gpu_layers = 1 + i;
+        o.n_batch = rows[i];
+        if (rows[i] < wide_from || !wide_from)
+            assert_true(compare(path, o, NULL, N_TOKEN, "in place"));
+        o.activation = 16;
+        logits_by("cuda", path, o, NULL, N_TOKEN, &part);
+        o.gpu_layers = 0;
+        logits_by("cuda", path, o, NULL, N_TOKEN, &all);
+        const distance d = distance_of(&part, &all);
+        printf("%d of 5 layers on the GPU, %d rows: all %.2e\n", 1 + i, rows[i], d.all);
+        if (wide_from && rows[i] == N_TOKEN)
+            assert_memory_equal(part.data, all.data, logits_bytes(&all));
+        assert_true(d.all <= WIDE_ALL);
+        free(part.data);
+        free(all.data);
+    }
+}
+
 enum { N_ANSWER = 64 };
 
 static void answer(const char *name, const char *path, int32_t *out) {
@@ -246,7 +275,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats),       cmocka_unit_test(plans),
         cmocka_unit_test(greedy_tokens), cmocka_unit_test(rows_alone_and_together),
-        cmocka_unit_test(architectures),
+        cmocka_unit_test(in_place),      cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;
     cuda_device_info info;

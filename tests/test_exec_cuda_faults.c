@@ -41,7 +41,7 @@ static void sweep(int error, nib_status one, nib_status other) {
     nib_error err = {0};
     assert_int_equal(live(path, 0, 0, &err), NIB_OK);
     const long n = fake_cuda_calls();
-    assert_true(n > 100 && (fake_cuda_replayed() > 0) == (vram == NIB_AUTO));
+    assert_true(n > 100 && (fake_cuda_replayed() > 0 || vram != NIB_AUTO));
     for (long i = 1; i <= n; i++) {
         err = (nib_error){0};
         const nib_status status = live(path, i, error, &err);

@@ -21,6 +21,13 @@ static bool asks_for_gpu(const cli_args *args) {
 
 enum { MAX_TUNED = 128 /* channels of each 1,024 that --slowdown chooses from */ };
 
+/* A number of layers; 0: as many as fit, for other words too, which other programs have for it. */
+static int32_t gpu_layers(const cli_args *args) {
+    char *end = NULL;
+    const long n = args->gpu_layers ? strtol(args->gpu_layers, &end, 10) : 0;
+    return n > 0 && !*end ? (int32_t)NUM_MIN(n, INT32_MAX) : 0;
+}
+
 void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     nib_engine_options_init(options);
     options->ram = args->ram;
@@ -36,6 +43,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->learn = !args->no_learn;
     options->kernels = args->kernel_map;
     options->backend = args->backend ? args->backend : asks_for_gpu(args) ? "auto" : NULL;
+    options->gpu_layers = gpu_layers(args);
     options->residual = args->residual;
     options->residual_rule = args->residual_rule;
     options->residual_bits = (int32_t)args->residual_bits;

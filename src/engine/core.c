@@ -127,6 +127,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .act_bits = e->set.act_bits,
                        .a16 = e->set.activation == 16,
                        .fuse = !e->asked.no_fuse,
+                       .max_layers = e->asked.gpu_layers,
                        .sliced = e->asked.bf16_tiles,
                        .k_chunk = e->asked.residual ? e->asked.k_chunk : 0,
                        .residuals = e->residuals};

@@ -70,13 +70,26 @@ static bool can_share(const model *m) {
 }
 
 /* Made when it is first asked for. */
+static nib_status open_pool(const nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
+    const backend *by = e->backend;
+    kv_pool *made;
+    NIB_TRY(kv_pool_open(e->core.layout, type, false, can_share(e->core.m), by->device, e->core.ledger, &made,
+                         err));
+    const nib_status status =
+        by->on_host ? kv_pool_split(made, e->core.layout, by->host, by->on_host, err) : NIB_OK;
+    if (status == NIB_OK)
+        *out = made;
+    else
+        kv_pool_close(made);
+    return status;
+}
+
 static nib_status get_pool(nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
     NIB_TRY(sessions_check_type(&e->core, type, err));
     nib_status status = NIB_OK;
     pthread_mutex_lock(&e->step.lock);
     if (!e->kv[type])
-        status = kv_pool_open(e->core.layout, type, false, can_share(e->core.m), e->backend->device,
-                              e->core.ledger, &e->kv[type], err);
+        status = open_pool(e, type, &e->kv[type], err);
     *out = e->kv[type];
     pthread_mutex_unlock(&e->step.lock);
     return status;

@@ -2,6 +2,8 @@
  * kernel map, or the rule. */
 #include "engine/kernels.h"
 
+#include "engine/rates.h"
+
 #include "base/mem.h"
 #include "base/num.h"
 #include "profile/kernel_map.h"
@@ -59,12 +61,16 @@ static nib_status set_packings(engine_core *e, const policy *map, nib_error *err
 
 nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err) {
     policy map = {0};
+    plan_rates rates = {0};
     nib_status status = load_map(e, &map, used, err);
+    if (e->kind->tier == NIB_TIER_VRAM)
+        engine_rates(e, 0, 0, &rates);
     if (status == NIB_OK)
         status = set_packings(e, &map, err);
     if (status == NIB_OK) {
         backend_setup setup = core_backend_setup(e, e->set.n_thread);
         setup.kernels = &map;
+        setup.rates = &rates;
         status = e->kind->open(&setup, out, err);
     }
     policy_clear(&map);

@@ -76,9 +76,11 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     NIB_TRY(engine_open_weights(&e->core, session, &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, e->core.has_sketch ? e->core.set.n_best : 0);
     ledger_settle(e->core.ledger, false);
-    for (int t = 0; t < NIB_N_TIER; t++)
+    for (int t = 0; t < NIB_N_TIER; t++) {
+        const uint64_t kept = t == e->core.kind->tier ? session : 0;
         ledger_plan(e->core.ledger, t,
-                    ledger_promised(e->core.ledger, t) + (t == e->core.kind->tier ? session : 0));
+                    ledger_promised(e->core.ledger, t) + (e->backend->on_host ? e->backend->kept[t] : kept));
+    }
     e->step.m = e->core.m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;

@@ -30,9 +30,10 @@
 #include "exec/residuals.h"
 #include "exec/trace.h"
 #include "kernels/policy.h"
+#include "plan/planner.h"
 #include "tiers/acquire.h"
 
-/* What it computes for. Everything is borrowed and outlives the back end, except `kernels`. */
+/* What it computes for. Everything is borrowed and outlives the back end, except `kernels` and `rates`. */
 typedef struct backend_setup {
     const layout *layout;
     int n_thread;
@@ -43,10 +44,12 @@ typedef struct backend_setup {
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, of what a block's packed weights are multiplied with */
     bool a16;                /* some of them are 16 */
     bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
+    int max_layers;          /* whose weights a device keeps, at most; 0: as many as fit */
     bool sliced;             /* float weights as linear_args.sliced says, where it can */
     int64_t k_chunk;         /* of residuals; 0: none */
     const residual_use *residuals; /* with k_chunk, when more than sizes are asked for; else NULL */
     const policy *kernels;         /* the kernel map; NULL: none */
+    const plan_rates *rates; /* of this machine, for a device that the host computes beside; else NULL */
 } backend_setup;
 
 /* Rows that there is room for: of a pass, of one run of a layer, of one run of the head. */
@@ -135,9 +138,12 @@ typedef struct backend_kind {
 /* What every kind's own struct begins with. */
 struct backend {
     const backend_kind *kind;
-    device *device;        /* where keys and values are to be */
-    device_blocks *blocks; /* its memory, where weights are acquired; NULL: in host memory */
-    backend_rows rows;     /* as reserved */
+    device *device;      /* where keys and values are to be */
+    const bool *on_host; /* [layers of keys and values], those that are to be in `host`; NULL: none */
+    device *host;
+    uint64_t kept[NIB_N_TIER]; /* with on_host: what of rows.n_kept each tier has */
+    device_blocks *blocks;     /* its memory, where weights are acquired; NULL: in host memory */
+    backend_rows rows;         /* as reserved */
 };
 
 extern const backend_kind backend_cpu, backend_check, backend_cuda;

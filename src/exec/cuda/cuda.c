@@ -15,6 +15,8 @@ static void cuda_close(backend *b) {
         replay_close(c);
         fetches_close(c);
     }
+    in_place_close(c);
+    moves_close(c);
     room_close(c);
     weights_close(c);
     steps_close(c);
@@ -37,6 +39,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(steps_open(c, err));
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
+    NIB_TRY(in_place_open(c, err));
     return weights_open(c, err);
 }
 
@@ -55,19 +58,20 @@ static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *er
     return NIB_OK;
 }
 
-/* Of the host's; what the GPU has is charged to its own tier. */
+/* Of the host's, for layers that it computes too; what the GPU has is charged to its own tier. */
 static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                uint64_t *touched) {
     const uint64_t bytes = room_host_bytes(s->layout, rows);
-    (void)n_row;
+    const uint64_t layers = in_place_row_bytes(s, rows, n_row, touched);
     if (touched)
-        *touched = bytes;
-    return bytes;
+        *touched += bytes;
+    return bytes + layers;
 }
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     const cuda *c = cuda_of(b);
-    NIB_TRY(weights_plan(cuda_of(b), rows->n_kept + room_device_bytes(cuda_of(b), rows), err));
+    NIB_TRY(weights_plan(cuda_of(b), rows, err));
+    NIB_TRY(in_place_reserve(cuda_of(b), rows, err));
     NIB_TRY(room_open(cuda_of(b), rows, err));
     NIB_TRY(weights_reserve(cuda_of(b), err));
     b->rows = *rows;
@@ -109,7 +113,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
     NIB_TRY(room_tell(c, err));
     replay_begin(c);
-    return NIB_OK;
+    return in_place_begin(c, n_row, err);
 }
 
 static nib_status wait_for_it(const cuda *c, nib_error *err) {
@@ -119,6 +123,7 @@ static nib_status wait_for_it(const cuda *c, nib_error *err) {
 static void cuda_end(backend *b) {
     cuda *c = cuda_of(b);
     nib_error err = {0};
+    in_place_end(c);
     nib_status status = replay_flush(c, &err);
     if (status == NIB_OK)
         status = wait_for_it(c, &err);
@@ -158,6 +163,7 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
 
 static nib_status run_rows(cuda *c, nib_error *err) {
     const bool comes = c->comes[c->run.visit.block];
+    const int first = c->in_place.now ? c->in_place.first : 0;
     if (!c->ready[c->run.visit.block] || comes)
         NIB_TRY(replay_flush(c, err));
     NIB_TRY(weights_load(c, err));
@@ -165,8 +171,10 @@ static nib_status run_rows(cuda *c, nib_error *err) {
         c->replay.parted = true;
         NIB_TRY(arrivals_take(c, err));
     }
-    if (c->replay.ahead && c->run.visit.block > 0)
+    if (c->replay.ahead && c->run.visit.block > first)
         return cancel_check(c->pass.cancel, err);
+    if (c->replay.ahead && first > 0) /* the stream is on its way */
+        return replay_again(c, err);
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
         NIB_TRY(cancel_check(c->pass.cancel, err));
@@ -175,7 +183,7 @@ static nib_status run_rows(cuda *c, nib_error *err) {
     }
     if (comes) {
         NIB_TRY(replay_flush_once(c, err));
-        return arrivals_give(c, err);
+        return c->run.visit.again ? NIB_OK : arrivals_give(c, err);
     }
     if (c->replay.ahead)
         return replay_again(c, err);
@@ -190,6 +198,9 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
         return nib_fail(err, NIB_E_DEVICE,
                         "the cuda back end computes with the model's own weights: measure on the processor");
     c->views = r->weights.views;
+    NIB_TRY(in_place_hand_over(c, r->visit.block, err));
+    if (in_place_has(c, r->visit.block))
+        return in_place_run(c, r, err);
     NIB_TRY(run_rows(c, err));
     if (!head)
         return NIB_OK;
@@ -210,15 +221,19 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
 /* n_row rows of n floats, one after the other on the host. */
 static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
                             nib_error *err) {
+    const bool together = ld == n;
     NIB_TRY(replay_flush(c, err));
-    for (int64_t r = 0; r < n_row; r++)
-        NIB_TRY(copy_row(c, to + r * n, from + r * ld, n, err));
+    for (int64_t r = 0; r < (together ? 1 : n_row); r++)
+        NIB_TRY(copy_row(c, to + r * n, from + r * ld, together ? n * n_row : n, err));
     return wait_for_it(c, err);
 }
 
 static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
                                    nib_error *err) {
     cuda *c = cuda_of(b);
+    backend *host = c->in_place.host;
+    if (c->in_place.has_stream)
+        return host->kind->read_stream(host, row, n_row, out, err);
     *out = c->stream_copy;
     return read_rows(c, c->stream_copy, c->reg[REG_X] + row * c->ld[REG_X], c->ld[REG_X],
                      model_reg_width(cuda_model(c), REG_X), n_row, err);
@@ -226,7 +241,10 @@ static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const
 
 static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
     cuda *c = cuda_of(b);
+    backend *host = c->in_place.host;
     const int64_t n = model_reg_width(cuda_model(c), REG_X);
+    if (c->in_place.has_stream)
+        return host->kind->write_stream(host, row, n_row, x, err);
     c->coded = NULL;
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)

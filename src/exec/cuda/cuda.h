@@ -39,34 +39,63 @@ typedef struct steps {
 /* A weight in the GPU's memory. */
 typedef struct gpu_weight {
     bool wanted, there;
-    bool comes;  /* to the slot of the block that reads it */
-    uint64_t at; /* bytes into the region, or into that slot */
-    int reader;  /* 1 + the one block that reads it; 0: none does, -1: several do */
+    bool comes;   /* to the slot of the block that reads it */
+    bool ordered; /* there, as the kernels want it */
+    uint64_t at;  /* bytes into the region, or into that slot */
+    int reader;   /* 1 + the one block that reads it; 0: none does, -1: several do */
 } gpu_weight;
 
 /* Blocks that come for each visit. */
 enum { CUDA_SLOTS = 2 };
 typedef struct gpu_slot {
-    int block;     /* -1: none */
-    bool was_used; /* `used` was recorded */
-    cuda_event arrived, used;
+    int block;               /* -1: none */
+    bool was_sent, was_used; /* `arrived`, `used` were recorded */
+    cuda_event copied, arrived, used;
 } gpu_slot;
 typedef struct arrivals {
     int n_block;    /* 0: all blocks stay, and nothing else is set */
     uint64_t bytes; /* of a slot */
     tier_region memory;
-    cuda_stream lane;
+    cuda_stream lane, order; /* copies; behind them, what puts matrices in order */
     gpu_slot slots[CUDA_SLOTS];
     int last;     /* the block that was visited last */
     bool asked;   /* pages were to be locked */
     void *locked; /* host memory of the pager; NULL: none */
 } arrivals;
 
+/* Blocks that the processor computes where their weights are, in passes of few rows. */
+enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
+typedef struct in_place {
+    backend *host;    /* the processor's */
+    plan_rates rates; /* what they are chosen by */
+    bool *block;      /* [n_block] */
+    bool *on_host;    /* [layers of keys and values]: the host's memory has them */
+    int n;            /* blocks; 0: none */
+    int first;        /* of the pass's blocks on the GPU, when it computes in place */
+    int64_t max_rows; /* of such a pass */
+    bool now;         /* this pass is one */
+    int64_t n_row;    /* of this pass */
+    bool has_stream;  /* the residual stream is in the host's registers */
+} in_place;
+
+/* Keys and values of layers that are in host memory, in passes of many rows. */
+typedef struct moves {
+    uint64_t stride;    /* of a page here, of any such layer; 0: there are none */
+    int64_t max_page;   /* of all sequences that were planned for */
+    tier_region memory; /* pages of one layer, then: */
+    int32_t *pairs;     /* [n_page, 2] up, [n_page, 2] down (cuda_move), [n_page] pages for attention */
+    int64_t n_page, n_up, n_down;
+    uint8_t *origin; /* pages on the host are counted from here */
+    int32_t *list;   /* of `pairs`, on the host */
+    size_t max_list;
+} moves;
+
 /* A launch, kept. */
 typedef enum launch_kind {
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
     LAUNCH_STORE,
+    LAUNCH_MOVE,
     LAUNCH_ATTEND,
     LAUNCH_PROMPT,
     LAUNCH_NORM,
@@ -81,6 +110,7 @@ typedef struct gpu_launch {
     union {
         cuda_linear linear;
         cuda_attend attend;
+        cuda_move move;
         cuda_norm norm;
         cuda_each each;
         cuda_residual fetch;
@@ -141,11 +171,13 @@ typedef struct cuda {
     gpu_weight *own; /* of the weights of all blocks, by first_weight */
     int n_own;
     int *first_weight;     /* [n_block] */
-    bool *comes;           /* [n_block] */
+    bool *comes;           /* [n_block]: it does not stay */
     bool *ready;           /* [n_block]: all of it that stays is there */
     uint64_t weight_bytes; /* of all that stays */
     tier_region weights;
     arrivals arrivals;
+    in_place in_place;
+    moves moves;
 
     /* device: */
     tier_region rows;
@@ -206,16 +238,18 @@ bool steps_read_weights(const op *o);
 /* ---- weights.c ---- */
 nib_status weights_open(cuda *c, nib_error *err);
 void weights_close(cuda *c);
-/* Which of them stay, when `others` bytes of VRAM are for other things: decided once. NIB_E_NOFIT says what
- * it takes at least. */
-nib_status weights_plan(cuda *c, uint64_t others, nib_error *err);
+/* Which of them stay, beside what such rows and their keys and values take of VRAM: decided once. NIB_E_NOFIT
+ * says what it takes at least. */
+nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
 /* Room for what was planned, charged to VRAM. */
 nib_status weights_reserve(cuda *c, nib_error *err);
 /* Those of the run's block that stay are there when it returns. */
 nib_status weights_load(cuda *c, nib_error *err);
-/* Queues a copy and its reordering; from NULL: of the run's block, and fetched from the pager. */
+/* Queues a copy; from NULL: of the run's block, and fetched from the pager. */
 nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
                         nib_error *err);
+/* Queues its reordering. */
+nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s, nib_error *err);
 /* Weight w of block b as the kernels see it; w < 0: data is NULL. Of a block that comes: while it is taken.
  */
 view weights_view(const cuda *c, int b, int w);
@@ -233,12 +267,44 @@ nib_status arrivals_take(cuda *c, nib_error *err);
 nib_status arrivals_give(cuda *c, nib_error *err);
 uint8_t *arrivals_at(const cuda *c, int b); /* its slot; it is there */
 
+/* ---- in_place.c ---- */
+nib_status in_place_open(cuda *c, nib_error *err);
+void in_place_close(cuda *c);
+/* As backend_kind.row_bytes, of what it takes on the host. Pure. */
+uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
+                            uint64_t *touched);
+/* Which of the layers [0, n_layer) that have no room on the GPU. */
+void in_place_choose(cuda *c, int n_layer);
+/* Behind weights_plan: room for their rows. */
+nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
+/* A pass of so many rows; the end also behind an error. */
+nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err);
+void in_place_end(cuda *c);
+/* Whether this pass goes through block b there. */
+bool in_place_has(const cuda *c, int b);
+/* Block b is next: the residual stream is where it is computed. */
+nib_status in_place_hand_over(cuda *c, int b, nib_error *err);
+nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err);
+
+/* ---- moves.c ---- */
+/* Of VRAM, for so many pages; stride: of one. */
+uint64_t moves_bytes(uint64_t stride, int64_t n_page);
+nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err);
+void moves_close(cuda *c);
+/* The pass's pages, when it goes through such layers. */
+nib_status moves_begin(cuda *c, nib_error *err);
+/* Where attention finds a layer whose pages on the host are as in `host`. */
+void moves_attend(const cuda *c, const kv_view *host, cuda_attend *a);
+/* The pages that attention reads, up; that the rows write, down. */
+cuda_move moves_of(const cuda *c, const kv_view *host, const cuda_attend *a, bool up);
+
 /* ---- memory.c ---- */
 uint64_t room_host_bytes(const layout *l, const backend_rows *rows);
 /* Of VRAM, lists of the pages of keys and values of so many bytes included. */
 uint64_t room_device_bytes(cuda *c, const backend_rows *rows);
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err);
 void room_close(cuda *c);
+int64_t room_pages_of(const segment *s); /* when its rows are written */
 /* What the kernels have to know about the pass's rows. */
 nib_status room_tell(cuda *c, nib_error *err);
 

@@ -301,6 +301,35 @@ static nib_status attend_parts(const walk *w, const cuda_attend *all, const op *
     return NIB_OK;
 }
 
+static nib_status move(const walk *w, const op *o, const cuda_move *a, nib_error *err) {
+    nib_status status;
+    if (a->n_page == 0)
+        return NIB_OK;
+    gpu_launch *l = replay_add(w->c, LAUNCH_MOVE, o, &status, err);
+    if (l)
+        l->u.move = *a;
+    return status;
+}
+
+static nib_status attend_all(const walk *w, const op *o, const cuda_attend *a, nib_error *err) {
+    if (a->stored || w->c->run.visit.cache_only)
+        NIB_TRY(add_attend(w, LAUNCH_STORE, o, a, err));
+    if (w->c->run.visit.cache_only)
+        return NIB_OK;
+    return is_wide(w) ? attend_parts(w, a, o, err) : add_attend(w, LAUNCH_ATTEND, o, a, err);
+}
+
+/* Of a layer whose keys and values are in host memory. */
+static nib_status attend_moved(const walk *w, const op *o, const kv_view *host, cuda_attend *a,
+                               nib_error *err) {
+    moves_attend(w->c, host, a);
+    a->stored = true; /* attention does not begin before the pages are there */
+    const cuda_move up = moves_of(w->c, host, a, true), down = moves_of(w->c, host, a, false);
+    NIB_TRY(move(w, o, &up, err));
+    NIB_TRY(attend_all(w, o, a, err));
+    return move(w, o, &down, err);
+}
+
 static nib_status attend(const walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
@@ -334,11 +363,7 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     a.softcap = o->u.attn.softcap;
     a.scratch = c->attend_scratch;
     a.leaves = leaves(w, s);
-    if (a.stored || c->run.visit.cache_only)
-        NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
-    if (c->run.visit.cache_only)
-        return NIB_OK;
-    return is_wide(w) ? attend_parts(w, &a, o, err) : add_attend(w, LAUNCH_ATTEND, o, &a, err);
+    return c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err) : attend_all(w, o, &a, err);
 }
 
 static nib_status each(const walk *w, const op *o, nib_error *err) {

@@ -186,7 +186,7 @@ static nib_status send(const cuda *c, void *to, const void *from, uint64_t bytes
     return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, to, from, bytes, err);
 }
 
-static int64_t pages_of(const segment *s) {
+int64_t room_pages_of(const segment *s) {
     return (s->position + s->n_row - 1) / KV_BLOCK + 1;
 }
 
@@ -203,7 +203,7 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
 static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
-        for (int64_t p = 0; p < pages_of(s); p++)
+        for (int64_t p = 0; p < room_pages_of(s); p++)
             NIB_TRY(number_of(c, s->kv->at[p], list++, err));
     }
     return NIB_OK;
@@ -252,7 +252,7 @@ nib_status room_tell(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
         n_row += c->pass.segments[i].n_row;
-        n_page += pages_of(&c->pass.segments[i]);
+        n_page += room_pages_of(&c->pass.segments[i]);
     }
     const told_parts p = told_of(cuda_model(c), n_row, n_page <= TOLD_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->telling + p.first_page);
@@ -263,7 +263,7 @@ nib_status room_tell(cuda *c, nib_error *err) {
             first_page[row] = (int32_t)page;
             position[row] = (int32_t)(s->position + r);
         }
-        page += pages_of(s);
+        page += room_pages_of(s);
     }
     c->coded = NULL;
     c->first_page = (int32_t *)(void *)(c->told + p.first_page);

@@ -1,10 +1,10 @@
 /* weights.c - which weights stay in the GPU's memory, and how those come there: copied from where the pager
  * has them, then put in the order of the kernels.
  *
- * Vectors, and matrices that several blocks read, always stay. Where not all blocks have room beside what the
- * back end and its sequences take, as many stay as fit behind two slots for the largest of the others, which
- * come for each visit (arrivals.c). Those that stay are spread evenly, so that a block has the time of its
- * neighbours to come. */
+ * Vectors, and matrices that several blocks read, always stay. Where not all layers have room beside what the
+ * back end and its sequences take, the last ones stay, as many as fit behind two slots for the largest of the
+ * others. Passes of few rows go through those where they are (in_place.c); for passes of many their matrices
+ * come (arrivals.c). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-enum { ALIGN = 256, NOBODY = 0, SEVERAL = -1 /* gpu_weight.reader */ };
+enum { ALIGN = 256, PAGE = DEVICE_CUDA_ALIGN, NOBODY = 0, SEVERAL = -1 /* gpu_weight.reader */ };
 
 gpu_weight *weights_own(const cuda *c, int b, int w) {
     page_layout_own(c->setup.layout, &b, &w);
@@ -91,35 +91,70 @@ static void place_all(cuda *c, uint64_t *stay, uint64_t *slot) {
 
 /* ---- which blocks stay ---- */
 
-static bool fits(cuda *c, uint64_t room, uint64_t *need) {
+/* What is decided with. */
+typedef struct room_for {
+    uint64_t left;                  /* VRAM */
+    uint64_t beside;                /* of it, for activations */
+    uint64_t n_page, page, session; /* keys and values of all layers: pages, bytes of one; what is none */
+    uint64_t weights, others;       /* what a choice takes */
+    uint64_t caches, on_host;       /* of a page, on either side */
+    uint64_t layer;                 /* of a page, the most that a layer on the host has */
+} room_for;
+
+/* Of a page, the part of a block's keys and values. */
+static uint64_t cache_of(const cuda *c, int b) {
+    const program *p = &layout_block(c->setup.layout, b)->program;
+    uint64_t sum = 0, each;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == OP_ATTENTION &&
+            kv_page_bytes(TYPE_F16, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
+            sum += 2 * each;
+    return sum;
+}
+
+/* Weights, keys and values and the rest, for c->comes as it is. */
+static bool fits(cuda *c, room_for *r) {
     uint64_t stay, slot;
     place_all(c, &stay, &slot);
-    *need = stay + CUDA_SLOTS * slot;
-    return *need <= room;
+    r->on_host = r->layer = 0;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++) {
+        const uint64_t bytes = c->in_place.block[b] ? cache_of(c, b) : 0;
+        r->on_host += bytes;
+        r->layer = NUM_MAX(r->layer, (bytes + PAGE - 1) / PAGE * PAGE);
+    }
+    r->caches = NUM_MAX(r->page - r->on_host / PAGE * PAGE, NUM_MIN(r->page, (uint64_t)PAGE));
+    r->on_host = (r->on_host + PAGE - 1) / PAGE * PAGE;
+    r->weights = stay + CUDA_SLOTS * slot;
+    r->others = r->beside + r->session + r->n_page * r->caches;
+    if (r->layer > 0)
+        r->others += moves_bytes(r->layer, (int64_t)r->n_page);
+    return r->weights <= r->left && r->others <= r->left - r->weights;
 }
 
-/* So many of the layers stay, evenly; the others come. */
+/* So many of the layers stay, the last ones; the others come, or are computed where they are. */
 static void keep_layers(cuda *c, int n_stay) {
-    const int n_block = layout_n_block(c->setup.layout), n_layer = n_block - 2;
+    const int n_layer = layout_n_block(c->setup.layout) - 2;
     for (int i = 0; i < n_layer; i++)
-        c->comes[1 + i] = (int64_t)(i + 1) * n_stay / n_layer == (int64_t)i * n_stay / n_layer;
+        c->comes[1 + i] = i < n_layer - n_stay;
+    in_place_choose(c, n_layer - n_stay);
 }
 
-/* As many layers as have room, found by halving: *need at the end, also where not even none has. */
-static bool keep_what_fits(cuda *c, uint64_t room, uint64_t *need) {
-    int low = 0, high = layout_n_block(c->setup.layout) - 2;
+/* As many layers as have room, found by halving; what they take is in *r, also where not even none has. */
+static bool keep_what_fits(cuda *c, room_for *r) {
+    const int n_layer = layout_n_block(c->setup.layout) - 2, asked = c->setup.max_layers;
+    int low = 0, high = asked ? NUM_MIN(asked, n_layer) : n_layer;
     if (high < 0)
         return false;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
         keep_layers(c, middle);
-        if (fits(c, room, need))
+        if (fits(c, r))
             low = middle;
         else
             high = middle - 1;
     }
     keep_layers(c, low);
-    return fits(c, room, need);
+    return fits(c, r);
 }
 
 /* Of the cap, or of what the device has, which *whose then names. */
@@ -133,34 +168,52 @@ static uint64_t free_vram(const cuda *c, char whose[64]) {
     return NUM_MIN(room, has);
 }
 
-static nib_status refuse(uint64_t need, uint64_t others, uint64_t left, const char *whose, nib_error *err) {
+static nib_status refuse(const room_for *r, const char *whose, nib_error *err) {
     char least[32], weights[32], beside[32], have[32];
     return nib_fail(
         err, NIB_E_NOFIT,
         "VRAM: at least %s are needed, %s for weights (what always stays, and two blocks on their "
         "way) and %s for activations, keys and values; %s has %s free",
-        num_format_size(need + others, least), num_format_size(need, weights),
-        num_format_size(others, beside), whose, num_format_size(left, have));
+        num_format_size(r->weights + r->others, least), num_format_size(r->weights, weights),
+        num_format_size(r->others, beside), whose, num_format_size(r->left, have));
 }
 
-nib_status weights_plan(cuda *c, uint64_t others, nib_error *err) {
+static nib_status measure_room(cuda *c, const backend_rows *rows, room_for *r, char whose[64],
+                               nib_error *err) {
+    r->left = free_vram(c, whose);
+    r->beside = room_device_bytes(c, rows);
+    NIB_TRY(kv_page_size(c->setup.layout, TYPE_F16, false, &r->page, err));
+    r->n_page = r->page ? rows->n_kept / r->page : 0;
+    r->session = rows->n_kept - r->n_page * r->page;
+    return NIB_OK;
+}
+
+nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     char kept[32], whose[64];
-    uint64_t need = 0, stay;
+    uint64_t stay;
+    room_for r = {0};
     if (c->weights.at)
         return NIB_OK;
-    const uint64_t left = free_vram(c, whose), room = left - NUM_MIN(left, others);
-    if (!fits(c, room, &need) && !keep_what_fits(c, room, &need)) {
+    NIB_TRY(measure_room(c, rows, &r, whose, err));
+    if (!keep_what_fits(c, &r)) {
         c->comes[n_block - 1] = true; /* the head too */
-        if (!keep_what_fits(c, room, &need))
-            return refuse(need, others, left, whose, err);
+        if (!keep_what_fits(c, &r))
+            return refuse(&r, whose, err);
     }
+    c->base.kept[NIB_TIER_VRAM] = r.session + r.n_page * r.caches;
+    c->base.kept[NIB_TIER_RAM] = r.n_page * r.on_host;
+    c->moves.stride = r.layer;
+    c->moves.max_page = (int64_t)r.n_page;
     place_all(c, &stay, &c->arrivals.bytes);
     for (int b = 0; b < n_block; b++)
         c->arrivals.n_block += c->comes[b];
     if (c->arrivals.n_block > 0)
-        log_line(c->setup.log, "%s of weights stay on the GPU; those of %d of %d blocks come for each pass",
-                 num_format_size(stay, kept), c->arrivals.n_block, n_block);
+        log_line(
+            c->setup.log,
+            "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d in passes "
+            "of up to %ld rows, and the others come",
+            num_format_size(stay, kept), c->arrivals.n_block, c->in_place.n, (long)c->in_place.max_rows);
     c->weight_bytes = stay;
     return NIB_OK;
 }
@@ -241,8 +294,12 @@ static nib_status copy_pieces(const cuda *c, int w, uint8_t *to, cuda_stream s, 
 nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
                         nib_error *err) {
     const weight *of = weight_of(c, b, w);
+    return from ? copy_in(c, to, from, bytes_of(of, of->n), s, err) : copy_pieces(c, w, to, s, err);
+}
+
+nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s, nib_error *err) {
+    const weight *of = weight_of(c, b, w);
     const view there = {to, of->format, of->n, of->k};
-    NIB_TRY(from ? copy_in(c, to, from, bytes_of(of, of->n), s, err) : copy_pieces(c, w, to, s, err));
     if (of->vector)
         return NIB_OK;
     return device_cuda_ok(c->base.device, c->k->gtile(&there, true, s), "ordering weights", err);
@@ -258,7 +315,10 @@ static void load_one(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     if (x->status != NIB_OK || g->there || g->comes)
         return;
-    x->status = weights_copy(c, b, w, c->views[w].data, (uint8_t *)c->weights.at + g->at, c->stream, x->err);
+    uint8_t *to = (uint8_t *)c->weights.at + g->at;
+    x->status = weights_copy(c, b, w, c->views[w].data, to, c->stream, x->err);
+    if (x->status == NIB_OK)
+        x->status = weights_order(c, b, w, to, c->stream, x->err);
     g->there = x->status == NIB_OK;
 }
 

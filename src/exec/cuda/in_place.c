@@ -1,0 +1,171 @@
+/* in_place.c - layers whose weights have no room on the GPU, computed where they are: by the processor's back
+ * end, which is this one's own. Other layers without room come meanwhile (plan/offload.h). Each device has
+ * the keys and values of the layers that it computes (kv_pool_split), and the residual stream is handed from
+ * one to the other where the device changes. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "plan/offload.h"
+#include "tiers/device_cuda.h"
+
+#include <string.h>
+
+nib_status in_place_open(cuda *c, nib_error *err) {
+    in_place *p = &c->in_place;
+    const int n = NUM_MAX(model_n_kv_layer(cuda_model(c)), 1);
+    const size_t n_block = (size_t)layout_n_block(c->setup.layout);
+    p->on_host = mem_calloc((size_t)n, sizeof *p->on_host);
+    p->block = mem_calloc(n_block, sizeof *p->block);
+    if (!p->on_host || !p->block)
+        return nib_fail_nomem(err, n_block * sizeof *p->block, "the list of layers in RAM");
+    p->rates = *c->setup.rates;
+    c->setup.rates = NULL;
+    NIB_TRY(device_mapped_open(c->base.device, &c->base.host, err));
+    return backend_cpu.open(&c->setup, &p->host, err);
+}
+
+void in_place_close(cuda *c) {
+    if (c->in_place.host)
+        backend_cpu.close(c->in_place.host);
+    device_close(c->base.host);
+    c->base.host = NULL;
+    mem_free(c->in_place.on_host);
+    mem_free(c->in_place.block);
+    memset(&c->in_place, 0, sizeof c->in_place);
+}
+
+/* Of the processor's back end: it computes no logits. */
+static backend_rows rows_of(const backend_rows *rows) {
+    const int64_t n = NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS);
+    return (backend_rows){.n_pass = n, .n_cell = n, .n_head = 1};
+}
+
+uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
+                            uint64_t *touched) {
+    const backend_rows host = rows_of(rows);
+    return backend_cpu.row_bytes(s, &host, NUM_MIN(n_row, host.n_pass), touched);
+}
+
+/* A layer's matrices, by its products. */
+static offload_layer layer_of(const cuda *c, int b) {
+    const block *of = layout_block(c->setup.layout, b);
+    offload_layer l = {.two = c->setup.act_bits[b] == 16};
+    for (int i = 0; i < of->program.n_op; i++) {
+        const op *o = &of->program.ops[i];
+        uint64_t bytes = 0;
+        if (o->kind != OP_LINEAR)
+            continue;
+        pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
+        l.bytes += bytes;
+        l.macs += (uint64_t)o->n * (uint64_t)o->k;
+        l.bits = of->weights[o->w].format.bits;
+    }
+    return l;
+}
+
+void in_place_choose(cuda *c, int n_layer) {
+    in_place *p = &c->in_place;
+    offload chosen = {0};
+    memset(p->block, 0, (size_t)layout_n_block(c->setup.layout) * sizeof *p->block);
+    if (n_layer > 0) {
+        const offload_layer each = layer_of(c, 1);
+        offload_choose(&p->rates, &each, n_layer, IN_PLACE_MAX_ROWS, &chosen);
+    }
+    p->max_rows = chosen.max_rows;
+    p->n = chosen.max_rows > 0 ? n_layer - chosen.n_come : 0;
+    for (int i = 0; i < n_layer && p->n > 0; i++)
+        p->block[1 + i] = !offload_comes(chosen.n_come, n_layer, i);
+    p->block[0] = p->block[1]; /* rows that are looked up go where they are needed first */
+}
+
+nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
+    in_place *p = &c->in_place;
+    const backend_rows host = rows_of(rows);
+    const layout *l = c->setup.layout;
+    if (p->n == 0)
+        return NIB_OK;
+    p->first = 0;
+    for (int b = 0; b < layout_n_block(l); b++) {
+        const program *of = &layout_block(l, b)->program;
+        p->first += p->block[b] && p->first == b;
+        for (int i = 0; i < of->n_op && p->block[b]; i++)
+            if (of->ops[i].kind == OP_ATTENTION)
+                p->on_host[of->ops[i].u.attn.layer] = true;
+    }
+    p->max_rows = NUM_MIN(p->max_rows, host.n_pass);
+    c->base.on_host = p->on_host;
+    NIB_TRY(moves_reserve(c, c->moves.max_page, err));
+    return p->host->kind->reserve(p->host, &host, err);
+}
+
+nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err) {
+    in_place *p = &c->in_place;
+    backend_pass pass = c->pass;
+    p->now = false;
+    p->n_row = n_row;
+    if (p->n == 0)
+        return NIB_OK;
+    if (n_row > p->max_rows)
+        return moves_begin(c, err);
+    pass.n_head = 0;
+    pass.n_best = 0;
+    pass.logits = NULL;
+    pass.hidden = NULL;
+    NIB_TRY(p->host->kind->begin(p->host, &pass, err));
+    p->now = true;
+    return NIB_OK;
+}
+
+void in_place_end(cuda *c) {
+    in_place *p = &c->in_place;
+    if (p->now)
+        p->host->kind->end(p->host);
+    p->now = false;
+}
+
+bool in_place_has(const cuda *c, int b) {
+    return c->in_place.now && c->in_place.block[b];
+}
+
+/* The stream of the pass's rows, which the GPU goes on with. */
+static nib_status hand_up(cuda *c, nib_error *err) {
+    in_place *p = &c->in_place;
+    const int64_t n = model_reg_width(cuda_model(c), REG_X), ld = c->ld[REG_X];
+    device *d = c->base.device;
+    const float *x;
+    NIB_TRY(p->host->kind->read_stream(p->host, 0, p->n_row, &x, err));
+    memcpy(c->stream_copy, x, (size_t)(p->n_row * n) * sizeof *x);
+    NIB_TRY(replay_flush(c, err));
+    c->coded = NULL;
+    p->has_stream = false;
+    if (ld == n)
+        return d->kind->copy(d, DEVICE_LOAD, c->reg[REG_X], c->stream_copy,
+                             (uint64_t)(p->n_row * n) * sizeof *x, err);
+    for (int64_t r = 0; r < p->n_row; r++)
+        NIB_TRY(d->kind->copy(d, DEVICE_LOAD, c->reg[REG_X] + r * ld, c->stream_copy + r * n,
+                              (uint64_t)n * sizeof *x, err));
+    return NIB_OK;
+}
+
+static nib_status hand_down(cuda *c, nib_error *err) {
+    in_place *p = &c->in_place;
+    const float *x;
+    NIB_TRY(c->base.kind->read_stream(&c->base, 0, p->n_row, &x, err));
+    p->has_stream = true;
+    return p->host->kind->write_stream(p->host, 0, p->n_row, x, err);
+}
+
+nib_status in_place_hand_over(cuda *c, int b, nib_error *err) {
+    in_place *p = &c->in_place;
+    const bool host = in_place_has(c, b);
+    if (b == 0) /* the look-ups set it */
+        p->has_stream = host;
+    if (host == p->has_stream)
+        return NIB_OK;
+    return host ? hand_down(c, err) : hand_up(c, err);
+}
+
+nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err) {
+    in_place *p = &c->in_place;
+    return p->host->kind->run(p->host, r, err);
+}

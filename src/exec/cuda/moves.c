@@ -1,0 +1,92 @@
+/* moves.c - keys and values of layers that are in host memory (in_place.c), for passes of many rows, which go
+ * through these layers on the GPU. One layer's have room there: before its attention the pages that the rows
+ * see come from the host, behind it those that the rows wrote go back. Kernels do both, so a pass queues them
+ * as it queues everything else. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "tiers/device_cuda.h"
+
+#include <stdio.h>
+
+enum { PAGE = DEVICE_CUDA_ALIGN, LIST = 5 /* numbers of a page: in the table, in two pairs */ };
+
+uint64_t moves_bytes(uint64_t stride, int64_t n_page) {
+    return (uint64_t)n_page * (stride + LIST * sizeof(int32_t)) + PAGE;
+}
+
+void moves_close(cuda *c) {
+    tier_region_close(&c->moves.memory);
+    mem_free(c->moves.list);
+    c->moves.list = NULL;
+}
+
+nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
+    moves *m = &c->moves;
+    if (moves_bytes(m->stride, n_page) <= m->memory.bytes)
+        return NIB_OK;
+    tier_region_close(&m->memory);
+    return tier_region_open(&m->memory, c->base.device, c->setup.ledger, NIB_OWNER_KV,
+                            moves_bytes(m->stride, n_page), false, "keys and values of one layer on the GPU",
+                            err);
+}
+
+/* Pages of the pass as the kernels count them: here one behind the other, on the host from the first one of
+ * all. */
+static nib_status list_pages(cuda *c, nib_error *err) {
+    moves *m = &c->moves;
+    int32_t *up = m->list, *down = up + 2 * m->n_page, *table = down + 2 * m->n_page, page = 0;
+    for (int i = 0; i < c->pass.n_segment; i++) {
+        const segment *s = &c->pass.segments[i];
+        for (int64_t p = 0; p < room_pages_of(s); p++, page++) {
+            const intptr_t apart = (s->kv->on_host[p] - m->origin) / PAGE;
+            if (apart < INT32_MIN || apart > INT32_MAX || page > INT32_MAX / (int32_t)(m->stride / PAGE))
+                return nib_fail(err, NIB_E_DEVICE, "pages of keys and values are too far apart for the GPU");
+            const int32_t here = page * (int32_t)(m->stride / PAGE);
+            table[page] = here;
+            if (p * KV_BLOCK < s->position) {
+                up[2 * m->n_up] = here;
+                up[2 * m->n_up++ + 1] = (int32_t)apart;
+            }
+            if ((p + 1) * KV_BLOCK > s->position) {
+                down[2 * m->n_down] = here;
+                down[2 * m->n_down++ + 1] = (int32_t)apart;
+            }
+        }
+    }
+    return NIB_OK;
+}
+
+nib_status moves_begin(cuda *c, nib_error *err) {
+    moves *m = &c->moves;
+    m->n_page = m->n_up = m->n_down = 0;
+    for (int i = 0; i < c->pass.n_segment; i++)
+        m->n_page += room_pages_of(&c->pass.segments[i]);
+    const size_t n = LIST * (size_t)m->n_page + 1;
+    if (mem_grow((void **)&m->list, &m->max_list, n, sizeof *m->list))
+        return nib_fail_nomem(err, n * sizeof *m->list, "a list of pages");
+    NIB_TRY(moves_reserve(c, m->n_page, err));
+    m->origin = c->pass.segments->kv->on_host[0];
+    NIB_TRY(list_pages(c, err));
+    m->pairs = (int32_t *)(void *)((uint8_t *)m->memory.at + (uint64_t)m->n_page * m->stride);
+    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, m->pairs, m->list,
+                                      (uint64_t)m->n_page * LIST * sizeof *m->list, err);
+}
+
+void moves_attend(const cuda *c, const kv_view *host, cuda_attend *a) {
+    uint8_t *at = c->moves.memory.at;
+    a->kv.k = at;
+    a->kv.v = at + (host->value_at - host->key_at);
+    a->pages = c->moves.pairs + 4 * c->moves.n_page;
+}
+
+cuda_move moves_of(const cuda *c, const kv_view *host, const cuda_attend *a, bool up) {
+    const moves *m = &c->moves;
+    uint8_t *origin = device_mapped_there(c->base.host, m->origin);
+    return (cuda_move){.here = a->kv,
+                       .host_k = origin + host->key_at,
+                       .host_v = origin + host->value_at,
+                       .pairs = m->pairs + (up ? 0 : 2 * m->n_page),
+                       .n_page = up ? m->n_up : m->n_down,
+                       .up = up};
+}

@@ -1,0 +1,204 @@
+/* Layers whose weights have no room on the GPU: passes of few rows go through them on the processor, where
+ * their weights are, passes of many on the GPU. On a table of kernels without a GPU (support/fakecuda.h),
+ * whose bits are the processor's, so logits do not depend on where a layer is computed. What goes wrong on
+ * the way (the residual stream, keys and values that move, caps) changes them. */
+#include "kernels/cuda_load.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/logits.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, N_SESSION = 3 };
+
+static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
+
+static nib_engine_options under(uint64_t vram) {
+    nib_engine_options o = engine_usual();
+    o.backend = "cuda";
+    o.kv_type = NIB_KV_F16;
+    o.n_ctx = N_CTX;
+    o.n_session = N_SESSION;
+    o.n_batch = 110;
+    o.vram = vram;
+    return o;
+}
+
+static nib_engine *must_open(const char *path, uint64_t vram) {
+    const nib_engine_options o = under(vram);
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    return engine_must_open(path, &o, NULL);
+}
+
+static void must_close(nib_engine *e) {
+    nib_memory used;
+    nib_engine_memory(e, &used);
+    assert_true(used.tier[NIB_TIER_VRAM].peak <= used.tier[NIB_TIER_VRAM].planned);
+    nib_engine_close(e);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+/* The smallest cap that works, and what all of it takes. */
+static uint64_t least_vram(const char *path, uint64_t *all) {
+    nib_engine_options o = under(NIB_AUTO);
+    nib_engine *e = must_open(path, NIB_AUTO);
+    nib_memory used;
+    nib_error err;
+    nib_engine_memory(e, &used);
+    *all = used.tier[NIB_TIER_VRAM].planned;
+    must_close(e);
+    for (o.vram = *all;; o.vram -= *all / 60) {
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        if (nib_engine_open(path, &o, &e, &err))
+            return o.vram + *all / 60;
+        nib_engine_close(e);
+    }
+}
+
+/* How far a sequence goes: prompts of many rows and of few, single tokens, back to a prefix of it. */
+static const int reach[] = {100, 101, 102, 103, 170, 171, 180, 300, 301, 80, 81, 150, 151};
+enum { N_REACH = sizeof reach / sizeof *reach };
+
+static void walk(const char *path, uint64_t vram, float *logits, long *moved, long *replayed) {
+    int32_t tokens[N_CTX];
+    nib_error err = {0};
+    nib_engine *e = must_open(path, vram);
+    nib_session *s = session_must_open(e);
+    for (int i = 0; i < N_REACH; i++, logits += N_VOCAB) {
+        logits_tokens(tokens, N_CTX, N_VOCAB, i < 9 ? 3 : 4); /* another text behind what is the same */
+        if (i >= 9)
+            logits_tokens(tokens, 70, N_VOCAB, 3);
+        if (nib_session_sync(s, tokens, (size_t)reach[i], &err))
+            fail_msg("to %d: %s", reach[i], err.message);
+        memcpy(logits, nib_session_logits(s), N_VOCAB * sizeof *logits);
+    }
+    nib_session_close(s);
+    *moved = fake_cuda_moved();
+    *replayed = fake_cuda_replayed();
+    must_close(e);
+}
+
+static void a_sequence(void **state) {
+    (void)state;
+    static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
+    for (int tied = 0; tied < 2; tied++) {
+        tiny_shape shape = small;
+        shape.tied = tied;
+        const char *path = tiny_model("in-place.gguf", &shape);
+        long moved, replayed;
+        uint64_t all;
+        const uint64_t least = least_vram(path, &all);
+        assert_true(least < all);
+        walk(path, NIB_AUTO, whole[0], &moved, &replayed);
+        assert_int_equal(moved, 0);
+        for (int i = 0; i < 4; i++) {
+            walk(path, least + (all - least) / 4 * (uint64_t)i, part[0], &moved, &replayed);
+            assert_true(i == 0 ? moved > 0 : i < 3 || replayed > 0);
+            for (int r = 0; r < N_REACH; r++)
+                if (memcmp(whole[r], part[r], sizeof whole[r]))
+                    fail_msg("logits behind %d tokens, under cap %d", reach[r], i);
+        }
+    }
+}
+
+/* Requests that begin alike, together: their pages are shared, and copied when one of them goes on. */
+enum { N_REQUEST = 6, N_ANSWER = 8 };
+
+static void answers(const char *path, uint64_t vram, int32_t (*out)[N_ANSWER]) {
+    nib_error err = {0};
+    nib_batch *b = NULL;
+    nib_result r = {0};
+    int64_t id;
+    nib_engine *e = must_open(path, vram);
+    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = N_SESSION}, &b, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < N_REQUEST; i++) {
+        int32_t tokens[N_CTX];
+        nib_generate_options g;
+        nib_generate_options_init(&g);
+        logits_tokens(tokens, 70 + 25 * i, N_VOCAB, i);
+        logits_tokens(tokens, 40 + i, N_VOCAB, 9);
+        g.prompt = tokens;
+        g.n_prompt = (size_t)(70 + 25 * i);
+        g.n_predict = N_ANSWER;
+        g.ignore_eos = true;
+        g.sampling.temperature = 0;
+        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    }
+    for (int32_t left = 1; left > 0;)
+        if (nib_batch_step(b, &left, &err))
+            fail_msg("%s", err.message);
+    while (nib_batch_take(b, &id, &r, &err)) {
+        memcpy(out[id - 1], r.tokens, sizeof out[0]);
+        nib_result_clear(&r);
+    }
+    nib_batch_close(b);
+    nib_engine_close(e);
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+static void a_batch(void **state) {
+    (void)state;
+    static int32_t whole[N_REQUEST][N_ANSWER], part[N_REQUEST][N_ANSWER];
+    const char *path = tiny_model("in-place-batch.gguf", &small);
+    uint64_t all;
+    const uint64_t least = least_vram(path, &all);
+    answers(path, NIB_AUTO, whole);
+    for (int i = 0; i < 4; i++) {
+        memset(part, 0, sizeof part);
+        answers(path, least + (all - least) / 4 * (uint64_t)i, part);
+        assert_memory_equal(whole, part, sizeof whole);
+    }
+}
+
+/* The n-th call fails, while pages move too. */
+static void a_lost_device(void **state) {
+    (void)state;
+    tiny_shape shape = small;
+    shape.n_layer = 3;
+    const char *path = tiny_model("in-place-lost.gguf", &shape);
+    uint64_t all;
+    const uint64_t least = least_vram(path, &all);
+    int32_t tokens[N_CTX];
+    long n = 1;
+    logits_tokens(tokens, N_CTX, N_VOCAB, 3);
+    for (long at = 0; at <= n; at += 1 + at / 60) {
+        const nib_engine_options o = under(least);
+        nib_engine *e = NULL;
+        nib_session *s = NULL;
+        nib_error err = {0};
+        cuda_load_with(fake_cuda(MEMORY, at, FAKE_CUDA_LOST));
+        nib_status status = nib_engine_open(path, &o, &e, &err);
+        if (status == NIB_OK)
+            status = nib_session_open(e, NULL, &s, &err);
+        for (int i = 0; i < 3 && status == NIB_OK; i++)
+            status = nib_session_sync(s, tokens, (size_t)(i == 2 ? 170 : 100 + i), &err);
+        if (at == 0)
+            assert_true(status == NIB_OK && fake_cuda_moved() > 0);
+        nib_session_close(s);
+        nib_engine_close(e);
+        n = at == 0 ? fake_cuda_calls() : n;
+        if (fake_cuda_held() || (status != NIB_OK && status != NIB_E_DEVICE))
+            fail_msg("call %ld of %ld: status %d, %zu left: %s", at, n, status, fake_cuda_held(),
+                     err.message);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sequence),
+        cmocka_unit_test(a_batch),
+        cmocka_unit_test(a_lost_device),
+    };
+    setenv("NIBBLE_ISA", "ref", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
