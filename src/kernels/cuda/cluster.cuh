@@ -129,16 +129,4 @@ __device__ __forceinline__ void warps_meet(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(32 * n) : "memory");
 }
 
-/* d = a . b, 16 rows x 32 of K x 8 columns, signed bytes both. */
-__device__ __forceinline__ void mma_signed(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
-#else
-    d[0] = d[1] = d[2] = d[3] = 0;
-#endif
-}
-
 #endif

@@ -173,7 +173,7 @@ struct many_store {
     __device__ void slice(int row, int i, slice_meta m) {
         const int at = i * 8 * n_eight + column + row;
         if (without_sums)
-            ((float *)meta)[at] = m.scale;
+            ((float *)meta)[at] = __fmul_rn(m.scale, 0.0625f); /* nibbles.cuh */
         else
             ((float2 *)meta)[at] = make_float2(m.scale, __int_as_float(m.sum));
     }
@@ -448,8 +448,8 @@ static size_t job_room(linear_job *j, size_t others, int blocks) {
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
-/* Columns that one launch takes: here, and on clusters. */
-enum { MAX_COLUMNS = 16, MAX_CLUSTER_COLUMNS = 64 };
+/* Columns that one launch takes: here, with rows in shared memory, and on clusters. */
+enum { MAX_COLUMNS = 16, MAX_KEPT_COLUMNS = 32, MAX_CLUSTER_COLUMNS = 64 };
 
 static int n_eight(int n_col) {
     return n_col <= 8 ? 1 : n_col <= 16 ? 2 : n_col <= 32 ? 4 : 8;
@@ -473,9 +473,23 @@ static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s
     return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
 }
 
-/* on_clusters: groups of eight columns there; 0: not there. */
-static int run_many(const cuda_linear *a, linear_job *j, int on_clusters, cuda_stream s) {
-    const int bits = a->w[0].format.bits, eights = on_clusters ? on_clusters : n_eight(j->n_col);
+/* The kernel that multiplies several columns, and groups of eight columns that a launch of it takes. */
+struct way {
+    enum { ANY, KEPT, CLUSTER } kernel;
+    int eights;
+};
+static way way_find(linear_job *j, const pack_format *f) {
+    int eights =
+        j->n_col <= MAX_KEPT_COLUMNS ? kept_eights(j, f, j->n_col) : 0; /* more: clusters are faster */
+    if (eights)
+        return {way::KEPT, eights};
+    eights = cluster_eights(j, f, j->n_col);
+    return eights ? way{way::CLUSTER, eights}
+                  : way{way::ANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
+}
+
+static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) {
+    const int bits = a->w[0].format.bits, eights = by.eights;
     uint8_t *scratch = (uint8_t *)a->scratch;
     const many_scratch at = many_layout(j->k_pad, eights);
     auto *const quantize = a->two ? quantize_many<true> : quantize_many<false>;
@@ -485,16 +499,16 @@ static int run_many(const cuda_linear *a, linear_job *j, int on_clusters, cuda_s
     j->lift = (const float *)(scratch + at.lift);
     int e = prepare(quantize, 0);
     if (!e)
-        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, on_clusters > 0,
+        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, by.kernel != way::ANY,
                    a->ldx, scratch);
-    if (e || on_clusters)
-        return e ? e : cluster_launch(j, on_clusters, s);
+    if (e || by.kernel != way::ANY)
+        return e ? e : by.kernel == way::KEPT ? kept_launch(j, eights, s) : cluster_launch(j, eights, s);
     const bool halves = j->slice == 16;
     return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
 }
 
 /* Rows [first, first + n). */
-static int run_rows(const cuda_linear *a, int64_t first, int64_t n, int on_clusters, cuda_stream s) {
+static int run_rows(const cuda_linear *a, int64_t first, int64_t n, cuda_stream s) {
     cuda_linear part = *a;
     linear_job j;
     part.n_row = n;
@@ -506,9 +520,7 @@ static int run_rows(const cuda_linear *a, int64_t first, int64_t n, int on_clust
         return e;
     if (j.n_col == 1)
         return run(one_kernel(a->w[0].format.bits, j.slice == 16), &j, one_bytes(j), s);
-    if (on_clusters)
-        cluster_shape(&j, on_clusters);
-    return run_many(&part, &j, on_clusters, s);
+    return run_many(&part, &j, way_find(&j, &a->w[0].format), s);
 }
 
 int linear_launch(const cuda_linear *a, cuda_stream s) {
@@ -519,9 +531,8 @@ int linear_launch(const cuda_linear *a, cuda_stream s) {
     int e = job_make(a, &j);
     if (e)
         return e;
-    const int on_clusters = j.n_col > 1 && cluster_can(j, &a->w[0].format) ? cluster_eights(&j, j.n_col) : 0;
-    const int64_t most = (on_clusters ? 8 * on_clusters : MAX_COLUMNS) / each;
+    const int64_t most = 8 * way_find(&j, &a->w[0].format).eights / each;
     for (int64_t first = 0; first < a->n_row && !e; first += most)
-        e = run_rows(a, first, a->n_row - first < most ? a->n_row - first : most, on_clusters, s);
+        e = run_rows(a, first, a->n_row - first < most ? a->n_row - first : most, s);
     return e;
 }

@@ -1,4 +1,4 @@
-/* linear.cuh - products of a few rows with G-tile matrices: the parts that both kernels share.
+/* linear.cuh - products of a few rows with G-tile matrices: the parts that the kernels share.
  *
  * A matrix is read once, in the order in which it lies. A block takes whole panels (16 outputs), its two
  * teams in turn; the WARPS warps of a team take a panel's chunks (256 of K) in turn, each through a ring of
@@ -6,7 +6,7 @@
  * sums.
  *
  * Sums of floats have one order: lane t of a row's four owns tile t of every chunk and adds its slices (32 of
- * K, 16 where groups are as short) in the order of K; then come the lanes, then the warps. Both kernels keep
+ * K, 16 where groups are as short) in the order of K; then come the lanes, then the warps. All kernels keep
  * it, so that a row has the same bits alone and among others. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_CUH
 #define NIB_KERNELS_CUDA_LINEAR_CUH
@@ -520,15 +520,18 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
     return __fmul_rn(scale, (float)sum);
 }
 
+/* ---- rows in shared memory (linear_kept.cu) ---- */
+
+/* Groups of eight columns that one of its launches takes, of n_col in all; 0: not such matrices, not this
+ * device, or the rows do not fit. */
+int kept_eights(linear_job *j, const pack_format *f, int n_col);
+/* Several columns, quantised, their scales without sums. */
+int kept_launch(linear_job *j, int eights, cuda_stream s);
+
 /* ---- on clusters (linear_cluster.cu) ---- */
 
-/* Whether it multiplies such a job on this device. */
-bool cluster_can(const linear_job &j, const pack_format *f);
-/* Groups of eight columns that one of its launches takes, of n_col in all; 0: none, its rows do not fit. */
-int cluster_eights(linear_job *j, int n_col);
-/* The job's rings for that many. */
-void cluster_shape(linear_job *j, int eights);
-/* Several columns, quantised, their scales without sums. */
+/* The same. */
+int cluster_eights(linear_job *j, const pack_format *f, int n_col);
 int cluster_launch(linear_job *j, int eights, cuda_stream s);
 
 #endif

@@ -9,12 +9,11 @@
  * free again when all who send there were told so, which is long before they have the next ones.
  *
  * A lane's sums have the order of linear.cuh: tile t of every chunk apart, then the tiles, then the ranks. So
- * a row has the bits that the kernel of one row gives it. Codes are multiplied as signed bytes, 16 (code -
- * 8), by scales over 16: the same products, except where those of two scales are below 2^-122. */
+ * a row has the bits that the kernel of one row gives it. */
 #include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/nibbles.cuh"
 
-enum { RANKS = WARPS, CODE_TILE = 512 /* bytes of a tile's codes */ };
+enum { RANKS = WARPS };
 
 template <int EIGHTS> struct teams_of {
     enum {
@@ -88,33 +87,6 @@ __device__ __forceinline__ void team_put(const linear_job &j, team_feed *f, uint
         launch_next();
 }
 
-/* A tile times MINE groups of eight columns: their sums. codes, scales: the lane's first ones of the tile. */
-template <int EIGHTS, int MINE>
-__device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][2], const uint4 *codes,
-                                           const float2 *scales, float sum[MINE][4]) {
-    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
-    uint32_t a[2][4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        a[0][i] = (u[i] << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
-        a[1][i] = (u[i] & 0xf0f0f0f0u) ^ 0x80808080u;
-    }
-#pragma unroll
-    for (int e = 0; e < MINE; e++) {
-        const uint4 b = codes[e * 32];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float2 s = scales[h * 4 * EIGHTS + e * 4];
-            int d[4];
-            mma_signed(d, a[h], h ? b.z : b.x, h ? b.w : b.y);
-            sum[e][0] = __fmaf_rn((float)d[0], __fmul_rn(scale[h][0], s.x), sum[e][0]);
-            sum[e][1] = __fmaf_rn((float)d[1], __fmul_rn(scale[h][0], s.y), sum[e][1]);
-            sum[e][2] = __fmaf_rn((float)d[2], __fmul_rn(scale[h][1], s.x), sum[e][2]);
-            sum[e][3] = __fmaf_rn((float)d[3], __fmul_rn(scale[h][1], s.y), sum[e][3]);
-        }
-    }
-}
-
 template <int EIGHTS>
 __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
     linear_cluster(const __grid_constant__ linear_job j) {
@@ -162,6 +134,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
     }
     if (n_mine > 0)
         bar_wait<false>(rows_there, 0);
+    const nibble_base base = nibble_base_make();
     int slot = 0;
     uint32_t phase = 0; /* of the ring */
     uint32_t turn = 0;  /* exchanges so far */
@@ -187,14 +160,9 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
                     if (i >= n_tile)
                         break;
                     float scale[2][2];
-#pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        const uint8_t *s = of + ((2 * i + h) >> j.group_shift) * 32;
-                        scale[h][0] = __fmul_rn(half_at(s), 0.0625f);
-                        scale[h][1] = __fmul_rn(half_at(s + 16), 0.0625f);
-                    }
+                    tile_scales(of, i, j.group_shift, scale);
                     tile_times<EIGHTS, MINE>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
-                                             codes + i * EIGHTS * 32, scales + i * 8 * EIGHTS, sum[i]);
+                                             codes + i * EIGHTS * 32, scales + i * 8 * EIGHTS, base, sum[i]);
                     asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
                 }
                 if (WIDTH > 1)
@@ -265,10 +233,6 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
 
 /* ---- launching ---- */
 
-bool cluster_can(const linear_job &j, const pack_format *f) {
-    return device_major() >= 9 && f->bits == 4 && j.scale_kind == SCALE_HALF && j.slice == 32 && !j.tail;
-}
-
 /* Shared memory of a launch with the depth of its rings; 0: so many columns do not fit. */
 template <int EIGHTS> static int depth_find(linear_job *j) {
     enum { OWN = 1024, RESERVED = 1024 };
@@ -295,22 +259,16 @@ template <int EIGHTS> static int run_cluster(linear_job *j, cuda_stream s) {
     return e ? e : launch_cluster(kernel, dim3((unsigned)n, 1, RANKS), dim3(THREADS), RANKS, room, s, *j);
 }
 
-int cluster_eights(linear_job *j, int n_col) {
+int cluster_eights(linear_job *j, const pack_format *f, int n_col) {
+    if (device_major() < 9 || !nibbles_are(*j, f))
+        return 0;
     if (n_col > 32 && depth_find<8>(j))
         return 8;
-    return n_col > 16 && depth_find<4>(j) ? 4 : 0; /* for fewer the other kernel is faster */
-}
-
-void cluster_shape(linear_job *j, int eights) {
-    switch (eights) {
-    case 8: depth_find<8>(j); return;
-    default: depth_find<4>(j);
-    }
+    return n_col > 16 && depth_find<4>(j) ? 4 : 0; /* for fewer the other kernels are faster */
 }
 
 int cluster_launch(linear_job *j, int eights, cuda_stream s) {
-    switch (eights) {
-    case 8: return run_cluster<8>(j, s);
-    default: return run_cluster<4>(j, s);
-    }
+    if (eights == 8 ? !depth_find<8>(j) : !depth_find<4>(j))
+        return CUDA_UNSUPPORTED;
+    return eights == 8 ? run_cluster<8>(j, s) : run_cluster<4>(j, s);
 }

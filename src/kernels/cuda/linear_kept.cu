@@ -1,0 +1,205 @@
+/* linear_kept.cu - products of 2 to 32 columns with 4-bit matrices (nibbles.cuh), for rows that fit a block's
+ * shared memory (compute capability 9.0); see linear.cuh.
+ *
+ * A block keeps the codes and scales of all columns, which arrive once, and goes through its panels as the
+ * kernel of one row does: two teams of 8 warps take panels (of gated products, gate and up) in turn, the
+ * warps of a team chunks. When a team has a panel, each of its threads adds the warps' sums of one output and
+ * 16 columns at a time, in their order, and finishes it. Two places for these sums take turns, so that one
+ * meeting of the team is enough; the teams do not wait for each other. */
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/nibbles.cuh"
+
+/* Columns whose sums are exchanged together, and floats from one to the next: a warp's stores meet no bank
+ * twice. */
+enum { STEP_COLUMNS = 16, COLUMN_LINE = PACK_PANEL + 4, EXCHANGE = WARPS * STEP_COLUMNS * COLUMN_LINE };
+
+/* Where things are in a block's shared memory, in bytes. */
+struct kept_room {
+    int scales, exchange, rings, bytes;
+};
+static __host__ __device__ __forceinline__ kept_room room_of(int k_pad, int eights, int ring_bytes) {
+    kept_room r;
+    r.scales = k_pad * 8 * eights;
+    r.exchange = r.scales + k_pad / 32 * 8 * eights * (int)sizeof(float);
+    r.rings = r.exchange + TEAMS * 2 * EXCHANGE * (int)sizeof(float);
+    r.bytes = r.rings + ALL_WARPS * ring_bytes;
+    return r;
+}
+
+/* A warp's chunks in the order in which it takes them. unit: of the block, a panel or a gate and its up. */
+struct kept_feed {
+    const uint8_t *panel;
+    int unit, part, chunk;
+};
+__device__ __forceinline__ int kept_panel(const linear_job &j, int unit, int part) {
+    return j.gated ? 2 * unit + part : unit;
+}
+__device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, int n_unit, ring *r) {
+    if (f->unit >= n_unit)
+        return;
+    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
+             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->chunk += WARPS;
+    if (f->chunk < j.n_chunk)
+        return;
+    f->chunk = threadIdx.x / 32 % WARPS;
+    f->part = j.gated && !f->part;
+    f->unit += f->part ? 0 : TEAMS;
+    if (f->unit < n_unit)
+        f->panel = panel_at(j, kept_panel(j, f->unit, f->part));
+    else
+        launch_next();
+}
+
+/* The warps' sums of one output: row `row` of panel q, of column `at` of those exchanged, which is `column`.
+ */
+__device__ __forceinline__ float kept_sum(const linear_job &j, const float *exchange, int at, int row,
+                                          int column) {
+    float u = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        u = __fadd_rn(u, exchange[(i * STEP_COLUMNS + at) * COLUMN_LINE + row]);
+    return j.norm ? __fmul_rn(u, j.factor[column]) : u;
+}
+
+template <int EIGHTS>
+__global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant__ linear_job j) {
+    enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS];
+    uint8_t *const shared = block_memory();
+    const kept_room at = room_of(j.k_pad, EIGHTS, j.depth * j.stage_bytes);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int g = lane / 4, t = lane % 4, n_unit = panel_count(j) >> (j.gated ? 1 : 0);
+    float *const exchange = (float *)(shared + at.exchange) + team * 2 * EXCHANGE;
+    kept_feed feed = {nullptr, warp < j.n_chunk ? team : n_unit, 0, warp};
+    ring r;
+    ring_init(&r, shared + at.rings + threadIdx.x / 32 * j.depth * j.stage_bytes, bars[threadIdx.x / 32],
+              j.depth, j.stage_bytes);
+    if (feed.unit < n_unit)
+        feed.panel = panel_at(j, kept_panel(j, feed.unit, 0));
+    for (int i = 0; i < j.depth; i++)
+        kept_put(j, &feed, n_unit, &r);
+    if (team == 0 && lane == 0) {
+        bar_init(rows_there + warp, 1);
+        async_fence();
+    }
+    __syncthreads();
+    launch_wait();
+    if (team == 0 && lane == 0 && warp < j.n_chunk) { /* what the warps of this number read */
+        const int codes = TILE_CHUNK_K * 8 * EIGHTS, scales = 8 * 8 * EIGHTS * (int)sizeof(float);
+        bar_expect(rows_there + warp, (j.n_chunk - warp + WARPS - 1) / WARPS * (codes + scales));
+        for (int c = warp; c < j.n_chunk; c += WARPS) {
+            bulk_copy<false>(shared + c * codes, (const uint8_t *)j.codes + (int64_t)c * codes, codes,
+                             rows_there + warp);
+            bulk_copy<false>(shared + at.scales + c * scales, (const uint8_t *)j.meta + (int64_t)c * scales,
+                             scales, rows_there + warp);
+        }
+    }
+    if (warp < j.n_chunk)
+        bar_wait<false>(rows_there + warp, 0);
+    /* Of a step each thread has an output: its row and its place among the step's. */
+    const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL,
+              place = threadIdx.x / PACK_PANEL % STEP_COLUMNS;
+    const int outs = EACH * 8 / each /* of a step */, n_out = j.n_col / each;
+    const nibble_base base = nibble_base_make();
+    int turn = 0;
+    for (int unit = team; unit < n_unit; unit += TEAMS) {
+        float gate[STEPS];
+        for (int part = 0; part < (j.gated ? 2 : 1); part++) {
+            int matrix;
+            const int q = kept_panel(j, unit, part), n = panel_find(j, q, &matrix) * PACK_PANEL + in;
+            const bool whole = !j.gated || part, mine = place < outs && n < j.n[matrix];
+            float *const y = j.y[j.gated ? 0 : matrix] + n;
+            const int64_t ld = j.ldy[j.gated ? 0 : matrix];
+            float before[STEPS];
+#pragma unroll
+            for (int s = 0; s < STEPS; s++)
+                before[s] =
+                    j.adds && whole && mine && s * outs + place < n_out ? y[(s * outs + place) * ld] : 0.0f;
+            float sum[TILE_CHUNK][EIGHTS][4];
+#pragma unroll
+            for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
+                ((float *)sum)[i] = 0.0f;
+            for (int c = warp; c < j.n_chunk; c += WARPS) {
+                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+                const uint4 *codes = (const uint4 *)shared + c * TILE_CHUNK * EIGHTS * 32 + lane;
+                const float2 *scales = (const float2 *)(shared + at.scales) + c * 8 * EIGHTS * 4 + t;
+                const uint8_t *stage = ring_get(&r), *of = stage + n_tile * CODE_TILE + 2 * g;
+#pragma unroll
+                for (int i = 0; i < TILE_CHUNK; i++) {
+                    if (i >= n_tile)
+                        break;
+                    float scale[2][2];
+                    tile_scales(of, i, j.group_shift, scale);
+                    tile_times<EIGHTS, EIGHTS>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
+                                               codes + i * EIGHTS * 32, scales + i * 8 * EIGHTS, base,
+                                               sum[i]);
+                    if (EIGHTS > 2)
+                        asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
+                }
+                __syncwarp();
+                kept_put(j, &feed, n_unit, &r);
+            }
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                float *const to = exchange + (turn++ & 1) * EXCHANGE;
+#pragma unroll
+                for (int e = 0; e < EACH; e++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const int of = s * EACH + e;
+                        to[(warp * STEP_COLUMNS + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] =
+                            __fadd_rn(__fadd_rn(sum[0][of][i], sum[1][of][i]),
+                                      __fadd_rn(sum[2][of][i], sum[3][of][i]));
+                    }
+                warps_meet(1 + team, WARPS);
+                const int m = s * outs + place;
+                if (!mine || m >= n_out)
+                    continue;
+                float v = kept_sum(j, to, place * each, in, m * each);
+                if (j.two)
+                    v = __fadd_rn(v, kept_sum(j, to, place * each + 1, in, m * each + 1));
+                v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+                if (!whole) {
+                    gate[s] = v;
+                    continue;
+                }
+                v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
+                y[m * ld] = j.adds ? __fadd_rn(before[s], v) : v;
+            }
+        }
+    }
+}
+
+/* ---- launching ---- */
+
+/* The job's rings beside its rows; false: they do not fit. */
+static bool depth_find(linear_job *j, int eights) {
+    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
+    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
+    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
+    const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
+    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    const int64_t room = room_of(j->k_pad, eights, 0).bytes, left = device_shared_bytes() - OWN - room;
+    const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
+    j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
+    return j->depth > 0;
+}
+
+int kept_eights(linear_job *j, const pack_format *f, int n_col) {
+    const int eights = n_col <= 8 ? 1 : n_col <= 16 ? 2 : 4;
+    return device_major() >= 9 && nibbles_are(*j, f) && depth_find(j, eights) ? eights : 0;
+}
+
+template <int EIGHTS> static int run_kept(linear_job *j, cuda_stream s) {
+    const size_t room = (size_t)room_of(j->k_pad, EIGHTS, j->depth * j->stage_bytes).bytes;
+    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
+    const int e = prepare(linear_kept<EIGHTS>, room);
+    return e ? e : launch(linear_kept<EIGHTS>, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+}
+
+int kept_launch(linear_job *j, int eights, cuda_stream s) {
+    if (!depth_find(j, eights))
+        return CUDA_UNSUPPORTED;
+    return eights == 1 ? run_kept<1>(j, s) : eights == 2 ? run_kept<2>(j, s) : run_kept<4>(j, s);
+}
