@@ -274,7 +274,7 @@ static void *speak(void *arg) {
     nib_generate_options_init(&o);
     o.prompt = tokens;
     o.n_prompt = 16;
-    o.n_predict = (N_CTX - 16) / slow_step(7); /* to the end of the context, or a part of it */
+    o.n_predict = (N_CTX - 16) / slow_step(14); /* to the end of the context, or a part of it */
     o.ignore_eos = true;
     me->status = nib_generate(me->s, &o, &r, &me->err);
     nib_result_clear(&r);

@@ -314,7 +314,7 @@ static void a_full_disk_leaves_nothing(void **state) {
     for (int streamed = 0; streamed < 2; streamed++) {
         life *l = start(&tied, streamed);
         expect(l, expected);
-        for (int n = 1; n < 12; n += 3) {
+        for (int n = 1; n < 12; n += 3 * slow_step(2)) {
             fault_arm(FAULT_WRITE, n);
             must_live(l);
             bool hit = fault_count(FAULT_WRITE) >= n;
