@@ -50,61 +50,89 @@ __device__ __forceinline__ uint32_t two_halves(float a, float b) {
     return *(const uint32_t *)&h;
 }
 
+__device__ __forceinline__ float4 four_product(float4 v, float4 w) {
+    return make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z), __fmul_rn(v.w, w.w));
+}
+
 /* Four values from i on as the product takes them, but for their common factor. */
 __device__ __forceinline__ float4 four_values(const image_job &j, const float *x, int i) {
-    float4 v = four_load(x + i, j.k - i);
-    if (j.norm) {
-        const float4 w = four_load(j.norm + i, j.k - i);
-        v.x = __fmul_rn(v.x, w.x), v.y = __fmul_rn(v.y, w.y);
-        v.z = __fmul_rn(v.z, w.z), v.w = __fmul_rn(v.w, w.w);
-    }
-    return v;
+    const float4 v = four_load(x + i, j.k - i);
+    return j.norm ? four_product(v, four_load(j.norm + i, j.k - i)) : v;
 }
 
-__device__ static row_facts look_at(const image_job &j, const float *x) {
-    row_facts f = {0.0f, 0.0f};
-    for (int i = 4 * threadIdx.x; i < j.k; i += 4 * IMAGE_THREADS) {
-        const float4 v = four_load(x + i, j.k - i), u = four_values(j, x, i);
-        f.sum = __fmaf_rn(v.x, v.x, f.sum);
-        f.sum = __fmaf_rn(v.y, v.y, f.sum);
-        f.sum = __fmaf_rn(v.z, v.z, f.sum);
-        f.sum = __fmaf_rn(v.w, v.w, f.sum);
-        f.largest = fmaxf(fmaxf(fmaxf(fabsf(u.x), fabsf(u.y)), fmaxf(fabsf(u.z), fabsf(u.w))), f.largest);
-    }
-    return f;
+__device__ __forceinline__ float square_add(float4 v, float sum) {
+    return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
+}
+__device__ __forceinline__ float largest_of(float4 v, float most) {
+    return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), most);
 }
 
-/* A block has one row; those behind the last are zeros. A thread takes four of K at a time. A power of two
- * brings the row's largest to 2^14 at least and below 2^15: neither end of what halves can hold is met. */
+/* Four values from i on of row `in` of the image row at `images`. */
+__device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float4 v, float factor) {
+    const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
+                   odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
+    const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
+    uint8_t *const line = images + (int64_t)(i / TILE_K) * WIDE_IMAGE + in * 128;
+    *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = even;
+    *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
+}
+
+/* A block has one row; those behind the last are zeros. A thread takes four of K at a time, and keeps them
+ * when they are KEEP or fewer times as many. A power of two brings the row's largest to 2^14 at least and
+ * below 2^15: neither end of what halves can hold is met. */
+template <int KEEP>
 __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_constant__ image_job j) {
+    enum { STEP = 4 * IMAGE_THREADS };
     __shared__ row_facts shared[IMAGE_THREADS / 32];
-    const int row = blockIdx.x, in = row % WIDE_ROWS;
+    const int row = blockIdx.x, in = row % WIDE_ROWS, begin = 4 * threadIdx.x, end = j.n_tile * TILE_K;
     const float *x = j.x + row * j.ldx;
-    const bool there = row < j.n_row;
-    float factor = 1.0f;
+    uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 kept[KEEP ? KEEP : 1];
+    row_facts f = {0.0f, 0.0f};
     launch_next();
     launch_wait();
-    if (there) {
-        const row_facts f = of_block(look_at(j, x), shared);
-        if (j.norm)
-            factor = f.sum < __uint_as_float(0x7f800000u)
-                         ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
-                         : __uint_as_float(0x7fc00000u);
-        const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
-        factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
-        if (threadIdx.x == 0)
-            j.factor[row] = __uint_as_float((e - 14) << 23);
+    if (row >= j.n_row) {
+        for (int i = begin; i < end; i += STEP)
+            four_store(images, in, i, none, 1.0f);
+        return;
     }
-    for (int i = 4 * threadIdx.x; i < j.n_tile * TILE_K; i += 4 * IMAGE_THREADS) {
-        const float4 v = there ? four_values(j, x, i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
-                       odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
-        const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
-        uint8_t *const line =
-            j.out + ((int64_t)(row / WIDE_ROWS) * j.n_tile + i / TILE_K) * WIDE_IMAGE + in * 128;
-        *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = even;
-        *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
-    }
+    if (KEEP) {
+#pragma unroll
+        for (int m = 0; m < KEEP; m++)
+            kept[m] = four_load(x + begin + m * STEP, j.k - begin - m * STEP);
+#pragma unroll
+        for (int m = 0; m < KEEP; m++) {
+            f.sum = square_add(kept[m], f.sum);
+            if (j.norm) {
+                const float4 w = four_load(j.norm + begin + m * STEP, j.k - begin - m * STEP);
+                kept[m] = four_product(kept[m], w);
+            }
+            f.largest = largest_of(kept[m], f.largest);
+        }
+    } else
+        for (int i = begin; i < j.k; i += STEP) {
+            f.sum = square_add(four_load(x + i, j.k - i), f.sum);
+            f.largest = largest_of(four_values(j, x, i), f.largest);
+        }
+    f = of_block(f, shared);
+    float factor = 1.0f;
+    if (j.norm)
+        factor = f.sum < __uint_as_float(0x7f800000u)
+                     ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
+                     : __uint_as_float(0x7fc00000u);
+    const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
+    factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
+    if (threadIdx.x == 0)
+        j.factor[row] = __uint_as_float((e - 14) << 23);
+    if (KEEP) {
+#pragma unroll
+        for (int m = 0; m < KEEP; m++)
+            if (begin + m * STEP < end)
+                four_store(images, in, begin + m * STEP, kept[m], factor);
+    } else
+        for (int i = begin; i < end; i += STEP)
+            four_store(images, in, i, four_values(j, x, i), factor);
 }
 
 static int64_t row_images(int64_t n_row) {
@@ -174,6 +202,11 @@ int64_t wide_from(void) {
     return wide_mma_is_built() ? WIDE_FROM : 0;
 }
 
+template <int KEEP> static int images_launch(const image_job &i, unsigned rows, cuda_stream s) {
+    const int e = prepare(images_make<KEEP>, 0);
+    return e ? e : launch(images_make<KEEP>, dim3(rows), dim3(IMAGE_THREADS), 0, s, i);
+}
+
 int wide_launch(const cuda_linear *a, cuda_stream s) {
     wide_job j;
     int e = wide_from() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
@@ -188,9 +221,12 @@ int wide_launch(const cuda_linear *a, cuda_stream s) {
                          a->eps,
                          (uint8_t *)a->scratch,
                          (float *)(uintptr_t)j.factor};
-    e = prepare(images_make, 0);
-    if (!e)
-        e = launch(images_make, dim3((unsigned)(row_images(a->n_row) * WIDE_ROWS)), dim3(IMAGE_THREADS), 0, s,
-                   i);
+    const unsigned rows = (unsigned)(row_images(a->n_row) * WIDE_ROWS);
+    const int64_t each = ((int64_t)j.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
+    e = each <= 2    ? images_launch<2>(i, rows, s)
+        : each <= 4  ? images_launch<4>(i, rows, s)
+        : each <= 8  ? images_launch<8>(i, rows, s)
+        : each <= 16 ? images_launch<16>(i, rows, s)
+                     : images_launch<0>(i, rows, s);
     return e ? e : wide_mma_launch(&j, a->w[0].format.bits, a->w[0].format.group == 16, s);
 }

@@ -1,18 +1,20 @@
-/* wide_mma.cu - products of many rows on sm_90a: packed weights go through registers to the matrix instruction.
+/* wide_mma.cu - products of many rows on sm_90a: packed weights go through registers to the matrix
+ * instruction.
  *
- * A block has 8 panels (128 outputs) and N rows of x. Its first warp asks for what all of them read: chunks of
- * panels, and images of x (wide.cuh), each through a ring of stages in shared memory; what it fills anew was
- * read two tiles before. Two groups of 4 warps
- * have 4 panels each, a warp one: it brings a tile (64 of K) of its panel to halves, w = scale * (code - zero)
- * + min, rounded once or twice, and the group multiplies it with the image. While one group does the first,
- * the other one and those of the multiprocessor's other block do the second. Gate and up are the two groups'.
+ * A block has 8 panels (128 outputs) and N rows of x. One of its warps, the feeder, asks for what all of them
+ * read: chunks of panels, and images of x (wide.cuh), each through a ring of stages in shared memory; it is
+ * in a group of its own, which leaves its registers to the others. Two groups of 4 warps have 4 panels each,
+ * a warp one: it brings a tile (64 of K) of its panel to halves, w = scale * (code - zero) + min, rounded
+ * once or twice, and the group multiplies it with the image, in the background, while it brings the next tile
+ * to halves. Gate and up are the two groups'.
  *
- * A result has one order of sums, that of K: it does not depend on the rows beside it. */
+ * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
 #include "kernels/cuda/wide.cuh"
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-enum { MMA_GROUPS = 2, MMA_THREADS = 128 * MMA_GROUPS, MMA_STAGES = 8 };
+enum { MMA_GROUPS = 2, MMA_WARPS = 4 * MMA_GROUPS, MMA_THREADS = 32 * MMA_WARPS + 128, MMA_STAGES = 8 };
 enum { ANY_SCALE = -1 /* the job says which */ };
 
 #ifdef NIB_SM90A
@@ -25,34 +27,18 @@ bool wide_mma_is_built(void) {
 }
 #endif
 
-__device__ __forceinline__ void bar_init(uint64_t *bar, int arrivals) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
-}
 __device__ __forceinline__ void bar_arrive(uint64_t *bar) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
-__device__ __forceinline__ void bar_expect(uint64_t *bar, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void bar_wait(uint64_t *bar, uint32_t phase) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred p;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
-                 "@p bra there;\n"
-                 "bra again;\n"
-                 "there:\n}" ::"r"(shared_address(bar)),
-                 "r"(phase)
-                 : "memory");
+/* Of the group's threads from here on; what one group gives the others may take. */
+template <int N> __device__ __forceinline__ void registers_keep() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
-__device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes, uint64_t *bar) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(bar))
-                 : "memory");
+template <int N> __device__ __forceinline__ void registers_take() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
 
@@ -97,7 +83,8 @@ __device__ __forceinline__ scale_two scale_of(const wide_job &j, const uint8_t *
         whole.min = __half2half2(*(const __half *)(at + row + 32));
         break;
     case SCALE_SUPER_MIN:
-        whole.min = __float2half2_rn(__fmul_rn(half_at(scales + 32 + 2 * row), (float)(int8_t)at[16])); /* fall through */
+        whole.min = __float2half2_rn(
+            __fmul_rn(half_at(scales + 32 + 2 * row), (float)(int8_t)at[16])); /* fall through */
     case SCALE_SUPER:
         whole.scale = __float2half2_rn(__fmul_rn(half_at(scales + 2 * row), (float)(int8_t)*at));
         break;
@@ -153,7 +140,8 @@ __device__ __forceinline__ void four_weights(const wide_job &j, const tile_lane<
 /* A tile of the warp's panel as operands of four instructions. */
 template <int BITS, bool HALVES, int KIND>
 __device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *stage, int tile, int n_tile,
-                                            const code_zero &zero, const scale_two whole[2], uint32_t (&a)[4][4]) {
+                                            const code_zero &zero, const scale_two whole[2],
+                                            uint32_t (&a)[4][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const uint8_t *scales = stage + n_tile * BITS * 128;
     tile_lane<BITS> v;
@@ -175,122 +163,118 @@ __device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *st
     }
 }
 
+/* A block's rows and panels begin there; gated panels are counted once. */
+struct place {
+    int row, panel;
+};
+/* Blocks [0, n_whole) have N rows; those behind have half as many, so that the last round is a short one. The
+ * blocks that have the same panels are neighbours. */
+template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
+    const int b = blockIdx.x, behind = b - j.n_whole, panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS;
+    const int unit = behind < 0 ? b : j.n_whole + behind / 2, half = behind < 0 ? 0 : behind % 2;
+    return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels};
+}
 /* Which matrix a panel of the block's is of, and its number there. */
-__device__ __forceinline__ int wide_panel(const wide_job &j, int i, int *matrix) {
+__device__ __forceinline__ int wide_panel(const wide_job &j, const place &at, int i, int *matrix) {
     if (j.gated) {
-        *matrix = i / 4;
-        return blockIdx.y * 4 + i % 4;
+        *matrix = i / (WIDE_PANELS / 2);
+        return at.panel + i % (WIDE_PANELS / 2);
     }
-    const int p = blockIdx.y * WIDE_PANELS + i;
+    const int p = at.panel + i;
     *matrix = (p >= j.first[1]) + (p >= j.first[2]);
     return p - j.first[*matrix];
 }
-__device__ __forceinline__ bool wide_is_there(const wide_job &j, int i) {
-    return j.gated ? (int)blockIdx.y * 4 + i % 4 < j.n_panel : (int)blockIdx.y * WIDE_PANELS + i < j.n_panel;
+__device__ __forceinline__ bool wide_is_there(const wide_job &j, const place &at, int i) {
+    return at.panel + (j.gated ? i % (WIDE_PANELS / 2) : i) < j.n_panel;
 }
 
-/* The chunks of K that a block of its cluster has: one at least (splits_of). */
-struct stretch {
-    int first, end;
+/* The block's rings: [stages] of images [N][128 bytes], of chunks of WIDE_PANELS panels; their barriers. */
+struct rings {
+    uint8_t *x, *w;
+    uint64_t *x_full, *x_empty, *w_full, *w_empty;
+    float *factors; /* [N], of the block's rows */
 };
-__device__ __forceinline__ stretch stretch_of(const wide_job &j) {
-    const int blocks = (int)gridDim.z, z = (int)blockIdx.z;
-    return {j.n_chunk * z / blocks, j.n_chunk * (z + 1) / blocks};
-}
 
-/* What the block reads, asked for by its first warp: lane i asks for panel i's chunks, lane WIDE_PANELS + i
- * for row i of images. */
+/* What the block reads, asked for by its feeder: lane i asks for panel i's chunks, the lanes behind for rows
+ * of images. */
 struct feed {
-    const uint8_t *from; /* the lane's next */
-    int tiles, chunks;   /* left */
+    const uint8_t *from;  /* the lane's next */
     int w_bytes, x_bytes; /* of a stage */
     turn x, w;
 };
-template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, stretch k) {
-    const int lane = threadIdx.x % 32, image0 = blockIdx.x * N / WIDE_ROWS;
+template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, const place &at) {
+    const int lane = threadIdx.x % 32, image0 = at.row / WIDE_ROWS, i = lane - WIDE_PANELS;
     const int n_image = min(N / WIDE_ROWS, (j.n_row + WIDE_ROWS - 1) / WIDE_ROWS - image0);
-    feed f = {nullptr, min(k.end * TILE_CHUNK, j.n_tile) - k.first * TILE_CHUNK, k.end - k.first, 0,
-              n_image * WIDE_IMAGE, {0, 1}, {0, 1}};
-    for (int i = 0; i < WIDE_PANELS; i++)
-        f.w_bytes += wide_is_there(j, i);
-    if (lane < WIDE_PANELS && wide_is_there(j, lane)) {
+    feed f = {nullptr, 0, max(n_image, 0) * WIDE_IMAGE, {0, 1}, {0, 1}};
+    for (int p = 0; p < WIDE_PANELS; p++)
+        f.w_bytes += wide_is_there(j, at, p);
+    if (lane < WIDE_PANELS && wide_is_there(j, at, lane)) {
         int matrix;
-        const int p = wide_panel(j, lane, &matrix);
-        f.from = j.w[matrix] + p * j.panel_bytes + (int64_t)k.first * j.chunk_bytes;
-    } else if (lane >= WIDE_PANELS && lane < WIDE_PANELS + n_image)
-        f.from = j.x + ((int64_t)(image0 + lane - WIDE_PANELS) * j.n_tile + k.first * TILE_CHUNK) * WIDE_IMAGE;
+        const int p = wide_panel(j, at, lane, &matrix);
+        f.from = j.w[matrix] + p * j.panel_bytes;
+    } else if (i >= 0 && i < n_image)
+        f.from = j.x + (int64_t)(image0 + i) * j.n_tile * WIDE_IMAGE;
     return f;
 }
-__device__ __forceinline__ void feed_weights(const wide_job &j, feed *f, int to_last, uint8_t *w, uint64_t *full,
-                                             uint64_t *empty) {
-    if (f->chunks == 0)
-        return;
-    const int lane = threadIdx.x % 32, bytes = --f->chunks == to_last ? j.last_bytes : j.chunk_bytes;
-    bar_wait(empty + f->w.slot, f->w.phase);
+__device__ __forceinline__ void feed_weights(const wide_job &j, const rings &r, feed *f, int chunk) {
+    const int lane = threadIdx.x % 32, bytes = chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes;
+    bar_wait<false>(r.w_empty + f->w.slot, f->w.phase);
     if (lane == 0)
-        bar_expect(full + f->w.slot, f->w_bytes * bytes);
+        bar_expect(r.w_full + f->w.slot, f->w_bytes * bytes);
     __syncwarp();
     if (lane < WIDE_PANELS && f->from) {
-        bulk_copy(w + (f->w.slot * WIDE_PANELS + lane) * j.stage_bytes, f->from, bytes, full + f->w.slot);
+        bulk_copy<false>(r.w + (f->w.slot * WIDE_PANELS + lane) * j.stage_bytes, f->from, bytes,
+                         r.w_full + f->w.slot);
         f->from += j.chunk_bytes;
     }
     f->w.next(j.w_stages);
 }
-template <int N>
-__device__ __forceinline__ void feed_images(const wide_job &j, feed *f, uint8_t *x, uint64_t *full, uint64_t *empty) {
-    if (f->tiles == 0)
-        return;
+template <int N> __device__ __forceinline__ void feed_images(const wide_job &j, const rings &r, feed *f) {
     const int lane = threadIdx.x % 32;
-    f->tiles--;
-    bar_wait(empty + f->x.slot, f->x.phase);
+    bar_wait<false>(r.x_empty + f->x.slot, f->x.phase);
     if (lane == 0)
-        bar_expect(full + f->x.slot, f->x_bytes);
+        bar_expect(r.x_full + f->x.slot, f->x_bytes);
     __syncwarp();
     if (lane >= WIDE_PANELS && f->from) {
-        bulk_copy(x + f->x.slot * (N * 128) + (lane - WIDE_PANELS) * WIDE_IMAGE, f->from, WIDE_IMAGE,
-                  full + f->x.slot);
+        bulk_copy<false>(r.x + f->x.slot * (N * 128) + (lane - WIDE_PANELS) * WIDE_IMAGE, f->from, WIDE_IMAGE,
+                         r.x_full + f->x.slot);
         f->from += WIDE_IMAGE;
     }
     f->x.next(j.x_stages);
 }
+/* All of K; weights a chunk ahead of images, the rows' factors last. */
+template <int N>
+__device__ __forceinline__ void feed_all(const wide_job &j, const place &at, const rings &r) {
+    feed f = feed_of<N>(j, at);
+    feed_weights(j, r, &f, 0);
+    if (j.n_chunk > 1)
+        feed_weights(j, r, &f, 1);
+    launch_wait();
+    for (int chunk = 0; chunk < j.n_chunk; chunk++) {
+        if (chunk > 0 && chunk + 1 < j.n_chunk)
+            feed_weights(j, r, &f, chunk + 1);
+        const int n = chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+        for (int i = 0; i < n; i++)
+            feed_images<N>(j, r, &f);
+    }
+    for (int i = threadIdx.x % 32; i < N; i += 32)
+        r.factors[i] = at.row + i < j.n_row ? j.factor[at.row + i] : 0.0f;
+    warps_meet(1, MMA_WARPS + 1);
+}
 
-__device__ __forceinline__ void cluster_meet() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-/* An address of this block's shared memory, in the cluster's block `rank`. */
-__device__ __forceinline__ uint32_t address_in(uint32_t at, int rank) {
-    uint32_t there = at;
-#if __CUDA_ARCH__ >= 900
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-#endif
-    return there;
-}
-__device__ __forceinline__ void store_in(uint32_t there, float v) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(v) : "memory");
-#endif
-}
-
-/* Floats from row to row of results in shared memory: what a warp writes lies in different banks. */
+/* Results in shared memory: [N rows][RESULT_LINE], so that what a warp writes lies in different banks. */
 enum { WIDE_OUTPUTS = WIDE_PANELS * PACK_PANEL, RESULT_LINE = WIDE_OUTPUTS + 4 };
-
-/* Results of N rows, those of the blocks that share K apart: each block gets its part of the rows from all of
- * them, [blocks][N / blocks][RESULT_LINE] in shared memory. */
+__device__ __forceinline__ const float4 *result_at(const rings &r, int row, int output) {
+    return (const float4 *)((const float *)r.x + row * RESULT_LINE + output);
+}
 template <int N> __device__ __forceinline__ void results_leave(const float (&d)[N / 2], float *room) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, rows = N / (int)gridDim.z;
-    const uint32_t at = shared_address(room + (blockIdx.z * rows + 2 * t) * RESULT_LINE + threadIdx.x / 32 * PACK_PANEL + g);
-    cluster_meet(); /* all have read what they asked for */
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float *const to = room + 2 * t * RESULT_LINE + threadIdx.x / 32 * PACK_PANEL + g;
 #pragma unroll
-    for (int e = 0; e < N / 8; e++) {
-        const int to = 8 * e / rows;
-        const uint32_t there = address_in(at + (8 * e - to * rows) * RESULT_LINE * (uint32_t)sizeof(float), to);
+    for (int e = 0; e < N / 8; e++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            store_in(there + (i % 2 * RESULT_LINE + i / 2 * 8) * (uint32_t)sizeof(float), d[4 * e + i]);
-    }
-    cluster_meet();
+            to[(8 * e + i % 2) * RESULT_LINE + i / 2 * 8] = d[4 * e + i];
 }
 
 /* Four outputs of a panel, of which `n` are there: what they are multiplied with and what is added. */
@@ -299,79 +283,127 @@ struct four_outputs {
     float *y;
     int64_t ld;
     int n;
+    bool whole; /* all are there, and aligned in every row */
 };
-__device__ __forceinline__ four_outputs outputs_of(const wide_job &j, int o) {
+__device__ __forceinline__ four_outputs outputs_of(const wide_job &j, const place &in, int o) {
     int matrix;
-    const int panel = wide_panel(j, o / PACK_PANEL, &matrix), at = panel * PACK_PANEL + o % PACK_PANEL;
-    const bool there = wide_is_there(j, o / PACK_PANEL);
-    four_outputs f = {make_float4(1.0f, 1.0f, 1.0f, 1.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f), j.y[matrix] + at,
-                      j.ldy[matrix], there ? max(0, min(4, j.n[matrix] - at)) : 0};
+    const int panel = wide_panel(j, in, o / PACK_PANEL, &matrix), at = panel * PACK_PANEL + o % PACK_PANEL;
+    const bool there = wide_is_there(j, in, o / PACK_PANEL);
+    four_outputs f = {make_float4(1.0f, 1.0f, 1.0f, 1.0f),
+                      make_float4(0.0f, 0.0f, 0.0f, 0.0f),
+                      j.y[matrix] + at,
+                      j.ldy[matrix],
+                      there ? max(0, min(4, j.n[matrix] - at)) : 0,
+                      false};
+    f.whole = f.n == 4 && (uintptr_t)f.y % sizeof(float4) == 0 && f.ld % 4 == 0;
     const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * (o % PACK_PANEL);
     const float *bias = j.bias[matrix];
     if (there && j.tail && j.scale_kind != SCALE_NONE)
         f.scale = make_float4(half_at(tail), half_at(tail + 2), half_at(tail + 4), half_at(tail + 6));
     if (bias)
-        f.bias = make_float4(f.n > 0 ? bias[at] : 0.0f, f.n > 1 ? bias[at + 1] : 0.0f, f.n > 2 ? bias[at + 2] : 0.0f,
-                             f.n > 3 ? bias[at + 3] : 0.0f);
+        f.bias = make_float4(f.n > 0 ? bias[at] : 0.0f, f.n > 1 ? bias[at + 1] : 0.0f,
+                             f.n > 2 ? bias[at + 2] : 0.0f, f.n > 3 ? bias[at + 3] : 0.0f);
     return f;
 }
 
-/* Those of a row: the sums of all blocks in their order, times their factors. */
-__device__ __forceinline__ float4 outputs_read(const float *from, int rows, int blocks, float factor,
-                                               const four_outputs &f) {
-    float4 v = *(const float4 *)from;
-    for (int b = 1; b < blocks; b++) {
-        const float4 u = *(const float4 *)(from + b * rows * RESULT_LINE);
-        v.x = __fadd_rn(v.x, u.x), v.y = __fadd_rn(v.y, u.y), v.z = __fadd_rn(v.z, u.z), v.w = __fadd_rn(v.w, u.w);
-    }
+/* Those of a row: the sums times their factors. */
+__device__ __forceinline__ float4 outputs_value(float4 v, float factor, const four_outputs &f) {
     v.x = __fadd_rn(__fmul_rn(__fmul_rn(v.x, factor), f.scale.x), f.bias.x);
     v.y = __fadd_rn(__fmul_rn(__fmul_rn(v.y, factor), f.scale.y), f.bias.y);
     v.z = __fadd_rn(__fmul_rn(__fmul_rn(v.z, factor), f.scale.z), f.bias.z);
     v.w = __fadd_rn(__fmul_rn(__fmul_rn(v.w, factor), f.scale.w), f.bias.w);
     return v;
 }
+__device__ __forceinline__ float4 four_add(float4 v, float4 u) {
+    return make_float4(__fadd_rn(v.x, u.x), __fadd_rn(v.y, u.y), __fadd_rn(v.z, u.z), __fadd_rn(v.w, u.w));
+}
 
-__device__ __forceinline__ void outputs_write(float *to, float4 v, int n, bool adds) {
-    if (n == 4 && (uintptr_t)to % sizeof v == 0) {
-        if (adds) {
-            const float4 u = *(const float4 *)to;
-            v.x = __fadd_rn(u.x, v.x), v.y = __fadd_rn(u.y, v.y), v.z = __fadd_rn(u.z, v.z), v.w = __fadd_rn(u.w, v.w);
-        }
+/* Four outputs of row `row`, of which f.n are there. `before`: what is there, when it is added to. */
+__device__ __forceinline__ float4 outputs_before(const four_outputs &f, int64_t row, bool adds) {
+    const float *from = f.y + row * f.ld;
+    if (!adds)
+        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (f.whole)
+        return *(const float4 *)from;
+    return make_float4(f.n > 0 ? from[0] : 0.0f, f.n > 1 ? from[1] : 0.0f, f.n > 2 ? from[2] : 0.0f,
+                       f.n > 3 ? from[3] : 0.0f);
+}
+__device__ __forceinline__ void outputs_write(const four_outputs &f, int64_t row, float4 v, bool adds,
+                                              float4 before) {
+    float *to = f.y + row * f.ld;
+    if (adds)
+        v = four_add(before, v);
+    if (f.whole) {
         *(float4 *)to = v;
         return;
     }
     const float all[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        if (i < n)
-            to[i] = adds ? __fadd_rn(to[i], all[i]) : all[i];
+        if (i < f.n)
+            to[i] = all[i];
 }
 
-/* The block's part of the rows, to memory: a lane has four outputs. */
-template <int N> __device__ __forceinline__ void results_write(const wide_job &j, const float *room) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = (int)gridDim.z, rows = N / blocks;
-    const int across = j.gated ? 2 : 1, o = lane % (32 / across) * 4; /* rows of a warp at a time */
-    const four_outputs f = outputs_of(j, o), up = outputs_of(j, j.gated ? WIDE_OUTPUTS / 2 + o : o);
-    for (int r = warp * across + lane / (32 / across); r < rows; r += MMA_THREADS / 32 * across) {
-        const int row = blockIdx.x * N + blockIdx.z * rows + r;
-        const float *from = room + r * RESULT_LINE + o;
-        if (row >= j.n_row)
-            return;
-        float4 v = outputs_read(from, rows, blocks, j.factor[row], f);
-        if (j.gated) {
-            const float4 u = outputs_read(from + WIDE_OUTPUTS / 2, rows, blocks, j.factor[row], up);
-            v.x = __fmul_rn(act_value(j.act, v.x), u.x), v.y = __fmul_rn(act_value(j.act, v.y), u.y);
-            v.z = __fmul_rn(act_value(j.act, v.z), u.z), v.w = __fmul_rn(act_value(j.act, v.w), u.w);
+/* Results of the block, to memory: a thread has four outputs of a row. What several rows need is on its way
+ * together. */
+template <int N>
+__device__ __forceinline__ void results_write(const wide_job &j, const place &in, const rings &r) {
+    enum { BATCH = N / 16, ACROSS = WIDE_OUTPUTS / 4, STEP = 32 * MMA_WARPS / ACROSS };
+    const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
+    const four_outputs f = outputs_of(j, in, o);
+    for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
+        float4 before[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            before[i] = outputs_before(f, in.row + first + i * STEP, j.adds && first + i * STEP < n);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int row = first + i * STEP;
+            if (row < n)
+                outputs_write(f, in.row + row, outputs_value(*result_at(r, row, o), r.factors[row], f),
+                              j.adds, before[i]);
         }
-        outputs_write(f.y + row * f.ld, v, f.n, j.adds);
     }
 }
 
-/* The block's rings and where a warp is in them. */
+/* x / (1 + e^-x), to some units in the last place. */
+__device__ __forceinline__ float silu_fast(float x) {
+    return __fdividef(x, 1.0f + __expf(-x));
+}
+template <bool SILU> __device__ __forceinline__ float4 four_gate(int act, float4 v, float4 u) {
+    return make_float4(__fmul_rn(SILU ? silu_fast(v.x) : act_value(act, v.x), u.x),
+                       __fmul_rn(SILU ? silu_fast(v.y) : act_value(act, v.y), u.y),
+                       __fmul_rn(SILU ? silu_fast(v.z) : act_value(act, v.z), u.z),
+                       __fmul_rn(SILU ? silu_fast(v.w) : act_value(act, v.w), u.w));
+}
+/* The same of gated products: half of the outputs. */
+template <int N, bool SILU>
+__device__ __forceinline__ void results_gate(const wide_job &j, const place &in, const rings &r) {
+    enum { BATCH = !SILU ? 1 : N / 32, ACROSS = WIDE_OUTPUTS / 8, STEP = 32 * MMA_WARPS / ACROSS };
+    const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
+    const four_outputs f = outputs_of(j, in, o), up = outputs_of(j, in, WIDE_OUTPUTS / 2 + o);
+    for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
+        float4 v[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int row = first + i * STEP; /* below N in every batch */
+            const float4 *from = result_at(r, row, o);
+            v[i] = four_gate<SILU>(j.act, outputs_value(from[0], r.factors[row], f),
+                                   outputs_value(from[ACROSS], r.factors[row], up));
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            const int row = first + i * STEP;
+            if (row < n)
+                outputs_write(f, in.row + row, v[i], j.adds, outputs_before(f, in.row + row, j.adds));
+        }
+    }
+}
+
+/* Where a warp is in the block's rings. */
 template <int BITS, bool HALVES, int N, int KIND> struct walk {
     const wide_job &j;
-    uint8_t *x, *w;
-    uint64_t *x_full, *x_empty, *w_full, *w_empty;
+    rings r;
     int warp, lane;
     code_zero zero;
     scale_two whole[2];
@@ -381,22 +413,22 @@ template <int BITS, bool HALVES, int N, int KIND> struct walk {
     /* The next tile of weights. */
     __device__ __forceinline__ void take(uint32_t (&a)[4][4]) {
         if (tile == 0)
-            bar_wait(w_full + wt.slot, wt.phase);
-        tile_halves<BITS, HALVES, KIND>(j, w + (wt.slot * WIDE_PANELS + warp) * j.stage_bytes, tile, n_tile, zero,
-                                        whole, a);
+            bar_wait<false>(r.w_full + wt.slot, wt.phase);
+        tile_halves<BITS, HALVES, KIND>(j, r.w + (wt.slot * WIDE_PANELS + warp) * j.stage_bytes, tile, n_tile,
+                                        zero, whole, a);
         if (++tile < n_tile)
             return;
         __syncwarp();
         if (lane == 0)
-            bar_arrive(w_empty + wt.slot);
+            bar_arrive(r.w_empty + wt.slot);
         wt.next(j.w_stages);
         tile = 0;
         n_tile = ++chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
     }
     /* Multiplies one of weights with the next of x, in the background. */
     __device__ __forceinline__ void multiply(float (&d)[N / 2], const uint32_t (&a)[4][4]) {
-        bar_wait(x_full + xt.slot, xt.phase);
-        const uint64_t b = wgmma_operand(shared_address(x + xt.slot * (N * 128)));
+        bar_wait<false>(r.x_full + xt.slot, xt.phase);
+        const uint64_t b = wgmma_operand(shared_address(r.x + xt.slot * (N * 128)));
         wgmma_fence();
 #pragma unroll
         for (int s = 0; s < 4; s++)
@@ -406,61 +438,38 @@ template <int BITS, bool HALVES, int N, int KIND> struct walk {
     }
 };
 
+/* All of K, in d. */
 template <int BITS, bool HALVES, int N, int KIND>
-__global__ void __launch_bounds__(MMA_THREADS, N <= 64 ? 2 : 1) wide_mma(const __grid_constant__ wide_job j) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ uint8_t raw[];
-    __shared__ uint64_t x_full[MMA_STAGES], x_empty[MMA_STAGES], w_full[MMA_STAGES], w_empty[MMA_STAGES];
-    uint8_t *const x = raw + (1024 - shared_address(raw) % 1024) % 1024, *const w = x + j.x_stages * (N * 128);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const stretch k = stretch_of(j);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < MMA_STAGES; i++) {
-            bar_init(x_full + i, 1), bar_init(w_full + i, 1);
-            bar_init(x_empty + i, 4 * MMA_GROUPS), bar_init(w_empty + i, 4 * MMA_GROUPS);
-        }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    __syncthreads();
-    launch_next();
-    const int to_last = k.end == j.n_chunk ? 0 : -1;
-    feed f;
-    if (warp == 0) {
-        f = feed_of<N>(j, k);
-        for (int i = 0; i < j.w_stages; i++)
-            feed_weights(j, &f, to_last, w, w_full, w_empty);
-        launch_wait();
-        for (int i = 0; i < j.x_stages - 2; i++)
-            feed_images<N>(j, &f, x, x_full, x_empty);
-    }
-    int matrix;
-    const int panel = wide_panel(j, warp, &matrix);
-    const bool there = wide_is_there(j, warp);
-    const int g = lane / 4;
-    const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at;
-    const __half2 none = __float2half2_rn(0.0f);
+__device__ __forceinline__ void multiply_all(const wide_job &j, const place &at, const rings &r,
+                                             float (&d)[N / 2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
     walk<BITS, HALVES, N, KIND> on = {
-        j, x, w, x_full, x_empty, w_full, w_empty, warp, lane,
-        {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))},
-        {{none, none}, {none, none}}, {0, 0}, {0, 0}, 0, k.first == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, k.first};
+        j,
+        r,
+        warp,
+        lane,
+        {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))}};
+    on.n_tile = j.n_chunk == 1 ? j.last_tiles : TILE_CHUNK;
+    if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there(j, at, warp)) {
+        int matrix;
+        const int panel = wide_panel(j, at, warp, &matrix);
+        const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * g;
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-        if (there && KIND == ANY_SCALE && j.scale_kind == SCALE_NONE) {
-            on.whole[i].scale = __half2half2(*(const __half *)(tail + 2 * (g + 8 * i)));
+        for (int i = 0; i < 2; i++) {
+            on.whole[i].scale = __half2half2(*(const __half *)(tail + 16 * i));
             if (j.asym)
-                on.whole[i].min = __half2half2(*(const __half *)(tail + 32 + 2 * (g + 8 * i)));
+                on.whole[i].min = __half2half2(*(const __half *)(tail + 16 * i + 32));
         }
-    float d[N / 2];
+    }
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = 0.0f;
-    const int n_tile = min(k.end * TILE_CHUNK, j.n_tile) - k.first * TILE_CHUNK;
     uint32_t a[2][4][4];
     on.take(a[0]);
-    for (int i = 0; i < n_tile; i += 2) {
+    for (int i = 0; i < j.n_tile; i += 2) {
 #pragma unroll
         for (int odd = 0; odd < 2; odd++) {
-            if (i + odd >= n_tile)
+            if (i + odd >= j.n_tile)
                 break;
             const int slot = on.xt.slot;
             on.multiply(d, a[odd]);
@@ -468,24 +477,70 @@ __global__ void __launch_bounds__(MMA_THREADS, N <= 64 ? 2 : 1) wide_mma(const _
                 /* What was multiplied before has been read: its place is free, and so are its weights. */
                 wgmma_wait<1>();
                 if (lane == 0)
-                    bar_arrive(x_empty + (slot ? slot : j.x_stages) - 1);
+                    bar_arrive(r.x_empty + (slot ? slot : j.x_stages) - 1);
             }
-            if (warp == 0) {
-                feed_images<N>(j, &f, x, x_full, x_empty);
-                if (on.tile == 1 && on.chunk > k.first)
-                    feed_weights(j, &f, to_last, w, w_full, w_empty);
-            }
-            if (i + odd + 1 < n_tile)
+            if (i + odd + 1 < j.n_tile)
                 on.take(a[1 - odd]);
         }
     }
     wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        asm volatile("" : "+f"(d[i])::"memory");
-    results_leave<N>(d, (float *)x);
-    launch_wait();
-    results_write<N>(j, (const float *)x);
+    wgmma_read(d);
+}
+
+/* What a block does. */
+template <int BITS, bool HALVES, int N, int KIND>
+__device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
+    const place at = place_of<N>(j);
+    if (at.row >= j.n_row)
+        return;
+    if (threadIdx.x / 32 >= MMA_WARPS) {
+        registers_keep<24>();
+        if (threadIdx.x / 32 == MMA_WARPS)
+            feed_all<N>(j, at, r);
+    } else {
+        registers_take<240>();
+        float d[N / 2];
+        multiply_all<BITS, HALVES, N, KIND>(j, at, r, d);
+        warps_meet(1, MMA_WARPS + 1); /* all have read the rings, and factors are there */
+        results_leave<N>(d, (float *)r.x);
+        launch_wait();
+        warps_meet(2, MMA_WARPS);
+        if (j.gated && j.act == ACT_SILU)
+            results_gate<N, true>(j, at, r);
+        else if (j.gated)
+            results_gate<N, false>(j, at, r);
+        else
+            results_write<N>(j, at, r);
+    }
+}
+
+template <int BITS, bool HALVES, int N, int KIND>
+__global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant__ wide_job j) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(128) uint8_t raw[];
+    __shared__ uint64_t bars[4 * MMA_STAGES];
+    __shared__ float factors[N];
+    uint8_t *const x = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    const rings r = {x,
+                     x + j.x_stages * (N * 128),
+                     bars,
+                     bars + MMA_STAGES,
+                     bars + 2 * MMA_STAGES,
+                     bars + 3 * MMA_STAGES,
+                     factors};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < MMA_STAGES; i++) {
+            bar_init(r.x_full + i, 1), bar_init(r.w_full + i, 1);
+            bar_init(r.x_empty + i, MMA_WARPS), bar_init(r.w_empty + i, MMA_WARPS);
+        }
+        async_fence();
+    }
+    __syncthreads();
+    launch_next();
+    if ((int)blockIdx.x < j.n_whole)
+        block_run<BITS, HALVES, N, KIND>(j, r);
+    else
+        block_run<BITS, HALVES, N / 2, KIND>(j, r);
 #endif
 }
 
@@ -513,40 +568,60 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, int bits, bool 
                        : nullptr;
 }
 
-/* Room for `blocks` of them on a multiprocessor: weights in two stages, the rest images. */
-static size_t room_of(wide_job *j, int n, int blocks) {
-    enum { RESERVED = 1024, STATIC = 512, ALIGN = 1024 };
-    const int all = (device_shared_bytes() + RESERVED) / blocks - RESERVED - STATIC - ALIGN;
-    const int weights = WIDE_PANELS * j->stage_bytes;
-    j->w_stages = 2;
-    j->x_stages = (all - 2 * weights) / (n * 128);
+/* Shared memory of a block of n rows: what images leave is for weights. 0: there is not enough. */
+static size_t room_of(wide_job *j, int n) {
+    enum { STATIC = 1536, ALIGN = 1024, MIN_WEIGHTS = 2, MIN_IMAGES = 4 };
+    const int all = device_shared_bytes() - STATIC - ALIGN;
+    const int weights = WIDE_PANELS * j->stage_bytes, images = n * 128;
+    j->x_stages = (all - MIN_WEIGHTS * weights) / images;
     j->x_stages = j->x_stages > MMA_STAGES ? MMA_STAGES : j->x_stages;
-    return (size_t)(j->x_stages * n * 128 + 2 * weights + ALIGN);
+    j->w_stages = (all - j->x_stages * images) / weights;
+    j->w_stages = j->w_stages > MMA_STAGES ? MMA_STAGES : j->w_stages;
+    const int rings = j->x_stages * images + j->w_stages * weights,
+              results = n * RESULT_LINE * (int)sizeof(float);
+    if (j->x_stages < MIN_IMAGES || results > all)
+        return 0;
+    return (size_t)((rings > results ? rings : results) + ALIGN);
 }
 
-/* Blocks that share K: few outputs leave multiprocessors without work. It depends on the matrix and not on
- * the rows, so a row's sums have one order. */
-static unsigned splits_of(const wide_job *j) {
-    enum { FEW = 384, VERY_FEW = 192 /* panels */, MIN_CHUNKS = 4 };
-    if (j->gated || j->n_panel > FEW || j->n_chunk < 2 * MIN_CHUNKS)
-        return 1;
-    return j->n_panel <= VERY_FEW ? 4 : 2;
+/* Cycles of a block of n rows: the matrix instruction's, or what it takes to bring tiles to halves. */
+static uint64_t block_cycles(const wide_job *j, unsigned n) {
+    enum { BEGIN_AND_END = 8000, ROW = 4 /* of a tile */, TILE = 560, ROW_BESIDE = 2 };
+    const unsigned tile = ROW * n > TILE + ROW_BESIDE * n ? ROW * n : TILE + ROW_BESIDE * n;
+    return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
+}
+
+/* Rows of a block and the number of blocks: fewest cycles in all. They change no bits. A last round of at
+ * most half of the multiprocessors is one of blocks of half as many rows. */
+static int rows_of_block(wide_job *j, unsigned *blocks) {
+    static const unsigned sizes[] = {256, 128};
+    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS, sm = (unsigned)device_sm_count();
+    uint64_t least = UINT64_MAX;
+    int best = 0;
+    for (int i = 0; i < 2; i++) {
+        const unsigned n = sizes[i], across = ((unsigned)j->n_row + n - 1) / n,
+                       units = across * (((unsigned)j->n_panel + each - 1) / each), last = units % sm,
+                       whole = 2 * last <= sm ? units - last : units;
+        const uint64_t cycles =
+            (whole + sm - 1) / sm * block_cycles(j, n) + (whole < units ? block_cycles(j, n / 2) : 0);
+        if (cycles >= least)
+            continue;
+        least = cycles;
+        best = (int)n;
+        j->n_across = (int)across;
+        j->n_whole = (int)whole;
+        *blocks = 2 * units - whole;
+    }
+    return best;
 }
 
 int wide_mma_launch(wide_job *j, int bits, bool halves, cuda_stream s) {
-    enum { MIN_STAGES = 4 }; /* N x RESULT_LINE floats are no more */
-    static_assert(RESULT_LINE * (int)sizeof(float) <= MIN_STAGES * 2 * TILE_K + TILE_K, "results fit");
-    const int n = j->n_row <= 128 ? 64 : 256;
-    const wide_kernel kernel = n == 64 ? kernel_of<64>(j, bits, halves) : kernel_of<256>(j, bits, halves);
-    if (!kernel || (j->scale_kind == SCALE_BYTE && j->asym))
+    unsigned blocks = 0;
+    const int n = rows_of_block(j, &blocks);
+    const wide_kernel kernel = n == 128 ? kernel_of<128>(j, bits, halves) : kernel_of<256>(j, bits, halves);
+    const size_t room = room_of(j, n);
+    if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
-    size_t room = room_of(j, n, n == 64 ? 2 : 1);
-    if (j->x_stages < MIN_STAGES)
-        room = room_of(j, n, 1);
-    if (j->x_stages < MIN_STAGES)
-        return CUDA_UNSUPPORTED;
-    const int each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS;
-    const dim3 grid((unsigned)((j->n_row + n - 1) / n), (unsigned)((j->n_panel + each - 1) / each), splits_of(j));
     const int e = prepare(kernel, room);
-    return e ? e : launch_cluster(kernel, grid, dim3(MMA_THREADS), grid.z, room, s, *j);
+    return e ? e : launch(kernel, dim3(blocks), dim3(MMA_THREADS), room, s, *j);
 }
