@@ -321,6 +321,8 @@ int64_t wide_from(void);
 size_t wide_scratch(int64_t n_row, int64_t k);
 int wide_launch(const cuda_linear *a, cuda_stream s);
 int prompt_launch(const cuda_attend *a, cuda_stream s);
+/* CUDA_UNSUPPORTED: not on this device, or not such heads. */
+int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int attend_launch(const cuda_attend *a, cuda_stream s);
 int store_launch(const cuda_attend *a, cuda_stream s);

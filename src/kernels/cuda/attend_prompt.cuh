@@ -1,0 +1,132 @@
+/* attend_prompt.cuh - what both kernels of prompts' attention share: rotated queries, the weights of a page's
+ * scores. */
+#ifndef NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
+#define NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#define LOG2_E 1.4426950408889634f
+
+__device__ __forceinline__ void load_four(uint32_t to[4], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ __forceinline__ uint32_t as_halves(float a, float b) {
+    const __half2 h = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&h;
+}
+
+/* Queries of a warp's 16 rows of one head from row0 on, of which n are there: rotated, [16][D + 8] halves. */
+template <int D>
+__device__ __forceinline__ void queries_load(const cuda_attend &a, __half *to, int row0, int n, int head) {
+    enum { LINE = D + 8, ROWS = 16 };
+    const int d = (int)a.kv.d_head, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int p = lane; p < D / 2; p += 32) {
+        if (p >= d / 2)
+            break;
+        const bool turned = p < n_turn, apart = a.style == ROPE_HALF && turned;
+        const int one = apart ? p : 2 * p, other = apart ? p + n_turn : 2 * p + 1;
+        /* All loads are on their way together: of rows that are not there, the last one's. */
+        float2 x[ROWS];
+#pragma unroll
+        for (int row = 0; row < ROWS; row++) {
+            const float *q = a.q + (row0 + min(row, n - 1)) * a.ldq + (int64_t)head * d;
+            x[row] = make_float2(q[one], q[other]);
+        }
+        if (turned)
+#pragma unroll
+            for (int row = 0; row < ROWS; row++) {
+                const int from = row0 + min(row, n - 1);
+                const float *table =
+                    a.cos_sin + (int64_t)(a.cos_sin_by_row ? from : a.position[from]) * a.n_rot;
+                const float c = table[p], s = table[n_turn + p];
+                x[row] = make_float2(__fsub_rn(__fmul_rn(x[row].x, c), __fmul_rn(x[row].y, s)),
+                                     __fadd_rn(__fmul_rn(x[row].x, s), __fmul_rn(x[row].y, c)));
+            }
+#pragma unroll
+        for (int row = 0; row < ROWS; row++) {
+            to[row * LINE + one] = __float2half_rn(x[row].x);
+            to[row * LINE + other] = __float2half_rn(x[row].y);
+        }
+    }
+}
+
+/* 2^x; what is smaller than normal floats is 0. */
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Of a lane's two rows, g and g + 8 of its warp's: the largest score so far, its part of the sum of weights.
+ */
+struct row_sums {
+    float most[2], sum[2];
+};
+
+/* A page's scores become its weights: score[4 i + c] is of position 8 i + 2 t + c % 2 of the page and of row
+ * c / 2. `first`: the position of the warp's first row. What was summed before is worth `old` times as much.
+ */
+__device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int first, float (&score)[32],
+                                           row_sums *f, float (&old)[2]) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, base = page * CUDA_PAGE + 2 * t;
+    const float scale = a.softcap > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
+    const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > first ||
+                     (a.window > 0 && page * CUDA_PAGE + a.window <= first + 15);
+    if (a.softcap > 0)
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            score[i] = a.softcap * tanhf(score[i] * a.scale / a.softcap);
+    if (cut)
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int at = base + i / 4 * 8 + i % 2, row = first + g + i % 4 / 2 * 8;
+            if (at > row || (a.window > 0 && at + a.window <= row))
+                score[i] = -INFINITY;
+        }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top = f->most[r];
+#pragma unroll
+        for (int i = 2 * r; i < 32; i += 4)
+            top = fmaxf(top, fmaxf(score[i], score[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        const float from = top == -INFINITY ? 0.0f : -top * scale;
+        old[r] = f->most[r] == -INFINITY ? 0.0f : power_of_two(__fmaf_rn(f->most[r], scale, from));
+        float more = 0.0f;
+        f->most[r] = top;
+#pragma unroll
+        for (int i = 2 * r; i < 32; i += 4) {
+            score[i] = power_of_two(__fmaf_rn(score[i], scale, from));
+            score[i + 1] = power_of_two(__fmaf_rn(score[i + 1], scale, from));
+            more = __fadd_rn(__fadd_rn(more, score[i]), score[i + 1]);
+        }
+        f->sum[r] = __fmaf_rn(f->sum[r], old[r], more);
+    }
+}
+
+/* The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n rows from row0 on. */
+template <int D>
+__device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums &f, const float (&out)[D / 2],
+                                           int row0, int n, int head) {
+    const int d = (int)a.kv.d_head, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = __fadd_rn(f.sum[r], __shfl_xor_sync(~0u, f.sum[r], 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+        const int row = g + 8 * r;
+        float *to = a.out + (row0 + row) * a.ldo + (int64_t)head * d + 2 * t;
+        const float factor = __fdiv_rn(1.0f, sum);
+#pragma unroll
+        for (int i = 0; i < D / 8; i++)
+            if (row < n && 8 * i < d)
+                *(float2 *)(to + 8 * i) = make_float2(__fmul_rn(out[4 * i + 2 * r], factor),
+                                                      __fmul_rn(out[4 * i + 2 * r + 1], factor));
+    }
+}
+
+#endif
