@@ -224,18 +224,43 @@ static nib_status tell_pages(cuda *c, int64_t n, nib_error *err) {
     return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);
 }
 
-/* In single precision, as the reference implementations do it. */
-static float *fill_angles(const cuda *c, const segment *s, int table, float *out) {
-    const int64_t half = model_rope_dim(cuda_model(c), table) / 2;
-    float factor = 1;
-    model_rope_freqs(cuda_model(c), table, s->length, c->inv_freq, &factor);
-    for (int64_t r = 0; r < s->n_row; r++, out += 2 * half)
-        for (int64_t i = 0; i < half; i++) {
-            const float angle = (float)(s->position + r) * c->inv_freq[i];
-            out[i] = cosf(angle) * factor;
-            out[half + i] = sinf(angle) * factor;
+/* Angles of a segment's rows, in single precision, as the reference implementations do it; those of many rows
+ * by all threads. */
+enum { MANY_ANGLES = 4096 };
+typedef struct angles_job {
+    const float *inv_freq;
+    float factor;
+    int64_t half, position, n_row;
+    float *out; /* [n_row, 2 half] */
+} angles_job;
+
+static void angles_part(void *arg, int thread, int n_thread) {
+    const angles_job *j = arg;
+    int64_t begin, end;
+    pool_split(j->n_row, 1, thread, n_thread, &begin, &end);
+    for (int64_t r = begin; r < end; r++) {
+        float *out = j->out + r * 2 * j->half;
+        for (int64_t i = 0; i < j->half; i++) {
+            const float angle = (float)(j->position + r) * j->inv_freq[i];
+            out[i] = cosf(angle) * j->factor;
+            out[j->half + i] = sinf(angle) * j->factor;
         }
-    return out;
+    }
+}
+
+static float *fill_angles(const cuda *c, const segment *s, int table, float *out) {
+    angles_job j = {.inv_freq = c->inv_freq,
+                    .factor = 1,
+                    .half = model_rope_dim(cuda_model(c), table) / 2,
+                    .position = s->position,
+                    .n_row = s->n_row,
+                    .out = out};
+    model_rope_freqs(cuda_model(c), table, s->length, c->inv_freq, &j.factor);
+    if (j.n_row * j.half >= MANY_ANGLES)
+        pool_run(c->setup.threads, angles_part, &j);
+    else
+        angles_part(&j, 0, 1);
+    return out + j.n_row * 2 * j.half;
 }
 
 static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {

@@ -375,27 +375,28 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_con
     }
 }
 
-/* A thread has one pair of a new key's, and the same of its value's. */
+/* A block has a row, a thread one pair of a key's after the other, and the same of its value's. */
 enum { STORE_THREADS = 128 };
 __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
-    const int d = (int)a.kv.d_head, i = threadIdx.x, row = blockIdx.y;
-    const int64_t head = blockIdx.x;
+    const int d = (int)a.kv.d_head, row = blockIdx.x, n_pair = (int)a.kv.n_kv_head * d / 2;
+    const int n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
     launch_next();
     launch_wait();
-    if (i >= d / 2)
-        return;
     const int position = a.position[row];
-    const int2 at = pair_elements(a, i);
-    const float *key = a.k + row * a.ldk + head * d, *value = a.v + row * a.ldv + head * d;
-    const bool rotated = i < (a.cos_sin ? a.n_rot / 2 : 0);
-    float2 x = make_float2(key[at.x], key[at.y]);
-    x = rotated ? pair_rotate(x, pair_table(a, row, position, i)) : x;
-    const int64_t to = a.pages[a.first_page[row] + position / CUDA_PAGE] * a.kv.page +
-                       (head * CUDA_PAGE + position % CUDA_PAGE) * d;
-    ((__half *)a.kv.k)[to + at.x] = __float2half_rn(x.x);
-    ((__half *)a.kv.k)[to + at.y] = __float2half_rn(x.y);
-    ((__half *)a.kv.v)[to + at.x] = __float2half_rn(value[at.x]);
-    ((__half *)a.kv.v)[to + at.y] = __float2half_rn(value[at.y]);
+    const int64_t page = a.pages[a.first_page[row] + position / CUDA_PAGE] * a.kv.page;
+#pragma unroll 4
+    for (int n = threadIdx.x; n < n_pair; n += STORE_THREADS) {
+        const int head = n / (d / 2), i = n % (d / 2);
+        const int2 at = pair_elements(a, i);
+        const float *key = a.k + row * a.ldk + head * d, *value = a.v + row * a.ldv + head * d;
+        float2 x = make_float2(key[at.x], key[at.y]);
+        x = i < n_turn ? pair_rotate(x, pair_table(a, row, position, i)) : x;
+        const int64_t to = page + (head * CUDA_PAGE + position % CUDA_PAGE) * d;
+        ((__half *)a.kv.k)[to + at.x] = __float2half_rn(x.x);
+        ((__half *)a.kv.k)[to + at.y] = __float2half_rn(x.y);
+        ((__half *)a.kv.v)[to + at.x] = __float2half_rn(value[at.x]);
+        ((__half *)a.kv.v)[to + at.y] = __float2half_rn(value[at.y]);
+    }
 }
 
 /* Counters stand where every shape of launch has them. */
@@ -433,9 +434,7 @@ int store_launch(const cuda_attend *a, cuda_stream s) {
     if (!can_store(a))
         return CUDA_UNSUPPORTED;
     const int e = prepare(store_rows, 0);
-    return e ? e
-             : launch(store_rows, dim3((unsigned)a->kv.n_kv_head, (unsigned)a->n_row), dim3(STORE_THREADS), 0,
-                      s, *a);
+    return e ? e : launch(store_rows, dim3((unsigned)a->n_row), dim3(STORE_THREADS), 0, s, *a);
 }
 
 int attend_launch(const cuda_attend *a, cuda_stream s) {
