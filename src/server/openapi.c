@@ -32,7 +32,8 @@ typedef struct shape {
 #define FUNCTIONS(type, schema)                                                                              \
     "{\"type\":[\"array\",\"null\"],\"maxItems\":128,\"items\":{\"type\":\"object\",\"required\":[\"name\"]" \
     ","                                                                                                      \
-    "\"properties\":{\"type\":{\"enum\":[\"" type "\"]},\"name\":{\"type\":\"string\",\"minLength\":1},"     \
+    "\"properties\":{\"type\":{\"enum\":[\"" type                                                            \
+    "\",null]},\"name\":{\"type\":\"string\",\"minLength\":1},"                                              \
     "\"" schema "\":{\"type\":[\"object\",\"null\"]}}}}"
 #define ID_LIST "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}"
 #define IDS     "{\"minItems\":1," ID_LIST "}"
@@ -101,12 +102,13 @@ static const shape shapes[] = {
     {"OllamaChatRequest",
      {&ollama_members},
      NULL,
-     "{\"messages\":" MESSAGES("0", ROLES) ",\"options\":" OPTIONS KEEP_ALIVE "}",
+     "{\"messages\":{\"oneOf\":[{\"type\":\"null\"}," MESSAGES(
+         "0", ROLES) "]},\"options\":" OPTIONS KEEP_ALIVE "}",
      NULL},
     {"OllamaGenerateRequest",
      {&ollama_members, &ollama_generate_members},
      NULL,
-     "{\"options\":" OPTIONS KEEP_ALIVE "}",
+     "{\"suffix\":{\"enum\":[\"\",null]},\"options\":" OPTIONS KEEP_ALIVE "}",
      NULL},
     {"EmbeddingsRequest",
      {NULL},
