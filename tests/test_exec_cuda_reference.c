@@ -115,7 +115,7 @@ static void every_precision(void **state) {
         shape.type = types[t];
         shape.tied = t % 2;
         const char *path = tiny_model("precision.gguf", &shape);
-        for (int i = 0; i < 4; i++) {
+        for (int i = SANITIZED ? t % 2 : 0; i < 4; i += SANITIZED ? 2 : 1) {
             static const int rows[] = {7, 70, 1, 16};
             nib_engine_options o = engine_usual();
             o.activation = i % 2 ? 16 : 8;

@@ -184,7 +184,7 @@ static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
         return cli_write_json(result_json(job), job->args);
-    /* a text that is continued ends where -n says: nothing to speak of */
+    /* a text that is continued ends where -n says: no message */
     if (job->prompt.turn || (job->args->predict >= 0 && (int64_t)r->n_token < job->args->predict))
         cli_note_cut(job->args, job->engine, job->prompt.n_token, job->args->predict, r, "-n allows more");
     if (job->args->verbose) {

@@ -33,7 +33,7 @@ typedef struct char_range {
 typedef struct rule {
     char *name; /* NULL: one of the compiler's */
     uint32_t body;
-    int line; /* where it is first spoken of */
+    int line; /* where its name occurs first */
 } rule;
 
 typedef struct expression {
@@ -46,7 +46,7 @@ typedef struct expression {
 } expression;
 
 void expression_clear(expression *e);
-/* The tree of a grammar; rules that are spoken of and not written have no body. *e is to be cleared in any
+/* The tree of a grammar; rules that are used and not defined have no body. *e is to be cleared in any
  * case. */
 nib_status expression_parse(const char *text, size_t n_byte, expression *e, nib_error *err);
 /* The program of it. compile.c adds rules for what is repeated. */

@@ -1,12 +1,12 @@
 /* cuda.h - what the files of exec/cuda/ share: the back end on a GPU.
  *
  * Weights that products and norms read are copied to the GPU's memory when their block is run for the first
- * time and stay there; where they do not all have room, some blocks' matrices come for each visit. Rows of
- * embeddings are looked up on the host. A block's program becomes a list of steps,
- * each a launch or two of kernels/cuda/: a norm is part of the products behind it, gate and residual of those
- * before. Up to CUDA_MAX_ROWS rows go through a block together, or all of a run where the device multiplies
- * many (cuda_kernels.wide). Everything is queued on the device's one stream, and only what is read waits.
- * Launches of a token are gathered over blocks and replayed as a graph. */
+ * time and stay there; where they do not all fit, some blocks' matrices are copied for each visit. Rows of
+ * embeddings are looked up on the host. A block's program becomes a list of steps, each a launch or two of
+ * kernels/cuda/: a norm is part of the products behind it, gate and residual of those before. Up to
+ * CUDA_MAX_ROWS rows go through a block together, or all of a run where the device multiplies many
+ * (cuda_kernels.wide). Everything is queued on the device's one stream, and only what is read waits. Launches
+ * of a token are gathered over blocks and replayed as a graph. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -241,7 +241,7 @@ void weights_close(cuda *c);
 /* Which of them stay, beside what such rows and their keys and values take of VRAM: decided once. NIB_E_NOFIT
  * says what it takes at least. */
 nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
-/* Room for what was planned, charged to VRAM. */
+/* Memory for what was planned, charged to VRAM. */
 nib_status weights_reserve(cuda *c, nib_error *err);
 /* Those of the run's block that stay are there when it returns. */
 nib_status weights_load(cuda *c, nib_error *err);
@@ -273,9 +273,9 @@ void in_place_close(cuda *c);
 /* As backend_kind.row_bytes, of what it takes on the host. Pure. */
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched);
-/* Which of the layers [0, n_layer) that have no room on the GPU. */
+/* Chooses which of the layers [0, n_layer) that do not fit on the GPU are computed in place. */
 void in_place_choose(cuda *c, int n_layer);
-/* Behind weights_plan: room for their rows. */
+/* After weights_plan: memory for their rows. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* A pass of so many rows; the end also behind an error. */
 nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err);

@@ -15,7 +15,7 @@ __device__ __forceinline__ void launch_wait() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* The next launch's blocks may start where there is room. */
+/* The next launch's blocks may start on multiprocessors that have resources for them. */
 __device__ __forceinline__ void launch_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

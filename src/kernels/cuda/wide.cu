@@ -78,8 +78,8 @@ __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float
 }
 
 /* A block has one row; those behind the last are zeros. A thread takes four of K at a time, and keeps them
- * when they are KEEP or fewer times as many. A power of two brings the row's largest to 2^14 at least and
- * below 2^15: neither end of what halves can hold is met. */
+ * when they are KEEP or fewer times as many. A power of two scales the row's largest to 2^14 at least and
+ * below 2^15, far from both ends of the range of halves. */
 template <int KEEP>
 __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_constant__ image_job j) {
     enum { STEP = 4 * IMAGE_THREADS };

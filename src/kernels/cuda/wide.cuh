@@ -1,8 +1,9 @@
 /* wide.cuh - products of many rows: what the kernels and their launcher share.
  *
- * Rows are multiplied in halves (f16) with sums in floats, each brought by a power of two to where halves are
- * exact to 11 bits; results are multiplied by its inverse. A kernel before brings them into images: 64 rows x
- * 64 of K, 8 KiB each, as the matrix instruction reads them from shared memory, one behind the other along K.
+ * Rows are multiplied in halves (f16) with sums in floats. Each row is scaled by a power of two to where
+ * halves are exact to 11 bits; results are multiplied by its inverse. A kernel before writes rows as images:
+ * 64 rows x 64 of K, 8 KiB each, as the matrix instruction reads them from shared memory, one after the other
+ * along K.
  * Row r of an image is 128 bytes, whose 16-byte pieces stand at their number xor r % 8. Within 16 of K the
  * elements 4t..4t+3 stand at 2t, 2t + 8, 2t + 1, 2t + 9: so a lane's four weights of a G-tile dword are what
  * it holds of the other operand, and weights go from their packed codes to the instruction in registers. */

@@ -4,9 +4,9 @@
  * A block has 8 panels (128 outputs) and N rows of x. One of its warps, the feeder, asks for what all of them
  * read: chunks of panels, and images of x (wide.cuh), each through a ring of stages in shared memory; it is
  * in a group of its own, which leaves its registers to the others. Two groups of 4 warps have 4 panels each,
- * a warp one: it brings a tile (64 of K) of its panel to halves, w = scale * (code - zero) + min, rounded
- * once or twice, and the group multiplies it with the image, in the background, while it brings the next tile
- * to halves. Gate and up are the two groups'.
+ * a warp one: it converts a tile (64 of K) of its panel to halves, w = scale * (code - zero) + min, rounded
+ * once or twice. The group multiplies the tile with the image in the background, while it converts the next
+ * tile. Gate and up are the two groups'.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
 #include "kernels/cuda/wide.cuh"
@@ -584,7 +584,7 @@ static size_t room_of(wide_job *j, int n) {
     return (size_t)((rings > results ? rings : results) + ALIGN);
 }
 
-/* Cycles of a block of n rows: the matrix instruction's, or what it takes to bring tiles to halves. */
+/* Cycles of a block of n rows: the matrix instruction's, or what converting tiles to halves takes. */
 static uint64_t block_cycles(const wide_job *j, unsigned n) {
     enum { BEGIN_AND_END = 8000, ROW = 4 /* of a tile */, TILE = 560, ROW_BESIDE = 2 };
     const unsigned tile = ROW * n > TILE + ROW_BESIDE * n ? ROW * n : TILE + ROW_BESIDE * n;

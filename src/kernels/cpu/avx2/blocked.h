@@ -5,7 +5,7 @@
  * weights is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such
  * a block of rows stays in the second-level cache.
  *
- * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked: what is left is one
+ * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked: the result is one
  * group a row of 8-bit integers. Included after a dot.h, which says how integers are multiplied. */
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
