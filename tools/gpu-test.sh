@@ -100,7 +100,7 @@ cuda() {
 
 sanitized() {
     say "compute-sanitizer"
-    sanitize memcheck test_exec_cuda plans greedy_tokens
+    sanitize memcheck test_exec_cuda plans greedy_tokens in_place
     sanitize memcheck test_kernels_cuda_wide sizes prompts
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
     sanitize memcheck test_kernels_cuda_rows test_norm test_embed test_sample test_each
@@ -165,6 +165,23 @@ on_gpu() {
     done
 }
 
+# held MIB MODEL OPTION...: the GPU's memory while a benchmark runs under that cap, by the driver's figure.
+held() {
+    cap=$1 path=$2
+    shift 2
+    in_time || { row "memory under a cap of $cap MiB" "(no time left)"; return 0; }
+    query="nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits"
+    before=$($query | head -1)
+    $query -lms 100 >"$scratch/used" &
+    watcher=$!
+    timeout 100 "$from/nibble" bench "$path" "$@" --backend cuda --vram "${cap}M" >"$scratch/bench.out" 2>&1 ||
+        failed=$((failed + 1))
+    kill "$watcher"
+    most=$(($(sort -n "$scratch/used" | tail -1) - before))
+    row "memory under a cap of $cap MiB" "$most MiB"
+    [ "$most" -le "$cap" ] || failed=$((failed + 1))
+}
+
 # A synthetic model on the GPU: prompts, generation, many sequences; then under caps. engine MODEL TYPE CAP...
 engine() {
     say "$1 $2, --backend cuda"
@@ -177,6 +194,7 @@ engine() {
     for cap in "$@"; do
         on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap"
     done
+    held 3072 "$path" -p 512 -n 32 -r 2 -c 1024
     rm "$path"
 }
 

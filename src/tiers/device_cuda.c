@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { OUT_OF_MEMORY = 2 /* cudaErrorMemoryAllocation */ };
+enum { OUT_OF_MEMORY = 2 /* cudaErrorMemoryAllocation */, LATER = 64 << 20 /* docs/gpu.md */ };
 
 /* What was taken: `at` is given out, `base` is CUDA's. */
 typedef struct taken {
@@ -41,6 +41,10 @@ const cuda_kernels *device_cuda_kernels(const device *d) {
 
 cuda_stream device_cuda_stream(const device *d) {
     return of(d)->stream;
+}
+
+uint64_t device_cuda_driver(const device *d) {
+    return of(d)->info.driver ? of(d)->info.driver + LATER : 0;
 }
 
 nib_status device_cuda_ok(const device *d, int error, const char *what, nib_error *err) {

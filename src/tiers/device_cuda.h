@@ -18,6 +18,9 @@ extern const device_kind device_cuda_kind, device_mapped_kind;
 /* For a device of that kind: */
 const cuda_kernels *device_cuda_kernels(const device *d);
 cuda_stream device_cuda_stream(const device *d);
+/* What the driver takes of its memory beside what is taken here: its context, and room for kernels and graphs
+ * that come later. 0: not known. */
+uint64_t device_cuda_driver(const device *d);
 /* The calling thread computes on it from now on. Before any other call of the table. */
 nib_status device_cuda_enter(const device *d, nib_error *err);
 /* What a call of the table returned, as a status; `what` it was about. */

@@ -21,6 +21,7 @@ static void cuda_close(backend *b) {
     weights_close(c);
     steps_close(c);
     mem_free(c->cos_sin);
+    ledger_release(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, c->driver);
     device_close(b->device);
     mem_free(c);
 }
@@ -31,6 +32,9 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     if (device_open(NIB_TIER_VRAM, 0, &c->base.device, &why) != NIB_OK)
         return nib_fail(err, why.status == NIB_E_NOMEM ? NIB_E_NOMEM : NIB_E_DEVICE, "backend 'cuda': %s",
                         why.message);
+    const uint64_t driver = device_cuda_driver(c->base.device);
+    NIB_TRY(ledger_charge(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, driver, err));
+    c->driver = driver;
     c->k = device_cuda_kernels(c->base.device);
     c->stream = device_cuda_stream(c->base.device);
     c->cos_sin = mem_calloc((size_t)NUM_MAX(n_rope, 1), sizeof *c->cos_sin);

@@ -164,6 +164,7 @@ typedef struct cuda {
     backend base;
     backend_setup setup;
     const cuda_kernels *k;
+    uint64_t driver; /* bytes of VRAM, charged */
     cuda_stream stream;
     steps *blocks; /* [n_block] */
     step *all;     /* their lists */
@@ -173,6 +174,7 @@ typedef struct cuda {
     int *first_weight;     /* [n_block] */
     bool *comes;           /* [n_block]: it does not stay */
     bool *ready;           /* [n_block]: all of it that stays is there */
+    bool *keeps;           /* [n_block]: backend.keeps */
     uint64_t weight_bytes; /* of all that stays */
     tier_region weights;
     arrivals arrivals;

@@ -29,7 +29,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 7, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 8, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -43,6 +43,7 @@ typedef struct cuda_device_info {
     char name[64];
     int major, minor, n_sm, shared_bytes /* of one block */;
     size_t memory, l2;
+    size_t driver; /* bytes of `memory` that opening it took: its context; 0: not known */
 } cuda_device_info;
 
 /* A row of floats as the product after it quantises it, in groups of 32. A launch of one row leaves it beside

@@ -327,6 +327,8 @@ size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int attend_launch(const cuda_attend *a, cuda_stream s);
 int store_launch(const cuda_attend *a, cuda_stream s);
 int move_launch(const cuda_move *a, cuda_stream s);
+/* Bytes that are taken of a device, by everybody; 0: not known. */
+size_t device_used(int device);
 int each_launch(const cuda_each *a, cuda_stream s);
 int norm_launch(const cuda_norm *a, cuda_stream s);
 int embed_launch(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);

@@ -2,6 +2,7 @@
 #include "kernels/cuda/device.cuh"
 
 #include <cstdio>
+#include <mutex>
 
 /* Of this thread's device: asked for once by device_open. */
 static thread_local int sm_count, shared_bytes, major_version;
@@ -24,9 +25,28 @@ static int device_count(int *n) {
     *n = 0;
     return (int)cudaGetDeviceCount(n);
 }
+/* What opening a device took, of the first time in this process. */
+static cudaError_t open_once(int device, size_t *driver) {
+    static std::mutex lock;
+    static size_t took[64];
+    static bool known[64];
+    const std::lock_guard<std::mutex> held(lock);
+    const bool first = device < 64 && !known[device];
+    const size_t before = first ? device_used(device) : 0;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess && first) {
+        e = cudaFree(nullptr); /* the context is there behind it */
+        const size_t after = before ? device_used(device) : 0;
+        took[device] = after > before ? after - before : 0;
+        known[device] = e == cudaSuccess;
+    }
+    *driver = device < 64 ? took[device] : 0;
+    return e;
+}
 static int device_open(int device, cuda_device_info *info) {
     cudaDeviceProp p;
-    cudaError_t e = cudaSetDevice(device);
+    size_t driver;
+    cudaError_t e = open_once(device, &driver);
     if (e == cudaSuccess)
         e = cudaGetDeviceProperties(&p, device);
     if (e != cudaSuccess)
@@ -39,6 +59,7 @@ static int device_open(int device, cuda_device_info *info) {
     info->shared_bytes = shared_bytes = (int)p.sharedMemPerBlockOptin;
     info->memory = p.totalGlobalMem;
     info->l2 = (size_t)p.l2CacheSize;
+    info->driver = driver;
     return 0;
 }
 static int memory_now(size_t *free, size_t *total) {
