@@ -6,6 +6,7 @@
 #include "support/engine.h"
 #include "support/fakecuda.h"
 #include "support/logits.h"
+#include "support/sanitized.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -160,6 +161,34 @@ static void a_batch(void **state) {
     }
 }
 
+/* Under a cap on RAM that the model does not fit: what stays on the GPU comes from disk once. */
+static void from_disk_once(void **state) {
+    (void)state;
+    const char *path = tiny_model("in-place-disk.gguf", &small);
+    nib_engine_options o = under(NIB_AUTO);
+    nib_traffic first, last;
+    nib_error err = {0};
+    int32_t tokens[N_CTX];
+    if (SANITIZED) /* whose own memory does not fit the cap */
+        return;
+    logits_tokens(tokens, N_CTX, N_VOCAB, 3);
+    o.n_ctx = 64;
+    o.n_session = 1;
+    o.ram = ledger_look().now + tiny_model_half_room(path);
+    o.stream = true;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_session *s = session_must_open(e);
+    for (size_t n = 5; n <= 30; n++) {
+        if (nib_session_sync(s, tokens, n, &err))
+            fail_msg("%s", err.message);
+        nib_engine_traffic(e, n == 5 ? &first : &last);
+    }
+    assert_true(first.streamed > 0 && last.streamed - first.streamed < first.streamed);
+    nib_session_close(s);
+    must_close(e);
+}
+
 /* The n-th call fails, while pages move too. */
 static void a_lost_device(void **state) {
     (void)state;
@@ -197,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence),
         cmocka_unit_test(a_batch),
+        cmocka_unit_test(from_disk_once),
         cmocka_unit_test(a_lost_device),
     };
     setenv("NIBBLE_ISA", "ref", 1);

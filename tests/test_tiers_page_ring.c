@@ -322,7 +322,7 @@ static void open_world(world *w, uint64_t seed) {
                 w->n_page > 0 && chance(w, 8) ? (int)random_below(w, (uint64_t)w->n_page) : w->n_page++;
     }
     w->first[w->n_block] = n;
-    w->streamed = (visit_pages){w->pages, w->first, 5 + (int)random_below(w, RING_SLOTS - 4)};
+    w->streamed = (visit_pages){w->pages, w->first, 5 + (int)random_below(w, RING_SLOTS - 4), NULL};
     page_ring_open(&w->g, &w->streamed, w->n_block, w->state, w->n_page, (uint8_t *)w->buffers,
                    sizeof *w->buffers);
     check(w);

@@ -138,7 +138,7 @@ static void expect_pages(const visit_pages *p, visits list, const char *want) {
 static void pages_of_visits(void **state) {
     (void)state;
     int pages[] = {10, 11, 20, 21, 22, 23, 24, 25, 11}, first[] = {0, 0, 2, 8, 9};
-    const visit_pages p = {pages, first, 5};
+    const visit_pages p = {pages, first, 5, NULL};
     const segment one = {.n_row = 1}, many = {.n_row = 10, .head_row = 7};
     expect_pages(&p, list_of(&one, 1, 4), "10 11 20 21 22 23 24 25 11");
     expect_pages(&p, list_of(&many, 1, 4), "10 11 20 21 22 23 24 25 21 22 23 24 25 21 22 23 24 25 11");

@@ -73,7 +73,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     rows.n_kept = session;
     NIB_TRY(e->core.kind->reserve(e->backend, &rows, err));
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, session, &e->pager, err));
+    NIB_TRY(engine_open_weights(&e->core, session, e->backend->keeps, &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, e->core.has_sketch ? e->core.set.n_best : 0);
     ledger_settle(e->core.ledger, false);
     for (int t = 0; t < NIB_N_TIER; t++) {

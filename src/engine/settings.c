@@ -45,6 +45,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
                         o->kv_type);
     if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16)
         return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits, found %d", o->activation);
+    if (o->gpu_layers < 0)
+        return nib_fail(err, NIB_E_USAGE, "layers on the GPU: expected 0 or more, found %ld",
+                        (long)o->gpu_layers);
     if (o->n_best < 0)
         return nib_fail(err, NIB_E_USAGE, "best logits: expected 0 or more, found %ld", (long)o->n_best);
     if (o->shortlist < NIB_SHORTLIST_AUTO || o->shortlist > NIB_SHORTLIST_OFF)

@@ -13,6 +13,7 @@ typedef struct placing {
     engine_core *e;
     pager *pager;
     uint64_t others; /* RAM that will be charged when the weights are there */
+    const bool *elsewhere;
     pager_need need;
     pager_page *pages; /* [n_page] */
     int n_page;
@@ -52,6 +53,13 @@ static nib_status check_plan(const placing *w, uint64_t room, nib_error *err) {
                     num_format_size(room, have));
 }
 
+/* Pages that a device copies once need no room: it is for those that are read again and again. */
+static void leave_to_device(const placing *w) {
+    for (int i = 0; i < w->n_page; i++)
+        if (w->elsewhere && w->elsewhere[w->pages[i].block] && !w->pages[i].table)
+            w->tier_of[i] = NIB_TIER_DISK;
+}
+
 /* Some pages are streamed: what the ring and the packed file's checksums leave is for the others. */
 static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const ledger *l = w->e->ledger;
@@ -63,6 +71,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     if (w->e->set.kept)
         return check_plan(w, room, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
+    leave_to_device(w);
     residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
     return NIB_OK;
 }
@@ -96,11 +105,12 @@ static nib_status place_and_load(placing *w, nib_error *err) {
     return pager_load(w->pager, w->tier_of, err);
 }
 
-nib_status engine_open_weights(engine_core *e, uint64_t others, pager **out, nib_error *err) {
+nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *elsewhere, pager **out,
+                               nib_error *err) {
     const nib_engine_options *asked = &e->asked;
     char *packed = engine_packed_folder(e);
     text_maker text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
-    placing w = {.e = e, .others = others};
+    placing w = {.e = e, .others = others, .elsewhere = elsewhere};
     const pager_options want = {.threads = e->threads,
                                 .packed = packed,
                                 .write_packed = engine_packed_may_write(e),

@@ -5,7 +5,9 @@
 #include "engine/core.h"
 
 /* The pager, with everything loaded that stays under the cap beside `others`, which will be charged; the
- * caller closes it. Sets e->cap_is_named. */
-nib_status engine_open_weights(engine_core *e, uint64_t others, pager **out, nib_error *err);
+ * caller closes it. elsewhere [n_block]: what a back end keeps (backend.keeps), or NULL. Sets
+ * e->cap_is_named. */
+nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *elsewhere, pager **out,
+                               nib_error *err);
 
 #endif

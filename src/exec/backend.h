@@ -141,6 +141,8 @@ struct backend {
     device *device;      /* where keys and values are to be */
     const bool *on_host; /* [layers of keys and values], those that are to be in `host`; NULL: none */
     device *host;
+    const bool *keeps;         /* [n_block]: it copies the weights that the block's products read at the first
+                                  visit, and reads them from nowhere else afterwards; NULL: of none */
     uint64_t kept[NIB_N_TIER]; /* with on_host: what of rows.n_kept each tier has */
     device_blocks *blocks;     /* its memory, where weights are acquired; NULL: in host memory */
     backend_rows rows;         /* as reserved */

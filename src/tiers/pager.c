@@ -117,7 +117,8 @@ static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
     p->streamed.pages = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed.pages);
     p->streamed.first = mem_calloc((size_t)l->n_block + 1, sizeof *p->streamed.first);
-    if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first)
+    p->streamed.elsewhere = p->elsewhere = mem_calloc((size_t)l->n_block, sizeof *p->elsewhere);
+    if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first || !p->elsewhere)
         return nib_fail_nomem(err, p->tables, "the pager's tables");
     return NIB_OK;
 }
@@ -157,6 +158,7 @@ void pager_close(pager *p) {
     mem_free(p->views);
     mem_free(p->streamed.pages);
     mem_free(p->streamed.first);
+    mem_free(p->elsewhere);
     mem_free(p);
 }
 

@@ -40,6 +40,10 @@ void pager_unpin(pager *p) {
     p->now.pinned = false;
 }
 
+void pager_is_elsewhere(pager *p, int b) {
+    atomic_store(&p->elsewhere[b], true);
+}
+
 /* Pages of the matrix that stay: they are its first ones. */
 static int n_resident(const pager *p, const weight_place *at) {
     int n = 0;

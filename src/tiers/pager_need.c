@@ -25,7 +25,7 @@ uint64_t pager_row_bytes(const layout *lay) {
 uint64_t pager_state_bytes(const page_layout *l) {
     size_t n_weight = (size_t)l->first_weight[l->n_block], n_visit = (size_t)l->first_visit[l->n_block];
     return (n_weight + 1) * sizeof(view) + ((size_t)l->n_page + 1) * sizeof(page_state) +
-           (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int);
+           (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int) + (size_t)l->n_block * sizeof(atomic_bool);
 }
 
 enum {

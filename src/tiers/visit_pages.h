@@ -9,10 +9,13 @@
 
 #include "tiers/visits.h"
 
+#include <stdatomic.h>
+
 typedef struct visit_pages {
-    int *pages; /* by block, in the order of use; a page may come twice */
-    int *first; /* [n_block + 1]: a block's first one there */
-    int n_slot; /* of the ring */
+    int *pages;                   /* by block, in the order of use; a page may come twice */
+    int *first;                   /* [n_block + 1]: a block's first one there */
+    int n_slot;                   /* of the ring */
+    const atomic_bool *elsewhere; /* [n_block]: somebody has this block's, and reads none; NULL: nobody has */
 } visit_pages;
 
 /* Of n pages of a block, how many stay until its next visit. */

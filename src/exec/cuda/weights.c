@@ -206,8 +206,11 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     c->moves.stride = r.layer;
     c->moves.max_page = (int64_t)r.n_page;
     place_all(c, &stay, &c->arrivals.bytes);
-    for (int b = 0; b < n_block; b++)
+    for (int b = 0; b < n_block; b++) {
         c->arrivals.n_block += c->comes[b];
+        c->keeps[b] = b > 0 && !c->comes[b]; /* the first one is looked up on the host */
+    }
+    c->base.keeps = c->keeps;
     if (c->arrivals.n_block > 0)
         log_line(
             c->setup.log,
@@ -226,12 +229,13 @@ nib_status weights_open(cuda *c, nib_error *err) {
     c->first_weight = mem_calloc((size_t)n_block, sizeof *c->first_weight);
     c->ready = mem_calloc((size_t)n_block, sizeof *c->ready);
     c->comes = mem_calloc((size_t)n_block, sizeof *c->comes);
+    c->keeps = mem_calloc((size_t)n_block, sizeof *c->keeps);
     for (int b = 0; b < n_block && c->first_weight; b++) {
         c->first_weight[b] = c->n_own;
         c->n_own += layout_block(l, b)->n_weight;
     }
     c->own = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->own);
-    if (!c->first_weight || !c->ready || !c->comes || !c->own)
+    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
         weights_each_read(c, b, note_reader, NULL);
@@ -254,6 +258,7 @@ void weights_close(cuda *c) {
     mem_free(c->first_weight);
     mem_free(c->ready);
     mem_free(c->comes);
+    mem_free(c->keeps);
 }
 
 view weights_view(const cuda *c, int b, int w) {
@@ -332,5 +337,7 @@ nib_status weights_load(cuda *c, nib_error *err) {
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->ready[b] = true;
+    if (c->keeps[b])
+        pager_is_elsewhere(c->run.pager, b);
     return NIB_OK;
 }
