@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 
@@ -162,6 +163,17 @@ def refusals(s):
     check("the own page is answered", s.get("/v1/models", own)[0] == 200)
     status, headers, _ = s.ask("GET", "/v1/models", None, own)
     check("other pages are not told that they may", "Access-Control-Allow-Origin" not in headers)
+    for head in ("Content-Length: 5\r\nContent-Length: 6", "Content-Length: 5\r\nTransfer-Encoding: chunked",
+                 "Content-Length: -5", "Content-Length: 99999999999999999999999"):
+        with socket.create_connection(("127.0.0.1", s.port), timeout=60) as connection:
+            connection.sendall(f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n0\r\n\r\n".encode())
+            status = connection.recv(12)
+        check(f"a length is refused: {head[-28:]!r}", status in (b"HTTP/1.1 400", b"HTTP/1.1 413"), status)
+    many = 2500
+    for name, value in (("x", "[" * many + "]" * many), ("json_schema", '{"not":' * many + "{}" + "}" * many),
+                        ("grammar", json.dumps("root ::= " + "(" * many + '"a"' + ")" * many))):
+        status, _, data = s.ask("POST", TEXT, f'{{"prompt": "a", "max_tokens": 1, "{name}": {value}}}')
+        check(f"{name} in {many} layers is refused", status in (400, 413), (status, data))
     check("after all that it answers", s.get("/health")[0] == 200)
 
 
