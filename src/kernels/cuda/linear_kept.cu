@@ -51,15 +51,13 @@ __device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, int 
         launch_next();
 }
 
-/* The warps' sums of one output: row `row` of panel q, of column `at` of those exchanged, which is `column`.
- */
-__device__ __forceinline__ float kept_sum(const linear_job &j, const float *exchange, int at, int row,
-                                          int column) {
+/* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
+__device__ __forceinline__ float kept_sum(const float *exchange, int at, int row, float factor) {
     float u = 0.0f;
 #pragma unroll
     for (int i = 0; i < WARPS; i++)
         u = __fadd_rn(u, exchange[(i * STEP_COLUMNS + at) * COLUMN_LINE + row]);
-    return j.norm ? __fmul_rn(u, j.factor[column]) : u;
+    return __fmul_rn(u, factor);
 }
 
 template <int EIGHTS>
@@ -101,6 +99,14 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL,
               place = threadIdx.x / PACK_PANEL % STEP_COLUMNS;
     const int outs = EACH * 8 / each /* of a step */, n_out = j.n_col / each;
+    float factor[STEPS][2]; /* of the norm: of the thread's columns */
+#pragma unroll
+    for (int s = 0; s < STEPS; s++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int column = (s * outs + place) * each + (i < each ? i : 0);
+            factor[s][i] = j.norm && column < j.n_col ? __ldcg(j.factor + column) : 1.0f;
+        }
     const nibble_base base = nibble_base_make();
     int turn = 0;
     for (int unit = team; unit < n_unit; unit += TEAMS) {
@@ -156,9 +162,9 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                 const int m = s * outs + place;
                 if (!mine || m >= n_out)
                     continue;
-                float v = kept_sum(j, to, place * each, in, m * each);
+                float v = kept_sum(to, place * each, in, factor[s][0]);
                 if (j.two)
-                    v = __fadd_rn(v, kept_sum(j, to, place * each + 1, in, m * each + 1));
+                    v = __fadd_rn(v, kept_sum(to, place * each + 1, in, factor[s][1]));
                 v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
                 if (!whole) {
                     gate[s] = v;
