@@ -109,7 +109,8 @@ sanitized() {
     sanitize racecheck test_kernels_cuda test_together test_poison
     sanitize racecheck test_kernels_cuda_rows test_sample
     sanitize racecheck test_kernels_cuda_codes test_attend_left
-    sanitize memcheck test_kernels_cuda_wide every_format sums
+    sanitize memcheck test_kernels_cuda_wide every_format sums many_outputs
+    sanitize racecheck test_kernels_cuda_wide sizes prompts
 }
 
 kernel_speed() {
