@@ -25,9 +25,9 @@ struct wide_job {
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
-    int n_panel;   /* in all; of one matrix when gated */
-    int n_row;     /* of x */
-    int n_tile;    /* of K: images of a row of images */
+    int n_panel;           /* in all; of one matrix when gated */
+    int n_row;             /* of x */
+    int n_tile;            /* of K: images of a row of images */
     int n_across, n_whole; /* blocks with the same panels; blocks that are whole */
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, x_stages, w_stages;
     int64_t panel_bytes, tail_at;
