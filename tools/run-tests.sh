@@ -145,7 +145,7 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     fi
 done >"$list.all"
 # The long ones first, so that no processor waits for the last.
-long='/(cli_(signals|real_models|install|errors|kernels)|test_(formats_worst|text_template|engine_caps|exec_check|arch_fixtures|session_bits|tiers_packed))(\.sh)?$'
+long='/(cli_(signals|real_models|install|errors|kernels|serve)|test_(formats_worst|text_(template|work)|engine_(caps|stream)|exec_(check|cuda_reference)|arch_fixtures|session_bits|tiers_packed|quantize))(\.sh)?$'
 {
     grep -E "$long" "$list.all"
     grep -Ev "$long" "$list.all"

@@ -1,8 +1,8 @@
 /* fairness.h - fair scheduling among clients by virtual token counters (VTC: Sheng et al. 2024, algorithm 2).
  * Each client has a counter of the tokens that were computed for it, and the client with the lowest counter
  * is served next. The counter of a client that comes starts at the lowest counter of the clients that are
- * there, or, where nobody is, at that of the client that left last, so no client saves up credit. The counters of two clients that always have requests differ by no more than one
- * step adds.
+ * there, or, where nobody is, at that of the client that left last, so no client saves up credit. The
+ * counters of two clients that always have requests differ by no more than one step adds.
  *
  * One thread at a time. */
 #ifndef NIB_SESSION_FAIRNESS_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum { FAIRNESS_CLIENTS = 512 /* with a counter of their own at a time */ };
-/* The cost of a generated token, in tokens of a prompt (section 3.1). */
+/* Cost of a generated token, in tokens of a prompt (section 3.1). */
 #define FAIRNESS_ANSWER 2.0
 
 typedef struct fairness_client {
@@ -27,7 +27,7 @@ typedef struct fairness {
     fairness_client clients[FAIRNESS_CLIENTS];
 } fairness;
 
-/* One more request of a client; returns the place of its counter until fairness_leave. */
+/* One more request of client `id`. Returns the index of its counter, valid until fairness_leave. */
 int fairness_enter(fairness *s, uint64_t id);
 void fairness_leave(fairness *s, int client);
 void fairness_serve(fairness *s, int client, double n_token);
