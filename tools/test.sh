@@ -37,7 +37,7 @@ finish() {
     fi
 }
 # The packers have a folder for AVX-512 alone; the kernels of AVX-512 want VNNI too, and are AVX2's without it.
-reaches_packers='^test_(base_cpu|quant_|kernels_policy|tiers_packed)|^cli_(kernels|processor)$'
+reaches_packers='^test_(base_cpu|quant_|kernels_policy|tiers_packed)|^cli_processor$'
 # run NAME COMMAND...
 run() {
     name=$1
