@@ -123,6 +123,7 @@ typedef struct attend_args {
         alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
     float alibi_scale;  /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
     void *scratch;      /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
+    const void *next;   /* keys that the caller asks for next, prefetched meanwhile; NULL: none are known */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 

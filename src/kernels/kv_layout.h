@@ -64,6 +64,13 @@ static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t hea
     return kv->pages[block] + (is_value ? kv->value_at : kv->key_at) +
            head * kv_head_bytes(kv->type, kv->d_head);
 }
+/* The keys of a head that a row at `position` reads first, for attend_args.next; NULL where nothing is
+ * prefetched: few rows read f16 at memory's speed, codes and floats are not worth it. */
+static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, int64_t head,
+                                           int64_t position) {
+    const int64_t first = window > 0 && position + 1 > window ? position + 1 - window : 0;
+    return kv->type == TYPE_F16 ? kv_block_at(kv, false, head, first / KV_BLOCK) : NULL;
+}
 /* The newest positions as a cache of its own in f16; block b of the sequence is block kv_recent_block(b). */
 static inline kv_view kv_recent(const kv_view *kv) {
     return (kv_view){.pages = kv->recent,

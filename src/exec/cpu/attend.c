@@ -2,6 +2,7 @@
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
+#include "kernels/kv_layout.h"
 
 enum { MAX_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
@@ -172,38 +173,60 @@ static void attend_few(worker *w, const op *o, const attend_args *a) {
         w->j->e->kernels->attend(a, h0, h1, 0, a->n_row);
 }
 
-/* Blocks of rows times heads are items, which threads take in turn; *at: items so far. `alone`: there are no
- * other sequences. */
-static void attend_items(worker *w, const op *o, const attend_args *a, bool alone, int64_t *at) {
+/* Blocks of rows times heads: item i is heads [i % n_unit * unit, + unit) of rows [i / n_unit * rows, +
+ * rows).
+ */
+typedef struct item_grid {
+    int64_t rows, unit, n_unit, n;
+} item_grid;
+
+/* The keys that an item reads first; items behind the last one are of the sequence `after`, NULL: there is
+ * none. */
+static const void *keys_of(const attend_args *a, const item_grid *g, const part *after, int64_t item) {
+    const int64_t n_kv = a->kv.n_kv_head, group = a->n_head / n_kv;
+    if (item < g->n)
+        return kv_first_keys(&a->kv, a->window, item % g->n_unit * g->unit / group,
+                             a->first_position + item / g->n_unit * g->rows);
+    return after ? kv_first_keys(after->kv, a->window, (item - g->n) % n_kv, after->position) : NULL;
+}
+
+/* Blocks of rows times heads are items, which threads take in turn; *at: items so far. after: the next
+ * sequence; NULL: there is none. `alone`: there are no other sequences. */
+static void attend_items(worker *w, const op *o, attend_args *a, const part *after, bool alone, int64_t *at) {
     const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
-    int64_t rows = MAX_PAIRS;
-    while (rows > 2 && rows * group > MAX_PAIRS)
-        rows /= 2;
-    const int64_t n_block = num_div_up(a->n_row, rows);
-    const int64_t unit = alone && n_block * (n_head / group) < 4 * w->n_thread ? 1 : group;
-    const int64_t n_unit = n_head / unit, n = n_block * n_unit;
+    item_grid g = {.rows = MAX_PAIRS};
+    while (g.rows > 2 && g.rows * group > MAX_PAIRS)
+        g.rows /= 2;
+    const int64_t n_block = num_div_up(a->n_row, g.rows);
+    g.unit = alone && n_block * (n_head / group) < 4 * w->n_thread ? 1 : group;
+    g.n_unit = n_head / g.unit;
+    g.n = n_block * g.n_unit;
     const int64_t first = (w->thread + w->n_thread - *at % w->n_thread) % w->n_thread;
-    for (int64_t i = first; i < n && !job_is_dropped(w->j); i += w->n_thread) {
-        const int64_t r0 = i / n_unit * rows, h0 = i % n_unit * unit;
-        w->j->e->kernels->attend(a, h0, h0 + unit, r0, NUM_MIN(r0 + rows, a->n_row));
+    for (int64_t i = first; i < g.n && !job_is_dropped(w->j); i += w->n_thread) {
+        const int64_t r0 = i / g.n_unit * g.rows, h0 = i % g.n_unit * g.unit;
+        a->next = keys_of(a, &g, after, i + w->n_thread);
+        w->j->e->kernels->attend(a, h0, h0 + g.unit, r0, NUM_MIN(r0 + g.rows, a->n_row));
     }
-    *at += n;
+    *at += g.n;
 }
 
 static void attend_rows(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
     int i = 0, n_part = 0;
     int64_t at = 0;
-    part p;
+    part p, next;
     worker_enter(
         w, (access[]){{RES_KV, SPLIT_OTHER, false}, {o->in, SPLIT_OTHER, false}, {o->out, SPLIT_OTHER, true}},
         3);
     for (int k = 0; next_part(c, o, &k, rows.from, rows.max, &p);)
         n_part++;
-    while (next_part(c, o, &i, rows.from, rows.max, &p)) {
-        const attend_args a = args_of(w, o, &p);
+    bool more = next_part(c, o, &i, rows.from, rows.max, &next);
+    while (more) {
+        p = next;
+        more = next_part(c, o, &i, rows.from, rows.max, &next);
+        attend_args a = args_of(w, o, &p);
         if (n_part > 1 || p.n_row > 2)
-            attend_items(w, o, &a, n_part == 1, &at);
+            attend_items(w, o, &a, more ? &next : NULL, n_part == 1, &at);
         else if (p.n_row > 1 || !attend_in_parts(w, &a, 0))
             attend_few(w, o, &a);
     }

@@ -149,6 +149,7 @@ static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, 
     for (int64_t h = h0; h < h1;) {
         g.kv_head = h / per_kv;
         const int64_t end = NUM_MIN(h1, (g.kv_head + 1) * per_kv);
+        g.next = end < h1 ? kv_first_keys(&a->kv, a->window, g.kv_head + 1, a->first_position + r0) : a->next;
         g.n_pair = 0;
         for (int64_t r = r0; r < r1; r++) {
             if (coded && g.n_pair && (a->first_position + r) % KV_BLOCK == 0) {

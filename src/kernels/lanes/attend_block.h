@@ -3,7 +3,10 @@
  * Of a cache in codes the blocks before a pair's own are widened, x = scale * code + min; its own block is
  * read from the recent positions, in f16. Few pairs widen in the registers what they load; many pairs have
  * the block's keys, and then its values, converted to floats once (widening takes the ports of the
- * multiplications), and pass over them in tiles whose accumulators fill the registers. */
+ * multiplications), and pass over them in tiles whose accumulators fill the registers.
+ *
+ * Few pairs read f16 once and wait for memory where many sequences decode: each has a cache of its own. They
+ * prefetch a block's values while they read its keys, and the next keys while they read the values. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H
 
@@ -40,6 +43,8 @@ typedef struct attend_group {
     float *wide;   /* the block's keys or values as floats, where there are ATTEND_MANY pairs */
 
     const void *keys, *values; /* of the current block, when it is in f16 or f32 */
+    const char *ahead;         /* f16: what is prefetched, at the offsets of what is read */
+    const void *next;          /* keys that are read after the group's last block; NULL: none are known */
     /* of the current block, when it is in codes */
     const uint8_t *key_codes, *value_codes;
     float *key_scales, *value_scales; /* scales, then minima, as the block has them */
@@ -96,6 +101,15 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
+/* The lines that stand in `ahead` where nv vectors of halves are read, from element `at` on. */
+LANES_INLINE void prefetch_ahead(const attend_group *g, kv_kind kind, int64_t at, int nv) {
+    if (kind != KV_IN_F16)
+        return;
+    LANES_UNROLL
+    for (int v = 0; v < nv; v += 2)
+        __builtin_prefetch(g->ahead + 2 * (at + v * LANES));
+}
+
 /* Scores of np pairs for nv vectors of 16 positions from position 16 * v0 of the block. np and nv are
  * constants. */
 LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int v0, int nv) {
@@ -109,16 +123,13 @@ LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, in
             sum[i][v] = v_zero();
     }
     for (int64_t d = 0; d < d_head; d++, q += ATTEND_STRIDE) {
-        vf k[4];
+        prefetch_ahead(g, kind, base + d * nv * LANES, nv);
         LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            k[v] = key_load(g, kind, base, d, v0, v);
-        LANES_UNROLL
-        for (int i = 0; i < np; i++) {
-            const vf qi = v_set(q[i]);
+        for (int v = 0; v < nv; v++) {
+            const vf k = key_load(g, kind, base, d, v0, v);
             LANES_UNROLL
-            for (int v = 0; v < nv; v++)
-                sum[i][v] = v_fma(qi, k[v], sum[i][v]);
+            for (int i = 0; i < np; i++)
+                sum[i][v] = v_fma(v_set(q[i]), k, sum[i][v]);
         }
     }
     LANES_UNROLL
@@ -158,16 +169,13 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
     }
     int64_t at = kv_value_at(d_head, j0, d0);
     for (int64_t j = j0; j < j1; j++, at += d_head) {
-        vf x[4];
+        prefetch_ahead(g, kind, at, nv);
         LANES_UNROLL
-        for (int v = 0; v < nv; v++)
-            x[v] = value_load(g, kind, at, j, d0, v, part);
-        LANES_UNROLL
-        for (int i = 0; i < np; i++) {
-            const vf pi = v_set(p[i * ATTEND_KV + j]);
+        for (int v = 0; v < nv; v++) {
+            const vf x = value_load(g, kind, at, j, d0, v, part);
             LANES_UNROLL
-            for (int v = 0; v < nv; v++)
-                sum[i][v] = v_fma(pi, x[v], sum[i][v]);
+            for (int i = 0; i < np; i++)
+                sum[i][v] = v_fma(v_set(p[i * ATTEND_KV + j]), x, sum[i][v]);
         }
     }
     LANES_UNROLL
@@ -410,6 +418,14 @@ LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t
     values_wide(&wide, p0);
 }
 
+/* Keys that are read after the block at p0; its values where none are known. */
+static const char *keys_ahead(const attend_group *g, int64_t p0) {
+    const int64_t p = p0 + ATTEND_KV;
+    if (p < g->pair[g->n_pair - 1].hi && !g->is_recent)
+        return (const char *)kv_block_at(&g->kv, false, g->kv_head, p / KV_BLOCK);
+    return g->next ? g->next : g->values;
+}
+
 LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
     for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
         enter_block(g, p0 / KV_BLOCK);
@@ -417,8 +433,10 @@ LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64
             attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
             continue;
         }
+        g->ahead = g->values;
         score_pairs(g, kind, p0);
         soften(g, p0);
+        g->ahead = keys_ahead(g, p0);
         add_values(g, kind, p0);
     }
 }

@@ -15,10 +15,11 @@
 enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MAX_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
-/* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32; of the rows that are
- * being multiplied the integers of the open group and the sums so far. */
+/* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32, twice the lines where
+ * codes are cut in two (dot_halved); of the rows that are being multiplied the integers of the open group and
+ * the sums so far. */
 typedef struct block {
-    uint8_t lines[BLOCK_TILES * 16][TILE_LINE];
+    uint8_t lines[BLOCK_TILES * 16 * 2][TILE_LINE];
     float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
     __m256i open[DOT_BLOCK_ROWS][2];
     vf y[DOT_BLOCK_ROWS];
@@ -60,6 +61,25 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
     }
 }
 
+/* The same with lower and upper halves of codes of 8 bits, or of a table's entries, in lines of their own. */
+LANES_INLINE void unpack_halved(const kind f, block *b, int first, const tile_chunk *c) {
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i look = _mm256_broadcastsi128_si256(
+        _mm_loadu_si128((const void *)tile_table(f.table != PACK_TABLE_NONE ? f.table : PACK_TABLE_IQ4NL)));
+    const uint8_t *codes = c->codes;
+    for (int t = 0; t < c->n_tile; t++, codes += 128 * f.bits) {
+        LANES_UNROLL
+        for (int i = 0; i < 32; i++) {
+            uint8_t *to = b->lines[((first + t) * 16 + i / 2) * 2] + i % 2 * 32;
+            __m256i w = tile_half(codes, f.bits, i / 2, i % 2);
+            if (f.table != PACK_TABLE_NONE)
+                w = _mm256_shuffle_epi8(look, w);
+            _mm256_store_si256((void *)to, _mm256_and_si256(w, low));
+            _mm256_store_si256((void *)(to + TILE_LINE), _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
+        }
+    }
+}
+
 /* Unpacked codes of a chunk become (code - zero) * u, which is at most 127: only the low bytes of products
  * matter, so 16-bit multiplications do even and odd bytes. `flip` then makes them what dot.h multiplies. */
 static void unpack_two(block *b, int first, const tile_chunk *c, const pack_format *f) {
@@ -97,13 +117,16 @@ static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pa
 /* Chunks [c0, c1) of the job's panel. */
 static void unpack(const block_job *j, int64_t c0, int64_t c1) {
     const view *w = j->job->a->w;
-    const pack_format *f = &w->format;
+    const pack_format *f = &w->format, whole = block_format(f);
+    const bool halved = dot_halved(tile_kind(&whole));
     const void *panel = (const uint8_t *)w->data + j->panel * j->job->panel_bytes;
     for (int64_t i = c0; i < c1; i++) {
         uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
         const tile_chunk c = tile_chunk_parts(f, tile_chunk_at(f, panel, w->k, i), parts);
         const int first = (int)(i - c0) * TILE_CHUNK;
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
+#define UNPACK_8(bits, table)                                                                                \
+    halved ? unpack_halved((kind){bits, table, 0}, j->b, first, &c) : UNPACK(bits, table)
         switch (f->table == PACK_TABLE_NONE ? f->bits : -f->table) {
         case 2: UNPACK(2, PACK_TABLE_NONE); break;
         case 3: UNPACK(3, PACK_TABLE_NONE); break;
@@ -111,10 +134,11 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         case 5: UNPACK(5, PACK_TABLE_NONE); break;
         case 6: UNPACK(6, PACK_TABLE_NONE); break;
         case 7: UNPACK(7, PACK_TABLE_NONE); break;
-        case 8: UNPACK(8, PACK_TABLE_NONE); break;
-        case -PACK_TABLE_IQ4NL: UNPACK(4, PACK_TABLE_IQ4NL); break;
+        case 8: UNPACK_8(8, PACK_TABLE_NONE); break;
+        case -PACK_TABLE_IQ4NL: UNPACK_8(4, PACK_TABLE_IQ4NL); break;
         default: UNPACK(4, PACK_TABLE_MXFP4); break;
         }
+#undef UNPACK_8
 #undef UNPACK
         if (f->scale == PACK_SCALE_TWO)
             unpack_two(j->b, first, &c, f);
@@ -151,6 +175,8 @@ LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, cons
 LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_job *j, int64_t m) {
     const tile_job *job = j->job;
     const int per_tile = TILE_K / f.group, n_group = j->n_tile * per_tile;
+    const int step = f.group / 4 * TILE_LINE * (dot_halved(f) ? 2 : 1);
+    const bool made_signed = dot_signed(f) && !dot_halved(f);
     const int64_t bytes = job->x_bytes, g0 = j->tile0 * per_tile;
     const char *x = (const char *)job->a->q.data + m * bytes, *codes = x + j->tile0 * TILE_K;
     const char *scale = x + job->scale + j->tile0 * 8, *lift = x + job->lift + g0 * 4;
@@ -160,16 +186,16 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
-    for (int g = 0; g < n_group; g++, codes += f.group, lines += f.group / 4 * TILE_LINE) {
+    for (int g = 0; g < n_group; g++, codes += f.group, lines += step) {
         __m256i acc[DOT_ROWS][2];
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
         dot_group(f, lines, f.group / 4, nt, codes, bytes, acc);
-        if (asym == dot_signed(f)) {
+        if (asym == made_signed) {
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
-                tile_correct(dot_signed(f), job, minus + t * bytes + 4 * g, acc[t]);
+                tile_correct(made_signed, job, minus + t * bytes + 4 * g, acc[t]);
         }
         block_scale(asym, nt, j, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
     }
@@ -330,7 +356,8 @@ static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format f = block_format(&a->w->format);
     const int64_t n_tile = tile_count(a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t n_block = num_div_up(n_chunk, BLOCK_CHUNKS);
-    tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(&f), f.asym));
+    const kind of = tile_kind(&f);
+    tile_job job = tile_job_of(a, !dot_halved(of) ? dot_zero_shift(of, f.asym) : f.asym ? 32 : 7);
     if (f.group == PACK_GROUP_ROW)
         job.group_tiles = n_tile;
     const blocked_kernel *kernel = blocked_for(&f);

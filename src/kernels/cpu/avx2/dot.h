@@ -28,6 +28,12 @@ LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
         return asym ? 7 : 32;
     return asym ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
 }
+/* Whether a block has codes of 8 bits as two lines, of their lower and their upper 4 bits (blocked.h): 16
+ * bits sum 8 quads of each, so nothing has a sign that must be moved, and few sums are widened. In longer
+ * groups codes stay as they are. */
+LANES_INLINE bool dot_halved(const kind f) {
+    return dot_signed(f) && f.group < TILE_K;
+}
 /* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
 LANES_INLINE __m256i dot_look(const kind f) {
     if (f.table == PACK_TABLE_NONE)
@@ -52,10 +58,11 @@ LANES_INLINE __m256i dot_kept(__m256i sum) {
     return sum;
 }
 
-/* acc[t][h] += a group of `quads` quads that is unpacked, with halves [h0, h1) of nt rows (x_bytes apart). */
-LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
-                             int64_t x_bytes, int h0, int h1, __m256i acc[DOT_ROWS][2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
+/* acc[t][h] += by * a group of `quads` quads that is unpacked, a quad every `step` lines, with halves [h0,
+ * h1) of nt rows (x_bytes apart). */
+LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int by, int quads, int nt,
+                             const char *x, int64_t x_bytes, int h0, int h1, __m256i acc[DOT_ROWS][2]) {
+    const __m256i each = _mm256_set1_epi16((int16_t)by);
     const int run = NUM_MIN(dot_run(f), quads);
     LANES_UNROLL
     for (int r = 0; r < quads; r += run) {
@@ -66,15 +73,13 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int quads, int 
             __m256i w[2];
             LANES_UNROLL
             for (int h = h0; h < h1; h++)
-                w[h] = _mm256_load_si256((const void *)(lines + q * TILE_LINE + 32 * h));
+                w[h] = _mm256_load_si256((const void *)(lines + q * step * TILE_LINE + 32 * h));
             LANES_UNROLL
             for (int t = 0; t < nt; t++) {
                 const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
                 LANES_UNROLL
                 for (int h = h0; h < h1; h++) {
-                    const __m256i p = dot_signed(f) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]),
-                                                                           _mm256_sign_epi8(xs, w[h]))
-                                                    : _mm256_maddubs_epi16(w[h], xs);
+                    const __m256i p = _mm256_maddubs_epi16(w[h], xs);
                     sum[t][h] = dot_kept(i ? _mm256_add_epi16(sum[t][h], p) : p);
                 }
             }
@@ -83,7 +88,7 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int quads, int 
         for (int t = 0; t < nt; t++) {
             LANES_UNROLL
             for (int h = h0; h < h1; h++)
-                acc[t][h] = dot_kept(_mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], ones)));
+                acc[t][h] = dot_kept(_mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], each)));
         }
     }
 }
@@ -91,11 +96,16 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int quads, int 
 /* Both halves beside each other, if there are registers for that. */
 LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
                             int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
-    if (nt <= 2 || dot_run(f) >= quads) {
-        dot_halves(f, lines, quads, nt, x, x_bytes, 0, 2, acc);
+    if (dot_halved(f)) {
+        const kind half = {4, PACK_TABLE_NONE, f.group};
+        dot_halves(half, lines + TILE_LINE, 2, 16, quads, nt, x, x_bytes, 0, 2, acc);
+        __asm__("" : : : "memory"); /* no activation in a register that the lower halves need */
+        dot_halves(half, lines, 2, 1, quads, nt, x, x_bytes, 0, 2, acc);
+    } else if (nt <= 2 || dot_run(f) >= quads) {
+        dot_halves(f, lines, 1, 1, quads, nt, x, x_bytes, 0, 2, acc);
     } else {
-        dot_halves(f, lines, quads, nt, x, x_bytes, 0, 1, acc);
-        dot_halves(f, lines, quads, nt, x, x_bytes, 1, 2, acc);
+        dot_halves(f, lines, 1, 1, quads, nt, x, x_bytes, 0, 1, acc);
+        dot_halves(f, lines, 1, 1, quads, nt, x, x_bytes, 1, 2, acc);
     }
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
@@ -297,7 +307,7 @@ enum { DOT_BLOCK_ROWS = 4 };
  * registers.
  */
 LANES_INLINE int dot_short_rows(const kind f) {
-    return dot_run(f) * 4 >= f.group ? 3 : 2;
+    return dot_halved(f) || dot_run(f) * 4 >= f.group ? 3 : 2;
 }
 
 /* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */

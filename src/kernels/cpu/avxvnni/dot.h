@@ -10,6 +10,11 @@ LANES_INLINE bool dot_signed(const kind f) {
     (void)f;
     return false;
 }
+/* Nor are they cut in two. */
+LANES_INLINE bool dot_halved(const kind f) {
+    (void)f;
+    return false;
+}
 /* log2 of what tile_correct takes from each code; 32: nothing. */
 LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
     return asym ? 32 : f.table != PACK_TABLE_NONE ? 7 : f.bits - 1;
