@@ -3,20 +3,24 @@
 time from start to the first token, and peak memory.
 
   python3 bench/side_by_side.py MODEL.gguf [MODEL.gguf ...] [-t 2] [--rounds 5] [--isa avx2] [-np 1,8,32]
+                                [--batched-bench PROGRAM]
 
 Needs a Python with llama-cpp-python, built from its source package so that it uses this CPU
 (bench/install-llama.sh makes one). --isa avx2 holds both to AVX2: nibble by NIBBLE_ISA, llama.cpp because it was
 built so (bench/install-llama.sh avx2 makes that one; name its Python with --python).
 
 -np 1,8,32: instead, so many sequences decoding together (64 tokens of prompt, 64 generated, each), in tokens a
-second of all of them, as llama-batched-bench counts.
+second of all of them, as llama-batched-bench counts. --batched-bench names that program itself, to be run instead
+of llama-cpp-python (bench/install-llama-tools.sh makes it, and says in which folder it is).
 
 Rounds alternate nibble, llama.cpp, nibble, ...; each figure is the median of its rounds with the smallest and
 the largest, and the ratio is the median of the rounds' ratios, whose range says how far to trust it. Ratios
 above 1 mean that nibble is better. Nothing is asserted here."""
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -28,8 +32,9 @@ from llama import Llama, run_json  # noqa: E402
 class Pair:
     """Both engines with the same threads and instruction set. isa: None for all that the CPU has."""
 
-    def __init__(self, nibble, python, threads, isa=None, repeats=3):
-        self.nibble, self.other, self.threads, self.repeats = nibble, Llama(python), threads, repeats
+    def __init__(self, nibble, python, threads, isa=None, repeats=3, batched=None):
+        self.nibble, self.threads, self.repeats = nibble, threads, repeats
+        self.other, self.batched = None if batched else Llama(python), batched
         self.env = {"NIBBLE_ISA": isa} if isa else {}
 
     def nibble_rate(self, model, test, n):
@@ -55,9 +60,20 @@ class Pair:
         """tokens/s of all sequences, of both, one pair a round."""
         ours = [self.nibble, "bench", model, "-np", str(n_seq), "-p", str(n), "-n", str(n), "-t", str(self.threads),
                 "-r", str(self.repeats), "--json", "-q"]
-        return [(run_json(ours, self.env)["rows"][0]["tok_s"],
-                 self.other.run(model, "batch", n, self.threads, self.repeats, n_seq=n_seq)["tok_s"])
+        return [(run_json(ours, self.env)["rows"][0]["tok_s"], self.llama_batch(model, n_seq, n))
                 for _ in range(rounds)]
+
+    def llama_batch(self, model, n_seq, n):
+        if not self.batched:
+            return self.other.run(model, "batch", n, self.threads, self.repeats, n_seq=n_seq)["tok_s"]
+        command = [self.batched, "-m", model, "-npp", str(n), "-ntg", str(n), "-npl", str(n_seq),
+                   "-c", str(2 * n * n_seq), "-t", str(self.threads), "-tb", str(self.threads), "-ngl", "0",
+                   "--output-format", "jsonl"]
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        rates = [json.loads(line)["speed_tg"] for line in out.splitlines() if line.startswith("{")]
+        if not rates:
+            raise RuntimeError(f"{self.batched} printed no rates:\n{out[-500:]}")
+        return rates[-1]
 
     def rates(self, model, test, n, rounds):
         """tokens/s of both, one pair a round."""
@@ -93,8 +109,11 @@ def main():
     parser.add_argument("--nibble", default=os.path.join(HERE, "..", "build", "nibble"))
     parser.add_argument("--python", default=sys.executable, help="a Python that has llama_cpp")
     parser.add_argument("-np", metavar="N,N,...", help="numbers of sequences that decode together")
+    parser.add_argument("--batched-bench", metavar="PROGRAM", help="llama-batched-bench, for -np")
     args = parser.parse_args()
-    pair = Pair(args.nibble, args.python, args.t, args.isa)
+    if args.batched_bench and not args.np:
+        parser.error("--batched-bench: only with -np")
+    pair = Pair(args.nibble, args.python, args.t, args.isa, batched=args.batched_bench)
     print(f"{'model':<28} {'test':<8} nibble (least..most)  llama.cpp (least..most)  ratio (least..most)")
     for model in args.models:
         name = os.path.basename(model)[:28]
