@@ -60,8 +60,8 @@ static inline int64_t kv_head_bytes(type_id type, int64_t d_head) {
     return kv_is_coded(type) ? kv_block_bytes(type, d_head) : KV_BLOCK * d_head * (type == TYPE_F16 ? 2 : 4);
 }
 /* A head's keys or values of one block of positions. */
-static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t head, int64_t block) {
-    return kv->pages[block] + (is_value ? kv->value_at : kv->key_at) +
+static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t head, int64_t page) {
+    return kv->pages[page] + (is_value ? kv->value_at : kv->key_at) +
            head * kv_head_bytes(kv->type, kv->d_head);
 }
 /* The keys of a head that a row at `position` reads first, for attend_args.next; NULL where nothing is
@@ -80,8 +80,8 @@ static inline kv_view kv_recent(const kv_view *kv) {
                      .n_kv_head = kv->n_kv_head,
                      .d_head = kv->d_head};
 }
-static inline int64_t kv_recent_block(int64_t block) {
-    return block % (KV_WINDOW / KV_BLOCK);
+static inline int64_t kv_recent_block(int64_t page) {
+    return page % (KV_WINDOW / KV_BLOCK);
 }
 
 #endif
