@@ -110,7 +110,7 @@ sanitized() {
     sanitize racecheck test_kernels_cuda_rows test_sample
     sanitize racecheck test_kernels_cuda_codes test_attend_left
     sanitize memcheck test_kernels_cuda_wide every_format sums many_outputs
-    sanitize racecheck test_kernels_cuda_wide sizes prompts
+    sanitize racecheck test_kernels_cuda_wide sizes prompts sums
 }
 
 kernel_speed() {

@@ -418,9 +418,7 @@ template <int BITS, bool HALVES, int N, int KIND> struct walk {
                                         zero, whole, a);
         if (++tile < n_tile)
             return;
-        __syncwarp();
-        if (lane == 0)
-            bar_arrive(r.w_empty + wt.slot);
+        bar_arrive(r.w_empty + wt.slot);
         wt.next(j.w_stages);
         tile = 0;
         n_tile = ++chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
@@ -531,7 +529,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     if (threadIdx.x == 0) {
         for (int i = 0; i < MMA_STAGES; i++) {
             bar_init(r.x_full + i, 1), bar_init(r.w_full + i, 1);
-            bar_init(r.x_empty + i, MMA_WARPS), bar_init(r.w_empty + i, MMA_WARPS);
+            bar_init(r.x_empty + i, MMA_WARPS), bar_init(r.w_empty + i, 32 * MMA_WARPS);
         }
         async_fence();
     }
