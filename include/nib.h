@@ -150,7 +150,7 @@ typedef struct nib_engine_options {
      * a layer, the k_chunk input channels of 1,024 that are largest in a row get back what rounding
      * took. All of that is kept in RAM, as weights, in residual_bits a weight. NULL: none. */
     const char *residual;
-    const char *residual_rule; /* how channels are chosen: "approx" (NULL), "exact", "random" */
+    const char *residual_rule; /* of channels: approx (NULL), exact, random, static, weighted */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */
     int32_t k_chunk;           /* 0: none */
     bool no_fuse;              /* every op of the model on its own: slower, the same bits; for comparing */

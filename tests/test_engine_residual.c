@@ -133,13 +133,17 @@ static void test_residual(void **state) {
         residual r = residual_in(memory.data, cases[i].bits, cases[i].rows, COLUMNS);
         for (int64_t n = 0; n < r.n; n += 16)
             residual_set(&r, n, w + n * COLUMNS);
-        for (int c = 0; c < COLUMNS; c++)
+        for (int c = 0; c < COLUMNS; c++) {
+            double energy = 0;
             for (int64_t n = 0; n < r.n; n++) {
                 const double is = (double)w[n * COLUMNS + c],
-                             d = is - (double)r.scale[n] * (double)residual_code(&r, c, n);
+                             has = (double)r.scale[n] * (double)residual_code(&r, c, n), d = is - has;
                 all += is * is;
                 off += d * d;
+                energy += has * has;
             }
+            assert_true(fabs((double)residual_energy(&r, c) - energy) <= 1e-5 * energy);
+        }
         if (!(sqrt(off / all) < cases[i].far))
             fail_msg("%d bits: %g off", cases[i].bits, sqrt(off / all));
         check_parts(&r);
@@ -242,6 +246,7 @@ static void test_same_bits(void **state) {
     for (int bits = 8; bits <= 16; bits += 8) {
         nib_engine_options o = options(whole, 4, 100);
         o.activation = bits;
+        o.residual_rule = bits == 16 ? "weighted" : NULL;
         logits_rows expected = logits_with(coarse, &o);
         o.n_thread = 1;
         must_be(&expected, coarse, &o, "one thread");
@@ -414,6 +419,9 @@ static void test_refused(void **state) {
     o = options(whole, 4, 8);
     o.residual_rule = "best";
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
+    o = options(whole, 4, 8);
+    o.residual_rule = "static"; /* nobody has measured the original's channels */
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_NOTFOUND);
     o = options(whole, 4, 8);
     o.backend = "check";
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/residual_by.h"
 #include "engine/residual_fit.h"
 #include "hub/find.h"
 #include "tiers/region.h"
@@ -22,6 +23,7 @@ struct engine_residuals {
     int *first;
     int32_t *k_chunk, *n_tb; /* [first[n_block]] */
     residual_kinds kinds;
+    residual_by by;
     tier_region memory;
 };
 
@@ -252,6 +254,11 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     mem_free(path);
     NIB_TRY(status);
     status = make(r, original, err);
+    if (status == NIB_OK)
+        status = residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err);
+    if (status == NIB_OK)
+        status = residual_by_open(&r->by, r->e, &r->use, &r->kinds, original, err);
+    r->use.by = r->by.of;
     model_close(original);
     return status;
 }
@@ -261,7 +268,8 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
 static nib_status check_options(const engine_core *e, salient_rule *rule, nib_error *err) {
     const nib_engine_options *o = &e->asked;
     if (!salient_rule_from_name(o->residual_rule ? o->residual_rule : "approx", rule))
-        return nib_fail(err, NIB_E_USAGE, "expected approx, exact or random channels, found '%s'",
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected approx, exact, random, static or weighted channels, found '%s'",
                         o->residual_rule);
     if (!residual_bits_known(o->residual_bits))
         return nib_fail(err, NIB_E_USAGE, "expected residuals of 2, 4, 8 or 16 bits, found %d",
@@ -308,7 +316,6 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
 static nib_status choose_first(engine_residuals *r, nib_error *err) {
     const settings *set = &r->e->set;
     tune_choice c = {{0}, {0}};
-    NIB_TRY(residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err));
     for (int i = 0; i < r->kinds.n; i++)
         c.k_chunk[i] = r->use.max_k_chunk;
     if (set->n_residual)
@@ -358,6 +365,7 @@ void residuals_close(engine_residuals *r) {
     r->e->residuals = NULL;
     tier_region_close(&r->memory);
     residual_kinds_close(&r->kinds);
+    residual_by_close(&r->by, r->e);
     mem_free(r->k_chunk);
     mem_free(r->n_tb);
     mem_free(r->of);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 bool salient_rule_from_name(const char *name, salient_rule *out) {
-    static const char *const names[] = {"approx", "exact", "random"};
+    static const char *const names[] = {"approx", "exact", "random", "static", "weighted"};
     for (int i = 0; i < (int)NUM_COUNT(names); i++)
         if (!strcmp(name, names[i])) {
             *out = (salient_rule)i;
@@ -68,10 +68,10 @@ int64_t salient_pick(const kernel_table *t, salient_rule rule, const float *x, i
         c.want = salient_of_chunk(c.n, k_chunk);
         if (c.want <= 0)
             continue;
-        if (rule == SALIENT_APPROX)
+        if (rule == SALIENT_APPROX || rule == SALIENT_WEIGHTED)
             t->salient_of(c.x, c.n, c.want, c.first, c.out);
         else
-            pick_sorted(&c, rule == SALIENT_EXACT);
+            pick_sorted(&c, rule != SALIENT_RANDOM);
         n += c.want;
     }
     return n;

@@ -25,8 +25,11 @@ typedef enum salient_rule {
     SALIENT_APPROX,
     SALIENT_EXACT,  /* the largest; of equals the first */
     SALIENT_RANDOM, /* a fixed pseudo-random choice for each row's content: for comparing */
+    SALIENT_STATIC, /* the same channels for every row, those that calibration found largest: for comparing */
+    SALIENT_WEIGHTED /* approximately, by what they are multiplied with: magnitude times the length of the
+                        channel's residual (its root of the sum of squares over outputs) */
 } salient_rule;
-bool salient_rule_from_name(const char *name, salient_rule *out); /* approx, exact, random */
+bool salient_rule_from_name(const char *name, salient_rule *out); /* as above, in small letters */
 
 /* Of a chunk of n channels, so many are taken; of a whole row of k. */
 static inline int salient_of_chunk(int n, int64_t k_chunk) {

@@ -121,3 +121,22 @@ float residual_code(const residual *r, int64_t c, int64_t i) {
     const int code = row[i / (TOGETHER * per) * BYTES + i % TOGETHER] >> shift & ((1 << r->bits) - 1);
     return (float)(code - residual_zero(r->bits));
 }
+
+float residual_energy(const residual *r, int64_t c) {
+    const int per = 8 / NUM_MIN(r->bits, 8), mask = (1 << NUM_MIN(r->bits, 8)) - 1,
+              zero = residual_zero(r->bits);
+    const uint8_t *row = r->rows + c * r->step;
+    float sums[TOGETHER] = {0}, sum = 0;
+    for (int64_t i = 0; i < r->n; i += TOGETHER) {
+        const int n = (int)NUM_MIN(r->n - i, (int64_t)TOGETHER), shift = (int)(i / TOGETHER % per) * r->bits;
+        const uint8_t *at = row + i / (TOGETHER * per) * BYTES;
+        for (int l = 0; l < n; l++) {
+            const float code =
+                r->bits == 16 ? residual_code(r, c, i + l) : (float)((at[l] >> shift & mask) - zero);
+            sums[l] += code * r->scale[i + l] * (code * r->scale[i + l]);
+        }
+    }
+    for (int l = 0; l < TOGETHER; l++)
+        sum += sums[l];
+    return sum;
+}

@@ -37,6 +37,8 @@ residual residual_in(void *memory, int bits, int64_t n, int64_t k);
 /* Output channels [i, i + 16) or up to the end, i a multiple of 16: values [16, k], what is left over there.
  * Threads may do so side by side where i / 64 differs. */
 void residual_set(residual *r, int64_t i, const float *values);
+/* The sum of the squares of channel c over all outputs, scales included. */
+float residual_energy(const residual *r, int64_t c);
 /* Output i of channel c, for tests and references. */
 float residual_code(const residual *r, int64_t c, int64_t i);
 

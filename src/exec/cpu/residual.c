@@ -20,7 +20,14 @@ void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, 
         rows->n_salient[row] = 0;
         return;
     }
-    const int64_t n = salient_pick(e->kernels, use->rule, x, k, use->k_chunk[use->first[b] + matrix], at);
+    const int i_w = use->first[b] + matrix;
+    const float *by = use->by ? use->by[i_w] : NULL, *from = x;
+    float *product = e->ws->salient_row + w->thread * e->ws->salient_k;
+    for (int64_t c = 0; by && use->rule == SALIENT_WEIGHTED && c < k; c++)
+        product[c] = x[c] * by[c];
+    if (by)
+        from = use->rule == SALIENT_WEIGHTED ? product : by;
+    const int64_t n = salient_pick(e->kernels, use->rule, from, k, use->k_chunk[i_w], at);
     for (int64_t i = 0; i < n; i++)
         to[i] = (salient){at[i], x[at[i]]};
     rows->n_salient[row] = (int32_t)n;

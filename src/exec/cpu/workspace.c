@@ -138,6 +138,8 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->residual_product = (float *)take(base, &at, n_thread, (uint64_t)ws->residual_width * sizeof(float));
     ws->salient_at =
         (int32_t *)(void *)take(base, &at, n_thread, (uint64_t)ws->n_salient * sizeof *ws->salient_at);
+    ws->salient_k = ws->n_salient ? widest_k : 0;
+    ws->salient_row = (float *)take(base, &at, n_thread, (uint64_t)ws->salient_k * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
     ws->n_thread = n_thread;

@@ -42,6 +42,8 @@ typedef struct workspace {
     int64_t residual_width;
     int64_t n_salient;                  /* a row's, of the widest product */
     int32_t *salient_at;                /* n_salient for each thread */
+    int64_t salient_k;                  /* the widest product's inputs, of which channels are chosen */
+    float *salient_row;                 /* salient_k for each thread */
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
     int32_t *tokens;    /* [n_pass] */
