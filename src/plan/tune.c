@@ -7,7 +7,8 @@
 
 enum { CHUNK = 1024, CHECKS = 5 /* times that the choice is measured anew, and no residuals beside it */ };
 
-/* Parts of the target: the rest is left to the noise of times, and to runs that are not like the one measured. */
+/* Parts of the target: the rest is left to the noise of times, and to runs that are not like the one
+ * measured. */
 static const double SEARCHED = 0.86, CHECKED = 0.93;
 
 bool tune_is_viable(const tune_kind *kind, int n_tb) {
