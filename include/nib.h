@@ -113,7 +113,8 @@ typedef struct nib_engine_options {
                             batch counts as one for each of its sequences; 0: 1. Under a RAM cap room for so
                             many is kept when the engine opens, and one more is NIB_E_NOFIT */
     int64_t max_n_ctx;   /* with n_ctx 0: positions that are surely enough; 0: not known */
-    int64_t n_batch;     /* rows computed together in a prompt; 0: 512, or what the cap allows */
+    int64_t n_batch;     /* rows computed together in a prompt; 0: 512 (2,048 on a GPU without a cap), or
+                            what the cap allows */
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
                          and 1 under a RAM cap (one session's generation needs none of them; a batch reads
                          the output head once for so many sequences) */

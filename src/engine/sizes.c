@@ -247,6 +247,8 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
         NIB_TRY(check_context(e, err));
     if (s->n_ctx <= 0)
         s->n_ctx = context(e);
+    if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
+        s->n_batch = e->kind->n_batch;
     if (s->free_batch) /* one sequence never has more rows; several may */
         s->n_batch = NUM_MIN(s->n_batch, s->n_ctx);
     s->is_resolved = true;

@@ -93,6 +93,8 @@ typedef struct backend_kind {
     bool gives_hidden; /* backend_pass.hidden is served */
     int tier; /* of its memory. NIB_TIER_VRAM: keys and values are in f16 alone, matrices in PACK_PARTS, and
                  the processor's kernel map is not for it */
+    int64_t n_batch; /* rows of a prompt in one pass when nobody asked for a number and its memory has no cap;
+                        0: the engine's own */
     /* NIB_E_DEVICE: this build or this machine has none. */
     nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
     void (*close)(backend *b);
