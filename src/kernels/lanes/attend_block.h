@@ -436,7 +436,8 @@ LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64
         g->ahead = g->values;
         score_pairs(g, kind, p0);
         soften(g, p0);
-        g->ahead = keys_ahead(g, p0);
+        if (kind == KV_IN_F16) /* a cache in codes has no page there for what is recent */
+            g->ahead = keys_ahead(g, p0);
         add_values(g, kind, p0);
     }
 }
