@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+CLIENT_WAITS_S = 300  # for an answer; less would fail where other programs keep the processors busy
 failed = False
 
 
@@ -27,11 +28,11 @@ class Server:
 
     def connect(self):
         if self.path:
-            connection = http.client.HTTPConnection("localhost", timeout=60)
+            connection = http.client.HTTPConnection("localhost", timeout=CLIENT_WAITS_S)
             connection.sock = socket.socket(socket.AF_UNIX)
             connection.sock.connect(self.path)
             return connection
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=CLIENT_WAITS_S)
 
     def ask(self, method, path, body=None, headers=None):
         """(status, headers, bytes)"""

@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 
-from server import Server, check, finish
+from server import CLIENT_WAITS_S, Server, check, finish
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PERSON = {"type": "object", "required": ["name", "tags"], "additionalProperties": False, "properties": {
@@ -137,7 +137,7 @@ class Soak:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(text)
         sent = [head + text, head + text[:draw.randrange(len(text))], head[:draw.randrange(1, len(head))],
                 head + draw.randbytes(len(text)), draw.randbytes(draw.randrange(1, 300))][kind]
-        with socket.create_connection(("127.0.0.1", self.s.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", self.s.port), timeout=CLIENT_WAITS_S) as connection:
             connection.sendall(sent)
             if kind == 0 and draw.random() < 0.3:
                 for _ in range(3):
