@@ -193,6 +193,9 @@ SOAK_SECONDS ?= 3600
 soak: all ## a server under random requests for SOAK_SECONDS (3600): no answer wrong or lost, memory flat
 	NIBBLE=$(BUILD)/nibble SOAK_SECONDS=$(SOAK_SECONDS) sh tests/cli_soak.sh
 
+clients: all ## the server asked by the Python packages openai, anthropic, ollama and schemathesis, which pip fetches
+	NIBBLE=$(BUILD)/nibble sh tests/clients.sh
+
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)
 	$(BUILD)/nibble bench $(or $(MODEL),smollm2)
 
@@ -211,7 +214,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check asan tsan threaded fuzz lint tidy soak bench install uninstall clean help FORCE
+.PHONY: all tests test check asan tsan threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

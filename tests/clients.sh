@@ -1,0 +1,31 @@
+#!/bin/sh
+# nibble serve, asked by clients that others wrote (support/clients-checks.py): the Python packages openai, anthropic, ollama and
+# schemathesis, installed with pip into a folder of the cache. Not among the tests that run each time: it wants a network.
+# NIBBLE names the binary. With smollm2 among the models (nibble models) a real one is asked as well.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
+venv=${CLIENTS:-${XDG_CACHE_HOME:-$HOME/.cache}/nibble/clients}
+if [ ! -x "$venv/bin/schemathesis" ]; then
+    python3 -m venv "$venv" || exit 1
+    "$venv/bin/pip" --quiet install openai anthropic ollama schemathesis || exit 1
+fi
+"$venv/bin/pip" list 2>/dev/null | grep -E '^(openai|anthropic|ollama|schemathesis) '
+real=
+"$nibble" models show smollm2 >/dev/null 2>&1 && real=smollm2
+cd "$tmp" || exit 1
+export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
+printf '%s' "The sky is blue, since små parts of air ✓ scatter short waves of light most." >answer
+printf '%s' '<tool_call> {"name": "f", "arguments": {"a": 1}} </tool_call>' >calls
+mkdir script random caller
+python3 "$here/support/script-model.py" script answer || exit 1
+python3 "$here/support/script-model.py" caller calls || exit 1
+python3 "$here/support/chat-model.py" "$here" random || exit 1
+for model in script caller; do cp "$here/support/chat-template.jinja" $model/chat_template.jinja; done
+printf '%s' "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}" >random/chat_template.jinja
+# shellcheck disable=SC2086 # no word where there is no real model
+"$venv/bin/python3" "$here/support/clients-checks.py" "$nibble" script answer caller random $real || failed=1
+exit $failed
