@@ -222,7 +222,7 @@ typedef struct nib_model_info {
     bool add_bos;
     bool has_tokenizer, has_chat_template;
     int64_t d_embed; /* numbers of an embedding (nib_session_embed): the width of what the output head reads;
-                        0 with vocab_only, and where the back end does not give it */
+                        0 with vocab_only */
     int pooling;     /* a nib_pooling: what the model's files say of how its embeddings are made;
                         NIB_POOLING_MODEL: nothing, or a way that is not among them */
 } nib_model_info;
@@ -370,8 +370,8 @@ NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *toke
 /* The embedding of tokens[0..n): what the model makes of them before the output head, the final norm included
  * ("last hidden state" elsewhere), pooled to out [d_embed] f32; it is not normalised. Sums are taken in f64,
  * in the order of the positions. Afterwards the session holds the tokens, and no logits. on_pass (NULL: none)
- * is told "prompt" after each pass, while nothing of the engine is locked. NIB_E_USAGE as nib_session_sync;
- * NIB_E_DEVICE: the engine's back end does not give hidden states. */
+ * is told "prompt" after each pass, while nothing of the engine is locked. NIB_E_USAGE as nib_session_sync.
+ */
 NIB_API nib_status nib_session_embed(nib_session *session, const int32_t *tokens, size_t n_token, int pooling,
                                      float *out, nib_progress_fn on_pass, void *user, nib_error *err);
 

@@ -107,6 +107,35 @@ static void architectures(void **state) {
     assert_true(a.n_same >= 70);
 }
 
+static void embed_by(const char *name, const char *path, int pooling, float *out) {
+    nib_engine_options o = engine_usual();
+    int32_t tokens[N_TOKEN];
+    nib_error err = {0};
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    o.n_batch = 100;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
+    if (nib_session_embed(s, tokens, N_TOKEN, pooling, out, NULL, NULL, &err) != NIB_OK)
+        fail_msg("%s: %s", name, err.message);
+    nib_session_close(s);
+    nib_engine_close(e);
+    fake_is_at_rest();
+}
+
+static void embeddings(void **state) {
+    (void)state;
+    const char *path = tiny_model("embeddings.gguf", &small);
+    for (int pooling = NIB_POOLING_MEAN; pooling <= NIB_POOLING_LAST; pooling++) {
+        float check[64], cuda[64];
+        embed_by("check", path, pooling, check);
+        embed_by("cuda", path, pooling, cuda);
+        assert_memory_equal(check, cuda, sizeof check);
+    }
+}
+
 static void every_precision(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0};
@@ -426,6 +455,7 @@ static void the_best_come(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embeddings),
         cmocka_unit_test(every_precision),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),

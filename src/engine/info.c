@@ -99,7 +99,7 @@ void engine_fill_info(const engine_core *e, nib_model_info *info) {
         info->n_ctx = e->set.n_ctx;
         info->params = model_n_param(e->m);
         const block *head = layout_block(e->layout, layout_n_block(e->layout) - 1);
-        info->d_embed = e->kind->gives_hidden ? probe_head_product(&head->program)->k : 0;
+        info->d_embed = probe_head_product(&head->program)->k;
         info->pooling = pooling_of(e);
         count_token(e->layout, info);
     }

@@ -69,7 +69,7 @@ typedef struct backend_pass {
     const probe *probe; /* NULL: none; else it is told of what flows through layers */
     bool plain;         /* all blocks, in their order, and nobody looks or changes anything between them */
     int32_t n_best;     /* 0: all logits; else logits are read by read_best alone, so many of each row */
-    const hidden_taker *hidden; /* NULL: none; else of kinds that give hidden rows alone */
+    const hidden_taker *hidden; /* NULL: none; else no logits are computed */
     const canceller *cancel;    /* asked while it computes; NULL: never */
 } backend_pass;
 
@@ -89,8 +89,7 @@ typedef struct backend_run {
 typedef struct backend backend;
 
 typedef struct backend_kind {
-    const char *name;  /* as people type it */
-    bool gives_hidden; /* backend_pass.hidden is served */
+    const char *name; /* as people type it */
     int tier; /* of its memory. NIB_TIER_VRAM: keys and values are in f16 alone, matrices in PACK_PARTS, and
                  the processor's kernel map is not for it */
     int64_t n_batch; /* rows of a prompt in one pass when nobody asked for a number and its memory has no cap;

@@ -101,13 +101,8 @@ static bool read_texts(const nib_engine *engine, const json_t *list, embedding *
     return true;
 }
 
-static bool can_embed(const nib_engine *e, fault *why) {
-    return nib_engine_info(e)->d_embed > 0 ||
-           fault_set(why, 501, NULL, "the back end that computes here gives no embeddings: the cpu does");
-}
-
 static embedding *embedding_read(const server *s, const nib_engine *engine, const json_t *body, fault *why) {
-    json_t *list = can_embed(engine, why) ? inputs_of(body, why) : NULL;
+    json_t *list = inputs_of(body, why);
     const size_t n = json_array_size(list);
     embedding *e = list ? mem_calloc(1, sizeof *e) : NULL;
     if (e) {

@@ -49,8 +49,8 @@ const char *fault_type(const fault *f) {
         int status;
         const char *type;
     } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
-                 {429, "rate_limit_error"},     {500, "server_error"},     {501, "not_supported_error"},
-                 {503, "unavailable_error"},    {507, "unavailable_error"}};
+                 {429, "rate_limit_error"},     {500, "server_error"},     {503, "unavailable_error"},
+                 {507, "unavailable_error"}};
     for (size_t i = 0; i < NUM_COUNT(types); i++)
         if (types[i].status == f->status)
             return types[i].type;

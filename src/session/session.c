@@ -276,9 +276,6 @@ static nib_status embed(nib_session *s, const int32_t *tokens, int64_t n, pool_r
 nib_status nib_session_embed(nib_session *s, const int32_t *tokens, size_t n_token, int pooling, float *out,
                              nib_progress_fn on_pass, void *user, nib_error *err) {
     const nib_model_info *info = nib_engine_info(s->engine);
-    const backend_kind *by = s->on.step->backend->kind;
-    if (!by->gives_hidden)
-        return nib_fail(err, NIB_E_DEVICE, "the %s back end gives no embeddings: the cpu does", by->name);
     if (pooling < NIB_POOLING_MODEL || pooling > NIB_POOLING_LAST)
         return nib_fail(err, NIB_E_USAGE, "expected a nib_pooling, found %d", pooling);
     pooling = pooling == NIB_POOLING_MODEL ? info->pooling : pooling;

@@ -250,7 +250,6 @@ static nib_status check_read_logits(backend *b, int64_t n_row, const float **out
 
 const backend_kind backend_check = {
     .name = "check",
-    .gives_hidden = true,
     .open = check_open,
     .close = check_close,
     .row_bytes = check_row_bytes,

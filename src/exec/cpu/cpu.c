@@ -209,7 +209,6 @@ static double cpu_shortlist_share(const backend *b) {
 
 const backend_kind backend_cpu = {
     .name = "cpu",
-    .gives_hidden = true,
     .open = cpu_open,
     .close = cpu_close,
     .row_bytes = cpu_row_bytes,

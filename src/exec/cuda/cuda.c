@@ -165,8 +165,31 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
                                       err);
 }
 
+/* n_row rows of n floats, one after the other on the host. */
+static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
+                            nib_error *err) {
+    const bool together = ld == n;
+    NIB_TRY(replay_flush(c, err));
+    for (int64_t r = 0; r < (together ? 1 : n_row); r++)
+        NIB_TRY(copy_row(c, to + r * n, from + r * ld, together ? n * n_row : n, err));
+    return wait_for_it(c, err);
+}
+
+/* What the head would read of a group's rows, for who asked for it instead of logits. */
+static nib_status give_hidden(cuda *c, const row_group *g, nib_error *err) {
+    const hidden_taker *to = c->pass.hidden;
+    reg from;
+    NIB_TRY(launch_hidden(c, g, &from, err));
+    const int64_t width = model_reg_width(cuda_model(c), from), ld = c->ld[from];
+    const float *x = c->reg[from] + (from == REG_X ? g->row * ld : 0);
+    NIB_TRY(read_rows(c, c->stream_copy, x, ld, width, g->n_row, err));
+    to->take(to->user, c->run.visit.row + g->run_row, g->n_row, c->stream_copy, width);
+    return NIB_OK;
+}
+
 static nib_status run_rows(cuda *c, nib_error *err) {
     const bool comes = c->comes[c->run.visit.block];
+    const bool head = c->run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
     if (!c->ready[c->run.visit.block] || comes)
         NIB_TRY(replay_flush(c, err));
@@ -182,7 +205,7 @@ static nib_status run_rows(cuda *c, nib_error *err) {
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
         NIB_TRY(cancel_check(c->pass.cancel, err));
-        NIB_TRY(launch_group(c, &g, err));
+        NIB_TRY(head && c->pass.hidden ? give_hidden(c, &g, err) : launch_group(c, &g, err));
         i += g.n_row;
     }
     if (comes) {
@@ -206,7 +229,7 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     if (in_place_has(c, r->visit.block))
         return in_place_run(c, r, err);
     NIB_TRY(run_rows(c, err));
-    if (!head)
+    if (!head || c->pass.hidden)
         return NIB_OK;
     if (c->pass.n_best && !c->replay.ahead)
         NIB_TRY(launch_best(c, r->visit.n_row, err));
@@ -221,16 +244,6 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
 }
 
 /* ---- what is read ---- */
-
-/* n_row rows of n floats, one after the other on the host. */
-static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
-                            nib_error *err) {
-    const bool together = ld == n;
-    NIB_TRY(replay_flush(c, err));
-    for (int64_t r = 0; r < (together ? 1 : n_row); r++)
-        NIB_TRY(copy_row(c, to + r * n, from + r * ld, together ? n * n_row : n, err));
-    return wait_for_it(c, err);
-}
 
 static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
                                    nib_error *err) {

@@ -201,12 +201,13 @@ typedef struct cuda {
 
     /* host: */
     tier_region host;
-    float *stream_copy, *logits; /* [n_pass, d_model], [n_head, n_vocab] */
-    int32_t *found;              /* of `best` */
-    uint8_t *telling;            /* of `told` */
-    bool pinned;                 /* all of it: copies wait for nothing */
-    float *embed, *looked_up;    /* [n_pass, d_model], one row */
-    float *inv_freq;             /* [n_rot] */
+    float *stream_copy;       /* [n_pass, d_model or what the head reads, the wider one] */
+    float *logits;            /* [n_head, n_vocab] */
+    int32_t *found;           /* of `best` */
+    uint8_t *telling;         /* of `told` */
+    bool pinned;              /* all of it: copies wait for nothing */
+    float *embed, *looked_up; /* [n_pass, d_model], one row */
+    float *inv_freq;          /* [n_rot] */
     int32_t *page_list;
     size_t max_page_list;
 
@@ -345,6 +346,9 @@ typedef struct row_group {
 } row_group;
 /* Queues the block's steps for them. */
 nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
+/* Queues the head's steps before its product; *out has what that would read: rows of the pass in REG_X, else
+ * of the group. */
+nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err);
 /* Queues looking for the pass's n_best of the first n_row rows of logits. */
 nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
 

@@ -415,6 +415,19 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
     return NIB_OK;
 }
 
+nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err) {
+    const steps *all = &c->blocks[g->block];
+    const program *p = &layout_block(c->setup.layout, g->block)->program;
+    const op *product = probe_head_product(p);
+    const walk w = {c, g, p->ops, true};
+    const step *s = all->list;
+    for (; product < p->ops + s->first || product >= p->ops + s->first + s->n; s++)
+        NIB_TRY(launch_step(&w, s, err));
+    *out = product->in;
+    c->coded = NULL;
+    return s->norm ? norm(&w, s->norm, err) : NIB_OK;
+}
+
 nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     static const op of = {.kind = OP_LINEAR};
     cuda_sample a;

@@ -107,11 +107,18 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     return at;
 }
 
+/* Of what the head's product reads. */
+static int64_t hidden_width(const layout *l) {
+    return model_reg_width(layout_model(l),
+                           probe_head_product(&layout_block(l, layout_n_block(l) - 1)->program)->in);
+}
+
 static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows, uint8_t *base) {
     const model *m = layout_model(l);
     const sizes s = sizes_of(l);
     uint64_t at = 0;
-    c->stream_copy = take(base, &at, rows->n_pass * model_reg_width(m, REG_X), sizeof(float));
+    c->stream_copy =
+        take(base, &at, rows->n_pass * NUM_MAX(model_reg_width(m, REG_X), hidden_width(l)), sizeof(float));
     c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
     c->embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
     c->looked_up = take(base, &at, s.embed, sizeof(float));
