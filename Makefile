@@ -34,6 +34,7 @@ ISA_avxvnni := -mavx2 -mfma -mf16c -mavxvnni
 ISA_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 ISA_amx    := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 -mamx-tile -mamx-int8 -mamx-bf16
 ISA_avx512pop := $(ISA_avx512) -mavx512vpopcntdq
+ISA_avx512vbmi := $(ISA_avx512) -mavx512vbmi
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
 LIB_SRC := $(filter-out src/cli/% src/server/%,$(sort $(shell find src -name '*.c')))

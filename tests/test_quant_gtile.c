@@ -39,7 +39,7 @@ static void check_lanes(const pack_format *f, const uint8_t *q_tile, const uint8
                 uint8_t codes[TILE_K];
                 pack_format plain = *f;
                 plain.table = PACK_TABLE_NONE;
-                tile_read_row_codes(&plain, q_tile, row, codes);
+                tile_read_row_codes(&plain, q_tile, NULL, row, codes);
                 uint32_t found = 0, expected = dword_at(codes, quad);
                 int64_t at = 0;
                 int low = f->bits;

@@ -53,6 +53,37 @@ static void test_round_trip(void **state) {
     assert_true(n_type >= 18);
 }
 
+/* Code books, kept or looked up when they are packed: the file's values, and what a weight takes. */
+static void test_books(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_C3, TYPE_C4};
+    enum { N = 37, K = 576 };
+    float expected[K], found[K];
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        matrix narrow = matrix_open(types[i], N, K, MATRIX_RANDOM, 3 + i),
+               wide = matrix_open_wide(types[i], N, K, MATRIX_RANDOM, 3 + i);
+        const int bits = types[i] == TYPE_C3 ? 3 : 4;
+        uint64_t bytes;
+        assert_int_equal(narrow.view.format.bits, bits);
+        assert_int_equal(wide.view.format.bits, 8);
+        assert_true(pack_bytes(&narrow.view.format, N, K, &bytes));
+        assert_int_equal(bytes, 3 * (16 * K * bits / 8 + 64 + (16 << bits)));
+        for (int64_t r = 0; r < N; r++) {
+            matrix_row(&wide, r, expected);
+            pack_read_row(&wide.view, r, found);
+            assert_memory_equal(found, expected, sizeof found);
+            pack_read_row(&narrow.view, r, found);
+            assert_memory_equal(found, expected, sizeof found);
+        }
+        matrix_close(&narrow);
+        matrix_close(&wide);
+    }
+    pack_format f;
+    assert_true(pack_choose(TYPE_IQ4_NL, 64, &f));
+    pack_widen(&f);
+    assert_int_equal(f.bits, 4);
+}
+
 static void test_recipes(void **state) {
     (void)state;
     static const char *const good[] = {"file",        "u4g64",           "u4g64w",
@@ -302,6 +333,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_instruction_sets),
         cmocka_unit_test(test_instruction_sets_uniform),
         cmocka_unit_test(test_limited),
+        cmocka_unit_test(test_books),
         cmocka_unit_test(test_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,6 +131,29 @@ static void test_formats(void **state) {
     }
 }
 
+/* Rows with code books are held as the file has them, or as what the books name, which GPUs compute with. */
+static void test_books(void **state) {
+    (void)state;
+    const nib_quantize_options q = {.out = out_path, .type = "c4", .imatrix = "none"};
+    nib_quantize_report r;
+    choose_paths();
+    must_make(&q, &r);
+    for (int wide = 0; wide < 2; wide++) {
+        model *m;
+        uint64_t bytes;
+        assert_int_equal(model_open_headers(out_path, NULL, NULL, wide, &m, NULL), NIB_OK);
+        const weight *w = &model_block(m, 1)->weights[0];
+        for (int i = 0; w->vector && i < model_block(m, 1)->n_weight; i++)
+            w = &model_block(m, 1)->weights[i];
+        assert_int_equal(w->type, TYPE_C4);
+        assert_int_equal(w->format.bits, wide ? 8 : 4);
+        assert_true(pack_bytes(&w->format, w->n, w->k, &bytes) && bytes == w->bytes);
+        model_close(m);
+    }
+    nib_engine_options o = engine_usual();
+    nib_engine_close(engine_must_open(out_path, &o, NULL));
+}
+
 static void test_refused(void **state) {
     (void)state;
     nib_quantize_report r;
@@ -411,9 +434,9 @@ static void test_importance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
-                                       cmocka_unit_test(test_methods),    cmocka_unit_test(test_share)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats), cmocka_unit_test(test_refused), cmocka_unit_test(test_books),
+        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_faults),  cmocka_unit_test(test_importance),
+        cmocka_unit_test(test_sources), cmocka_unit_test(test_methods), cmocka_unit_test(test_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

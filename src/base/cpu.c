@@ -86,6 +86,7 @@ static void detect(void) {
     if (f->avx2 && (saved & XCR0_AVX512) == XCR0_AVX512) {
         f->avx512 = bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31);
         f->avx512_vnni = f->avx512 && bit(c7, 11);
+        f->avx512_vbmi = f->avx512 && bit(c7, 1);
         f->avx512_bitalg = f->avx512 && bit(c7, 12);
         f->avx512_vpopcntdq = f->avx512 && bit(c7, 14);
         f->avx512_bf16 = f->avx512 && bit(a71, 5);

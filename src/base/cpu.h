@@ -18,6 +18,7 @@
     X(avx512, "avx512", "avx2") /* f, bw, dq, vl */                                                          \
     X(avx512_vnni, "avx512_vnni", "avx512")                                                                  \
     X(avx512_bf16, "avx512_bf16", "avx512")                                                                  \
+    X(avx512_vbmi, "avx512_vbmi", "avx512")                                                                  \
     X(avx512_bitalg, "avx512_bitalg", "avx512")                                                              \
     X(avx512_vpopcntdq, "avx512_vpopcntdq", "avx512")                                                        \
     X(amx_int8, "amx_int8", "avx512")                                                                        \

@@ -250,7 +250,7 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     char *path;
     model *original;
     NIB_TRY(model_find(r->e->asked.residual, &path, err));
-    nib_status status = model_open_headers(path, &r->e->log, NULL, &original, err);
+    nib_status status = model_open_headers(path, &r->e->log, NULL, false, &original, err);
     mem_free(path);
     NIB_TRY(status);
     status = make(r, original, err);

@@ -219,11 +219,12 @@ static nib_status refuse_packed(const model *m, nib_error *err) {
 }
 
 static nib_status open_any(const char *path, const logger *log, const container_visitor *vocabulary,
-                           bool packed, model **out, nib_error *err) {
+                           bool packed, bool wide, model **out, nib_error *err) {
     model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
+    m->wide = wide;
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
@@ -241,16 +242,16 @@ static nib_status open_any(const char *path, const logger *log, const container_
 }
 
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
-                              model **out, nib_error *err) {
-    return open_any(path, log, vocabulary, false, out, err);
+                              bool wide, model **out, nib_error *err) {
+    return open_any(path, log, vocabulary, false, wide, out, err);
 }
 
 nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err) {
-    return open_any(path, log, NULL, true, out, err);
+    return open_any(path, log, NULL, true, false, out, err);
 }
 
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err) {
-    return model_open_headers(path, log, NULL, out, err);
+    return model_open_headers(path, log, NULL, false, out, err);
 }
 
 void model_close(model *m) {

@@ -42,6 +42,13 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
     return true;
 }
 
+void pack_widen(pack_format *f) {
+    if (f->layout == PACK_TILE && f->table == PACK_TABLE_BOOK) {
+        f->table = PACK_TABLE_NONE;
+        f->bits = 8;
+    }
+}
+
 static int64_t row_bytes(const pack_format *f, int64_t k) {
     return rows_stride(k) * type_get((type_id)f->type)->block_bytes;
 }
@@ -127,12 +134,23 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
 }
 
+/* The halves and the code books that rows of one group begin with, to where whole rows have them. */
+static void put_heads(const source *s, const pack_format *f, uint8_t *tail) {
+    const int n_entry = 1 << f->bits;
+    for (int r = 0; r < s->n_row; r++) {
+        const uint8_t *head = s->rows[r];
+        memcpy(tail + 2 * r, head, 2);
+        for (int i = 0; i < n_entry && f->table == PACK_TABLE_BOOK; i++)
+            tail[TILE_LINE + r * n_entry + i] = head[2 + i] ^ 0x80;
+    }
+}
+
 static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f, uint8_t *panel, chunk *c) {
     const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
     const type_info *block = type_get(s->from->type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
-    for (int r = 0; r < s->n_row && s->reader && f->group == PACK_GROUP_ROW; r++)
-        memcpy(panel + tail + 2 * r, s->rows[r], 2); /* the half that the row begins with */
+    if (s->reader && f->group == PACK_GROUP_ROW)
+        put_heads(s, f, panel + tail);
     for (int r = 0; r < s->n_row && !s->reader; r++) {
         s->whole[r] = pack_round_whole(s->round, f, s->from->type, s->rows[r], s->k, c->values);
         if (tile_panel_bytes(f, s->k) > tail)
@@ -162,7 +180,7 @@ void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *f
     if (f->layout == PACK_TILE) {
         uint8_t *panel = (uint8_t *)dst + first / PACK_PANEL * tile_panel_bytes(f, k);
         const pack_rounder plain = pack_round_plainly(isa->round);
-        source s = {.reader = f->type == from->type ? pack_reader_for(from->type) : NULL,
+        source s = {.reader = f->type == from->type ? pack_reader_of(f) : NULL,
                     .round = from->plain ? &plain : isa->round,
                     .from = from,
                     .k = k,

@@ -6,7 +6,7 @@
  *    unsigned codes of `bits` bits in groups of `group` along K, and
  *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
  *        w = scale * value + min          with `asym`
- *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4), what
+ *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4, C3, C4), what
  *    `table` has for it. Multiplied with quantised activations. PACK_TILE pads n to 16 rows and k to 64
  *    with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short.
  *
@@ -31,8 +31,9 @@ typedef enum pack_scale {
                       the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
 
-/* What a 4-bit code stands for when it is not a number. */
-typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4 } pack_table;
+/* What a code stands for when it is not a number. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows.
+ * BOOK: 3 or 4 bits, each row has 8 or 16 signed bytes of its own. */
+typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4, PACK_TABLE_BOOK } pack_table;
 
 /* How the bits of PACK_TILE's codes lie: as few parts as the width allows (read by Padding and Split), or one
  * plane for each bit (read by Bitwise too). */
@@ -59,6 +60,9 @@ enum {
 /* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
  * becomes bf16, f64 f32). False: the type cannot be computed with. */
 bool pack_choose(type_id file_type, int64_t k, pack_format *out);
+/* A format with code books becomes the one that holds what they name, 8 bits a weight: the same values, for
+ * kernels that look nothing up. Others stay. */
+void pack_widen(pack_format *f);
 
 /* The uniform format of that many bits (2..8) in groups of `group` (16, 32, 64, 128, PACK_GROUP_ROW), with a
  * half for each group's scale; two: with PACK_SCALE_TWO instead (symmetric, 2..7 bits, groups of 32, 64 or

@@ -100,7 +100,7 @@ static void read_n3g64(const void *blocks, int n, uint8_t *codes, const pack_sin
     }
 }
 
-/* Codes to what they name in the row's book, as 8-bit codes. */
+/* Codes to what they name in the row's book, as 8-bit codes: for kernels that do not look them up. */
 static void look_up(uint8_t *codes, int n, const uint8_t *entries) {
     for (int i = 0; i < n; i++)
         codes[i] = entries[codes[i]] ^ 0x80;
@@ -108,18 +108,28 @@ static void look_up(uint8_t *codes, int n, const uint8_t *entries) {
 
 static void read_c3(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
     const block_c3 *b = blocks;
+    (void)s;
     for (int i = 0; i < n; i++) {
         two_bits_64(b[i].qs, codes + 64 * i);
         for (int j = 0; j < 64; j++)
             codes[64 * i + j] |= (uint8_t)((b[i].qh[j / 8] >> j % 8 & 1) << 2);
     }
+}
+
+static void read_c3_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    read_c3(blocks, n, codes, s);
     look_up(codes, 64 * n, s->head + 2);
 }
 
 static void read_c4(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
     const block_c4 *b = blocks;
+    (void)s;
     for (int i = 0; i < n; i++)
         nibbles_32(b[i].qs, codes + 32 * i);
+}
+
+static void read_c4_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {
+    read_c4(blocks, n, codes, s);
     look_up(codes, 32 * n, s->head + 2);
 }
 
@@ -253,13 +263,22 @@ static const pack_reader readers[] = {
     ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
     ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
-    ROW(C3, 64, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c3),
-    ROW(C4, 32, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c4),
+    ROW(C3, 64, 3, 0, PACK_GROUP_ROW, F16, BOOK, read_c3),
+    ROW(C4, 32, 4, 0, PACK_GROUP_ROW, F16, BOOK, read_c4),
+    ROW(C3, 64, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c3_wide),
+    ROW(C4, 32, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c4_wide),
 };
 
 const pack_reader *pack_reader_for(type_id file_type) {
     for (size_t i = 0; i < NUM_COUNT(readers); i++)
         if (readers[i].type == file_type)
+            return &readers[i];
+    return NULL;
+}
+
+const pack_reader *pack_reader_of(const pack_format *f) {
+    for (size_t i = 0; i < NUM_COUNT(readers); i++)
+        if (readers[i].type == f->type && readers[i].format.table == f->table)
             return &readers[i];
     return NULL;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define SHIFTED(v) (uint8_t)((v) + 128)
-static const uint8_t tables[3][16] = {
+static const uint8_t tables[4][16] = {
     {0},
     {SHIFTED(-127), SHIFTED(-104), SHIFTED(-83), SHIFTED(-65), SHIFTED(-49), SHIFTED(-35), SHIFTED(-22),
      SHIFTED(-10), SHIFTED(1), SHIFTED(13), SHIFTED(25), SHIFTED(38), SHIFTED(53), SHIFTED(69), SHIFTED(89),
@@ -44,8 +44,8 @@ float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r) 
     return block_half((const uint8_t *)panel + tile_tail_at(f, k) + 2 * r);
 }
 
-void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out) {
-    const uint8_t *part = tile;
+void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *book, int row, uint8_t *out) {
+    const uint8_t *part = tile, *look = book ? book + ((size_t)row << f->bits) : tables[f->table];
     uint32_t quads[TILE_K / 4] = {0}; /* of codes */
     int low = f->bits;
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
@@ -64,7 +64,7 @@ void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_
     memcpy(out, quads, TILE_K);
     if (f->table != PACK_TABLE_NONE)
         for (int i = 0; i < TILE_K; i++)
-            out[i] = tables[f->table][out[i]];
+            out[i] = look[out[i]];
 }
 
 /* A row's group: what its codes are multiplied with, and what is added. */
@@ -92,7 +92,8 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
     for (int64_t start = 0; start < w->k; start += TILE_K) {
         const tile_chunk c = tile_chunk_at(f, panel, w->k, start / TILE_CHUNK_K);
         const int64_t in_chunk = start % TILE_CHUNK_K, end = w->k - start < TILE_K ? w->k : start + TILE_K;
-        tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), row, codes);
+        tile_read_row_codes(f, c.codes + in_chunk / TILE_K * tile_code_bytes(f), tile_book(f, &c), row,
+                            codes);
         for (int64_t at = start; at < end; at += step) {
             if (at % group == 0)
                 tile_read_scale(f, c.scales, (int)(at % TILE_CHUNK_K / group), row, &of.scale, &of.min);

@@ -6,7 +6,8 @@
  *     codes:  up to 4 tiles (fewer in the last chunk) of 128 * bits bytes
  *     scales: of the groups that begin in these tiles, padded to 64 bytes; none when the row is one group
  * and behind the last chunk stands, padded to 64 bytes, what belongs to whole rows: the one group's scale, or
- * the first level of PACK_SCALE_TWO.
+ * the first level of PACK_SCALE_TWO; then the 16 rows' code books (PACK_TABLE_BOOK), 2^bits bytes each: entry
+ * + 128 for each code.
  *
  * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from
  * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes packing all parts are 1. A part
@@ -71,11 +72,17 @@ static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
     const int64_t n = tile_count(k), rest = n % TILE_CHUNK;
     return n / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + (rest ? tile_chunk_bytes(f, rest) : 0);
 }
+/* Of a panel's code books; 0: there are none. */
+static inline int64_t tile_book_bytes(const pack_format *f) {
+    return f->table == PACK_TABLE_BOOK ? (int64_t)PACK_PANEL << f->bits : 0;
+}
 static inline int64_t tile_panel_bytes(const pack_format *f, int64_t k) {
-    return tile_tail_at(f, k) + (f->group == PACK_GROUP_ROW || f->scale == PACK_SCALE_TWO ? TILE_LINE : 0);
+    return tile_tail_at(f, k) + (f->group == PACK_GROUP_ROW || f->scale == PACK_SCALE_TWO ? TILE_LINE : 0) +
+           tile_book_bytes(f);
 }
 
-/* One chunk of a panel. scales: of its groups; when the row is one group, that group's. */
+/* One chunk of a panel. scales: of its groups; when the row is one group, that group's, and code books stand
+ * behind them. */
 typedef struct tile_chunk {
     const uint8_t *codes, *scales;
     int n_tile;
@@ -89,11 +96,15 @@ static inline tile_chunk tile_chunk_at(const pack_format *f, const void *panel, 
                                           : c.codes + c.n_tile * tile_code_bytes(f);
     return c;
 }
+/* The panel's code books, row after row; NULL: there are none. */
+static inline const uint8_t *tile_book(const pack_format *f, const tile_chunk *c) {
+    return f->table == PACK_TABLE_BOOK ? c->scales + TILE_LINE : NULL;
+}
 /* What is taken from a code (or from its table entry) before it is scaled. */
 static inline int tile_zero(const pack_format *f) {
     return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << f->bits >> 1;
 }
-/* Table entries, +128, for each 4-bit code. */
+/* Table entries, +128, for each 4-bit code; not for PACK_TABLE_BOOK. */
 const uint8_t *tile_table(int table);
 
 /* Groups within a tile, one float step for each: what file types have. */
@@ -119,8 +130,8 @@ static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
     c.codes = codes;
     return c;
 }
-/* One row of a tile's codes as they are multiplied (tables looked up): TILE_K of them. */
-void tile_read_row_codes(const pack_format *f, const void *tile, int row, uint8_t *out);
+/* One row of a tile's codes as they are multiplied (tables looked up): TILE_K of them. book: tile_book. */
+void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *book, int row, uint8_t *out);
 
 /* PACK_ROWS: elements from one row to the next. */
 static inline int64_t rows_stride(int64_t k) {

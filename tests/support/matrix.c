@@ -122,12 +122,15 @@ static void pack_matrix(matrix *m) {
     m->act_bits = 8;
 }
 
-static matrix open_packing(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed, int packing) {
+static matrix open_packing(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed, int packing,
+                           bool wide) {
     uint64_t bytes = 0, s = seed * 0x9e3779b97f4a7c15u | 1;
     matrix m = {.type = type, .n = n, .k = k};
     if (!type_row_bytes(type, k, &bytes) || !pack_choose(type, k, &m.view.format))
         abort();
     m.view.format.packing = (uint8_t)packing;
+    if (wide)
+        pack_widen(&m.view.format);
     m.raw_row_bytes = (size_t)bytes;
     m.raw = malloc((size_t)n * m.raw_row_bytes + 1);
     for (int64_t r = 0; r < n; r++)
@@ -137,11 +140,15 @@ static matrix open_packing(type_id type, int64_t n, int64_t k, matrix_kind kind,
 }
 
 matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
-    return open_packing(type, n, k, kind, seed, PACK_PARTS);
+    return open_packing(type, n, k, kind, seed, PACK_PARTS, false);
 }
 
 matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
-    return open_packing(type, n, k, kind, seed, PACK_PLANES);
+    return open_packing(type, n, k, kind, seed, PACK_PLANES, false);
+}
+
+matrix matrix_open_wide(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed) {
+    return open_packing(type, n, k, kind, seed, PACK_PARTS, true);
 }
 
 /* Values whose codes are as the kind says: at both ends; all zero; random with tiny steps; integers that a

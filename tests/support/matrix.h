@@ -32,6 +32,8 @@ matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_
 matrix matrix_open_uniform(const char *name, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 /* The same codes of a file type's matrix in the planes packing. */
 matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
+/* The same in the format that pack_widen makes of it. */
+matrix matrix_open_wide(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 void matrix_close(matrix *m);
 /* Row r by the file type's own dequantiser; of a uniform format what its codes stand for. */
 void matrix_row(const matrix *m, int64_t r, float *out);

@@ -11,8 +11,10 @@
 #include <string.h>
 
 /* Codes of one column of a tile, less the zero point. q: its quad, c: its byte in the quad. */
-static void column_codes(const pack_format *f, const uint8_t *tile, int q, int c, float out[LANES]) {
-    const uint8_t *part = tile, *table = f->table != PACK_TABLE_NONE ? tile_table(f->table) : NULL;
+static void column_codes(const pack_format *f, const uint8_t *tile, const uint8_t *book, int q, int c,
+                         float out[LANES]) {
+    const uint8_t *part = tile, *table = book ? book : f->table ? tile_table(f->table) : NULL;
+    const uint32_t own = book ? 1u << f->bits : 0; /* entries of a row's own */
     uint32_t code[LANES] = {0}, line[LANES];
     int low = f->bits;
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
@@ -25,7 +27,7 @@ static void column_codes(const pack_format *f, const uint8_t *tile, int q, int c
         part += n_line * TILE_LINE;
     }
     for (int r = 0; r < LANES && table; r++)
-        code[r] = table[code[r]];
+        code[r] = table[(uint32_t)r * own + code[r]];
     for (int r = 0; r < LANES; r++)
         out[r] = (float)((int32_t)code[r] - tile_zero(f));
 }
@@ -64,7 +66,8 @@ static void op_column(const view *w, int64_t k, int64_t n0, int64_t n1, float *o
         const tile_chunk chunk = tile_chunk_at(f, panel, w->k, k / TILE_CHUNK_K);
         float codes[LANES], all[LANES];
         vf scale, min;
-        column_codes(f, chunk.codes + in_chunk / TILE_K * tile_code_bytes(f), quad, in_chunk % 4, codes);
+        column_codes(f, chunk.codes + in_chunk / TILE_K * tile_code_bytes(f), tile_book(f, &chunk), quad,
+                     in_chunk % 4, codes);
         column_scales(f, chunk.scales, g, &scale, &min);
         vf value = v_mul(scale, v_load(codes));
         if (f->asym)

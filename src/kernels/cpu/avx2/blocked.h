@@ -5,8 +5,9 @@
  * weights is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such
  * a block of rows stays in the second-level cache.
  *
- * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked: the result is one
- * group a row of 8-bit integers. Included after a dot.h, which says how integers are multiplied. */
+ * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked, and codes are
+ * looked up in their rows' books (PACK_TABLE_BOOK): the result is one group a row of 8-bit integers. Included
+ * after a dot.h, which says how integers are multiplied. */
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
@@ -42,6 +43,7 @@ static pack_format block_format(const pack_format *f) {
         of.group = PACK_GROUP_ROW;
         of.scale = PACK_SCALE_F16;
     }
+    pack_widen(&of);
     return of;
 }
 
@@ -100,6 +102,35 @@ static void unpack_two(block *b, int first, const tile_chunk *c, const pack_form
     }
 }
 
+/* Unpacked codes of a chunk become what they name in their rows' books. A half of a register has 4 rows, and
+ * their 16 entries take a look-up each (8 entries: two rows one): the others' codes have bit 7, and give 0.
+ */
+static void unpack_book(block *b, int first, const tile_chunk *c, const pack_format *f) {
+    const int per = 16 >> f->bits, n = 4 / per; /* rows of a look-up; look-ups */
+    const uint8_t *book = tile_book(f, c);
+    const __m256i flip = _mm256_set1_epi8((char)(0x80 ^ DOT_FLIP));
+    __m256i look[2][4], at[4];
+    for (int i = 0; i < n; i++) {
+        uint32_t of[8];
+        for (int r = 0; r < 8; r++)
+            of[r] = r % 4 / per == i ? (uint32_t)(r % per << f->bits) * 0x01010101u : 0x80808080u;
+        at[i] = _mm256_loadu_si256((const void *)of);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *entries = book + ((8 * half + per * i) << f->bits);
+            look[half][i] =
+                _mm256_loadu2_m128i((const void *)(entries + (4 << f->bits)), (const void *)entries);
+        }
+    }
+    for (int q = 0; q < c->n_tile * 16; q++)
+        for (int half = 0; half < 2; half++) {
+            __m256i *line = (void *)(b->lines[first * 16 + q] + 32 * half), w = flip;
+            const __m256i codes = *line;
+            for (int i = 0; i < n; i++)
+                w = _mm256_xor_si256(w, _mm256_shuffle_epi8(look[half][i], _mm256_or_si256(codes, at[i])));
+            *line = w;
+        }
+}
+
 /* Groups that begin in the chunk, to place `first` on; the row's one group to place 0. */
 static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pack_format *f) {
     const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
@@ -127,7 +158,7 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
 #define UNPACK_8(bits, table)                                                                                \
     halved ? unpack_halved((kind){bits, table, 0}, j->b, first, &c) : UNPACK(bits, table)
-        switch (f->table == PACK_TABLE_NONE ? f->bits : -f->table) {
+        switch (f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits : -f->table) {
         case 2: UNPACK(2, PACK_TABLE_NONE); break;
         case 3: UNPACK(3, PACK_TABLE_NONE); break;
         case 4: UNPACK(4, PACK_TABLE_NONE); break;
@@ -140,6 +171,8 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         }
 #undef UNPACK_8
 #undef UNPACK
+        if (f->table == PACK_TABLE_BOOK)
+            unpack_book(j->b, first, &c, f);
         if (f->scale == PACK_SCALE_TWO)
             unpack_two(j->b, first, &c, f);
         else

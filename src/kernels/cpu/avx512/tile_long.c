@@ -195,7 +195,7 @@ static void long_rows(const tile_job *job, int np, const int64_t *panel) {
 
 static bool can(const pack_format *f, int64_t n_row) {
     return n_row <= LONG_ROWS && f->layout == PACK_TILE && f->packing == PACK_PARTS && f->group >= TILE_K &&
-           f->scale == PACK_SCALE_F16;
+           f->scale == PACK_SCALE_F16 && f->table == PACK_TABLE_NONE;
 }
 
 /* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */

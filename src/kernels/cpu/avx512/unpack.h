@@ -5,6 +5,8 @@
 
 #include "kernels/cpu/avx512/tile.h"
 
+#include <string.h>
+
 /* Where it goes: line q of the block at lines + q * line_step; scales and minima of the g-th group that
  * begins in the block (of the row's one group: g = 0), 16 floats, at g * scale_step floats. */
 typedef struct unpacked {
@@ -46,6 +48,35 @@ static inline void unpack_scales(const unpacked *to, int first, const tile_chunk
     }
 }
 
+/* Codes of a chunk, unpacked already, become what they name in their rows' books. A quarter of a register has
+ * 4 rows, and their 16 entries take a look-up each (8 entries: two rows one): the others' codes have bit 7,
+ * and give 0. */
+static inline void unpack_book(const unpacked *to, int first, const tile_chunk *c, const pack_format *f,
+                               int centred) {
+    const int per = 16 >> f->bits, n = 4 / per; /* rows of a look-up; look-ups */
+    const uint8_t *book = tile_book(f, c);
+    const __m512i flip = _mm512_set1_epi8((char)(centred ? 0x80 : 0));
+    __m512i look[4], at[4];
+    for (int i = 0; i < n; i++) {
+        uint8_t entries[TILE_LINE];
+        uint32_t of[PACK_PANEL];
+        for (int r = 0; r < PACK_PANEL; r++)
+            of[r] = r % 4 / per == i ? (uint32_t)(r % per << f->bits) * 0x01010101u : 0x80808080u;
+        for (int quarter = 0; quarter < 4; quarter++)
+            memcpy(entries + 16 * quarter, book + ((4 * quarter + per * i) << f->bits), 16);
+        look[i] = _mm512_loadu_si512(entries);
+        at[i] = _mm512_loadu_si512(of);
+    }
+    uint8_t *line = to->lines + (int64_t)first * (TILE_K / 4) * to->line_step;
+    for (int q = 0; q < c->n_tile * TILE_K / 4; q++, line += to->line_step) {
+        const __m512i codes = _mm512_load_si512(line);
+        __m512i w = flip;
+        for (int i = 0; i < n; i++)
+            w = _mm512_xor_si512(w, _mm512_shuffle_epi8(look[i], _mm512_or_si512(codes, at[i])));
+        _mm512_store_si512(line, w);
+    }
+}
+
 /* Chunks [c0, c1) of one panel. */
 LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
                                int64_t c0, int64_t c1, int centred) {
@@ -53,11 +84,14 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
         uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
         const tile_chunk c = tile_chunk_parts(f, tile_chunk_at(f, panel, k, i), parts);
         const int first = (int)(i - c0) * TILE_CHUNK;
+        const bool book = f->table == PACK_TABLE_BOOK;
         switch (f->bits) {
         case 2: unpack_codes(to, first, c.codes, c.n_tile, 2, 0, centred); break;
-        case 3: unpack_codes(to, first, c.codes, c.n_tile, 3, 0, centred); break;
+        case 3: unpack_codes(to, first, c.codes, c.n_tile, 3, 0, centred && !book); break;
         case 4:
-            if (f->table)
+            if (book)
+                unpack_codes(to, first, c.codes, c.n_tile, 4, 0, 0);
+            else if (f->table)
                 unpack_codes(to, first, c.codes, c.n_tile, 4, f->table, centred);
             else
                 unpack_codes(to, first, c.codes, c.n_tile, 4, 0, centred);
@@ -67,6 +101,8 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
         case 7: unpack_codes(to, first, c.codes, c.n_tile, 7, 0, centred); break;
         default: unpack_codes(to, first, c.codes, c.n_tile, 8, 0, centred); break;
         }
+        if (book)
+            unpack_book(to, first, &c, f, centred);
         unpack_scales(to, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
     }
 }

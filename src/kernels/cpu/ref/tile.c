@@ -108,7 +108,7 @@ static void times_tile(row_job *j, const tile_chunk *c, int64_t tile) {
     const int row = (int)(j->n % PACK_PANEL), step = (int)NUM_MIN(j->group, TILE_K);
     const int64_t end = tile_count(w->k) * TILE_K;
     uint8_t codes[TILE_K];
-    tile_read_row_codes(f, c->codes + tile % TILE_CHUNK * tile_code_bytes(f), row, codes);
+    tile_read_row_codes(f, c->codes + tile % TILE_CHUNK * tile_code_bytes(f), tile_book(f, c), row, codes);
     const int zero = f->scale == PACK_SCALE_TWO ? tile_zero(f) : 0; /* no sums of its groups are kept */
     for (int64_t at = tile * TILE_K; at < (tile + 1) * TILE_K; at += step) {
         const uint8_t *group = codes + at % TILE_K;
