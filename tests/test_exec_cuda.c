@@ -125,6 +125,40 @@ static void formats(void **state) {
     }
 }
 
+static void embed_by(const char *name, const char *path, int n, float *out) {
+    nib_engine_options o = engine_usual();
+    int32_t tokens[N_TOKEN];
+    nib_error err = {0};
+    o.backend = name;
+    o.activation = 16;
+    o.n_batch = n;
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, n, N_VOCAB, 3);
+    if (nib_session_embed(s, tokens, (size_t)n, NIB_POOLING_MEAN, out, NULL, NULL, &err) != NIB_OK)
+        fail_msg("%s: %s", name, err.message);
+    nib_session_close(s);
+    nib_engine_close(e);
+}
+
+static void embeddings(void **state) {
+    (void)state;
+    static const int rows[] = {1, 9, 64, N_TOKEN};
+    const char *path = tiny_model("embeddings.gguf", &small);
+    for (int i = 0; i < 4; i++) {
+        float cpu[256], cuda[256];
+        double sum = 0, of = 0;
+        embed_by("cpu", path, rows[i], cpu);
+        embed_by("cuda", path, rows[i], cuda);
+        for (int j = 0; j < 256; j++) {
+            sum += (double)(cuda[j] - cpu[j]) * (double)(cuda[j] - cpu[j]);
+            of += (double)cpu[j] * (double)cpu[j];
+        }
+        printf("embedding of %d tokens: %.2e from the processor's\n", rows[i], sqrt(sum / of));
+        assert_true(of > 0 && sqrt(sum / of) <= WIDE_ALL);
+    }
+}
+
 static void plans(void **state) {
     (void)state;
     static const char *const recipes[] = {"u4g64", "u3g32a", "u2g16", "u6g128", "u4g32+u4g32"};
@@ -273,9 +307,13 @@ static void without_a_device(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest none[] = {cmocka_unit_test(without_a_device)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats),       cmocka_unit_test(plans),
-        cmocka_unit_test(greedy_tokens), cmocka_unit_test(rows_alone_and_together),
-        cmocka_unit_test(in_place),      cmocka_unit_test(architectures),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(embeddings),
+        cmocka_unit_test(plans),
+        cmocka_unit_test(greedy_tokens),
+        cmocka_unit_test(rows_alone_and_together),
+        cmocka_unit_test(in_place),
+        cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;
     cuda_device_info info;
