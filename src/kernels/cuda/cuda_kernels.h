@@ -164,7 +164,7 @@ typedef struct cuda_residual {
     int64_t ldx, k, k_chunk;
     const float *norm; /* [k]: x stands for RMSNorm(x) * norm; NULL: for itself */
     float eps;
-    int n_tb;    /* blocks, which are on the device together; the bits do not depend on it */
+    int n_tb;    /* blocks, at most one a multiprocessor: more are cut; the bits do not depend on it */
     float *part; /* [n_row, ldp]: the parts of n[0] + n[1] + n[2] outputs */
     int64_t ldp;
     void *scratch; /* residual_scratch() bytes, 256-byte aligned, its first CUDA_FETCH_HEAD zeroed once; not

@@ -356,7 +356,7 @@ int residual_launch(const cuda_residual *a, cuda_stream s) {
     residual_job j;
     j.a = *a;
     if (a->n_row < 1 || a->n_row > CUDA_MAX_FETCH || a->k < 1 || a->k > INT32_MAX || a->k_chunk < 1 ||
-        a->n_w < 1 || a->n_w > 3 || a->n_tb < 1 || a->n_tb > device_sm_count())
+        a->n_w < 1 || a->n_w > 3 || a->n_tb < 1)
         return CUDA_UNSUPPORTED;
     j.n_pick = (int)salient_count(a->k, a->k_chunk);
     j.want = salient_of_chunk(SALIENT_CHUNK, a->k_chunk);
@@ -373,7 +373,7 @@ int residual_launch(const cuda_residual *a, cuda_stream s) {
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
     cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)a->n_tb);
+    c.gridDim = dim3((unsigned)(a->n_tb < device_sm_count() ? a->n_tb : device_sm_count()));
     c.blockDim = dim3(RESIDUAL_THREADS);
     c.dynamicSmemBytes = shared;
     c.stream = (cudaStream_t)s;
