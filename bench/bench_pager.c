@@ -4,7 +4,7 @@
  *
  * A cap is bytes (64M), or a share of the model's size (0.5); PROFILE as nibble profile MODEL keeps it. For
  * each cap an engine decodes under it, and its counters say how much is resident, how large the ring is, and
- * how many bytes a token really read. The same bytes of room are then given to other policies, which are
+ * how many bytes a token really read. The same capacity is then given to other policies, which are
  * simulated over the true pages of a token in their true order and sizes, from an empty start: LRU over
  * pages, LRU over whole blocks (the paper's unit), LRU among the layers with the lowest score, and Belady's
  * choice. Hits are the share of a token's bytes that is not read.
@@ -51,8 +51,8 @@ typedef struct world {
     int n_block; /* that use pages */
 } world;
 
-/* Embedding and output head are no layers. They go first: one that is larger than the room would drive out
- * every layer and itself. */
+/* Embedding and output head are no layers. They go first: one that is larger than the capacity would drive
+ * out every layer and itself. */
 static double score_of(const importance *p, int b) {
     return b >= 1 && b <= p->n_layer ? p->score[b - 1] : -1;
 }
@@ -101,19 +101,19 @@ static void say(const world *w, const char *name, double mib, const char *rest) 
 }
 
 static void simulate(const world *w, const char *name, const page_trace *t, page_policy policy,
-                     uint64_t room) {
+                     uint64_t capacity) {
     page_count c;
-    if (page_policy_run(t, policy, room, N_PASS, SKIP, &c))
+    if (page_policy_run(t, policy, capacity, N_PASS, SKIP, &c))
         say(w, name, (double)c.bytes / (N_PASS - SKIP) / (1 << 20), "   (simulated)");
     else
-        printf("    %-38s a unit is larger than the room\n", name);
+        printf("    %-38s a unit is larger than the capacity\n", name);
 }
 
 /* ---- real ---- */
 
 typedef struct run {
     double mib, tok_s;
-    uint64_t room; /* bytes of pages and ring */
+    uint64_t capacity; /* bytes of pages and ring */
 } run;
 
 static run decode(const char *path, const char *plan, const nib_engine_options *o, uint64_t vectors) {
@@ -148,7 +148,7 @@ static run decode(const char *path, const char *plan, const nib_engine_options *
     const run out = {.mib = (double)(after.streamed - before.streamed) /
                             (double)(after.n_pass - before.n_pass) / (1 << 20),
                      .tok_s = quantile(rates, N_ROUND, 0.5),
-                     .room = m.owner[NIB_OWNER_WEIGHTS] - vectors + m.owner[NIB_OWNER_STAGING]};
+                     .capacity = m.owner[NIB_OWNER_WEIGHTS] - vectors + m.owner[NIB_OWNER_STAGING]};
     nib_session_close(s);
     nib_engine_close(e);
     return out;
@@ -181,7 +181,7 @@ static void one_cap(const world *w, const char *path, const char *name, uint64_t
     const page_layout *l = w->pages;
     nib_engine_options o;
     nib_error err;
-    char *plan, size[32], room[32];
+    char *plan, size[32], capacity[32];
     nib_engine_options_init(&o);
     o.n_ctx = N_CTX;
     o.ram = cap;
@@ -199,19 +199,19 @@ static void one_cap(const world *w, const char *path, const char *name, uint64_t
     free(bare);
     nib_free(plan);
     printf("cap %s (%s): %s of pages and ring; a token uses %.2f MiB in %d pages\n", name,
-           num_format_size(cap, size), num_format_size(ours.room, room), (double)l->product_bytes / (1 << 20),
-           l->first_visit[l->n_block]);
+           num_format_size(cap, size), num_format_size(ours.capacity, capacity),
+           (double)l->product_bytes / (1 << 20), l->first_visit[l->n_block]);
     const page_trace pages = {w->bytes, w->score, l->n_page, l->visits, l->first_visit[l->n_block]},
                      blocks = {w->block_bytes, w->block_score, w->n_block, w->blocks, w->n_block};
-    simulate(w, "LRU over blocks", &blocks, PAGE_LRU, ours.room);
-    simulate(w, "LRU among the lowest scores, blocks", &blocks, PAGE_IMPORTANCE, ours.room);
-    simulate(w, "LRU over pages", &pages, PAGE_LRU, ours.room);
-    simulate(w, "LRU among the lowest scores, pages", &pages, PAGE_IMPORTANCE, ours.room);
-    simulate(w, "Belady over pages", &pages, PAGE_BELADY, ours.room);
-    snprintf(room, sizeof room, " %8.1f tok/s (measured)", ours.tok_s);
-    say(w, "nibble's pager", ours.mib, room);
-    snprintf(room, sizeof room, " %8.1f tok/s (measured)", nothing.tok_s);
-    say(w, "nothing resident: LRU's reads, ahead", nothing.mib, room);
+    simulate(w, "LRU over blocks", &blocks, PAGE_LRU, ours.capacity);
+    simulate(w, "LRU among the lowest scores, blocks", &blocks, PAGE_IMPORTANCE, ours.capacity);
+    simulate(w, "LRU over pages", &pages, PAGE_LRU, ours.capacity);
+    simulate(w, "LRU among the lowest scores, pages", &pages, PAGE_IMPORTANCE, ours.capacity);
+    simulate(w, "Belady over pages", &pages, PAGE_BELADY, ours.capacity);
+    snprintf(capacity, sizeof capacity, " %8.1f tok/s (measured)", ours.tok_s);
+    say(w, "nibble's pager", ours.mib, capacity);
+    snprintf(capacity, sizeof capacity, " %8.1f tok/s (measured)", nothing.tok_s);
+    say(w, "nothing resident: LRU's reads, ahead", nothing.mib, capacity);
     fflush(stdout);
 }
 

@@ -263,11 +263,11 @@ static void same_for_every_cap(void **state) {
     tiny_plan_leave_out(&h, 1);
     h.blocks[3].activation = 16;
     logits_rows want = forward(path, &o, &h.p);
-    const uint64_t room = tiny_model_half_room(path);
+    const uint64_t headroom = tiny_model_half_bytes(path);
     for (int i = 0; i < 5; i++) {
         tiny_plan part = h;
         part.p.blocks = part.blocks;
-        part.p.cap[NIB_TIER_RAM] = i < 4 ? ledger_look().now + room : NIB_AUTO;
+        part.p.cap[NIB_TIER_RAM] = i < 4 ? ledger_look().now + headroom : NIB_AUTO;
         for (int b = 0; b < part.p.n_block; b++) /* all but every fourth, or all */
             if (part.blocks[b].n_slice && (i == 4 || b % 4 != i))
                 part.blocks[b].slices[0].tier = NIB_TIER_DISK;

@@ -79,14 +79,14 @@ static int n_file(const char *folder) {
 typedef struct opening {
     const char *path;
     nib_engine_options o;
-    uint64_t room; /* of the cap; NIB_AUTO: none */
+    uint64_t headroom; /* of the cap; NIB_AUTO: none */
 } opening;
 
 static nib_status open_once(void *user, nib_error *err) {
     opening *x = user;
     nib_engine *e = NULL;
     x->o.cancel = ask;
-    x->o.ram = x->room == NIB_AUTO ? NIB_AUTO : ledger_look().now + x->room;
+    x->o.ram = x->headroom == NIB_AUTO ? NIB_AUTO : ledger_look().now + x->headroom;
     const nib_status status = nib_engine_open(x->path, &x->o, &e, err);
     assert_int_equal(status == NIB_OK, e != NULL);
     nib_engine_close(e);
@@ -98,7 +98,7 @@ static void opening_ends(void **state) {
     opening x = {tiny_model("large.gguf", &large), engine_usual(), NIB_AUTO};
     assert_true(sweep(open_once, &x) > 3);
     x.o.stream = true;
-    x.room = tiny_model_half_room(x.path);
+    x.headroom = tiny_model_half_bytes(x.path);
     assert_true(sweep(open_once, &x) > 3);
     x.o.n_best = 1;
     x.o.shortlist = NIB_SHORTLIST_ON;
@@ -123,7 +123,7 @@ static void writing_packed_weights_ends(void **state) {
         }
         disarm();
         x.o.stream = true;
-        x.room = tiny_model_half_room(x.path);
+        x.headroom = tiny_model_half_bytes(x.path);
     }
 }
 
@@ -183,7 +183,7 @@ static void passes_end(const nib_engine_options *options, bool stream) {
     const char *path = stream ? tiny_model("large.gguf", &large) : tiny_model("small.gguf", &small);
     o.cancel = ask;
     if (stream) {
-        o.ram = tiny_model_half_room(path);
+        o.ram = tiny_model_half_bytes(path);
         o.ram += ledger_look().now;
         o.stream = true;
     }

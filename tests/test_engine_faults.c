@@ -26,7 +26,7 @@ static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 64, true};
 
 typedef struct life {
     const char *path;
-    uint64_t room; /* the cap is this much above what the process has; NIB_AUTO: none */
+    uint64_t headroom; /* the cap is this much headroom what the process has; NIB_AUTO: none */
     const char *backend;
 } life;
 
@@ -37,8 +37,8 @@ static nib_status live(void *user, nib_error *err) {
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.backend = l->backend;
-    o.stream = l->room != NIB_AUTO;
-    o.ram = o.stream ? ledger_look().now + l->room : NIB_AUTO;
+    o.stream = l->headroom != NIB_AUTO;
+    o.ram = o.stream ? ledger_look().now + l->headroom : NIB_AUTO;
     const nib_status status = engine_life(l->path, &o, NULL, 2, &result, err);
     nib_result_clear(&result);
     return status;
@@ -63,7 +63,7 @@ static void every_read(void **state) {
 static void every_fault_while_streaming(void **state) {
     (void)state;
     life l = {tiny_model("large.gguf", &large), 0, NULL};
-    l.room = tiny_model_half_room(l.path);
+    l.headroom = tiny_model_half_bytes(l.path);
     fault_sweep(FAULT_ALLOC, 16, live, &l);
     fault_sweep(FAULT_READ, 16, live, &l);
 }
@@ -74,7 +74,7 @@ static nib_engine *open_streamed(const char *path) {
     nib_error err = {0};
     nib_engine_options_init(&o);
     o.n_thread = 2;
-    o.ram = tiny_model_half_room(path); /* opens and closes an engine: before the process is measured */
+    o.ram = tiny_model_half_bytes(path); /* opens and closes an engine: before the process is measured */
     o.ram += ledger_look().now;
     o.stream = true;
     if (nib_engine_open(path, &o, &e, &err))

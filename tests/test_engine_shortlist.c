@@ -122,8 +122,8 @@ static void resident(void **state) {
     check_resident(tiny_model("untied.gguf", &untied));
 }
 
-/* Whether, with `room` above what the process has, a shortlist is taken and weights are streamed. */
-static bool streams_with(const char *path, int n_best, uint64_t room) {
+/* Whether, with `headroom` above what the process has, a shortlist is taken and weights are streamed. */
+static bool streams_with(const char *path, int n_best, uint64_t headroom) {
     nib_engine_options o = options(2, n_best);
     nib_engine *e = NULL;
     nib_session *s = NULL;
@@ -132,7 +132,7 @@ static bool streams_with(const char *path, int n_best, uint64_t room) {
     const int32_t token = 5;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_look().now + room;
+    o.ram = ledger_look().now + headroom;
     if (nib_engine_open(path, &o, &e, &err))
         return false;
     const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
@@ -145,17 +145,17 @@ static bool streams_with(const char *path, int n_best, uint64_t room) {
 /* The middle of the caps that stream with a shortlist: what a process has differs from time to time. */
 static uint64_t streaming_cap(const char *path, int n_best) {
     const uint64_t step = (uint64_t)slow_step(2) << 18;
-    uint64_t first = 0, room = 4 << 20;
-    for (; room < (uint64_t)64 << 20; room += step) {
-        const bool works = streams_with(path, n_best, room);
+    uint64_t first = 0, headroom = 4 << 20;
+    for (; headroom < (uint64_t)64 << 20; headroom += step) {
+        const bool works = streams_with(path, n_best, headroom);
         if (works && !first)
-            first = room;
+            first = headroom;
         if (!works && first)
             break;
     }
     if (!first)
         fail_msg("no cap has a shortlist with the head on disk");
-    return (first + room) / 2;
+    return (first + headroom) / 2;
 }
 
 static void on_disk(void **state) {
@@ -174,8 +174,8 @@ static void on_disk(void **state) {
         assert_int_equal(streamed, 0);
         o.shortlist = NIB_SHORTLIST_AUTO;
         o.stream = true;
-        const uint64_t room = streaming_cap(path, n_best);
-        o.ram = ledger_look().now + room;
+        const uint64_t headroom = streaming_cap(path, n_best);
+        o.ram = ledger_look().now + headroom;
         logits_rows there = forward(path, &o, &share, &streamed);
         assert_true(share < 1);
         assert_true(streamed > 0);
@@ -383,7 +383,7 @@ static void by_plan(void **state) {
 
 typedef struct life {
     const char *path;
-    uint64_t room;
+    uint64_t headroom;
 } life;
 
 static nib_status live(void *user, nib_error *err) {
@@ -395,7 +395,7 @@ static nib_status live(void *user, nib_error *err) {
     how.temperature = 0;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_look().now + l->room;
+    o.ram = ledger_look().now + l->headroom;
     const nib_status status = generate(l->path, &o, &how, &r, err);
     nib_result_clear(&r);
     return status;
@@ -406,7 +406,7 @@ static void faults(void **state) {
     if (SANITIZED)
         skip_because("a sanitizer's own memory does not fit the caps here");
     life l = {.path = tiny_model("tied.gguf", &tied)};
-    l.room = streaming_cap(l.path, 1);
+    l.headroom = streaming_cap(l.path, 1);
     fault_sweep(FAULT_ALLOC, 7 * slow_step(3), live, &l);
     fault_sweep(FAULT_READ, 23 * slow_step(3), live, &l);
 }

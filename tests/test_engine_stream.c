@@ -55,8 +55,8 @@ static logits_rows forward(const char *path, uint64_t cap) {
 
 /* The resident logits; the caller frees them. */
 static logits_rows check_same(const char *path) {
-    uint64_t room = tiny_model_half_room(path);
-    logits_rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_look().now + room);
+    uint64_t headroom = tiny_model_half_bytes(path);
+    logits_rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_look().now + headroom);
     assert_memory_equal(whole.data, part.data, logits_bytes(&whole));
     free(part.data);
     return whole;
@@ -122,12 +122,12 @@ static bool make_cold(const char *path) {
 static void a_cold_file(void **state) {
     (void)state;
     const char *path = tiny_model("cold.gguf", &shape);
-    uint64_t room = tiny_model_half_room(path);
+    uint64_t headroom = tiny_model_half_bytes(path);
     logits_rows warm = forward(path, NIB_AUTO);
     for (int streamed = 0; streamed < 2; streamed++) {
         if (!make_cold(path))
             print_message("this file system keeps its pages: the file was not cold\n");
-        logits_rows cold = forward(path, streamed ? ledger_look().now + room : NIB_AUTO);
+        logits_rows cold = forward(path, streamed ? ledger_look().now + headroom : NIB_AUTO);
         assert_memory_equal(warm.data, cold.data, logits_bytes(&warm));
         free(cold.data);
     }
@@ -139,7 +139,7 @@ static void a_cold_file(void **state) {
 enum { N_VOCAB = 2048, N_LONG = 100 };
 
 typedef struct way {
-    uint64_t room; /* of the cap above what the process has; NIB_AUTO: none */
+    uint64_t headroom; /* of the cap headroom what the process has; NIB_AUTO: none */
     int n_thread;
     int64_t n_batch;
     const char *scratch; /* a packed file there */
@@ -157,8 +157,8 @@ static nib_engine *open_way(const char *path, const way *how) {
     o.no_fuse = how->no_fuse;
     o.scratch = how->scratch;
     o.packed = how->scratch ? NIB_PACKED_AUTO : NIB_PACKED_OFF;
-    o.stream = how->room != NIB_AUTO;
-    o.ram = o.stream ? ledger_look().now + how->room : NIB_AUTO;
+    o.stream = how->headroom != NIB_AUTO;
+    o.ram = o.stream ? ledger_look().now + how->headroom : NIB_AUTO;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%d threads, batch %d: %s", how->n_thread, (int)how->n_batch, err.message);
     return e;
@@ -186,11 +186,11 @@ static nib_traffic walk(const char *path, const way *how, float *logits) {
     return t;
 }
 
-/* The smallest room with which it can be streamed. */
-static uint64_t min_room(const char *path, uint64_t max) {
+/* The smallest headroom with which it can be streamed. */
+static uint64_t min_headroom(const char *path, uint64_t max) {
     uint64_t low = 0, high = max;
     while (high - low > 128 << 10) {
-        const uint64_t room = (low + high) / 2;
+        const uint64_t headroom = (low + high) / 2;
         nib_engine_options o;
         nib_engine *e = NULL;
         nib_engine_options_init(&o);
@@ -199,8 +199,8 @@ static uint64_t min_room(const char *path, uint64_t max) {
         o.n_batch =
             23; /* the most that is asked for below; nothing said means fewer where there is no room */
         o.stream = true;
-        o.ram = ledger_look().now + room;
-        *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = room;
+        o.ram = ledger_look().now + headroom;
+        *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = headroom;
         nib_engine_close(e);
     }
     return high;
@@ -209,13 +209,13 @@ static uint64_t min_room(const char *path, uint64_t max) {
 static void the_same_bits(const tiny_shape *of) {
     static float expected[N_VOCAB], found[N_VOCAB];
     const char *path = tiny_model("ways.gguf", of), *scratch = temp_path("ways");
-    const uint64_t half = tiny_model_half_room(path), min = min_room(path, half);
-    const uint64_t rooms[] = {min + (1 << 20), half - (half - min) / 2, half - (half - min) / 4};
+    const uint64_t half = tiny_model_half_bytes(path), min = min_headroom(path, half);
+    const uint64_t caps[] = {min + (1 << 20), half - (half - min) / 2, half - (half - min) / 4};
     const int64_t batches[] = {0, 1, 23};
     (void)mkdir(scratch, 0777);
     walk(path, &(way){NIB_AUTO, 1, 0, NULL, false}, expected);
     for (int i = 0; i < 18; i += slow_step(7)) { /* 7: still every value of each setting */
-        way how = {rooms[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
+        way how = {caps[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
         nib_traffic t = walk(path, &how, found);
         assert_memory_equal(expected, found, sizeof expected);
         assert_true(t.pass > 0 && t.streamed >= t.pass); /* what the ring holds whole is read once */
@@ -236,7 +236,7 @@ static void a_prompt_reads_once(void **state) {
     static float logits[N_VOCAB];
     (void)state;
     const char *path = tiny_model("once.gguf", &narrow);
-    const way how = {tiny_model_half_room(path), 2, 0, NULL, false};
+    const way how = {tiny_model_half_bytes(path), 2, 0, NULL, false};
     const nib_traffic t = walk(path, &how, logits);
     assert_int_equal(t.n_pass, 4); /* the prompt, and three tokens */
     /* a row of the embedding is a read of its own; the ring is ahead by some pages */
@@ -247,7 +247,7 @@ static void a_prompt_reads_once(void **state) {
 
 typedef struct life {
     const char *path;
-    uint64_t room;
+    uint64_t headroom;
 } life;
 
 static nib_status live(void *user, nib_error *err) {
@@ -259,7 +259,7 @@ static nib_status live(void *user, nib_error *err) {
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.stream = true;
-    o.ram = ledger_look().now + l->room;
+    o.ram = ledger_look().now + l->headroom;
     nib_status status = nib_engine_open(l->path, &o, &e, err);
     if (status == NIB_OK)
         status = nib_session_open(e, NULL, &s, err);
@@ -275,7 +275,7 @@ static nib_status live(void *user, nib_error *err) {
 static void every_read_of_a_split_model(void **state) {
     (void)state;
     life l = {tiny_model_split("fail", &shape, 3), 0};
-    l.room = tiny_model_half_room(l.path);
+    l.headroom = tiny_model_half_bytes(l.path);
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 20);
 }
 

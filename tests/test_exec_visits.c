@@ -22,26 +22,26 @@ static const tiny_shape narrow = {TYPE_Q8_0, N_BLOCK - 2, 128, 256, 4, 2, N_VOCA
 typedef struct world {
     nib_engine *e;
     sequence of[N_SEQUENCE];
-    int32_t room[N_SEQUENCE][N_CTX];
+    int32_t tokens[N_SEQUENCE][N_CTX];
     segment segments[N_SEQUENCE];
     float logits[N_SEQUENCE][N_VOCAB];
 } world;
 
-static void open_world(world *w, const char *path, uint64_t room) {
+static void open_world(world *w, const char *path, uint64_t headroom) {
     nib_engine_options o = engine_usual();
     nib_error err = {0};
     o.n_batch = N_SEQUENCE * N_TOKEN;
     o.n_ctx = N_CTX;
     o.n_session = N_SEQUENCE;
-    o.stream = room != NIB_AUTO;
+    o.stream = headroom != NIB_AUTO;
     if (o.stream)
-        o.ram = ledger_look().now + room;
+        o.ram = ledger_look().now + headroom;
     memset(w, 0, sizeof *w);
     w->e = engine_must_open(path, &o, NULL);
     sequence_memory memory;
     assert_int_equal(engine_sequence_memory(w->e, TYPE_F16, &memory, &err), NIB_OK);
     for (int i = 0; i < N_SEQUENCE; i++)
-        if (sequence_open(&w->of[i], &memory, N_CTX, w->room[i], false, &err))
+        if (sequence_open(&w->of[i], &memory, N_CTX, w->tokens[i], false, &err))
             fail_msg("%s", err.message);
 }
 
@@ -190,7 +190,7 @@ static void from_disk(void **state) {
     world w;
     (void)state;
     const char *path = tiny_model("visits.gguf", &narrow);
-    open_world(&w, path, tiny_model_half_room(path));
+    open_world(&w, path, tiny_model_half_bytes(path));
     assert_true(pager_streams(engine_parts_of(w.e).step->pager));
     check_all(&w);
     close_world(&w);
@@ -216,7 +216,7 @@ static void reads_by_the_order(void **state) {
     pager_need need;
     (void)state;
     const char *path = tiny_model("visits.gguf", &narrow);
-    open_world(&w, path, tiny_model_half_room(path));
+    open_world(&w, path, tiny_model_half_bytes(path));
     need = pager_needs(engine_parts_of(w.e).layout, 2);
     const uint64_t slack = need.ring + N * N_SEQUENCE * N_TOKEN * UINT64_C(4096), all = N * one_pass(&w);
     read_by(&w, NULL, 1);
@@ -244,7 +244,7 @@ static void released_after_errors(void **state) {
     world w;
     (void)state;
     const char *path = tiny_model("visits.gguf", &narrow);
-    open_world(&w, path, tiny_model_half_room(path));
+    open_world(&w, path, tiny_model_half_bytes(path));
     stepper *step = engine_parts_of(w.e).step;
     real = step->backend->kind;
     failing = *real;

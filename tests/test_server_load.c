@@ -57,12 +57,12 @@ static void wait_sem(sem_t *s, const char *what) {
         fail_msg("%s: not within %d s", what, WAIT_S);
 }
 
-static nib_status open_later(void *user, size_t index, const server_room *room, nib_engine **out,
+static nib_status open_later(void *user, size_t index, const server_reserved *reserved, nib_engine **out,
                              nib_error *err) {
     setup *b = user;
     script *s = &b->script;
     const int turn = s->n_open++;
-    s->was_alone = room->alone;
+    s->was_alone = reserved->alone;
     sem_post(&s->opening);
     wait_sem(&s->go, "a load is let go");
     if (turn == 0 && s->first != NIB_OK)

@@ -92,9 +92,9 @@ static void check_streamed_is_resident(void) {
     nib_engine_close(e);
     uint64_t weights = whole.owner[NIB_OWNER_WEIGHTS];
     assert_true(weights > 6 * MIB);
-    uint64_t room = tiny_model_half_room(path);
+    uint64_t headroom = tiny_model_half_bytes(path);
     for (int64_t batch = 9; batch < 600; batch += 503) {
-        uint64_t cap = ledger_look().now + room;
+        uint64_t cap = ledger_look().now + headroom;
         e = open_engine(path, 2, batch, cap);
         nib_engine_memory(e, &part);
         float *got = forward(e);
@@ -298,7 +298,7 @@ static void keep_room(const nib_plan_options *planning) {
         o.n_ctx = N_CTX;
         o.planning = planning;
         o.stream = true;
-        o.ram = tiny_model_half_room(path);
+        o.ram = tiny_model_half_bytes(path);
         o.ram += ledger_look().now;
         if (nib_engine_open(path, &o, &e, &err))
             fail_msg("%s", err.message);

@@ -239,9 +239,9 @@ static void found_again_until_needed(void **state) {
 /* What does not fit is refused when it is reserved, and nothing is kept of it. */
 static void refused_when_reserved(void **state) {
     (void)state;
-    const uint64_t room =
+    const uint64_t headroom =
         (SANITIZED ? 8192 : 256) * (uint64_t)KIB; /* a sanitizer's own memory grows meanwhile */
-    setting set = setting_open(TYPE_F16, ledger_look().now + LEDGER_RUNTIME_MARGIN + room);
+    setting set = setting_open(TYPE_F16, ledger_look().now + LEDGER_RUNTIME_MARGIN + headroom);
     kv_table t;
     nib_error err = {0};
     kv_usage u;

@@ -73,7 +73,7 @@ static void the_peak_is_the_systems(void **state) {
     uint8_t *p = mem_map(48 * MIB);
     assert_non_null(p);
     memset(p, 1, 48 * MIB);
-    ledger_settle(l, false);
+    ledger_measure_runtime(l, false);
     ledger_report(l, &m);
     assert_true(m.rss_peak > 48 * MIB);
     uint64_t peak = m.tier[NIB_TIER_RAM].peak;
@@ -94,7 +94,7 @@ static void the_runtime_is_the_rest(void **state) {
     uint8_t *weights = mem_map(3 * MIB), *other = mem_map_sparse(2 * MIB);
     memset(weights, 1, 3 * MIB);
     memset(other, 1, MIB); /* the rest is not touched, so it is not resident */
-    ledger_settle(l, false);
+    ledger_measure_runtime(l, false);
     ledger_report(l, &m);
     assert_int_equal(m.owner[NIB_OWNER_RUNTIME], before + MIB);
     assert_int_equal(m.tier[NIB_TIER_RAM].peak, before + 4 * MIB);

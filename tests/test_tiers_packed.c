@@ -32,7 +32,7 @@ static const tiny_shape untied = {TYPE_Q4_0, 3, 256, 512, 4, 4, N_VOCAB, 64, fal
 
 typedef struct life {
     const char *path, *scratch;
-    uint64_t room, disk; /* room above what the process has, NIB_AUTO: no cap */
+    uint64_t headroom, disk; /* headroom: above what the process has; NIB_AUTO: no cap */
     char log[4096];
     float logits[N_VOCAB];
     uint64_t disk_peak;
@@ -66,8 +66,8 @@ static nib_status live(void *user, nib_error *err) {
     o.scratch = l->scratch;
     o.disk = l->disk;
     o.packed = l->scratch ? NIB_PACKED_AUTO : NIB_PACKED_OFF;
-    o.stream = l->room != NIB_AUTO;
-    o.ram = o.stream ? ledger_look().now + l->room : NIB_AUTO;
+    o.stream = l->headroom != NIB_AUTO;
+    o.ram = o.stream ? ledger_look().now + l->headroom : NIB_AUTO;
     o.log = note;
     o.progress = progress;
     o.user = l;
@@ -126,9 +126,9 @@ static life *start(const tiny_shape *shape, bool streamed) {
     l.path = path;
     l.scratch = scratch;
     l.disk = NIB_AUTO;
-    l.room = NIB_AUTO;
+    l.headroom = NIB_AUTO;
     if (streamed)
-        l.room = tiny_model_half_room(path);
+        l.headroom = tiny_model_half_bytes(path);
     return &l;
 }
 
@@ -143,7 +143,7 @@ static void expect(const life *l, float *logits) {
     static life plain;
     plain = *l;
     plain.scratch = NULL;
-    plain.room = NIB_AUTO;
+    plain.headroom = NIB_AUTO;
     plain.between = NULL;
     must_live(&plain);
     memcpy(logits, plain.logits, sizeof plain.logits);
@@ -183,7 +183,7 @@ static void made_resident_used_streamed(void **state) {
     life *l = start(&tied, false);
     expect(l, expected);
     must_live(l);
-    l->room = tiny_model_half_room(l->path);
+    l->headroom = tiny_model_half_bytes(l->path);
     must_live(l);
     assert_null(strstr(l->log, "packed"));
     assert_memory_equal(l->logits, expected, sizeof expected);

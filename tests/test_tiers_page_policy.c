@@ -19,9 +19,9 @@ static uint32_t draw(uint32_t n) {
     return (seed >> 8) % n;
 }
 
-static page_count run(const page_trace *t, page_policy policy, uint64_t room) {
+static page_count run(const page_trace *t, page_policy policy, uint64_t capacity) {
     page_count c;
-    assert_true(page_policy_run(t, policy, room, PASSES, SKIP, &c));
+    assert_true(page_policy_run(t, policy, capacity, PASSES, SKIP, &c));
     assert_int_equal(c.hits + c.misses, (PASSES - SKIP) * t->n_use);
     return c;
 }
@@ -32,12 +32,12 @@ static void a_cycle_that_does_not_fit_defeats_lru(void **state) {
     static const double score[] = {0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6, 0.5, 0};
     static const int uses[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     const page_trace t = {bytes, score, 10, uses, 10};
-    for (uint64_t room = 1; room < 10; room++) {
+    for (uint64_t capacity = 1; capacity < 10; capacity++) {
         const uint64_t passes = PASSES - SKIP;
-        assert_int_equal(run(&t, PAGE_LRU, room).bytes, 10 * passes);
+        assert_int_equal(run(&t, PAGE_LRU, capacity).bytes, 10 * passes);
         /* one unit passes through, the others stay */
-        assert_int_equal(run(&t, PAGE_IMPORTANCE, room).bytes, (10 - (room - 1)) * passes);
-        assert_int_equal(run(&t, PAGE_BELADY, room).bytes, (10 - room) * passes);
+        assert_int_equal(run(&t, PAGE_IMPORTANCE, capacity).bytes, (10 - (capacity - 1)) * passes);
+        assert_int_equal(run(&t, PAGE_BELADY, capacity).bytes, (10 - capacity) * passes);
     }
     for (int p = 0; p < PAGE_N_POLICY; p++)
         assert_int_equal(run(&t, (page_policy)p, 10).misses, 0);
@@ -56,18 +56,18 @@ static void what_does_not_fit_is_said(void **state) {
 }
 
 /* The fewest misses of any choice, pages of one size, over `n` uses from now on; `here`: a set of pages. */
-static int fewest(const page_trace *t, uint32_t here, int room, int now, int n) {
+static int fewest(const page_trace *t, uint32_t here, int capacity, int now, int n) {
     if (now == n)
         return 0;
     const uint32_t page = UINT32_C(1) << t->uses[now % t->n_use];
     if (here & page)
-        return fewest(t, here, room, now + 1, n);
-    int best = fewest(t, here, room, now + 1, n); /* it does not stay */
-    if (__builtin_popcount(here) < room)
-        return 1 + NUM_MIN(best, fewest(t, here | page, room, now + 1, n));
+        return fewest(t, here, capacity, now + 1, n);
+    int best = fewest(t, here, capacity, now + 1, n); /* it does not stay */
+    if (__builtin_popcount(here) < capacity)
+        return 1 + NUM_MIN(best, fewest(t, here | page, capacity, now + 1, n));
     for (int i = 0; i < t->n_page; i++)
         if (here >> i & 1)
-            best = NUM_MIN(best, fewest(t, (here & ~(UINT32_C(1) << i)) | page, room, now + 1, n));
+            best = NUM_MIN(best, fewest(t, (here & ~(UINT32_C(1) << i)) | page, capacity, now + 1, n));
     return 1 + best;
 }
 
@@ -87,10 +87,10 @@ static void belady_is_the_best_there_is(void **state) {
         for (int i = 0; i < N_USE; i++)
             uses[i] = (int)draw(N_PAGE);
         const page_trace t = {bytes, score, N_PAGE, uses, N_USE};
-        const int room = 1 + (int)draw(3), best = fewest(&t, 0, room, 0, N_PASS * N_USE);
+        const int capacity = 1 + (int)draw(3), best = fewest(&t, 0, capacity, 0, N_PASS * N_USE);
         for (int p = 0; p < PAGE_N_POLICY; p++) {
             page_count c;
-            assert_true(page_policy_run(&t, (page_policy)p, (uint64_t)room, N_PASS, 0, &c));
+            assert_true(page_policy_run(&t, (page_policy)p, (uint64_t)capacity, N_PASS, 0, &c));
             assert_true((int)c.misses >= best);
             if (p == PAGE_BELADY)
                 assert_int_equal(c.misses, best);
@@ -119,13 +119,13 @@ static void residency_is_belady_but_for_the_ring(void **state) {
             all += bytes[i];
             ring = NUM_MAX(ring, bytes[i]);
         }
-        const uint64_t room = ring + (all - ring) * draw(100) / 100;
-        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = room - ring},
+        const uint64_t capacity = ring + (all - ring) * draw(100) / 100;
+        const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = capacity - ring},
                                         {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
         const page_trace t = {bytes, score, n, uses, n};
         residency_spread(pages, n, tiers, 2, tier_of);
         const uint64_t ours = residency_bytes(pages, n, tier_of, NIB_TIER_DISK) * (PASSES - SKIP);
-        const page_count best = run(&t, PAGE_BELADY, room), lru = run(&t, PAGE_LRU, room);
+        const page_count best = run(&t, PAGE_BELADY, capacity), lru = run(&t, PAGE_LRU, capacity);
         assert_true(ours <= best.bytes + 3 * ring * (PASSES - SKIP));
         assert_true(ours <= lru.bytes && best.bytes <= lru.bytes);
     }

@@ -214,7 +214,7 @@ static bool come(world *w) {
         if (w->fails[s->page] && s->status == NIB_OK)
             s->status = NIB_E_IO;
         (s->packs ? w->read_of : w->buffers)[number_of(w, s->buffer)] = s->page;
-        page_ring_settle(&w->g, s);
+        page_ring_finish(&w->g, s);
         return true;
     }
     return false;

@@ -111,8 +111,9 @@ typedef struct opened {
     pager_need need;
 } opened;
 
-static void begin(opened *o, const char *path, uint64_t room) {
-    const uint64_t caps[NIB_N_TIER] = {ledger_look().now + LEDGER_RUNTIME_MARGIN + room, NIB_AUTO, NIB_AUTO};
+static void begin(opened *o, const char *path, uint64_t headroom) {
+    const uint64_t caps[NIB_N_TIER] = {ledger_look().now + LEDGER_RUNTIME_MARGIN + headroom, NIB_AUTO,
+                                       NIB_AUTO};
     memset(o, 0, sizeof *o);
     o->of = tiny_layout_open(path);
     assert_int_equal(pool_open(THREADS, &o->threads, NULL), NIB_OK);

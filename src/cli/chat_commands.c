@@ -13,7 +13,7 @@ typedef struct chat_row {
     const char *names; /* the first is the one that is advertised */
     const char *arg;   /* NULL: it takes none; in brackets: it may be left out */
     const char *help;
-    int (*run)(chat *c, const char *arg); /* as chat_say */
+    int (*run)(chat *c, const char *arg); /* as chat_send */
 } chat_row;
 
 static int help(chat *c, const char *arg);
@@ -57,13 +57,13 @@ static int set_n(chat *c, const char *arg) {
 static int set_system(chat *c, const char *arg) {
     nib_error err;
     conversation trial;
-    nib_status status = conversation_copy(&c->talk, &trial, &err);
+    nib_status status = conversation_copy(&c->conversation, &trial, &err);
     if (status == NIB_OK)
         status = conversation_begin(&trial, arg, &err);
     if (status == NIB_OK)
         status = conversation_check(&trial, &err);
     if (status == NIB_OK)
-        conversation_replace(&c->talk, &trial);
+        conversation_replace(&c->conversation, &trial);
     conversation_deinit(&trial);
     if (status != NIB_OK)
         return chat_refused(c, &err);
@@ -74,7 +74,7 @@ static int set_system(chat *c, const char *arg) {
 
 static int clear(chat *c, const char *arg) {
     (void)arg;
-    conversation_forget(&c->talk);
+    conversation_forget(&c->conversation);
     cli_note(c->args, "a new conversation begins");
     return 0;
 }
@@ -110,10 +110,10 @@ static int with_file(chat *c, const char *arg, file_fn fn, const char *done) {
         return 0;
     }
     char *path = typed_path(arg);
-    const nib_status status = path ? fn(&c->talk, path, &err) : NIB_E_NOMEM;
+    const nib_status status = path ? fn(&c->conversation, path, &err) : NIB_E_NOMEM;
     if (!path)
         err = (nib_error){NIB_E_NOMEM, "out of memory"};
-    const size_t n = json_array_size(c->talk.messages);
+    const size_t n = json_array_size(c->conversation.messages);
     if (status == NIB_OK)
         cli_note(c->args, "%zu %s %s %s", n, n == 1 ? "message is" : "messages are", done, path);
     mem_free(path);

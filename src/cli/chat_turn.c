@@ -46,12 +46,12 @@ static nib_status prepare(turn *t, nib_error *err) {
 
 static nib_status generate(turn *t, nib_error *err) {
     chat *c = t->chat;
-    const int64_t room = nib_engine_info(c->engine)->n_ctx - (int64_t)t->n_token;
+    const int64_t n_free = nib_engine_info(c->engine)->n_ctx - (int64_t)t->n_token;
     nib_generate_options options;
     nib_generate_options_init(&options);
     options.prompt = t->tokens;
     options.n_prompt = t->n_token;
-    options.n_predict = c->n_predict < 0 ? room : NUM_MIN(c->n_predict, room);
+    options.n_predict = c->n_predict < 0 ? n_free : NUM_MIN(c->n_predict, n_free);
     options.ignore_eos = c->args->ignore_eos;
     options.stop = c->args->stop.data;
     options.n_stop = c->args->stop.n;
@@ -79,11 +79,11 @@ static nib_status keep(turn *t, nib_error *err) {
     const nib_status status = conversation_add(&t->trial, "assistant", whole, n_begun + n_more, err);
     free(whole);
     if (status == NIB_OK)
-        conversation_replace(&t->chat->talk, &t->trial);
+        conversation_replace(&t->chat->conversation, &t->trial);
     return status;
 }
 
-static void say_end(const turn *t, bool stopped) {
+static void print_end(const turn *t, bool stopped) {
     const chat *c = t->chat;
     const nib_result *r = &t->result;
     const bool silent = r->n_byte == 0;
@@ -116,7 +116,7 @@ static int answer(turn *t) {
         return chat_refused(c, &err);
     if (!c->args->json && (t->result.n_byte || !t->begun) && !cli_write("\n", 1))
         return 1;
-    say_end(t, stopped);
+    print_end(t, stopped);
     return 0;
 }
 
@@ -137,11 +137,11 @@ static int take_turn(turn *t, const char *question, size_t n_byte) {
 static bool begin(turn *t, chat *c, int *code) {
     nib_error err = {NIB_OK, ""};
     *t = (turn){.chat = c};
-    *code = conversation_copy(&c->talk, &t->trial, &err) ? chat_refused(c, &err) : 0;
+    *code = conversation_copy(&c->conversation, &t->trial, &err) ? chat_refused(c, &err) : 0;
     return t->trial.messages != NULL;
 }
 
-int chat_say(chat *c, const char *text, size_t n_byte) {
+int chat_send(chat *c, const char *text, size_t n_byte) {
     turn t;
     int code;
     return begin(&t, c, &code) ? take_turn(&t, text, n_byte) : code;

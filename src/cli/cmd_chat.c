@@ -74,7 +74,7 @@ static int converse(chat *c, input *in) {
         else if (m.text[0] == '/')
             code = chat_command(c, m.text);
         else
-            code = chat_say(c, m.text, m.n_byte);
+            code = chat_send(c, m.text, m.n_byte);
     }
     if (c->terminal && !c->leave)
         fputc('\n', stderr);
@@ -95,7 +95,7 @@ static int first_message(chat *c) {
     if (!is_blank(&m)) {
         if (c->terminal)
             cli_note(c->args, "> %s", m.text);
-        code = chat_say(c, m.text, m.n_byte);
+        code = chat_send(c, m.text, m.n_byte);
     }
     free(m.text);
     return code;
@@ -104,13 +104,13 @@ static int first_message(chat *c) {
 /* With the system message. Says at once when the model cannot hold a conversation at all. */
 static int begin(chat *c) {
     nib_error err;
-    nib_status status = conversation_init(&c->talk, c->engine, &err);
+    nib_status status = conversation_init(&c->conversation, c->engine, &err);
     if (status == NIB_OK)
-        status = conversation_check(&c->talk, &err);
+        status = conversation_check(&c->conversation, &err);
     if (status == NIB_OK)
-        status = conversation_begin(&c->talk, c->args->system, &err);
+        status = conversation_begin(&c->conversation, c->args->system, &err);
     if (status == NIB_OK && c->args->system)
-        status = conversation_check(&c->talk, &err);
+        status = conversation_check(&c->conversation, &err);
     if (status == NIB_OK)
         status = nib_session_open(c->engine, NULL, &c->session, &err);
     if (status == NIB_OK)
@@ -138,11 +138,11 @@ static int hold(chat *c) {
         code = in ? converse(c, in) : cli_usage_error("out of memory");
     input_close(in);
     if (!code && c->args->json)
-        code = cli_write_json(
-            json_pack("{s:O, s:o}", "messages", c->talk.messages, "memory", cli_memory_json(c->engine)),
-            c->args);
+        code = cli_write_json(json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory",
+                                        cli_memory_json(c->engine)),
+                              c->args);
     if (code)
-        cli_made(json_pack("{s:O}", "messages", c->talk.messages));
+        cli_made(json_pack("{s:O}", "messages", c->conversation.messages));
     if (c->args->verbose && !c->args->json)
         cli_print_memory(c->args, c->engine, stderr);
     return code;
@@ -174,7 +174,7 @@ static int run(cli_args *args) {
         code = open_engine(&c);
     if (!code)
         code = hold(&c);
-    conversation_deinit(&c.talk);
+    conversation_deinit(&c.conversation);
     nib_session_close(c.session);
     nib_engine_close(c.engine);
     nib_free(c.grammar);

@@ -18,11 +18,11 @@ enum {
     MAX_SEQUENCES = 512,
     MAX_KEYS_TEXT = 1 << 20,
     MAX_MODELS = 64,
-    ROOM_SHARE = 12,
+    REQUEST_SHARE = 12,
     LAST_WAIT_MS = 1000
 };
-#define MIN_ROOM (UINT64_C(3) << 20)
-#define MAX_ROOM (UINT64_C(64) << 20)
+#define MIN_REQUEST_BYTES (UINT64_C(3) << 20)
+#define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
 
 typedef struct serve_job serve_job;
 
@@ -42,9 +42,9 @@ struct serve_job {
     const char *paths[MAX_MODELS];               /* or names from the models folder */
     opening openings[MAX_MODELS], draft_opening;
     size_t n_model;
-    char *list;          /* --models; paths point into it */
-    nib_engine *draft;   /* NULL: none */
-    uint64_t draft_room; /* bytes that it may still make resident */
+    char *list;           /* --models; paths point into it */
+    nib_engine *draft;    /* NULL: none */
+    uint64_t draft_bytes; /* bytes that it may still make resident */
     server *server;
 };
 
@@ -159,8 +159,10 @@ static int read_models(serve_job *job) {
 }
 
 /* What requests may take of the cap; the engine has the rest. */
-static uint64_t room_of(const cli_args *args) {
-    return args->ram == NIB_AUTO ? 0 : NUM_MIN(NUM_MAX(args->ram / ROOM_SHARE, MIN_ROOM), MAX_ROOM);
+static uint64_t request_bytes_of(const cli_args *args) {
+    return args->ram == NIB_AUTO
+               ? 0
+               : NUM_MIN(NUM_MAX(args->ram / REQUEST_SHARE, MIN_REQUEST_BYTES), MAX_REQUEST_BYTES);
 }
 
 static bool cancels(void *user) {
@@ -205,10 +207,10 @@ static uint64_t without(uint64_t cap, uint64_t taken) {
 
 static int engine_options(const serve_job *job, opening *at, nib_engine_options *o) {
     cli_engine_options(job->args, o);
-    const uint64_t room = room_of(job->args);
-    if (o->ram != NIB_AUTO && o->ram <= room)
+    const uint64_t requests = request_bytes_of(job->args);
+    if (o->ram != NIB_AUTO && o->ram <= requests)
         return cli_usage_error("--ram: a server needs more for its requests alone");
-    o->ram = without(o->ram, room + job->draft_room);
+    o->ram = without(o->ram, requests + job->draft_bytes);
     o->n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
     o->n_logits = logits_rows(job);
     o->grammar = true;
@@ -222,7 +224,7 @@ static int engine_options(const serve_job *job, opening *at, nib_engine_options 
 }
 
 /* For the server, while it serves; not the thread of anything else here. */
-static nib_status open_on_demand(void *user, size_t model, const server_room *room, nib_engine **out,
+static nib_status open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
                                  nib_error *err) {
     serve_job *job = user;
     opening *at = &job->openings[model];
@@ -230,9 +232,9 @@ static nib_status open_on_demand(void *user, size_t model, const server_room *ro
     nib_plan_options how;
     if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
         return nib_fail(err, NIB_E_USAGE, "the options are wrong");
-    o.ram = without(o.ram, room->ram);
-    o.vram = without(o.vram, room->vram);
-    o.stream = o.stream && room->alone;
+    o.ram = without(o.ram, reserved->ram);
+    o.vram = without(o.vram, reserved->vram);
+    o.stream = o.stream && reserved->alone;
     o.progress = NULL;
     o.planning = how.quality || how.speed > 0 || how.mode ? &how : NULL;
     atomic_store(&at->loading, true);
@@ -259,7 +261,7 @@ static int open_server(serve_job *job) {
                               .n_connection = (int)args->connections,
                               .n_queue = (int)args->queue,
                               .max_body = args->max_body == NIB_AUTO ? 0 : args->max_body,
-                              .room = room_of(args),
+                              .request_bytes = request_bytes_of(args),
                               .timeout_s = (int)args->timeout,
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
@@ -306,7 +308,7 @@ static int open_draft(serve_job *job) {
     for (int i = 0; i < NIB_N_OWNER; i++)
         resident += mem.owner[i];
     const uint64_t planned = mem.tier[NIB_TIER_RAM].planned;
-    job->draft_room = planned > resident ? planned - resident : 0;
+    job->draft_bytes = planned > resident ? planned - resident : 0;
     server_draft(job->server, job->draft);
     return 0;
 }
@@ -324,11 +326,11 @@ static int open_first(serve_job *job, nib_engine **out) {
     atomic_store(&at->loading, true);
     code = cli_open_engine(job->args, &o, out);
     atomic_store(&at->loading, false);
-    const uint64_t room = room_of(job->args);
-    if (code == nib_status_exit_code(NIB_E_NOFIT) && room)
+    const uint64_t requests = request_bytes_of(job->args);
+    if (code == nib_status_exit_code(NIB_E_NOFIT) && requests)
         cli_note(job->args,
                  "nibble: these sizes come beside the %s of --ram that a server keeps for requests",
-                 num_format_size(room, size));
+                 num_format_size(requests, size));
     if (code || nib_engine_info(*out)->has_tokenizer)
         return code;
     nib_engine_close(*out);
@@ -356,7 +358,7 @@ static json_t *names_json(const serve_job *job) {
     return list;
 }
 
-static int say_address(const serve_job *job, int64_t n_ctx) {
+static int print_address(const serve_job *job, int64_t n_ctx) {
     const char *address = server_address(job->server);
     if (job->args->json)
         return cli_write_json(json_pack("{s:s, s:i, s:s, s:o, s:i, s:I}", "address", address, "port",
@@ -380,7 +382,7 @@ static int serve(serve_job *job, nib_engine *engine) {
     if (server_begin(job->server, engine, job->n_sequence, &err))
         return cli_fail(&err);
     cli_signals_drain();
-    const int code = say_address(job, n_ctx);
+    const int code = print_address(job, n_ctx);
     if (!code)
         server_run(job->server, &host);
     const nib_engine *last = server_engine(job->server);

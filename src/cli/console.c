@@ -63,7 +63,7 @@ static void write_log(const char *prefix, const char *line) {
     funlockfile(log_file);
 }
 
-static void say(const char *prefix, const char *line) {
+static void write_line(const char *prefix, const char *line) {
     end_progress();
     fflush(stdout);
     fprintf(stderr, "%s%s\n", prefix, line);
@@ -77,7 +77,7 @@ int cli_fail(const nib_error *err) {
     if (err->status == NIB_E_CANCELLED)
         end_progress();
     else
-        say("nibble: ", message);
+        write_line("nibble: ", message);
     return nib_status_exit_code(err->status);
 }
 
@@ -88,7 +88,7 @@ int cli_usage_error(const char *format, ...) {
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
     cli_failed(NIB_E_USAGE, line);
-    say("nibble: ", line);
+    write_line("nibble: ", line);
     return nib_status_exit_code(NIB_E_USAGE);
 }
 
@@ -100,7 +100,7 @@ void cli_note(const cli_args *args, const char *format, ...) {
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    say("", line);
+    write_line("", line);
 }
 
 bool cli_goes_on(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
@@ -187,11 +187,11 @@ int cli_write_json(json_t *document, const cli_args *args) {
 }
 
 /* Who closed the pipe knows. */
-static void say_unwritten(void) {
+static void report_unwritten(void) {
     char line[MAX_LINE];
     snprintf(line, sizeof line, "cannot write to stdout: %s", strerror(write_errno));
     if (write_errno != EPIPE)
-        say("nibble: ", line);
+        write_line("nibble: ", line);
 }
 
 int cli_finish(int exit_code) {
@@ -201,7 +201,7 @@ int cli_finish(int exit_code) {
     if (write_errno && exit_code == 0) {
         exit_code = nib_status_exit_code(write_errno == EINTR ? NIB_E_CANCELLED : NIB_E_FAILED);
         if (write_errno != EINTR)
-            say_unwritten();
+            report_unwritten();
     }
     if (log_file)
         fclose(log_file);

@@ -171,13 +171,13 @@ static int drop_share(conversation *c, double share) {
  * is left out at once that the next turns fit, too. A question alone may take some of the answer's room. */
 nib_status conversation_fit(conversation *c, const char *begun, int64_t n_ctx, int64_t n_answer,
                             int32_t **tokens, size_t *n_token, int *n_dropped, nib_error *err) {
-    const int64_t room = n_ctx - NUM_MIN(n_answer, n_ctx / 4), less = room * 3 / 4;
+    const int64_t n_max = n_ctx - NUM_MIN(n_answer, n_ctx / 4), less = n_max * 3 / 4;
     *tokens = NULL;
     *n_dropped = 0;
     for (;;) {
         NIB_TRY(conversation_tokens(c, begun, tokens, n_token, err));
         const int64_t n = (int64_t)*n_token;
-        if (n <= (*n_dropped ? less : room))
+        if (n <= (*n_dropped ? less : n_max))
             return NIB_OK;
         const int dropped = drop_share(c, (double)(n - less) / (double)n);
         if (dropped == 0 && n < n_ctx)

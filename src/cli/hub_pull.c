@@ -236,7 +236,7 @@ static nib_status fetch_one(pull_job *job, const hub_file *named, nib_error *err
 }
 
 /* Before anything is written: what is missing must fit the disk. */
-static nib_status check_room(const pull_job *job, nib_error *err) {
+static nib_status check_disk_space(const pull_job *job, nib_error *err) {
     struct statvfs disk;
     uint64_t there = 0;
     char need[32], has[32];
@@ -248,12 +248,12 @@ static nib_status check_room(const pull_job *job, nib_error *err) {
     }
     if (statvfs(job->folder, &disk))
         return NIB_OK; /* writing will say it */
-    const uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize,
+    const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize,
                    missing = job->total - NUM_MIN(there, job->total);
-    if (missing <= room)
+    if (missing <= free_bytes)
         return NIB_OK;
     return nib_fail(err, NIB_E_IO, "%s needs %s more, and the disk of %s has %s left", job->first,
-                    num_format_size(missing, need), job->folder, num_format_size(room, has));
+                    num_format_size(missing, need), job->folder, num_format_size(free_bytes, has));
 }
 
 static nib_status fetch_all(pull_job *job, nib_error *err) {
@@ -263,7 +263,7 @@ static nib_status fetch_all(pull_job *job, nib_error *err) {
     nib_status status = inside ? path_make_folders(inside, err) : nib_fail_nomem(err, 256, "a path");
     mem_free(inside);
     if (status == NIB_OK)
-        status = check_room(job, err);
+        status = check_disk_space(job, err);
     if (status == NIB_OK)
         cli_note(job->args, "nibble: fetching %s of %s/%s, %s, to %s", job->first, job->name->user,
                  job->name->repo, num_format_size(job->total, size), job->folder);

@@ -266,7 +266,7 @@ static bool read_compat(parser *p, const cli_compat *h, const flag *f) {
     return true;
 }
 
-static void say_ignored(const parser *p) {
+static void report_ignored(const parser *p) {
     for (size_t i = 0; i < p->ignored.n; i++) {
         const char *text = p->ignored.data[i];
         const size_t n = strcspn(text, "=");
@@ -384,7 +384,7 @@ bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args
     parser p = {.command = command, .argc = argc, .argv = argv, .args = args};
     const bool good = read_words(&p);
     if (good)
-        say_ignored(&p);
+        report_ignored(&p);
     free(p.ignored.data);
     take_model(command, &from_environment, args);
     return good;

@@ -139,8 +139,8 @@ static void set_label(kind *k, int width) {
                  k->also ? k->also : "");
         return;
     }
-    int room = width < NARROW ? 24 : NUM_MIN(width - 46, (int)sizeof members);
-    write_members(k, members, (size_t)room);
+    int columns = width < NARROW ? 24 : NUM_MIN(width - 46, (int)sizeof members);
+    write_members(k, members, (size_t)columns);
     snprintf(k->label, sizeof k->label, "layer%s %.40s", k->n > 1 ? "s" : "", members);
 }
 

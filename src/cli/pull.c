@@ -41,13 +41,13 @@ static bool find_script(char *path, size_t size) {
 /* Looks every twentieth of a second, so that no signal is lost before a wait. */
 static bool wait_for(pid_t child, int *status) {
     const struct timespec a_while = {0, 50 * 1000 * 1000};
-    bool told = false;
+    bool sent = false;
     for (;;) {
         pid_t ended = waitpid(child, status, WNOHANG);
         if (ended != 0 && !(ended < 0 && errno == EINTR))
             return ended > 0;
-        if (cli_interrupted() && !told)
-            told = kill(-child, SIGTERM) == 0;
+        if (cli_interrupted() && !sent)
+            sent = kill(-child, SIGTERM) == 0;
         nanosleep(&a_while, NULL);
     }
 }

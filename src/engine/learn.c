@@ -26,7 +26,7 @@ void learn_add(learning *l, const engine_core *e, int64_t n_position, const nib_
     l->positions += (double)r->token_n * ((double)n_position - (double)r->token_n / 2);
 }
 
-bool learn_says(const learning *l, const engine_core *e, int64_t *n_position) {
+bool learn_positions(const learning *l, const engine_core *e, int64_t *n_position) {
     if (!learns(e) || atomic_load(&l->mixed) || l->n_token < MIN_TOKENS || l->seconds < MIN_SECONDS)
         return false;
     *n_position = (int64_t)(l->positions / (double)l->n_token);

@@ -20,7 +20,7 @@ typedef struct learning {
 /* A generation that left so many positions. */
 void learn_add(learning *l, const engine_core *e, int64_t n_position, const nib_result *r);
 /* Whether it says something about a run: with how many positions on average. */
-bool learn_says(const learning *l, const engine_core *e, int64_t *n_position);
+bool learn_positions(const learning *l, const engine_core *e, int64_t *n_position);
 /* To the file: `run` is what was expected of it. */
 void learn_keep(const learning *l, const engine_core *e, learned_run *run);
 

@@ -31,7 +31,7 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     NIB_TRY(
         e->core.kind->shortlist_open(e->backend, e->core.set.n_best, &e->core.cancel, &e->sketch_read, err));
     e->core.has_sketch = true;
-    ledger_settle(e->core.ledger, true);
+    ledger_measure_runtime(e->core.ledger, true);
     if (!want->plan && e->core.asked.shortlist == NIB_SHORTLIST_AUTO && !head_fits(&e->core, session)) {
         layout *whole;
         NIB_TRY(layout_with_shortlist(e->core.layout, false, &whole, err));
@@ -58,7 +58,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         NIB_TRY(want->keep_free(&parts, want->user, &session, err));
     } else
         NIB_TRY(sessions_bytes(&e->core, e->core.set.kv_type, e->core.set.n_ctx, &session, err));
-    ledger_settle(e->core.ledger, true);
+    ledger_measure_runtime(e->core.ledger, true);
     NIB_TRY(open_shortlist(e, want, session, err));
     sizes_rows(&e->core, session, &rows.n_pass, &rows.n_cell);
     if (want->n_row) {
@@ -75,7 +75,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, session, e->backend->keeps, &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, e->core.has_sketch ? e->core.set.n_best : 0);
-    ledger_settle(e->core.ledger, false);
+    ledger_measure_runtime(e->core.ledger, false);
     for (int t = 0; t < NIB_N_TIER; t++) {
         const uint64_t kept = t == e->core.kind->tier ? session : 0;
         ledger_plan(e->core.ledger, t,
@@ -90,7 +90,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
 /* All that is decided before weights are read, and the back end. */
 static nib_status resolve_all(nib_engine *e, const engine_want *want, nib_error *err) {
     mem_bound b;
-    ledger_settle(e->core.ledger, true); /* headers and tokenizer have left what they left on the heap */
+    ledger_measure_runtime(e->core.ledger,
+                           true); /* headers and tokenizer have left what they left on the heap */
     engine_alloc_limit_set(e->core.ledger, &b);
     nib_status status = resolve(&e->core, want, err);
     if (status == NIB_OK)
@@ -129,7 +130,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_want *w
         NIB_TRY(open_weights(e, want, err));
     }
     engine_fill_info(core, &e->info);
-    ledger_settle(core->ledger, false);
+    ledger_measure_runtime(core->ledger, false);
     return cancel_check(&core->cancel, err);
 }
 
@@ -184,7 +185,7 @@ static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;
     int64_t n_position;
-    if (!e->pager || e->residuals || !learn_says(&e->learned, &e->core, &n_position))
+    if (!e->pager || e->residuals || !learn_positions(&e->learned, &e->core, &n_position))
         return;
     if (predict_run(&e->core, e->pager, &e->backend->rows, n_position, &run, &err) == NIB_OK)
         learn_keep(&e->learned, &e->core, &run);

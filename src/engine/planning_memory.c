@@ -113,7 +113,7 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     const settings *o = &e->set;
     nib_memory now;
     if (!f->of.open)
-        ledger_settle(e->ledger, true);
+        ledger_measure_runtime(e->ledger, true);
     ledger_report(e->ledger, &now);
     const uint64_t promised = ledger_promised(e->ledger, NIB_TIER_RAM);
     uint64_t others = 0;

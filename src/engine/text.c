@@ -45,7 +45,7 @@ nib_status text_open_beside(void *maker, nib_error *err) {
     return text_open(t->of, t->ledger, &kept, err);
 }
 
-void text_tell(text_maker *t) {
+void text_log(text_maker *t) {
     for (int i = 0; i < t->n; i++) {
         log_line(t->log, "%s", t->lines[i]);
         mem_free(t->lines[i]);

@@ -19,7 +19,7 @@ typedef struct engine_text {
 nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err);
 
 /* The same on another thread: text_open_beside is pager_options.beside with a text_maker for its user. What
- * it has to say is kept until text_tell, which the engine's own thread calls in any case. */
+ * it has to say is kept until text_log, which the engine's own thread calls in any case. */
 enum { TEXT_LINES = 4 };
 typedef struct text_maker {
     engine_text *of;
@@ -29,6 +29,6 @@ typedef struct text_maker {
     int n;
 } text_maker;
 nib_status text_open_beside(void *maker, nib_error *err);
-void text_tell(text_maker *maker);
+void text_log(text_maker *maker);
 
 #endif

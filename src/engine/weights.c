@@ -42,15 +42,15 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
                     cap, all, small);
 }
 
-static nib_status check_plan(const placing *w, uint64_t room, nib_error *err) {
+static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *err) {
     const uint64_t kept = residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_RAM);
     char keeps[32], have[32], cap[32];
-    if (kept <= room)
+    if (kept <= free_bytes)
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves room for %s",
                     num_format_size(kept, keeps),
                     num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap),
-                    num_format_size(room, have));
+                    num_format_size(free_bytes, have));
 }
 
 /* Pages that a device copies once need no room: it is for those that are read again and again. */
@@ -65,11 +65,11 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const ledger *l = w->e->ledger;
     const bool capped = ledger_cap(l, NIB_TIER_RAM) != NIB_AUTO;
     NIB_TRY(pager_source(w->pager, capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO, err));
-    const uint64_t room = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
-    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = room},
+    const uint64_t free_bytes = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
+    const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = free_bytes},
                                     {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
     if (w->e->set.kept)
-        return check_plan(w, room, err);
+        return check_plan(w, free_bytes, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     leave_to_device(w);
     residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
@@ -121,7 +121,7 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *else
                                 .beside = e->text.is_open ? NULL : text_open_beside,
                                 .beside_user = &text,
                                 .beside_bytes = container_heap_bytes(e->container)};
-    ledger_settle(e->ledger, true);
+    ledger_measure_runtime(e->ledger, true);
     nib_status status = pager_open(e->layout, e->ledger, &want, &w.pager, err);
     if (status == NIB_OK)
         status = place_and_load(&w, err);
@@ -131,7 +131,7 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *else
         pager_close(w.pager);
     mem_free(w.pages);
     mem_free(w.tier_of);
-    text_tell(&text);
+    text_log(&text);
     mem_free(packed);
     return status;
 }

@@ -104,7 +104,7 @@ static void want(wanted *so_far, file *f, uint64_t begin, uint64_t n_byte) {
 /* The system is told about all samples before the first is read: a cold disk then answers in milliseconds
  * what it would answer in a hundred one after the other. Neighbours are told of together: where one tensor
  * ends, the next begins. */
-static void tell_samples(const container *c) {
+static void advise_samples(const container *c) {
     wanted so_far = {0};
     for (size_t i = 0; i < c->tensors.n; i++) {
         const container_tensor *t = &c->tensors.all[i];
@@ -150,7 +150,7 @@ static nib_status add_tensors(XXH3_state_t *h, const container *c, nib_error *er
     for (size_t i = 0; i < c->tensors.n; i++)
         sorted[i] = &c->tensors.all[i];
     qsort(sorted, c->tensors.n, sizeof(void *), by_name);
-    tell_samples(c);
+    advise_samples(c);
     nib_status status = NIB_OK;
     for (size_t i = 0; i < c->tensors.n && status == NIB_OK; i++)
         status = add_tensor(h, c, sorted[i], err);

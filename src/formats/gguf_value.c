@@ -185,28 +185,28 @@ static nib_status skip_array(const reading *r, int depth, nib_error *err) {
 }
 
 /* Tells the elements of an array that is left out. */
-static nib_status tell_strings(const reading *r, size_t n, nib_error *err) {
+static nib_status report_strings(const reading *r, size_t n, nib_error *err) {
     for (size_t i = 0; i < n; i++) {
         uint64_t n_byte;
         NIB_TRY(cursor_u64(r->at, &n_byte, err));
         NIB_TRY(skip_bytes(r->at, n_byte, err));
-        meta_table_tell(r->table, r->key, META_STRING, (int64_t)n_byte, (size_t)n_byte + 1);
+        meta_table_report(r->table, r->key, META_STRING, (int64_t)n_byte, (size_t)n_byte + 1);
     }
     return NIB_OK;
 }
 
-static nib_status tell_numbers(const reading *r, gguf_value type, size_t n, nib_error *err) {
+static nib_status report_numbers(const reading *r, gguf_value type, size_t n, nib_error *err) {
     for (size_t i = 0; i < n; i++) {
         meta_value one;
         NIB_TRY(read_scalar(r, type, &one, err));
-        meta_table_tell(r->table, r->key, one.type, one.type == META_INT ? one.v.i : 0, 0);
+        meta_table_report(r->table, r->key, one.type, one.type == META_INT ? one.v.i : 0, 0);
     }
     return NIB_OK;
 }
 
-static nib_status tell_array(const reading *r, uint32_t elem, size_t n, bool *keep, nib_error *err) {
+static nib_status report_array(const reading *r, uint32_t elem, size_t n, bool *keep, nib_error *err) {
     *keep = false;
-    return elem == GGUF_STRING ? tell_strings(r, n, err) : tell_numbers(r, (gguf_value)elem, n, err);
+    return elem == GGUF_STRING ? report_strings(r, n, err) : report_numbers(r, (gguf_value)elem, n, err);
 }
 
 static nib_status read_array(const reading *r, meta_value *out, bool *keep, nib_error *err) {
@@ -217,7 +217,7 @@ static nib_status read_array(const reading *r, meta_value *out, bool *keep, nib_
         (meta_value){.type = META_ARRAY, .elem = elem == GGUF_ARRAY ? META_ARRAY : META_BOOL, .n = (size_t)n};
     const size_t each = elem == GGUF_STRING ? sizeof(meta_string) : sizeof(int64_t);
     if (elem != GGUF_ARRAY && meta_table_leaves_out(r->table, r->key, (size_t)n, each))
-        return tell_array(r, elem, (size_t)n, keep, err);
+        return report_array(r, elem, (size_t)n, keep, err);
     if (elem == GGUF_STRING)
         return read_strings(r, (size_t)n, out, err);
     if (elem != GGUF_ARRAY)

@@ -129,7 +129,7 @@ bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each
     return true;
 }
 
-void meta_table_tell(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text) {
+void meta_table_report(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text) {
     t->left_out += n_text;
     t->vocabulary->element(t->vocabulary->user, key, elem, number);
 }

@@ -57,7 +57,7 @@ nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bo
 /* Whether an array of that key is left out and told to t->vocabulary; its n elements count then. */
 bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each);
 /* One element of it; n_text: bytes of its text and a NUL. */
-void meta_table_tell(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text);
+void meta_table_report(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text);
 uint64_t meta_table_left_out(const meta_table *t);
 /* Storage for n bytes of text and a NUL, which is set; `large` as its array said. NULL: out of memory. */
 char *meta_table_text(meta_table *t, size_t n_byte, bool large);

@@ -291,7 +291,7 @@ static bool find_again(constraint *c) {
 }
 
 /* Before anything is asked of the state. */
-static bool settle(constraint *c) {
+static bool restore_state(constraint *c) {
     automaton *m = &c->of->automaton;
     allow_work(m);
     if (c->epoch == m->epoch)
@@ -309,7 +309,7 @@ static bool retry(constraint *c) {
     if (c->of->automaton.failure != AUTOMATON_FULL)
         return false;
     automaton_reset(&c->of->automaton);
-    return settle(c);
+    return restore_state(c);
 }
 
 nib_status constraint_open(constraint *c, grammar_store *s, const char *text, nib_error *err) {
@@ -331,7 +331,7 @@ static constraint_next next_of(const constraint *c) {
 nib_status constraint_look(constraint *c, constraint_next *next, nib_error *err) {
     nib_status status = NIB_OK;
     pthread_mutex_lock(&c->of->lock);
-    if (settle(c))
+    if (restore_state(c))
         *next = next_of(c);
     else
         status = failed(c->of, err);
@@ -390,7 +390,7 @@ static void leave_allowed(const grammar *g, const uint64_t *mask, bool may_end, 
 
 /* The mask of the answer's place; NULL: *err. The lock is held. */
 static const uint64_t *mask_here(constraint *c, nib_error *err) {
-    const uint64_t *mask = settle(c) ? mask_of(c->of, c->state) : NULL;
+    const uint64_t *mask = restore_state(c) ? mask_of(c->of, c->state) : NULL;
     if (!mask && retry(c))
         mask = mask_of(c->of, c->state);
     if (!mask)
@@ -468,7 +468,7 @@ nib_status constraint_accept(constraint *c, int32_t token, nib_error *err) {
     if (mem_grow((void **)&c->read, &c->cap, c->n + n + 1, 1))
         return nib_fail_nomem(err, c->n + n, "the answer's bytes");
     pthread_mutex_lock(&c->of->lock);
-    if (settle(c) && (read_on(c, bytes, n) || (retry(c) && read_on(c, bytes, n)))) {
+    if (restore_state(c) && (read_on(c, bytes, n) || (retry(c) && read_on(c, bytes, n)))) {
         memcpy(c->read + c->n, bytes, n);
         c->n += n;
     } else {

@@ -178,7 +178,7 @@ static void close_trials(measuring *s) {
     nib_engine_close(s->engine);
 }
 
-static quality_options settled(const quality_options *q) {
+static quality_options with_defaults(const quality_options *q) {
     quality_options o = *q;
     o.n_row = o.n_row > 0 ? o.n_row : QUALITY_ROWS;
     o.n_score = NUM_MIN(o.n_score > 0 ? o.n_score : QUALITY_SCORED, o.n_row);
@@ -187,7 +187,7 @@ static quality_options settled(const quality_options *q) {
 
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, channel_stats *channels, nib_error *err) {
-    const quality_options mine = settled(q);
+    const quality_options mine = with_defaults(q);
     const wanted w = {c, &mine};
     measuring s = {.q = &mine, .out = out};
     memset(out, 0, sizeof *out);

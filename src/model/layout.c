@@ -167,7 +167,7 @@ static nib_status choose(const block *b, const weight *w, const char *format, we
 }
 
 /* Who shares matrices of `owner` has them in its formats. */
-static nib_status tell_sharers(layout *l, int owner, nib_error *err) {
+static nib_status update_sharers(layout *l, int owner, nib_error *err) {
     for (int i = 0; i < l->m->n_block; i++)
         for (int j = 0; j < l->blocks[i].n_weight; j++) {
             const weight *w = &l->blocks[i].weights[j];
@@ -190,7 +190,7 @@ static nib_status reformat(layout *l, int which, const char *format, nib_error *
             NIB_TRY(layout_own(l, which, err));
             NIB_TRY(choose(b, &b->weights[i], format, &l->own[which].weights[i], err));
         }
-    NIB_TRY(tell_sharers(l, which, err));
+    NIB_TRY(update_sharers(l, which, err));
     recipe_parse(format, 1, &r);
     return r.n_slice > 1 ? stack_add(l, which, &r.slice[1], err) : NIB_OK;
 }
@@ -278,7 +278,7 @@ static nib_status set_packings(layout *l, int which, layout_packing_fn packing, 
         NIB_TRY(layout_own(l, which, err));
         l->own[which].weights[i].format.packing = to;
     }
-    return tell_sharers(l, which, err);
+    return update_sharers(l, which, err);
 }
 
 nib_status layout_with_packings(const layout *from, layout_packing_fn packing, const void *user, layout **out,

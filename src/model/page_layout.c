@@ -271,7 +271,7 @@ static bool fill_slots(page_layout *l, uint64_t share) {
     return true;
 }
 
-static bool settle_target(page_layout *l) {
+static bool choose_target(page_layout *l) {
     uint64_t all = 0, bytes;
     for (int b = 0; b < l->n_block; b++)
         for (int i = 0; i < layout_block(l->of, b)->n_weight; i++) {
@@ -298,7 +298,7 @@ static nib_status make(page_layout *l, nib_error *err) {
     for (int b = 0; b < l->n_block; b++)
         l->first_weight[b + 1] = l->first_weight[b] + layout_block(l->of, b)->n_weight;
     note_head(l);
-    if (!settle_target(l) || !cut(l))
+    if (!choose_target(l) || !cut(l))
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     size_t n_page = (size_t)l->n_page + 1, n_visit = (size_t)visit(l) + 1;
     l->heap_bytes += n_page * sizeof *l->pages + n_visit * sizeof *l->visits;

@@ -349,8 +349,8 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
     t = find(b, fused, 0, ".weight");
     if (fused != NULL && t != NULL)
         return bind_part(b, slot, fused, t, n_all, k, err);
-    const arch_tensor *told = row != NULL && (fused == NULL || *row_names(b, row) != '\0') ? row : fused;
-    return told->flags & T_OPTIONAL ? NIB_OK : missing(b, told, ".weight", err);
+    const arch_tensor *named = row != NULL && (fused == NULL || *row_names(b, row) != '\0') ? row : fused;
+    return named->flags & T_OPTIONAL ? NIB_OK : missing(b, named, ".weight", err);
 }
 
 static nib_status bind_attention(binder *b, nib_error *err) {

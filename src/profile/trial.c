@@ -197,10 +197,10 @@ static void set_scales(trial *t) {
 
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap) {
     const uint64_t min = (uint64_t)64 << 20, spare = (uint64_t)128 << 20;
-    uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * l3), room = ram_free / 2;
+    uint64_t want = NUM_MAX((uint64_t)1 << 30, 3 * l3), free_bytes = ram_free / 2;
     if (cap != NIB_AUTO)
-        room = NUM_MIN(room, cap > spare ? cap - spare : 0);
-    want = NUM_MIN(want, room) / 4096 * 4096;
+        free_bytes = NUM_MIN(free_bytes, cap > spare ? cap - spare : 0);
+    want = NUM_MIN(want, free_bytes) / 4096 * 4096;
     return want < min ? 0 : want;
 }
 
@@ -415,7 +415,7 @@ bool trial_beats(const trial_result *r, int challenger, int holder) {
     return a->best > 0 && b->best > 0 && a->best < b->best * (1 - margin);
 }
 
-static void settle(trial_result *out) {
+static void choose(trial_result *out) {
     out->chosen = out->fastest = out->rule;
     for (int i = 0; i < out->n; i++) {
         const trial_time *t = &out->times[i];
@@ -511,7 +511,7 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
         call /= 2;
     }
     take_samples(&s, keep, call, seconds, out);
-    settle(out);
+    choose(out);
     free_rows(&r);
     return cancel_check(t->cancel, err);
 }

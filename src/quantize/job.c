@@ -231,7 +231,7 @@ static bool moves_rows(const job *j) {
 static nib_status take_scratch(job *j, nib_error *err) {
     const bool turned = moves_rows(j);
     const uint64_t bytes = row_scratch_bytes(longest_row(j), turned, pool_size(j->threads));
-    ledger_settle(j->ledger, false);
+    ledger_measure_runtime(j->ledger, false);
     NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     j->charged = bytes;
     return row_scratch_open(&j->scratch, longest_row(j), turned, pool_size(j->threads), err);

@@ -97,12 +97,12 @@ static nib_status take_memory(generation *g, nib_error *err) {
 
 nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
                            int64_t n_ctx, nib_result *result, nib_error *err) {
-    const int64_t room = n_ctx - (int64_t)NUM_MIN(o->n_prompt, (size_t)n_ctx) + 1;
+    const int64_t n_free = n_ctx - (int64_t)NUM_MIN(o->n_prompt, (size_t)n_ctx) + 1;
     *g = (generation){.with = *with,
                       .options = o,
                       .result = result,
                       .stop = {o->stop, o->n_stop},
-                      .n_max = o->n_predict < 0 ? room : NUM_MIN(o->n_predict, room)};
+                      .n_max = o->n_predict < 0 ? n_free : NUM_MIN(o->n_predict, n_free)};
     g->decode.started = true; /* the answer goes on from the prompt: its leading space belongs to it */
     result->finish = NIB_FINISH_LENGTH;
     g->done = g->n_max == 0;
@@ -218,7 +218,7 @@ static nib_status limit_accept(generation *g, int32_t token, bool *complete, nib
     return NIB_OK;
 }
 
-static void tell_candidates(const generation *g, const float *logits, int32_t token) {
+static void report_candidates(const generation *g, const float *logits, int32_t token) {
     const nib_generate_options *o = g->options;
     const int32_t n_top = (int32_t)NUM_MIN((int64_t)o->n_top, g->sampler.n_vocab);
     nib_candidate top[NIB_MAX_TOP], drawn;
@@ -264,7 +264,7 @@ nib_status generation_feed(generation *g, const float *logits, const int32_t *to
         return give_up(g, &why);
     const bool ends = !drawn || (!g->options->ignore_eos && is_end(&g->with, *token));
     if (g->options->on_candidates && !ends)
-        tell_candidates(g, logits, *token);
+        report_candidates(g, logits, *token);
     if (!ends && limit_accept(g, *token, &complete, &why) != NIB_OK)
         return give_up(g, &why);
     return take(g, *token, ends, complete, err);

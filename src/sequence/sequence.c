@@ -34,7 +34,7 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n, ni
     return NIB_OK;
 }
 
-static void settle(sequence *s, bool extends) {
+static void truncate_cache(sequence *s, bool extends) {
     if (!model_rope_keeps(s->m, s->longest, s->n_token, extends))
         s->n = 0;
     s->n = kv_table_keep(&s->kv, s->n);
@@ -52,7 +52,7 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
     s->n = NUM_MIN(same, n_reuse);
     memmove(s->tokens + s->n, tokens + s->n, (size_t)(n_token - s->n) * sizeof *tokens);
     s->n_token = n_token;
-    settle(s, extends);
+    truncate_cache(s, extends);
     s->n = kv_table_adopt(&s->kv, s->tokens, s->n, n_reuse);
     note_length(s);
 }
@@ -88,7 +88,7 @@ int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end) {
 }
 
 void sequence_resume(sequence *s) {
-    settle(s, true);
+    truncate_cache(s, true);
     note_length(s);
 }
 

@@ -1,5 +1,5 @@
 /* anthropic.c - answers as Anthropic's API writes them. */
-#include "server/items.h"
+#include "server/output_items.h"
 
 #include "base/jsonx.h"
 
@@ -38,7 +38,7 @@ static json_t *reason(const answer *a) {
     const char *sequence = stop_sequence(a);
     const char *why = a->result.finish == NIB_FINISH_LENGTH ? "max_tokens"
                       : sequence                            ? "stop_sequence"
-                      : a->talk && a->talk->n_call          ? "tool_use"
+                      : a->parser && a->parser->n_call      ? "tool_use"
                                                             : "end_turn";
     return json_pack("{s:s, s:s?}", "stop_reason", why, "stop_sequence", sequence);
 }
@@ -60,19 +60,19 @@ static void begin(job *j, buffer *out) {
 
 /* Of a text or a thought. */
 static json_t *block(int kind, const char *text, size_t n_byte) {
-    if (kind == SPEECH_THOUGHT)
+    if (kind == PART_THOUGHT)
         return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", jsonx_string(text, n_byte),
                          "signature", "");
     return json_pack("{s:s, s:o}", "type", "text", "text", jsonx_string(text, n_byte));
 }
 
-static json_t *tool_use(const answer *a, const speech_part *p, json_t *input) {
+static json_t *tool_use(const answer *a, const answer_part *p, json_t *input) {
     char id[16];
     job_call_id(a, p, id);
     return json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", id, "name", p->name, "input", input);
 }
 
-static void start(const telling *t, json_t *value) {
+static void start(const emitter *t, json_t *value) {
     if (t->out)
         event_write("content_block_start",
                     json_pack("{s:i, s:o}", "index", items_index(t), "content_block", value), t->out);
@@ -80,7 +80,7 @@ static void start(const telling *t, json_t *value) {
         json_decref(value);
 }
 
-static void change(const telling *t, const char *type, const char *name, const char *text, size_t n_byte) {
+static void change(const emitter *t, const char *type, const char *name, const char *text, size_t n_byte) {
     if (t->out)
         event_write("content_block_delta",
                     json_pack("{s:i, s:{s:s, s:o}}", "index", items_index(t), "delta", "type", type, name,
@@ -89,13 +89,13 @@ static void change(const telling *t, const char *type, const char *name, const c
 }
 
 /* The block is whole; takes the reference. */
-static void stop(const telling *t, json_t *value) {
+static void stop(const emitter *t, json_t *value) {
     if (t->out)
         event_write("content_block_stop", json_pack("{s:i}", "index", items_index(t)), t->out);
     items_add(t, value);
 }
 
-static void stop_open(const telling *t) {
+static void stop_open(const emitter *t) {
     job *j = t->j;
     if (j->open == NO_ITEM)
         return;
@@ -104,7 +104,7 @@ static void stop_open(const telling *t) {
     j->open = NO_ITEM;
 }
 
-static void tell_call(const telling *t, const speech_part *p) {
+static void emit_call(const emitter *t, const answer_part *p) {
     json_t *input = NULL;
     if (jsonx_parse(p->text, p->n_byte, &input, NULL) != NIB_OK)
         input = json_object();
@@ -113,34 +113,34 @@ static void tell_call(const telling *t, const speech_part *p) {
     stop(t, tool_use(t->a, p, input));
 }
 
-static void tell_part(void *user, const speech_part *p) {
-    const telling *t = user;
+static void emit_part(void *user, const answer_part *p) {
+    const emitter *t = user;
     job *j = t->j;
     const int kind = (int)p->kind;
     if (j->open != kind)
         stop_open(t);
-    if (kind == SPEECH_CALL) {
-        tell_call(t, p);
+    if (kind == PART_CALL) {
+        emit_call(t, p);
         return;
     }
     if (j->open == NO_ITEM)
         start(t, block(kind, "", 0));
     j->open = kind;
     buffer_add(&j->said, p->text, p->n_byte);
-    if (kind == SPEECH_THOUGHT)
+    if (kind == PART_THOUGHT)
         change(t, "thinking_delta", "thinking", p->text, p->n_byte);
     else
         change(t, "text_delta", "text", p->text, p->n_byte);
 }
 
-static const item_calls calls = {tell_part, stop_open};
+static const item_calls calls = {emit_part, stop_open};
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    items_tell(&(telling){j, a, out}, &calls, text, n_byte, false);
+    items_emit(&(emitter){j, a, out}, &calls, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    items_tell(&(telling){j, a, out}, &calls, "", 0, true);
+    items_emit(&(emitter){j, a, out}, &calls, "", 0, true);
     event_write("message_delta", json_pack("{s:o, s:o}", "delta", reason(a), "usage", usage(j)), out);
 }
 
@@ -167,7 +167,7 @@ static void fail(job *j, const fault *why, buffer *out) {
 static void whole(job *j, buffer *out) {
     const answer *a = &j->answers[0];
     const nib_result *r = &a->result;
-    items_tell(&(telling){j, a, NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
+    items_emit(&(emitter){j, a, NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
     json_t *value = message(j, json_incref(j->items));
     if (json_object_update_new(value, reason(a)) || j->said.no_memory)
         out->no_memory = true;
@@ -196,7 +196,7 @@ void anthropic_count(exchange *x) {
     call c;
     size_t n;
     if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
-        tools_settle(x->model, &c, &x->why) && prompt_count(x->model->engine, &c, &n, &x->why))
+        tools_resolve(x->model, &c, &x->why) && prompt_count(x->model->engine, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);
 }

@@ -136,7 +136,7 @@ bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *o
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
         !members_read(out->body, &anthropic_members, out, why))
         return false;
-    call_settle(out, out->body);
+    call_resolve(out, out->body);
     if (answers && out->max_tokens < 0)
         return fault_field(why, "max_tokens", "expected a whole number of at least 1, found nothing");
     const json_t *stop = member_get(out->body, "stop_sequences");

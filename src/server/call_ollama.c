@@ -34,7 +34,7 @@ static bool read_options(call *c, fault *why) {
     if (c->max_tokens == 0)
         return fault_field(why, "num_predict", "expected a whole number of at least 1, or -1, found 0");
     c->max_tokens = c->max_tokens < 0 ? -1 : c->max_tokens;
-    call_settle(c, o);
+    call_resolve(c, o);
     return stop_read(c, "stop", member_get(o, "stop"), why);
 }
 

@@ -117,7 +117,7 @@ bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, faul
     return out->body != NULL;
 }
 
-void call_settle(call *c, const json_t *from) {
+void call_resolve(call *c, const json_t *from) {
     c->has_seed = member_get(from, "seed") != NULL;
     if (c->sampling.top_p == 0) /* the likeliest alone */
         c->sampling.top_p = FLT_MIN;

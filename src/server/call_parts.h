@@ -18,7 +18,7 @@ bool json_is_ids(const json_t *v);
 /* The defaults, and the body. False: *why. */
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 /* After the numbers of object `from` were read. */
-void call_settle(call *c, const json_t *from);
+void call_resolve(call *c, const json_t *from);
 /* A text or an array of them; NULL: none. `field` is its name. */
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
 /* Adds the messages to the call's, each with a text as content; parts become one text. */

@@ -142,7 +142,7 @@ bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
         !members_read(out->body, &responses_members, out, why) || !read_others(out, why))
         return false;
-    call_settle(out, out->body);
+    call_resolve(out, out->body);
     json_t *messages = json_array();
     const bool good = messages && fill_messages(out, messages, why) && messages_read(out, messages, why) &&
                       read_tools(out, why);

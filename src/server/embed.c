@@ -76,9 +76,9 @@ static bool read_form(const json_t *body, int64_t width, embedding *e, fault *wh
 }
 
 /* What the request keeps until it is answered: tokens, vectors, and their text. */
-static bool has_room(const server *s, embedding *e, fault *why) {
+static bool fits_share(const server *s, embedding *e, fault *why) {
     char need[32], have[32];
-    const uint64_t numbers = e->n * (uint64_t)e->width, max = s->options.room / ROOM_LOGPROBS;
+    const uint64_t numbers = e->n * (uint64_t)e->width, max = s->options.request_bytes / SHARE_LOGPROBS;
     e->bytes += numbers * (sizeof(float) + (e->base64 ? 2 * sizeof(float) : NUMBER_TEXT));
     return e->bytes <= max ||
            fault_field(why, "input",
@@ -110,7 +110,7 @@ static embedding *embedding_read(const server *s, const nib_engine *engine, cons
         e->texts = mem_calloc(n, sizeof *e->texts);
     }
     bool good = e && e->texts && read_form(body, e->width, e, why) && read_texts(engine, list, e, why) &&
-                has_room(s, e, why);
+                fits_share(s, e, why);
     if (good)
         e->vectors = mem_array(e->n * (size_t)e->width, sizeof *e->vectors);
     json_decref(list);

@@ -177,7 +177,7 @@ static bool take_body(exchange *x, const char *data, size_t n) {
     if (x->body.n + n > s->options.max_body)
         return fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
                          (unsigned long long)s->options.max_body);
-    if (s->n_body + n > s->options.room / ROOM_BODIES) {
+    if (s->n_body + n > s->options.request_bytes / SHARE_BODIES) {
         x->why.retry_s = 1;
         return fault_set(&x->why, 503, NULL, "too many requests are being received");
     }
@@ -298,7 +298,7 @@ static void count(exchange *x) {
 static bool handle(exchange *x) {
     mem_bound b;
     count(x);
-    mem_bound_set(&b, ROOM_VALUES(x->s->options.room));
+    mem_bound_set(&b, VALUES_SHARE(x->s->options.request_bytes));
     const bool needs_model = !x->why.status && x->route->kind >= ROUTE_MODEL && !x->model;
     if (needs_model && model_take(x) == MODEL_AWAITED) {
         mem_bound_end(&b);

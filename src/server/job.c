@@ -25,9 +25,9 @@ static void job_free(job *j) {
     for (size_t i = 0; i < j->n_answer; i++) {
         buffer_clear(&j->answers[i].text);
         mem_free(j->answers[i].likely);
-        if (j->answers[i].talk)
-            speech_clear(j->answers[i].talk);
-        mem_free(j->answers[i].talk);
+        if (j->answers[i].parser)
+            answer_parser_clear(j->answers[i].parser);
+        mem_free(j->answers[i].parser);
         nib_result_clear(&j->answers[i].result);
     }
     mem_free(j->answers);
@@ -61,7 +61,7 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     j->created = (int64_t)time(NULL);
     j->n_answer = n_prompt * (size_t)c->n;
     j->answers = mem_calloc(j->n_answer, sizeof *j->answers);
-    j->told = time_now();
+    j->written_at = time_now();
     atomic_init(&j->refs, 1);
     snprintf(j->id, sizeof j->id, "%016llx%08llx", (unsigned long long)seed_secret(),
              (unsigned long long)(seed_secret() & 0xffffffff));
@@ -76,7 +76,7 @@ static job *job_new(exchange *x, call *c, const dialect *how, size_t n_prompt) {
     return NULL;
 }
 
-void job_call_id(const answer *a, const speech_part *p, char out[16]) {
+void job_call_id(const answer *a, const answer_part *p, char out[16]) {
     snprintf(out, 16, "%.5s%02zx%02x", a->of->id, a->index & 0xff, (unsigned)p->index & 0xff);
 }
 
@@ -117,7 +117,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
         tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
-    const uint64_t max = j->s->options.room / ROOM_LOGPROBS;
+    const uint64_t max = j->s->options.request_bytes / SHARE_LOGPROBS;
     if (!c->logprobs || bytes <= (double)max)
         return true;
     return fault_field(why, "logprobs",
@@ -128,7 +128,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
 /* One answer alone on a fast machine: a piece for every token would take time from computing the next ones,
  * and nobody reads so fast. */
 static bool can_wait(const job *j) {
-    return j->begun && j->s->n_answer == j->n_left && time_now() - j->told < PIECE_S;
+    return j->begun && j->s->n_answer == j->n_left && time_now() - j->written_at < PIECE_S;
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {
@@ -182,7 +182,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.bias = c->bias;
     o.n_bias = c->n_bias;
     o.grammar = c->grammar;
-    o.special = c->tools && j->model->tools != SPEECH_TAGGED; /* their tags are control tokens */
+    o.special = c->tools && j->model->tools != TOOLS_TAGGED; /* their tags are control tokens */
     o.n_top = c->n_top;
     o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
@@ -207,7 +207,7 @@ static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) 
     return true;
 }
 
-static bool has_room(const server *s, size_t n, fault *why) {
+static bool queue_has_place(const server *s, size_t n, fault *why) {
     if (s->n_answer + n <= (size_t)(s->n_sequence + s->options.n_queue))
         return true;
     fault_set(why, 429, "queue_full", "%zu answers are being computed or wait, and at most %d may: try again",
@@ -218,14 +218,14 @@ static bool has_room(const server *s, size_t n, fault *why) {
 
 /* In chats thoughts and calls are told apart. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
-    const speech_tools tools = j->call.tools ? j->model->tools : SPEECH_NO_TOOLS;
+    const tool_style tools = j->call.tools ? j->model->tools : TOOLS_NONE;
     const bool calls = j->call.choice != TOOLS_AUTO;
     const bool apart = j->call.kind == CALL_CHAT && j->how != &ollama_generate && !j->call.whole_speech;
     for (size_t i = 0; i < j->n_answer && apart; i++) {
-        speech *talk = j->answers[i].talk = mem_calloc(1, sizeof *talk);
-        if (!talk)
+        answer_parser *parser = j->answers[i].parser = mem_calloc(1, sizeof *parser);
+        if (!parser)
             return fault_set(why, 503, NULL, "out of memory");
-        speech_init(talk, tools, p->thinks, calls);
+        answer_parser_init(parser, tools, p->thinks, calls);
     }
     return true;
 }
@@ -247,7 +247,7 @@ static void enlist(job *j) {
 static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
     pthread_mutex_lock(&s->lock);
-    bool added = has_room(s, j->n_answer, why);
+    bool added = queue_has_place(s, j->n_answer, why);
     for (size_t i = 0; i < n && added; i++)
         added = add_answers(j, i, &prompts[i], why);
     if (j->n_left > 0) { /* also those that were added before one failed */
@@ -271,8 +271,8 @@ bool job_begin_embedding(exchange *x, embedding *e, fault *why) {
     j->embedding = e;
     j->n_prompt = j->answers[0].n_prompt = e->n_token;
     pthread_mutex_lock(&s->lock);
-    bool good = has_room(s, 1, why);
-    if (good && s->n_embedding + e->bytes > s->options.room / ROOM_LOGPROBS) {
+    bool good = queue_has_place(s, 1, why);
+    if (good && s->n_embedding + e->bytes > s->options.request_bytes / SHARE_LOGPROBS) {
         why->retry_s = 1;
         good = fault_set(why, 429, "queue_full", "as many embeddings wait as there is memory for: try again");
     }
@@ -298,7 +298,7 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
     bool good = j && prompts;
     if (!good)
         fault_set(why, 503, NULL, "out of memory");
-    good = good && tools_settle(x->model, &j->call, why);
+    good = good && tools_resolve(x->model, &j->call, why);
     for (size_t i = 0; i < n && good; i++)
         good = prompt_make(x->model->engine, &j->call, i, &prompts[i], why);
     good = good && take_apart(j, prompts, why);
@@ -457,9 +457,9 @@ static void watch(struct pollfd *fds, job **jobs, nfds_t n) {
         job *j = jobs[i];
         if (fds[i].revents) { /* nobody is there any more, or reads */
             drop(j);
-        } else if (j->call.stream && j->how->ping && now - j->told > PING_S) {
+        } else if (j->call.stream && j->how->ping && now - j->written_at > PING_S) {
             j->how->ping(j, &j->out);
-            j->told = now;
+            j->written_at = now;
             exchange_resume(j->at);
         }
     }
@@ -496,7 +496,7 @@ void job_write(job *j) {
         answer *a = &j->answers[i];
         if (a->text.n > 0) {
             j->how->piece(j, a, a->text.data, a->text.n, &j->out);
-            a->n_likely_told = a->n_likely;
+            a->n_likely_written = a->n_likely;
         }
         j->out.no_memory = j->out.no_memory || a->text.no_memory || a->no_memory;
         a->text.n = 0;
@@ -504,7 +504,7 @@ void job_write(job *j) {
             j->how->close(j, a, &j->out);
         a->closed = a->done;
     }
-    j->told = time_now();
+    j->written_at = time_now();
     j->held = false;
     if (j->n_left > 0)
         return;

@@ -2,7 +2,7 @@
  *
  *     waited for --(load_begin)--> being loaded --(load_end)--> held, or its requests are refused
  *                                    ^      |
- *                                    '------' again, when one that is idle made room
+ *                                    '------' again, when one that is idle freed its memory
  *
  * One model is loaded at a time. Memory has one rule: what is resident stays within the caps, so the engine
  * is told what the others may still take, and before it is tried again the one that is idle for longest goes.
@@ -16,8 +16,8 @@
 #include <stdio.h>
 
 /* What the others may still take, and have. */
-static server_room room_beside(const server *s) {
-    server_room r = {.alone = true};
+static server_reserved reserved_by_others(const server *s) {
+    server_reserved r = {.alone = true};
     for (size_t i = 0; i < s->n_model; i++) {
         nib_memory mem;
         uint64_t resident = 0;
@@ -69,7 +69,7 @@ static void *open_model(void *user) {
     const server_options *o = &m->s->options;
     nib_error err = {.status = NIB_OK};
     nib_engine *engine;
-    err.status = o->open(o->opener, (size_t)(m - m->s->models), &l->room, &engine, &err);
+    err.status = o->open(o->opener, (size_t)(m - m->s->models), &l->reserved, &engine, &err);
     if (err.status == NIB_OK)
         err.status = model_prepare(m, engine, &l->batch, &err);
     l->engine = err.status == NIB_OK ? engine : NULL;
@@ -81,7 +81,7 @@ static void *open_model(void *user) {
 
 /* Without a thread to be had it is loaded here. */
 static void start(load *l) {
-    l->room = room_beside(l->m->s);
+    l->reserved = reserved_by_others(l->m->s);
     l->engine = NULL;
     l->batch = NULL;
     atomic_store(&l->done, false);
@@ -113,7 +113,7 @@ static bool refuse_too_large(served *m, const nib_error *err, fault *why) {
                      m->name, m->too_large_why);
 }
 
-static void say(const served *m, const fault *why) {
+static void log_result(const served *m, const fault *why) {
     const server_options *o = &m->s->options;
     char line[512];
     if (!o->log_requests || !o->log)
@@ -126,14 +126,14 @@ static void say(const served *m, const fault *why) {
 }
 
 /* It is there, or is not to be: those who wait go on. */
-static void settle(load *l, const fault *why) {
+static void finish(load *l, const fault *why) {
     served *m = l->m;
     pthread_mutex_lock(&m->s->lock);
     m->load_s = time_now() - l->begun;
     m->wanted = false;
     model_resume_waiting(m, why);
     pthread_mutex_unlock(&m->s->lock);
-    say(m, why);
+    log_result(m, why);
     l->m = NULL;
 }
 
@@ -157,15 +157,15 @@ void load_begin(served *m) {
     l->m = m;
     l->begun = time_now();
     if (m->engine || !may_load(m, &why))
-        settle(l, &why);
+        finish(l, &why);
     else
         start(l);
 }
 
-/* Whether there is more room than when it was tried. */
-static bool made_room(const load *l) {
+/* Whether there is more memory than when it was tried. */
+static bool freed_memory(const load *l) {
     server *s = l->m->s;
-    return unload_oldest(s) || (!l->room.alone && n_loaded(s) == 0);
+    return unload_oldest(s) || (!l->reserved.alone && n_loaded(s) == 0);
 }
 
 static bool refuse(const load *l, fault *why) {
@@ -183,8 +183,8 @@ bool load_end(server *s) {
     if (!l->m || !atomic_load(&l->done))
         return false;
     join(l);
-    const bool lacks_room = l->err.status == NIB_E_NOFIT || l->err.status == NIB_E_NOMEM;
-    if (lacks_room && !atomic_load(&s->ending) && made_room(l)) {
+    const bool lacks_memory = l->err.status == NIB_E_NOFIT || l->err.status == NIB_E_NOMEM;
+    if (lacks_memory && !atomic_load(&s->ending) && freed_memory(l)) {
         start(l);
         return true;
     }
@@ -194,7 +194,7 @@ bool load_end(server *s) {
     } else {
         refuse(l, &why);
     }
-    settle(l, &why);
+    finish(l, &why);
     return true;
 }
 

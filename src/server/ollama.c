@@ -1,5 +1,5 @@
 /* ollama.c - answers as Ollama's API writes them: a line of JSON for each piece, and the lists of models. */
-#include "server/items.h"
+#include "server/output_items.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
@@ -66,19 +66,19 @@ static void begin(job *j, buffer *out) {
 }
 
 /* A tool that is called; Ollama has its arguments as an object. */
-static json_t *tool_call(const speech_part *p) {
+static json_t *tool_call(const answer_part *p) {
     json_t *arguments = NULL;
     if (jsonx_parse(p->text, p->n_byte, &arguments, NULL) != NIB_OK)
         arguments = jsonx_string(p->text, p->n_byte);
     return json_pack("{s:{s:s, s:o}}", "function", "name", p->name, "arguments", arguments);
 }
 
-static void tell_part(void *user, const speech_part *p) {
-    const telling *t = user;
-    const bool text = p->kind == SPEECH_TEXT;
+static void emit_part(void *user, const answer_part *p) {
+    const emitter *t = user;
+    const bool text = p->kind == PART_TEXT;
     json_t *value = line(t->j, text ? p->text : "", text ? p->n_byte : 0, false);
     json_t *message = json_object_get(value, "message");
-    if (p->kind == SPEECH_CALL)
+    if (p->kind == PART_CALL)
         t->out->no_memory =
             json_object_set_new(message, "tool_calls", json_pack("[o]", tool_call(p))) || t->out->no_memory;
     else if (!text)
@@ -87,20 +87,20 @@ static void tell_part(void *user, const speech_part *p) {
     end_line(value, t->out);
 }
 
-static void tell(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
-    telling t = {j, a, out};
-    if (!a->talk && n_byte)
+static void emit(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
+    emitter t = {j, a, out};
+    if (!a->parser && n_byte)
         end_line(line(j, text, n_byte, false), out);
-    else if (a->talk && !speech_feed(a->talk, text, n_byte, last, tell_part, &t))
+    else if (a->parser && !answer_parser_feed(a->parser, text, n_byte, last, emit_part, &t))
         out->no_memory = true;
 }
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    tell(j, a, text, n_byte, false, out);
+    emit(j, a, text, n_byte, false, out);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    tell(j, a, "", 0, true, out);
+    emit(j, a, "", 0, true, out);
 }
 
 static void end(job *j, buffer *out) {
@@ -116,16 +116,16 @@ static void fail(job *j, const fault *why, buffer *out) {
     end_line(ollama_refusal(why), out);
 }
 
-static json_t *whole_call(const answer *a, const speech_part *p) {
+static json_t *whole_call(const answer *a, const answer_part *p) {
     (void)a;
     return tool_call(p);
 }
 
 static void whole(job *j, buffer *out) {
-    spoken m = {.a = &j->answers[0], .call = whole_call};
-    bool good = spoken_take(&m);
+    message_parts m = {.a = &j->answers[0], .call = whole_call};
+    bool good = message_parts_collect(&m);
     json_t *value = last_line(j, m.said.n ? m.said.data : "", m.said.n);
-    good = spoken_add(&m, json_object_get(value, "message"), "thinking") && good;
+    good = message_parts_add(&m, json_object_get(value, "message"), "thinking") && good;
     out->no_memory = out->no_memory || !good;
     buffer_json(out, value);
 }
@@ -183,7 +183,7 @@ bool ollama_asks_nothing(const json_t *body) {
 }
 
 /* Clients ask for nothing to have the model loaded, which it is, or unloaded, which it will be. */
-static void say_loaded(exchange *x) {
+static void reply_loaded(exchange *x) {
     char now[32];
     const served *m = x->model ? x->model : x->gone;
     write_time(time(NULL), now, sizeof now);
@@ -201,7 +201,7 @@ static void ask(exchange *x, parse_fn parse) {
         return;
     }
     if (good)
-        say_loaded(x);
+        reply_loaded(x);
     call_clear(&c);
 }
 

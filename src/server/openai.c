@@ -1,5 +1,5 @@
 /* openai.c - answers as OpenAI's API writes them: chat completions, and completions. */
-#include "server/items.h"
+#include "server/output_items.h"
 
 #include "base/jsonx.h"
 #include "base/num.h"
@@ -18,11 +18,11 @@ static json_t *finish_reason(const answer *a) {
         return json_null();
     if (a->result.finish == NIB_FINISH_LENGTH)
         return json_string("length");
-    return json_string(a->talk && a->talk->n_call ? "tool_calls" : "stop");
+    return json_string(a->parser && a->parser->n_call ? "tool_calls" : "stop");
 }
 
 /* A tool that is called; `index` in pieces alone. */
-static json_t *tool_call(const answer *a, const speech_part *p, bool piece) {
+static json_t *tool_call(const answer *a, const answer_part *p, bool piece) {
     char id[16];
     job_call_id(a, p, id);
     json_t *value = json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
@@ -69,8 +69,8 @@ static void chunk(const job *j, json_t *choices, buffer *out) {
 
 /* Of the tokens that no piece has told of; what comes before all pieces tells of none. */
 static json_t *logprobs_left(const answer *a) {
-    const bool some = a->of->begun && a->n_likely > a->n_likely_told;
-    return some ? tokens_logprobs(a, a->n_likely_told) : json_null();
+    const bool some = a->of->begun && a->n_likely > a->n_likely_written;
+    return some ? tokens_logprobs(a, a->n_likely_written) : json_null();
 }
 
 static json_t *delta(const answer *a, json_t *change, json_t *reason) {
@@ -90,30 +90,30 @@ static void chat_begin(job *j, buffer *out) {
               out);
 }
 
-static void tell_part(void *user, const speech_part *p) {
-    const telling *t = user;
-    json_t *change = p->kind == SPEECH_CALL
+static void emit_part(void *user, const answer_part *p) {
+    const emitter *t = user;
+    json_t *change = p->kind == PART_CALL
                          ? json_pack("{s:[o]}", "tool_calls", tool_call(t->a, p, true))
-                         : json_pack("{s:o}", p->kind == SPEECH_TEXT ? "content" : "reasoning_content",
+                         : json_pack("{s:o}", p->kind == PART_TEXT ? "content" : "reasoning_content",
                                      jsonx_string(p->text, p->n_byte));
     chunk(t->j, delta(t->a, change, json_null()), t->out);
 }
 
-static void tell(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
-    telling t = {j, a, out};
-    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = n_byte};
-    if (!a->talk && n_byte)
-        tell_part(&t, &all);
-    else if (a->talk && !speech_feed(a->talk, text, n_byte, last, tell_part, &t))
+static void emit(job *j, const answer *a, const char *text, size_t n_byte, bool last, buffer *out) {
+    emitter t = {j, a, out};
+    const answer_part all = {.kind = PART_TEXT, .text = text, .n_byte = n_byte};
+    if (!a->parser && n_byte)
+        emit_part(&t, &all);
+    else if (a->parser && !answer_parser_feed(a->parser, text, n_byte, last, emit_part, &t))
         out->no_memory = true;
 }
 
 static void chat_piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    tell(j, a, text, n_byte, false, out);
+    emit(j, a, text, n_byte, false, out);
 }
 
 static void chat_close(job *j, const answer *a, buffer *out) {
-    tell(j, a, "", 0, true, out);
+    emit(j, a, "", 0, true, out);
     chunk(j, delta(a, json_object(), finish_reason(a)), out);
 }
 
@@ -159,18 +159,18 @@ static void stream_fail(job *j, const fault *why, buffer *out) {
 
 /* ---- whole ---- */
 
-static json_t *whole_call(const answer *a, const speech_part *p) {
+static json_t *whole_call(const answer *a, const answer_part *p) {
     return tool_call(a, p, false);
 }
 
 /* NULL: no memory. */
 static json_t *whole_message(const answer *a) {
-    spoken m = {.a = a, .call = whole_call};
-    bool good = spoken_take(&m);
+    message_parts m = {.a = a, .call = whole_call};
+    bool good = message_parts_collect(&m);
     json_t *content =
         m.calls && m.said.n == 0 ? json_null() : jsonx_string(m.said.n ? m.said.data : "", m.said.n);
     json_t *value = json_pack("{s:s, s:o}", "role", "assistant", "content", content);
-    good = spoken_add(&m, value, "reasoning_content") && good;
+    good = message_parts_add(&m, value, "reasoning_content") && good;
     if (good)
         return value;
     json_decref(value);

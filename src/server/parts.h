@@ -15,7 +15,7 @@
 #include "server/call.h"
 #include "server/listen.h"
 #include "server/server.h"
-#include "server/speech.h"
+#include "server/answer_parser.h"
 #include "server/web.h"
 
 #include <pthread.h>
@@ -34,7 +34,7 @@ typedef struct served {
     int64_t n_ctx_train;
     nib_engine *engine;
     nib_batch *batch;
-    speech_tools tools;   /* how its family writes calls of tools */
+    tool_style tools;     /* how its family writes calls of tools */
     bool describes_tools; /* its template does not */
     int n_failed;         /* steps, one after the other; the thread's that computes */
 
@@ -49,15 +49,15 @@ typedef struct served {
     char too_large_why[512];
 } served;
 
-/* The model that is being loaded. The thread that loads it has `room`, `engine`, `batch` and `err` until
+/* The model that is being loaded. The thread that loads it has `reserved`, `engine`, `batch` and `err` until
  * `done`; the rest is the thread's that computes. */
 typedef struct load {
     served *m; /* NULL: none is */
     pthread_t thread;
     bool has_thread;
     double begun;
-    server_room room;   /* what others leave it */
-    nib_engine *engine; /* NULL: err says why */
+    server_reserved reserved; /* what others take of the caps */
+    nib_engine *engine;       /* NULL: err says why */
     nib_batch *batch;
     nib_error err;
     atomic_bool done;
@@ -72,8 +72,8 @@ typedef struct answer { /* one of a job's */
     /* guarded: */
     buffer text;           /* that is not written yet */
     nib_candidate *likely; /* [n_likely, 1 + call.n_top]: each token, and what was likelier */
-    size_t n_likely, cap_likely, n_likely_told;
-    speech *talk; /* what takes the text apart; NULL: it is given as it comes */
+    size_t n_likely, cap_likely, n_likely_written;
+    answer_parser *parser; /* what takes the text apart; NULL: it is given as it comes */
     bool no_memory;
     bool done;   /* result and how are there */
     bool closed; /* its end is written */
@@ -130,11 +130,11 @@ struct job {
     bool begun, ended;
     int n_event; /* written, where a dialect counts them */
     /* where a dialect has an answer in items, a text, a thought or a call each: */
-    json_t *items; /* those that are whole; NULL: none yet */
-    buffer said;   /* of the one that is open */
-    int open;      /* its speech_part kind; NO_ITEM */
-    double told;   /* when something was last written */
-    bool held;     /* there is text that waits a moment */
+    json_t *items;     /* those that are whole; NULL: none yet */
+    buffer said;       /* of the one that is open */
+    int open;          /* its answer_part kind; NO_ITEM */
+    double written_at; /* when something was last written */
+    bool held;         /* there is text that waits a moment */
 };
 
 typedef enum route_kind {
@@ -179,10 +179,10 @@ struct exchange {
 enum { N_TIME = 12 };
 extern const double server_times[N_TIME - 1]; /* seconds that divide times until first tokens into classes */
 
-/* The parts of options.room: bodies that are received, the values, text and tokens of the one that is read,
- * connections, and what the probabilities of one request's tokens take. */
-enum { ROOM_BODIES = 4, ROOM_LOGPROBS = 4, ROOM_CONNECTIONS = 8 };
-#define ROOM_VALUES(room) ((room) / 8 * 3)
+/* The parts of options.request_bytes: bodies that are received, the values, text and tokens of the one that
+ * is read, connections, and what the probabilities of one request's tokens take. */
+enum { SHARE_BODIES = 4, SHARE_LOGPROBS = 4, SHARE_CONNECTIONS = 8 };
+#define VALUES_SHARE(bytes) ((bytes) / 8 * 3)
 
 typedef struct server_counts { /* since the server was opened; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
@@ -280,7 +280,7 @@ void load_drop(server *s);  /* what is being loaded is waited for, and closed */
 /* ---- tools.c ---- */
 void tools_learn(served *m, const nib_engine *e); /* how its family writes calls; before it is asked */
 /* The call's tools: described where the template does not, and the grammar that holds the answer to them. */
-bool tools_settle(const served *m, call *c, fault *why);
+bool tools_resolve(const served *m, call *c, fault *why);
 
 /* ---- job.c ---- */
 /* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
@@ -313,9 +313,9 @@ nib_status embedding_compute(job *j, nib_error *err); /* steps the batch in betw
 bool server_turn(server *s);
 
 /* The id of a tool that is called: nine letters and digits are what every template takes. */
-void job_call_id(const answer *a, const speech_part *p, char out[16]);
+void job_call_id(const answer *a, const answer_part *p, char out[16]);
 
-/* ---- tokens.c ---- */
+/* ---- logprobs.c ---- */
 /* A token's own bytes (the caller frees *text with mem_free), none where the tokenizer has no such token;
  * false: no memory. */
 bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte);
@@ -323,17 +323,17 @@ bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte)
  * they were not asked for. NULL: no memory. */
 json_t *tokens_logprobs(const answer *a, size_t from);
 
-/* ---- texts.c, looks.c: a reply each ---- */
+/* ---- texts.c, reports.c: a reply each ---- */
 void texts_tokenize(exchange *x);
 void texts_detokenize(exchange *x);
 void texts_apply_template(exchange *x);
-void looks_health(exchange *x);
-void looks_models(exchange *x);
-void looks_model(exchange *x);
-void looks_metrics(exchange *x);
-void looks_memory(exchange *x);
-void looks_slots(exchange *x);
-void looks_page(exchange *x);
+void report_health(exchange *x);
+void report_models(exchange *x);
+void report_model(exchange *x);
+void report_metrics(exchange *x);
+void report_memory(exchange *x);
+void report_slots(exchange *x);
+void report_page(exchange *x);
 extern const char server_page[]; /* page.html */
 extern const size_t server_page_size;
 

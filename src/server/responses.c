@@ -1,5 +1,5 @@
 /* responses.c - answers as OpenAI's /v1/responses writes them. */
-#include "server/items.h"
+#include "server/output_items.h"
 
 #include "base/jsonx.h"
 
@@ -48,8 +48,8 @@ static json_t *response(const job *j) {
 /* ---- items: a message, a thought, and functions that are called ---- */
 
 /* Of the item that is open. */
-static void item_id(const telling *t, int kind, char out[64]) {
-    const char *prefix = kind == SPEECH_TEXT ? "msg" : kind == SPEECH_THOUGHT ? "rs" : "fc";
+static void item_id(const emitter *t, int kind, char out[64]) {
+    const char *prefix = kind == PART_TEXT ? "msg" : kind == PART_THOUGHT ? "rs" : "fc";
     snprintf(out, 64, "%s_%s%02x", prefix, t->j->id, (unsigned)items_index(t) & 0xff);
 }
 
@@ -59,7 +59,7 @@ static void event(job *j, const char *name, json_t *value, buffer *out) {
     event_write(name, value, out);
 }
 
-static void tell_event(const telling *t, const char *name, json_t *value) {
+static void emit_event(const emitter *t, const char *name, json_t *value) {
     if (t->out)
         event(t->j, name, value, t->out);
     else
@@ -67,110 +67,110 @@ static void tell_event(const telling *t, const char *name, json_t *value) {
 }
 
 static json_t *part(int kind, const char *text, size_t n_byte) {
-    if (kind == SPEECH_THOUGHT)
+    if (kind == PART_THOUGHT)
         return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", jsonx_string(text, n_byte));
     return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", jsonx_string(text, n_byte),
                      "annotations", "logprobs");
 }
 
 /* A message or a thought; takes the reference to content. */
-static json_t *item(const telling *t, int kind, const char *status, json_t *content) {
+static json_t *item(const emitter *t, int kind, const char *status, json_t *content) {
     char id[64];
     item_id(t, kind, id);
-    if (kind == SPEECH_THOUGHT)
+    if (kind == PART_THOUGHT)
         return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status,
                          "summary", "content", content);
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
                      "assistant", "content", content);
 }
 
-static json_t *function_call(const telling *t, const speech_part *p, const char *status,
+static json_t *function_call(const emitter *t, const answer_part *p, const char *status,
                              const char *arguments, size_t n_byte) {
     char id[64], call_id[16];
-    item_id(t, SPEECH_CALL, id);
+    item_id(t, PART_CALL, id);
     job_call_id(t->a, p, call_id);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status,
                      "call_id", call_id, "name", p->name, "arguments", jsonx_string(arguments, n_byte));
 }
 
 /* What events about an item say of its place; `name` is a member more. */
-static json_t *place(const telling *t, int kind, const char *name, json_t *value) {
+static json_t *place(const emitter *t, int kind, const char *name, json_t *value) {
     char id[64];
     item_id(t, kind, id);
     json_t *at = json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", items_index(t), name, value);
-    if (kind != SPEECH_CALL)
+    if (kind != PART_CALL)
         json_object_set_new(at, "content_index", json_integer(0));
-    if (kind == SPEECH_TEXT && value && !json_is_object(value))
+    if (kind == PART_TEXT && value && !json_is_object(value))
         json_object_set_new(at, "logprobs", json_array());
     return at;
 }
 
-static void start(const telling *t, json_t *value) {
-    tell_event(t, "response.output_item.added",
+static void start(const emitter *t, json_t *value) {
+    emit_event(t, "response.output_item.added",
                json_pack("{s:i, s:o}", "output_index", items_index(t), "item", value));
 }
 
 /* The item is whole; takes the reference. */
-static void stop(const telling *t, json_t *value) {
-    tell_event(t, "response.output_item.done",
+static void stop(const emitter *t, json_t *value) {
+    emit_event(t, "response.output_item.done",
                json_pack("{s:i, s:O}", "output_index", items_index(t), "item", value));
     items_add(t, value);
 }
 
-static void start_open(const telling *t, int kind) {
+static void start_open(const emitter *t, int kind) {
     start(t, item(t, kind, "in_progress", json_array()));
-    tell_event(t, "response.content_part.added", place(t, kind, "part", part(kind, "", 0)));
+    emit_event(t, "response.content_part.added", place(t, kind, "part", part(kind, "", 0)));
     t->j->open = kind;
 }
 
-static void stop_open(const telling *t, bool last) {
+static void stop_open(const emitter *t, bool last) {
     job *j = t->j;
     const int kind = j->open;
     const char *said = j->said.n ? j->said.data : "";
     if (kind == NO_ITEM)
         return;
-    tell_event(t, kind == SPEECH_TEXT ? "response.output_text.done" : "response.reasoning_text.done",
+    emit_event(t, kind == PART_TEXT ? "response.output_text.done" : "response.reasoning_text.done",
                place(t, kind, "text", jsonx_string(said, j->said.n)));
-    tell_event(t, "response.content_part.done", place(t, kind, "part", part(kind, said, j->said.n)));
+    emit_event(t, "response.content_part.done", place(t, kind, "part", part(kind, said, j->said.n)));
     stop(t, item(t, kind, last && is_cut(j) ? "incomplete" : "completed",
                  json_pack("[o]", part(kind, said, j->said.n))));
     j->said.n = 0;
     j->open = NO_ITEM;
 }
 
-static void tell_call(const telling *t, const speech_part *p) {
+static void emit_call(const emitter *t, const answer_part *p) {
     start(t, function_call(t, p, "in_progress", "", 0));
-    tell_event(t, "response.function_call_arguments.delta",
-               place(t, SPEECH_CALL, "delta", jsonx_string(p->text, p->n_byte)));
-    json_t *done = place(t, SPEECH_CALL, "arguments", jsonx_string(p->text, p->n_byte));
+    emit_event(t, "response.function_call_arguments.delta",
+               place(t, PART_CALL, "delta", jsonx_string(p->text, p->n_byte)));
+    json_t *done = place(t, PART_CALL, "arguments", jsonx_string(p->text, p->n_byte));
     json_object_set_new(done, "name", json_string(p->name));
-    tell_event(t, "response.function_call_arguments.done", done);
+    emit_event(t, "response.function_call_arguments.done", done);
     stop(t, function_call(t, p, "completed", p->text, p->n_byte));
 }
 
-static void tell_part(void *user, const speech_part *p) {
-    const telling *t = user;
+static void emit_part(void *user, const answer_part *p) {
+    const emitter *t = user;
     job *j = t->j;
     const int kind = (int)p->kind;
     if (j->open != kind)
         stop_open(t, false);
-    if (kind == SPEECH_CALL) {
-        tell_call(t, p);
+    if (kind == PART_CALL) {
+        emit_call(t, p);
         return;
     }
     if (j->open == NO_ITEM)
         start_open(t, kind);
     buffer_add(&j->said, p->text, p->n_byte);
     if (p->n_byte)
-        tell_event(t, kind == SPEECH_TEXT ? "response.output_text.delta" : "response.reasoning_text.delta",
+        emit_event(t, kind == PART_TEXT ? "response.output_text.delta" : "response.reasoning_text.delta",
                    place(t, kind, "delta", jsonx_string(p->text, p->n_byte)));
 }
 
-static void stop_last(const telling *t) {
+static void stop_last(const emitter *t) {
     stop_open(t, true);
 }
 
-static const item_calls calls = {tell_part, stop_last};
+static const item_calls calls = {emit_part, stop_last};
 
 static void begin(job *j, buffer *out) {
     event(j, "response.created", json_pack("{s:o}", "response", response(j)), out);
@@ -178,11 +178,11 @@ static void begin(job *j, buffer *out) {
 }
 
 static void piece(job *j, const answer *a, const char *text, size_t n_byte, buffer *out) {
-    items_tell(&(telling){j, a, out}, &calls, text, n_byte, false);
+    items_emit(&(emitter){j, a, out}, &calls, text, n_byte, false);
 }
 
 static void close_one(job *j, const answer *a, buffer *out) {
-    items_tell(&(telling){j, a, out}, &calls, "", 0, true);
+    items_emit(&(emitter){j, a, out}, &calls, "", 0, true);
 }
 
 static void end(job *j, buffer *out) {
@@ -202,7 +202,7 @@ static void fail(job *j, const fault *why, buffer *out) {
 
 static void whole(job *j, buffer *out) {
     const nib_result *r = &j->answers[0].result;
-    items_tell(&(telling){j, &j->answers[0], NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
+    items_emit(&(emitter){j, &j->answers[0], NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
     out->no_memory = out->no_memory || j->said.no_memory;
     buffer_json(out, response(j));
 }

@@ -13,9 +13,9 @@ enum {
     USUAL_CONNECTIONS = 256,
     USUAL_QUEUE = 64,
     USUAL_BODY = 1 << 20,
-    USUAL_ROOM = 256 << 20,
+    USUAL_REQUEST_BYTES = 256 << 20,
     USUAL_TIMEOUT_S = 60,
-    BODY_SHARE = 8, /* of the room, for one body */
+    BODY_SHARE = 8, /* of request_bytes, for one body */
     MIN_CONNECTIONS = 16,
     IDLE_MS = 60000, /* between two looks at nothing */
     PAUSE_MS = 100,  /* before what failed is tried again */
@@ -24,14 +24,14 @@ enum {
 
 /* ---- opening ---- */
 
-static void settle(server_options *o) {
+static void set_defaults(server_options *o) {
     o->host = o->host ? o->host : "127.0.0.1";
     o->n_connection = o->n_connection ? o->n_connection : USUAL_CONNECTIONS;
     o->n_queue = o->n_queue ? o->n_queue : USUAL_QUEUE;
-    o->room = o->room ? o->room : USUAL_ROOM;
+    o->request_bytes = o->request_bytes ? o->request_bytes : USUAL_REQUEST_BYTES;
     o->max_body = o->max_body ? o->max_body : USUAL_BODY;
-    o->max_body = NUM_MIN(o->max_body, o->room / BODY_SHARE);
-    const uint64_t connections = o->room / ROOM_CONNECTIONS / EXCHANGE_CONNECTION_BYTES;
+    o->max_body = NUM_MIN(o->max_body, o->request_bytes / BODY_SHARE);
+    const uint64_t connections = o->request_bytes / SHARE_CONNECTIONS / EXCHANGE_CONNECTION_BYTES;
     o->n_connection = (int)NUM_MIN((uint64_t)o->n_connection, NUM_MAX(connections, MIN_CONNECTIONS));
     o->timeout_s = o->timeout_s ? o->timeout_s : USUAL_TIMEOUT_S;
 }
@@ -60,7 +60,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "a server");
     s->options = *options;
-    settle(&s->options);
+    set_defaults(&s->options);
     s->listener.fd = -1;
     s->opened = time(NULL);
     pthread_mutex_init(&s->lock, NULL);

@@ -23,12 +23,12 @@ typedef struct server_model {
     int64_t n_ctx_train;
 } server_model;
 
-/* What other models leave of the caps. */
-typedef struct server_room {
+/* What other models take of the caps. */
+typedef struct server_reserved {
     uint64_t ram;  /* bytes that they may still make resident beside what the process has */
     uint64_t vram; /* bytes that they have */
     bool alone;    /* there is no other: weights may be read from disk while it computes */
-} server_room;
+} server_reserved;
 
 typedef struct server_options {
     const server_model *models; /* [n_model], at least one; without a name a request means the first */
@@ -36,18 +36,19 @@ typedef struct server_options {
     int n_loaded; /* of them at the same time, at most; 0: as many as fit */
     /* Loads models[model], on a thread of its own, one at a time. NIB_E_NOFIT: it would fit with less beside
      * it. */
-    nib_status (*open)(void *user, size_t model, const server_room *room, nib_engine **out, nib_error *err);
+    nib_status (*open)(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
+                       nib_error *err);
     void *opener;            /* its user */
     uint64_t ram_cap;        /* of the process, for those who ask; NIB_AUTO: none */
     const char *host;        /* a name or number of this machine; "/PATH": a Unix socket. NULL: 127.0.0.1 */
     int port;                /* 0: one that is free */
     const char *const *keys; /* one of them is asked for; none: everybody may. Copied */
     size_t n_key;
-    int n_connection;  /* at the same time; 0: 256 */
-    int n_queue;       /* requests that wait for a place, at most; 0: 64 */
-    uint64_t max_body; /* bytes of one request; 0: 1 MiB, or what `room` allows */
-    uint64_t room;     /* bytes that requests may take together beside the engine; 0: 256 MiB */
-    int timeout_s;     /* a connection on which nothing moves is closed after; 0: 60 */
+    int n_connection;       /* at the same time; 0: 256 */
+    int n_queue;            /* requests that wait for a place, at most; 0: 64 */
+    uint64_t max_body;      /* bytes of one request; 0: 1 MiB, or what `request_bytes` allows */
+    uint64_t request_bytes; /* bytes that requests may take together beside the engine; 0: 256 MiB */
+    int timeout_s;          /* a connection on which nothing moves is closed after; 0: 60 */
     const char
         *prefix_cache;     /* folder for keys and values, as nib_batch_options has it. Copied; NULL: none */
     uint64_t prefix_bytes; /* likewise */

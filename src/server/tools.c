@@ -33,15 +33,15 @@ static bool renders(const nib_engine *e, const char *messages, const char *what,
 }
 
 void tools_learn(served *m, const nib_engine *e) {
-    m->tools = SPEECH_TAGGED;
+    m->tools = TOOLS_TAGGED;
     m->describes_tools = false;
     if (!nib_engine_info(e)->has_chat_template)
         return;
     if (renders(e, PROBE_CALLED, "[TOOL_CALLS]", "[TOOL_CALLS]"))
-        m->tools = SPEECH_LISTED;
+        m->tools = TOOLS_LISTED;
     else if (!renders(e, PROBE_CALLED, "<tool_call>", "<tool_call>") &&
              renders(e, PROBE_CALLED, "<|python_tag|>", "\"parameters\""))
-        m->tools = SPEECH_BARE;
+        m->tools = TOOLS_BARE;
     m->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
 }
 
@@ -106,7 +106,7 @@ static bool put_parameters(buffer *out, const json_t *function, size_t i, const 
 }
 
 /* A rule `call`: one of the tools, with its arguments. */
-static bool put_calls(buffer *out, const call *c, speech_tools how, fault *why) {
+static bool put_calls(buffer *out, const call *c, tool_style how, fault *why) {
     const json_t *tool;
     size_t i;
     bool first = true;
@@ -124,7 +124,7 @@ static bool put_calls(buffer *out, const call *c, speech_tools how, fault *why) 
         buffer_text(out, first ? "" : " | ");
         buffer_text(out, "\"{\\\"name\\\": ");
         put_json_literal(out, name);
-        buffer_text(out, how == SPEECH_BARE ? ", \\\"parameters\\\": \" " : ", \\\"arguments\\\": \" ");
+        buffer_text(out, how == TOOLS_BARE ? ", \\\"parameters\\\": \" " : ", \\\"arguments\\\": \" ");
         snprintf(rule, sizeof rule, "tool-%zu \"}\"", i);
         buffer_text(out, rule);
         first = false;
@@ -158,15 +158,15 @@ static void put_free_text(buffer *out, const char *tag) {
     }
 }
 
-static void put_calls_rule(buffer *out, speech_tools how, bool one) {
+static void put_calls_rule(buffer *out, tool_style how, bool one) {
     char line[200];
     const int more = one ? 0 : MORE_CALLS;
-    if (how == SPEECH_TAGGED)
+    if (how == TOOLS_TAGGED)
         snprintf(
             line, sizeof line,
             "calls ::= call \"\\n</tool_call>\" (\"\\n<tool_call>\\n\" call \"\\n</tool_call>\"){0,%d}\n",
             more);
-    else if (how == SPEECH_LISTED)
+    else if (how == TOOLS_LISTED)
         snprintf(line, sizeof line, "calls ::= \"[\" call (\", \" call){0,%d} \"]\"\n", more);
     else
         snprintf(line, sizeof line, "calls ::= call (\"; \" call){0,%d}\n", more);
@@ -186,14 +186,14 @@ static bool is_strict(const call *c) {
 static bool hold_to_tools(const served *m, call *c, fault *why) {
     const bool forced = c->choice != TOOLS_AUTO;
     buffer text = {0};
-    if (!forced && (!is_strict(c) || m->tools == SPEECH_LISTED))
+    if (!forced && (!is_strict(c) || m->tools == TOOLS_LISTED))
         return true;
     if (c->grammar)
         return !forced ||
                fault_field(why, "tool_choice", "another format of the answer is asked for as well");
     if (forced)
         buffer_text(&text, "root ::= calls\n");
-    else if (m->tools == SPEECH_TAGGED)
+    else if (m->tools == TOOLS_TAGGED)
         put_free_text(&text, "<tool_call>");
     else
         buffer_text(&text, "root ::= calls | ([^{] .*)?\n");
@@ -203,13 +203,13 @@ static bool hold_to_tools(const served *m, call *c, fault *why) {
         c->grammar = mem_strdup(text.data);
     buffer_clear(&text);
     if (forced)
-        c->prefill = m->tools == SPEECH_TAGGED   ? "<tool_call>\n"
-                     : m->tools == SPEECH_LISTED ? "[TOOL_CALLS]"
-                                                 : NULL;
+        c->prefill = m->tools == TOOLS_TAGGED   ? "<tool_call>\n"
+                     : m->tools == TOOLS_LISTED ? "[TOOL_CALLS]"
+                                                : NULL;
     return good && (c->grammar || fault_set(why, 503, NULL, "out of memory"));
 }
 
-bool tools_settle(const served *m, call *c, fault *why) {
+bool tools_resolve(const served *m, call *c, fault *why) {
     if (c->kind != CALL_CHAT || !c->tools)
         return true;
     if (json_array_size(c->tools) > MAX_TOOLS)

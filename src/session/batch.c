@@ -20,7 +20,7 @@ void nib_batch_options_init(nib_batch_options *options) {
     memset(options, 0, sizeof *options);
 }
 
-static nib_status settle(nib_batch *b, const nib_batch_options *o, nib_error *err) {
+static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     const backend_rows *rows = &b->on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
         o->n_prompt < 0 || o->n_draft < 0 || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
@@ -68,7 +68,7 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
 
 static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     sequence_memory memory;
-    NIB_TRY(settle(b, o, err));
+    NIB_TRY(set_options(b, o, err));
     NIB_TRY(engine_sequence_memory(b->engine, b->kv_type, &memory, err));
     NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, err));
     b->pages = memory.pages;

@@ -63,8 +63,8 @@ static bool copy_options(request *r, const nib_generate_options *o) {
 
 /* Positions that the request has at most: the last token is not computed with. */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o) {
-    const int64_t room = b->n_ctx - (int64_t)o->n_prompt;
-    const int64_t n = o->n_predict < 0 ? room : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), room);
+    const int64_t n_free = b->n_ctx - (int64_t)o->n_prompt;
+    const int64_t n = o->n_predict < 0 ? n_free : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), n_free);
     return (int64_t)o->n_prompt + n;
 }
 

@@ -22,9 +22,9 @@ static const tpl_str blank = {.data = " ", .n = 1, .n_char = 1}, zero = {.data =
 /* sign and body of a number, or a text (n_sign 0), padded to the field's width. */
 static void put_padded(tpl_builder *b, const field *f, const char *text, size_t n, size_t n_sign,
                        bool number) {
-    int64_t room = f->width - (int64_t)tpl_utf8_count(text, n);
+    int64_t padding = f->width - (int64_t)tpl_utf8_count(text, n);
     char align = f->align ? f->align : number ? '>' : '<';
-    int64_t left = room <= 0 || align == '<' ? 0 : align == '^' ? room / 2 : room;
+    int64_t left = padding <= 0 || align == '<' ? 0 : align == '^' ? padding / 2 : padding;
     if (align == '=')
         tpl_put(b, text, n_sign);
     for (int64_t i = 0; i < left && !b->failed; i++)
@@ -33,7 +33,7 @@ static void put_padded(tpl_builder *b, const field *f, const char *text, size_t 
         tpl_put(b, text + n_sign, n - n_sign);
     else
         tpl_put(b, text, n);
-    for (int64_t i = left; i < room && !b->failed; i++)
+    for (int64_t i = left; i < padding && !b->failed; i++)
         tpl_put(b, f->fill.data, f->fill.n);
 }
 

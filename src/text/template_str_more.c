@@ -177,13 +177,13 @@ static bool pad(tpl_run *r, const tpl_value *self, tpl_call *c, int where, tpl_v
         return tpl_fail(r, "the fill must be one character");
     if (width > (int64_t)r->limits.output)
         return tpl_fail(r, "more than %zu bytes of output", r->limits.output);
-    int64_t room = width - (int64_t)s->n_char;
+    int64_t padding = width - (int64_t)s->n_char;
     /* Python puts the odd blank left when both the room and the width are odd */
-    int64_t left = room <= 0 || where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
+    int64_t left = padding <= 0 || where < 0 ? 0 : where > 0 ? padding : padding / 2 + (padding & width & 1);
     for (int64_t i = 0; i < left && !b.failed; i++)
         tpl_put(&b, fill ? fill->data : " ", fill ? fill->n : 1);
     tpl_put(&b, s->data, s->n);
-    for (int64_t i = left; i < room && !b.failed; i++)
+    for (int64_t i = left; i < padding && !b.failed; i++)
         tpl_put(&b, fill ? fill->data : " ", fill ? fill->n : 1);
     return tpl_built(&b, out);
 }

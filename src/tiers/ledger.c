@@ -153,7 +153,7 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
     ledger_unreserve(l, tier, owner, n_byte, n_byte);
 }
 
-void ledger_settle(ledger *l, bool grows) {
+void ledger_measure_runtime(ledger *l, bool grows) {
     if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
         malloc_trim(0); /* what is free counts as free */
     uint64_t now = ledger_look().now;

@@ -45,7 +45,7 @@ void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t 
  * is charged that is not yet touched. `grows`: more is to come, so a margin is promised beside it under a
  * cap, once the heap has given back what it does not need; what is decided afterwards by what is free then
  * leaves room for it. */
-void ledger_settle(ledger *l, bool grows);
+void ledger_measure_runtime(ledger *l, bool grows);
 
 uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */
 uint64_t ledger_promised(const ledger *l, int tier);

@@ -136,7 +136,7 @@ slot *page_ring_to_send(page_ring *g) {
     return oldest(g, SLOT_READING, true);
 }
 
-void page_ring_settle(page_ring *g, slot *s) {
+void page_ring_finish(page_ring *g, slot *s) {
     const bool was_packed = s->state == SLOT_PACKING, ended = s->n_sent == s->n_read || s->status != NIB_OK;
     if ((s->state != SLOT_READING && !was_packed) || s->n_flight > 0)
         return;
@@ -173,7 +173,7 @@ void page_ring_packed(page_ring *g, slot *s) {
     g->spare[g->n_spare++] = s->buffer;
     s->buffer = s->packed;
     s->packed = NULL;
-    page_ring_settle(g, s);
+    page_ring_finish(g, s);
 }
 
 /* ---- passes ---- */

@@ -10,7 +10,7 @@
  *
  *                  page_ring_take            read, and used as it is
  *          empty  ----------------->  reading  ---------------------->  ready  <-----------+
- *            ^                         | | |     (page_ring_settle)      ^ |              | release,
+ *            ^                         | | |     (page_ring_finish)      ^ |              | release,
  *            |                         | | | read, to be packed          | | want         | needed again
  *            |                         | | +---> arrived ---> packing ---+ v              |
  *            |                         | |       (page_ring_pack)       pinned -----------+
@@ -118,7 +118,7 @@ slot *page_ring_take(page_ring *g);
 /* The oldest slot that is reading, has a read that was not sent, and is still wanted; NULL: none. */
 slot *page_ring_to_send(page_ring *g);
 /* Something of a slot has ended, perhaps all: what becomes of it. */
-void page_ring_settle(page_ring *g, slot *s);
+void page_ring_finish(page_ring *g, slot *s);
 
 /* ---- who packs ---- */
 /* The oldest slot that has arrived, packing from s->buffer to s->packed; NULL: there is none, or no buffer.

@@ -47,7 +47,7 @@ static nib_status open_row_buffer(pager *p, nib_error *err) {
                : nib_fail_nomem(err, p->row_packed_bytes, "a row of the embedding");
 }
 
-nib_status pager_source(pager *p, uint64_t room, nib_error *err) {
+nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err) {
     const pager_options *o = &p->options;
     const int n_thread = pool_size(o->threads);
     const pager_need need = pager_need_of(&p->layout, n_thread);
@@ -55,7 +55,7 @@ nib_status pager_source(pager *p, uint64_t room, nib_error *err) {
     pager_packed_find(p, o, true);
     if (!p->packed)
         NIB_TRY(pager_packed_write_pages(p, o, pager_load_shape(n_thread, true, need.ring + need.row), err));
-    if (room < p->packed_tables)
+    if (free_bytes < p->packed_tables)
         pager_packed_drop(p, false);
     return NIB_OK;
 }

@@ -84,8 +84,8 @@ nib_status pager_open(const layout *lay, ledger *l, const pager_options *options
 nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err);
 /* Where the pages that are not in RAM are streamed from: a packed file that is found, or written where that
  * is wanted; else the model's files. Its checksums are charged; a packed file of which they take more than
- * `room` of RAM is not used. */
-nib_status pager_source(pager *p, uint64_t room, nib_error *err);
+ * `free_bytes` of RAM is not used. */
+nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err);
 /* Loads what stays. tier_of [n_page]: NIB_TIER_RAM or, after pager_source, NIB_TIER_DISK. NIB_E_NOFIT: the
  * ledger has no room for it. */
 nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err);

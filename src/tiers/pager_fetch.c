@@ -4,7 +4,7 @@
 #include <assert.h>
 
 /* The reader found it out; the log is the caller's, on the caller's thread. */
-static void tell_lost(pager *p) {
+static void log_lost(pager *p) {
     if (atomic_exchange(&p->packed_lost, false))
         log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
 }
@@ -25,7 +25,7 @@ const view *pager_views(const pager *p, int b) {
 
 void pager_pin(pager *p, const visit *at, const visits *rest, const view **views) {
     assert(!p->now.pinned);
-    tell_lost(p);
+    log_lost(p);
     p->now = (fetched){.pinned = true,
                        .at = *at,
                        .rest = *rest,

@@ -293,8 +293,8 @@ static bool may_write(pager *p, const pager_options *o) {
     return status == NIB_OK;
 }
 
-static nib_status tell_written(pager *p, const pager_options *o, nib_status status, const nib_error *why,
-                               nib_error *err) {
+static nib_status log_written(pager *p, const pager_options *o, nib_status status, const nib_error *why,
+                              nib_error *err) {
     char size[32];
     if (status == NIB_E_CANCELLED)
         return nib_fail(err, NIB_E_CANCELLED, "%s", why->message);
@@ -315,7 +315,7 @@ nib_status pager_packed_write_map(pager *p, const pager_options *o, nib_error *e
     uint64_t bytes = packed_file_bytes(&p->packed_is);
     if (status == NIB_OK && ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, NULL) == NIB_OK)
         p->packed_bytes = bytes;
-    return tell_written(p, o, status, &why, err);
+    return log_written(p, o, status, &why, err);
 }
 
 /* Several pages at a time, so that all threads have work; what memory allows, and the largest piece at least.
@@ -351,7 +351,7 @@ nib_status pager_packed_write_pages(pager *p, const pager_options *o, load_shape
         mem_unmap(from.buffer, bytes);
     if (charged)
         ledger_release(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes);
-    NIB_TRY(tell_written(p, o, status, &why, err));
+    NIB_TRY(log_written(p, o, status, &why, err));
     if (status == NIB_OK)
         pager_packed_find(p, o, true);
     return NIB_OK;

@@ -68,8 +68,8 @@ static void read_in_turn(reader *r, slot *s) {
     r->ring.n_packing--;
     s->status = status;
     s->error = error;
-    page_ring_settle(&r->ring, s);
-    reader_tell(r);
+    page_ring_finish(&r->ring, s);
+    reader_notify(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -91,7 +91,7 @@ static void fill(reader *r) {
         read_in_turn(r, s);
     }
     pthread_mutex_lock(&r->lock);
-    reader_tell(r);
+    reader_notify(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -120,7 +120,7 @@ static void reap(reader *r) {
         s->status = status;
         s->error = error;
     }
-    page_ring_settle(&r->ring, s);
+    page_ring_finish(&r->ring, s);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -136,10 +136,10 @@ static void leave_packed(reader *r) {
         if (s->state != SLOT_READING)
             continue;
         reader_plan(r, s);
-        page_ring_settle(&r->ring, s); /* what is discarded is not read again */
+        page_ring_finish(&r->ring, s); /* what is discarded is not read again */
     }
     r->lost = r->damaged = false;
-    reader_tell(r);
+    reader_notify(r);
 }
 
 /* Whether a read could be started. */

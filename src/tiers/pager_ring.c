@@ -1,7 +1,7 @@
 /* pager_ring.c - pages of the ring for those who ask for them, and what they share with the reader thread. */
 #include "tiers/pager_ring.h"
 
-void reader_tell(reader *r) {
+void reader_notify(reader *r) {
     if (r->ring.news)
         pthread_cond_broadcast(&r->changed);
     r->ring.news = false;
@@ -29,7 +29,7 @@ slot *reader_take(reader *r) {
     if (!r->looked)
         s->status = loader_check_unchanged(r->p->loader, &s->error);
     r->looked = s->status == NIB_OK;
-    page_ring_settle(&r->ring, s);
+    page_ring_finish(&r->ring, s);
     return s;
 }
 
@@ -41,21 +41,21 @@ bool reader_pack(reader *r, int who) {
     pager_page_pack(r->p, s->page, &s->reads, s->buffer, s->packed, &r->scratch[who]);
     pthread_mutex_lock(&r->lock);
     page_ring_packed(&r->ring, s);
-    reader_tell(r);
+    reader_notify(r);
     return true;
 }
 
 void reader_begin(reader *r, const visits *pass) {
     pthread_mutex_lock(&r->lock);
     page_ring_begin(&r->ring, pass);
-    reader_tell(r);
+    reader_notify(r);
     pthread_mutex_unlock(&r->lock);
 }
 
 void reader_end(reader *r) {
     pthread_mutex_lock(&r->lock);
     page_ring_end(&r->ring);
-    reader_tell(r);
+    reader_notify(r);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -65,7 +65,7 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
     double begin = time_now();
     pthread_mutex_lock(&r->lock);
     while (!(s = page_ring_want(&r->ring, at))) {
-        reader_tell(r);
+        reader_notify(r);
         if (!reader_pack(r, 1))
             pthread_cond_wait(&r->changed, &r->lock);
     }
@@ -85,6 +85,6 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
 void reader_unpin(reader *r, const page_cursor *at) {
     pthread_mutex_lock(&r->lock);
     page_ring_release(&r->ring, at);
-    reader_tell(r);
+    reader_notify(r);
     pthread_mutex_unlock(&r->lock);
 }

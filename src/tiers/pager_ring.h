@@ -43,6 +43,6 @@ void reader_plan(reader *r, slot *s);
 bool reader_pack(reader *r, int who);
 /* Tells those who wait what is new. They may take the processor at once, so the next reads are started
  * before. */
-void reader_tell(reader *r);
+void reader_notify(reader *r);
 
 #endif

@@ -42,7 +42,7 @@ static bool goes_first(const pages *p, int a, int b) {
 }
 
 /* Room for page `i`, which has come; false: it is the one that does not stay. */
-static bool make_room(pages *p, int i) {
+static bool evict(pages *p, int i) {
     while (p->left < p->t->bytes[i]) {
         int victim = -1;
         for (int j = 0; j < p->t->n_page; j++)
@@ -63,21 +63,21 @@ static void use(pages *p, int page, int64_t now, int64_t next, page_count *count
     count->hits += r->here;
     count->misses += !r->here;
     count->bytes += r->here ? 0 : p->t->bytes[page];
-    if (r->here || !make_room(p, page))
+    if (r->here || !evict(p, page))
         return;
     r->here = true;
     p->left -= p->t->bytes[page];
 }
 
-bool page_policy_run(const page_trace *t, page_policy policy, uint64_t room, int n_pass, int skip,
+bool page_policy_run(const page_trace *t, page_policy policy, uint64_t capacity, int n_pass, int skip,
                      page_count *out) {
-    pages p = {t, policy, mem_calloc((size_t)t->n_page, sizeof *p.at), room};
+    pages p = {t, policy, mem_calloc((size_t)t->n_page, sizeof *p.at), capacity};
     int64_t *gap = mem_calloc((size_t)t->n_use, sizeof *gap),
             *seen = mem_calloc((size_t)t->n_page, sizeof *seen);
     bool fits = p.at && gap && seen;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < t->n_page; i++)
-        fits = fits && t->bytes[i] <= room;
+        fits = fits && t->bytes[i] <= capacity;
     if (fits)
         find_gaps(t, gap, seen);
     for (int64_t now = 0; fits && now < (int64_t)n_pass * t->n_use; now++) {

@@ -27,9 +27,9 @@ typedef struct page_count {
     uint64_t bytes;        /* that misses read */
 } page_count;
 
-/* n_pass passes, one behind the other, in `room` bytes that are empty at first. Counted: the passes behind
- * the first `skip`. *out is zeroed first. False: no memory, or a page is larger than the room. */
-bool page_policy_run(const page_trace *t, page_policy policy, uint64_t room, int n_pass, int skip,
+/* n_pass passes, one behind the other, in `capacity` bytes that are empty at first. Counted: the passes
+ * behind the first `skip`. *out is zeroed first. False: no memory, or a page is larger than the capacity. */
+bool page_policy_run(const page_trace *t, page_policy policy, uint64_t capacity, int n_pass, int skip,
                      page_count *out);
 
 #endif

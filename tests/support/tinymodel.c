@@ -200,7 +200,7 @@ const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) 
 
 /* Without a cap an engine plans for all of the weights and for no margin; the runtime's part is what the
  * process has. Half of the weights must hold the ring too, so what stays resident is less. */
-uint64_t tiny_model_half_room(const char *path) {
+uint64_t tiny_model_half_bytes(const char *path) {
     nib_engine_options o;
     nib_engine *e = NULL;
     nib_memory m;

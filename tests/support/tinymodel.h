@@ -27,6 +27,6 @@ const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_fi
 
 /* What a RAM cap has to add to what the process has (ledger_look) for an engine with two threads to keep
  * about half of the model's weights and stream the rest. Opens and closes an engine. */
-uint64_t tiny_model_half_room(const char *path);
+uint64_t tiny_model_half_bytes(const char *path);
 
 #endif

@@ -259,7 +259,7 @@ static void tell(const walk *w, const program *p, int i) {
     }
 }
 
-static void tell_input(const walk *w, const op *o) {
+static void report_input(const walk *w, const op *o) {
     const probe *to = w->c->pass.probe;
     if (!to || !to->product || o->kind != OP_LINEAR)
         return;
@@ -307,7 +307,7 @@ nib_status check_row(check *c, int64_t r, nib_error *err) {
             give_hidden(&w, &p->ops[i]);
             break;
         }
-        tell_input(&w, &p->ops[i]);
+        report_input(&w, &p->ops[i]);
         NIB_TRY(run_op(&w, &p->ops[i], err));
         tell(&w, p, i);
     }

@@ -100,8 +100,8 @@ static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts
                     .each = attend_part_floats(a->kv.d_head),
                     .offset = (int64_t)(attend_scratch_bytes(a->kv.d_head) / sizeof(float))};
     const int64_t totals = num_div_up(a->n_head, w->n_thread);
-    const int64_t room = (int64_t)(w->j->e->ws->scratch_each / sizeof(float)) - p.offset - totals * p.each;
-    const int64_t items = room > 0 ? room / (p.each * p.group) * w->n_thread : 0;
+    const int64_t n_float = (int64_t)(w->j->e->ws->scratch_each / sizeof(float)) - p.offset - totals * p.each;
+    const int64_t items = n_float > 0 ? n_float / (p.each * p.group) * w->n_thread : 0;
     p.per_round = items / p.n_kv;
     *out = p;
     return w->n_thread > 1 && p.n_kv % w->n_thread && p.end - p.first > 1 && p.per_round > 0;

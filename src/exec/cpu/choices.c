@@ -29,8 +29,8 @@ static chosen_for weight_at(const layout *lay, const choices *r, const uint8_t *
 }
 
 /* list has room for every weight; pointers into it stay valid. */
-static void settle(choices *r, const layout *lay, const policy *p, const kernel_table *t,
-                   const uint8_t *act_bits, int n_weight) {
+static void choose_all(choices *r, const layout *lay, const policy *p, const kernel_table *t,
+                       const uint8_t *act_bits, int n_weight) {
     for (int i = 0; i < n_weight; i++) {
         const chosen_for at = weight_at(lay, r, act_bits, i);
         if (!has_choice(at.w))
@@ -63,7 +63,7 @@ nib_status choices_open(choices *r, const layout *lay, const policy *p, const ke
     }
     for (int b = 1; b < layout_n_block(lay); b++)
         r->first[b] = r->first[b - 1] + layout_block(lay, b - 1)->n_weight;
-    settle(r, lay, p, t, act_bits, n_weight);
+    choose_all(r, lay, p, t, act_bits, n_weight);
     return NIB_OK;
 }
 

@@ -198,7 +198,7 @@ static int list_wanted(const search *k, float *y, int64_t p0, int64_t p1, shortl
 
 /* What is in memory: each logit that is known may dismiss panels that come later. What is not stays in the
  * list. */
-static void settle(void *arg, int thread, int n_thread) {
+static void compute_resident(void *arg, int thread, int n_thread) {
     const search *k = arg;
     shortlist *s = k->s;
     worker w = begin(k, thread, n_thread);
@@ -311,7 +311,7 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     k.reach = 1.02f * SHORTLIST_REACH * norm_of(worker_at(&w, o->in, 0, o->k), o->k);
     pool_run(j->e->threads, estimate, &k);
     k.threshold = threshold_of(k.s, n_thread);
-    pool_run(j->e->threads, settle, &k);
+    pool_run(j->e->threads, compute_resident, &k);
     const float nth = threshold_of(k.s, n_thread);
     k.threshold = NUM_MAX(k.threshold, nth);
     k.s->n_row++;

@@ -226,7 +226,7 @@ static void tell(const exec_cell *c, const workspace *ws, const probe_places *pl
     }
 }
 
-static void tell_input(const exec_cell *c, const workspace *ws, const op *o) {
+static void report_input(const exec_cell *c, const workspace *ws, const op *o) {
     if (o->kind != OP_LINEAR || !c->probe->product)
         return;
     const probe_input in = {.block = c->block,
@@ -246,7 +246,7 @@ static nib_status run_probed(job *whole, nib_error *err) {
     whole->fuse = false;
     for (int i = PROBE_BEFORE; i < p->n_op && !job_is_dropped(whole); i++) {
         if (i >= 0) {
-            tell_input(c, whole->e->ws, &p->ops[i]);
+            report_input(c, whole->e->ws, &p->ops[i]);
             NIB_TRY(run_all(whole, i, i + 1, err));
         }
         tell(c, whole->e->ws, &places, i, p);

@@ -1,6 +1,6 @@
-/* speech.c - see speech.h. What is not decided yet is held; each turn of the loop decides about the front of
- * it. */
-#include "server/speech.h"
+/* answer_parser.c - see answer_parser.h. What is not decided yet is held; each turn of the loop decides about
+ * the front of it. */
+#include "server/answer_parser.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -10,60 +10,60 @@
 
 static const char THINK[] = "<think>", END_THINK[] = "</think>";
 static const char *const begins[] = {
-    [SPEECH_TAGGED] = "<tool_call>", [SPEECH_LISTED] = "[TOOL_CALLS]", [SPEECH_BARE] = "<|python_tag|>"};
+    [TOOLS_TAGGED] = "<tool_call>", [TOOLS_LISTED] = "[TOOL_CALLS]", [TOOLS_BARE] = "<|python_tag|>"};
 static const char END_CALL[] = "</tool_call>";
 
-typedef struct listener_of {
-    speech_fn out;
+typedef struct part_sink {
+    answer_part_fn out;
     void *user;
-} listener_of;
+} part_sink;
 
-void speech_init(speech *s, speech_tools tools, bool thinks, bool calls) {
-    *s = (speech){.tools = tools, .thinks = thinks, .calls = calls, .spaces = thinks || calls};
+void answer_parser_init(answer_parser *s, tool_style tools, bool thinks, bool calls) {
+    *s = (answer_parser){.tools = tools, .thinks = thinks, .calls = calls, .spaces = thinks || calls};
 }
 
-void speech_clear(speech *s) {
+void answer_parser_clear(answer_parser *s) {
     buffer_clear(&s->held);
 }
 
-static const char *held(const speech *s) {
+static const char *held(const answer_parser *s) {
     return s->held.data + s->held.taken;
 }
 
 /* ---- giving ---- */
 
-static void give(const speech *s, int kind, size_t n, const listener_of *to) {
-    const speech_part part = {
-        .kind = kind == SPEECH_THOUGHT ? SPEECH_THOUGHT : SPEECH_TEXT, .text = held(s), .n_byte = n};
+static void give(const answer_parser *s, int kind, size_t n, const part_sink *to) {
+    const answer_part part = {
+        .kind = kind == PART_THOUGHT ? PART_THOUGHT : PART_TEXT, .text = held(s), .n_byte = n};
     if (n)
         to->out(to->user, &part);
 }
 
-static void drop(speech *s, size_t n) {
+static void drop(answer_parser *s, size_t n) {
     char gone[256];
     while (n)
         n -= buffer_take(&s->held, gone, NUM_MIN(n, sizeof gone));
 }
 
-static void say(speech *s, size_t n, const listener_of *to) {
-    give(s, s->thinks ? SPEECH_THOUGHT : SPEECH_TEXT, n, to);
+static void emit(answer_parser *s, size_t n, const part_sink *to) {
+    give(s, s->thinks ? PART_THOUGHT : PART_TEXT, n, to);
     s->begun = s->begun || n > 0;
     drop(s, n);
 }
 
 /* {"name", "arguments" or "parameters"}. False: it is no call. */
-static bool give_call(speech *s, const json_t *call, const listener_of *to) {
+static bool give_call(answer_parser *s, const json_t *call, const part_sink *to) {
     const char *name = json_string_value(json_object_get(call, "name"));
     const json_t *arguments = json_object_get(call, "arguments");
     arguments = arguments ? arguments : json_object_get(call, "parameters");
-    if (!name || !*name || s->n_call == SPEECH_MAX_CALLS)
+    if (!name || !*name || s->n_call == ANSWER_MAX_CALLS)
         return false;
     if (arguments && !json_is_object(arguments) && !json_is_string(arguments))
         return false;
     char *own = json_is_string(arguments) || !arguments ? NULL : jsonx_text(arguments, JSON_COMPACT);
     const char *text = own ? own : json_is_string(arguments) ? json_string_value(arguments) : "{}";
-    const speech_part part = {
-        .kind = SPEECH_CALL, .text = text, .n_byte = strlen(text), .name = name, .index = s->n_call++};
+    const answer_part part = {
+        .kind = PART_CALL, .text = text, .n_byte = strlen(text), .name = name, .index = s->n_call++};
     to->out(to->user, &part);
     mem_free(own);
     s->begun = true;
@@ -78,7 +78,7 @@ static bool is_call(const json_t *v) {
 }
 
 /* One call or an array of them; all of them or none. */
-static bool give_calls(speech *s, const json_t *value, const listener_of *to) {
+static bool give_calls(answer_parser *s, const json_t *value, const part_sink *to) {
     const json_t *one;
     size_t i;
     if (!json_is_array(value))
@@ -94,7 +94,7 @@ static bool give_calls(speech *s, const json_t *value, const listener_of *to) {
     return json_array_size(value) > 0;
 }
 
-static bool give_json(speech *s, const char *text, size_t n, const listener_of *to) {
+static bool give_json(answer_parser *s, const char *text, size_t n, const part_sink *to) {
     json_t *value = NULL;
     const bool good = jsonx_parse(text, n, &value, NULL) == NIB_OK && give_calls(s, value, to);
     json_decref(value);
@@ -103,14 +103,14 @@ static bool give_json(speech *s, const char *text, size_t n, const listener_of *
 
 /* ---- where the next thing begins ---- */
 
-static size_t find(const speech *s, const char *what) {
+static size_t find(const answer_parser *s, const char *what) {
     const size_t n = buffer_left(&s->held), length = strlen(what);
     const char *at = n >= length ? memmem(held(s), n, what, length) : NULL;
     return at ? (size_t)(at - held(s)) : SIZE_MAX;
 }
 
 /* Bytes at the end that may become `what`. */
-static size_t may_become(const speech *s, const char *what) {
+static size_t may_become(const answer_parser *s, const char *what) {
     const size_t n = buffer_left(&s->held);
     size_t k = NUM_MIN(strlen(what) - 1, n);
     while (k > 0 && memcmp(held(s) + n - k, what, k) != 0)
@@ -118,7 +118,7 @@ static size_t may_become(const speech *s, const char *what) {
     return k;
 }
 
-static size_t count_spaces(const speech *s) {
+static size_t count_spaces(const answer_parser *s) {
     size_t n = 0;
     while (n < buffer_left(&s->held) && strchr(" \t\r\n", held(s)[n]) && held(s)[n])
         n++;
@@ -126,7 +126,7 @@ static size_t count_spaces(const speech *s) {
 }
 
 /* The front is `what`, or may become it. */
-static bool begins_with(const speech *s, const char *what, bool *may) {
+static bool begins_with(const answer_parser *s, const char *what, bool *may) {
     const size_t n = buffer_left(&s->held), length = strlen(what);
     const bool same = memcmp(n ? held(s) : "", what, NUM_MIN(n, length)) == 0;
     *may = same && n < length;
@@ -135,7 +135,7 @@ static bool begins_with(const speech *s, const char *what, bool *may) {
 
 /* ---- one decision each: true: look again ---- */
 
-static bool think(speech *s, bool last, const listener_of *to) {
+static bool think(answer_parser *s, bool last, const part_sink *to) {
     const size_t spaces = s->spaces ? count_spaces(s) : 0;
     if (spaces) {
         drop(s, spaces);
@@ -144,10 +144,10 @@ static bool think(speech *s, bool last, const listener_of *to) {
     s->spaces = false;
     const size_t at = find(s, END_THINK);
     if (at == SIZE_MAX) {
-        say(s, buffer_left(&s->held) - (last ? 0 : may_become(s, END_THINK)), to);
+        emit(s, buffer_left(&s->held) - (last ? 0 : may_become(s, END_THINK)), to);
         return false;
     }
-    say(s, at, to);
+    emit(s, at, to);
     drop(s, strlen(END_THINK));
     s->thinks = false;
     s->begun = s->spaces = true;
@@ -155,11 +155,11 @@ static bool think(speech *s, bool last, const listener_of *to) {
 }
 
 /* Whether it is what a family without a tag in front writes: the whole answer is calls. */
-static bool is_bare(const speech *s) {
-    return s->tools == SPEECH_BARE && s->n_call == 0 && *held(s) == '{';
+static bool is_bare(const answer_parser *s) {
+    return s->tools == TOOLS_BARE && s->n_call == 0 && *held(s) == '{';
 }
 
-static bool begin(speech *s, bool last, const listener_of *to) {
+static bool begin(answer_parser *s, bool last, const part_sink *to) {
     bool may;
     const size_t spaces = count_spaces(s);
     if (spaces && s->spaces) {
@@ -168,7 +168,7 @@ static bool begin(speech *s, bool last, const listener_of *to) {
     }
     if (spaces == buffer_left(&s->held)) {
         if (last)
-            say(s, spaces, to);
+            emit(s, spaces, to);
         return false;
     }
     s->held.taken += spaces; /* a look behind them */
@@ -187,7 +187,7 @@ static bool begin(speech *s, bool last, const listener_of *to) {
     return true;
 }
 
-static bool talk(speech *s, bool last, const listener_of *to) {
+static bool answer(answer_parser *s, bool last, const part_sink *to) {
     const char *tag = begins[s->tools];
     const size_t n = buffer_left(&s->held), spaces = s->spaces ? count_spaces(s) : 0;
     if (spaces) {
@@ -201,26 +201,26 @@ static bool talk(speech *s, bool last, const listener_of *to) {
     }
     s->spaces = s->spaces && n == 0;
     if (at == SIZE_MAX) {
-        say(s, n - (last || !tag ? 0 : may_become(s, tag)), to);
+        emit(s, n - (last || !tag ? 0 : may_become(s, tag)), to);
         return false;
     }
-    say(s, at, to);
+    emit(s, at, to);
     drop(s, strlen(tag));
     s->calls = s->spaces = true;
     return true;
 }
 
 /* What is held is a call, up to byte n, with `end` bytes behind it that close it. */
-static void end_call(speech *s, size_t n, size_t end, const listener_of *to) {
+static void end_call(answer_parser *s, size_t n, size_t end, const part_sink *to) {
     if (!give_json(s, held(s), n, to))
-        say(s, n + end, to);
+        emit(s, n + end, to);
     else
         drop(s, n + end);
     s->calls = false;
 }
 
 /* Mistral's newer way: name[ARGS]{...} */
-static bool give_named(speech *s, const listener_of *to) {
+static bool give_named(answer_parser *s, const part_sink *to) {
     static const char mark[] = "[ARGS]";
     const size_t at = find(s, mark), n = buffer_left(&s->held);
     json_t *arguments = NULL;
@@ -237,7 +237,7 @@ static bool give_named(speech *s, const listener_of *to) {
 }
 
 /* Calls one after the other, as Llama 3 writes several: {...}; {...} */
-static bool give_sequence(speech *s, const listener_of *to) {
+static bool give_sequence(answer_parser *s, const part_sink *to) {
     json_t *list = json_array();
     const char *text = held(s);
     size_t n = buffer_left(&s->held);
@@ -259,9 +259,9 @@ static bool give_sequence(speech *s, const listener_of *to) {
     return good;
 }
 
-static bool call(speech *s, bool last, const listener_of *to) {
+static bool call(answer_parser *s, bool last, const part_sink *to) {
     const size_t n = buffer_left(&s->held);
-    const size_t at = s->tools == SPEECH_TAGGED ? find(s, END_CALL) : SIZE_MAX;
+    const size_t at = s->tools == TOOLS_TAGGED ? find(s, END_CALL) : SIZE_MAX;
     if (at != SIZE_MAX) {
         end_call(s, at, strlen(END_CALL), to);
         s->spaces = true;
@@ -269,7 +269,7 @@ static bool call(speech *s, bool last, const listener_of *to) {
     }
     if (!last)
         return false;
-    if (n && (s->tools == SPEECH_BARE ? give_sequence(s, to) : give_named(s, to)))
+    if (n && (s->tools == TOOLS_BARE ? give_sequence(s, to) : give_named(s, to)))
         drop(s, n);
     else if (n)
         end_call(s, n, 0, to);
@@ -277,13 +277,14 @@ static bool call(speech *s, bool last, const listener_of *to) {
     return false;
 }
 
-bool speech_feed(speech *s, const char *text, size_t n_byte, bool last, speech_fn out, void *user) {
-    const listener_of to = {out, user};
+bool answer_parser_feed(answer_parser *s, const char *text, size_t n_byte, bool last, answer_part_fn out,
+                        void *user) {
+    const part_sink to = {out, user};
     buffer_add(&s->held, text, n_byte);
     for (bool again = true; again && !s->held.no_memory && (buffer_left(&s->held) || s->calls);)
         again = s->thinks  ? think(s, last, &to)
                 : s->calls ? call(s, last, &to)
-                : s->begun ? talk(s, last, &to)
+                : s->begun ? answer(s, last, &to)
                            : begin(s, last, &to);
     return !s->held.no_memory;
 }

@@ -1,4 +1,4 @@
-/* tokens.c - tokens one by one: their text, and how likely they were. */
+/* logprobs.c - tokens one by one: their text, and how likely they were. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"

@@ -1,4 +1,4 @@
-/* looks.c - how the server does: for people, programs and Prometheus. */
+/* reports.c - how the server does: for people, programs and Prometheus. */
 #include "server/parts.h"
 
 #include "base/num.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void looks_health(exchange *x) {
+void report_health(exchange *x) {
     if (!atomic_load(&x->s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
     else if (atomic_load(&x->s->ending))
@@ -33,7 +33,7 @@ static json_t *model_json(const server *s, const served *m) {
                      (json_int_t)s->opened, "owned_by", "nibble", "status", "value", state, "meta", meta);
 }
 
-void looks_models(exchange *x) {
+void report_models(exchange *x) {
     json_t *list = json_array();
     pthread_mutex_lock(&x->s->lock);
     for (size_t i = 0; i < x->s->n_model; i++)
@@ -42,7 +42,7 @@ void looks_models(exchange *x) {
     exchange_json(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 
-void looks_model(exchange *x) {
+void report_model(exchange *x) {
     const served *m = model_by_name(x->s, x->named, &x->why);
     if (!m)
         return;
@@ -70,9 +70,9 @@ static json_t *models_memory(const server *s) {
 
 /* The process as the engine that was opened last sees it, others being a part of the runtime to it, with what
  * is kept for requests. */
-void looks_memory(exchange *x) {
+void report_memory(exchange *x) {
     server *s = x->s;
-    const json_int_t room = (json_int_t)s->options.room;
+    const json_int_t cap = (json_int_t)s->options.request_bytes;
     pthread_mutex_lock(&s->lock);
     const served *m = model_loaded(s);
     json_t *memory = m ? memory_json(m->engine) : json_object(), *models = models_memory(s);
@@ -81,11 +81,11 @@ void looks_memory(exchange *x) {
     if (ram && s->options.ram_cap != NIB_AUTO) {
         json_t *planned = json_object_get(ram, "planned");
         json_object_set_new(ram, "cap", json_integer((json_int_t)s->options.ram_cap));
-        json_integer_set(planned, json_integer_value(planned) + room);
+        json_integer_set(planned, json_integer_value(planned) + cap);
     }
     json_object_set_new(memory, "models", models);
     json_object_set_new(memory, "requests",
-                        json_pack("{s:I, s:I}", "cap", room, "bodies", (json_int_t)s->n_body));
+                        json_pack("{s:I, s:I}", "cap", cap, "bodies", (json_int_t)s->n_body));
     exchange_json(x, memory);
 }
 
@@ -98,7 +98,7 @@ static json_t *slot_json(const answer *a) {
                      (json_int_t)n, "max_tokens", (json_int_t)a->of->call.max_tokens);
 }
 
-void looks_slots(exchange *x) {
+void report_slots(exchange *x) {
     json_t *list = json_array();
     pthread_mutex_lock(&x->s->lock);
     for (const job *j = x->s->jobs; j; j = j->next)
@@ -229,7 +229,7 @@ static void print_memory(const nib_memory *m, size_t n_loaded, buffer *out) {
     print(out, "models_loaded", "", (double)n_loaded);
 }
 
-void looks_metrics(exchange *x) {
+void report_metrics(exchange *x) {
     server *s = x->s;
     nib_memory mem = {0};
     size_t n_loaded = 0;
@@ -252,7 +252,7 @@ void looks_metrics(exchange *x) {
 
 /* ---- the page ---- */
 
-void looks_page(exchange *x) {
+void report_page(exchange *x) {
     buffer_add(&x->reply, server_page, server_page_size);
     x->type = "text/html; charset=utf-8";
 }

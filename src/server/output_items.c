@@ -1,6 +1,7 @@
-/* items.c - what dialects share that have an answer in items, and those that give it as a message with parts.
+/* output_items.c - what dialects share that have an answer in items, and those that give it as a message with
+ * parts.
  */
-#include "server/items.h"
+#include "server/output_items.h"
 
 #include "base/jsonx.h"
 
@@ -14,11 +15,11 @@ void event_write(const char *name, json_t *value, buffer *out) {
     buffer_text(out, "\n\n");
 }
 
-int items_index(const telling *t) {
+int items_index(const emitter *t) {
     return (int)json_array_size(t->j->items);
 }
 
-void items_add(const telling *t, json_t *value) {
+void items_add(const emitter *t, json_t *value) {
     job *j = t->j;
     j->items = j->items ? j->items : json_array();
     j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
@@ -29,10 +30,10 @@ static bool is_silent(const job *j) {
     return j->open == NO_ITEM && json_array_size(j->items) == 0;
 }
 
-void items_tell(telling *t, const item_calls *calls, const char *text, size_t n_byte, bool last) {
+void items_emit(emitter *t, const item_calls *calls, const char *text, size_t n_byte, bool last) {
     buffer *lost = t->out ? t->out : &t->j->said;
-    const speech_part nothing = {.kind = SPEECH_TEXT, .text = ""};
-    if (!speech_feed(t->a->talk, text, n_byte, last, calls->part, t))
+    const answer_part nothing = {.kind = PART_TEXT, .text = ""};
+    if (!answer_parser_feed(t->a->parser, text, n_byte, last, calls->part, t))
         lost->no_memory = true;
     if (last && is_silent(t->j))
         calls->part(t, &nothing);
@@ -43,27 +44,27 @@ void items_tell(telling *t, const item_calls *calls, const char *text, size_t n_
 
 /* ---- messages ---- */
 
-static void add_part(void *user, const speech_part *p) {
-    spoken *m = user;
-    if (p->kind != SPEECH_CALL) {
-        buffer_add(p->kind == SPEECH_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
+static void add_part(void *user, const answer_part *p) {
+    message_parts *m = user;
+    if (p->kind != PART_CALL) {
+        buffer_add(p->kind == PART_TEXT ? &m->said : &m->thought, p->text, p->n_byte);
         return;
     }
     m->calls = m->calls ? m->calls : json_array();
     m->said.no_memory = json_array_append_new(m->calls, m->call(m->a, p)) || m->said.no_memory;
 }
 
-bool spoken_take(spoken *m) {
+bool message_parts_collect(message_parts *m) {
     const nib_result *r = &m->a->result;
     const char *text = r->text ? r->text : "";
-    const speech_part all = {.kind = SPEECH_TEXT, .text = text, .n_byte = r->n_byte};
-    if (m->a->talk)
-        return speech_feed(m->a->talk, text, r->n_byte, true, add_part, m);
+    const answer_part all = {.kind = PART_TEXT, .text = text, .n_byte = r->n_byte};
+    if (m->a->parser)
+        return answer_parser_feed(m->a->parser, text, r->n_byte, true, add_part, m);
     add_part(m, &all);
     return true;
 }
 
-bool spoken_add(spoken *m, json_t *message, const char *thought) {
+bool message_parts_add(message_parts *m, json_t *message, const char *thought) {
     bool good = !m->said.no_memory && !m->thought.no_memory;
     if (m->thought.n)
         good = !json_object_set_new(message, thought, jsonx_string(m->thought.data, m->thought.n)) && good;

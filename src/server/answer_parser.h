@@ -1,5 +1,5 @@
-/* speech.h - an answer's text, taken apart as it comes: what the model thinks, what it says, and the tools
- * that it calls.
+/* answer_parser.h - an answer's text, taken apart as it comes: what the model thinks, what it says, and the
+ * tools that it calls.
  *
  * Models write calls in the ways of their families, which differ in what stands around the JSON:
  *
@@ -9,39 +9,40 @@
  *
  * A call is given when it is whole. What was held back for one and is none comes as text, so nothing that the
  * model wrote is lost. One thread at a time. */
-#ifndef NIB_SERVER_SPEECH_H
-#define NIB_SERVER_SPEECH_H
+#ifndef NIB_SERVER_ANSWER_PARSER_H
+#define NIB_SERVER_ANSWER_PARSER_H
 
 #include "server/buffer.h"
 
-typedef enum speech_tools { SPEECH_NO_TOOLS, SPEECH_TAGGED, SPEECH_LISTED, SPEECH_BARE } speech_tools;
+typedef enum tool_style { TOOLS_NONE, TOOLS_TAGGED, TOOLS_LISTED, TOOLS_BARE } tool_style;
 
-enum { SPEECH_MAX_CALLS = 128 };
+enum { ANSWER_MAX_CALLS = 128 };
 
-typedef struct speech_part {
-    enum { SPEECH_TEXT, SPEECH_THOUGHT, SPEECH_CALL } kind;
+typedef struct answer_part {
+    enum { PART_TEXT, PART_THOUGHT, PART_CALL } kind;
     const char *text; /* [n_byte]; of a call its arguments, a JSON object */
     size_t n_byte;
     const char *name; /* of a call */
     int index;        /* of a call, from 0 */
-} speech_part;
-typedef void (*speech_fn)(void *user, const speech_part *part);
+} answer_part;
+typedef void (*answer_part_fn)(void *user, const answer_part *part);
 
-typedef struct speech {
-    speech_tools tools;
+typedef struct answer_parser {
+    tool_style tools;
     bool thinks; /* now */
     bool calls;  /* now: the text is a call's */
     bool begun;  /* something was said, so no thought follows */
     bool spaces; /* white space is not to be said: a tag was before it */
     int n_call;  /* so far */
     buffer held; /* that may still become something else */
-} speech;
+} answer_parser;
 
 /* thinks, calls: the prompt has ended with the tag that begins the one or the other. */
-void speech_init(speech *s, speech_tools tools, bool thinks, bool calls);
-void speech_clear(speech *s);
+void answer_parser_init(answer_parser *s, tool_style tools, bool thinks, bool calls);
+void answer_parser_clear(answer_parser *s);
 /* The next piece; `last`: there is no more. Parts go to `out`, which may be called several times. False: no
  * memory. */
-bool speech_feed(speech *s, const char *text, size_t n_byte, bool last, speech_fn out, void *user);
+bool answer_parser_feed(answer_parser *s, const char *text, size_t n_byte, bool last, answer_part_fn out,
+                        void *user);
 
 #endif
