@@ -87,7 +87,7 @@ def named_cap(text, cap):
     return min((s for s in sizes if s > cap + 2**16), default=None)
 
 
-def tell(what, ratios):
+def print_error(what, ratios):
     """Of predicted / measured: how far from 1."""
     off = sorted(abs(r - 1) for r in ratios)
     print(f"  {what}: off by {statistics.median(off):.1%} in the median, {off[int(0.9 * (len(off) - 1))]:.0%} at nine tenths, {off[-1]:.0%} at worst; "
@@ -155,9 +155,9 @@ class Sweep:
             return
         c["peak"] = seen_peak(c["peak"], doc)
         self.look(c, doc, c["peak"])
-        room = c["ctx"] - c["prompt"] + 1
+        n_free = c["ctx"] - c["prompt"] + 1
         per_token = doc["timings"]["token_s"] / max(doc["timings"]["token_n"], 1)
-        c["n"] = min(max(self.args.n, int(LONG / max(per_token, 1e-6)) + 2), room)
+        c["n"] = min(max(self.args.n, int(LONG / max(per_token, 1e-6)) + 2), n_free)
         self.time(c)
 
     def time(self, c):
@@ -214,13 +214,13 @@ class Sweep:
         print(f"predicted against that run's own peak: median {statistics.median(errors):.1%}, worst {max(errors):.1%}")
         print(f"tok/s, each measured for {min(c['token_s'] for c in ran):.2f} s at least; predicted against measured:")
         for source in sorted({c["predicted"]["from"] for c in ran}):
-            tell(f"the first time, by {source}", [c["ratios"][0] for c in ran if c["predicted"]["from"] == source])
+            print_error(f"the first time, by {source}", [c["ratios"][0] for c in ran if c["predicted"]["from"] == source])
         for i in range(1, self.args.again + 1):
-            tell(f"time {i + 1}, when it ran before", [c["ratios"][i] for c in ran])
+            print_error(f"time {i + 1}, when it ran before", [c["ratios"][i] for c in ran])
         if self.args.again:
-            tell("a combination's median", [statistics.median(c["ratios"]) for c in ran])
+            print_error("a combination's median", [statistics.median(c["ratios"]) for c in ran])
         for binds in sorted({c["predicted"]["binds"] for c in ran}):
-            tell(f"where {binds} binds", [statistics.median(c["ratios"]) for c in ran if c["predicted"]["binds"] == binds])
+            print_error(f"where {binds} binds", [statistics.median(c["ratios"]) for c in ran if c["predicted"]["binds"] == binds])
         if self.args.again:
             apart = [max(c["times"]) / min(c["times"]) - 1 for c in ran]
             print(f"one combination's own times: the fastest above the slowest by {statistics.median(apart):.1%} in the median, {max(apart):.1%} at most ({self.args.again + 1} times each)")

@@ -46,7 +46,7 @@ def draw_server(draw, args, folder):
     return cap, kind, places, options
 
 
-def leave(port, body):
+def disconnect(port, body):
     """A client that hears the beginning of its answer, at most."""
     stream = Stream(port, dict(body, max_tokens=200))
     stream.socket.settimeout(0.2)
@@ -61,11 +61,11 @@ def load(server, draw, places, asked, wanted):
     """(answers, those that were lost or differ)"""
     n_client = draw.randint(1, 2 * places)
     picks = [[draw.randrange(len(asked)) for _ in range(draw.randint(1, 3))] for _ in range(n_client)]
-    leaving = [threading.Thread(target=leave, args=(server.port, draw.choice(asked))) for _ in range(draw.randint(0, 2))]
-    for thread in leaving:
+    threads = [threading.Thread(target=disconnect, args=(server.port, draw.choice(asked))) for _ in range(draw.randint(0, 2))]
+    for thread in threads:
         thread.start()
     streams, _ = closed_loop(server.port, [[dict(asked[i], user=str(i)) for i in each] for each in picks], again=(0, 429))
-    for thread in leaving:
+    for thread in threads:
         thread.join()
     wrong = [(s.body["user"], s.data[-400:]) for s in streams if not s.whole() or s.text() != wanted[int(s.body["user"])]]
     return len(streams), wrong
@@ -111,11 +111,11 @@ def main():
                 print(f"run {len(rows)}: {row}\n  {wrong[:2]}", flush=True)
             elif len(rows) % 10 == 0:
                 print(f"{len(rows)} runs", flush=True)
-    used, told = [r["peak"] / r["cap"] for r in rows], [r["ledger"] / r["peak"] for r in rows]
+    used, reported = [r["peak"] / r["cap"] for r in rows], [r["ledger"] / r["peak"] for r in rows]
     broken, wrong = sum(u > 1 for u in used), sum(r["wrong"] for r in rows)
     print(f"{len(rows)} servers ({refused} refused their cap), {sum(r['answers'] for r in rows)} answers: {broken} caps broken, "
           f"{wrong} answers lost or wrong; peak of the cap: median {statistics.median(used):.3f}, most {max(used):.3f}; "
-          f"/memory's peak of VmHWM: median {statistics.median(told):.3f}, {min(told):.3f} to {max(told):.3f}")
+          f"/memory's peak of VmHWM: median {statistics.median(reported):.3f}, {min(reported):.3f} to {max(reported):.3f}")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -100,7 +100,7 @@ def alone(args, ids):
             "share": statistics.median(ratios), "shares": ratios}
 
 
-def say(name, turns):
+def print_row(name, turns):
     def middle(key):
         return statistics.median(t[key] for t in turns)
     print(f"{name:8} {middle('tok_s'):8.1f} tok/s  first p50 {middle('first_p50'):7.3f} s  p99 {middle('first_p99'):7.3f} s"
@@ -129,17 +129,17 @@ def main():
     for turn in range(args.rounds):
         bodies = bodies_of(args, ids, turn)
         out["nibble"].append(measure(args, nibble_command(args, args.clients), bodies, True))
-        say("nibble", out["nibble"][-1:])
+        print_row("nibble", out["nibble"][-1:])
         if args.llama:
             out["llama"].append(measure(args, llama_command(args, args.clients), bodies))
-            say("llama", out["llama"][-1:])
+            print_row("llama", out["llama"][-1:])
     print("medians")
-    say("nibble", out["nibble"])
+    print_row("nibble", out["nibble"])
     worst = max(out["nibble"], key=lambda t: abs(t["memory_peak"] / t["hwm"] - 1))
     print(f"/memory: peak of the ledger {worst['memory_peak'] / worst['hwm']:.4f} of VmHWM, rss_peak "
           f"{worst['memory_rss_peak'] / worst['hwm']:.4f}")
     if args.llama:
-        say("llama", out["llama"])
+        print_row("llama", out["llama"])
         pairs = list(zip(out["nibble"], out["llama"]))
         for key, of in (("tok_s", lambda a, b: a / b), ("first_p50", lambda a, b: b / a), ("first_p99", lambda a, b: b / a)):
             ratios = [of(a[key], b[key]) for a, b in pairs]

@@ -36,10 +36,10 @@ for thread in threads:
 for thread in threads:
     thread.join()
 peak = s.peak()
-told = s.get("/memory")[1]["rss_peak"]
+reported = s.get("/memory")[1]["rss_peak"]
 code, said = s.end()
 check(f"smollm2 serves {CLIENTS} clients under {CAP} MiB and stays below it", 0 < peak <= CAP << 20 and code == 0, (peak, said))
-check("and /memory tells its peak", abs(told - peak) <= 0.03 * peak, (told, peak))
+check("and /memory tells its peak", abs(reported - peak) <= 0.03 * peak, (reported, peak))
 want = [alone(i) for i in range(CLIENTS)]
 check("what it says is what run says", answers == want, (answers, want))
 finish()

@@ -70,16 +70,16 @@ def likely(s):
     check("logprobs spell the answer", b"".join(bytes(t["bytes"]) for t in tokens).decode() == ANSWER, tokens)
     check("the drawn ones are the likeliest", all(t["logprob"] == t["top_logprobs"][0]["logprob"] <= 0 and
           t["token"] == t["top_logprobs"][0]["token"] and len(t["top_logprobs"]) == 2 for t in tokens), tokens)
-    told = []
+    found = []
     for event in s.stream(CHAT, {"messages": USER, "logprobs": True, "temperature": 0})[:-1]:
-        told += (json.loads(event)["choices"][0]["logprobs"] or {"content": []})["content"]
-    check("a stream tells each once", [t["token"] for t in told] == [t["token"] for t in tokens] and
-          all(t["top_logprobs"] == [] for t in told), told)
+        found += (json.loads(event)["choices"][0]["logprobs"] or {"content": []})["content"]
+    check("a stream tells each once", [t["token"] for t in found] == [t["token"] for t in tokens] and
+          all(t["top_logprobs"] == [] for t in found), found)
     status, value = s.post(TEXT, {"prompt": "x<a>", "logprobs": 1, "max_tokens": 2, "temperature": 0})
-    told = value["choices"][0]["logprobs"]
-    check("logprobs of a text", "".join(told["tokens"]) == value["choices"][0]["text"] and
-          told["text_offset"] == [0, len(told["tokens"][0])] and
-          [list(t.values())[0] for t in told["top_logprobs"]] == told["token_logprobs"], told)
+    found = value["choices"][0]["logprobs"]
+    check("logprobs of a text", "".join(found["tokens"]) == value["choices"][0]["text"] and
+          found["text_offset"] == [0, len(found["tokens"][0])] and
+          [list(t.values())[0] for t in found["top_logprobs"]] == found["token_logprobs"], found)
     status, value = s.post(TEXT, {"prompt": "x<a>", "logit_bias": {"65": 100}, "max_tokens": 3, "temperature": 1})
     check("a bias of 100 is always", value["choices"][0]["text"] == "AAA", value)
     first = s.post("/tokenize", {"content": ANSWER.split()[0]})[1]["tokens"][0]

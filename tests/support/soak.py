@@ -39,38 +39,38 @@ def cases(seeds):
         draw = random.Random(seed)
         text = {"prompt": "x" * (seed + 1) + " and so on", "seed": seed, "max_tokens": draw.choice([1, 9, 40]),
                 "ignore_eos": True}
-        say = [{"role": "user", "content": f"Why {seed}?"}]
-        chat = {"messages": say, "seed": seed, "max_tokens": 24}
+        messages = [{"role": "user", "content": f"Why {seed}?"}]
+        chat = {"messages": messages, "seed": seed, "max_tokens": 24}
         found += [
             (TEXT, text), (TEXT, dict(text, prompt=LONG + str(seed), max_tokens=70)),
             (TEXT, dict(text, prompt=[draw.randrange(32, 127) for _ in range(150)], temperature=0)),
             (TEXT, dict(text, prompt=["one", "two"], n=2, temperature=1.3, presence_penalty=0.7)),
             (TEXT, dict(text, logprobs=3, logit_bias={"65": 4}, max_tokens=5)),
             (TEXT, dict(text, prompt="ab " * 40, max_tokens=90, temperature=0.1)), (CHAT, chat),
-            (CHAT, dict(chat, messages=[{"role": "system", "content": LONG}, *say], top_p=0.9, stop=["e", "zz"])),
+            (CHAT, dict(chat, messages=[{"role": "system", "content": LONG}, *messages], top_p=0.9, stop=["e", "zz"])),
             (CHAT, dict(chat, response_format={"type": "json_schema", "json_schema": {"schema": PERSON}}, max_tokens=80)),
             (CHAT, dict(chat, grammar='root ::= [a-e]{3,9} | "no"')),
             (CHAT, dict(chat, tools=TOOLS, tool_choice="required", max_tokens=80)),
-            ("/api/chat", {"messages": say, "options": {"seed": seed, "num_predict": 20}}),
+            ("/api/chat", {"messages": messages, "options": {"seed": seed, "num_predict": 20}}),
             ("/api/generate", {"prompt": LONG, "raw": True, "options": {"seed": seed, "num_predict": 20}}),
-            ("/v1/messages", {"messages": say, "system": LONG, "max_tokens": 20, "temperature": 0}),
+            ("/v1/messages", {"messages": messages, "system": LONG, "max_tokens": 20, "temperature": 0}),
             ("/v1/responses", {"input": f"Why {seed}?", "max_output_tokens": 20, "temperature": 0})]
     return found
 
 
-KEEP = {"text", "content", "reasoning_content", "thinking", "function", "finish_reason", "stop_reason", "done_reason",
+COMPARED = {"text", "content", "reasoning_content", "thinking", "function", "finish_reason", "stop_reason", "done_reason",
         "completion_tokens", "prompt_tokens", "eval_count", "response", "output_tokens", "status", "name", "arguments", "token",
         "logprob"}
 
 
-def told(value):
+def content_of(value):
     """What a whole answer says, without ids and times."""
     if isinstance(value, dict):
-        return {k: told(v) for k, v in value.items() if k in KEEP or isinstance(v, (dict, list)) and k != "timings"}
-    return [told(v) for v in value] if isinstance(value, list) else value
+        return {k: content_of(v) for k, v in value.items() if k in COMPARED or isinstance(v, (dict, list)) and k != "timings"}
+    return [content_of(v) for v in value] if isinstance(value, list) else value
 
 
-def pieces(data):
+def stream_text(data):
     """The text of a stream by choice, of OpenAI's two ways."""
     out = {}
     for line in data.decode().splitlines():
@@ -116,7 +116,7 @@ class Soak:
         status, headers, data = self.s.ask("POST", path, body)
         if self.refused(status, headers):
             return
-        if status != 200 or told(json.loads(data)) != self.wanted[i]:
+        if status != 200 or content_of(json.loads(data)) != self.wanted[i]:
             self.fail(path, body, status, data, self.wanted[i])
         self.count("whole answers")
 
@@ -125,12 +125,12 @@ class Soak:
         if self.refused(status, headers):
             return
         want = [choice["text"] if "text" in choice else choice["message"]["content"] for choice in self.wanted[i]["choices"]]
-        got = pieces(data)
+        got = stream_text(data)
         if status != 200 or not data.endswith(b"data: [DONE]\n\n") or [got.get(k, "") for k in range(len(want))] != want:
             self.fail("stream", path, body, status, data, want)
         self.count("streams")
 
-    def leave(self, draw, body):
+    def send_broken(self, draw, body):
         """Half a request, garbage, or a client that does not wait, or reads slowly."""
         kind = draw.randrange(5)
         text = json.dumps(dict(body, max_tokens=200, stream=draw.random() < 0.7)).encode()
@@ -146,7 +146,7 @@ class Soak:
             time.sleep(draw.random() * 0.05)
         self.count("clients that left" if kind == 0 else "garbage")
 
-    def look(self, draw):
+    def probe_routes(self, draw):
         path = draw.choice(["/memory", "/metrics", "/slots", "/v1/models", "/health", "/openapi.json", "/", "/nothing"])
         status, _, _ = self.s.ask("GET", path)
         if status != (404 if path == "/nothing" else 200):
@@ -156,20 +156,20 @@ class Soak:
             self.fail(wrong, status)
         self.count("looks and refusals")
 
-    def ask(self, draw, list_of):
-        i = draw.randrange(len(list_of))
-        path, body = list_of[i]
+    def ask(self, draw, requests):
+        i = draw.randrange(len(requests))
+        path, body = requests[i]
         kind = draw.random()
         if kind < 0.5:
             self.ask_whole(i, path, body)
         elif kind < 0.7 and path in (TEXT, CHAT) and "tools" not in body:
             self.ask_stream(i, path, body)
         elif kind < 0.9:
-            self.leave(draw, body)
+            self.send_broken(draw, body)
         else:
-            self.look(draw)
+            self.probe_routes(draw)
 
-    def client(self, number, list_of):
+    def client(self, number, requests):
         draw = random.Random(number)
         while not self.end:
             self.open.wait()
@@ -177,7 +177,7 @@ class Soak:
                 self.inside += 1
             killed, begun = self.s, time.time()
             try:
-                self.ask(draw, list_of)
+                self.ask(draw, requests)
             except Exception as error:  # also an answer that was cut off
                 if killed not in self.killed:
                     self.fail(repr(error), traceback.format_exc(), killed.ask("GET", "/slots")[2], time.time() - begun)
@@ -190,19 +190,19 @@ def resident(s):
         return int(re.search(r"VmRSS:\s*(\d+)", file.read())[1])
 
 
-def alone(nibble, model, list_of):
+def reference_answers(nibble, model, requests):
     """What each says alone."""
     s = Server(nibble, model, "-c", "700", "--parallel", "1")
     wanted = []
-    for path, body in list_of:
+    for path, body in requests:
         status, value = s.post(path, dict(body, stream=False))
         assert status == 200, (path, body, value)
-        wanted.append(told(value))
+        wanted.append(content_of(value))
     s.end()
     return wanted
 
 
-def loaded(nibble, model, folder, options):
+def start_server(nibble, model, folder, options):
     return Server(nibble, model, "-c", "700", "--parallel", "6", "--queue", "4", "--cache-size", "1400", "--draft-max", "6",
                   "--draft-min", "2", "--latency", "20", "--prefix-cache", folder, "--prefix-cache-size", "4M", *options)
 
@@ -219,15 +219,15 @@ def watch(soak, seconds):
     return most - warm
 
 
-def found_again(s, list_of, wanted):
+def tokens_read_back(s, requests, wanted):
     """Tokens of a prompt that the killed server computed and this one read."""
-    path, body = list_of[1]
+    path, body = requests[1]
     status, value = s.post(path, dict(body, stream=False))
-    check("after SIGKILL the same prompt has the same answer", status == 200 and told(value) == wanted[1], value)
+    check("after SIGKILL the same prompt has the same answer", status == 200 and content_of(value) == wanted[1], value)
     return value["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def keeps_cap(s):
+def check_cap(s):
     cap, peak = s.get("/memory")[1]["tiers"]["ram"]["cap"], s.peak()
     check(f"the cap is kept: {peak >> 10} of {cap >> 10} KiB" if cap else "there is no cap", not cap or peak <= cap, peak)
 
@@ -238,24 +238,24 @@ def kill(soak, nibble, model, folder, options):
     soak.s.end(signal.SIGKILL)
     while soak.inside:
         time.sleep(0.01)
-    soak.s = loaded(nibble, model, folder, options)
+    soak.s = start_server(nibble, model, folder, options)
 
 
 def main():
     nibble, model, seconds, *options = sys.argv[1:]
     seconds, folder = float(seconds), os.path.abspath("soak-cache")
-    list_of = cases(3 if seconds < 60 else 12)
-    wanted = alone(nibble, model, list_of)
-    s = loaded(nibble, model, folder, options)
-    s.post(list_of[1][0], dict(list_of[1][1], stream=False))
+    requests = cases(3 if seconds < 60 else 12)
+    wanted = reference_answers(nibble, model, requests)
+    s = start_server(nibble, model, folder, options)
+    s.post(requests[1][0], dict(requests[1][1], stream=False))
     soak = Soak(s, wanted)
-    threads = [threading.Thread(target=soak.client, args=(i, list_of)) for i in range(8)]
+    threads = [threading.Thread(target=soak.client, args=(i, requests)) for i in range(8)]
     for thread in threads:
         thread.start()
     grown = [watch(soak, seconds / 2)]
-    keeps_cap(soak.s)
+    check_cap(soak.s)
     kill(soak, nibble, model, folder, options)
-    check("what the killed server kept is found", found_again(soak.s, list_of, wanted) >= 64)
+    check("what the killed server kept is found", tokens_read_back(soak.s, requests, wanted) >= 64)
     soak.open.set()
     grown.append(watch(soak, seconds / 2))
     soak.end = True
@@ -266,7 +266,7 @@ def main():
         left = soak.s.get("/slots")[1] or soak.s.get("/memory")[1]["requests"]["bodies"]
     check("nothing of them stays", not left, left)
     numbers = soak.s.ask("GET", "/metrics")[2].decode()
-    keeps_cap(soak.s)
+    check_cap(soak.s)
     code, said = soak.s.end()
     print(f"# {seconds:.0f} s: " + ", ".join(f"{n} {what}" for what, n in sorted(soak.counts.items())) +
           f"; resident memory grew by {grown[0]} and {grown[1]} KiB")
