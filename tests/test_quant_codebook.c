@@ -58,7 +58,7 @@ static void exact(void **state) {
         assert_true(encode(types[t], x, NULL, y) == 0);
         codebook_encode(types[t], x, NULL, N, row);
         for (int at = 0; at < N; at += 64) { /* a part of a row is what the whole has there */
-            type_dequantize_part(types[t], row, at, part, 64);
+            type_dequantize_part(types[t], row, N, at, part, 64);
             assert_memory_equal(part, y + at, sizeof part);
         }
     }
@@ -144,8 +144,52 @@ static void strange(void **state) {
             }
 }
 
+/* Outliers: a few columns come near their values, a row errs less, and the columns ascend. */
+static void outliers(void **state) {
+    (void)state;
+    static const type_id sparse[] = {TYPE_C3O45, TYPE_C4O45, TYPE_C3O100, TYPE_C4O100};
+    static const float odd[] = {NAN, INFINITY, 3.4e38f, -3e38f, 1e-45f, 0.0f};
+    for (size_t t = 0; t < NUM_COUNT(sparse); t++) {
+        const type_info *info = type_get(sparse[t]);
+        const int64_t n = type_outliers(sparse[t], N);
+        assert_int_equal(n, info->sparse == 45 ? 3 : 6);
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            float x[N], y[N], part[64];
+            uint8_t row[ROOM];
+            fill(x, seed);
+            const double plain = encode(info->dense, x, NULL, y), with = encode(sparse[t], x, NULL, y);
+            if (!(with < 0.9 * plain))
+                fail_msg("%s, seed %d: error %g, %g without outliers", info->name, (int)seed, with, plain);
+            codebook_encode(sparse[t], x, NULL, N, row);
+            type_dequantize_part(sparse[t], row, N, 128, part, 64);
+            assert_memory_equal(part, y + 128, sizeof part);
+            uint64_t bytes = 0;
+            int last = -1;
+            type_row_bytes(sparse[t], N, &bytes);
+            for (int64_t i = 0; i < n; i++) {
+                const uint8_t *at = row + bytes - 4 * (size_t)(n - i);
+                const int column = at[0] | at[1] << 8;
+                assert_true(column > last && column < N);
+                assert_true(fabsf(x[column] - y[column]) <= fabsf(x[column]) * 0x1p-7f);
+                last = column;
+            }
+        }
+        for (size_t a = 0; a < NUM_COUNT(odd); a++) {
+            float x[N], y[N];
+            for (int i = 0; i < N; i++)
+                x[i] = i % 3 ? odd[a] : 0.25f;
+            encode(sparse[t], x, NULL, y);
+            for (int i = 0; i < N; i++)
+                assert_true(isfinite(y[i]));
+        }
+    }
+    assert_int_equal(type_outliers(TYPE_C4O100, 65536), 656);
+    assert_int_equal(type_outliers(TYPE_C4, 65536), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exact), cmocka_unit_test(near_the_best),
-                                       cmocka_unit_test(columns), cmocka_unit_test(strange)};
+                                       cmocka_unit_test(columns), cmocka_unit_test(strange),
+                                       cmocka_unit_test(outliers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,6 +154,36 @@ static void test_books(void **state) {
     nib_engine_close(engine_must_open(out_path, &o, NULL));
 }
 
+/* With outliers rows come nearer to the original; other formats have none. */
+static void test_outliers(void **state) {
+    (void)state;
+    nib_quantize_options q = {.out = out_path, .type = "c3", .imatrix = "none"};
+    nib_quantize_report r;
+    nib_error err;
+    double far[2];
+    choose_paths();
+    for (int with = 0; with < 2; with++) {
+        container *a, *b;
+        q.outliers = with;
+        must_make(&q, &r);
+        assert_int_equal(container_open(model_path, NULL, &a, &err), NIB_OK);
+        assert_int_equal(container_open(out_path, NULL, &b, &err), NIB_OK);
+        const container_tensor *t = container_find(b, "blk.0.attn_q.weight");
+        assert_int_equal(t->type, with ? TYPE_C3O100 : TYPE_C3);
+        far[with] = r.error;
+        container_close(a);
+        container_close(b);
+        nib_engine_options o = engine_usual();
+        nib_engine_close(engine_must_open(out_path, &o, NULL));
+    }
+    assert_true(far[1] < 0.95 * far[0]);
+    q.outliers = 0.3;
+    assert_int_equal(make(&q, NULL, &r, &err), NIB_E_USAGE);
+    q.outliers = 0.45;
+    q.type = "q4_0";
+    assert_int_equal(make(&q, NULL, &r, &err), NIB_E_USAGE);
+}
+
 static void test_refused(void **state) {
     (void)state;
     nib_quantize_report r;
@@ -434,9 +464,10 @@ static void test_importance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_refused), cmocka_unit_test(test_books),
-        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_faults),  cmocka_unit_test(test_importance),
-        cmocka_unit_test(test_sources), cmocka_unit_test(test_methods), cmocka_unit_test(test_share)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_books),      cmocka_unit_test(test_outliers),
+                                       cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
+                                       cmocka_unit_test(test_methods),    cmocka_unit_test(test_share)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,7 @@ static int run(cli_args *args) {
     const nib_quantize_options q = {.out = out,
                                     .type = args->type,
                                     .bits = args->bits,
+                                    .outliers = args->outliers,
                                     .method = args->method,
                                     .calib = args->calib,
                                     .imatrix = args->imatrix,
@@ -74,7 +75,8 @@ const cli_command cmd_quantize = {
         "such weights from a file of llama.cpp instead (none: all columns count the same),\n"
         "--keep-imatrix writes them to one.\n\n"
         "--type c3 and c4 give each row 8 or 16 values of its own, the centres of a k-means that weights\n"
-        "columns like the scales (SqueezeLLM; --method squeezellm makes c4).\n\n"
+        "columns like the scales (SqueezeLLM; --method squeezellm makes c4).\n"
+        "--outliers 0.45 keeps 0.45 % of each row, what the values err most in, in 16 bits beside them.\n\n"
         "--method awq multiplies channels with large activations before they are rounded, and divides what\n"
         "makes them; gptq lets columns that are still to be rounded make up for those that are. Both look\n"
         "at the activations of some thousand tokens: give a text of at least that with --calib.\n\n"

@@ -133,6 +133,8 @@ void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t
     } else {
         strategy_by_rule(t, &a->w->format, a->n_row)->run(a, n0, n1);
     }
+    if (a->w->format.sparse)
+        linear_sparse(a, n0, n1);
 }
 
 act_format act_format_for(const pack_format *f, int bits) {

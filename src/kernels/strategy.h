@@ -34,8 +34,12 @@ const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, in
 /* A row of the table by its name, NULL when the table has none. isa: of that folder; NULL: the richest. */
 const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
 
+/* What strategies leave out: adds the products of the outliers of rows [n0, n1) (pack_format.sparse). n0 is a
+ * multiple of 16. */
+void linear_sparse(const linear_args *a, int64_t n0, int64_t n1);
+
 /* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that its choice
- * names, else by the rule. */
+ * names, else by the rule; then their outliers. */
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1);
 
 #endif

@@ -53,6 +53,11 @@ typedef struct block_c3 {
 typedef struct block_c4 {
     uint8_t qs[16];
 } block_c4;
+/* Behind the blocks of a row with outliers: what is added to the value of a column, a bf16. One beyond the
+ * row counts for nothing. */
+typedef struct block_outlier {
+    uint8_t column[2], value[2];
+} block_outlier;
 
 /* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantised as well. */
 typedef struct block_q2_k {

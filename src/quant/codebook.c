@@ -5,9 +5,11 @@
 #include "quant/blocks.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 16 /* entries */, BINS = 256, ROUNDS = 12, TOP = 127, MAX_HALF = 0x7bff };
+enum { MAX_COLUMN = 65536 /* that an outlier can name */, TURNS = 3 /* books of a row with outliers */ };
 
 /* Sums over values: of their weights, times the values, times their squares. */
 typedef struct moments {
@@ -18,7 +20,8 @@ typedef struct moments {
 typedef struct fit {
     const float *x, *weight; /* [n] */
     int64_t n;
-    float floor; /* of the weights, so that no value is free */
+    float floor;          /* of the weights, so that no value is free */
+    const uint8_t *apart; /* a bit for each value that the book leaves alone; NULL: none */
     int n_entry;
     int n_bin;
     moments upto[BINS + 1]; /* of the first i bins that have any values */
@@ -28,7 +31,13 @@ static float value_at(const fit *f, int64_t i) {
     return isfinite(f->x[i]) ? f->x[i] : 0;
 }
 
+static bool is_apart(const fit *f, int64_t i) {
+    return f->apart && f->apart[i / 8] >> i % 8 & 1;
+}
+
 static double weight_at(const fit *f, int64_t i) {
+    if (is_apart(f, i))
+        return 0;
     return (double)(f->weight ? fmaxf(f->weight[i], f->floor) : 1);
 }
 
@@ -50,14 +59,16 @@ static int bin_of(float x, float peak) {
 static float peak_of(const fit *f) {
     float peak = 0;
     for (int64_t i = 0; i < f->n; i++)
-        peak = fmaxf(peak, fabsf(value_at(f, i)));
+        if (!is_apart(f, i))
+            peak = fmaxf(peak, fabsf(value_at(f, i)));
     return peak;
 }
 
 static void fill_bins(fit *f, float peak) {
     moments bins[BINS] = {{0}};
     for (int64_t i = 0; i < f->n; i++)
-        add(&bins[bin_of(value_at(f, i), peak)], weight_at(f, i), (double)value_at(f, i));
+        if (!is_apart(f, i))
+            add(&bins[bin_of(value_at(f, i), peak)], weight_at(f, i), (double)value_at(f, i));
     f->n_bin = 0;
     f->upto[0] = (moments){0};
     for (int i = 0; i < BINS; i++) {
@@ -227,22 +238,129 @@ static void put_c4(const uint8_t *codes, int64_t n, block_c4 *b) {
             b->qs[j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
 }
 
+static book best_book(fit *f) {
+    float centre[MOST] = {0};
+    const float peak = peak_of(f);
+    if (peak > 0) {
+        fill_bins(f, peak);
+        best_centres(f, centre);
+        improve(f, centre);
+    }
+    return make_book(f, centre);
+}
+
+/* ---- outliers ---- */
+
+/* Those that are found so far, what each gains, the least in front (a heap); then by column. */
+typedef struct outliers {
+    int64_t n, max;
+    double gain[MAX_COLUMN / 100 + 1];
+    uint16_t column[MAX_COLUMN / 100 + 1];
+    uint8_t apart[MAX_COLUMN / 8];
+} outliers;
+
+static void swap(outliers *o, int64_t a, int64_t b) {
+    const double gain = o->gain[a];
+    const uint16_t column = o->column[a];
+    o->gain[a] = o->gain[b];
+    o->column[a] = o->column[b];
+    o->gain[b] = gain;
+    o->column[b] = column;
+}
+
+static void offer(outliers *o, double gain, int64_t column) {
+    int64_t at = 0;
+    if (o->n < o->max) {
+        at = o->n++;
+        o->gain[at] = gain;
+        o->column[at] = (uint16_t)column;
+        for (; at > 0 && o->gain[at] < o->gain[(at - 1) / 2]; at = (at - 1) / 2)
+            swap(o, at, (at - 1) / 2);
+        return;
+    }
+    if (!(gain > o->gain[0]))
+        return;
+    o->gain[0] = gain;
+    o->column[0] = (uint16_t)column;
+    for (int64_t least = at;; at = least) {
+        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < o->n; child++)
+            least = o->gain[child] < o->gain[least] ? child : least;
+        if (least == at)
+            return;
+        swap(o, at, least);
+    }
+}
+
+static int by_column(const void *a, const void *b) {
+    return *(const uint16_t *)a - *(const uint16_t *)b;
+}
+
+/* The values that err most with a book (NULL: that are largest), each counted with its weight. */
+static void pick(fit *f, const book *b, outliers *o) {
+    float border[MOST];
+    if (b)
+        set_borders(b->value, f->n_entry, border);
+    f->apart = NULL;
+    o->n = 0;
+    for (int64_t i = 0; i < f->n; i++) {
+        const float x = value_at(f, i), d = b ? x - b->value[nearest(border, x)] : x;
+        offer(o, weight_at(f, i) * (double)d * (double)d, i);
+    }
+    memset(o->apart, 0, sizeof o->apart);
+    for (int64_t i = 0; i < o->n; i++)
+        o->apart[o->column[i] / 8] |= (uint8_t)(1 << o->column[i] % 8);
+    f->apart = o->apart;
+}
+
+static double error_apart(const fit *f, const book *b) {
+    moments of[MOST];
+    return sort_values(f, b->value, of);
+}
+
+/* The book of what is left without outliers, and those: in turns, from the largest values on. */
+static book best_with_outliers(fit *f, outliers *o) {
+    pick(f, NULL, o);
+    book best = best_book(f);
+    double least = error_apart(f, &best);
+    for (int turn = 1; turn < TURNS; turn++) {
+        pick(f, &best, o);
+        const book next = best_book(f);
+        const double error = error_apart(f, &next);
+        if (!(error < least))
+            break;
+        least = error;
+        best = next;
+    }
+    pick(f, &best, o); /* of the book that stays */
+    qsort(o->column, (size_t)o->n, sizeof *o->column, by_column);
+    return best;
+}
+
+static void put_outliers(const fit *f, const book *b, const outliers *o, block_outlier *out) {
+    float border[MOST];
+    set_borders(b->value, f->n_entry, border);
+    for (int64_t i = 0; i < o->max; i++, out++) {
+        const int64_t at = i < o->n ? o->column[i] : 0;
+        const float x = value_at(f, at);
+        const float most = 0x1.fcp127f, d = x - b->value[nearest(border, x)]; /* that a bf16 has */
+        const uint16_t h = i < o->n ? bf16_from_float(fminf(fmaxf(d, -most), most)) : 0;
+        *out = (block_outlier){{(uint8_t)at, (uint8_t)(at >> 8)}, {(uint8_t)h, (uint8_t)(h >> 8)}};
+    }
+}
+
 void codebook_encode(type_id type, const float *x, const float *weight, int64_t n, void *row) {
     enum { SOME = 64 };
     const type_info *info = type_get(type);
     fit f = {.x = x, .weight = weight, .n = n, .n_entry = info->row_bytes - 2};
-    float centre[MOST] = {0}, border[MOST];
-    const float peak = peak_of(&f);
+    outliers o;
+    float border[MOST];
     double sum = 0;
     for (int64_t i = 0; weight && i < n; i++)
         sum += (double)weight[i];
     f.floor = sum > 0 ? (float)(sum / (double)n * 1e-6) : 1;
-    if (peak > 0) {
-        fill_bins(&f, peak);
-        best_centres(&f, centre);
-        improve(&f, centre);
-    }
-    const book b = make_book(&f, centre);
+    o.n = 0;
+    o.max = type_outliers(type, n);
+    const book b = o.max > 0 && n <= MAX_COLUMN ? best_with_outliers(&f, &o) : best_book(&f);
     uint8_t *out = row, codes[SOME] = {0};
     out[0] = (uint8_t)b.scale;
     out[1] = (uint8_t)(b.scale >> 8);
@@ -259,4 +377,5 @@ void codebook_encode(type_id type, const float *x, const float *weight, int64_t 
             put_c4(codes, some, (void *)out);
         out += some / info->block_elems * info->block_bytes;
     }
+    put_outliers(&f, &b, &o, (void *)out);
 }

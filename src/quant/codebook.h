@@ -10,7 +10,13 @@
  * The k-means is solved exactly on up to 256 bins of the sorted values, by dynamic programming, and then
  * improved on the values themselves (Lloyd). Entries are signed bytes times one half, so that products stay
  * sums of integers: the centres move by no more than a 254th of the row's largest entry, and values are
- * assigned anew. */
+ * assigned anew.
+ *
+ * Types with outliers (the paper's dense-and-sparse decomposition, section 4.2) keep what the book leaves
+ * over of a share of the row's values as bf16. Which these are and the book take turns: first the largest
+ * values times their weights stay out of the k-means, then those that err most with its book; at the end
+ * those of the best book. The paper takes the largest of a matrix and the most sensitive; here each row has
+ * as many, so that a row has the same size everywhere. */
 #ifndef NIB_QUANT_CODEBOOK_H
 #define NIB_QUANT_CODEBOOK_H
 

@@ -3,6 +3,7 @@
  * bit; the build's -ffp-contract=off keeps them apart. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
+#include "quant/types.h"
 
 #include <string.h>
 
@@ -142,3 +143,13 @@ void dequantize_c4(const void *row, float *out, int64_t n) {
             out[j + 16] = d * (float)(int8_t)head[BOOK + (b->qs[j] >> 4)];
         }
 }
+
+/* The same with outliers behind the blocks. */
+#define DEQUANTIZE_SPARSE(name, id)                                                                          \
+    void dequantize_##name(const void *row, float *out, int64_t n) {                                         \
+        type_dequantize_part(TYPE_##id, row, n, 0, out, n);                                                  \
+    }
+DEQUANTIZE_SPARSE(c3o45, C3O45)
+DEQUANTIZE_SPARSE(c4o45, C4O45)
+DEQUANTIZE_SPARSE(c3o100, C3O100)
+DEQUANTIZE_SPARSE(c4o100, C4O100)

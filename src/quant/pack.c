@@ -7,6 +7,7 @@
 #include "quant/pack.h"
 
 #include "base/num.h"
+#include "quant/blocks.h"
 #include "quant/pack_codes.h"
 #include "quant/pack_isa.h"
 #include "quant/pack_round.h"
@@ -125,7 +126,7 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
         sink.head = row;
         s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
     } else {
-        pack_round_values(s->round, s->from->type, row, at, c->values, len);
+        pack_round_values(s->round, s->from->type, row, s->k, at, c->values, len);
         if (s->from->over.bits)
             pack_round_leave(s->round, &s->from->over, c->values, columns, len);
         pack_round_chunk(s->round, f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
@@ -145,12 +146,31 @@ static void put_heads(const source *s, const pack_format *f, uint8_t *tail) {
     }
 }
 
+/* The outliers that rows end with. One beyond the row becomes nothing. */
+static void put_outliers(const source *s, const pack_format *f, uint8_t *panel) {
+    const int64_t n = tile_outliers(f, s->k);
+    uint16_t *to = (uint16_t *)(void *)(panel + tile_panel_bytes(f, s->k) - n * TILE_LINE);
+    uint64_t bytes = 0;
+    type_row_bytes(s->from->type, s->k, &bytes);
+    for (int r = 0; r < s->n_row; r++) {
+        const block_outlier *of =
+            (const void *)((const uint8_t *)s->rows[r] + bytes - (size_t)n * sizeof *of);
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t column = block_u16(of[i].column);
+            to[2 * PACK_PANEL * i + r] = column < s->k ? column : 0;
+            to[2 * PACK_PANEL * i + PACK_PANEL + r] = column < s->k ? block_u16(of[i].value) : 0;
+        }
+    }
+}
+
 static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f, uint8_t *panel, chunk *c) {
     const int64_t tile_bytes = tile_code_bytes(f), tail = tile_tail_at(f, s->k);
     const type_info *block = type_get(s->from->type);
     memset(panel + tail, 0, (size_t)(tile_panel_bytes(f, s->k) - tail));
     if (s->reader && f->group == PACK_GROUP_ROW)
         put_heads(s, f, panel + tail);
+    if (s->reader)
+        put_outliers(s, f, panel);
     for (int r = 0; r < s->n_row && !s->reader; r++) {
         s->whole[r] = pack_round_whole(s->round, f, s->from->type, s->rows[r], s->k, c->values);
         if (tile_panel_bytes(f, s->k) > tail)

@@ -49,6 +49,7 @@ typedef struct pack_format {
     uint8_t scale;  /* PACK_TILE: pack_scale */
     uint8_t table;  /* PACK_TILE: pack_table */
     uint8_t packing; /* PACK_TILE: pack_kind */
+    uint8_t sparse;  /* PACK_TILE, PACK_GROUP_ROW: of 10,000 columns, how many a row has outliers in */
 } pack_format;
 
 enum {

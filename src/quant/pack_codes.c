@@ -247,6 +247,17 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
 #define ROW(id, elems, bits, asym, group, scale, table, fn)                                                  \
     { TYPE_##id, FORMAT(TYPE_##id, bits, asym, group, scale, table), elems, fn }
 
+/* Rows with code books, held with them and looked up. */
+#define BOOK(id, bits_, table_, of)                                                                          \
+    {                                                                                                        \
+        .layout = PACK_TILE, .type = TYPE_##id, .bits = bits_, .group = PACK_GROUP_ROW, .table = table_,     \
+        .sparse = of                                                                                         \
+    }
+#define BOOKS(id, elems, bits, of, fn)                                                                       \
+    {TYPE_##id, BOOK(id, bits, PACK_TABLE_BOOK, of), elems, fn}, {                                           \
+        TYPE_##id, BOOK(id, 8, PACK_TABLE_NONE, of), elems, fn##_wide                                        \
+    }
+
 static const pack_reader readers[] = {
     ROW(Q4_0, 32, 4, 0, 32, F16, NONE, read_q4_0),
     ROW(Q4_1, 32, 4, 1, 32, F16, NONE, read_q4_1),
@@ -263,10 +274,12 @@ static const pack_reader readers[] = {
     ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
     ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
-    ROW(C3, 64, 3, 0, PACK_GROUP_ROW, F16, BOOK, read_c3),
-    ROW(C4, 32, 4, 0, PACK_GROUP_ROW, F16, BOOK, read_c4),
-    ROW(C3, 64, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c3_wide),
-    ROW(C4, 32, 8, 0, PACK_GROUP_ROW, F16, NONE, read_c4_wide),
+    BOOKS(C3, 64, 3, 0, read_c3),
+    BOOKS(C4, 32, 4, 0, read_c4),
+    BOOKS(C3O45, 64, 3, 45, read_c3),
+    BOOKS(C4O45, 32, 4, 45, read_c4),
+    BOOKS(C3O100, 64, 3, 100, read_c3),
+    BOOKS(C4O100, 32, 4, 100, read_c4),
 };
 
 const pack_reader *pack_reader_for(type_id file_type) {

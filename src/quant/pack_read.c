@@ -105,6 +105,9 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
         for (int64_t at = 0; at < w->k; at++)
             out[at] *= all; /* exact: 11 bits times 7 */
     }
+    const uint16_t *outlier = tile_outliers_at(f, panel, w->k) + row;
+    for (int64_t i = 0; i < tile_outliers(f, w->k); i++, outlier += 2 * PACK_PANEL)
+        out[*outlier] += bf16_to_float(outlier[PACK_PANEL]);
 }
 
 void pack_read_row(const view *w, int64_t r, float *out) {

@@ -156,12 +156,12 @@ static void put_half(uint8_t *at, uint16_t h) {
     memcpy(at, &h, sizeof h);
 }
 
-void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t at, float *out,
-                       int64_t n) {
+void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t k, int64_t at,
+                       float *out, int64_t n) {
     if (file_type == TYPE_F16)
         by->f16_values((const uint8_t *)row + 2 * at, out, n);
     else
-        type_dequantize_part(file_type, row, at, out, n);
+        type_dequantize_part(file_type, row, k, at, out, n);
 }
 
 pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
@@ -174,7 +174,7 @@ pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_i
         return (pack_whole){0, 0};
     for (int64_t at = 0; at < k; at += PACK_CHUNK) {
         const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
-        pack_round_values(by, file_type, row, at, values, len);
+        pack_round_values(by, file_type, row, k, at, values, len);
         for (int g = 0; g < len; g += step) {
             const pack_range one = ends_of(by, values + g, NUM_MIN(step, len - g));
             all.bad = all.bad || one.bad;

@@ -9,8 +9,8 @@
 pack_rounder pack_round_plainly(const pack_rounder *by);
 
 /* Values [at, at + n) of a row, floats by the folder's loops. */
-void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t at, float *out,
-                       int64_t n);
+void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t k, int64_t at,
+                       float *out, int64_t n);
 
 /* What all groups of a row share: the one group's scale and minimum, or the first level of PACK_SCALE_TWO. */
 typedef struct pack_whole {

@@ -7,7 +7,8 @@
  *     scales: of the groups that begin in these tiles, padded to 64 bytes; none when the row is one group
  * and behind the last chunk stands, padded to 64 bytes, what belongs to whole rows: the one group's scale, or
  * the first level of PACK_SCALE_TWO; then the 16 rows' code books (PACK_TABLE_BOOK), 2^bits bytes each: entry
- * + 128 for each code.
+ * + 128 for each code; then the rows' outliers (pack_format.sparse): for each of a row's 16 u16 columns and
+ * 16 bf16 values, ascending columns.
  *
  * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from
  * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes packing all parts are 1. A part
@@ -72,13 +73,17 @@ static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
     const int64_t n = tile_count(k), rest = n % TILE_CHUNK;
     return n / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + (rest ? tile_chunk_bytes(f, rest) : 0);
 }
+/* Outliers of each row: type_outliers. */
+static inline int64_t tile_outliers(const pack_format *f, int64_t k) {
+    return f->sparse ? type_outliers((type_id)f->type, k) : 0;
+}
 /* Of a panel's code books; 0: there are none. */
 static inline int64_t tile_book_bytes(const pack_format *f) {
     return f->table == PACK_TABLE_BOOK ? (int64_t)PACK_PANEL << f->bits : 0;
 }
 static inline int64_t tile_panel_bytes(const pack_format *f, int64_t k) {
     return tile_tail_at(f, k) + (f->group == PACK_GROUP_ROW || f->scale == PACK_SCALE_TWO ? TILE_LINE : 0) +
-           tile_book_bytes(f);
+           tile_book_bytes(f) + tile_outliers(f, k) * TILE_LINE;
 }
 
 /* One chunk of a panel. scales: of its groups; when the row is one group, that group's, and code books stand
@@ -99,6 +104,11 @@ static inline tile_chunk tile_chunk_at(const pack_format *f, const void *panel, 
 /* The panel's code books, row after row; NULL: there are none. */
 static inline const uint8_t *tile_book(const pack_format *f, const tile_chunk *c) {
     return f->table == PACK_TABLE_BOOK ? c->scales + TILE_LINE : NULL;
+}
+/* A panel's outliers: a line for each of a row's, with its 16 columns and its 16 values. */
+static inline const uint16_t *tile_outliers_at(const pack_format *f, const void *panel, int64_t k) {
+    return (const uint16_t *)(const void *)((const uint8_t *)panel + tile_panel_bytes(f, k) -
+                                            tile_outliers(f, k) * TILE_LINE);
 }
 /* What is taken from a code (or from its table entry) before it is scaled. */
 static inline int tile_zero(const pack_format *f) {

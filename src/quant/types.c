@@ -2,6 +2,7 @@
 #include "quant/types.h"
 
 #include "base/num.h"
+#include "quant/blocks.h"
 #include "quant/dequant.h"
 
 #include <stddef.h>
@@ -9,10 +10,13 @@
 
 static const type_info table[TYPE_COUNT] = {
 #define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)                                     \
-    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, 0},
+    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, 0, 0, TYPE_##id},
 #define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row)                            \
-    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, row},
+    [TYPE_##id] = {name, elems, bytes, gguf, st, dequantize, quantize, row, 0, TYPE_##id},
+#define NIB_TYPE_SPARSE(id, name, elems, bytes, gguf, dequantize, row, of, dense)                            \
+    [TYPE_##id] = {name, elems, bytes, gguf, NULL, dequantize, NULL, row, of, TYPE_##dense},
 #include "quant/types.def"
+#undef NIB_TYPE_SPARSE
 #undef NIB_TYPE_ROW
 #undef NIB_TYPE
 };
@@ -56,12 +60,31 @@ bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes) {
     if (!t || n < 0 || n % t->block_elems)
         return false;
     return num_mul_u64((uint64_t)(n / t->block_elems), (uint64_t)t->block_bytes, bytes) &&
-           num_add_u64(*bytes, (uint64_t)t->row_bytes, bytes);
+           num_add_u64(*bytes,
+                       (uint64_t)t->row_bytes + (uint64_t)type_outliers(id, n) * sizeof(block_outlier),
+                       bytes);
 }
 
-void type_dequantize_part(type_id id, const void *row, int64_t at, float *out, int64_t n) {
+int64_t type_outliers(type_id id, int64_t k) {
+    enum { OF = 10000 };
+    return k / OF * type_get(id)->sparse + (k % OF * type_get(id)->sparse + OF - 1) / OF;
+}
+
+static void add_outliers(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n) {
+    uint64_t bytes = 0;
+    const int64_t n_outlier = type_outliers(id, k);
+    type_row_bytes(id, k, &bytes);
+    const block_outlier *of = (const void *)((const uint8_t *)row + bytes - sizeof *of * (size_t)n_outlier);
+    for (int64_t i = 0; i < n_outlier; i++) {
+        const int64_t column = block_u16(of[i].column);
+        if (column >= at && column < at + n)
+            out[column - at] += bf16_to_float(block_u16(of[i].value));
+    }
+}
+
+void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n) {
     enum { SOME = 256 /* elements, four blocks or more */, ROOM = 256 };
-    const type_info *t = type_get(id);
+    const type_info *t = type_get(type_get(id)->dense);
     const uint8_t *blocks = (const uint8_t *)row + t->row_bytes + at / t->block_elems * t->block_bytes;
     uint8_t part[ROOM];
     if (t->row_bytes == 0) {
@@ -76,4 +99,6 @@ void type_dequantize_part(type_id id, const void *row, int64_t at, float *out, i
         t->dequantize(part, out + i, some);
         blocks += bytes;
     }
+    if (type_get(id)->sparse)
+        add_outliers(id, row, k, at, out, n);
 }

@@ -10,7 +10,9 @@
 typedef enum type_id {
 #define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)          TYPE_##id,
 #define NIB_TYPE_ROW(id, name, elems, bytes, gguf, st, dequantize, quantize, row) TYPE_##id,
+#define NIB_TYPE_SPARSE(id, name, elems, bytes, gguf, dequantize, row, of, dense) TYPE_##id,
 #include "quant/types.def"
+#undef NIB_TYPE_SPARSE
 #undef NIB_TYPE_ROW
 #undef NIB_TYPE
     TYPE_COUNT
@@ -27,6 +29,8 @@ typedef struct type_info {
     /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
     void (*quantize)(const float *in, void *blocks, int64_t n);
     int row_bytes; /* in front of the blocks of each row; not 0: dequantize takes one whole row */
+    int sparse;    /* of 10,000 columns, how many have an outlier behind the blocks of each row */
+    type_id dense; /* with sparse: what the rest of the row is */
 } type_info;
 
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
@@ -35,8 +39,11 @@ bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
 /* Bytes of n elements in a row of this type; false when n is not a multiple of the block or it overflows. */
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
-/* Elements [at, at + n) of a row to f32, both multiples of the block, by the type's dequantiser. */
-void type_dequantize_part(type_id id, const void *row, int64_t at, float *out, int64_t n);
+/* Outliers of a row of k: as many as 10,000ths of k, rounded up. Each is a u16 column and a bf16 that is
+ * added to the value there. */
+int64_t type_outliers(type_id id, int64_t k);
+/* Elements [at, at + n) of a row of k to f32, both multiples of the block, by the type's dequantiser. */
+void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
 
 /* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
 float half_to_float(uint16_t h);

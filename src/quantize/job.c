@@ -31,6 +31,8 @@ static void choose_type(job *j, size_t i) {
     if (j->block_types && j->uses[i].block >= 0)
         x.base = x.other = x.more = x.head = j->block_types[j->uses[i].block];
     j->types[i] = mix_type(&x, j->m, t, &j->uses[i], &fallback);
+    if (j->outliers > 0)
+        mix_outliers(&j->types[i], j->outliers);
     if (j->types[i] == t->type)
         return;
     j->report->n_quantized++;

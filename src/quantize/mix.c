@@ -43,6 +43,10 @@ static const mix_row rows[] = {
     PURE("n3g64", N3G64, 1024),
     PURE("c3", C3, 1024),
     PURE("c4", C4, 1024),
+    PURE("c3o45", C3O45, 1024),
+    PURE("c4o45", C4O45, 1024),
+    PURE("c3o100", C3O100, 1024),
+    PURE("c4o100", C4O100, 1024),
     PURE("iq4_xs", IQ4_XS, 30),
     PURE("f16", F16, 1),
     PURE("bf16", BF16, 32),
@@ -56,6 +60,15 @@ bool mix_find(const char *name, mix *out) {
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         if (!name || !strcmp(name, rows[i].name)) {
             *out = rows[i].is;
+            return true;
+        }
+    return false;
+}
+
+bool mix_outliers(type_id *type, int of_10000) {
+    for (int id = 0; id < TYPE_COUNT; id++)
+        if (type_get((type_id)id)->sparse == of_10000 && type_get((type_id)id)->dense == *type) {
+            *type = (type_id)id;
             return true;
         }
     return false;
@@ -126,6 +139,8 @@ static type_id in_blocks_of_32(type_id type) {
     case TYPE_N3G64:
     case TYPE_IQ4_XS: return TYPE_IQ4_NL;
     case TYPE_C3: return TYPE_C4;
+    case TYPE_C3O45: return TYPE_C4O45;
+    case TYPE_C3O100: return TYPE_C4O100;
     case TYPE_Q4_K: return TYPE_Q5_0;
     case TYPE_Q5_K: return TYPE_Q5_1;
     default: return TYPE_Q8_0;

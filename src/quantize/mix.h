@@ -16,6 +16,9 @@ typedef struct mix {
 
 /* NULL: q4_k_m. False: no such name. */
 bool mix_find(const char *name, mix *out);
+/* Rows with code books and so many outliers of 10,000 columns instead of none; *type stays where there is no
+ * such type, which is false. */
+bool mix_outliers(type_id *type, int of_10000);
 /* All names with commas between them; out holds at least 512 bytes. */
 const char *mix_names(char *out);
 

@@ -223,6 +223,28 @@ static nib_status make(job *j, nib_error *err) {
     return job_commit(j, err);
 }
 
+/* Some of the formats must be able to have them. */
+static nib_status take_outliers(job *j, const char *type, nib_error *err) {
+    const int of_10000 = (int)(j->q->outliers * 100 + 0.5);
+    type_id with = TYPE_C4;
+    if (of_10000 == 0)
+        return NIB_OK;
+    if (!mix_outliers(&with, of_10000))
+        return nib_fail(err, NIB_E_USAGE, "--outliers: expected 0.45 or 1, found %s",
+                        num_text(j->q->outliers, 4));
+    with = j->mix.base;
+    const bool listed =
+        j->q->bits > 0 && j->q->type && (strstr(j->q->type, "c3") || strstr(j->q->type, "c4"));
+    if (!listed && (j->q->bits > 0 || !mix_outliers(&with, of_10000)))
+        return nib_fail(err, NIB_E_USAGE,
+                        "--outliers: only rows with code books have them: expected type c3 or c4, found %s",
+                        j->q->type ? j->q->type
+                        : type     ? type
+                                   : "none");
+    j->outliers = of_10000;
+    return NIB_OK;
+}
+
 nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
                         nib_quantize_report *out, nib_error *err) {
     const double start = time_now();
@@ -245,6 +267,7 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     if (books && !(q->bits > 0) && !codebook_has(j.mix.base))
         return nib_fail(err, NIB_E_USAGE,
                         "squeezellm makes rows with code books: expected type c3 or c4, found %s", type);
+    NIB_TRY(take_outliers(&j, type, err));
     const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);

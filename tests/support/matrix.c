@@ -69,6 +69,17 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     }
 }
 
+/* Columns may come again. */
+static void fill_outliers(type_id type, uint8_t *at, int64_t k, uint64_t *s) {
+    for (int64_t i = 0; i < type_outliers(type, k); i++, at += sizeof(block_outlier)) {
+        const uint64_t column = (random_next(s) >> 33) % (uint64_t)k;
+        const uint16_t value = bf16_from_float(random_float(s));
+        const block_outlier o = {{(uint8_t)column, (uint8_t)(column >> 8)},
+                                 {(uint8_t)value, (uint8_t)(value >> 8)}};
+        memcpy(at, &o, sizeof o);
+    }
+}
+
 static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, uint64_t *s) {
     const type_info *info = type_get(type);
     if (info->block_elems == 1 && type != TYPE_F8_E4M3) {
@@ -88,6 +99,7 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
     if (info->row_bytes)
         put_half(row, kind, s);
     row += info->row_bytes;
+    fill_outliers(type, row + k / info->block_elems * info->block_bytes, k, s);
     for (int64_t i = 0; i < k / info->block_elems; i++, row += info->block_bytes) {
         for (int j = 0; j < info->block_bytes; j++)
             row[j] = kind == MATRIX_LARGEST ? 0xff : (uint8_t)(random_next(s) >> 33);

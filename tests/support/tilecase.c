@@ -22,10 +22,12 @@ float *case_rows(int64_t n_row, int64_t k, uint64_t seed) {
 }
 
 static void product(const kernel_table *t, const strategy *s, const linear_args *a, int64_t n0, int64_t n1) {
-    if (s)
-        s->run(a, n0, n1);
-    else
+    if (!s)
         linear_run(t, a, n0, n1);
+    else
+        s->run(a, n0, n1);
+    if (s && a->w->format.sparse)
+        linear_sparse(a, n0, n1);
 }
 
 guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,

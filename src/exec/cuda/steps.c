@@ -42,8 +42,9 @@ static nib_status check_format(const builder *b, const op *o) {
     const pack_format *f = &w->format;
     char name[PACK_NAME], why[96 + PACK_NAME];
     const bool halves = f->group == 16;
-    if (f->layout == PACK_TILE && f->table == PACK_TABLE_NONE && f->packing == PACK_PARTS && f->bits >= 2 &&
-        f->bits <= 8 && w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
+    if (f->layout == PACK_TILE && f->table == PACK_TABLE_NONE && f->packing == PACK_PARTS && !f->sparse &&
+        f->bits >= 2 && f->bits <= 8 && w->k <= MAX_PACK_ROW &&
+        (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
         return NIB_OK;
     pack_name(f, name);
     snprintf(why, sizeof why, "its kernels have no %s%s", name,

@@ -55,6 +55,18 @@ static void column_scales(const pack_format *f, const uint8_t *base, int g, vf *
     }
 }
 
+/* Of the rows that have one in column k. */
+static vf column_outliers(const pack_format *f, const uint8_t *panel, int64_t n_column, int64_t k, vf value) {
+    const uint16_t *at = tile_outliers_at(f, panel, n_column);
+    float out[LANES];
+    v_store(out, value);
+    for (int64_t i = 0; i < tile_outliers(f, n_column); i++, at += 2 * PACK_PANEL)
+        for (int r = 0; r < LANES; r++)
+            if (at[r] == k)
+                out[r] += bf16_to_float(at[PACK_PANEL + r]);
+    return v_load(out);
+}
+
 /* Rows [n0, n1) of column k of a PACK_TILE matrix; n0 is a multiple of 16. */
 static void op_column(const view *w, int64_t k, int64_t n0, int64_t n1, float *out) {
     const pack_format *f = &w->format;
@@ -76,6 +88,8 @@ static void op_column(const view *w, int64_t k, int64_t n0, int64_t n1, float *o
             all[r] = tile_row_scale(f, panel, w->k, r);
         if (f->scale == PACK_SCALE_TWO)
             value = v_mul(value, v_load(all));
+        if (f->sparse)
+            value = column_outliers(f, panel, w->k, k, value);
         if (n + PACK_PANEL <= n1)
             v_store(out, value);
         else
