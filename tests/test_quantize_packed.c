@@ -71,12 +71,26 @@ static void test_same_values(void **state) {
     static const struct {
         const char *name, *type; /* NULL: it stays as it is */
         type_id becomes;
-    } cases[] = {
-        {"awq", NULL, TYPE_Q5_0},       {"gptq-4", NULL, TYPE_Q4_0}, {"gptq-4-asym", NULL, TYPE_Q5_0},
-        {"gptq-act", "f32", TYPE_F32},  {"gptq-3", NULL, TYPE_Q4_0}, {"gptq-2", NULL, TYPE_Q4_0},
-        {"gptq-8", NULL, TYPE_Q8_0},    {"w4a16", NULL, TYPE_Q4_0},  {"w4a16-asym", NULL, TYPE_Q5_0},
-        {"w8a16", NULL, TYPE_Q8_0},     {"w8a8", NULL, TYPE_Q8_0},   {"nf4", NULL, TYPE_BF16},
-        {"nf4-nested", NULL, TYPE_BF16}};
+    } cases[] = {{"awq", NULL, TYPE_Q5_0},
+                 {"gptq-4", NULL, TYPE_Q4_0},
+                 {"gptq-4-asym", NULL, TYPE_Q5_0},
+                 {"gptq-act", "f32", TYPE_F32},
+                 {"gptq-3", NULL, TYPE_Q4_0},
+                 {"gptq-2", NULL, TYPE_Q4_0},
+                 {"gptq-8", NULL, TYPE_Q8_0},
+                 {"w4a16", NULL, TYPE_Q4_0},
+                 {"w4a16-asym", NULL, TYPE_Q5_0},
+                 {"w8a16", NULL, TYPE_Q8_0},
+                 {"w8a8", NULL, TYPE_Q8_0},
+                 {"nf4", NULL, TYPE_BF16},
+                 {"nf4-nested", NULL, TYPE_BF16},
+                 {"awq", "packed", TYPE_N4G32},
+                 {"awq-128", NULL, TYPE_Q5_0},
+                 {"awq-128", "packed", TYPE_N4G128},
+                 {"gptq-64", "packed", TYPE_N4G64},
+                 {"gptq-4", "packed", TYPE_Q4_0},
+                 {"w4a16-asym", "packed", TYPE_N4G32},
+                 {"gptq-2", "packed", TYPE_Q4_0}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], path[300];
         container *made, *expected;

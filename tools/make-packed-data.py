@@ -16,13 +16,17 @@ import sys
 
 import numpy as np
 
-D, HEADS, KV, FF, VOCAB = 64, 2, 1, 64, 24
-SHAPES = {"self_attn.q_proj": (D, D), "self_attn.k_proj": (D // 2, D), "self_attn.v_proj": (D // 2, D),
-          "self_attn.o_proj": (D, D), "mlp.gate_proj": (FF, D), "mlp.up_proj": (FF, D), "mlp.down_proj": (D, FF)}
+D, HEADS, KV, VOCAB = 64, 2, 1, 24
 EXPECTED = ("self_attn.k_proj", "self_attn.v_proj")  # the rows of one move, those of the other do not
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
        0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+
+
+def shapes(d):
+    """Of the matrices of a layer of width d."""
+    return {"self_attn.q_proj": (d, d), "self_attn.k_proj": (d // 2, d), "self_attn.v_proj": (d // 2, d),
+            "self_attn.o_proj": (d, d), "mlp.gate_proj": (d, d), "mlp.up_proj": (d, d), "mlp.down_proj": (d, d)}
 
 
 class Bf16(np.ndarray):
@@ -161,31 +165,34 @@ FORMS = {
     "w8a8": (int8, {}, {"quant_method": "compressed-tensors", "format": "int-quantized"}),
     "nf4": (nf4, dict(nested=False), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
     "nf4-nested": (nf4, dict(nested=True), {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+    "awq-128": (awq, dict(group=128, d=128), {"quant_method": "awq", "bits": 4, "group_size": 128,
+                                              "zero_point": True, "version": "gemm"}),
+    "gptq-64": (gptq, dict(bits=4, group=64, sym=False), dict(GPTQ, bits=4, group_size=64, sym=False)),
 }
 
 
 def make(folder, seed, form, options, config):
     rng = np.random.default_rng(seed)
     os.makedirs(folder, exist_ok=True)
-    tensors, expected = {}, {}
+    tensors, expected, d = {}, {}, options.get("d", D)
 
     def plain(*shape):
         return (rng.random(shape) * 0.2 - 0.1).astype(np.float16)
 
-    for name, (n, k) in SHAPES.items():
+    for name, (n, k) in shapes(d).items():
         parts, values = form(rng, n, k, options)
         for part, t in parts.items():
             tensors[f"model.layers.0.{name}.{part}"] = t
         if name in EXPECTED:
             expected[f"model.layers.0.{name}.weight"] = values
-    tensors["model.embed_tokens.weight"] = plain(VOCAB, D)
+    tensors["model.embed_tokens.weight"] = plain(VOCAB, d)
     for name in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
-        tensors[f"{name}.weight"] = plain(D) + np.float16(1)
+        tensors[f"{name}.weight"] = plain(d) + np.float16(1)
     save(os.path.join(folder, "model.safetensors"), tensors)
     save(os.path.join(folder, "expected.safetensors"), expected)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump({"model_type": "llama", "hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": HEADS,
-                   "num_key_value_heads": KV, "intermediate_size": FF, "vocab_size": VOCAB, "rms_norm_eps": 1e-6,
+        json.dump({"model_type": "llama", "hidden_size": d, "num_hidden_layers": 1, "num_attention_heads": HEADS,
+                   "num_key_value_heads": KV, "intermediate_size": d, "vocab_size": VOCAB, "rms_norm_eps": 1e-6,
                    "max_position_embeddings": 64, "tie_word_embeddings": True, "quantization_config": config}, f,
                   indent=1)
 

@@ -58,14 +58,14 @@ const cli_command cmd_quantize = {
     .summary = "a model's weights in smaller number formats, as a GGUF file",
     .details =
         "--type is a format for all matrices (q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_xs,\n"
-        "iq4_nl, q3_k, q2_k, n3g64, n2g64, c3 and c4 of nibble's own, bf16, f16, f32) or a mix, in which the "
-        "matrices that lose most have more\n"
-        "bits: q5_k_m, q4_k_m (the default), q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a\n"
+        "iq4_nl, q3_k, q2_k, bf16, f16, f32; n4g128, n4g64, n4g32, n3g64, n2g64, c3 and c4 of nibble's own)\n"
+        "or a mix, in which the matrices that lose most have more bits: q5_k_m, q4_k_m (the default),\n"
+        "q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a\n"
         "format in blocks of 32. llama.cpp loads the file.\n\n"
         "MODEL is a GGUF file or a folder with config.json, safetensors and tokenizer.json, best in f16,\n"
         "bf16 or f32. What a GGUF file cannot say of a folder's model is refused before the work begins.\n"
         "A folder in a packed form (AWQ, GPTQ, compressed-tensors, bitsandbytes nf4) keeps its exact values\n"
-        "unless a --type is given.\n\n"
+        "unless a --type is given; --type packed keeps them too, in fewer bits (n4g128), for nibble alone.\n\n"
         "--bits 3.5 shares out an average instead: each block gets 2, 3, 4, 5 or 8 bits so that the sum of\n"
         "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
         "Scales come on top: about half a bit. With --type c3,c4 it is these formats that are shared out.\n\n"

@@ -31,7 +31,10 @@ typedef struct packed_matrix {
 
 /* The smallest type that holds its values exactly; reads scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
-/* Rows [first, first + n) in that type, or as F32. NIB_E_MODEL: they are not exact in it. */
+/* The type of nibble's own that holds the same in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4
+ * bits that are in the type `usual` of packed_type; `usual` where there is none. */
+type_id packed_narrow(const packed_matrix *m, type_id usual);
+/* Rows [first, first + n) in one of these types, or as F32. NIB_E_MODEL: they are not exact in it. */
 nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
                        void *out, nib_error *err);
 /* What such a checkpoint calls its form ("awq"); NULL: the container has none. */

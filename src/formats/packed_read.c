@@ -307,6 +307,31 @@ nib_status packed_type(const container *c, const container_tensor *t, type_id *o
     return NIB_OK;
 }
 
+type_id packed_narrow(const packed_matrix *m, type_id usual) {
+    const int64_t group = m->k / m->n_group;
+    if ((usual != TYPE_Q4_0 && usual != TYPE_Q5_0) || m->bits > 4)
+        return usual;
+    return group % 128 == 0     ? TYPE_N4G128
+           : group % 64 == 0    ? TYPE_N4G64
+           : usual == TYPE_Q5_0 ? TYPE_N4G32
+                                : usual;
+}
+
+static nib_status put_n4(const rows *r, const int16_t *v, int n, int zero, uint16_t d, block_n4 *b,
+                         nib_error *err) {
+    memcpy(b->d, &d, sizeof b->d);
+    b->zero = (uint8_t)zero;
+    for (int i = 0; i < n; i++)
+        if (zero < 0 || zero > N4_ZERO_MAX || v[i] + zero < 0 || v[i] + zero > 15)
+            return nib_fail(err, NIB_E_MODEL, "tensor '%s': 4 bits cannot hold the code %d with the zero %d",
+                            r->t->name, v[i] + zero, zero);
+    for (int i = 0; i < n / 2; i++) {
+        const int16_t *at = v + i / 16 * 32 + i % 16;
+        b->qs[i] = (uint8_t)((at[0] + zero) | (at[16] + zero) << 4);
+    }
+    return NIB_OK;
+}
+
 static void put_q4_0(const int16_t *v, uint16_t d, block_q4_0 *b) {
     memcpy(b->d, &d, sizeof b->d);
     for (int i = 0; i < 16; i++)
@@ -329,10 +354,16 @@ static void put_q8_0(const int16_t *v, uint16_t d, block_q8_0 *b) {
         b->qs[i] = (int8_t)v[i];
 }
 
-static nib_status put_block(const rows *r, type_id as, const int16_t *v, float scale, uint8_t *out,
+static bool is_n4(type_id as) {
+    return as == TYPE_N4G32 || as == TYPE_N4G64 || as == TYPE_N4G128;
+}
+
+/* One block; group: of the scales. */
+static nib_status put_block(const rows *r, type_id as, const int16_t *v, int64_t group, uint8_t *out,
                             nib_error *err) {
     const int limit = limit_of(as);
-    for (int i = 0; i < 32; i++)
+    const float scale = r->scale[group];
+    for (int i = 0; i < 32 && !is_n4(as); i++)
         if (v[i] < -limit || v[i] >= limit)
             return nib_fail(err, NIB_E_MODEL, "tensor '%s': %s cannot hold the code %d", r->t->name,
                             type_get(as)->name, v[i]);
@@ -340,6 +371,8 @@ static nib_status put_block(const rows *r, type_id as, const int16_t *v, float s
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': the scale %s is no half", r->t->name,
                         num_text((double)scale, 6));
     const uint16_t d = half_from_float(scale);
+    if (is_n4(as))
+        return put_n4(r, v, type_get(as)->block_elems, r->zero[group], d, (void *)out, err);
     if (as == TYPE_Q4_0)
         put_q4_0(v, d, (void *)out);
     else if (as == TYPE_Q5_0)
@@ -360,13 +393,14 @@ static nib_status put_rows(const rows *r, type_id as, uint8_t *out, nib_error *e
                                        (float)r->code[i * m->k + k];
         return NIB_OK;
     }
-    if (r->order || group % 32 || (as != TYPE_Q4_0 && as != TYPE_Q5_0 && as != TYPE_Q8_0))
+    const int64_t elems = type_get(as)->block_elems;
+    if (r->order || group % elems || (as != TYPE_Q4_0 && as != TYPE_Q5_0 && as != TYPE_Q8_0 && !is_n4(as)))
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': %s cannot hold its groups", r->t->name,
                         type_get(as)->name);
     const int64_t each = type_get(as)->block_bytes;
     for (int64_t i = 0; i < r->n; i++)
-        for (int64_t k = 0; k < m->k; k += 32, out += each)
-            NIB_TRY(put_block(r, as, r->code + i * m->k + k, r->scale[i * m->n_group + k / group], out, err));
+        for (int64_t k = 0; k < m->k; k += elems, out += each)
+            NIB_TRY(put_block(r, as, r->code + i * m->k + k, i * m->n_group + k / group, out, err));
     return NIB_OK;
 }
 

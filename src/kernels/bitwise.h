@@ -35,7 +35,7 @@ static inline int bitwise_place(bool by_32, int k) {
 
 static inline bool bitwise_can(const pack_format *f) {
     return f->packing == PACK_PLANES && f->group >= 32 && f->table == PACK_TABLE_NONE &&
-           f->scale != PACK_SCALE_TWO;
+           f->scale != PACK_SCALE_TWO && f->scale != PACK_SCALE_ZERO;
 }
 
 static inline const uint64_t *bitwise_planes(const bit_job *j, int64_t m, int64_t tile) {

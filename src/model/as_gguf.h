@@ -35,6 +35,9 @@ typedef struct gguf_tensors {
 /* All tensors that the model's weights are made of, block by block. Of a model from a GGUF file: all of the
  * file's, as they are, in its order. NIB_E_MODEL: GGUF cannot say it. The model outlives them. */
 nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err);
+/* Matrices that the checkpoint packs get the type of nibble's own that holds them in fewer bits, where there
+ * is one (packed_narrow); how many. */
+size_t gguf_tensors_narrow(gguf_tensors *t);
 void gguf_tensors_close(gguf_tensors *t); /* zeroed is fine */
 
 /* The model's numbers, as metadata; not the vocabulary. NIB_E_MODEL: a GGUF file of this family cannot say

@@ -308,6 +308,28 @@ nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err) 
     return status;
 }
 
+size_t gguf_tensors_narrow(gguf_tensors *tensors) {
+    size_t n = 0;
+    for (size_t i = 0; i < tensors->n; i++) {
+        gguf_tensor *t = &tensors->all[i];
+        const type_id usual = t->from;
+        type_id all = usual;
+        for (int p = 0; p < t->n_piece && t->pieces[p].tensor->packed; p++) {
+            const type_id one = packed_narrow(t->pieces[p].tensor->packed, usual);
+            if (p > 0 && one != all)
+                all = usual;
+            else if (p == 0)
+                all = one;
+        }
+        if (all == usual)
+            continue;
+        t->from = t->as.type = all;
+        set_bytes(t, NULL);
+        n++;
+    }
+    return n;
+}
+
 void gguf_tensors_close(gguf_tensors *t) {
     mem_free(t->all);
     arena_deinit(&t->mem);

@@ -45,6 +45,16 @@ typedef struct block_n3g64 {
     uint8_t d[2], m[2], qs[16], qh[8];
 } block_n3g64;
 
+/* 32, 64 or 128 elements, d * (code - zero); zero is at most 16, and the codes of each 32 are as in
+ * block_q4_0. */
+typedef struct block_n4 {
+    uint8_t d[2], zero, qs[];
+} block_n4;
+enum { N4_ZERO_MAX = 16 };
+static inline uint8_t block_n4_zero(const block_n4 *b) {
+    return b->zero < N4_ZERO_MAX ? b->zero : N4_ZERO_MAX;
+}
+
 /* Rows with a code book: a half and 8 or 16 signed bytes, then blocks of codes as block_n3g64 and block_q4_0
  * have them. An element is the half times the byte that its code names. */
 typedef struct block_c3 {

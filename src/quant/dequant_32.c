@@ -5,6 +5,7 @@
 #include "quant/dequant.h"
 #include "quant/types.h"
 
+#include <stddef.h>
 #include <string.h>
 
 const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -116,6 +117,27 @@ void dequantize_n3g64(const void *blocks, float *out, int64_t n) {
         for (int j = 0; j < 64; j++)
             out[j] = d * (float)((b->qs[j % 16] >> j / 16 * 2 & 3) | (b->qh[j / 8] >> j % 8 & 1) << 2) + m;
     }
+}
+
+/* A group's scale times a code and times its zero are exact, and so is their sum. */
+static void dequantize_n4(const void *blocks, float *out, int64_t n, int group) {
+    const uint8_t *at = blocks;
+    for (int64_t i = 0; i < n; i += group, at += offsetof(block_n4, qs) + (size_t)group / 2) {
+        const block_n4 *b = (const void *)at;
+        const float d = block_half(b->d), m = 0 - d * (float)block_n4_zero(b);
+        for (int j = 0; j < group; j++, out++)
+            *out = d * (float)(b->qs[j / 32 * 16 + j % 16] >> j % 32 / 16 * 4 & 15) + m;
+    }
+}
+
+void dequantize_n4g32(const void *blocks, float *out, int64_t n) {
+    dequantize_n4(blocks, out, n, 32);
+}
+void dequantize_n4g64(const void *blocks, float *out, int64_t n) {
+    dequantize_n4(blocks, out, n, 64);
+}
+void dequantize_n4g128(const void *blocks, float *out, int64_t n) {
+    dequantize_n4(blocks, out, n, 128);
 }
 
 /* nibble's own rows: a half and the code book, then blocks. */

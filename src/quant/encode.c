@@ -38,10 +38,18 @@ static const encode_shape shapes[] = {
     SHAPE(IQ4_XS, 256, 32, 0, 15, false, -32, 31, 0, iq4_values),
 };
 
+#define SHAPE_ZERO(id, elems_)                                                                               \
+    { .type = TYPE_##id, .elems = elems_, .group = elems_, .high = 15, .asym = true, .zero = true }
+static const encode_shape zero_shapes[] = {SHAPE_ZERO(N4G32, 32), SHAPE_ZERO(N4G64, 64),
+                                           SHAPE_ZERO(N4G128, 128)};
+
 const encode_shape *encode_shape_of(type_id type) {
     for (size_t i = 0; i < NUM_COUNT(shapes); i++)
         if (shapes[i].type == type)
             return &shapes[i];
+    for (size_t i = 0; i < NUM_COUNT(zero_shapes); i++)
+        if (zero_shapes[i].type == type)
+            return &zero_shapes[i];
     return NULL;
 }
 
@@ -154,14 +162,52 @@ static uint16_t search_table(const encode_shape *s, const group *g, float peak) 
     return best;
 }
 
-/* Halves: what suits this group alone. */
+/* The half that fits the levels best which are nearest at `step`, if zero means 0. */
+static uint16_t fit_zero(const encode_shape *s, const group *g, float step, int zero) {
+    float products = 0, squares = 0;
+    for (int i = 0; i < g->n; i++) {
+        const float q = whole(g->x[i] / step + (float)zero, (float)s->low, (float)s->high) - (float)zero;
+        products += g->weight[i] * q * g->x[i];
+        squares += g->weight[i] * q * q;
+    }
+    return half_from_float(squares > 0 ? products / squares : 0);
+}
+
+/* A scale and the level that means 0: steps from two thirds of what reaches both ends on, each with the zeros
+ * about the one that its lowest value asks for. */
+static void search_zero(const encode_shape *s, const group *g, uint16_t *scale, uint16_t *zero) {
+    enum { STEPS = 9 };
+    float low, high, peak, least = INFINITY;
+    range_of(g->x, g->n, &low, &high, &peak);
+    low = fminf(low, 0);
+    high = fmaxf(high, 0);
+    *scale = *zero = 0;
+    for (int i = 0; i < STEPS && high - low > 1e-9f; i++) {
+        const float step = (high - low) / (float)s->high * (0.68f + 0.045f * (float)i);
+        const int at = round_to(-low * (float)s->high / (high - low), s->low, s->high);
+        for (int z = NUM_MAX(at - 1, s->low); z <= NUM_MIN(at + 1, s->high); z++) {
+            const uint16_t h = fit_zero(s, g, step, z);
+            const float of = half_to_float(h),
+                        e = of > 0 && isfinite(of) ? error_of(s, g, of, -(of * (float)z)) : INFINITY;
+            if (e < least) {
+                least = e;
+                *scale = h;
+                *zero = (uint16_t)z;
+            }
+        }
+    }
+}
+
+/* Halves: what suits this group alone. min: with an integer zero that. */
 static void search_group(const encode_shape *s, const group *g, const float *column, uint16_t *scale,
                          uint16_t *min) {
     const pack_values v = {.x = g->x, .column = column, .n = g->n};
     float low, high, peak;
     range_of(g->x, g->n, &low, &high, &peak);
     *min = 0;
-    if (s->table) {
+    if (s->zero) {
+        search_zero(s, g, scale, min);
+    } else if (s->table) {
         *scale = search_table(s, g, peak);
     } else if (s->low == -s->high) { /* 8 bits: the largest value is reached, and a search gains nothing */
         *scale = half_from_float(fabsf(peak) / (float)s->high);
@@ -312,7 +358,7 @@ void encode_scales(const encode_shape *s, const float *from, const float *column
         b->d = scale[0];
         b->dmin = min[0];
         b->scale[0] = half_to_float(scale[0]);
-        b->min[0] = s->asym ? half_to_float(min[0]) : 0;
+        b->min[0] = s->zero ? -(b->scale[0] * (float)min[0]) : s->asym ? half_to_float(min[0]) : 0;
     }
     for (int i = 0; i < s->elems; i++)
         b->level[i] = (int8_t)nearest(s, b->scale[i / s->group], b->min[i / s->group], x[i]);

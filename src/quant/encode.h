@@ -24,10 +24,12 @@ typedef struct encode_shape {
     int sub_low, sub_max; /* a group's scale is d times an integer of this range; sub_max 0: d itself */
     int sub_min_max;      /* a group's minimum is -dmin times 0...this */
     const int8_t *table;  /* NULL: none */
+    bool zero;            /* asym: the minimum is -scale times an integer of 0...high */
 } encode_shape;
 
 typedef struct encode_block {
-    uint16_t d, dmin; /* halves, as in the file; of blocks with one group and a minimum dmin is that */
+    uint16_t d, dmin; /* halves, as in the file; of blocks with one group and a minimum dmin is that, with an
+                         integer zero that integer */
     int8_t sub[ENCODE_GROUPS];
     uint8_t sub_min[ENCODE_GROUPS];
     float scale[ENCODE_GROUPS], min[ENCODE_GROUPS]; /* of each group, as the type's dequantiser has them */

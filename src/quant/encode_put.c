@@ -144,8 +144,21 @@ static void put_64(const encode_shape *s, const encode_block *b, block_n3g64 *ou
         out->qh[i / 8] |= (uint8_t)((b->level[i] >> 2 & 1) << i % 8);
 }
 
+static void put_n4(const encode_shape *s, const encode_block *b, block_n4 *out) {
+    uint8_t q[128];
+    to_codes(b, s->elems, s->low, q);
+    put_u16(out->d, b->d);
+    out->zero = (uint8_t)b->dmin;
+    for (int i = 0; i < s->elems; i += 32)
+        put_nibbles(out->qs + i / 2, q + i, 16);
+}
+
 void encode_put(const encode_shape *s, const encode_block *b, void *block) {
     uint8_t q[ENCODE_MAX];
+    if (s->zero) {
+        put_n4(s, b, block);
+        return;
+    }
     if (s->elems == 32) {
         put_32(s, b, block);
         return;

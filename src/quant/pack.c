@@ -44,6 +44,11 @@ bool pack_choose(type_id file_type, int64_t k, pack_format *out) {
 }
 
 void pack_widen(pack_format *f) {
+    if (f->layout == PACK_TILE && f->scale == PACK_SCALE_ZERO) {
+        f->bits++;
+        f->asym = false;
+        f->scale = PACK_SCALE_F16;
+    }
     if (f->layout == PACK_TILE && f->table == PACK_TABLE_BOOK) {
         f->table = PACK_TABLE_NONE;
         f->bits = 8;

@@ -27,6 +27,8 @@ typedef enum pack_scale {
     PACK_SCALE_F16,   /* one half for each group */
     PACK_SCALE_SUPER, /* one half for 256 of K times a signed byte for each group: the K-quants, exactly */
     PACK_SCALE_E8M0,  /* one byte for each group: 2^(byte - 128) */
+    PACK_SCALE_ZERO,  /* one half for each group and a byte z <= 16, the code that means zero: min = -(half *
+                         z) */
     PACK_SCALE_TWO /* one half for the row times a byte u >= 0 for each group, |(code - zero) * u| <= 127: so
                       the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
@@ -61,8 +63,9 @@ enum {
 /* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
  * becomes bf16, f64 f32). False: the type cannot be computed with. */
 bool pack_choose(type_id file_type, int64_t k, pack_format *out);
-/* A format with code books becomes the one that holds what they name, 8 bits a weight: the same values, for
- * kernels that look nothing up. Others stay. */
+/* For kernels that look nothing up and know no integer zeros: a format with code books becomes the one that
+ * holds what they name, 8 bits a weight, and PACK_SCALE_ZERO codes of 5 bits less their zeros. The same
+ * values; others stay. */
 void pack_widen(pack_format *f);
 
 /* The uniform format of that many bits (2..8) in groups of `group` (16, 32, 64, 128, PACK_GROUP_ROW), with a

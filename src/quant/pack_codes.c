@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "quant/blocks.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static void nibbles_32(const uint8_t *restrict qs, uint8_t *restrict codes) {
@@ -99,6 +100,42 @@ static void read_n3g64(const void *blocks, int n, uint8_t *codes, const pack_sin
             codes[64 * i + j] |= (uint8_t)((b[i].qh[j / 8] >> j % 8 & 1) << 2);
     }
 }
+
+/* The scales as PACK_SCALE_ZERO has them. */
+static void read_n4(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
+    const uint8_t *at = blocks;
+    for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2) {
+        const block_n4 *b = (const void *)at;
+        s->wide[i * 3 * PACK_PANEL / 2] = block_u16(b->d);
+        s->narrow[i * 3 * PACK_PANEL + 2 * PACK_PANEL] = block_n4_zero(b);
+        for (int j = 0; j < group; j += 32)
+            nibbles_32(b->qs + j / 2, codes + i * group + j);
+    }
+}
+
+/* Codes less their zeros, plus 16. */
+static void read_n4_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
+    const uint8_t *at = blocks;
+    for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2) {
+        const block_n4 *b = (const void *)at;
+        s->wide[i * s->step] = block_u16(b->d);
+        for (int j = 0; j < group; j += 32)
+            nibbles_32(b->qs + j / 2, codes + i * group + j);
+        for (int j = 0; j < group; j++)
+            codes[i * group + j] = (uint8_t)(codes[i * group + j] + 16 - block_n4_zero(b));
+    }
+}
+
+#define READ_N4(group)                                                                                       \
+    static void read_n4g##group(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {             \
+        read_n4(blocks, n, codes, s, group);                                                                 \
+    }                                                                                                        \
+    static void read_n4g##group##_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s) {      \
+        read_n4_wide(blocks, n, codes, s, group);                                                            \
+    }
+READ_N4(32)
+READ_N4(64)
+READ_N4(128)
 
 /* Codes to what they name in the row's book, as 8-bit codes: for kernels that do not look them up. */
 static void look_up(uint8_t *codes, int n, const uint8_t *entries) {
@@ -273,6 +310,12 @@ static const pack_reader readers[] = {
     ROW(IQ4_XS, 256, 4, 0, 32, SUPER, IQ4NL, read_iq4_xs),
     ROW(N2G64, 64, 2, 1, 64, F16, NONE, read_n2g64),
     ROW(N3G64, 64, 3, 1, 64, F16, NONE, read_n3g64),
+    ROW(N4G32, 32, 4, 1, 32, ZERO, NONE, read_n4g32),
+    ROW(N4G64, 64, 4, 1, 64, ZERO, NONE, read_n4g64),
+    ROW(N4G128, 128, 4, 1, 128, ZERO, NONE, read_n4g128),
+    ROW(N4G32, 32, 5, 0, 32, F16, NONE, read_n4g32_wide),
+    ROW(N4G64, 64, 5, 0, 64, F16, NONE, read_n4g64_wide),
+    ROW(N4G128, 128, 5, 0, 128, F16, NONE, read_n4g128_wide),
     ROW(MXFP4, 32, 4, 0, 32, E8M0, MXFP4, read_mxfp4),
     BOOKS(C3, 64, 3, 0, read_c3),
     BOOKS(C4, 32, 4, 0, read_c4),
@@ -291,7 +334,7 @@ const pack_reader *pack_reader_for(type_id file_type) {
 
 const pack_reader *pack_reader_of(const pack_format *f) {
     for (size_t i = 0; i < NUM_COUNT(readers); i++)
-        if (readers[i].type == f->type && readers[i].format.table == f->table)
+        if (readers[i].type == f->type && readers[i].format.bits == f->bits)
             return &readers[i];
     return NULL;
 }

@@ -29,6 +29,10 @@ void tile_read_scale(const pack_format *f, const void *scales, int g, int row, f
         *scale = block_half(at + 2 * r);
         *min = f->asym ? block_half(at + 2 * m) : 0;
         break;
+    case PACK_SCALE_ZERO:
+        *scale = block_half(at + 2 * r);
+        *min = 0 - *scale * (float)at[2 * PACK_PANEL + r]; /* never -0 */
+        break;
     default:
         *scale = block_half(base + 2 * r) * (float)(int8_t)at[r];
         *min = f->asym ? block_half(base + 2 * m) * (float)(int8_t)at[m] : 0;

@@ -20,6 +20,7 @@
  *
  * Scales, 16 values (one for each row) at a time:
  *     F16:    for each group: 16 halves of scale, then 16 of min when asym
+ *     ZERO:   for each group: 16 halves of scale, then 16 bytes of zero; min = -(scale * zero)
  *     E8M0:   for each group: 16 bytes
  *     SUPER:  16 halves d for the chunk (and 16 halves of d_min, negated, when asym), then for each group 16
  *             signed bytes (and 16 of the min's); scale = d * byte, min = d_min * byte
@@ -54,6 +55,8 @@ static inline int64_t tile_group(const pack_format *f, int64_t k) {
 /* Bytes of one group's scales (and minima); with SUPER and TWO, its bytes without the halves that it shares.
  */
 static inline int64_t tile_scale_step(const pack_format *f) {
+    if (f->scale == PACK_SCALE_ZERO)
+        return 3 * PACK_PANEL;
     return (f->asym ? 2 : 1) * (f->scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
 }
 /* Where the first group's scales stand in a chunk's scales. */

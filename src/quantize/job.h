@@ -27,6 +27,7 @@ typedef struct job {
     gguf_tensors tensors; /* that are written, in the order of the model's file, or block by block */
     size_t n_tensor;
     bool keeps;       /* every tensor stays in its type: of a packed checkpoint, unless a type is given */
+    bool narrow;      /* --type packed: in fewer bits than formats that others know */
     tensor_use *uses; /* [n_tensor] */
     type_id *types;   /* [n_tensor]: what each becomes */
     size_t *order;    /* [n_tensor]: as they are written, block by block */

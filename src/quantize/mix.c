@@ -41,6 +41,9 @@ static const mix_row rows[] = {
     PURE("iq4_nl", IQ4_NL, 25),
     PURE("n2g64", N2G64, 1024),
     PURE("n3g64", N3G64, 1024),
+    PURE("n4g32", N4G32, 1024),
+    PURE("n4g64", N4G64, 1024),
+    PURE("n4g128", N4G128, 1024),
     PURE("c3", C3, 1024),
     PURE("c4", C4, 1024),
     PURE("c3o45", C3O45, 1024),
@@ -138,6 +141,8 @@ static type_id in_blocks_of_32(type_id type) {
     case TYPE_N2G64:
     case TYPE_N3G64:
     case TYPE_IQ4_XS: return TYPE_IQ4_NL;
+    case TYPE_N4G64:
+    case TYPE_N4G128: return TYPE_N4G32;
     case TYPE_C3: return TYPE_C4;
     case TYPE_C3O45: return TYPE_C4O45;
     case TYPE_C3O100: return TYPE_C4O100;

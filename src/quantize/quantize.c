@@ -117,8 +117,15 @@ static nib_status open_model(job *j, nib_error *err) {
             "the weights are packed as %s does it, and cannot be measured: write them to a file first "
             "(without --method and --bits)",
             packed);
-    j->keeps = packed && !j->q->type;
-    return gguf_tensors_open(j->m, &j->tensors, err);
+    j->keeps = packed && (!j->q->type || j->narrow);
+    if (j->narrow && !packed)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "--type packed: expected a checkpoint in a packed form (AWQ, GPTQ, compressed-tensors)");
+    NIB_TRY(gguf_tensors_open(j->m, &j->tensors, err));
+    if (j->narrow && gguf_tensors_narrow(&j->tensors) == 0)
+        log_line(&j->log, "no format has fewer bits for its values than the usual one");
+    return NIB_OK;
 }
 
 static void warn(const job *j) {
@@ -258,7 +265,8 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
              .cancel = {o->cancel, o->user},
              .journal = {.fd = -1}};
     const bool books = q->method && !strcmp(q->method, "squeezellm");
-    const char *type = q->bits > 0 ? NULL : q->type ? q->type : books ? "c4" : NULL;
+    j.narrow = q->type && !strcmp(q->type, "packed");
+    const char *type = q->bits > 0 || j.narrow ? NULL : q->type ? q->type : books ? "c4" : NULL;
     if (!mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", type, mix_names(names));
     if (!find_method(q->method, &j.method))

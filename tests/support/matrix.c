@@ -53,6 +53,12 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     case TYPE_Q8_0:
     case TYPE_IQ4_NL:
     case TYPE_IQ4_XS: put_half(block, kind, s); break;
+    case TYPE_N4G32:
+    case TYPE_N4G64:
+    case TYPE_N4G128:
+        put_half(block, kind, s);
+        block[2] %= N4_ZERO_MAX + 1;
+        break;
     case TYPE_Q2_K:
         put_half(((block_q2_k *)(void *)block)->d, kind, s);
         put_half(((block_q2_k *)(void *)block)->dmin, kind, s);

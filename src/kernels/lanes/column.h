@@ -52,6 +52,8 @@ static void column_scales(const pack_format *f, const uint8_t *base, int g, vf *
     } else {
         tile_read_scales(f, base, g, scales, mins);
         *scale = v_load(scales);
+        if (f->asym)
+            *min = v_load(mins);
     }
 }
 

@@ -43,7 +43,8 @@ static pack_format block_format(const pack_format *f) {
         of.group = PACK_GROUP_ROW;
         of.scale = PACK_SCALE_F16;
     }
-    pack_widen(&of);
+    if (f->table == PACK_TABLE_BOOK)
+        pack_widen(&of);
     return of;
 }
 

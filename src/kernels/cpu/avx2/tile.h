@@ -72,7 +72,7 @@ LANES_INLINE __m256 tile_e8m0(const uint8_t *p) {
 
 /* The scale of a group, and its minimum; d, d_min: the chunk's own (SUPER only). */
 LANES_INLINE vf tile_scale(const uint8_t *at, int scale, const vf *d) {
-    if (scale == PACK_SCALE_F16)
+    if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)
         return v_load_f16((const void *)at);
     if (scale == PACK_SCALE_E8M0)
         return BOTH(tile_e8m0(at), tile_e8m0(at + 8));
@@ -81,6 +81,8 @@ LANES_INLINE vf tile_scale(const uint8_t *at, int scale, const vf *d) {
 LANES_INLINE vf tile_min(const uint8_t *at, int scale, const vf *d_min) {
     if (scale == PACK_SCALE_F16)
         return v_load_f16((const void *)(at + 2 * PACK_PANEL));
+    if (scale == PACK_SCALE_ZERO)
+        return v_sub(v_zero(), v_mul(v_load_f16((const void *)at), tile_signed_bytes(at + 2 * PACK_PANEL)));
     return v_mul(*d_min, tile_signed_bytes(at + PACK_PANEL));
 }
 

@@ -64,7 +64,7 @@ LANES_INLINE __m512 tile_e8m0(const uint8_t *p) {
 
 /* The scale of a chunk's group g; d: tile_halves of the chunk's own scale (SUPER only). */
 LANES_INLINE __m512 tile_scale(const uint8_t *at, int scale, __m512 d) {
-    if (scale == PACK_SCALE_F16)
+    if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)
         return tile_halves(at);
     if (scale == PACK_SCALE_E8M0)
         return tile_e8m0(at);
@@ -73,6 +73,9 @@ LANES_INLINE __m512 tile_scale(const uint8_t *at, int scale, __m512 d) {
 LANES_INLINE __m512 tile_min(const uint8_t *at, int scale, __m512 d_min) {
     if (scale == PACK_SCALE_F16)
         return tile_halves(at + 2 * PACK_PANEL);
+    if (scale == PACK_SCALE_ZERO)
+        return _mm512_sub_ps(_mm512_setzero_ps(),
+                             _mm512_mul_ps(tile_halves(at), tile_bytes(at + 2 * PACK_PANEL)));
     return _mm512_mul_ps(d_min, tile_bytes(at + PACK_PANEL));
 }
 

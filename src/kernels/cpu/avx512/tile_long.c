@@ -92,7 +92,8 @@ LANES_INLINE __m512 end_group(const tile_job *job, int bits, int chains, const _
     const __m512 both = _mm512_mul_ps(tile_halves(scales), tile_float(x + job->scale + 4 * g));
     if (f->asym) {
         y = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
-        return _mm512_fmadd_ps(tile_halves(scales + 2 * PACK_PANEL), tile_float(x + job->lift + 4 * g), y);
+        const __m512 min = tile_min(scales, f->scale, _mm512_setzero_ps());
+        return _mm512_fmadd_ps(min, tile_float(x + job->lift + 4 * g), y);
     }
     dot = _mm512_add_epi32(dot, tile_start(job, x + job->minus + 4 * g));
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
@@ -195,7 +196,7 @@ static void long_rows(const tile_job *job, int np, const int64_t *panel) {
 
 static bool can(const pack_format *f, int64_t n_row) {
     return n_row <= LONG_ROWS && f->layout == PACK_TILE && f->packing == PACK_PARTS && f->group >= TILE_K &&
-           f->scale == PACK_SCALE_F16 && f->table == PACK_TABLE_NONE;
+           (f->scale == PACK_SCALE_F16 || f->scale == PACK_SCALE_ZERO) && f->table == PACK_TABLE_NONE;
 }
 
 /* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */
