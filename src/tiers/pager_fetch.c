@@ -40,8 +40,8 @@ void pager_unpin(pager *p) {
     p->now.pinned = false;
 }
 
-void pager_is_elsewhere(pager *p, int b) {
-    atomic_store(&p->elsewhere[b], true);
+void pager_set_elsewhere(pager *p, int b, bool elsewhere) {
+    atomic_store(&p->elsewhere[b], elsewhere);
 }
 
 /* Pages of the matrix that stay: they are its first ones. */

@@ -59,15 +59,19 @@ static int device_open(int device, cuda_device_info *info) {
     *info = (cuda_device_info){.name = "fake", .major = 9, .n_sm = 2, .memory = fake.memory};
     return device ? fake_misuse("there is one device") : 0;
 }
+static size_t left_now(void) {
+    const size_t taken = fake.used + fake.others;
+    return fake.memory > taken ? fake.memory - taken : 0;
+}
 static int memory_now(size_t *left, size_t *all) {
     CALL();
-    *left = fake.memory - fake.used;
+    *left = left_now();
     *all = fake.memory;
     return 0;
 }
 static int alloc(void **p, size_t bytes) {
     CALL();
-    if (bytes > fake.memory - fake.used)
+    if (bytes > left_now())
         return OUT_OF_MEMORY;
     uint8_t *block = aligned_alloc(HEADER, (bytes + 2 * HEADER - 1) / HEADER * HEADER);
     if (!block)
@@ -298,6 +302,9 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
     return &table;
 }
 
+void fake_cuda_others(size_t bytes) {
+    fake.others = bytes;
+}
 long fake_cuda_calls(void) {
     return fake.calls;
 }

@@ -14,6 +14,8 @@ enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 /* Of one device with so many bytes. Calls are counted from here; from the fail_at-th on (1: the first; 0:
  * none) all of them fail with `error`, but those that give back. */
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
+/* Another program takes so much of the device's memory, from now on. */
+void fake_cuda_others(size_t bytes);
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void);     /* launches that were part of a graph */

@@ -58,7 +58,14 @@ void arrivals_close(cuda *c) {
     if (a->locked)
         c->k->unpin(a->locked);
     tier_region_close(&a->memory);
-    memset(a, 0, sizeof *a);
+    *a = (arrivals){.n_block = a->n_block, .bytes = a->bytes};
+}
+
+void arrivals_forget(cuda *c) {
+    c->k->stream_sync(c->arrivals.lane);
+    c->k->stream_sync(c->arrivals.order);
+    for (int i = 0; i < CUDA_SLOTS; i++)
+        c->arrivals.slots[i].block = -1;
 }
 
 /* The slot that has the block; -1: none. */

@@ -107,6 +107,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
             "the cuda back end does not show what flows through layers: measure on the processor");
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
+    NIB_TRY(demote_look(c, err));
     c->origin = p->segments->kv->at[0];
     c->stored = false;
     int64_t n_row = 0;

@@ -38,10 +38,11 @@ typedef struct steps {
 
 /* A weight in the GPU's memory. */
 typedef struct gpu_weight {
-    bool wanted, there;
-    bool comes;   /* to the slot of the block that reads it */
+    bool placed, there;
+    bool apart;   /* a matrix that one block alone reads: in that block's region, or in a slot */
+    bool comes;   /* to a slot */
     bool ordered; /* there, as the kernels want it */
-    uint64_t at;  /* bytes into the region, or into that slot */
+    uint64_t at;  /* bytes into the region or the slot */
     int reader;   /* 1 + the one block that reads it; 0: none does, -1: several do */
 } gpu_weight;
 
@@ -160,6 +161,15 @@ typedef struct replay {
     bool refused; /* recording failed */
 } replay;
 
+/* Layers that left the GPU's memory since another program wanted it. */
+typedef struct demotion {
+    pager *pager;     /* that weights were loaded from; NULL: none were yet */
+    int first, n;     /* blocks [first, first + n), that stayed before */
+    bool has_slots;   /* blocks came before, too */
+    double looked_at; /* seconds (time_now) */
+    int n_calm;       /* times that enough was free, one after the other */
+} demotion;
+
 typedef struct cuda {
     backend base;
     backend_setup setup;
@@ -175,8 +185,11 @@ typedef struct cuda {
     bool *comes;           /* [n_block]: it does not stay */
     bool *ready;           /* [n_block]: all of it that stays is there */
     bool *keeps;           /* [n_block]: backend.keeps */
-    uint64_t weight_bytes; /* of all that stays */
-    tier_region weights;
+    uint64_t always_bytes; /* of vectors, and of matrices that several blocks read */
+    tier_region always;    /* them */
+    uint64_t *block_bytes; /* [n_block]: of the others */
+    tier_region *stay;     /* [n_block]: them, of blocks that stay */
+    demotion demotion;
     arrivals arrivals;
     in_place in_place;
     moves moves;
@@ -246,6 +259,12 @@ void weights_close(cuda *c);
 nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
 /* Memory for what was planned, charged to VRAM. */
 nib_status weights_reserve(cuda *c, nib_error *err);
+/* What of VRAM a block takes that stays, the driver's rounding included. */
+uint64_t weights_of_block(const cuda *c, int b);
+/* Between two passes: block b comes from now on, and its memory is given back. */
+void weights_leave(cuda *c, int b);
+/* The same back: it stays, and is loaded at its next visit. NIB_E_NOMEM, NIB_E_NOFIT: it comes as before. */
+nib_status weights_return(cuda *c, int b, nib_error *err);
 /* Those of the run's block that stay are there when it returns. */
 nib_status weights_load(cuda *c, nib_error *err);
 /* Queues a copy; from NULL: of the run's block, and fetched from the pager. */
@@ -263,7 +282,9 @@ void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
 
 /* ---- arrivals.c ---- */
 nib_status arrivals_open(cuda *c, nib_error *err);
-void arrivals_close(cuda *c);
+void arrivals_close(cuda *c); /* may be opened again */
+/* Nothing is on its way any more, and slots are empty. */
+void arrivals_forget(cuda *c);
 /* The run's block, which comes: what is queued in the stream from now on finds it; the next one is sent. */
 nib_status arrivals_take(cuda *c, nib_error *err);
 /* All that reads it is queued. */
@@ -319,7 +340,9 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
 /* Queues what was gathered: before anything else is queued. */
 nib_status replay_flush(cuda *c, nib_error *err);
 nib_status replay_flush_once(cuda *c, nib_error *err); /* the list does not come again: no graph of it */
-void replay_drop(cuda *c);                             /* forgets it instead */
+void replay_drop(cuda *c);
+/* Nothing of what came before comes again: weights have other addresses. */
+void replay_forget(cuda *c); /* forgets it instead */
 /* A pass begins, and ends well or not. */
 void replay_begin(cuda *c);
 void replay_end(cuda *c, bool well);
@@ -335,6 +358,11 @@ int64_t fetches_widest(const cuda *c); /* outputs of a step's products; 0: no re
 void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a);
 int fetches_launch(const cuda *c, const cuda_residual *a);  /* on the side stream */
 int fetches_add(const cuda *c, const cuda_residual_add *a); /* when it is there */
+
+/* ---- demote.c ---- */
+/* Between two passes: when another program leaves the device too little free memory, layers leave it; when
+ * enough was free for a while they return. */
+nib_status demote_look(cuda *c, nib_error *err);
 
 /* ---- launch.c ---- */
 /* Rows that go through a block together. */

@@ -35,11 +35,16 @@ static void forget(const cuda *c, gpu_graph *g) {
     g->n = 0;
 }
 
-void replay_close(cuda *c) {
-    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+void replay_forget(cuda *c) {
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
         forget(c, &c->replay.graphs[i]);
+    c->replay.before = NULL;
+}
+
+void replay_close(cuda *c) {
+    replay_forget(c);
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
         mem_free(c->replay.graphs[i].list);
-    }
     mem_free(c->replay.list);
 }
 

@@ -56,40 +56,45 @@ static void note_reader(const cuda *c, int b, int w, void *user) {
     g->reader = g->reader == NOBODY || g->reader == b + 1 ? b + 1 : SEVERAL;
 }
 
-/* Places that weights get, one behind the other. */
-typedef struct places {
-    bool comes;     /* the matrices of blocks that come; else everything that stays */
-    uint64_t bytes; /* that were given so far */
-} places;
-
 static void place(const cuda *c, int b, int w, void *user) {
-    places *p = user;
+    uint64_t *always = user; /* bytes so far */
     gpu_weight *g = weights_own(c, b, w);
     const weight *of = weight_of(c, b, w);
-    const bool comes = c->comes[b] && !of->vector && g->reader != SEVERAL;
-    if (g->wanted || comes != p->comes)
+    if (g->placed)
         return;
-    *g = (gpu_weight){.wanted = true, .comes = comes, .at = p->bytes, .reader = g->reader};
-    p->bytes += room_of(of);
-}
-
-/* Everything's place, for c->comes as it is: bytes that stay, and of the largest block that comes. */
-static void place_all(cuda *c, uint64_t *stay, uint64_t *slot) {
-    const int n_block = layout_n_block(c->setup.layout);
-    places staying = {.comes = false};
-    *slot = 0;
-    for (int i = 0; i < c->n_own; i++)
-        c->own[i].wanted = c->own[i].comes = false;
-    for (int b = 0; b < n_block; b++) {
-        places coming = {.comes = true};
-        weights_each_read(c, b, place, &staying);
-        weights_each_read(c, b, place, &coming);
-        *slot = NUM_MAX(*slot, coming.bytes);
-    }
-    *stay = staying.bytes;
+    g->placed = true;
+    g->apart = !of->vector && g->reader != SEVERAL;
+    uint64_t *end = g->apart ? &c->block_bytes[b] : always;
+    g->at = *end;
+    *end += room_of(of);
 }
 
 /* ---- which blocks stay ---- */
+
+static void note_coming(const cuda *c, int b, int w, void *user) {
+    gpu_weight *g = weights_own(c, b, w);
+    (void)user;
+    g->comes = g->apart && c->comes[b];
+}
+
+/* CUDA takes large memory from the driver in pieces of this size. */
+enum { PIECE = 2 << 20, LARGE = 1 << 20 };
+
+uint64_t weights_of_block(const cuda *c, int b) {
+    const uint64_t bytes = c->block_bytes[b];
+    return bytes < LARGE ? bytes : (bytes + PAGE + PIECE - 1) / PIECE * PIECE;
+}
+
+/* For c->comes as it is: bytes that stay, and of the largest block that comes. */
+static void count_weights(const cuda *c, uint64_t *stay, uint64_t *slot) {
+    *stay = c->always_bytes;
+    *slot = 0;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        if (c->comes[b])
+            *slot = NUM_MAX(*slot, c->block_bytes[b]);
+        else
+            *stay += weights_of_block(c, b);
+}
 
 /* What is decided with. */
 typedef struct room_for {
@@ -115,7 +120,7 @@ static uint64_t cache_of(const cuda *c, int b) {
 /* Weights, keys and values and the rest, for c->comes as it is. */
 static bool fits(cuda *c, room_for *r) {
     uint64_t stay, slot;
-    place_all(c, &stay, &slot);
+    count_weights(c, &stay, &slot);
     r->on_host = r->layer = 0;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++) {
         const uint64_t bytes = c->in_place.block[b] ? cache_of(c, b) : 0;
@@ -193,7 +198,7 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     char kept[32], whose[64];
     uint64_t stay;
     room_for r = {0};
-    if (c->weights.at)
+    if (c->always.at)
         return NIB_OK;
     NIB_TRY(measure_room(c, rows, &r, whose, err));
     if (!keep_what_fits(c, &r)) {
@@ -205,8 +210,9 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     c->base.kept[NIB_TIER_RAM] = r.n_page * r.on_host;
     c->moves.stride = r.layer;
     c->moves.max_page = (int64_t)r.n_page;
-    place_all(c, &stay, &c->arrivals.bytes);
+    count_weights(c, &stay, &c->arrivals.bytes);
     for (int b = 0; b < n_block; b++) {
+        weights_each_read(c, b, note_coming, NULL);
         c->arrivals.n_block += c->comes[b];
         c->keeps[b] = b > 0 && !c->comes[b]; /* the first one is looked up on the host */
     }
@@ -217,7 +223,6 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
             "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d in passes "
             "of up to %ld rows, and the others come",
             num_format_size(stay, kept), c->arrivals.n_block, c->in_place.n, (long)c->in_place.max_rows);
-    c->weight_bytes = stay;
     return NIB_OK;
 }
 
@@ -230,35 +235,88 @@ nib_status weights_open(cuda *c, nib_error *err) {
     c->ready = mem_calloc((size_t)n_block, sizeof *c->ready);
     c->comes = mem_calloc((size_t)n_block, sizeof *c->comes);
     c->keeps = mem_calloc((size_t)n_block, sizeof *c->keeps);
+    c->block_bytes = mem_calloc((size_t)n_block, sizeof *c->block_bytes);
+    c->stay = mem_calloc((size_t)n_block, sizeof *c->stay);
     for (int b = 0; b < n_block && c->first_weight; b++) {
         c->first_weight[b] = c->n_own;
         c->n_own += layout_block(l, b)->n_weight;
     }
     c->own = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->own);
-    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->own)
+    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->block_bytes || !c->stay || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
         weights_each_read(c, b, note_reader, NULL);
+    for (int b = 0; b < n_block; b++)
+        weights_each_read(c, b, place, &c->always_bytes);
     return NIB_OK;
 }
 
-nib_status weights_reserve(cuda *c, nib_error *err) {
-    if (c->weights.at)
+static nib_status take_block(cuda *c, int b, nib_error *err) {
+    if (c->block_bytes[b] == 0)
         return NIB_OK;
-    NIB_TRY(tier_region_open(&c->weights, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
-                             NUM_MAX(c->weight_bytes, (uint64_t)ALIGN), false, "the weights on the GPU",
-                             err));
-    return arrivals_open(c, err);
+    return tier_region_open(&c->stay[b], c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
+                            c->block_bytes[b], false, "weights on the GPU", err);
+}
+
+nib_status weights_reserve(cuda *c, nib_error *err) {
+    c->demotion.has_slots = c->arrivals.n_block > 0;
+    if (c->always.at)
+        return NIB_OK;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        if (!c->comes[b])
+            NIB_TRY(take_block(c, b, err));
+    NIB_TRY(arrivals_open(c, err));
+    return tier_region_open(&c->always, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
+                            NUM_MAX(c->always_bytes, (uint64_t)ALIGN), false, "vectors on the GPU", err);
 }
 
 void weights_close(cuda *c) {
     arrivals_close(c);
-    tier_region_close(&c->weights);
+    for (int b = 0; b < layout_n_block(c->setup.layout) && c->stay; b++)
+        tier_region_close(&c->stay[b]);
+    tier_region_close(&c->always);
     mem_free(c->own);
     mem_free(c->first_weight);
     mem_free(c->ready);
     mem_free(c->comes);
     mem_free(c->keeps);
+    mem_free(c->block_bytes);
+    mem_free(c->stay);
+}
+
+/* ---- moving out and in ---- */
+
+static void forget_apart(const cuda *c, int b, int w, void *user) {
+    gpu_weight *g = weights_own(c, b, w);
+    (void)user;
+    if (g->apart)
+        g->there = false;
+}
+
+static void set_comes(cuda *c, int b, bool comes) {
+    c->comes[b] = comes;
+    c->ready[b] = false;
+    c->arrivals.n_block += comes ? 1 : -1;
+    weights_each_read(c, b, note_coming, NULL);
+    weights_each_read(c, b, forget_apart, NULL);
+    if (c->keeps[b])
+        pager_set_elsewhere(c->demotion.pager, b, false);
+}
+
+void weights_leave(cuda *c, int b) {
+    tier_region_close(&c->stay[b]);
+    set_comes(c, b, true);
+}
+
+nib_status weights_return(cuda *c, int b, nib_error *err) {
+    NIB_TRY(take_block(c, b, err));
+    set_comes(c, b, false);
+    return NIB_OK;
+}
+
+/* Of what stays. */
+static uint8_t *region_of(const cuda *c, int b, const gpu_weight *g) {
+    return g->apart ? c->stay[b].at : c->always.at;
 }
 
 view weights_view(const cuda *c, int b, int w) {
@@ -266,7 +324,7 @@ view weights_view(const cuda *c, int b, int w) {
         return (view){0};
     const weight *of = weight_of(c, b, w);
     const gpu_weight *g = weights_own(c, b, w);
-    uint8_t *base = g->comes ? arrivals_at(c, b) : c->weights.at;
+    uint8_t *base = g->comes ? arrivals_at(c, b) : region_of(c, b, g);
     return (view){base + g->at, of->format, of->n, of->k};
 }
 
@@ -320,7 +378,7 @@ static void load_one(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     if (x->status != NIB_OK || g->there || g->comes)
         return;
-    uint8_t *to = (uint8_t *)c->weights.at + g->at;
+    uint8_t *to = region_of(c, b, g) + g->at;
     x->status = weights_copy(c, b, w, c->views[w].data, to, c->stream, x->err);
     if (x->status == NIB_OK)
         x->status = weights_order(c, b, w, to, c->stream, x->err);
@@ -337,7 +395,8 @@ nib_status weights_load(cuda *c, nib_error *err) {
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->ready[b] = true;
-    if (c->keeps[b])
-        pager_is_elsewhere(c->run.pager, b);
+    c->demotion.pager = c->run.pager;
+    if (c->keeps[b] && !c->comes[b])
+        pager_set_elsewhere(c->run.pager, b, true);
     return NIB_OK;
 }

@@ -1,0 +1,157 @@
+/* Layers leave the GPU's memory when another program takes what is left of it, and return when that gives it
+ * back; logits stay the same bits. On a table of kernels without a GPU (support/fakecuda.h), whose free
+ * memory the test sets. Whatever call fails meanwhile, it is an error of that pass and loses nothing. */
+#include "kernels/cuda_load.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/logits.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* A 256th of the device is 32 KiB, as much as a layer has. */
+enum { N_VOCAB = 512, N_CTX = 192, MEMORY = 8 << 20, N_LAYER = 12, N_PROMPT = 90, N_STEP = 24 };
+
+static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, false};
+
+typedef struct subject {
+    nib_engine *e;
+    nib_session *s;
+    int32_t tokens[N_CTX];
+    int n;
+} subject;
+
+static void open_on(subject *x, const char *path, long fail_at) {
+    nib_engine_options o = engine_usual();
+    o.backend = "cuda";
+    o.kv_type = NIB_KV_F16;
+    o.n_ctx = N_CTX;
+    cuda_load_with(fake_cuda(MEMORY, fail_at, FAKE_CUDA_LOST));
+    x->e = engine_must_open(path, &o, NULL);
+    x->s = session_must_open(x->e);
+    x->n = 0;
+    logits_tokens(x->tokens, N_CTX, N_VOCAB, 3);
+}
+
+static void close_it(subject *x) {
+    nib_memory used;
+    nib_engine_memory(x->e, &used);
+    assert_true(used.tier[NIB_TIER_VRAM].peak <= used.tier[NIB_TIER_VRAM].planned);
+    nib_session_close(x->s);
+    nib_engine_close(x->e);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+static nib_status go_on(subject *x, int n, nib_error *err) {
+    x->n += n;
+    return nib_session_sync(x->s, x->tokens, (size_t)x->n, err);
+}
+
+static void must_go_on(subject *x, int n, float *logits) {
+    nib_error err = {0};
+    if (go_on(x, n, &err) != NIB_OK)
+        fail_msg("to %d: %s", x->n, err.message);
+    if (logits)
+        memcpy(logits, nib_session_logits(x->s), N_VOCAB * sizeof *logits);
+}
+
+/* The back end looks at what is free ten times a second. */
+static void wait_for_a_look(void) {
+    const struct timespec t = {0, 110000000};
+    nanosleep(&t, NULL);
+}
+
+static size_t left_now(void) {
+    const cuda_kernels *table;
+    size_t left, all;
+    assert_int_equal(cuda_load(&table, NULL), NIB_OK);
+    assert_int_equal(table->memory_now(&left, &all), 0);
+    return left;
+}
+
+/* Another program leaves so much. */
+static void squeeze(size_t left) {
+    fake_cuda_others(0);
+    fake_cuda_others(left_now() - left);
+}
+
+static void there_and_back(void **state) {
+    (void)state;
+    static float should[N_STEP][N_VOCAB], is[N_VOCAB];
+    const char *path = tiny_model("demote.gguf", &small);
+    subject x;
+    open_on(&x, path, 0);
+    must_go_on(&x, N_PROMPT, NULL);
+    for (int i = 0; i < N_STEP; i++)
+        must_go_on(&x, i == 20 ? 30 : 1, should[i]);
+    close_it(&x);
+
+    open_on(&x, path, 0);
+    must_go_on(&x, N_PROMPT, NULL);
+    const size_t usual = left_now();
+    for (int i = 0; i < N_STEP; i++) {
+        if (i == 2 || i == 4 || i == 6)
+            squeeze(i == 6 ? 0 : 20 << 10);
+        if (i == 9)
+            fake_cuda_others(0);
+        wait_for_a_look();
+        must_go_on(&x, i == 20 ? 30 : 1, is);
+        if (memcmp(is, should[i], sizeof is) != 0)
+            fail_msg("step %d: other logits", i);
+        if (i == 2 || i == 4)
+            assert_true(left_now() >= MEMORY / 128);
+    }
+    for (int i = 0; i < N_LAYER && left_now() != usual; i++) {
+        wait_for_a_look();
+        must_go_on(&x, 1, NULL);
+    }
+    assert_int_equal(left_now(), usual);
+    close_it(&x);
+}
+
+static long calls_of_demotion(const char *path, long fail_at, long *before, nib_status *status) {
+    subject x;
+    nib_error err = {0};
+    open_on(&x, path, fail_at);
+    must_go_on(&x, N_PROMPT, NULL);
+    must_go_on(&x, 1, NULL);
+    squeeze(20 << 10);
+    wait_for_a_look();
+    *before = fake_cuda_calls();
+    *status = go_on(&x, 1, &err);
+    const long calls = fake_cuda_calls();
+    close_it(&x);
+    return calls;
+}
+
+static void any_call_fails(void **state) {
+    (void)state;
+    const char *path = tiny_model("demote.gguf", &small);
+    nib_status status;
+    long before, again;
+    const long end = calls_of_demotion(path, 0, &before, &status);
+    int n_failed = 0;
+    assert_int_equal(status, NIB_OK);
+    for (long at = before + 1; at <= end; at += (end - before) / 24 + 1) {
+        calls_of_demotion(path, at, &again, &status);
+        n_failed += status == NIB_E_DEVICE;
+    }
+    assert_true(n_failed > 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(any_call_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
