@@ -274,7 +274,7 @@ nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *
 nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s, nib_error *err);
 /* Weight w of block b as the kernels see it; w < 0: data is NULL. Of a block that comes: while it is taken.
  */
-view weights_view(const cuda *c, int b, int w);
+void weights_view(const cuda *c, int b, int w, view *out);
 gpu_weight *weights_own(const cuda *c, int b, int w);
 /* fn for each weight that the block's products and norms read, in their order and as often as they do. */
 typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);

@@ -33,12 +33,14 @@ static bool is_wide(const walk *w) {
     return from > 0 && w->g->n_row >= from;
 }
 
-static view weight_at(const walk *w, int index) {
-    return weights_view(w->c, w->g->block, index);
+static const float *vector_of(const cuda *c, int b, int index) {
+    view v;
+    weights_view(c, b, index, &v);
+    return v.data;
 }
 
 static const float *vector(const walk *w, int index) {
-    return weight_at(w, index).data;
+    return vector_of(w->c, w->g->block, index);
 }
 
 /* ---- look-ups, by the host ---- */
@@ -126,8 +128,7 @@ static cuda_codes leaves(const walk *w, const step *s) {
         return (cuda_codes){0};
     if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
-    return (cuda_codes){w->c->codes[s->out],
-                        to->norm ? weights_view(w->c, s->takes_block, to->norm->w).data : NULL};
+    return (cuda_codes){w->c->codes[s->out], to->norm ? vector_of(w->c, s->takes_block, to->norm->w) : NULL};
 }
 
 static const void *taken(const walk *w, const step *s) {
@@ -213,7 +214,7 @@ static nib_status multiply(const walk *w, const step *s, nib_error *err) {
     a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
-        a.w[i] = weight_at(w, o[i].w);
+        weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
         a.bias[i] = vector(w, o[i].b);
         a.y[i] = at(w, out);
         a.ldy[i] = ld_of(w, out);

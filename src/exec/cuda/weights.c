@@ -12,6 +12,7 @@
 #include "tiers/device_cuda.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { ALIGN = 256, PAGE = DEVICE_CUDA_ALIGN, NOBODY = 0, SEVERAL = -1 /* gpu_weight.reader */ };
 
@@ -319,13 +320,16 @@ static uint8_t *region_of(const cuda *c, int b, const gpu_weight *g) {
     return g->apart ? c->stay[b].at : c->always.at;
 }
 
-view weights_view(const cuda *c, int b, int w) {
+void weights_view(const cuda *c, int b, int w, view *out) {
+    memset(out, 0, sizeof *out); /* its padding too: launches are compared byte by byte */
     if (w < 0)
-        return (view){0};
+        return;
     const weight *of = weight_of(c, b, w);
     const gpu_weight *g = weights_own(c, b, w);
-    uint8_t *base = g->comes ? arrivals_at(c, b) : region_of(c, b, g);
-    return (view){base + g->at, of->format, of->n, of->k};
+    out->data = (g->comes ? arrivals_at(c, b) : region_of(c, b, g)) + g->at;
+    memcpy(&out->format, &of->format, sizeof of->format);
+    out->n = of->n;
+    out->k = of->k;
 }
 
 /* ---- copies ---- */
