@@ -118,8 +118,8 @@ $(BUILD)/%.o: %.c
 # written at each run and replaced only when they change, so that removed files are noticed too.
 $(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)
-	@sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib) > $@.new
-	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@new=$@.$$$$; sh tools/registry.sh $(if $(findstring _cli,$@),cli,lib) > $$new && \
+		if cmp -s $$new $@; then rm $$new; else mv $$new $@; fi
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 FORCE:
@@ -155,11 +155,14 @@ test: all tests ## build and run every test
 THREADED := base_thread|read_queue|tiers_(runs|packed|page|device)|pager|session_(batch|bits|chat)|exec_visits|engine_(stream|cancel)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
-SANITIZED = TEST_TIMEOUT=$${TEST_TIMEOUT:-400} $(MAKE) OPT=-O1 WERROR=$(WERROR)
-asan: ## every test under the address and undefined-behaviour sanitizers
-	+@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" test
-tsan: ## the tests that use threads under the thread sanitizer
+SANITIZED = $(MAKE) OPT=-O1 WERROR=$(WERROR)
+asan-build:
+	+@$(SANITIZED) BUILD=$(BUILD)-asan SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" all tests
+asan: asan-build ## every test under the address and undefined-behaviour sanitizers
+	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-asan
+tsan-build:
 	+@$(SANITIZED) BUILD=$(BUILD)-tsan SAN="-fsanitize=thread" threaded
+tsan: tsan-build ## the tests that use threads under the thread sanitizer
 	@TEST_TIMEOUT=$${TEST_TIMEOUT:-400} sh tools/run-tests.sh $(BUILD)-tsan '$(THREADED)'
 
 # libFuzzer needs clang. One target: make fuzz FUZZ=fuzz_gguf; FUZZ_SECONDS each.
@@ -215,7 +218,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check asan tsan threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
+.PHONY: all tests test check asan asan-build tsan tsan-build threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

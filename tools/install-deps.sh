@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing to build and run nibble, on Debian and its relatives, with apt (sudo when not root).
 #   install-deps.sh          to build, and to fetch a model (what tools/demo.sh needs)
-#   install-deps.sh test     also to test: cmocka, clang, the linters, an emulator of other processors
+#   install-deps.sh tests    also to build the tests
+#   install-deps.sh all      also to run them all and to lint: clang, the linters, an emulator of other processors
 # Quiet, and without touching apt, when everything is there. On a system without apt it names what to install.
 set -eu
 
@@ -43,9 +44,11 @@ need libopenblas0-pthread eval "PATH=\$PATH:/sbin ldconfig -p | grep -q libopenb
 need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version
-if [ "${1:-}" = test ]; then
-    need build-essential compiles cc -fsanitize=thread
+if [ "${1:-}" = tests ] || [ "${1:-}" = all ]; then
     need libcmocka-dev modules cmocka
+fi
+if [ "${1:-}" = all ]; then
+    need build-essential compiles cc -fsanitize=thread
     need clang compiles clang -O1
     need libclang-rt-dev compiles clang -fsanitize=address,undefined
     need clang-format has clang-format

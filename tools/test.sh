@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing, builds with gcc, runs every test, and those that reach a kernel as on lesser processors
-# too; builds with clang and the sanitizers, and runs every test again; lints. The last line counts all of it (a lint or
-# a build that fails is one failure). Exit 0: nothing failed.
+# too; builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or
+# a signal, so lint and the builds for the sanitizers run beside them, with less priority. The last line counts all of
+# it (a lint or a build that fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -47,26 +48,60 @@ run() {
     finish "$name" "$code"
 }
 
-step "packages"
-sh tools/install-deps.sh test
-step "gcc, no warnings allowed; meanwhile real models (tests that need them are skipped when they cannot be fetched)"
+# beside NAME COMMAND...: as run, in the background; join NAME waits for its end and shows it.
+beside() {
+    name=$1
+    shift
+    code=0
+    nice -n 15 "$@" >"$logs/$name" 2>&1 </dev/null || code=$?
+    echo "$code" >"$logs/$name.new"
+    mv "$logs/$name.new" "$logs/$name.code"
+}
+join() {
+    while [ ! -f "$logs/$1.code" ] && kill -0 "$background" 2>/dev/null; do
+        sleep 0.2
+    done
+    finish "$1" "$(cat "$logs/$1.code" 2>/dev/null || echo 1)"
+}
+
+trap 'exit 130' INT TERM
+trap '[ -z "$background" ] || kill "$background" 2>/dev/null || true' EXIT
+background=
+
+step "packages to build"
+# Without apt it names everything at once, and stops.
+command -v apt-get >/dev/null || sh tools/install-deps.sh all
+sh tools/install-deps.sh tests
+step "gcc, no warnings allowed; meanwhile the other packages and real models (without them their tests are skipped)"
+sh tools/install-deps.sh all >"$logs/packages" 2>&1 &
+packages=$!
 for model in smollm2 gemma3-270m; do
     sh tools/fetch-model.sh $model 2>$logs/fetch-$model || tail -1 $logs/fetch-$model
 done &
 models=$!
 run gcc make -j"$jobs" CC=gcc WERROR=-Werror all tests
+wait $packages || { cat "$logs/packages" && exit 1; }
 wait $models || true
-step "tests"
+{
+    beside lint make -s lint
+    beside clang make -j"$jobs" CC=clang WERROR=-Werror asan-build
+    beside gcc-tsan make -j"$jobs" tsan-build
+} &
+background=$!
+step "tests; beside them lint and builds for the sanitizers"
 run tests sh tools/run-tests.sh build
-step "lint"
-run lint make -s lint
 step "tests as on lesser processors"
 run lesser env CPUS="x86-64 avx2" sh tools/run-tests.sh build "$reaches_kernels"
 run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
-step "clang, no warnings allowed; tests under the address and undefined-behaviour sanitizers"
+step "lint; clang, no warnings allowed"
+join lint
+join clang
+step "tests under the address and undefined-behaviour sanitizers"
 run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" CC=clang WERROR=-Werror asan
 step "threads under the thread sanitizer"
+join gcc-tsan
 run tsan make -j"$jobs" tsan
+background=
 step "done"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
