@@ -65,7 +65,7 @@ $(BUILD)/src/kernels/cuda/wide_mma.o $(BUILD)/src/kernels/cuda/attend_wgmma.o: C
 all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)
 
 $(BUILD)/libnibble-cuda.so: $(CUDA_OBJ)
-	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -o $@ $^
+	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --no-undefined -o $@ $^
 $(BUILD)/%.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \

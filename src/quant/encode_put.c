@@ -145,7 +145,7 @@ static void put_64(const encode_shape *s, const encode_block *b, block_n3g64 *ou
 }
 
 static void put_n4(const encode_shape *s, const encode_block *b, block_n4 *out) {
-    uint8_t q[128];
+    uint8_t q[128] = {0};
     to_codes(b, s->elems, s->low, q);
     put_u16(out->d, b->d);
     out->zero = (uint8_t)b->dmin;

@@ -76,9 +76,9 @@ static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
     const int64_t n = tile_count(k), rest = n % TILE_CHUNK;
     return n / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + (rest ? tile_chunk_bytes(f, rest) : 0);
 }
-/* Outliers of each row: type_outliers. */
+/* Outliers of each row. */
 static inline int64_t tile_outliers(const pack_format *f, int64_t k) {
-    return f->sparse ? type_outliers((type_id)f->type, k) : 0;
+    return outliers_of_row(f->sparse, k);
 }
 /* Of a panel's code books; 0: there are none. */
 static inline int64_t tile_book_bytes(const pack_format *f) {

@@ -66,8 +66,7 @@ bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes) {
 }
 
 int64_t type_outliers(type_id id, int64_t k) {
-    enum { OF = 10000 };
-    return k / OF * type_get(id)->sparse + (k % OF * type_get(id)->sparse + OF - 1) / OF;
+    return outliers_of_row(type_get(id)->sparse, k);
 }
 
 static void add_outliers(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n) {

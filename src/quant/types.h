@@ -39,8 +39,11 @@ bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
 /* Bytes of n elements in a row of this type; false when n is not a multiple of the block or it overflows. */
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
-/* Outliers of a row of k: as many as 10,000ths of k, rounded up. Each is a u16 column and a bf16 that is
- * added to the value there. */
+/* Outliers of a row of k: `sparse` 10,000ths of k, rounded up. Each is a u16 column and a bf16 that is added
+ * to the value there. */
+static inline int64_t outliers_of_row(int sparse, int64_t k) {
+    return k / 10000 * sparse + (k % 10000 * sparse + 9999) / 10000;
+}
 int64_t type_outliers(type_id id, int64_t k);
 /* Elements [at, at + n) of a row of k to f32, both multiples of the block, by the type's dequantiser. */
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
