@@ -1,5 +1,5 @@
 #!/bin/sh
-# make lint: formatting, what compilers leave out (clang-tidy, cppcheck), the order of the modules, shell scripts.
+# make lint: formatting, width of documents, what compilers leave out (clang-tidy, cppcheck), the order of the modules, shell scripts.
 # Every check runs, so that one call shows everything. Formatting depends on the version of clang-format; the one of
 # Debian 12 (14) decides.
 set -u
@@ -61,7 +61,14 @@ scripts() {
     find tools tests -name "*.sh" -exec shellcheck -s sh -S warning {} +
 }
 
+# Lines of the documents have at most 100 characters; addresses and badges do not count.
+documents() {
+    LC_ALL=C.UTF-8 grep -nE '^.{101}' README.md CONTRIBUTING.md docs/*.md | grep -vE 'https?://' && return 1
+    return 0
+}
+
 check "formatting" formatting
+check "documents" documents
 check "modules and calls" sh tools/lint-includes.sh
 check "clang-tidy" tidy
 check "cppcheck" cppchecks

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Every option is in the documents, and every option that they name exists. NIBBLE names the binary.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=tests/support/check.sh
+. tests/support/check.sh
+nibble=${NIBBLE:-build/nibble}
+if ! python3 -c '' 2>/dev/null; then
+    echo "skip documents: no python3 here"
+    exit 0
+fi
+
+check "the page of options is made" sh -c "python3 tools/options-page.py '$nibble' >'$tmp/options.md'"
+check "docs/options.md is it (tools/options-page.py makes it)" diff docs/options.md "$tmp/options.md"
+"$nibble" --man | sed 's/\\-/-/g' >"$tmp/man"
+"$nibble" --completion bash >"$tmp/bash"
+"$nibble" --completion zsh >"$tmp/zsh"
+sed -nE 's/^- (`-[a-z]`, )?`(--[a-z0-9-]+).*/\2/p' docs/options.md | sort -u >"$tmp/options"
+has_all() { # has_all FILE: every option is there as a word
+    grep -oE -e '--[a-z][a-z0-9-]+' "$1" | sort -u | comm -23 "$tmp/options" - >"$tmp/missing"
+    cat "$tmp/missing"
+    test -s "$tmp/options" && test ! -s "$tmp/missing"
+}
+check "the man page has every option" has_all "$tmp/man"
+check "bash completes every option" has_all "$tmp/bash"
+check "zsh completes every option" has_all "$tmp/zsh"
+
+# Options of our scripts, and of other programs that the documents call, are not nibble's.
+"$nibble" --help | grep -oE -e '--[a-z][a-z0-9-]+' >"$tmp/others"
+grep -ohE -e '--[a-z][a-z0-9-]+' src/cli/compat.def src/cli/main.c Makefile bench/*.* tools/*.* tests/*.sh >>"$tmp/others"
+sort -u "$tmp/options" "$tmp/others" >"$tmp/known"
+only_known() {
+    grep -ohE -e '(^|[^-a-z])--[a-z][a-z0-9]*(-[a-z0-9]+)*([^-a-z0-9]|$)' README.md CONTRIBUTING.md docs/*.md |
+        sed 's/^[^-]*//; s/[^a-z0-9]$//' | sort -u | comm -23 - "$tmp/known" >"$tmp/unknown"
+    cat "$tmp/unknown"
+    test ! -s "$tmp/unknown"
+}
+check "the documents name no option that is not there" only_known
+exit $failed
