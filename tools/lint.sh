@@ -1,5 +1,6 @@
 #!/bin/sh
-# make lint: formatting, width of documents, what compilers leave out (clang-tidy, cppcheck), the order of the modules, shell scripts.
+# make lint: formatting, the documents' width, what compilers leave out (clang-tidy, cppcheck), the order of the
+# modules, shell scripts.
 # Every check runs, so that one call shows everything. Formatting depends on the version of clang-format; the one of
 # Debian 12 (14) decides.
 set -u
@@ -61,9 +62,9 @@ scripts() {
     find tools tests -name "*.sh" -exec shellcheck -s sh -S warning {} +
 }
 
-# Lines of the documents have at most 100 characters; addresses and badges do not count.
+# Lines of the documents have at most 100 characters, but for addresses and quoted sources.
 documents() {
-    LC_ALL=C.UTF-8 grep -nE '^.{101}' README.md CONTRIBUTING.md docs/*.md | grep -vE 'https?://' && return 1
+    LC_ALL=C.UTF-8 grep -nE '^.{101}' README.md CONTRIBUTING.md docs/*.md | grep -vE 'https?://|:\+' && return 1
     return 0
 }
 
