@@ -175,10 +175,11 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libintern
 	@mkdir -p $(@D)
 	$(CC) -fsanitize=address,undefined,fuzzer -o $@ $^ $(LDLIBS)
 
-lint: ## formatting, static analysis, the order of the modules, what the library must not call
-	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) sh tools/lint.sh
+lint: ## formatting, static analysis, the order of the modules; SINCE=main: only of what differs from main
+	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) SINCE=$(SINCE) sh tools/lint.sh
 # A file is looked at again when it was compiled again.
-tidy: $(LIB_SRC:%.c=$(BUILD)/%.tidy) $(CLI_SRC:%.c=$(BUILD)/%.tidy)
+TIDY ?= $(LIB_SRC) $(SERVER_SRC) $(CLI_SRC)
+tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
 $(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
 	@sh tools/lint.sh --tidy $< -- $(isa_flags) && touch $@
 

@@ -60,9 +60,12 @@ static void test_books(void **state) {
     static const struct {
         type_id type;
         int bits, wide, beside; /* bits of a code; bytes of a panel besides its codes */
-    } cases[] = {
-        {TYPE_C3, 3, 8, 64 + 128},   {TYPE_C4, 4, 8, 64 + 256},         {TYPE_C4O45, 4, 8, 64 + 256 + 3 * 64},
-        {TYPE_N4G32, 4, 5, 2 * 384 + 192}, {TYPE_N4G64, 4, 5, 2 * 192 + 128}, {TYPE_N4G128, 4, 5, 2 * 128 + 64}};
+    } cases[] = {{TYPE_C3, 3, 8, 64 + 128},
+                 {TYPE_C4, 4, 8, 64 + 256},
+                 {TYPE_C4O45, 4, 8, 64 + 256 + 3 * 64},
+                 {TYPE_N4G32, 4, 5, 2 * 384 + 192},
+                 {TYPE_N4G64, 4, 5, 2 * 192 + 128},
+                 {TYPE_N4G128, 4, 5, 2 * 128 + 64}};
     enum { N = 37, K = 640 };
     float expected[K], found[K];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

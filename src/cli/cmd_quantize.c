@@ -65,7 +65,7 @@ const cli_command cmd_quantize = {
         "MODEL is a GGUF file or a folder with config.json, safetensors and tokenizer.json, best in f16,\n"
         "bf16 or f32. What a GGUF file cannot say of a folder's model is refused before the work begins.\n"
         "A folder in a packed form (AWQ, GPTQ, compressed-tensors, bitsandbytes nf4) keeps its exact values\n"
-        "unless a --type is given; --type packed keeps them too, in fewer bits (n4g128), for nibble alone.\n\n"
+        "unless a --type is given; --type packed keeps them too, in fewer bits (n4g128).\n\n"
         "--bits 3.5 shares out an average instead: each block gets 2, 3, 4, 5 or 8 bits so that the sum of\n"
         "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
         "Scales come on top: about half a bit. With --type c3,c4 it is these formats that are shared out.\n\n"

@@ -105,8 +105,8 @@ const view *pager_views(const pager *p, int block);
 /* The views of a visit's block, for fetching from it; rest: the visits behind it. One visit at a time. */
 void pager_pin(pager *p, const visit *at, const visits *rest, const view **views);
 void pager_unpin(pager *p);
-/* Whether a device has all that is streamed of the block: nobody fetches it then, so it is not read ahead. Between
- * two passes, or in the block's visit. */
+/* Whether a device has all that is streamed of the block: nobody fetches it then, so it is not read ahead.
+ * Between two passes, or in the block's visit. */
 void pager_set_elsewhere(pager *p, int block, bool elsewhere);
 
 /* A matrix that is not resident as a whole, in pieces of rows, to be fetched and released one after the other
