@@ -212,9 +212,10 @@ typedef struct nib_model_info {
     const char *arch; /* "llama", "gemma3", ... */
     const char *name; /* from the metadata, or the file's name */
     int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx_train;
-    int64_t n_ctx;   /* the engine's context: of a session that asks for none; 0 with vocab_only */
-    uint64_t params; /* number of weights */
-    uint64_t bytes;  /* of all tensors as stored */
+    int64_t n_ctx;     /* the engine's context: of a session that asks for none; 0 with vocab_only */
+    int32_t n_session; /* sessions of n_ctx positions that have room, as its options said */
+    uint64_t params;   /* number of weights */
+    uint64_t bytes;    /* of all tensors as stored */
     uint64_t
         token_bytes; /* weight bytes that one generated token reads, in the resident formats (ops' costs) */
     uint64_t token_macs; /* multiply-adds of one generated token, without attention over the cache */

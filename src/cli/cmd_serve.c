@@ -188,6 +188,31 @@ static int sessions_of(const serve_job *job) {
     return (int)NUM_MIN(NUM_MAX(num_div_up(n, n_ctx), 1), (int64_t)job->n_sequence);
 }
 
+/* Sessions that are not for answers. */
+static int sessions_beside(const serve_job *job) {
+    return job->args->embeddings ? 1 : 0;
+}
+
+/* Where nothing says how many keys and values there are: as many contexts as leave the weights in memory, at
+ * least one. An answer that waits for pages costs less than weights that are read for every token. */
+static void fit_sessions(const serve_job *job, const char *model, nib_engine_options *o) {
+    const cli_args *args = job->args;
+    nib_engine_options resident = *o;
+    nib_status status = NIB_E_NOFIT;
+    if (o->ram == NIB_AUTO || args->ctx_size <= 0 || args->parallel || args->cache_size || args->plan)
+        return;
+    resident.stream = false;
+    resident.progress = NULL;
+    resident.log = NULL;
+    for (; status == NIB_E_NOFIT && resident.n_session > sessions_beside(job); resident.n_session--) {
+        char *text = NULL;
+        nib_error err;
+        status = nib_plan(model, &resident, o->planning, &text, &err);
+        nib_free(text);
+        o->n_session = resident.n_session;
+    }
+}
+
 /* A draft model that is given is wanted. */
 static int64_t draft_max(const cli_args *args) {
     enum { USUAL = 8 };
@@ -211,7 +236,7 @@ static int engine_options(const serve_job *job, opening *at, nib_engine_options 
     if (o->ram != NIB_AUTO && o->ram <= requests)
         return cli_usage_error("--ram: a server needs more for its requests alone");
     o->ram = without(o->ram, requests + job->draft_bytes);
-    o->n_session = sessions_of(job) + (job->args->embeddings ? 1 : 0);
+    o->n_session = sessions_of(job) + sessions_beside(job);
     o->n_logits = logits_rows(job);
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)
@@ -221,6 +246,11 @@ static int engine_options(const serve_job *job, opening *at, nib_engine_options 
     o->log = log_line;
     o->user = at;
     return cli_named_options(job->args, o);
+}
+
+/* NULL: nothing asks for a plan. */
+static const nib_plan_options *planning_of(const nib_plan_options *how) {
+    return how->quality || how->speed > 0 || how->mode ? how : NULL;
 }
 
 /* For the server, while it serves; not the thread of anything else here. */
@@ -236,7 +266,8 @@ static nib_status open_on_demand(void *user, size_t model, const server_reserved
     o.vram = without(o.vram, reserved->vram);
     o.stream = o.stream && reserved->alone;
     o.progress = NULL;
-    o.planning = how.quality || how.speed > 0 || how.mode ? &how : NULL;
+    o.planning = planning_of(&how);
+    fit_sessions(job, job->paths[model], &o);
     atomic_store(&at->loading, true);
     const nib_status status = nib_engine_open(job->paths[model], &o, out, err);
     atomic_store(&at->loading, false);
@@ -267,6 +298,7 @@ static int open_server(serve_job *job) {
                               .prefix_bytes =
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
                               .latency_s = (double)args->latency / 1000,
+                              .n_beside = sessions_beside(job),
                               .n_position = args->cache_size,
                               .n_draft = (int)draft_max(args),
                               .n_draft_min = (int)args->draft_min,
@@ -321,8 +353,12 @@ static int open_first(serve_job *job, nib_engine **out) {
     opening *at = &job->openings[0];
     int code = engine_options(job, at, &o);
     *out = NULL;
+    if (!code)
+        code = cli_plan_options(job->args, &how);
     if (code || !job->args->model)
-        return code ? code : cli_plan_options(job->args, &how);
+        return code;
+    o.planning = planning_of(&how);
+    fit_sessions(job, job->args->model, &o);
     atomic_store(&at->loading, true);
     code = cli_open_engine(job->args, &o, out);
     atomic_store(&at->loading, false);
@@ -358,8 +394,13 @@ static json_t *names_json(const serve_job *job) {
     return list;
 }
 
-static int print_address(const serve_job *job, int64_t n_ctx) {
+static int print_address(const serve_job *job, const nib_engine *engine) {
     const char *address = server_address(job->server);
+    const nib_model_info *info = engine ? nib_engine_info(engine) : NULL;
+    const int64_t n_ctx = info ? info->n_ctx : 0;
+    const int64_t room = job->args->cache_size ? job->args->cache_size
+                         : info                ? (info->n_session - sessions_beside(job)) * n_ctx
+                                               : 0;
     if (job->args->json)
         return cli_write_json(json_pack("{s:s, s:i, s:s, s:o, s:i, s:I}", "address", address, "port",
                                         server_port(job->server), "model", job->names[0], "models",
@@ -369,6 +410,12 @@ static int print_address(const serve_job *job, int64_t n_ctx) {
     if (job->n_model > 1)
         cli_note(job->args, "nibble: %zu models, each loaded when it is asked for; Ctrl-C ends",
                  job->n_model);
+    else if (n_ctx > 0 && room < job->n_sequence * n_ctx)
+        cli_note(
+            job->args,
+            "nibble: %s, %d answers at a time with at most %lld tokens of context each and %lld together "
+            "(--cache-size N); Ctrl-C ends",
+            job->names[0], job->n_sequence, (long long)n_ctx, (long long)room);
     else if (n_ctx > 0)
         cli_note(job->args, "nibble: %s, %d answers at a time with %lld tokens of context each; Ctrl-C ends",
                  job->names[0], job->n_sequence, (long long)n_ctx);
@@ -377,12 +424,11 @@ static int print_address(const serve_job *job, int64_t n_ctx) {
 
 static int serve(serve_job *job, nib_engine *engine) {
     const server_host host = {wait_for, is_ending, NULL};
-    const int64_t n_ctx = engine ? nib_engine_info(engine)->n_ctx : 0;
     nib_error err;
     if (server_begin(job->server, engine, job->n_sequence, &err))
         return cli_fail(&err);
     cli_signals_drain();
-    const int code = print_address(job, n_ctx);
+    const int code = print_address(job, engine);
     if (!code)
         server_run(job->server, &host);
     const nib_engine *last = server_engine(job->server);

@@ -126,9 +126,9 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
 }
 
 /* One answer alone on a fast machine: a piece for every token would take time from computing the next ones,
- * and nobody reads so fast. */
+ * and nobody reads so fast. Its first text never waits. */
 static bool can_wait(const job *j) {
-    return j->begun && j->s->n_answer == j->n_left && time_now() - j->written_at < PIECE_S;
+    return j->has_text && j->s->n_answer == j->n_left && time_now() - j->written_at < PIECE_S;
 }
 
 static bool on_text(void *user, const char *text, size_t n_byte) {
@@ -496,6 +496,7 @@ void job_write(job *j) {
         answer *a = &j->answers[i];
         if (a->text.n > 0) {
             j->how->piece(j, a, a->text.data, a->text.n, &j->out);
+            j->has_text = true;
             a->n_likely_written = a->n_likely;
         }
         j->out.no_memory = j->out.no_memory || a->text.no_memory || a->no_memory;

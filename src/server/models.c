@@ -89,6 +89,12 @@ static void learn(served *m, const nib_model_info *info) {
     m->arch = arch;
 }
 
+/* 0: all sequences have room at the same time. */
+static int64_t positions_of(const server *s, const nib_model_info *info) {
+    const int64_t n = info->n_session - s->options.n_beside;
+    return s->options.n_position ? s->options.n_position : n < s->n_sequence ? n * info->n_ctx : 0;
+}
+
 nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_error *err) {
     const server *s = m->s;
     nib_batch_options o;
@@ -100,8 +106,8 @@ nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_err
     o.n_draft_min = s->options.n_draft_min;
     o.draft = m == s->models ? s->draft : NULL;
     o.latency_s = s->options.latency_s;
-    o.n_position = s->options.n_position;
-    o.optimistic = s->options.n_position > 0;
+    o.n_position = positions_of(s, nib_engine_info(engine));
+    o.optimistic = o.n_position > 0;
     const nib_status status = nib_batch_open(engine, &o, out, err);
     if (status == NIB_OK)
         tools_learn(m, engine);

@@ -134,6 +134,7 @@ struct job {
     buffer said;       /* of the one that is open */
     int open;          /* its answer_part kind; NO_ITEM */
     double written_at; /* when something was last written */
+    bool has_text;     /* some text was */
     bool held;         /* there is text that waits a moment */
 };
 

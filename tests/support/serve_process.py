@@ -2,6 +2,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
@@ -121,6 +122,26 @@ def capped():
     s.end()
 
 
+def shared_room():
+    """Without --parallel, a cap that has no room for four contexts: as many as leave the weights in memory, for all answers."""
+    options = ("-c", "16000", "--ram", "40M")
+    s = Server(nibble, random_model, *options)
+    prompts = [{"prompt": "x" * 4000 + str(i), "max_tokens": 4000, "ignore_eos": True, "seed": i} for i in range(4)]
+    answers = []
+    threads = [threading.Thread(target=lambda b=b: answers.append(s.post(TEXT, b)[0])) for b in prompts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check("answers that together are longer than the room take turns", answers == [200] * 4, answers)
+    check("and the cap is kept with them", s.peak() <= 40 << 20, s.peak())
+    code, said = s.end()
+    check("the room is said", "16000 tokens of context each and 16000 together" in said and "streamed" not in said, said)
+    done = subprocess.run([nibble, "serve", random_model, "--parallel", "4", "--port", "0", *options], capture_output=True,
+                          text=True)
+    check("--parallel 4 is four contexts, or refused", done.returncode == 3 and "too small" in done.stderr, done)
+
+
 def kept():
     """The prefix cache on disk: a server that was killed has left what the next one reads."""
     body = {"prompt": "A long beginning. " * 10, "seed": 3, "max_tokens": 8, "ignore_eos": True}
@@ -221,7 +242,7 @@ def fitting():
     check("and comes again as it was", s.post(TEXT, dict(body, model="a"))[1]["choices"][0]["text"] == one)
     check("under the cap", s.peak() <= cap, s.peak())
     s.end()
-    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "16000", "--ram", str(cap))
+    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "32000", "--ram", str(cap))
     status, value = s.post(TEXT, dict(body, model="a"))
     check("what fits never is 507", status == 507 and value["error"]["code"] == "out_of_memory" and
           "a does not fit" in value["error"]["message"], (status, value))
