@@ -112,6 +112,8 @@ typedef struct nib_engine_options {
     int32_t n_session;   /* sessions with n_ctx positions each that may be open at the same time, of which a
                             batch counts as one for each of its sequences; 0: 1. Under a RAM cap room for so
                             many is kept when the engine opens, and one more is NIB_E_NOFIT */
+    int32_t n_sequence;  /* sequences of a batch that share the keys and values of n_session: what each has of
+                            its own is kept for so many. Fewer than n_session: n_session */
     int64_t max_n_ctx;   /* with n_ctx 0: positions that are surely enough; 0: not known */
     int64_t n_batch;     /* rows computed together in a prompt; 0: 512 (2,048 on a GPU without a cap), or
                             what the cap allows */

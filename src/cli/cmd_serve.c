@@ -193,14 +193,33 @@ static int sessions_beside(const serve_job *job) {
     return job->args->embeddings ? 1 : 0;
 }
 
+/* The context that a model gets when nothing says one. */
+static int64_t usual_context(const serve_job *job, const char *model, const nib_engine_options *o) {
+    nib_engine_options one = *o;
+    json_t *plan = NULL;
+    char *text = NULL;
+    nib_error err;
+    one.n_session = 1 + sessions_beside(job);
+    one.progress = NULL;
+    one.log = NULL;
+    if (!nib_plan(model, &one, o->planning, &text, &err))
+        plan = json_loads(text, 0, NULL);
+    const json_int_t n = json_integer_value(json_object_get(json_object_get(plan, "schedule"), "n_ctx"));
+    json_decref(plan);
+    nib_free(text);
+    return n;
+}
+
 /* Where nothing says how many keys and values there are: as many contexts as leave the weights in memory, at
  * least one. An answer that waits for pages costs less than weights that are read for every token. */
 static void fit_sessions(const serve_job *job, const char *model, nib_engine_options *o) {
     const cli_args *args = job->args;
-    nib_engine_options resident = *o;
     nib_status status = NIB_E_NOFIT;
-    if (o->ram == NIB_AUTO || args->ctx_size <= 0 || args->parallel || args->cache_size || args->plan)
+    if (o->ram == NIB_AUTO || args->parallel || args->cache_size || args->plan)
         return;
+    if (o->n_ctx == 0)
+        o->n_ctx = usual_context(job, model, o);
+    nib_engine_options resident = *o;
     resident.stream = false;
     resident.progress = NULL;
     resident.log = NULL;
@@ -237,6 +256,7 @@ static int engine_options(const serve_job *job, opening *at, nib_engine_options 
         return cli_usage_error("--ram: a server needs more for its requests alone");
     o->ram = without(o->ram, requests + job->draft_bytes);
     o->n_session = sessions_of(job) + sessions_beside(job);
+    o->n_sequence = job->n_sequence + sessions_beside(job);
     o->n_logits = logits_rows(job);
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)

@@ -24,10 +24,7 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_
     plan_cache *c = &f->q.caches[f->q.n_cache];
     uint64_t few, many;
     *c = (plan_cache){.kv = kv};
-    NIB_TRY(kv_table_bytes(e->layout, type, false, f->q.n_ctx, &c->bytes, err));
-    if (!num_mul_u64(c->bytes, (uint64_t)e->set.n_session, &c->bytes))
-        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
-                        (long long)f->q.n_ctx);
+    NIB_TRY(sessions_cache_bytes(e, type, f->q.n_ctx, &c->bytes, err));
     NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
     NIB_TRY(kv_table_bytes(e->layout, type, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
@@ -141,7 +138,7 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     f->q.touched[NIB_OWNER_WEIGHTS] += sketch;
     f->q.held[NIB_OWNER_TABLES] += list;
     f->q.touched[NIB_OWNER_TABLES] += list;
-    f->q.session = sessions_tables(e, f->q.n_ctx) * (uint64_t)o->n_session;
+    f->q.session = sessions_tables(e, f->q.n_ctx) * (uint64_t)o->n_sequence;
     f->q.spare = SPARE;
     add_rows(f, e);
     if (!f->of.want || !f->of.want->keep_free)

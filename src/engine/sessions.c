@@ -11,24 +11,28 @@ uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
     return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
 }
 
-static nib_status one_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
-                            nib_error *err) {
+nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                nib_error *err) {
+    const uint64_t more = (uint64_t)(e->set.n_sequence - e->set.n_session);
+    uint64_t window; /* without a position */
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
-    if (!num_add_u64(*bytes, sessions_tables(e, n_ctx), bytes))
-        return nib_fail(err, NIB_E_NOFIT, "a session of %lld positions overflows 64 bits", (long long)n_ctx);
+    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, 0, &window, err));
+    if (!num_mul_u64(*bytes, (uint64_t)e->set.n_session, bytes) || !num_add_u64(*bytes, more * window, bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %d times %lld positions overflow 64 bits",
+                        (int)e->set.n_session, (long long)n_ctx);
     return NIB_OK;
 }
 
 nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
-    const int n = e->set.n_session;
-    NIB_TRY(one_bytes(e, kv_type, n_ctx, bytes, err));
-    if (!num_mul_u64(*bytes, (uint64_t)n, bytes))
-        return nib_fail(err, NIB_E_NOFIT, "%d sessions of %lld positions overflow 64 bits", n,
+    const uint64_t n = (uint64_t)e->set.n_sequence, n_vocab = (uint64_t)model_hparams(e->m)->n_vocab;
+    NIB_TRY(sessions_cache_bytes(e, kv_type, n_ctx, bytes, err));
+    if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx), bytes))
+        return nib_fail(err, NIB_E_NOFIT, "%d sequences of %lld positions overflow 64 bits", (int)n,
                         (long long)n_ctx);
     if (e->asked.grammar) /* the answers' one grammar, and the logits that it leaves */
         *bytes += grammar_bytes(e->set.cap[NIB_TIER_RAM], model_hparams(e->m)->n_vocab) +
-                  (uint64_t)n * (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
+                  n * n_vocab * sizeof(float);
     return NIB_OK;
 }
 
@@ -41,7 +45,7 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
         return nib_fail(err, NIB_E_USAGE,
                         "context: the model has learned %lld positions, and %lld were asked for",
                         (long long)max, (long long)n);
-    NIB_TRY(one_bytes(e, kv_type, n, &bytes, err));
+    NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n, &bytes, err));
     machine_look(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)
         return nib_fail(err, NIB_E_NOFIT,

@@ -6,7 +6,10 @@
 
 /* Bytes of one's tokens and logits. */
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
-/* All n_session of them: keys and values, logits, their lists of tokens. */
+/* Keys and values of n_session contexts, and what each of n_sequence has of its own beside them. */
+nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
+                                nib_error *err);
+/* The same with the logits and lists of tokens of all. */
 nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* As engine_check_positions. */

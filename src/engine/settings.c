@@ -34,6 +34,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->n_session < 0 || o->n_session > ENGINE_MAX_SESSION)
         return nib_fail(err, NIB_E_USAGE, "sessions: expected 0 to %d, found %ld", ENGINE_MAX_SESSION,
                         (long)o->n_session);
+    if (o->n_sequence < 0 || o->n_sequence > ENGINE_MAX_SESSION)
+        return nib_fail(err, NIB_E_USAGE, "sequences: expected 0 to %d, found %ld", ENGINE_MAX_SESSION,
+                        (long)o->n_sequence);
     if (o->n_batch < 0)
         return nib_fail(err, NIB_E_USAGE, "batch: expected 0 or more rows, found %lld",
                         (long long)o->n_batch);
@@ -58,12 +61,14 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
 }
 
 nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error *err) {
+    const int32_t n_session = asked->n_session ? asked->n_session : 1;
     NIB_TRY(check_options(asked, err));
     *s = (settings){.cap = {asked->ram, asked->vram, asked->disk},
                     .stream = asked->stream,
                     .packed = asked->packed,
                     .n_thread = asked->n_thread,
-                    .n_session = asked->n_session ? asked->n_session : 1,
+                    .n_session = n_session,
+                    .n_sequence = NUM_MAX(asked->n_sequence, n_session),
                     .n_ctx = asked->n_ctx,
                     .n_batch = asked->n_batch ? asked->n_batch : DEFAULT_BATCH,
                     .free_batch = asked->n_batch == 0,

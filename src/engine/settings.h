@@ -14,14 +14,15 @@ typedef struct settings {
     int packed;               /* a nib_packed */
     int n_thread;
     int32_t n_session;
-    int64_t n_ctx;    /* until is_resolved: what was asked for, 0 or NIB_CTX_WHOLE for a rule */
-    int64_t n_batch;  /* rows of a pass */
-    bool free_batch;  /* nobody said how many those are */
-    int kv;           /* a nib_kv_type; 0: a rule says it */
-    type_id kv_type;  /* when is_resolved */
-    int activation;   /* bits; 0: 8, or what a plan says for each block */
-    bool is_resolved; /* sizes are as they stay */
-    int32_t n_best;   /* logits that the output head gives, in two steps; 0: it gives all */
+    int32_t n_sequence; /* n_session or more */
+    int64_t n_ctx;      /* until is_resolved: what was asked for, 0 or NIB_CTX_WHOLE for a rule */
+    int64_t n_batch;    /* rows of a pass */
+    bool free_batch;    /* nobody said how many those are */
+    int kv;             /* a nib_kv_type; 0: a rule says it */
+    type_id kv_type;    /* when is_resolved */
+    int activation;     /* bits; 0: 8, or what a plan says for each block */
+    bool is_resolved;   /* sizes are as they stay */
+    int32_t n_best;     /* logits that the output head gives, in two steps; 0: it gives all */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* a plan's */
     int n_residual;                             /* 0: no plan says any */
     uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */

@@ -54,7 +54,7 @@ typedef struct server_options {
     uint64_t prefix_bytes; /* likewise */
     int n_draft, n_draft_min; /* likewise */
     double latency_s;         /* likewise */
-    int n_beside;       /* sessions of an engine that are not for answers: its embeddings' */
+    int n_beside;             /* sessions of an engine that are not for answers: its embeddings' */
     int64_t n_position; /* likewise; not 0: requests are admitted before all that they may need is free */
     int pooling;        /* of embeddings, a nib_pooling */
     bool log_requests;  /* a line for each: what was asked, how it ended; never what was said, nor keys */

@@ -139,6 +139,10 @@ def shared_room():
     check("the room is said", "16000 tokens of context each and 16000 together" in said and "streamed" not in said, said)
     done = subprocess.run([nibble, "serve", random_model, "--parallel", "4", "--port", "0", *options], capture_output=True,
                           text=True)
+    s = Server(nibble, random_model, "--ram", "40M", "-v")
+    check("without -c one answer may have all of it", s.post(TEXT, dict(prompts[0], prompt="x", max_tokens=10))[0] == 200)
+    code, said = s.end()
+    check("and --ram has room for more", "of context each; Ctrl-C ends" in said, said)
     check("--parallel 4 is four contexts, or refused", done.returncode == 3 and "too small" in done.stderr, done)
 
 
