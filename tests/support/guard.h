@@ -2,6 +2,7 @@
 #ifndef NIB_TESTS_GUARD_H
 #define NIB_TESTS_GUARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { GUARD_FILL = 0xa5 };
@@ -10,6 +11,7 @@ typedef struct guarded {
     void *data; /* n bytes of GUARD_FILL; the byte after the last is forbidden, and so is the page before */
     void *map;
     size_t n_map;
+    bool read_only;
 } guarded;
 
 guarded
