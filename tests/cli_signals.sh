@@ -91,7 +91,7 @@ LONG = [
 
 
 def interrupt(args, latest):
-    number, moment = random.choice((signal.SIGINT, signal.SIGTERM)), random.uniform(0, latest)
+    number, moment = random.choice((signal.SIGINT, signal.SIGTERM)), latest * random.random() ** 2  # rather early
     process = start(args, stdout=subprocess.DEVNULL)
     try:
         process.wait(moment)
