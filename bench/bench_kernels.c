@@ -189,17 +189,17 @@ static void time_dispatch(const bench *b) {
     double start = now(b);
     for (int i = 0; i < LOOKS; i++)
         sum += (uintptr_t)choice_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the last */
-    const double route_s = now(b) - start;
+    const double choice_s = now(b) - start;
     start = now(b);
     for (int i = 0; i < LOOKS; i++)
         sum += (uintptr_t)strategy_by_rule(b->t, &f, rows[(i + (int)(sum & 1)) & 1023]);
-    printf("dispatch: %.1f ns by the choice, %.1f ns by the rule%s\n", route_s / LOOKS * 1e9,
+    printf("dispatch: %.1f ns by the choice, %.1f ns by the rule%s\n", choice_s / LOOKS * 1e9,
            (now(b) - start) / LOOKS * 1e9, sum ? "" : " ");
 }
 
 enum { BARRIERS = 1000 };
 
-static void meet(void *arg, int thread, int n_thread) {
+static void barrier_only(void *arg, int thread, int n_thread) {
     const bench *b = arg;
     (void)thread;
     (void)n_thread;
@@ -222,7 +222,7 @@ static void time_pool(bench *b) {
             pool_run(b->threads, nothing, b);
         dispatch = NUM_MIN(dispatch, (time_now() - start) / BARRIERS);
         start = time_now();
-        pool_run(b->threads, meet, b);
+        pool_run(b->threads, barrier_only, b);
         barrier = NUM_MIN(barrier, (time_now() - start) / BARRIERS);
     }
     printf("pool of %d: dispatch %.0f ns, barrier %.0f ns\n", b->n_thread, dispatch * 1e9, barrier * 1e9);

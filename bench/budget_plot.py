@@ -60,16 +60,16 @@ def ticks(most):
 
 
 def panel(out, y, name, rows):
-    x_most, v_most = max(r["cap"] for r in rows), max(max(r["tok_s"], r["predicted"]) for r in rows) * 1.15
-    px = lambda cap: LEFT + (W - LEFT - 20) * cap / x_most
-    py = lambda v: y + H - (H - 30) * min(v, v_most) / v_most
+    max_x, max_v = max(r["cap"] for r in rows), max(max(r["tok_s"], r["predicted"]) for r in rows) * 1.15
+    px = lambda cap: LEFT + (W - LEFT - 20) * cap / max_x
+    py = lambda v: y + H - (H - 30) * min(v, max_v) / max_v
     line = lambda key, style: out.append('<polyline fill="none" %s points="%s"/>' % (
         style, " ".join(f"{px(r['cap']):.1f},{py(r[key]):.1f}" for r in rows)))
     out.append(f'<text x="{LEFT}" y="{y + 14}" class="title">{name}</text>')
-    for v in ticks(v_most):
+    for v in ticks(max_v):
         out.append(f'<line x1="{LEFT}" x2="{W - 20}" y1="{py(v):.1f}" y2="{py(v):.1f}" class="grid"/>'
                    f'<text x="{LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{v:.4g}</text>')
-    for mib in ticks(x_most / 2**20):
+    for mib in ticks(max_x / 2**20):
         out.append(f'<text x="{px(mib * 2**20):.1f}" y="{y + H + 16}" text-anchor="middle">{mib:.0f}</text>')
     line("bound", 'stroke="#999" stroke-dasharray="2 4" stroke-width="2"')
     line("predicted", 'stroke="#0072b2" stroke-width="2"')

@@ -180,12 +180,13 @@ typedef struct nib_profile_options {
 } nib_profile_options;
 
 /* *json (caller frees) is the layers' profile as it is kept: "n_layer", "n_prompt", "n_token", "score"
- * [n_layer] (0 to 1), "mean" and "spread" {signal: [n_layer]}, "half_overlap", "half_least", "gap", "sigma",
- * "bound" (profile/importance.h has the formulas); and "path" (null: not kept), "found" (it was there),
- * "seconds", "tau" and "a16_layers" (with a score of at least tau), "prompts_are"; when measured, "rss_peak"
- * and "model_bytes". With `costs` also "quality": "n_block", "n_token", "formats" [n_format] and, as mean KL
- * divergence at the logits in nats a token (null: not measured), "kl" [n_block * n_format], "kl_activation"
- * [n_block * 2] (a8, a4), "kl_left_out" [n_block]; and "path", "found", "seconds" of the costs.
+ * [n_layer] (0 to 1), "mean" and "spread" {signal: [n_layer]}, "half_overlap", "half_overlap_min", "gap",
+ * "sigma", "bound" (profile/importance.h has the formulas); and "path" (null: not kept), "found" (it was
+ * there), "seconds", "tau" and "a16_layers" (with a score of at least tau), "prompts_are"; when measured,
+ * "rss_peak" and "model_bytes". With `costs` also "quality": "n_block", "n_token", "formats" [n_format] and,
+ * as mean KL divergence at the logits in nats a token (null: not measured), "kl" [n_block * n_format],
+ * "kl_activation" [n_block * 2] (a8, a4), "kl_left_out" [n_block]; and "path", "found", "seconds" of the
+ * costs.
  *
  * options: as nib_engine_open. NIB_E_USAGE: a format that is none; NIB_E_IO: no file `calib`, or `file`
  * cannot be written. When only the costs fail, *json has the importance; else it is NULL after an error. */
@@ -195,7 +196,7 @@ NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options
 /* Which parts of the layers (attention, groups of neurons) do anything for a token, and which do so together
  * (MCAP, paper 3.3). A neuron does nothing when its value is at most `min` times the root mean square of its
  * row's. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's neurons),
- * "active_neurons" (share), "least_share" and "most_share" (of the tokens at which a part acts),
+ * "active_neurons" (share), "min_share" and "max_share" (of the tokens at which a part acts),
  * "information" (nats a pair), "min_pmi" (of a cluster), "clusters", "joined" (parts in one with others),
  * "largest". Nothing is kept. */
 NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_options *options,

@@ -88,28 +88,28 @@ static void outliers(void **state) {
 static void outliers_by_bits(void **state) {
     (void)state;
     enum { K = 576 };
-    float x[K], rest[K];
+    float x[K], others[K];
     outlier found[ACT_OUTLIERS];
     for (int i = 0; i < K; i++)
         x[i] = i % 2 ? 1 : -1;
     x[9] = 6;
     x[300] = -5;
     EACH_OPS(t) {
-        assert_int_equal(act_take_outliers(t, 8, x, K, rest, found), 0);
-        assert_int_equal(act_take_outliers(t, 4, x, K, rest, found), 2);
+        assert_int_equal(act_take_outliers(t, 8, x, K, others, found), 0);
+        assert_int_equal(act_take_outliers(t, 4, x, K, others, found), 2);
         assert_int_equal(found[0].at, 9);
         assert_int_equal(found[1].at, 300);
-        assert_true(rest[9] == 0 && rest[300] == 0 && rest[8] == -1);
+        assert_true(others[9] == 0 && others[300] == 0 && others[8] == -1);
     }
     for (int i = 0; i < K; i += 30) /* more than are taken: the first ones */
         x[i] = 9;
     EACH_OPS(t) {
-        assert_int_equal(act_take_outliers(t, 4, x, K, rest, found), ACT_OUTLIERS);
+        assert_int_equal(act_take_outliers(t, 4, x, K, others, found), ACT_OUTLIERS);
         assert_int_equal(found[ACT_OUTLIERS - 1].at, 30 * (ACT_OUTLIERS - 1));
     }
     x[40] = 1e6f;
     EACH_OPS(t)
-    assert_true(act_take_outliers(t, 8, x, K, rest, found) == 1 && found[0].at == 40);
+    assert_true(act_take_outliers(t, 8, x, K, others, found) == 1 && found[0].at == 40);
 }
 
 int main(void) {

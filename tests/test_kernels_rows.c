@@ -88,7 +88,7 @@ static void test_softcap(void **state) {
     free(expected);
 }
 
-/* Lengths that leave a rest, buffers that end at a forbidden page, in place and not. */
+/* Lengths that are no multiple of a vector, buffers that end at a forbidden page, in place and not. */
 static void test_lengths(void **state) {
     (void)state;
     uint64_t seed = 7;
@@ -180,7 +180,7 @@ static void test_norm(void **state) {
             check_norm((norm_kind)kind, 35, 1, false, mode & 1, mode & 2);
             check_norm((norm_kind)kind, 3 * 20, 3, mode & 4, mode & 1, mode & 2);
             check_norm((norm_kind)kind, 4 * 64, 4, mode & 4, mode & 1, mode & 2);
-            for (int64_t d = 1; d < 20; d++) /* groups shorter than a vector, and with a rest */
+            for (int64_t d = 1; d < 20; d++) /* groups shorter than a vector, and no multiple of one */
                 check_norm((norm_kind)kind, 5 * d, 5, mode & 4, mode & 1, mode & 2);
         }
 }

@@ -104,7 +104,7 @@ static void prompts_weigh_alike(void **state) {
     assert_true(fabs(p.gap - 10) < 1e-12);
     assert_true(fabs(p.sigma - sqrt(5.0 / 3)) < 1e-12);
     assert_true(fabs(p.bound - importance_failure_bound(5, 1, 4, 10, sqrt(5.0 / 3))) < 1e-12);
-    assert_true(p.half_overlap == 1 && p.half_least == 1); /* all prompts rank alike */
+    assert_true(p.half_overlap == 1 && p.half_overlap_min == 1); /* all prompts rank alike */
     importance_clear(&p);
 }
 
@@ -121,7 +121,7 @@ static void halves_may_disagree(void **state) {
         importance_add(&p, 1, l, down);
     }
     assert_int_equal(importance_finish(&p, n_token, &err), NIB_OK);
-    assert_true(p.half_overlap == 0 && p.half_least == 0);
+    assert_true(p.half_overlap == 0 && p.half_overlap_min == 0);
     assert_true(p.score[0] == 0 && p.score[3] == 0); /* and their mean is flat */
     importance_clear(&p);
     assert_int_equal(importance_begin(&p, 2, 1, &err), NIB_OK);
@@ -237,7 +237,7 @@ static void costs_come_back(void **state) {
 static const struct {
     const char *from, *to;
 } wrong[] = {
-    {"\"nibble_importance\": 1", "\"nibble_importance\": 2"},
+    {"\"nibble_importance\": 2", "\"nibble_importance\": 1"},
     {"\"n_layer\": 5", "\"n_layer\": 0"},
     {"\"n_layer\": 5", "\"n_layer\": 4"},
     {"\"n_layer\": 5", "\"n_layer\": 1000000000000"},

@@ -70,7 +70,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double least_error(const float *x, int n) {
+static double min_error(const float *x, int n) {
     static double sorted[N], sum[N + 1], squares[N + 1], best[17][N + 1];
     for (int i = 0; i < N; i++)
         sorted[i] = (double)x[i];
@@ -98,7 +98,7 @@ static void near_the_best(void **state) {
         for (uint64_t seed = 1; seed <= 6; seed++) {
             float x[N], y[N];
             fill(x, seed);
-            const double found = encode(types[t], x, NULL, y), best = least_error(x, entries[t]);
+            const double found = encode(types[t], x, NULL, y), best = min_error(x, entries[t]);
             if (!(found >= best * 0.999 && found < best * (t ? 1.10 : 1.03)))
                 fail_msg("%d entries, seed %d: error %g, the least is %g", entries[t], (int)seed, found,
                          best);

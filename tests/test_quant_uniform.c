@@ -198,7 +198,7 @@ static void test_stack(void **state) {
     (void)state;
     static const char *const names[][2] = {{"u4g64", "u4g64"}, {"u3g32", "u4g128a"}, {"u4g32a", "u2g16"}};
     enum { K = 333 };
-    float x[K], first[K], rest[K], second[K];
+    float x[K], first[K], residual[K], second[K];
     uint64_t seed = 4;
     for (int i = 0; i < K; i++)
         x[i] = random_float(&seed) * 3;
@@ -210,12 +210,12 @@ static void test_stack(void **state) {
             assert_true(pack_from_name(names[c][slice], K, &f));
             round_row(&f, &from, x, K, out[slice]);
             if (slice == 1) { /* as a matrix of those values would be */
-                round_row(&f, &floats, rest, K, rest);
-                assert_memory_equal(rest, second, sizeof rest);
+                round_row(&f, &floats, residual, K, residual);
+                assert_memory_equal(residual, second, sizeof residual);
             }
             from.over = f;
             for (int i = 0; slice == 0 && i < K; i++)
-                rest[i] = x[i] - first[i];
+                residual[i] = x[i] - first[i];
         }
         double off = 0, base = 0;
         for (int i = 0; i < K; i++) {

@@ -50,7 +50,7 @@ static void show_layers(const terminal *s, const json_t *doc) {
     if (json_is_number(json_object_get(doc, "half_overlap")) && field_real(doc, "half_overlap") >= 0)
         terminal_line(
             s, "random halves of the prompts agree on %.0f %% of the first %d layers (at least %.0f %%)",
-            100 * field_real(doc, "half_overlap"), (n + 3) / 4, 100 * field_real(doc, "half_least"));
+            100 * field_real(doc, "half_overlap"), (n + 3) / 4, 100 * field_real(doc, "half_overlap_min"));
     terminal_line(s,
                   "gap %s, spread %s: the first layer is not the true one with a probability of at most %s%s",
                   num_text(field_real(doc, "gap"), 3), num_text(field_real(doc, "sigma"), 3),
@@ -131,12 +131,12 @@ int profile_model_run(const cli_args *args) {
 /* ---- activity ---- */
 
 static void show_activity(const terminal *s, const json_t *doc) {
-    const double min = field_real(doc, "least_share");
+    const double min = field_real(doc, "min_share");
     terminal_line(s, "%lld parts: attention and %lld groups of neurons in each of %lld layers; %s",
                   field_int(doc, "parts"), field_int(doc, "groups"), field_int(doc, "layers"),
                   field_text(doc, "prompts_are"));
     terminal_line(s, "active: %.2f %% of all neurons; a part at %.1f to %.1f %% of the tokens",
-                  100 * field_real(doc, "active_neurons"), 100 * min, 100 * field_real(doc, "most_share"));
+                  100 * field_real(doc, "active_neurons"), 100 * min, 100 * field_real(doc, "max_share"));
     terminal_line(s, "what one part's activity tells of another's: %s nats on average",
                   num_text(field_real(doc, "information"), 2));
     if (min == 1)

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { DIGITS = 16 };
-static const double MOST = 9999999999999999.0;
+static const double MAX_WHOLE = 9999999999999999.0;
 
 /* A bound without its sign. Nothing behind the point ends with a zero. */
 typedef struct bound {
@@ -215,20 +215,20 @@ static nib_status put_side(schema_maker *m, limit lo, limit hi, const char *sign
 }
 
 nib_status schema_decimal(schema_maker *m, const json_t *schema, writer *body) {
-    limit lo = {-MOST, false}, hi = {MOST, false};
+    limit lo = {-MAX_WHOLE, false}, hi = {MAX_WHOLE, false};
     bool some = false;
     NIB_TRY(read_limit(m, schema, "minimum", true, false, &lo));
     NIB_TRY(read_limit(m, schema, "exclusiveMinimum", true, true, &lo));
     NIB_TRY(read_limit(m, schema, "maximum", false, false, &hi));
     NIB_TRY(read_limit(m, schema, "exclusiveMaximum", false, true, &hi));
     writer_put(body, "(");
-    if (lo.x < 0 && hi.x >= -MOST) {
+    if (lo.x < 0 && hi.x >= -MAX_WHOLE) {
         const limit zero = {0, false}, near = hi.x < 0 ? (limit){-hi.x, hi.excluded} : zero;
         const bool no_zero = hi.x == 0 && hi.excluded;
         NIB_TRY(put_side(m, no_zero ? (limit){0, true} : near, (limit){-lo.x, lo.excluded}, "\"-\" ", &some,
                          body));
     }
-    if (hi.x >= 0 && lo.x <= MOST)
+    if (hi.x >= 0 && lo.x <= MAX_WHOLE)
         NIB_TRY(put_side(m, lo.x < 0 ? (limit){0, false} : lo, hi, "", &some, body));
     writer_put(body, ")");
     return some ? NIB_OK : schema_refuse(m, "no number is between the bounds");

@@ -254,7 +254,7 @@ nib_status schema_object(schema_maker *m, const json_t *schema, writer *body) {
 static void put_items(const schema_maker *m, const char *item, int64_t min, int64_t max, bool first,
                       writer *body) {
     const char *r = m->root;
-    char most[24] = "";
+    char max_text[24] = "";
     if (max == 0)
         return;
     if (first) {
@@ -264,8 +264,8 @@ static void put_items(const schema_maker *m, const char *item, int64_t min, int6
         return;
     }
     if (max > 0)
-        snprintf(most, sizeof most, "%lld", (long long)max);
-    writer_put(body, "(\",\" %s-ws %s %s-ws){%lld,%s} ", r, item, r, (long long)min, most);
+        snprintf(max_text, sizeof max_text, "%lld", (long long)max);
+    writer_put(body, "(\",\" %s-ws %s %s-ws){%lld,%s} ", r, item, r, (long long)min, max_text);
 }
 
 nib_status schema_array(schema_maker *m, const json_t *schema, writer *body) {

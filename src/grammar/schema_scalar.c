@@ -67,7 +67,7 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
 /* ---- numbers ---- */
 
 enum { DIGITS = 16 };
-static const int64_t MOST = INT64_C(9999999999999999); /* of DIGITS nines */
+static const int64_t MAX_WHOLE = INT64_C(9999999999999999); /* of DIGITS nines */
 
 static void put_digits(writer *body, int lo, int hi, size_t n) {
     if (n > 0)
@@ -145,9 +145,9 @@ static nib_status read_bound(schema_maker *m, const json_t *schema, const char *
     if (!json_is_number(v))
         return schema_refuse(m, "'%s': expected a number", keyword);
     const double x = json_number_value(v), whole = lowest ? ceil(x) : floor(x);
-    int64_t n = !(fabs(x) < (double)MOST) ? (x < 0 ? -MOST : MOST)
-                : json_is_integer(v)      ? json_integer_value(v)
-                                          : (int64_t)whole;
+    int64_t n = !(fabs(x) < (double)MAX_WHOLE) ? (x < 0 ? -MAX_WHOLE : MAX_WHOLE)
+                : json_is_integer(v)           ? json_integer_value(v)
+                                               : (int64_t)whole;
     if (excluded && whole == x)
         n += lowest ? 1 : -1;
     *bound = lowest ? NUM_MAX(*bound, n) : NUM_MIN(*bound, n);
@@ -155,7 +155,7 @@ static nib_status read_bound(schema_maker *m, const json_t *schema, const char *
 }
 
 static nib_status put_integer(schema_maker *m, const json_t *schema, writer *body) {
-    int64_t lo = -MOST, hi = MOST;
+    int64_t lo = -MAX_WHOLE, hi = MAX_WHOLE;
     NIB_TRY(read_bound(m, schema, "minimum", true, false, &lo));
     NIB_TRY(read_bound(m, schema, "exclusiveMinimum", true, true, &lo));
     NIB_TRY(read_bound(m, schema, "maximum", false, false, &hi));

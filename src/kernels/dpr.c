@@ -144,15 +144,15 @@ double dpr_floor(const dpr_unit *units, int n_unit, const char *isa, const char 
     dpr_unit own[DPR_MAX_UNIT];
     dpr_scheme schemes[DPR_MAX_UNIT];
     int n = 0;
-    double least = 0;
+    double min_seconds = 0;
     for (int i = 0; i < n_unit && n < DPR_MAX_UNIT; i++)
         if (!strcmp(units[i].isa, isa) && units[i].rate > 0)
             own[n++] = units[i];
     const int n_scheme = NUM_MIN(dpr_schemes(w, a, own, n, schemes, DPR_MAX_UNIT), DPR_MAX_UNIT);
     for (int i = 0; i < n_scheme; i++) {
         const double seconds = schemes[i].w.n * schemes[i].a.n / schemes[i].unit->rate;
-        if (!strcmp(dpr_family(&schemes[i]), family) && (least <= 0 || seconds < least))
-            least = seconds;
+        if (!strcmp(dpr_family(&schemes[i]), family) && (min_seconds <= 0 || seconds < min_seconds))
+            min_seconds = seconds;
     }
-    return least;
+    return min_seconds;
 }

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-static const coactivity_rule rule = {.min_pmi = 0.5, .least_share = 0.3, .max = 256};
+static const coactivity_rule rule = {.min_pmi = 0.5, .min_share = 0.3, .max = 256};
 
 typedef struct findings {
     double neurons;          /* share of neurons that act */
@@ -46,7 +46,7 @@ static nib_status give(const calibration *c, const activity *a, const findings *
         json_pack("{s:o, s:I, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:i, s:i}", "prompts_are",
                   jsonx_string(c->what, strlen(c->what)), "tokens", (json_int_t)a->parts.n_token, "layers",
                   a->n_layer, "parts", a->parts.n, "groups", a->n_group, "active_neurons", f->neurons,
-                  "least_share", f->min, "most_share", f->max, "information", f->information, "min_pmi",
+                  "min_share", f->min, "max_share", f->max, "information", f->information, "min_pmi",
                   rule.min_pmi, "clusters", f->n_cluster, "joined", f->n_joined, "largest", f->largest);
     *json = doc ? jsonx_text(doc, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(doc);

@@ -12,7 +12,7 @@ nib_status plan_check_keys(const json_t *value, const char *where, const char *c
 /* A text of fewer than `size` bytes, copied with its NUL. */
 nib_status plan_get_name(const json_t *from, const char *key, bool required, char *out, size_t size,
                          nib_error *err);
-/* An integer in least...most. */
+/* An integer from min to max. */
 nib_status plan_get_int(const json_t *from, const char *key, int64_t min, int64_t max, int64_t *out,
                         nib_error *err);
 nib_status plan_get_bytes(const json_t *from, const char *key, bool required, uint64_t *out, nib_error *err);

@@ -74,7 +74,7 @@ static bool keeps(const coactivity *c, const coactivity_rule *rule, int a, int b
     const uint32_t one = *at(c, a, a), other = *at(c, b, b), both = *at(c, a, b);
     const uint32_t rarer = one < other ? one : other;
     *pmi = coactivity_pmi(c, a, b);
-    return rarer > 0 && *pmi >= rule->min_pmi && (double)both >= rule->least_share * (double)rarer;
+    return rarer > 0 && *pmi >= rule->min_pmi && (double)both >= rule->min_share * (double)rarer;
 }
 
 static int by_pmi(const void *x, const void *y) {

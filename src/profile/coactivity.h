@@ -34,9 +34,9 @@ double coactivity_pmi(const coactivity *c, int a, int b);
 double coactivity_information(const coactivity *c);
 
 typedef struct coactivity_rule {
-    double min_pmi;     /* the paper's code: 0.5 */
-    double least_share; /* p(a and b) / min(p(a), p(b)); 0.3 */
-    int max;            /* parts of one cluster; 256 */
+    double min_pmi;   /* the paper's code: 0.5 */
+    double min_share; /* p(a and b) / min(p(a), p(b)); 0.3 */
+    int max;          /* parts of one cluster; 256 */
 } coactivity_rule;
 
 /* Greedy: pairs by falling PMI; two clusters become one when every pair across them keeps the rule.

@@ -118,7 +118,7 @@ static void deal(const importance *p, int *order, uint64_t *state, double *a, do
 
 static nib_status compare_halves(importance *p, nib_error *err) {
     const int n = p->n_layer, k = (n + 3) / 4;
-    p->half_overlap = p->half_least = -1;
+    p->half_overlap = p->half_overlap_min = -1;
     if (p->n_prompt < 2)
         return NIB_OK;
     double *means = mem_array(2 * (size_t)n, sizeof *means);
@@ -136,7 +136,7 @@ static nib_status compare_halves(importance *p, nib_error *err) {
             min = fmin(min, same);
         }
         p->half_overlap = sum / HALVES;
-        p->half_least = min;
+        p->half_overlap_min = min;
     }
     const bool ok = means && places;
     mem_free(means);

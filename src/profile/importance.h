@@ -39,11 +39,11 @@ typedef struct importance {
     double *raw[IMPORTANCE_N];    /* [n_layer] each: means over prompts */
     double *spread[IMPORTANCE_N]; /* [n_layer] each: standard deviations over prompts */
     double *score;                /* [n_layer]: IMPORTANCE_MCAP in 0...1 */
-    double half_overlap; /* of the k = ceil(n_layer / 4) first layers by the two halves of the prompts,
-                            mean over random halves; negative: fewer than two prompts */
-    double half_least;   /* the same, the worst of them */
-    double sigma, gap;   /* the largest spread of a layer; from the first score to the second, both raw */
-    double bound;        /* the paper's bound on the failure of top-1 recovery (3.1.1); 1 and more: vacuous */
+    double half_overlap;     /* of the k = ceil(n_layer / 4) first layers by the two halves of the prompts,
+                                mean over random halves; negative: fewer than two prompts */
+    double half_overlap_min; /* the same, the worst of them */
+    double sigma, gap;       /* the largest spread of a layer; from the first score to the second, both raw */
+    double bound; /* the paper's bound on the failure of top-1 recovery (3.1.1); 1 and more: vacuous */
     uint64_t rss_peak, model_bytes; /* while measuring, 0 in a loaded one; and of the weights in the files */
     double seconds;                 /* the same */
 } importance;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, MAX_LAYER = 4096, MAX_PROMPT = 4096 };
+enum { VERSION = 2, MAX_LAYER = 4096, MAX_PROMPT = 4096 };
 
 char *importance_path(const char *content, const char *prompts) {
     return profile_path(content, prompts, ".json");
@@ -36,12 +36,13 @@ nib_status importance_print(const importance *p, char **text, nib_error *err) {
     for (int i = 0; i < p->n_prompt; i++)
         json_array_append_new(prompts,
                               profile_numbers(p->by_prompt[IMPORTANCE_MCAP] + (size_t)i * each, each, false));
-    json_t *doc = json_pack(
-        "{s:i, s:s, s:s, s:i, s:i, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}", "nibble_importance",
-        VERSION, "content", p->content, "prompts", p->prompts, "n_layer", p->n_layer, "n_prompt", p->n_prompt,
-        "n_token", (json_int_t)p->n_token, "score", profile_numbers(p->score, each, false), "half_overlap",
-        p->half_overlap, "half_least", p->half_least, "gap", p->gap, "sigma", p->sigma, "bound", p->bound,
-        "mean", signals_json(p, p->raw), "spread", signals_json(p, p->spread), "mcap_by_prompt", prompts);
+    json_t *doc =
+        json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o}",
+                  "nibble_importance", VERSION, "content", p->content, "prompts", p->prompts, "n_layer",
+                  p->n_layer, "n_prompt", p->n_prompt, "n_token", (json_int_t)p->n_token, "score",
+                  profile_numbers(p->score, each, false), "half_overlap", p->half_overlap, "half_overlap_min",
+                  p->half_overlap_min, "gap", p->gap, "sigma", p->sigma, "bound", p->bound, "mean",
+                  signals_json(p, p->raw), "spread", signals_json(p, p->spread), "mcap_by_prompt", prompts);
     return profile_text(doc, text, err);
 }
 
@@ -92,7 +93,7 @@ static nib_status read_all(const json_t *doc, void *out, nib_error *err) {
     NIB_TRY(read_signals(doc, "spread", p, p->spread, err));
     NIB_TRY(read_prompts(doc, p, err));
     NIB_TRY(profile_read_number(doc, "half_overlap", -1, &p->half_overlap, err));
-    NIB_TRY(profile_read_number(doc, "half_least", -1, &p->half_least, err));
+    NIB_TRY(profile_read_number(doc, "half_overlap_min", -1, &p->half_overlap_min, err));
     NIB_TRY(profile_read_number(doc, "gap", 0, &p->gap, err));
     NIB_TRY(profile_read_number(doc, "sigma", 0, &p->sigma, err));
     NIB_TRY(profile_read_number(doc, "bound", 0, &p->bound, err));

@@ -28,7 +28,7 @@ nib_status profile_read_numbers(const json_t *object, const char *key, size_t n,
 /* A member that is one finite number of at least `min`. */
 nib_status profile_read_number(const json_t *object, const char *key, double min, double *out,
                                nib_error *err);
-/* A member that is an integer from least to most. */
+/* A member that is an integer from min to max. */
 nib_status profile_read_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
                             nib_error *err);
 /* The members "content" and "prompts": 1 to 39 characters of 0-9 and a-f. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 16 /* entries */, BINS = 256, ROUNDS = 12, TOP = 127, MAX_HALF = 0x7bff };
+enum { MAX_ENTRIES = 16, BINS = 256, ROUNDS = 12, TOP = 127, MAX_HALF = 0x7bff };
 enum { MAX_COLUMN = 65536 /* that an outlier can name */, TURNS = 3 /* books of a row with outliers */ };
 
 /* Sums over values: of their weights, times the values, times their squares. */
@@ -91,8 +91,8 @@ static double cost_of(const fit *f, int begin, int end) {
 
 typedef struct table {
     double before[BINS + 1],
-        now[BINS + 1];            /* the least error of the first i bins with fewer entries, with so many */
-    uint16_t cut[MOST][BINS + 1]; /* where the last entry's bins begin */
+        now[BINS + 1]; /* the least error of the first i bins with fewer entries, with so many */
+    uint16_t cut[MAX_ENTRIES][BINS + 1]; /* where the last entry's bins begin */
 } table;
 
 /* now[low...high], whose cuts are in from...to: cuts never go back as bins are added, so each half of the
@@ -101,16 +101,16 @@ static void fill(const fit *f, table *t, int entry, int low, int high, int from,
     if (low > high)
         return;
     const int middle = (low + high) / 2;
-    double least = INFINITY;
+    double min_error = INFINITY;
     int best = from;
     for (int cut = from; cut <= NUM_MIN(to, middle); cut++) {
         const double e = t->before[cut] + cost_of(f, cut, middle);
-        if (e < least) {
-            least = e;
+        if (e < min_error) {
+            min_error = e;
             best = cut;
         }
     }
-    t->now[middle] = least;
+    t->now[middle] = min_error;
     t->cut[entry][middle] = (uint16_t)best;
     fill(f, t, entry, low, middle - 1, from, best);
     fill(f, t, entry, middle + 1, high, best, to);
@@ -137,22 +137,22 @@ static void best_centres(const fit *f, float *centre) {
 
 /* Boundaries half way between entries in ascending order; a value on one belongs to the lower entry. */
 static void set_borders(const float *centre, int n, float *border) {
-    for (int i = 0; i + 1 < MOST; i++)
+    for (int i = 0; i + 1 < MAX_ENTRIES; i++)
         border[i] = i + 1 < n ? 0.5f * (centre[i] + centre[i + 1]) : INFINITY;
 }
 
 static int nearest(const float *border, float x) {
     int at = 0;
-    for (int i = 0; i + 1 < MOST; i++)
+    for (int i = 0; i + 1 < MAX_ENTRIES; i++)
         at += x > border[i];
     return at;
 }
 
 static double sort_values(const fit *f, const float *centre, moments *of) {
-    float border[MOST];
+    float border[MAX_ENTRIES];
     double error = 0;
     set_borders(centre, f->n_entry, border);
-    memset(of, 0, MOST * sizeof *of);
+    memset(of, 0, MAX_ENTRIES * sizeof *of);
     for (int64_t i = 0; i < f->n; i++) {
         const float x = value_at(f, i);
         const int at = nearest(border, x);
@@ -164,7 +164,7 @@ static double sort_values(const fit *f, const float *centre, moments *of) {
 }
 
 static void improve(const fit *f, float *centre) {
-    moments of[MOST];
+    moments of[MAX_ENTRIES];
     double before = INFINITY;
     for (int r = 0; r < ROUNDS; r++) {
         const double error = sort_values(f, centre, of);
@@ -181,8 +181,8 @@ static void improve(const fit *f, float *centre) {
 
 typedef struct book {
     uint16_t scale;
-    int8_t entry[MOST]; /* ascending */
-    float value[MOST];
+    int8_t entry[MAX_ENTRIES]; /* ascending */
+    float value[MAX_ENTRIES];
 } book;
 
 static void put_entries(book *b, const float *centre, int n) {
@@ -203,8 +203,8 @@ static book make_book(const fit *f, float *centre) {
     const uint16_t h = half_from_float(top / TOP);
     best.scale = NUM_MIN(h, MAX_HALF);
     put_entries(&best, centre, f->n_entry);
-    moments of[MOST];
-    double least = sort_values(f, best.value, of);
+    moments of[MAX_ENTRIES];
+    double min_error = sort_values(f, best.value, of);
     for (int r = 0; r < ROUNDS; r++) {
         book next = best;
         for (int i = 0; i < f->n_entry; i++)
@@ -212,9 +212,9 @@ static book make_book(const fit *f, float *centre) {
                 centre[i] = (float)(of[i].wx / of[i].w);
         put_entries(&next, centre, f->n_entry);
         const double error = sort_values(f, next.value, of);
-        if (!(error < least))
+        if (!(error < min_error))
             break;
-        least = error;
+        min_error = error;
         best = next;
     }
     return best;
@@ -239,7 +239,7 @@ static void put_c4(const uint8_t *codes, int64_t n, block_c4 *b) {
 }
 
 static book best_book(fit *f) {
-    float centre[MOST] = {0};
+    float centre[MAX_ENTRIES] = {0};
     const float peak = peak_of(f);
     if (peak > 0) {
         fill_bins(f, peak);
@@ -282,12 +282,12 @@ static void offer(outliers *o, double gain, int64_t column) {
         return;
     o->gain[0] = gain;
     o->column[0] = (uint16_t)column;
-    for (int64_t least = at;; at = least) {
+    for (int64_t smallest = at;; at = smallest) {
         for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < o->n; child++)
-            least = o->gain[child] < o->gain[least] ? child : least;
-        if (least == at)
+            smallest = o->gain[child] < o->gain[smallest] ? child : smallest;
+        if (smallest == at)
             return;
-        swap(o, at, least);
+        swap(o, at, smallest);
     }
 }
 
@@ -297,7 +297,7 @@ static int by_column(const void *a, const void *b) {
 
 /* The values that err most with a book (NULL: that are largest), each counted with its weight. */
 static void pick(fit *f, const book *b, outliers *o) {
-    float border[MOST];
+    float border[MAX_ENTRIES];
     if (b)
         set_borders(b->value, f->n_entry, border);
     f->apart = NULL;
@@ -313,7 +313,7 @@ static void pick(fit *f, const book *b, outliers *o) {
 }
 
 static double error_apart(const fit *f, const book *b) {
-    moments of[MOST];
+    moments of[MAX_ENTRIES];
     return sort_values(f, b->value, of);
 }
 
@@ -321,14 +321,14 @@ static double error_apart(const fit *f, const book *b) {
 static book best_with_outliers(fit *f, outliers *o) {
     pick(f, NULL, o);
     book best = best_book(f);
-    double least = error_apart(f, &best);
+    double min_error = error_apart(f, &best);
     for (int turn = 1; turn < TURNS; turn++) {
         pick(f, &best, o);
         const book next = best_book(f);
         const double error = error_apart(f, &next);
-        if (!(error < least))
+        if (!(error < min_error))
             break;
-        least = error;
+        min_error = error;
         best = next;
     }
     pick(f, &best, o); /* of the book that stays */
@@ -337,13 +337,13 @@ static book best_with_outliers(fit *f, outliers *o) {
 }
 
 static void put_outliers(const fit *f, const book *b, const outliers *o, block_outlier *out) {
-    float border[MOST];
+    float border[MAX_ENTRIES];
     set_borders(b->value, f->n_entry, border);
     for (int64_t i = 0; i < o->max; i++, out++) {
         const int64_t at = i < o->n ? o->column[i] : 0;
         const float x = value_at(f, at);
-        const float most = 0x1.fcp127f, d = x - b->value[nearest(border, x)]; /* that a bf16 has */
-        const uint16_t h = i < o->n ? bf16_from_float(fminf(fmaxf(d, -most), most)) : 0;
+        const float max_bf16 = 0x1.fcp127f, d = x - b->value[nearest(border, x)];
+        const uint16_t h = i < o->n ? bf16_from_float(fminf(fmaxf(d, -max_bf16), max_bf16)) : 0;
         *out = (block_outlier){{(uint8_t)at, (uint8_t)(at >> 8)}, {(uint8_t)h, (uint8_t)(h >> 8)}};
     }
 }
@@ -353,7 +353,7 @@ void codebook_encode(type_id type, const float *x, const float *weight, int64_t 
     const type_info *info = type_get(type);
     fit f = {.x = x, .weight = weight, .n = n, .n_entry = info->row_bytes - 2};
     outliers o;
-    float border[MOST];
+    float border[MAX_ENTRIES];
     double sum = 0;
     for (int64_t i = 0; weight && i < n; i++)
         sum += (double)weight[i];

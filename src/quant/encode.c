@@ -177,7 +177,7 @@ static uint16_t fit_zero(const encode_shape *s, const group *g, float step, int 
  * about the one that its lowest value asks for. */
 static void search_zero(const encode_shape *s, const group *g, uint16_t *scale, uint16_t *zero) {
     enum { STEPS = 9 };
-    float low, high, peak, least = INFINITY;
+    float low, high, peak, min_error = INFINITY;
     range_of(g->x, g->n, &low, &high, &peak);
     low = fminf(low, 0);
     high = fmaxf(high, 0);
@@ -189,8 +189,8 @@ static void search_zero(const encode_shape *s, const group *g, uint16_t *scale, 
             const uint16_t h = fit_zero(s, g, step, z);
             const float of = half_to_float(h),
                         e = of > 0 && isfinite(of) ? error_of(s, g, of, -(of * (float)z)) : INFINITY;
-            if (e < least) {
-                least = e;
+            if (e < min_error) {
+                min_error = e;
                 *scale = h;
                 *zero = (uint16_t)z;
             }

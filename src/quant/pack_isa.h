@@ -33,7 +33,7 @@ typedef struct pack_rounder {
     /* pack_scale.h */
     uint16_t (*search)(const pack_values *v, int zero, float peak, uint16_t plain);
     void (*search_line)(const pack_values *v, int max, float low, float high, uint16_t *scale, uint16_t *min);
-    /* The nearest code to (x - min) / step, in 0...most; step 0 or NaN gives the zero point. */
+    /* The nearest code to (x - min) / step, in 0...max; step 0 or NaN gives the zero point. */
     void (*codes)(const float *x, int n, float min, float step, int zero, int max, uint8_t *codes);
 } pack_rounder;
 

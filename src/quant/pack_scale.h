@@ -17,7 +17,7 @@ typedef struct pack_values {
  * best of a few, `plain` among them, so never worse than that. peak: the value of the largest magnitude. */
 uint16_t pack_scale_search(const pack_values *v, int zero, float peak, uint16_t plain);
 
-/* The same for codes 0...most times a scale, plus a minimum: *scale and *min, halves which reach from the
+/* The same for codes 0...max times a scale, plus a minimum: *scale and *min, halves which reach from the
  * smallest value (low) to the largest, become what errs less, if that is found. */
 void pack_scale_search_line(const pack_values *v, int max, float low, float high, uint16_t *scale,
                             uint16_t *min);

@@ -30,7 +30,7 @@ void quantize_bf16(const float *in, void *blocks, int64_t n) {
         put_u16(p + 2 * i, bf16_from_float(in[i]));
 }
 
-/* Truncates to 0..most; NaN gives 0. */
+/* Truncates to 0...max; NaN gives 0. */
 static uint8_t code(float v, int max) {
     if (!(v > 0))
         return 0;

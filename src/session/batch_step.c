@@ -168,10 +168,10 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 
 /* How many of a row's logits the step's answers look at; 0: all. */
 static int32_t n_best_of(const nib_batch *b, int n_segment) {
-    const int32_t most = b->on.step->backend->kind->max_best;
+    const int32_t max_best = b->on.step->backend->kind->max_best;
     int32_t n = 0;
     for (int i = 0; i < n_segment; i++) {
-        const int32_t own = generation_n_best(&b->order[i]->g, most);
+        const int32_t own = generation_n_best(&b->order[i]->g, max_best);
         if (own == 0)
             return 0;
         n = NUM_MAX(n, own);

@@ -4,12 +4,12 @@
 #include "base/num.h"
 
 /* Of those with something to do; where there is none, of the one that was the last of them. */
-static double least_served(const fairness *s) {
-    double least = -1;
+static double min_served(const fairness *s) {
+    double min = -1;
     for (int i = 0; i < s->n; i++)
-        if (s->clients[i].n_open > 0 && (least < 0 || s->clients[i].served < least))
-            least = s->clients[i].served;
-    return least < 0 ? s->left : least;
+        if (s->clients[i].n_open > 0 && (min < 0 || s->clients[i].served < min))
+            min = s->clients[i].served;
+    return min < 0 ? s->left : min;
 }
 
 /* Its place, or one for it: a new one, or that of a client without requests, the one that had least. When all
@@ -32,11 +32,11 @@ static int place_of(fairness *s, uint64_t id) {
 }
 
 int fairness_enter(fairness *s, uint64_t id) {
-    const double least = least_served(s);
+    const double min = min_served(s);
     const int i = place_of(s, id);
     fairness_client *c = &s->clients[i];
     if (c->n_open == 0)
-        c->served = NUM_MAX(c->served, least);
+        c->served = NUM_MAX(c->served, min);
     c->n_open++;
     return i;
 }

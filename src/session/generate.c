@@ -24,8 +24,8 @@ void nib_result_clear(nib_result *result) {
 /* Where the back end finds the logits that are looked at, only the first token's come as a whole. */
 static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
-    const int32_t most = NUM_MIN(s->on.step->backend->kind->max_best, SESSION_MAX_BEST);
-    session_best best = {.n = generation_n_best(g, most)};
+    const int32_t max_best = NUM_MIN(s->on.step->backend->kind->max_best, SESSION_MAX_BEST);
+    session_best best = {.n = generation_n_best(g, max_best)};
     for (bool first = true; !g->done; first = false) {
         int32_t token;
         NIB_TRY(first || !best.n ? generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err)

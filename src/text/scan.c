@@ -9,7 +9,7 @@
 typedef enum scan_kind {
     CONTRACTION,      /* 's 't 're 've 'm 'll 'd */
     CONTRACTION_CASE, /* in any case */
-    RUN,              /* prefix? [classes]{least, most} suffix* */
+    RUN,              /* prefix? [classes]{min, max} suffix* */
     NEWLINES,         /* \s*[\r\n]+ */
     NEWLINE,          /* \s*[\r\n] */
     SPACES_BEFORE,    /* \s+(?!\S) */
