@@ -124,7 +124,11 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
         y->gate = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
         y->up = matrix_new(format, s->d_ff, s->d_model, &c->bytes);
         y->down = matrix_new(format, s->d_model, s->d_ff, &c->bytes);
-        y->kv = (cuda_kv){device_new(cache), device_new(cache), s->n_kv, s->d_head, nk * CUDA_PAGE};
+        y->kv = (cuda_kv){.k = device_new(cache),
+                          .v = device_new(cache),
+                          .n_kv_head = s->n_kv,
+                          .d_head = s->d_head,
+                          .page = nk * CUDA_PAGE};
     }
     c->head = matrix_new(format, s->n_vocab, s->d_model, &c->bytes);
     c->embed = matrix_new(format, s->n_vocab, s->d_model, &unread);

@@ -137,6 +137,11 @@ prompt_macs() {
 }
 check "every repeat computes its whole prompt" [ "$(prompt_macs 192)" -gt $(($(prompt_macs 64) * 2)) ]
 
+run bench "$model" -p 8 -n 4 -d 70 -r 1 --json
+check "bench at a depth names it" [ "$(json '[r["test"] for r in d["rows"]]')" = "['pp8 @ d70', 'tg4 @ d70']" ]
+run bench "$model" -p 8 -n 4 -d 70 -np 1,2
+check "of several sequences it is refused" [ $code = 2 ]
+
 mkdir "$tmp/broken"
 cp "$model/config.json" "$tmp/broken"
 head -c 100000 "$model/model.safetensors" >"$tmp/broken/model.safetensors"

@@ -19,6 +19,7 @@ enum { MEMORY = 1 << 26, OUT_OF_MEMORY = 2 };
 static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 96, false};
 
 static uint64_t vram = NIB_AUTO;
+static nib_kv_type kv_type = NIB_KV_F16;
 
 static nib_status live(const char *path, long fail_at, int error, nib_error *err) {
     nib_engine_options o = engine_usual();
@@ -26,6 +27,7 @@ static nib_status live(const char *path, long fail_at, int error, nib_error *err
     o.backend = "cuda";
     o.n_ctx = 96;
     o.vram = vram;
+    o.kv_type = kv_type;
     cuda_load_with(fake_cuda(MEMORY, fail_at, error));
     const nib_status status = engine_life(path, &o, NULL, 6, &result, err);
     nib_result_clear(&result);
@@ -77,6 +79,13 @@ static void blocks_that_come(void **state) {
     vram = NIB_AUTO;
 }
 
+static void keys_in_codes(void **state) {
+    (void)state;
+    kv_type = NIB_KV_4;
+    sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
+    kv_type = NIB_KV_F16;
+}
+
 /* The exit code of the command, and words that say what is lost. */
 static void it_is_said(void **state) {
     (void)state;
@@ -92,6 +101,7 @@ int main(void) {
         cmocka_unit_test(a_lost_device),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(blocks_that_come),
+        cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(it_is_said),
     };
     setenv("NIBBLE_ISA", "ref", 1);

@@ -21,10 +21,12 @@ enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, N_SESSION = 3 
 
 static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
+static nib_kv_type kv_type = NIB_KV_F16;
+
 static nib_engine_options under(uint64_t vram) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
-    o.kv_type = NIB_KV_F16;
+    o.kv_type = kv_type;
     o.n_ctx = N_CTX;
     o.n_session = N_SESSION;
     o.n_batch = 110;
@@ -109,6 +111,24 @@ static void a_sequence(void **state) {
                     fail_msg("logits behind %d tokens, under cap %d", reach[r], i);
         }
     }
+}
+
+/* Keys and values in codes stay on the GPU, whatever comes for its layers. */
+static void codes_stay(void **state) {
+    (void)state;
+    static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
+    const char *path = tiny_model("in-place-codes.gguf", &small);
+    long moved, replayed;
+    uint64_t all;
+    for (kv_type = NIB_KV_8; kv_type <= NIB_KV_4; kv_type++) {
+        const uint64_t least = least_vram(path, &all);
+        assert_true(least < all);
+        walk(path, NIB_AUTO, whole[0], &moved, &replayed);
+        walk(path, least, part[0], &moved, &replayed);
+        assert_int_equal(moved, 0);
+        assert_memory_equal(whole, part, sizeof whole);
+    }
+    kv_type = NIB_KV_F16;
 }
 
 /* Requests that begin alike, together: their pages are shared, and copied when one of them goes on. */
@@ -225,6 +245,7 @@ static void a_lost_device(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sequence),
+        cmocka_unit_test(codes_stay),
         cmocka_unit_test(a_batch),
         cmocka_unit_test(from_disk_once),
         cmocka_unit_test(a_lost_device),

@@ -39,7 +39,7 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     nib_engine *e = NULL;
     int32_t tokens[N_TOKEN];
     o.backend = name;
-    o.kv_type = NIB_KV_F16;
+    o.kv_type = o.kv_type ? o.kv_type : NIB_KV_F16;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     NIB_TRY(engine_open(path, &o, want, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
@@ -155,6 +155,19 @@ static void every_precision(void **state) {
     }
 }
 
+/* Blocks of codes: by tokens alone, by few rows and by many, which end several at once. */
+static void keys_in_codes(void **state) {
+    (void)state;
+    static const int rows[] = {1, 7, 64, 70, 100, 150};
+    for (int i = 0; i < 12; i++) {
+        nib_engine_options o = engine_usual();
+        o.kv_type = i % 2 ? NIB_KV_4 : NIB_KV_8;
+        o.n_batch = rows[i / 2];
+        o.n_logits = i < 6 ? 0 : 5;
+        assert_true(same(tiny_model("codes-of-keys.gguf", &small), &o, NULL, N_TOKEN, true, "keys in codes"));
+    }
+}
+
 static void other_formats(void **state) {
     (void)state;
     static const char *const recipes[] = {"u4g64", "u3g32a", "u2g16", "u6g128"};
@@ -180,14 +193,14 @@ static void from_disk(void **state) {
 
 enum { N_REQUEST = 7, N_ANSWER = 12 };
 
-static void answers_by(const char *name, const char *path, int32_t (*out)[N_ANSWER]) {
+static void answers_by(const char *name, const char *path, nib_kv_type kv, int32_t (*out)[N_ANSWER]) {
     nib_engine_options o = engine_usual();
     nib_batch *b = NULL;
     nib_error err = {0};
     int64_t id;
     nib_result r = {0};
     o.backend = name;
-    o.kv_type = NIB_KV_F16;
+    o.kv_type = kv;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(path, &o, NULL);
     if (nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err))
@@ -220,12 +233,16 @@ static void answers_by(const char *name, const char *path, int32_t (*out)[N_ANSW
 
 static void batches(void **state) {
     (void)state;
-    int32_t check[N_REQUEST][N_ANSWER] = {{0}}, cuda[N_REQUEST][N_ANSWER] = {{0}};
     const char *path = tiny_model("batch.gguf", &small);
-    answers_by("check", path, check);
-    answers_by("cuda", path, cuda);
-    assert_memory_equal(check, cuda, sizeof check);
-    assert_int_not_equal(cuda[0][0], cuda[0][1]);
+    for (nib_kv_type kv = NIB_KV_F16; kv <= NIB_KV_4; kv++) {
+        int32_t check[N_REQUEST][N_ANSWER] = {{0}}, cuda[N_REQUEST][N_ANSWER] = {{0}};
+        if (kv == NIB_KV_F32)
+            continue;
+        answers_by("check", path, kv, check);
+        answers_by("cuda", path, kv, cuda);
+        assert_memory_equal(check, cuda, sizeof check);
+        assert_int_not_equal(cuda[0][0], cuda[0][1]);
+    }
 }
 
 /* ---- what is refused ---- */
@@ -257,8 +274,8 @@ static void what_it_cannot_do_is_named(void **state) {
     o.activation = 4;
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err, "no activations of 4 bits");
     o = engine_usual();
-    o.kv_type = NIB_KV_8;
-    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_USAGE, &err, "in f16 alone");
+    o.kv_type = NIB_KV_F32;
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_USAGE, &err, "not in f32");
 }
 
 static void caps_are_obeyed(void **state) {
@@ -371,13 +388,14 @@ static void tokens_are_replayed(void **state) {
     int32_t tokens[TOKENS];
     for (int i = 0; i < TOKENS; i++)
         tokens[i] = i % 50;
-    for (int bits = 8; bits <= 16; bits += 8) {
+    for (int i = 0; i < 4; i++) {
+        static const nib_kv_type kv[] = {NIB_KV_F16, NIB_KV_F16, NIB_KV_8, NIB_KV_4};
         nib_engine_options o = engine_usual();
         const char *path = tiny_model("replay.gguf", &small);
         o.n_batch = 1;
         o.n_ctx = 2 * TOKENS;
-        o.activation = bits;
-        o.kv_type = NIB_KV_F16;
+        o.activation = i % 2 ? 16 : 8;
+        o.kv_type = kv[i];
         o.backend = "check";
         nib_engine *e = engine_must_open(path, &o, NULL);
         logits_rows plain = logits_of(e, tokens, TOKENS);
@@ -457,6 +475,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings),
         cmocka_unit_test(every_precision),
+        cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),
         cmocka_unit_test(from_disk),

@@ -3,7 +3,7 @@
  *
  * Every weight of every format is found again by rows that are one at one place; sums are compared with sums
  * in double of the same numbers, under a bound that halves allow. */
-#include "support/gpu.h"
+#include "support/gpu_attend.h"
 
 #include "kernels/kernels.h"
 #include "quant/tile.h"
@@ -229,105 +229,46 @@ static void sizes(void **state) {
 
 /* ---- attention ---- */
 
-typedef struct attention {
-    int n_head, n_kv, d, window;
-    float softcap;
-    bool turned;
-    rope_style style;
-} attention;
-
 /* Prompts in pieces against `attend`, which takes the queries as floats. */
-static void check_attention(const attention *s) {
-    enum { PAGES = 6, ROWS = 300, AHEAD = 37 };
-    const int64_t nq = s->n_head * s->d, nk = s->n_kv * s->d, ld = nq + 2 * nk, n_all = AHEAD + ROWS;
-    const size_t cache = (size_t)PAGES * CUDA_PAGE * (size_t)nk * 2,
-                 scratch_bytes = cuda->attend_scratch(16, s->n_head, s->d);
-    float *rows = random_rows(n_all * ld, 5, 1), *angles = random_rows(n_all * s->d, 6, 1);
-    float *there = device_copy(rows, sizeof(float) * (size_t)(n_all * ld)),
-          *table = device_copy(angles, sizeof(float) * (size_t)(n_all * s->d));
-    void *k = device_new(cache), *v = device_new(cache), *scratch = device_new(scratch_bytes);
-    const size_t out_bytes = sizeof(float) * (size_t)(ROWS * nq);
-    float *out = device_new(out_bytes), *few = malloc(out_bytes), *many = malloc(out_bytes);
-    int32_t at[AHEAD + ROWS],
-        *pages = device_copy((const int32_t[]){3, 0, 5, 1, 2, 4}, sizeof(int32_t) * PAGES);
-    for (int i = 0; i < n_all; i++)
-        at[i] = i;
-    int32_t *position = device_copy(at, sizeof at), *first = device_new(sizeof at);
-    OK(cuda->fill(first, 0, sizeof at, stream));
-    OK(cuda->fill(scratch, 0, scratch_bytes, stream));
-    OK(cuda->fill(k, 0xff, cache, stream));
-    OK(cuda->fill(v, 0xff, cache, stream));
-    cuda_attend a = {.kv = {k, v, s->n_kv, s->d, CUDA_PAGE * nk},
-                     .q = there,
-                     .k = there + nq,
-                     .v = there + nq + nk,
-                     .ldq = ld,
-                     .ldk = ld,
-                     .ldv = ld,
-                     .out = out,
-                     .ldo = nq,
-                     .n_row = n_all,
-                     .n_head = s->n_head,
-                     .position = position,
-                     .pages = pages,
-                     .first_page = first,
-                     .cos_sin = s->turned ? table : NULL,
-                     .cos_sin_by_row = true,
-                     .stored = true,
-                     .style = s->style,
-                     .n_rot = s->turned ? s->d / 2 / 2 * 2 : 0,
-                     .window = s->window,
-                     .scale = 1 / sqrtf((float)s->d),
-                     .softcap = s->softcap,
-                     .scratch = scratch};
-    OK(cuda->store(&a, stream));
-    a.q += AHEAD * ld, a.k += AHEAD * ld, a.v += AHEAD * ld, a.position += AHEAD,
-        a.cos_sin += a.cos_sin ? AHEAD * a.n_rot : 0;
-    const cuda_attend begin = a;
-    for (int r = 0; r < ROWS; r += a.n_row) {
-        a = begin;
-        a.n_row = ROWS - r < 16 ? ROWS - r : 16;
-        a.q += r * ld, a.k += r * ld, a.v += r * ld, a.out += r * nq, a.position += r;
-        a.cos_sin += a.cos_sin ? r * a.n_rot : 0;
-        OK(cuda->attend(&a, stream));
+static void check_attention(const attend_case *c) {
+    enum { PAGES = 6, ROWS = 300, AHEAD = 37, ALL = AHEAD + ROWS, FEW = 16 };
+    static const int pieces[] = {FEW, ROWS, 77};
+    gpu_attention g = gpu_attention_open(c, ALL, false, PAGES);
+    const size_t bytes = sizeof(float) * (size_t)(ROWS * g.nq);
+    float *rows = random_rows(ALL * g.ld, 5, 1), *found[3];
+    OK(cuda->to_device((void *)(uintptr_t)g.a.q, rows, sizeof(float) * (size_t)(ALL * g.ld), stream));
+    for (int i = 0; i < 3; i++) {
+        found[i] = malloc(bytes);
+        gpu_attention_run(&g, 0, AHEAD, false);
+        for (int64_t r = AHEAD; r < ALL; r += pieces[i])
+            gpu_attention_run(&g, r, ALL - r < pieces[i] ? ALL - r : pieces[i], i > 0);
+        read_back(found[i], g.a.out + AHEAD * g.nq, bytes);
+        OK(cuda->fill(g.a.out, 0xff, sizeof(float) * (size_t)(ALL * g.nq), stream));
     }
-    OK(cuda->to_host(few, out, out_bytes, stream));
-    for (int piece = 0; piece < 2; piece++) {
-        float *same = piece ? malloc(out_bytes) : many;
-        const int n = piece ? 77 : ROWS;
-        OK(cuda->fill(out, 0xff, out_bytes, stream));
-        for (int r = 0; r < ROWS; r += n) {
-            a = begin;
-            a.n_row = ROWS - r < n ? ROWS - r : n;
-            a.q += r * ld, a.k += r * ld, a.v += r * ld, a.out += r * nq, a.position += r;
-            a.cos_sin += a.cos_sin ? r * a.n_rot : 0;
-            OK(cuda->attend_prompt(&a, stream));
-        }
-        OK(cuda->to_host(same, out, out_bytes, stream));
-        OK(cuda->stream_sync(stream));
-        if (piece) {
-            assert_memory_equal(same, many, out_bytes);
-            free(same);
-        }
-    }
-    for (int64_t i = 0; i < ROWS * nq; i++)
-        if (!(fabsf(few[i] - many[i]) <= 2e-3f))
-            fail_msg("%d heads of %d, window %d: row %d, element %d is %g, not %g", s->n_head, s->d,
-                     s->window, (int)(i / nq), (int)(i % nq), (double)many[i], (double)few[i]);
-    drop(k), drop(v), drop(scratch), drop(there), drop(table), drop(out), drop(position), drop(pages),
-        drop(first);
-    free(rows), free(angles), free(few), free(many);
+    assert_memory_equal(found[1], found[2], bytes);
+    for (int64_t i = 0; i < ROWS * g.nq; i++)
+        if (!(fabsf(found[0][i] - found[1][i]) <= 2e-3f))
+            fail_msg("%d heads of %d, %d bits, window %d: row %d, element %d is %g, not %g", (int)c->n_head,
+                     (int)c->d, c->code_bits, (int)c->window, (int)(i / g.nq), (int)(i % g.nq),
+                     (double)found[1][i], (double)found[0][i]);
+    gpu_attention_close(&g);
+    for (int i = 0; i < 3; i++)
+        free(found[i]);
+    free(rows);
 }
 
 static void prompts(void **state) {
     (void)state;
-    static const attention all[] = {
-        {4, 2, 64, 0, 0, true, ROPE_HALF},   {6, 2, 128, 0, 0, true, ROPE_HALF},
-        {2, 1, 256, 0, 0, true, ROPE_HALF},  {2, 2, 80, 0, 0, true, ROPE_HALF},
-        {2, 1, 96, 70, 0, false, ROPE_HALF}, {4, 1, 128, 100, 20, true, ROPE_HALF},
-        {2, 1, 40, 0, 0, true, ROPE_HALF},   {2, 1, 64, 1, 0, true, ROPE_HALF}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        check_attention(&all[i]);
+    static const attend_case all[] = {
+        {4, 2, 64, 32, 0, ROPE_HALF, 0, 0},   {6, 2, 128, 64, 0, ROPE_HALF, 0, 0},
+        {2, 1, 256, 128, 0, ROPE_HALF, 0, 0}, {2, 2, 80, 40, 0, ROPE_HALF, 0, 0},
+        {2, 1, 96, 0, 70, ROPE_HALF, 0, 0},   {4, 1, 128, 64, 100, ROPE_HALF, 20, 0},
+        {2, 1, 40, 20, 0, ROPE_HALF, 0, 0},   {2, 1, 64, 32, 1, ROPE_HALF, 0, 0}};
+    for (size_t i = 0; i < 3 * sizeof all / sizeof *all; i++) {
+        attend_case c = all[i / 3];
+        c.code_bits = i % 3 == 0 ? 0 : i % 3 == 1 ? 8 : 4;
+        check_attention(&c);
+    }
 }
 
 int main(int argc, char **argv) {

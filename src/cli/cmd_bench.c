@@ -47,19 +47,22 @@ typedef struct bench_row {
 
 static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *err) {
     static const int32_t other = 1; /* what the session holds must not be reused */
-    NIB_TRY(nib_session_sync(job->session, &other, 1, err));
+    const int64_t depth = job->args->n_depth, n = depth + job->args->n_prompt;
+    NIB_TRY(nib_session_sync(job->session, depth ? job->tokens : &other, (size_t)NUM_MAX(depth, 1), err));
     double start = time_now();
-    nib_status status = nib_session_sync(job->session, job->tokens, (size_t)job->args->n_prompt, err);
+    nib_status status = nib_session_sync(job->session, job->tokens, (size_t)n, err);
     *seconds = time_now() - start;
     return status;
 }
 
-/* Spread over the vocabulary, the same in every process. */
+/* Spread over the vocabulary, the same in every process; those of the depth at every repeat too, so that they
+ * are computed once. */
 static void set_tokens(bench_job *job, int64_t repeat) {
     const uint64_t n_vocab = (uint64_t)nib_engine_info(job->engine)->n_vocab;
-    for (int64_t i = 0; i < job->n_token; i++)
-        job->tokens[i] =
-            (int32_t)(((uint64_t)(i + 1) * 2654435761u + (uint64_t)(repeat + 1) * 40503u) % n_vocab);
+    for (int64_t i = 0; i < job->n_token; i++) {
+        const uint64_t again = i < job->args->n_depth ? 0 : (uint64_t)(repeat + 1);
+        job->tokens[i] = (int32_t)(((uint64_t)(i + 1) * 2654435761u + again * 40503u) % n_vocab);
+    }
 }
 
 /* The tokens i.. that a piece takes. */
@@ -70,7 +73,7 @@ static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_err
         NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)*i + 1, err));
         ++*i;
         *seconds = time_now() - start;
-    } while (*i <= job->args->n_gen && *seconds < PIECE_SECONDS);
+    } while (*i <= job->args->n_depth + job->args->n_gen && *seconds < PIECE_SECONDS);
     if (job->n_piece < MAX_PIECES) {
         job->pieces[job->n_piece++] = (double)(*i - first) / *seconds;
         job->reads[job->n_piece] = memory_reader_pass(&job->memory, READ_SECONDS);
@@ -79,9 +82,10 @@ static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_err
 }
 
 static nib_status one_generation(bench_job *job, double *seconds, nib_error *err) {
-    NIB_TRY(nib_session_sync(job->session, job->tokens, 1, err));
+    const int64_t depth = job->args->n_depth;
+    NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)depth + 1, err));
     *seconds = 0;
-    for (int64_t i = 1; i <= job->args->n_gen;) {
+    for (int64_t i = depth + 1; i <= depth + job->args->n_gen;) {
         double took;
         NIB_TRY(one_piece(job, &i, &took, err));
         *seconds += took;
@@ -139,6 +143,10 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
 static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg",
              (long long)(prompt ? job->args->n_prompt : job->args->n_gen));
+    if (job->args->n_depth) {
+        const size_t n = strlen(row->test);
+        snprintf(row->test + n, sizeof row->test - n, " @ d%lld", (long long)job->args->n_depth);
+    }
     row->min = 1e300;
     const nib_status status = repeat(job, prompt, row, err);
     row->n_trace =
@@ -213,9 +221,9 @@ static json_t *rows_json(const bench_job *job, const bench_row *rows, int n_row)
 static int report(const bench_job *job, const bench_row *rows, int n_row) {
     if (job->args->json)
         return cli_write_json(rows_json(job, rows, n_row), job->args);
-    printf("%-10s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of reads");
+    printf("%-16s %10s %10s %10s %10s %8s\n", "test", "tok/s", "min", "max", "GB/s", "of reads");
     for (int i = 0; i < n_row; i++) {
-        printf("%-10s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
+        printf("%-16s %10.1f %10.1f %10.1f", rows[i].test, rows[i].tok_s, rows[i].min, rows[i].max);
         if (rows[i].gb_s > 0)
             printf(" %10.2f", rows[i].gb_s);
         if (rows[i].share.median > 0)
@@ -263,7 +271,7 @@ static bool is_on_gpu(const nib_engine *engine) {
 static int bench_engine(bench_job *job) {
     nib_error err;
     int code = 0;
-    job->n_token = job->args->n_prompt + job->args->n_gen + 2;
+    job->n_token = job->args->n_depth + job->args->n_prompt + job->args->n_gen + 2;
     job->tokens = malloc((size_t)job->n_token * sizeof *job->tokens);
     if (!job->tokens)
         code = cli_usage_error("out of memory");
@@ -283,13 +291,15 @@ static int run(cli_args *args) {
         return kernel_bench_run(args);
     if (!args->model)
         return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
+    if (args->parallel && args->n_depth)
+        return cli_usage_error("-d is for one sequence: give -np a longer -p instead");
     if (args->parallel)
         return bench_batch_run(args);
     if (args->n_prompt == 0 && args->n_gen == 0)
         return cli_usage_error("nothing to time: -p and -n are both 0");
     cli_engine_options(args, &options);
     if (!options.n_ctx)
-        options.n_ctx = NUM_MAX(args->n_prompt, args->n_gen) + 2;
+        options.n_ctx = args->n_depth + NUM_MAX(args->n_prompt, args->n_gen) + 2;
     job.args = args;
     job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
     if (args->ram == NIB_AUTO) /* a cap on RAM is a promise for everything that is started here */
@@ -306,7 +316,7 @@ static int run(cli_args *args) {
 
 const cli_command cmd_bench = {
     .name = "bench",
-    .usage = "MODEL [-p 512] [-n 128] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
+    .usage = "MODEL [-p 512] [-n 128] [-d 0] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
     .summary = "prompt and generation speed, beside what memory gives",
     .details =
         "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
@@ -317,7 +327,8 @@ const cli_command cmd_bench = {
         "the processor time of the work and the time that threads wait for each other (of all threads: with "
         "2 "
         "threads\n"
-        "a second of the clock is two of it).\n\n  nibble bench smollm2 -t 2\n"
+        "a second of the clock is two of it). -d N: both behind N tokens that are in the cache already.\n\n  "
+        "nibble bench smollm2 -t 2\n"
         "\n-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an "
         "answer of\n"
         "-n; tok/s are those of all together.\n\n"

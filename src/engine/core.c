@@ -130,6 +130,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .fuse = !e->asked.no_fuse,
                        .max_layers = e->asked.gpu_layers,
                        .sliced = e->asked.bf16_tiles,
+                       .kv_type = e->set.kv_type,
                        .k_chunk = e->asked.residual ? e->asked.k_chunk : 0,
                        .residuals = e->residuals};
     for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)

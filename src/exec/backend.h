@@ -46,6 +46,7 @@ typedef struct backend_setup {
     bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* whose weights a device keeps, at most; 0: as many as fit */
     bool sliced;             /* float weights as linear_args.sliced says, where it can */
+    type_id kv_type;         /* of keys and values that n_kept was counted with */
     int64_t k_chunk;         /* of residuals; 0: none */
     const residual_use *residuals; /* with k_chunk, when more than sizes are asked for; else NULL */
     const policy *kernels;         /* the kernel map; NULL: none */
@@ -90,7 +91,7 @@ typedef struct backend backend;
 
 typedef struct backend_kind {
     const char *name; /* as people type it */
-    int tier; /* of its memory. NIB_TIER_VRAM: keys and values are in f16 alone, matrices in PACK_PARTS, and
+    int tier; /* of its memory. NIB_TIER_VRAM: keys and values are not in f32, matrices in PACK_PARTS, and
                  the processor's kernel map is not for it */
     int64_t n_batch; /* rows of a prompt in one pass when nobody asked for a number and its memory has no cap;
                         0: the engine's own */

@@ -286,6 +286,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .attend = fake_attend,
         .attend_prompt = fake_attend_prompt,
         .store = fake_store,
+        .pack = fake_pack,
         .move = fake_move,
         .norm = fake_norm,
         .each = fake_each,

@@ -11,11 +11,17 @@ size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
     return (size_t)(n_row * n_head * d_head) * sizeof(float);
 }
 
-/* A cached row, d halves. */
+static const int32_t *pages_of(const cuda_attend *a, int64_t row) {
+    return (const int32_t *)real(a->pages) + ((const int32_t *)real(a->first_page))[row];
+}
+
+/* A cached row, d halves; beside codes only the newest ones are. */
 static uint16_t *cached(const cuda_attend *a, bool is_value, int64_t row, int64_t head, int64_t position) {
-    const int32_t *pages = (const int32_t *)real(a->pages) + ((const int32_t *)real(a->first_page))[row];
-    return (uint16_t *)real(is_value ? a->kv.v : a->kv.k) + pages[position / CUDA_PAGE] * a->kv.page +
-           (head * CUDA_PAGE + position % CUDA_PAGE) * a->kv.d_head;
+    const int64_t page = position / CUDA_PAGE, at = (head * CUDA_PAGE + position % CUDA_PAGE) * a->kv.d_head;
+    if (a->kv.code_bits)
+        return (uint16_t *)real(is_value ? a->kv.recent_v : a->kv.recent_k) +
+               pages_of(a, row)[page % 2 - 2] * a->kv.page + at;
+    return (uint16_t *)real(is_value ? a->kv.v : a->kv.k) + pages_of(a, row)[page] * a->kv.page + at;
 }
 
 static int32_t position_of(const cuda_attend *a, int64_t row) {
@@ -27,6 +33,12 @@ static void rotate(const cuda_attend *a, int64_t row, float *x, int64_t n_head) 
     if (table)
         kernels_table_for("ref")->rope(a->style, x, n_head, a->kv.d_head, a->n_rot,
                                        table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
+}
+
+/* Whether the launch has row `other`, and it is of the same sequence. */
+static bool is_sibling(const cuda_attend *a, int64_t row, int64_t other) {
+    const int32_t *first = real(a->first_page);
+    return other >= 0 && other < a->n_row && first[other] == first[row];
 }
 
 static void store_row(const cuda_attend *a, int64_t row) {
@@ -54,53 +66,115 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
         return 0;
     }
     for (int64_t row = 0; row < a->n_row; row++)
-        store_row(a, row);
+        if (!a->kv.code_bits ||
+            !is_sibling(a, row,
+                        row + 2 * CUDA_PAGE - position_of(a, row) % CUDA_PAGE)) /* it has that place */
+            store_row(a, row);
     return 0;
 }
 
 /* Whether a launch that may still run writes what the row attends to. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
-    for (int32_t p = 0; p < position_of(a, row); p++)
+    const int32_t end = position_of(a, row);
+    for (int32_t p = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0; p < end; p++)
         for (size_t i = 0; i < fake.n_fresh; i++)
             if (fake.fresh[i] == cached(a, false, row, 0, p))
                 return true;
     return false;
 }
 
-/* Rows of the cache as the reference has them. */
-static void gather(const cuda_attend *a, int64_t row, const kv_view *to) {
+/* A cache as the reference has it, in which blocks of codes are where the launch has them: the fake keeps
+ * them in the host's order. */
+typedef struct reference {
+    kv_view kv;
+    uint8_t **pages, *halves;
+} reference;
+static reference reference_open(const cuda_attend *a, int64_t row) {
+    const int64_t d = a->kv.d_head, n = position_of(a, row) / KV_BLOCK + 1;
+    uint64_t half = 0;
+    kv_page_bytes(TYPE_F16, a->kv.n_kv_head, d, &half);
+    half = (half + 63) / 64 * 64;
+    const size_t bytes = (size_t)(n < 2 ? 2 : n) * 2 * half;
+    reference r = {.pages = malloc((size_t)(n + 2) * sizeof *r.pages), .halves = aligned_alloc(64, bytes)};
+    memset(r.halves, 0, bytes);
+    r.kv = (kv_view){.pages = r.pages,
+                     .value_at = (int64_t)half,
+                     .type = TYPE_F16,
+                     .n_kv_head = a->kv.n_kv_head,
+                     .d_head = d};
+    for (int64_t i = 0; i < n; i++)
+        r.pages[i] = r.halves + (size_t)i * 2 * half;
+    if (!a->kv.code_bits)
+        return r;
+    r.kv.type = a->kv.code_bits == 8 ? TYPE_KV8 : TYPE_KV4;
+    r.kv.value_at = (uint8_t *)a->kv.v - (uint8_t *)a->kv.k;
+    r.kv.recent = r.pages + n;
+    r.kv.recent_value_at = (int64_t)half;
+    for (int64_t i = 0; i < n; i++)
+        r.pages[i] = (uint8_t *)real(a->kv.k) + 2 * pages_of(a, row)[i] * a->kv.page;
+    for (int64_t i = 0; i < 2; i++)
+        r.pages[n + i] = r.halves + (size_t)i * 2 * half;
+    return r;
+}
+static void reference_close(reference *r) {
+    free(r->pages), free(r->halves);
+}
+
+/* Its positions in halves up to that of the row; with `by_rows` those of the launch's rows are taken from
+ * these. */
+static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_view *to) {
     const kernel_table *t = kernels_table_for("ref");
-    const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d;
+    const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d, end = position_of(a, row);
     float *floats = malloc((size_t)n * sizeof *floats);
-    for (int32_t p = 0; p <= position_of(a, row); p++)
+    for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : 0; p <= end; p++)
         for (int is_value = 0; is_value < 2; is_value++) {
-            for (int64_t i = 0; i < n; i++)
+            const int64_t from = row - (end - p);
+            if (by_rows && is_sibling(a, row, from))
+                memcpy(floats,
+                       is_value ? (const float *)real(a->v) + from * a->ldv
+                                : (const float *)real(a->k) + from * a->ldk,
+                       (size_t)n * sizeof *floats);
+            if (by_rows && is_sibling(a, row, from) && !is_value)
+                rotate(a, from, floats, a->kv.n_kv_head);
+            for (int64_t i = 0; i < n && !(by_rows && is_sibling(a, row, from)); i++)
                 floats[i] = half_to_float(cached(a, is_value, row, i / d, p)[i % d]);
             t->kv_store(to, is_value, p, floats);
         }
     free(floats);
 }
 
-static void attend_row(const cuda_attend *a, int64_t row) {
-    const int64_t d = a->kv.d_head, n = position_of(a, row) / KV_BLOCK + 1, nq = a->n_head * d;
-    uint64_t half = 0;
-    kv_page_bytes(TYPE_F16, a->kv.n_kv_head, d, &half);
-    half = (half + 63) / 64 * 64;
-    uint8_t **pages = malloc((size_t)n * sizeof *pages), *all = aligned_alloc(64, (size_t)n * 2 * half);
+/* The block that the row ends, into codes. */
+static void pack_row(const cuda_attend *a, int64_t row, bool by_rows) {
+    reference r = reference_open(a, row);
+    gather(a, row, by_rows, &r.kv);
+    for (int64_t i = 0; i < 2 * a->kv.n_kv_head; i++)
+        kernels_table_for("ref")->kv_pack(&r.kv, i % 2, i / 2, position_of(a, row) / KV_BLOCK);
+    reference_close(&r);
+}
+static bool ends_block(const cuda_attend *a, int64_t row) {
+    return a->kv.code_bits && position_of(a, row) % CUDA_PAGE == CUDA_PAGE - 1;
+}
+
+int fake_pack(const cuda_attend *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (!a->kv.code_bits || fake.recording)
+        return fake_misuse("there is nothing to pack, or it is recorded");
+    for (int64_t row = 0; row < a->n_row; row++)
+        if (ends_block(a, row))
+            pack_row(a, row, true);
+    return 0;
+}
+
+static void attend_row(const cuda_attend *a, int64_t row, bool by_rows) {
+    const int64_t d = a->kv.d_head, nq = a->n_head * d;
+    reference r = reference_open(a, row);
     void *scratch = aligned_alloc(64, (attend_scratch_bytes(d) + 63) / 64 * 64);
     float *q = malloc((size_t)nq * sizeof *q);
-    memset(all, 0, (size_t)n * 2 * half);
-    for (int64_t i = 0; i < n; i++)
-        pages[i] = all + (size_t)i * 2 * half;
-    const kv_view kv = {.pages = pages,
-                        .value_at = (int64_t)half,
-                        .type = TYPE_F16,
-                        .n_kv_head = a->kv.n_kv_head,
-                        .d_head = d};
-    gather(a, row, &kv);
+    gather(a, row, by_rows, &r.kv);
     memcpy(q, (const float *)real(a->q) + row * a->ldq, (size_t)nq * sizeof *q);
     rotate(a, row, q, a->n_head);
-    const attend_args args = {.kv = kv,
+    const attend_args args = {.kv = r.kv,
                               .q = q,
                               .out = (float *)real(a->out) + row * a->ldo,
                               .n_row = 1,
@@ -111,7 +185,8 @@ static void attend_row(const cuda_attend *a, int64_t row) {
                               .softcap = a->softcap,
                               .scratch = scratch};
     kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
-    free(pages), free(all), free(scratch), free(q);
+    reference_close(&r);
+    free(scratch), free(q);
 }
 
 int fake_attend(const cuda_attend *a, cuda_stream s) {
@@ -131,7 +206,10 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
         if (may_be_early(a, row))
             return fake_misuse("attention may read keys before they are written");
     for (int64_t row = 0; row < a->n_row; row++)
-        attend_row(a, row);
+        attend_row(a, row, false);
+    for (int64_t row = 0; row < a->n_row && !a->stored; row++)
+        if (ends_block(a, row))
+            pack_row(a, row, false);
     if (a->leaves.data && (a->n_row > 1 || a->kv.d_head % 32))
         return fake_misuse("attention cannot leave codes");
     if (a->leaves.data)
@@ -149,7 +227,7 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
     if (!a->stored)
         return fake_misuse("a prompt's keys are not stored");
     for (int64_t row = 0; row < a->n_row; row++)
-        attend_row(a, row);
+        attend_row(a, row, a->kv.code_bits > 0);
     fake.n_prompt += a->n_row;
     return 0;
 }

@@ -80,6 +80,7 @@ int fake_wide(const cuda_linear *a, cuda_stream s);
 /* fakecuda_attend.c */
 size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int fake_store(const cuda_attend *a, cuda_stream s);
+int fake_pack(const cuda_attend *a, cuda_stream s);
 int fake_attend(const cuda_attend *a, cuda_stream s);
 int fake_attend_prompt(const cuda_attend *a, cuda_stream s);
 int fake_move(const cuda_move *a, cuda_stream s);

@@ -90,8 +90,11 @@ static nib_status check_caches(const cuda *c, nib_error *err) {
         const kv_table *kv = c->pass.segments[i].kv;
         if (kv->device != c->base.device)
             return nib_fail(err, NIB_E_DEVICE, "keys and values are not in the GPU's memory");
-        if (kv_pool_paging(kv->pool)->type != TYPE_F16)
-            return nib_fail(err, NIB_E_DEVICE, "the cuda back end has keys and values in f16 alone");
+        const type_id type = kv_pool_paging(kv->pool)->type;
+        if ((type != TYPE_F16 && !kv_is_coded(type)) ||
+            type != kv_pool_paging(c->pass.segments->kv->pool)->type)
+            return nib_fail(err, NIB_E_DEVICE,
+                            "the cuda back end has keys and values in f16, kv8 or kv4, all of a pass alike");
     }
     return NIB_OK;
 }
@@ -108,7 +111,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
     NIB_TRY(demote_look(c, err));
-    c->origin = p->segments->kv->at[0];
+    c->origin = room_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
     c->stored = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {

@@ -96,6 +96,7 @@ typedef enum launch_kind {
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
     LAUNCH_STORE,
+    LAUNCH_PACK,
     LAUNCH_MOVE,
     LAUNCH_ATTEND,
     LAUNCH_PROMPT,
@@ -329,6 +330,7 @@ uint64_t room_device_bytes(cuda *c, const backend_rows *rows);
 nib_status room_open(cuda *c, const backend_rows *rows, nib_error *err);
 void room_close(cuda *c);
 int64_t room_pages_of(const segment *s); /* when its rows are written */
+bool room_is_coded(const cuda *c);       /* the pass has keys and values in codes */
 /* What the kernels have to know about the pass's rows. */
 nib_status room_tell(cuda *c, nib_error *err);
 

@@ -67,7 +67,8 @@ void in_place_choose(cuda *c, int n_layer) {
     in_place *p = &c->in_place;
     offload chosen = {0};
     memset(p->block, 0, (size_t)layout_n_block(c->setup.layout) * sizeof *p->block);
-    if (n_layer > 0) {
+    /* a sequence has its newest positions beside codes in one place, which is the GPU */
+    if (n_layer > 0 && !kv_is_coded(c->setup.kv_type)) {
         const offload_layer each = layer_of(c, 1);
         offload_choose(&p->rates, &each, n_layer, IN_PLACE_MAX_ROWS, &chosen);
     }

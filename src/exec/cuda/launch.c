@@ -1,6 +1,7 @@
 /* launch.c - a block's steps for a few rows, as launches. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
+#include "kernels/kv_layout.h"
 #include "tiers/device_cuda.h"
 
 #include <stdatomic.h>
@@ -296,7 +297,11 @@ static nib_status attend_parts(const walk *w, const cuda_attend *all, const op *
         a.q += r * a.ldq, a.k += r * a.ldk, a.v += r * a.ldv, a.out += r * a.ldo;
         a.position += r, a.first_page += r;
         a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
+        if (a.kv.code_bits && a.stored && !is_prompt)
+            NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
         NIB_TRY(add_attend(w, is_prompt ? LAUNCH_PROMPT : LAUNCH_ATTEND, o, &a, err));
+        if (a.kv.code_bits && is_prompt)
+            NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
         r += n;
     }
     return NIB_OK;
@@ -312,8 +317,13 @@ static nib_status move(const walk *w, const op *o, const cuda_move *a, nib_error
     return status;
 }
 
+/* Codes of a prompt are stored behind its attention, which looks at its rows instead: there is room for the
+ * newest positions alone. */
 static nib_status attend_all(const walk *w, const op *o, const cuda_attend *a, nib_error *err) {
-    if (a->stored || w->c->run.visit.cache_only)
+    const bool stores = a->stored || w->c->run.visit.cache_only, coded = a->kv.code_bits > 0;
+    if (stores && coded)
+        NIB_TRY(add_attend(w, LAUNCH_PACK, o, a, err));
+    if (stores && (!coded || !is_wide(w) || w->c->run.visit.cache_only))
         NIB_TRY(add_attend(w, LAUNCH_STORE, o, a, err));
     if (w->c->run.visit.cache_only)
         return NIB_OK;
@@ -339,8 +349,16 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
     cuda_attend a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.kv = (cuda_kv){c->origin + kv->key_at, c->origin + kv->value_at, kv->n_kv_head, kv->d_head,
-                     DEVICE_CUDA_ALIGN / 2};
+    a.kv.k = c->origin + kv->key_at;
+    a.kv.v = c->origin + kv->value_at;
+    a.kv.n_kv_head = kv->n_kv_head;
+    a.kv.d_head = kv->d_head;
+    a.kv.page = DEVICE_CUDA_ALIGN / 2;
+    if (kv_is_coded(kv->type)) {
+        a.kv.code_bits = kv_code_bits(kv->type);
+        a.kv.recent_k = c->origin + kv->recent_key_at;
+        a.kv.recent_v = c->origin + kv->recent_value_at;
+    }
     a.q = at(w, o->in);
     a.k = at(w, o->in2);
     a.v = at(w, o->in3);

@@ -206,12 +206,25 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
     return NIB_OK;
 }
 
-/* The pages of all segments. */
+bool room_is_coded(const cuda *c) {
+    return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
+}
+
+/* Of codes, the newest ones that stand before the others (cuda_kv). */
+static int64_t newest_of(const cuda *c) {
+    return room_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
+}
+
+/* The pages of all segments. A block that is not whole has no page of codes yet, and nobody asks for it. */
 static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
+        const kv_table *kv = s->kv;
+        const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->type, s->position + s->n_row);
+        for (int64_t p = 0; p < newest_of(c); p++)
+            NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
         for (int64_t p = 0; p < room_pages_of(s); p++)
-            NIB_TRY(number_of(c, s->kv->at[p], list++, err));
+            NIB_TRY(number_of(c, p < n ? kv->at[p] : c->origin, list++, err));
     }
     return NIB_OK;
 }
@@ -284,13 +297,14 @@ nib_status room_tell(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
         n_row += c->pass.segments[i].n_row;
-        n_page += room_pages_of(&c->pass.segments[i]);
+        n_page += newest_of(c) + room_pages_of(&c->pass.segments[i]);
     }
     const told_parts p = told_of(cuda_model(c), n_row, n_page <= TOLD_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->telling + p.first_page);
     int32_t *const position = (int32_t *)(void *)(c->telling + p.position);
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
+        page += newest_of(c);
         for (int64_t r = 0; r < s->n_row; r++, row++) {
             first_page[row] = (int32_t)page;
             position[row] = (int32_t)(s->position + r);

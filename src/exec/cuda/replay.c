@@ -69,6 +69,7 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
     case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
+    case LAUNCH_PACK: return c->k->pack(&l->u.attend, c->stream);
     case LAUNCH_MOVE: return c->k->move(&l->u.move, c->stream);
     case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, c->stream);
     case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, c->stream);

@@ -113,7 +113,7 @@ static uint64_t cache_of(const cuda *c, int b) {
     uint64_t sum = 0, each;
     for (int i = 0; i < p->n_op; i++)
         if (p->ops[i].kind == OP_ATTENTION &&
-            kv_page_bytes(TYPE_F16, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
+            kv_page_bytes(c->setup.kv_type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
             sum += 2 * each;
     return sum;
 }
@@ -188,7 +188,7 @@ static nib_status measure_room(cuda *c, const backend_rows *rows, room_for *r, c
                                nib_error *err) {
     r->left = free_vram(c, whose);
     r->beside = room_device_bytes(c, rows);
-    NIB_TRY(kv_page_size(c->setup.layout, TYPE_F16, false, &r->page, err));
+    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &r->page, err));
     r->n_page = r->page ? rows->n_kept / r->page : 0;
     r->session = rows->n_kept - r->n_page * r->page;
     return NIB_OK;

@@ -1,27 +1,19 @@
 /* attend.cu - attention of single tokens to their paged caches.
  *
  * A block takes up to HEADS query heads that share a kv head and every n-th page of one sequence. It rotates
- * the queries, and the block that has the newest page rotates and stores the new key and value. LANES lanes
- * with 8 channels each are a stream that reads whole keys and values, a few positions at a time, with a
- * softmax of its own; streams are joined at the end, and the last of a sequence's blocks joins theirs, both
- * in order. The first pages are read before the launch before this one has finished: it does not write them.
- */
-#include "kernels/cuda/device.cuh"
-
-enum { ATTEND_WARPS = 16, ATTEND_THREADS = 32 * ATTEND_WARPS, HEADS = 2 };
-static_assert(ATTEND_WARPS * HEADS == 32, "a lane weighs a warp's part of a head");
-/* Up to so many pages one block has all; beyond that blocks have two at least, since joining costs more than
- * reading. */
-enum { TOGETHER_PAGES = 4 };
-
-struct attend_job {
-    cuda_attend a;
-    int n_group; /* heads of a kv head */
-    int n_span;  /* blocks for the heads of a kv head */
-    float *parts;
-    unsigned *arrived;
-    codes_row leaves;
-};
+ * the queries, and the block that has the newest page rotates and stores the new key and value. A warp goes
+ * through pieces of pages with a softmax of its own, and has queries, scores and results in the registers of
+ * the matrix instruction (m16n8k16 of halves): its row g is head g, and row g + 8 what rounding that head's
+ * queries or weights to halves left over, so products are as good as those of floats. Keys and values, or
+ * their codes, go from memory to these registers. The order of channels and positions in the instruction is
+ * free as long as both operands agree; it is one in which a lane reads what lies together.
+ *
+ * Codes are multiplied as they are. A channel's scale of keys multiplies the query, a position's scale of
+ * values its weight; minima are sums of floats beside.
+ *
+ * Warps are joined at the end, and the last of a sequence's blocks joins theirs, both in order. The first
+ * pages are read before the launch before this one has finished: it does not write them. */
+#include "kernels/cuda/attend_warp.cuh"
 
 /* An element of the answer; a warp has 32 in a row where codes are left. */
 __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {
@@ -30,327 +22,153 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
         group_leave(j.leaves, i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
 }
 
-/* One stream's state: the running maximum, the sum, and the weighted values. */
-struct softmax_state {
-    float most[HEADS], sum[HEADS], out[HEADS][8];
-};
-
-__device__ __forceinline__ void eight_floats(uint4 u, float out[8]) {
-    const __half2 *h = (const __half2 *)&u;
+/* The queries and, where the block has the newest page, the new key and value, into shared memory: a warp has
+ * a head, a lane every 32nd pair of it. Heads and channels that are not there are zeros. */
+template <int D>
+__device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
+    enum { PAIRS = D / 64 };
+    const cuda_attend &a = w.j.a;
+    const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32,
+              n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    float2 table[PAIRS]; /* known before */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 f = __half22float2(h[i]);
-        out[2 * i] = f.x;
-        out[2 * i + 1] = f.y;
+    for (int n = 0; n < PAIRS; n++) {
+        const int i = 32 * n + lane;
+        table[n] = i < n_turn ? pair_table(a, w.row, w.range.position, i) : make_float2(1.0f, 0.0f);
     }
-}
-
-/* The elements of pair `i` of a head's d / 2: rotated together, or beyond n_rot. */
-__device__ __forceinline__ int2 pair_elements(const cuda_attend &a, int i) {
-    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    return a.style == ROPE_HALF && i < half ? make_int2(i, i + half) : make_int2(2 * i, 2 * i + 1);
-}
-__device__ __forceinline__ float2 pair_table(const cuda_attend &a, int row, int position, int i) {
-    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    const float *table = a.cos_sin + (int64_t)(a.cos_sin_by_row ? row : position) * a.n_rot;
-    return i < half ? make_float2(table[i], table[half + i]) : make_float2(1.0f, 0.0f);
-}
-__device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
-    return make_float2(__fsub_rn(__fmul_rn(x.x, cos_sin.x), __fmul_rn(x.y, cos_sin.y)),
-                       __fadd_rn(__fmul_rn(x.x, cos_sin.y), __fmul_rn(x.y, cos_sin.x)));
-}
-
-/* Joins two states of one head: b's into a's. */
-__device__ __forceinline__ void rescale(float max_a, float max_b, float *most, float *of_a, float *of_b) {
-    *most = fmaxf(max_a, max_b);
-    *of_a = max_a == -INFINITY ? 0.0f : exp2f(max_a - *most);
-    *of_b = max_b == -INFINITY ? 0.0f : exp2f(max_b - *most);
-}
-
-/* What of a row's positions is attended to, and by how many blocks. */
-struct attend_range {
-    const int32_t *pages;
-    int position, low, page0, n_page, n_span;
-};
-__device__ __forceinline__ attend_range range_of(const attend_job &j, int position, int first_page) {
-    const cuda_attend &a = j.a;
-    attend_range r;
-    r.pages = a.pages + first_page;
-    r.position = position;
-    r.low = a.window > 0 && r.position >= a.window ? r.position - (int)a.window + 1 : 0;
-    r.page0 = r.low / CUDA_PAGE;
-    r.n_page = r.position / CUDA_PAGE + 1 - r.page0;
-    r.n_span = r.n_page <= TOGETHER_PAGES ? 1 : min(j.n_span, (r.n_page + 1) / 2);
-    return r;
-}
-__host__ __device__ __forceinline__ int head_blocks(int n_group) {
-    return (n_group + HEADS - 1) / HEADS;
-}
-
-template <int LANES> struct attend_shared {
-    float query[HEADS][8 * LANES];
-    __align__(16) __half fresh[2][8 * LANES];
-    float max_of[HEADS][ATTEND_WARPS], sum_of[HEADS][ATTEND_WARPS]; /* then the warps' weights */
-    float most[HEADS], sum[HEADS];
-    float out_of[ATTEND_WARPS][HEADS][8 * LANES];
-    bool is_last;
-};
-
-/* Span `span` of head block y of a row, by all threads of a block. */
-template <int LANES>
-__device__ __forceinline__ void attend_span(const attend_job &j, attend_shared<LANES> &shared,
-                                            const attend_range range, int span, int y, int row) {
-    const cuda_attend &a = j.a;
-    enum {
-        STREAMS = 32 / LANES,
-        BATCH = CUDA_PAGE / (ATTEND_WARPS * STREAMS) /* of a page */
-    };
-    auto &query = shared.query;
-    auto &fresh = shared.fresh;
-    auto &max_of = shared.max_of;
-    auto &sum_of = shared.sum_of;
-    auto &out_of = shared.out_of;
-    const int d = (int)a.kv.d_head;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = lane % LANES * 8;
-    const int n_head_block = head_blocks(j.n_group);
-    const int kv_head = y / n_head_block, first = y % n_head_block * HEADS;
-    const int n_here = min(HEADS, j.n_group - first), head0 = kv_head * j.n_group + first;
-    const int position = range.position, low = range.low, page0 = range.page0, n_page = range.n_page,
-              n_span = range.n_span;
-    const int32_t *const pages = range.pages;
-    const int64_t page_size = a.kv.page;
-    const bool has_new = (n_page - 1) % n_span == span;
-    const int sub = warp * STREAMS + lane / LANES;
-    /* All positions of a step are in one page. */
-    auto load = [&](int base, uint4 key[BATCH], uint4 value[BATCH]) {
-        const int64_t at = pages[base / CUDA_PAGE] * page_size +
-                           ((int64_t)kv_head * CUDA_PAGE + base % CUDA_PAGE + sub) * d + mine;
-        const uint4 *k = (const uint4 *)((const __half *)a.kv.k + at),
-                    *v = (const uint4 *)((const __half *)a.kv.v + at);
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int p = base + i * ATTEND_WARPS * STREAMS + sub;
-            const bool there = p >= low && p < position && mine < d;
-            key[i] = value[i] = make_uint4(0, 0, 0, 0);
-            if (there)
-                key[i] = k[i * ATTEND_WARPS * STREAMS * d / 8];
-            if (there)
-                value[i] = v[i * ATTEND_WARPS * STREAMS * d / 8];
-        }
-    };
-    uint4 key[BATCH], value[BATCH];
-    if (a.stored)
+    if (!*waited)
         launch_wait();
-    load((page0 + span) * CUDA_PAGE, key, value);
-    /* Pairs of the queries, and of the new key behind them; what is known before is read before. */
-    enum { PAIRS = ((HEADS + 1) * 4 * LANES + ATTEND_THREADS - 1) / ATTEND_THREADS };
-    const int half = d / 2, n_pair = (n_here + has_new) * half;
-    float2 table[PAIRS], pair[PAIRS], fresh_value[PAIRS];
+    *waited = true;
+    for (int h = threadIdx.x / 32; h < HEADS + has_new; h += WARPS) {
+        /* The new key is the first warp's that has no query, or behind all of them. */
+        const bool is_new = has_new && h == w.n_here, there = h < w.n_here || is_new;
+        const float *const x = is_new ? a.k + w.row * a.ldk + (int64_t)w.kv_head * d
+                                      : a.q + w.row * a.ldq + (int64_t)(w.head0 + h) * d;
+        const float *const v = a.v + w.row * a.ldv + (int64_t)w.kv_head * d;
+        float2 pair[PAIRS], value[PAIRS];
 #pragma unroll
-    for (int n = 0; n < PAIRS; n++) {
-        const int i = n * ATTEND_THREADS + threadIdx.x;
-        table[n] = i < n_pair ? pair_table(a, row, position, i % half) : make_float2(0.0f, 0.0f);
-    }
-    launch_wait();
-    const float *new_key = a.k + row * a.ldk + (int64_t)kv_head * d,
-                *new_value = a.v + row * a.ldv + (int64_t)kv_head * d;
-#pragma unroll
-    for (int n = 0; n < PAIRS; n++) {
-        const int i = n * ATTEND_THREADS + threadIdx.x, h = i / half;
-        const int2 at = pair_elements(a, i % half);
-        const float *x = h < n_here ? a.q + row * a.ldq + (int64_t)(head0 + h) * d : new_key;
-        const bool there = i < n_pair, is_new = there && h == n_here;
-        pair[n] = make_float2(there ? x[at.x] : 0.0f, there ? x[at.y] : 0.0f);
-        fresh_value[n] = make_float2(is_new ? new_value[at.x] : 0.0f, is_new ? new_value[at.y] : 0.0f);
-    }
-#pragma unroll
-    for (int n = 0; n < PAIRS; n++) {
-        const int i = n * ATTEND_THREADS + threadIdx.x, h = i / half;
-        const int2 at = pair_elements(a, i % half);
-        const float2 x = i % half < (a.cos_sin ? a.n_rot / 2 : 0) ? pair_rotate(pair[n], table[n]) : pair[n];
-        if (i >= n_pair)
-            break;
-        if (h < n_here) {
-            query[h][at.x] = x.x;
-            query[h][at.y] = x.y;
-            continue;
+        for (int n = 0; n < PAIRS; n++) {
+            const int i = 32 * n + lane;
+            const int2 at = pair_elements(a, i);
+            pair[n] = value[n] = make_float2(0.0f, 0.0f);
+            if (there && i < half)
+                pair[n] = make_float2(x[at.x], x[at.y]);
+            if (is_new && i < half)
+                value[n] = make_float2(v[at.x], v[at.y]);
         }
-        fresh[0][at.x] = __float2half_rn(x.x);
-        fresh[0][at.y] = __float2half_rn(x.y);
-        fresh[1][at.x] = __float2half_rn(fresh_value[n].x);
-        fresh[1][at.y] = __float2half_rn(fresh_value[n].y);
-    }
-    __syncthreads();
-    if (has_new && first == 0 && !a.stored) {
-        const int64_t to = pages[position / CUDA_PAGE] * page_size +
-                           ((int64_t)kv_head * CUDA_PAGE + position % CUDA_PAGE) * d;
-        for (int i = threadIdx.x; i < d; i += ATTEND_THREADS) {
-            ((__half *)a.kv.k)[to + i] = fresh[0][i];
-            ((__half *)a.kv.v)[to + i] = fresh[1][i];
-        }
-    }
-    /* Scores are kept in units of log 2. */
-    const float scale = a.softcap > 0 ? a.scale : __fmul_rn(a.scale, 1.4426950408889634f);
-    float q[HEADS][8];
-    softmax_state s;
 #pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        s.most[h] = -INFINITY;
-        s.sum[h] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            q[h][i] = h < n_here && mine < d ? query[h][mine + i] : 0.0f;
-            s.out[h][i] = 0.0f;
-        }
-    }
-    for (int n = span; n < n_page; n += n_span) {
-        const int base = (page0 + n) * CUDA_PAGE;
-        float score[BATCH][HEADS];
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int p = base + i * ATTEND_WARPS * STREAMS + sub;
-            if (p == position && mine < d) {
-                key[i] = *(const uint4 *)(fresh[0] + mine);
-                value[i] = *(const uint4 *)(fresh[1] + mine);
+        for (int n = 0; n < PAIRS; n++) {
+            const int i = 32 * n + lane;
+            const int2 at = pair_elements(a, i);
+            const float2 y = i < n_turn ? pair_rotate(pair[n], table[n]) : pair[n];
+            if (h < HEADS) {
+                w.shared.query[h][at.x] = is_new ? 0.0f : y.x;
+                w.shared.query[h][at.y] = is_new ? 0.0f : y.y;
             }
-            float k[8];
-            eight_floats(key[i], k);
-#pragma unroll
-            for (int h = 0; h < HEADS; h++) {
-                float x = 0.0f;
-#pragma unroll
-                for (int c = 0; c < 8; c++)
-                    x = __fmaf_rn(q[h][c], k[c], x);
-#pragma unroll
-                for (int o = 1; o < LANES; o *= 2)
-                    x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
-                x = __fmul_rn(x, scale);
-                if (a.softcap > 0)
-                    x = 1.4426950408889634f * a.softcap * tanhf(x / a.softcap);
-                score[i][h] = p >= low && p <= position ? x : -INFINITY;
+            if (is_new) {
+                w.shared.fresh[0][at.x] = __float2half_rn(y.x);
+                w.shared.fresh[0][at.y] = __float2half_rn(y.y);
+                w.shared.fresh[1][at.x] = __float2half_rn(value[n].x);
+                w.shared.fresh[1][at.y] = __float2half_rn(value[n].y);
             }
-        }
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            float most = s.most[h];
-#pragma unroll
-            for (int i = 0; i < BATCH; i++)
-                most = fmaxf(most, score[i][h]);
-            const float old = s.most[h] == -INFINITY ? 0.0f : exp2f(s.most[h] - most);
-            s.most[h] = most;
-            s.sum[h] = __fmul_rn(s.sum[h], old);
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                s.out[h][c] = __fmul_rn(s.out[h][c], old);
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                score[i][h] = score[i][h] == -INFINITY ? 0.0f : exp2f(score[i][h] - most);
-                s.sum[h] = __fadd_rn(s.sum[h], score[i][h]);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float v[8];
-            eight_floats(value[i], v);
-#pragma unroll
-            for (int h = 0; h < HEADS; h++)
-#pragma unroll
-                for (int c = 0; c < 8; c++)
-                    s.out[h][c] = __fmaf_rn(score[i][h], v[c], s.out[h][c]);
-        }
-        if (n + n_span < n_page)
-            load(base + n_span * CUDA_PAGE, key, value);
-    }
-    /* The streams of a warp, then the warps. */
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-#pragma unroll
-        for (int o = LANES; o < 32; o *= 2) {
-            float most, x, y;
-            rescale(s.most[h], __shfl_xor_sync(~0u, s.most[h], o), &most, &x, &y);
-            s.most[h] = most;
-            s.sum[h] = __fadd_rn(__fmul_rn(s.sum[h], x), __fmul_rn(__shfl_xor_sync(~0u, s.sum[h], o), y));
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                s.out[h][c] =
-                    __fadd_rn(__fmul_rn(s.out[h][c], x), __fmul_rn(__shfl_xor_sync(~0u, s.out[h][c], o), y));
-        }
-        if (lane < LANES) {
-            if (lane == 0) {
-                max_of[h][warp] = s.most[h];
-                sum_of[h][warp] = s.sum[h];
-            }
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                out_of[warp][h][mine + c] = s.out[h][c];
         }
     }
     __syncthreads();
-    if (warp == 0) { /* a lane has a warp of a head */
-        const int h = lane / ATTEND_WARPS, w = lane % ATTEND_WARPS;
-        const float mine_max = max_of[h][w];
-        float most = mine_max;
-#pragma unroll
-        for (int o = 1; o < ATTEND_WARPS; o *= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-        const float weight = mine_max == -INFINITY ? 0.0f : exp2f(mine_max - most);
-        float sum = __fmul_rn(sum_of[h][w], weight);
-#pragma unroll
-        for (int o = 1; o < ATTEND_WARPS; o *= 2)
-            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-        max_of[h][w] = weight;
-        shared.most[h] = most;
-        shared.sum[h] = sum;
+}
+
+/* The new key and value into their page; a block of codes that is whole now. */
+template <int D, int BITS> __device__ __forceinline__ void fresh_store(const attend_work<D> &w) {
+    const cuda_attend &a = w.j.a;
+    const int d = (int)a.kv.d_head, position = w.range.position, page = position / CUDA_PAGE;
+    __half *k = (__half *)recent_at(a, false, w.range.pages, page, w.kv_head),
+           *v = (__half *)recent_at(a, true, w.range.pages, page, w.kv_head);
+    for (int i = threadIdx.x; i < d; i += ATTEND_THREADS) {
+        k[position % CUDA_PAGE * d + i] = w.shared.fresh[0][i];
+        v[position % CUDA_PAGE * d + i] = w.shared.fresh[1][i];
     }
+    if (BITS == 16 || position % CUDA_PAGE != CUDA_PAGE - 1)
+        return;
     __syncthreads();
+    pack_keys(BITS, d, k, (uint8_t *)page_at(a, a.kv.k, BITS, w.range.pages, page, w.kv_head));
+    pack_values(BITS, d, v, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
+}
+
+/* A warp's sums as floats: out_of [warp][n_here][D], and beside. */
+template <int D, int BITS>
+__device__ __forceinline__ void sums_write(const attend_work<D> &w, const warp_sums<D, BITS> &s,
+                                           float *out_of) {
+    const int warp = threadIdx.x / 32;
+    float sum = __fadd_rn(s.sum, __shfl_xor_sync(~0u, s.sum, 1));
+    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+    float minima[BITS == 16 ? 1 : D / 32];
+#pragma unroll
+    for (int c = 0; c < (BITS == 16 ? 1 : D / 32); c++) {
+        minima[c] = __fadd_rn(s.minima[c], __shfl_xor_sync(~0u, s.minima[c], 1));
+        minima[c] = __fadd_rn(minima[c], __shfl_xor_sync(~0u, minima[c], 2));
+    }
+    if (w.g >= w.n_here)
+        return;
+    if (w.t == 0) {
+        w.shared.max_of[w.g][warp] = s.most;
+        w.shared.sum_of[w.g][warp] = sum;
+    }
+    float *const to = out_of + ((int64_t)warp * w.n_here + w.g) * D + 8 * w.t;
+#pragma unroll
+    for (int c = 0; c < D / 32; c++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float y[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                y[j] = __fadd_rn(s.out[4 * c + j][e], s.out[4 * c + j][e + 2]);
+                if (BITS != 16)
+                    y[j] = __fadd_rn(y[j], minima[BITS == 16 ? 0 : c]);
+            }
+            *(float4 *)(to + 32 * c + 4 * e) = make_float4(y[0], y[1], y[2], y[3]);
+        }
+}
+
+/* How much each warp's sums of a head count. */
+template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &shared) {
+    static_assert(HEADS * WARPS == 64, "two warps have a warp of a head each lane");
+    if (threadIdx.x >= HEADS * WARPS)
+        return;
+    const int h = threadIdx.x / WARPS, w = threadIdx.x % WARPS;
+    const float mine = shared.max_of[h][w];
+    float most = mine;
+#pragma unroll
+    for (int o = 1; o < WARPS; o *= 2)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+    const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - most);
+    float sum = __fmul_rn(mine == -INFINITY ? 0.0f : shared.sum_of[h][w], weight);
+#pragma unroll
+    for (int o = 1; o < WARPS; o *= 2)
+        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+    shared.max_of[h][w] = weight;
+    shared.most[h] = most;
+    shared.sum[h] = sum;
+}
+
+/* The blocks' parts of a row's heads, by the last one: a warp has 32 channels of a head, its lane p weighs
+ * part p. */
+template <int D> __device__ __forceinline__ void parts_join(const attend_work<D> &w) {
+    const attend_job &j = w.j;
+    const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
-    for (int i = threadIdx.x; i < n_here * d; i += ATTEND_THREADS) {
-        const int h = i >= d, c = i - h * d;
-        const float most = shared.most[h], sum = shared.sum[h];
-        float out = 0.0f;
-#pragma unroll
-        for (int w = 0; w < ATTEND_WARPS; w++)
-            out = __fmaf_rn(out_of[w][h][c], max_of[h][w], out);
-        if (n_span == 1) {
-            out_put(j, row, (head0 + h) * d + c, __fdiv_rn(out, sum));
-            continue;
-        }
-        float *part = j.parts + (((int64_t)row * a.n_head + head0 + h) * j.n_span + span) * part_size;
-        part[2 + c] = out;
-        if (c == 0) {
-            part[0] = most;
-            part[1] = sum;
-        }
-    }
-    if (n_span == 1)
-        return;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        unsigned *count = j.arrived + row * (int)a.kv.n_kv_head * n_head_block + y;
-        shared.is_last = atomicAdd(count, 1) == (unsigned)n_span - 1;
-        if (shared.is_last)
-            *count = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    if (!shared.is_last)
-        return;
-    /* A warp has channels of one head; its lane p weighs part p. */
-    const int h = warp % HEADS;
-    const float *part = j.parts + ((int64_t)row * a.n_head + head0 + h) * j.n_span * part_size;
-    for (int c0 = warp / HEADS * 32; h < n_here && c0 < d; c0 += ATTEND_THREADS / HEADS) {
-        const int c = c0 + lane;
+    const int n_piece = (d + 31) / 32;
+    for (int i = threadIdx.x / 32; i < w.n_here * n_piece; i += WARPS) {
+        const int h = i / n_piece, c = i % n_piece * 32 + lane;
+        const float *part = j.parts + ((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span * part_size;
         float out[CUDA_MAX_SPLIT], total = 0.0f;
 #pragma unroll
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             out[p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
-        const float max_mine = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
-        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = max_mine;
+        const float mine = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
+        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = mine;
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
             most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-        const float weight = max_mine == -INFINITY ? 0.0f : exp2f(max_mine - most);
+        const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - most);
         sum = __fmul_rn(sum, weight);
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
@@ -359,43 +177,131 @@ __device__ __forceinline__ void attend_span(const attend_job &j, attend_shared<L
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
         if (c < d)
-            out_put(j, row, (head0 + h) * d + c, __fdiv_rn(total, sum));
+            out_put(j, w.row, (w.head0 + h) * d + c, __fdiv_rn(total, sum));
     }
 }
 
-template <int LANES>
+/* Whether all other blocks of the row's heads have left their parts. */
+template <int D> __device__ __forceinline__ bool is_last(const attend_work<D> &w, int y) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *count = w.j.arrived + w.row * (int)gridDim.x + y;
+        w.shared.is_last = atomicAdd(count, 1) == (unsigned)w.range.n_span - 1;
+        if (w.shared.is_last)
+            *count = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return w.shared.is_last;
+}
+
+/* The warps' sums into the answer, or into the block's part. */
+template <int D>
+__device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, int y, const float *out_of) {
+    const attend_job &j = w.j;
+    const int d = (int)j.a.kv.d_head, n_span = w.range.n_span;
+    const int64_t part_size = d + 2;
+    __syncthreads();
+    warps_weigh(w.shared);
+    __syncthreads();
+    for (int i = threadIdx.x; i < w.n_here * d; i += ATTEND_THREADS) {
+        const int h = i / d, c = i - h * d;
+        float out = 0.0f;
+#pragma unroll
+        for (int n = 0; n < WARPS; n++)
+            out = __fmaf_rn(out_of[((int64_t)n * w.n_here + h) * D + c], w.shared.max_of[h][n], out);
+        if (n_span == 1) {
+            out_put(j, w.row, (w.head0 + h) * d + c, __fdiv_rn(out, w.shared.sum[h]));
+            continue;
+        }
+        float *part = j.parts + (((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span + span) * part_size;
+        part[2 + c] = out;
+        if (c == 0) {
+            part[0] = w.shared.most[h];
+            part[1] = w.shared.sum[h];
+        }
+    }
+    if (n_span > 1 && is_last(w, y))
+        parts_join(w);
+}
+
+/* Span `span` of head block y of a row, by all threads of a block. */
+template <int D, int BITS>
+__device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
+                                            bool *waited) {
+    const attend_range &r = w.range;
+    const int warp = threadIdx.x / 32, n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
+    const bool has_new = (r.n_page - 1) % r.n_span == span;
+    /* Pieces in halves: of all the block's pages, or of the newest one. */
+    const int n_half = BITS == 16 ? n_mine * (CUDA_PAGE / PIECE) : has_new * (CUDA_PAGE / PIECE);
+    auto half_at = [&](int i) {
+        const int page =
+            BITS == 16 ? r.page0 + span + i / (CUDA_PAGE / PIECE) * r.n_span : r.position / CUDA_PAGE;
+        return page * CUDA_PAGE + i % (CUDA_PAGE / PIECE) * PIECE;
+    };
+    warp_sums<D, BITS> s = {-INFINITY};
+    half_piece<D> p;
+    if (warp < n_half) {
+        keys_load(w, half_at(warp), &p);
+        values_load(w, half_at(warp), &p);
+    }
+    queries_take(w, has_new, waited);
+    if (has_new && w.head0 % w.j.n_group == 0 && !w.j.a.stored)
+        fresh_store<D, BITS>(w);
+    for (int i = warp; i < n_half; i += WARPS) {
+        const int base = half_at(i);
+        float x[2][2];
+        fresh_take(w, base, &p);
+        keys_score(w, base, p, &s, x);
+        if (i + WARPS < n_half)
+            keys_load(w, half_at(i + WARPS), &p);
+        values_sum(p, x, &s);
+        if (i + WARPS < n_half)
+            values_load(w, half_at(i + WARPS), &p);
+    }
+    if constexpr (BITS != 16) {
+        const int n_code = (n_mine - has_new) * (CUDA_PAGE / CODES);
+        for (int i = warp; i < n_code; i += WARPS) {
+            const int base = (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES;
+            code_keys<D, BITS> keys;
+            code_values<D, BITS> values;
+            float x[4][2];
+            keys_load(w, base, &keys);
+            values_load(w, base, &values);
+            keys_score(w, base, keys, &s, x);
+            value_scales_load(w, base, &values);
+            values_sum(values, x, &s);
+        }
+    }
+    sums_write(w, s, out_of);
+    warps_join(w, span, y, out_of);
+}
+
+template <int D, int BITS>
 __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_constant__ attend_job j) {
-    __shared__ attend_shared<LANES> shared;
+    extern __shared__ __align__(16) float out_of[];
+    __shared__ attend_shared<D> shared;
     launch_next();
-    const attend_range range = range_of(j, j.a.position[blockIdx.z], j.a.first_page[blockIdx.z]);
-    for (int span = blockIdx.x; span < range.n_span; span += gridDim.x) {
-        if (span >= (int)gridDim.x)
-            __syncthreads(); /* all have read what the span before left */
-        attend_span(j, shared, range, span, blockIdx.y, blockIdx.z);
+    bool waited = false;
+    if (j.a.stored) {
+        launch_wait();
+        waited = true;
     }
-}
-
-/* A block has a row, a thread one pair of a key's after the other, and the same of its value's. */
-enum { STORE_THREADS = 128 };
-__global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
-    const int d = (int)a.kv.d_head, row = blockIdx.x, n_pair = (int)a.kv.n_kv_head * d / 2;
-    const int n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    launch_next();
-    launch_wait();
-    const int position = a.position[row];
-    const int64_t page = a.pages[a.first_page[row] + position / CUDA_PAGE] * a.kv.page;
-#pragma unroll 4
-    for (int n = threadIdx.x; n < n_pair; n += STORE_THREADS) {
-        const int head = n / (d / 2), i = n % (d / 2);
-        const int2 at = pair_elements(a, i);
-        const float *key = a.k + row * a.ldk + head * d, *value = a.v + row * a.ldv + head * d;
-        float2 x = make_float2(key[at.x], key[at.y]);
-        x = i < n_turn ? pair_rotate(x, pair_table(a, row, position, i)) : x;
-        const int64_t to = page + (head * CUDA_PAGE + position % CUDA_PAGE) * d;
-        ((__half *)a.kv.k)[to + at.x] = __float2half_rn(x.x);
-        ((__half *)a.kv.k)[to + at.y] = __float2half_rn(x.y);
-        ((__half *)a.kv.v)[to + at.x] = __float2half_rn(value[at.x]);
-        ((__half *)a.kv.v)[to + at.y] = __float2half_rn(value[at.y]);
+    const int row = blockIdx.z, y = blockIdx.x, n = head_blocks(j), first = y % n * j.n_together;
+    const attend_work<D> w = {j,
+                              shared,
+                              range_of(j, j.a.position[row], j.a.first_page[row]),
+                              y / n,
+                              y / n * j.n_group + first,
+                              min(j.n_together, j.n_group - first),
+                              row,
+                              (int)threadIdx.x % 32 / 4,
+                              (int)threadIdx.x % 4};
+    for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
+        if (span >= (int)gridDim.y)
+            __syncthreads(); /* all have read what the span before left */
+        attend_span<D, BITS>(w, span, y, out_of, &waited);
     }
 }
 
@@ -415,6 +321,7 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
         j->leaves = codes_of(a->leaves, a->n_head * d);
     }
     j->n_group = (int)(a->n_head / a->kv.n_kv_head);
+    j->n_together = j->n_group < HEADS ? j->n_group : HEADS;
     j->n_span = CUDA_MAX_SPLIT;
     j->arrived = (unsigned *)a->scratch;
     j->parts = (float *)((uint8_t *)a->scratch + COUNTER_BYTES);
@@ -425,32 +332,36 @@ size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
     return COUNTER_BYTES + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
 }
 
-static bool can_store(const cuda_attend *a) {
-    const int64_t d = a->kv.d_head;
-    return d >= 8 && d <= 256 && d % 8 == 0 && a->n_rot <= d && a->n_row >= 1 && a->n_row <= 65535;
+template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
+    const cuda_attend &a = j.a;
+    /* Blocks of many rows take several parts of a sequence, one after the other: the same parts. */
+    const int64_t n_block = a.kv.n_kv_head * head_blocks(j), enough = device_sm_count();
+    const int64_t parts = enough / (n_block * a.n_row);
+    const int heads = j.n_together;
+    const size_t bytes = sizeof(float) * WARPS * D * (size_t)heads;
+    /* The first span of all heads starts first: the others have nothing to do in a short sequence. */
+    const dim3 grid((unsigned)n_block,
+                    (unsigned)(parts < 1          ? 1
+                               : parts > j.n_span ? j.n_span
+                                                  : parts),
+                    (unsigned)a.n_row);
+    const int e = prepare(attend_one<D, BITS>, bytes);
+    return e ? e : launch(attend_one<D, BITS>, grid, dim3(ATTEND_THREADS), bytes, s, j);
 }
-
-int store_launch(const cuda_attend *a, cuda_stream s) {
-    if (!can_store(a))
-        return CUDA_UNSUPPORTED;
-    const int e = prepare(store_rows, 0);
-    return e ? e : launch(store_rows, dim3((unsigned)a->n_row), dim3(STORE_THREADS), 0, s, *a);
+template <int BITS> static int run_wide(const attend_job &j, cuda_stream s) {
+    const int64_t d = j.a.kv.d_head;
+    return d <= 64 ? run<64, BITS>(j, s) : d <= 128 ? run<128, BITS>(j, s) : run<256, BITS>(j, s);
 }
 
 int attend_launch(const cuda_attend *a, cuda_stream s) {
-    const int64_t d = a->kv.d_head;
     attend_job j;
-    int e = attend_make(a, &j);
+    const int e = attend_make(a, &j);
     if (e)
         return e;
-    auto *const kernel = d <= 64 ? attend_one<8> : d <= 128 ? attend_one<16> : attend_one<32>;
-    /* Blocks of many rows take several parts of a sequence, one after the other: the same parts. */
-    const int64_t n_block = a->kv.n_kv_head * head_blocks(j.n_group), enough = 4 * device_sm_count();
-    const int64_t parts = enough / (n_block * a->n_row);
-    const dim3 grid((unsigned)(parts < 1          ? 1
-                               : parts > j.n_span ? j.n_span
-                                                  : parts),
-                    (unsigned)n_block, (unsigned)a->n_row);
-    e = prepare(kernel, 0);
-    return e ? e : launch(kernel, grid, dim3(ATTEND_THREADS), 0, s, j);
+    switch (a->kv.code_bits) {
+    case 0: return run_wide<16>(j, s);
+    case 8: return run_wide<8>(j, s);
+    case 4: return run_wide<4>(j, s);
+    default: return CUDA_UNSUPPORTED;
+    }
 }

@@ -4,19 +4,14 @@
  * a row may see to the last, the next one on its way into shared memory meanwhile. Scores and the weighted
  * values are sums of floats over products of halves (m16n8k16); queries are rotated and rounded to halves
  * when they are read, and so are the weights of a page's values. A page in which a row sees nothing leaves
- * its sums as they are: so a row's bits do not depend on the others of its block. */
+ * its sums as they are: so a row's bits do not depend on the others of its block.
+ *
+ * Where pages are codes they become halves on their way into shared memory. A block then has rows of one
+ * page, whose own keys and values come from the launch's rows, and older ones from the newest page. */
 #include "kernels/cuda/attend_prompt.cuh"
 
 enum { PROMPT_WARPS = 4, PROMPT_THREADS = 32 * PROMPT_WARPS, PROMPT_ROWS = 16 * PROMPT_WARPS };
 
-__device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
 __device__ __forceinline__ void load_four_across(uint32_t to[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -43,106 +38,238 @@ template <int D> __device__ __forceinline__ void page_load(__half *to, const __h
     }
 }
 
+/* ---- codes ---- */
+
+/* The keys of a whole page of codes as halves. */
 template <int D>
+__device__ __forceinline__ void code_keys_load(__half *to, const uint8_t *codes, int bits, int d) {
+    enum { LINE = prompt_room<D>::LINE };
+    const int d_pad = (d + 31) / 32 * 32, n_eight = d / 8;
+    const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * bits / 8);
+    for (int i = threadIdx.x; i < CUDA_PAGE * n_eight; i += PROMPT_THREADS) {
+        const int p = i / n_eight, c = i % n_eight * 8;
+        const uint4 scale = *(const uint4 *)(scales + p / 32 * d_pad + c),
+                    min = *(const uint4 *)(scales + (2 + p / 32) * d_pad + c);
+        uint32_t x[4];
+        eight_halves(bits, codes, p * d_pad + c, scale, min, x);
+        *(uint4 *)(to + p * LINE + c) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+/* Its values; a thread has 8 positions of 8 channels, which change places. */
+template <int D>
+__device__ __forceinline__ void code_values_load(__half *to, const uint8_t *codes, int bits, int d) {
+    enum { LINE = prompt_room<D>::LINE };
+    const int d_pad = (d + 31) / 32 * 32;
+    const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * bits / 8);
+    for (int i = threadIdx.x; i < CUDA_PAGE * d / 64; i += PROMPT_THREADS) {
+        const int p = i % 8 * 8, c = i / 8 * 8;
+        const uint4 scale = *(const uint4 *)(scales + c / 32 * CUDA_PAGE + p),
+                    min = *(const uint4 *)(scales + 2 * d_pad + c / 32 * CUDA_PAGE + p);
+        uint32_t x[8][4];
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+            eight_halves(bits, codes, (p / 32 * d_pad + c + n) * 32 + p % 32, scale, min, x[n]);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            uint32_t y[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                y[k] = __byte_perm(x[2 * k][n / 2], x[2 * k + 1][n / 2], n % 2 ? 0x7632 : 0x5410);
+            *(uint4 *)(to + (p + n) * LINE + c) = make_uint4(y[0], y[1], y[2], y[3]);
+        }
+    }
+}
+
+/* ---- a block's rows ---- */
+
+/* Rows [row0, row0 + n) at positions from position0 on, which see pages [first, last]. */
+struct prompt_rows {
+    int row0, n, position0, first, last, head, kv_head;
+};
+template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_attend &a) {
+    const int tile = (int)gridDim.y - 1 - (int)blockIdx.y; /* rows with much to do first */
+    const int before = CODED ? a.position[0] % CUDA_PAGE : 0;
+    prompt_rows r;
+    r.row0 = max(0, tile * PROMPT_ROWS - before);
+    r.n = min((tile + 1) * PROMPT_ROWS - before, (int)a.n_row) - r.row0;
+    r.head = blockIdx.x;
+    r.kv_head = r.head / (int)(a.n_head / a.kv.n_kv_head);
+    if (r.n <= 0)
+        return r;
+    r.position0 = a.position[r.row0];
+    const int low = a.window > 0 && r.position0 >= a.window ? r.position0 - (int)a.window + 1 : 0;
+    r.first = low / CUDA_PAGE;
+    r.last = (r.position0 + r.n - 1) / CUDA_PAGE;
+    return r;
+}
+
+/* The page that the rows stand in. */
+template <int D>
+__device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows &r, bool is_value,
+                                         __half *to) {
+    enum { LINE = prompt_room<D>::LINE };
+    const int d = (int)a.kv.d_head, in = r.position0 % CUDA_PAGE;
+    const __half *old = recent_at(a, is_value, a.pages + a.first_page[r.row0], r.last, r.kv_head);
+    for (int n = threadIdx.x; n < CUDA_PAGE * d / 2; n += PROMPT_THREADS) {
+        const int p = n / (d / 2), i = n % (d / 2), row = r.row0 + p - in;
+        const int2 at = is_value ? make_int2(2 * i, 2 * i + 1) : pair_elements(a, i);
+        __half x = __float2half_rn(0.0f), y = x;
+        if (row < 0) {
+            x = old[p * d + at.x];
+            y = old[p * d + at.y];
+        } else if (p < in + r.n) {
+            const float *value = a.v + row * a.ldv + (int64_t)r.kv_head * d;
+            const float2 f = is_value ? make_float2(value[at.x], value[at.y])
+                                      : key_pair(a, row, r.position0 - in + p, r.kv_head, i);
+            x = __float2half_rn(f.x);
+            y = __float2half_rn(f.y);
+        }
+        to[p * LINE + at.x] = x;
+        to[p * LINE + at.y] = y;
+    }
+}
+
+/* A page's keys and values on their way into shared memory. */
+template <int D, bool CODED>
+__device__ __forceinline__ void both_load(const cuda_attend &a, const prompt_rows &r, int page, __half *keys,
+                                          __half *values) {
+    const int d = (int)a.kv.d_head, left = r.position0 + r.n - page * CUDA_PAGE;
+    const int32_t *pages = a.pages + a.first_page[r.row0];
+    if (CODED && page == r.last) {
+        own_load<D>(a, r, false, keys);
+        own_load<D>(a, r, true, values);
+    } else if (CODED) {
+        const int bits = a.kv.code_bits;
+        code_keys_load<D>(keys, page_at(a, a.kv.k, bits, pages, page, r.kv_head), bits, d);
+        code_values_load<D>(values, page_at(a, a.kv.v, bits, pages, page, r.kv_head), bits, d);
+    } else {
+        page_load<D>(keys, (const __half *)page_at(a, a.kv.k, 16, pages, page, r.kv_head), d, left);
+        page_load<D>(values, (const __half *)page_at(a, a.kv.v, 16, pages, page, r.kv_head), d, left);
+    }
+}
+
+/* The warp's queries: kept in registers, or read again for each page. */
+template <int D> struct warp_queries {
+    enum { KEEP = D <= 128, STEPS = D / 16 };
+    uint32_t kept[KEEP ? STEPS : 1][4], at;
+    __device__ __forceinline__ void begin(const __half *from) {
+        at = shared_address(from);
+        if (KEEP)
+#pragma unroll
+            for (int s = 0; s < STEPS; s++)
+                load_four(kept[KEEP ? s : 0], at + s * 32);
+    }
+    __device__ __forceinline__ void get(int s, uint32_t (&q)[4]) const {
+        if (!KEEP)
+            load_four(q, at + s * 32);
+        else
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                q[i] = kept[KEEP ? s : 0][i];
+    }
+};
+
+/* scores = queries . keys of a page. */
+template <int D>
+__device__ __forceinline__ void page_score(const warp_queries<D> &queries, const __half *k,
+                                           float (&score)[32]) {
+    enum { LINE = prompt_room<D>::LINE };
+    /* Keys 8j..8j+7: lanes 0-7 their first 8 channels, 8-15 the next 8, and 16-31 those of the next 8 keys.
+     */
+    const int lane = threadIdx.x % 32;
+    const uint32_t at = shared_address(k + (lane % 8 + lane / 16 * 8) * LINE + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        score[i] = 0.0f;
+#pragma unroll
+    for (int s = 0; s < D / 16; s++) {
+        uint32_t q[4];
+        queries.get(s, q);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t b[4];
+            load_four(b, at + (i * 16 * LINE + s * 16) * 2);
+            mma_halves(score + 8 * i, q, b[0], b[1]);
+            mma_halves(score + 8 * i + 4, q, b[2], b[3]);
+        }
+    }
+}
+/* out += weights . values of a page. */
+template <int D>
+__device__ __forceinline__ void page_add(const float (&score)[32], const __half *v, float (&out)[D / 2]) {
+    enum { LINE = prompt_room<D>::LINE };
+    const int lane = threadIdx.x % 32;
+    const uint32_t at = shared_address(v + lane % 16 * LINE + lane / 16 * 8);
+#pragma unroll
+    for (int s = 0; s < CUDA_PAGE / 16; s++) {
+        const uint32_t p[4] = {
+            as_halves(score[8 * s], score[8 * s + 1]), as_halves(score[8 * s + 2], score[8 * s + 3]),
+            as_halves(score[8 * s + 4], score[8 * s + 5]), as_halves(score[8 * s + 6], score[8 * s + 7])};
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            uint32_t b[4];
+            load_four_across(b, at + (s * 16 * LINE + i * 16) * 2);
+            mma_halves(out + 8 * i, p, b[0], b[1]);
+            mma_halves(out + 8 * i + 4, p, b[2], b[3]);
+        }
+    }
+}
+
+template <int D, bool CODED>
 __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
     attend_prompt(const __grid_constant__ cuda_attend a) {
     extern __shared__ __align__(128) uint8_t shared[];
-    enum { LINE = prompt_room<D>::LINE, PAGE = prompt_room<D>::PAGE, KEEP = D <= 128, STEPS = D / 16 };
+    enum { LINE = prompt_room<D>::LINE, PAGE = prompt_room<D>::PAGE };
     __half *const queries = (__half *)shared, *const keys = queries + PAGE, *const values = keys + 2 * PAGE;
-    const int d = (int)a.kv.d_head, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    /* Rows with much to do first. */
-    const int row0 = ((int)gridDim.y - 1 - (int)blockIdx.y) * PROMPT_ROWS,
-              n = min(PROMPT_ROWS, (int)a.n_row - row0);
-    const int head = blockIdx.x, kv_head = head / (int)(a.n_head / a.kv.n_kv_head);
+    const int lane = threadIdx.x % 32, in = threadIdx.x / 32 * 16 /* the warp's first row */;
     launch_next();
     launch_wait();
-    const int position0 = a.position[row0], end = position0 + n;
-    const int low = a.window > 0 && position0 >= a.window ? position0 - (int)a.window + 1 : 0;
-    const int first = low / CUDA_PAGE, last = (end - 1) / CUDA_PAGE;
-    const int32_t *pages = a.pages + a.first_page[row0];
-    auto load = [&](int page) {
-        const int64_t at = pages[page] * a.kv.page + (int64_t)kv_head * CUDA_PAGE * d;
-        const int slot = (page - first) % 2, left = end - page * CUDA_PAGE;
-        page_load<D>(keys + slot * PAGE, (const __half *)a.kv.k + at, d, left);
-        page_load<D>(values + slot * PAGE, (const __half *)a.kv.v + at, d, left);
-    };
-    if (d < D) /* channels that are not there */
+    const prompt_rows r = rows_of<CODED>(a);
+    if (r.n <= 0)
+        return;
+    if (a.kv.d_head < D) { /* channels that are not there */
         for (int i = threadIdx.x; i < 5 * PAGE; i += PROMPT_THREADS)
             queries[i] = __float2half_rn(0.0f);
-    if (d < D)
         __syncthreads();
-    load(first);
+    }
+    both_load<D, CODED>(a, r, r.first, keys, values);
     copies_end_group();
-    queries_load<D>(a, queries + warp * 16 * LINE, row0 + warp * 16, n - warp * 16, head);
+    queries_load<D>(a, queries + in * LINE, r.row0 + in, r.n - in, r.head);
     __syncthreads();
-    /* Where a lane's row of an operand begins: four 8 x 8 of 16 rows x 16. */
-    const int line = lane % 16, side = lane / 16 * 8;
-    const uint32_t q_at = shared_address(queries + (warp * 16 + line) * LINE + side);
-    uint32_t q[KEEP ? STEPS : 1][4];
-    if (KEEP)
-#pragma unroll
-        for (int s = 0; s < STEPS; s++)
-            load_four(q[KEEP ? s : 0], q_at + s * 32);
+    warp_queries<D> q;
+    q.begin(queries + (in + lane % 16) * LINE + lane / 16 * 8);
     float out[D / 2], old[2];
     row_sums f = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         out[i] = 0.0f;
-    for (int page = first; page <= last; page++) {
-        if (page < last)
-            load(page + 1);
+    for (int page = r.first; page <= r.last; page++) {
+        const int slot = (page - r.first) % 2 * PAGE, next = PAGE - slot;
+        if (page < r.last)
+            both_load<D, CODED>(a, r, page + 1, keys + next, values + next);
         copies_end_group();
         copies_wait<1>();
         __syncthreads();
-        const __half *const k = keys + (page - first) % 2 * PAGE, *const v =
-                                                                      values + (page - first) % 2 * PAGE;
-        /* Keys 8j..8j+7: lanes 0-7 their first 8 channels, 8-15 the next 8, and 16-31 those of the next 8
-         * keys. */
-        const uint32_t k_at = shared_address(k + (lane % 8 + lane / 16 * 8) * LINE + lane / 8 % 2 * 8);
         float score[32];
-#pragma unroll
-        for (int i = 0; i < 32; i++)
-            score[i] = 0.0f;
-#pragma unroll
-        for (int s = 0; s < STEPS; s++) {
-            uint32_t now[4];
-            if (!KEEP)
-                load_four(now, q_at + s * 32);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint32_t b[4];
-                load_four(b, k_at + (i * 16 * LINE + s * 16) * 2);
-                mma_halves(score + 8 * i, KEEP ? q[KEEP ? s : 0] : now, b[0], b[1]);
-                mma_halves(score + 8 * i + 4, KEEP ? q[KEEP ? s : 0] : now, b[2], b[3]);
-            }
-        }
-        page_weigh(a, page, position0 + warp * 16, score, &f, old);
+        page_score<D>(q, keys + slot, score);
+        page_weigh(a, page, r.position0 + in, score, &f, old);
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             out[i] = __fmul_rn(out[i], old[i % 4 / 2]);
-        const uint32_t v_at = shared_address(v + line * LINE + side);
-#pragma unroll
-        for (int s = 0; s < CUDA_PAGE / 16; s++) {
-            const uint32_t p[4] = {
-                as_halves(score[8 * s], score[8 * s + 1]), as_halves(score[8 * s + 2], score[8 * s + 3]),
-                as_halves(score[8 * s + 4], score[8 * s + 5]), as_halves(score[8 * s + 6], score[8 * s + 7])};
-#pragma unroll
-            for (int i = 0; i < D / 16; i++) {
-                uint32_t b[4];
-                load_four_across(b, v_at + (s * 16 * LINE + i * 16) * 2);
-                mma_halves(out + 8 * i, p, b[0], b[1]);
-                mma_halves(out + 8 * i + 4, p, b[2], b[3]);
-            }
-        }
+        page_add<D>(score, values + slot, out);
         __syncthreads();
     }
-    rows_write<D>(a, f, out, row0 + warp * 16, n - warp * 16, head);
+    rows_write<D>(a, f, out, r.row0 + in, r.n - in, r.head);
 }
 
+template <int D, bool CODED> static int run_as(const cuda_attend *a, cuda_stream s) {
+    const int64_t tiles = (a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS + CODED; /* they may begin in a page */
+    const dim3 grid((unsigned)a->n_head, (unsigned)tiles);
+    const int e = prepare(attend_prompt<D, CODED>, prompt_room<D>::BYTES);
+    return e ? e : launch(attend_prompt<D, CODED>, grid, dim3(PROMPT_THREADS), prompt_room<D>::BYTES, s, *a);
+}
 template <int D> static int run(const cuda_attend *a, cuda_stream s) {
-    const dim3 grid((unsigned)a->n_head, (unsigned)((a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS));
-    const int e = prepare(attend_prompt<D>, prompt_room<D>::BYTES);
-    return e ? e : launch(attend_prompt<D>, grid, dim3(PROMPT_THREADS), prompt_room<D>::BYTES, s, *a);
+    return a->kv.code_bits ? run_as<D, true>(a, s) : run_as<D, false>(a, s);
 }
 
 int prompt_launch(const cuda_attend *a, cuda_stream s) {

@@ -3,19 +3,13 @@
 #ifndef NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
 #define NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
 
-#include "kernels/cuda/device.cuh"
-
-#define LOG2_E 1.4426950408889634f
+#include "kernels/cuda/attend.cuh"
 
 __device__ __forceinline__ void load_four(uint32_t to[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(at)
                  : "memory");
-}
-__device__ __forceinline__ uint32_t as_halves(float a, float b) {
-    const __half2 h = __floats2half2_rn(a, b);
-    return *(const uint32_t *)&h;
 }
 
 /* Queries of a warp's 16 rows of one head from row0 on, of which n are there: rotated, [16][D + 8] halves. */

@@ -18,8 +18,7 @@ enum {
     GROUP_THREADS = 128,
     WARPS = 4 * GROUPS,
     ATTEND_THREADS = GROUP_THREADS * (GROUPS + 1),
-    STAGES = 4,
-    AHEAD = 2 /* pages on their way, of a thread of the group that fetches */
+    STAGES = 4
 };
 
 #ifdef NIB_SM90A
@@ -69,6 +68,14 @@ __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, bool
 #endif
 }
 
+/* The barrier counts the thread once its copies are there: nobody waits, so as many pages as there are stages
+ * are on their way. */
+__device__ __forceinline__ void copies_arrive(uint64_t *bar) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(bar)) : "memory");
+#endif
+}
+
 /* Pages [first, last] of one head, by the threads of one group; positions from `end` on are zeros. */
 template <int D>
 __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, int first, int last, int end,
@@ -80,29 +87,23 @@ __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, i
                         *const v =
                             (const __half *)a.kv.v + ((int64_t)kv_head * CUDA_PAGE + row) * D + piece * 8;
     int next = pages[first];
-    for (int i = 0; i <= last - first + AHEAD; i++) {
-        const int page = first + i, slot = i % STAGES;
-        if (page <= last) {
-            const int64_t at = next * a.kv.page;
-            const uint32_t to = room + slot * wgmma_room<D>::STAGE + piece / 8 * 8192 + row * 128;
-            next = page < last ? pages[page + 1] : 0;
-            bar_wait<false>(empty + slot, (i / STAGES & 1) ^ 1);
+    for (int page = first; page <= last; page++) {
+        const int i = page - first, slot = i % STAGES;
+        const int64_t at = next * a.kv.page;
+        const uint32_t to = room + slot * wgmma_room<D>::STAGE + piece / 8 * 8192 + row * 128;
+        next = page < last ? pages[page + 1] : 0;
+        bar_wait<false>(empty + slot, (i / STAGES & 1) ^ 1);
 #pragma unroll
-            for (int r = 0; r < CUDA_PAGE; r += STEP) {
-                const uint32_t in = to + r * 128 + ((piece % 8) ^ ((row + r) % 8)) * 16;
-                const bool there = page * CUDA_PAGE + row + r < end;
-                copy_or_zero(in, k + at + r * D, there);
-                copy_or_zero(in + wgmma_room<D>::PART, v + at + r * D, there);
-            }
+        for (int r = 0; r < CUDA_PAGE; r += STEP) {
+            const uint32_t in = to + r * 128 + ((piece % 8) ^ ((row + r) % 8)) * 16;
+            const bool there = page * CUDA_PAGE + row + r < end;
+            copy_or_zero(in, k + at + r * D, there);
+            copy_or_zero(in + wgmma_room<D>::PART, v + at + r * D, there);
         }
-        copies_end_group();
-        if (i < AHEAD)
-            continue;
-        copies_wait<AHEAD>();
-        async_fence(); /* the matrix instruction sees them */
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(full + (i - AHEAD) % STAGES))
-                     : "memory");
+        copies_arrive(full + slot);
     }
+    copies_end_group();
+    copies_wait<0>(); /* none is on its way when the block ends */
 }
 
 /* scores = queries . keys of the page at `at`, in the background. */
@@ -146,6 +147,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
     auto there = [&](int page) {
         const int i = page - first;
         bar_wait<false>(full + i % STAGES, i / STAGES & 1);
+        async_fence(); /* the matrix instruction sees what was copied */
         return room + i % STAGES * wgmma_room<D>::STAGE;
     };
     for (int page = first; page < t.first && page <= last; page++) {
@@ -243,7 +245,7 @@ template <int D> static int run(const cuda_attend *a, cuda_stream s) {
 }
 
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s) {
-    if (!is_built())
+    if (!is_built() || a->kv.code_bits)
         return CUDA_UNSUPPORTED;
     return a->kv.d_head == 64 ? run<64>(a, s) : a->kv.d_head == 128 ? run<128>(a, s) : CUDA_UNSUPPORTED;
 }

@@ -29,7 +29,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 8, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 9, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -76,16 +76,30 @@ typedef struct cuda_linear {
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;
 
-/* Keys and values of one layer in pages of CUDA_PAGE positions: [n_kv_head][CUDA_PAGE][d_head] halves each,
- * 16-byte aligned. Those of page i begin at k + i * page and v + i * page; i may be negative. */
+/* Keys and values of one layer in pages of CUDA_PAGE positions; those of page i begin at k + i * page and
+ * v + i * page, 16-byte aligned; i may be negative.
+ *
+ * Halves: [n_kv_head][CUDA_PAGE][d_head] each.
+ *
+ * Codes of 8 and 4 bits (kernels/kv_layout.h has their meaning and sizes): a page is whole blocks of codes,
+ * in an order of its own, where d_pad is d_head rounded up to 32: keys    [n_kv_head] of codes
+ * [CUDA_PAGE][d_pad], then scales [2][d_pad] and minima [2][d_pad] in halves values  [n_kv_head] of codes
+ * [2][d_pad][32 positions], then scales [d_pad / 32][CUDA_PAGE] and minima Of 4 bits, code i of eight is at
+ * bit i / 2 * 4 + i % 2 * 16 of a dword. The newest positions are halves, as above, in pages of recent_k and
+ * recent_v: block b of a sequence is in the page whose number stands b % 2 - 2 places behind (so before) the
+ * sequence's first one. */
 typedef struct cuda_kv {
     void *k, *v;
     int64_t n_kv_head, d_head; /* d_head: a multiple of 8, at most 256 */
     int64_t page;              /* halves */
+    void *recent_k, *recent_v; /* of codes */
+    int code_bits;             /* 8 or 4; 0: halves */
 } cuda_kv;
 
 /* One token of each of n_row sequences: rotates q and k, stores k and v at the row's position, attends. Where
- * `store` stored the rows before, they may be of one sequence. */
+ * `store` stored the rows before, they may be of one sequence. Of codes a row sees its own block of
+ * CUDA_PAGE positions in halves and those before it in codes; a launch that stores the last position of a
+ * block packs it too. */
 typedef struct cuda_attend {
     cuda_kv kv;
     const float *q, *k, *v; /* [n_row, ld], before the rotation */
@@ -233,12 +247,16 @@ typedef struct cuda_kernels {
     size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);
-    /* The same for rows of one sequence, one position after the other, that `store` stored: n_row up to
-     * CUDA_MAX_WIDE. Uses no scratch and leaves no codes. A row's bits do not depend on the others, but are
-     * not those of `attend`. Needs sm_80. */
+    /* The same for rows of one sequence, one position after the other, that `store` stored (codes: that
+     * `pack` packed and `store` has not stored yet): n_row up to CUDA_MAX_WIDE. Uses no scratch and leaves no
+     * codes. A row's bits do not depend on the others, but are not those of `attend`. Needs sm_80. */
     int (*attend_prompt)(const cuda_attend *a, cuda_stream s);
-    /* Rotates the keys of n_row rows and stores keys and values. Looks at no q, no scratch and no out. */
+    /* Rotates the keys of n_row rows and stores keys and values. Looks at no q, no scratch and no out. Of
+     * codes: into the newest pages, of a sequence's last two blocks. */
     int (*store)(const cuda_attend *a, cuda_stream s);
+    /* Codes: blocks that the rows end, in codes. Before `store`, which may write over what is older than
+     * the rows; `attend_prompt` likewise stands between the two. */
+    int (*pack)(const cuda_attend *a, cuda_stream s);
     int (*move)(const cuda_move *a, cuda_stream s); /* what the host wrote before is there */
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);

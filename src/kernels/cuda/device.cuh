@@ -326,6 +326,7 @@ int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int attend_launch(const cuda_attend *a, cuda_stream s);
 int store_launch(const cuda_attend *a, cuda_stream s);
+int pack_launch(const cuda_attend *a, cuda_stream s);
 int move_launch(const cuda_move *a, cuda_stream s);
 /* Bytes that are taken of a device, by everybody; 0: not known. */
 size_t device_used(int device);

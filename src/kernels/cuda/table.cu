@@ -180,6 +180,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         attend_launch,
         prompt_launch,
         store_launch,
+        pack_launch,
         move_launch,
         norm_launch,
         each_launch,

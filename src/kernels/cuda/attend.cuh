@@ -1,0 +1,224 @@
+/* attend.cuh - what attention to cached keys and values shares: rotated pairs, where codes lie in a page, and
+ * codes as halves. */
+#ifndef NIB_KERNELS_CUDA_ATTEND_CUH
+#define NIB_KERNELS_CUDA_ATTEND_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#define LOG2_E 1.4426950408889634f
+
+/* The elements of pair `i` of a head's d / 2: rotated together, or beyond n_rot. */
+__device__ __forceinline__ int2 pair_elements(const cuda_attend &a, int i) {
+    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    return a.style == ROPE_HALF && i < half ? make_int2(i, i + half) : make_int2(2 * i, 2 * i + 1);
+}
+__device__ __forceinline__ float2 pair_table(const cuda_attend &a, int row, int position, int i) {
+    const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    const float *table = a.cos_sin + (int64_t)(a.cos_sin_by_row ? row : position) * a.n_rot;
+    return i < half ? make_float2(table[i], table[half + i]) : make_float2(1.0f, 0.0f);
+}
+__device__ __forceinline__ float2 pair_rotate(float2 x, float2 cos_sin) {
+    return make_float2(__fsub_rn(__fmul_rn(x.x, cos_sin.x), __fmul_rn(x.y, cos_sin.y)),
+                       __fadd_rn(__fmul_rn(x.x, cos_sin.y), __fmul_rn(x.y, cos_sin.x)));
+}
+/* Pair i of a row's new key of one head, rotated. */
+__device__ __forceinline__ float2 key_pair(const cuda_attend &a, int row, int position, int head, int i) {
+    const float *key = a.k + row * a.ldk + (int64_t)head * a.kv.d_head;
+    const int2 at = pair_elements(a, i);
+    const float2 x = make_float2(key[at.x], key[at.y]);
+    return i < (a.cos_sin ? (int)a.n_rot / 2 : 0) ? pair_rotate(x, pair_table(a, row, position, i)) : x;
+}
+
+__device__ __forceinline__ uint32_t as_halves(float a, float b) {
+    const __half2 h = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&h;
+}
+/* Two floats as two pairs of halves: rounded, and what that left over. */
+__device__ __forceinline__ uint2 as_two_halves(float a, float b) {
+    const __half2 h = __floats2half2_rn(a, b);
+    const float2 f = __half22float2(h);
+    return make_uint2(*(const uint32_t *)&h, as_halves(__fsub_rn(a, f.x), __fsub_rn(b, f.y)));
+}
+
+/* d += a . b of halves, 16 rows x 16 of K x 8 columns. */
+__device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+#define NIB_MMA(a0, a1, b)                                                                                   \
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"      \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                     \
+        : "r"(a0), "r"(a1), "r"(b))
+    NIB_MMA(a[0], a[1], b0);
+    NIB_MMA(a[2], a[3], b1);
+#undef NIB_MMA
+#endif
+}
+
+/* ---- pages ---- */
+
+/* Of a head's keys, or values, in a page (cuda_kv). */
+__host__ __device__ __forceinline__ int head_bytes(int bits, int d) {
+    const int d_pad = (d + 31) / 32 * 32;
+    return bits == 16 ? CUDA_PAGE * d * 2 : d_pad * CUDA_PAGE * bits / 8 + 8 * d_pad;
+}
+/* The pages of a row's sequence: whole blocks, and in halves the newest ones. */
+__device__ __forceinline__ const uint8_t *page_at(const cuda_attend &a, const void *base, int bits,
+                                                  const int32_t *pages, int page, int head) {
+    return (const uint8_t *)base + ((int64_t)pages[page] * a.kv.page) * 2 +
+           (int64_t)head * head_bytes(bits, (int)a.kv.d_head);
+}
+__device__ __forceinline__ const __half *recent_at(const cuda_attend &a, bool is_value, const int32_t *pages,
+                                                   int page, int head) {
+    if (a.kv.code_bits == 0)
+        return (const __half *)page_at(a, is_value ? a.kv.v : a.kv.k, 16, pages, page, head);
+    return (const __half *)page_at(a, is_value ? a.kv.recent_v : a.kv.recent_k, 16, pages - 2, page % 2,
+                                   head);
+}
+
+/* Loads that stay where they are written: the compiler moves others to where they are used first. */
+__device__ __forceinline__ uint4 load_now(const void *p) {
+    uint4 x;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p));
+    return x;
+}
+
+/* Eight successive codes, and pair i of them as halves. */
+template <int BITS> struct eight_codes {
+    uint2 x;
+    __device__ __forceinline__ uint32_t pair(int i) const {
+        uint32_t h = __byte_perm(i / 2 ? x.y : x.x, 0x64646464u, i % 2 ? 0x4342 : 0x4140); /* 1024 + code */
+        const __half2 y = __hsub2(*(const __half2 *)&h, __float2half2_rn(1024.0f));
+        return *(const uint32_t *)&y;
+    }
+    __device__ __forceinline__ void load(const uint8_t *codes, int i) {
+        asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(codes + i));
+    }
+};
+template <> struct eight_codes<4> {
+    uint32_t x;
+    __device__ __forceinline__ uint32_t pair(int i) const {
+        const uint32_t y = i / 2 ? x >> 8 : x;
+        const uint32_t h = i % 2 ? (y & 0x00f000f0u) | 0x54005400u : (y & 0x000f000fu) | 0x64006400u;
+        const __half2 z = __hsub2(*(const __half2 *)&h, __float2half2_rn(i % 2 ? 64.0f : 1024.0f));
+        return *(const uint32_t *)&z;
+    }
+    __device__ __forceinline__ void load(const uint8_t *codes, int i) {
+        asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(codes + i / 2));
+    }
+};
+/* Eight codes from code i on, as halves scale * code + min. */
+template <int BITS>
+__device__ __forceinline__ void eight_halves_of(const uint8_t *codes, int i, const uint4 &scale,
+                                                const uint4 &min, uint32_t x[4]) {
+    const uint32_t s[4] = {scale.x, scale.y, scale.z, scale.w}, m[4] = {min.x, min.y, min.z, min.w};
+    eight_codes<BITS> code;
+    code.load(codes, i);
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        const uint32_t c = code.pair(n);
+        const __half2 y = __hfma2(*(const __half2 *)&c, *(const __half2 *)&s[n], *(const __half2 *)&m[n]);
+        x[n] = *(const uint32_t *)&y;
+    }
+}
+__device__ __forceinline__ void eight_halves(int bits, const uint8_t *codes, int i, const uint4 &scale,
+                                             const uint4 &min, uint32_t x[4]) {
+    if (bits == 8)
+        eight_halves_of<8>(codes, i, scale, min, x);
+    else
+        eight_halves_of<4>(codes, i, scale, min, x);
+}
+
+/* The lanes of a warp store a code each, successive ones from a multiple of 32 on. */
+__device__ __forceinline__ void codes_store(int bits, uint8_t *codes, int i, uint32_t code) {
+    if (bits == 8) {
+        codes[i] = (uint8_t)code;
+        return;
+    }
+    code <<= i % 8 / 2 * 4 + i % 2 * 16;
+#pragma unroll
+    for (int o = 1; o < 8; o *= 2)
+        code |= __shfl_xor_sync(~0u, code, o);
+    if (i % 8 == 0)
+        *(uint32_t *)(codes + i / 2) = code;
+}
+
+/* A group of values to the range of its first n, as on the processor (kernels/lanes/kv_pack.h): the same
+ * bits. */
+struct code_group {
+    __half scale, min;
+    float low, inverse, top;
+    __device__ __forceinline__ uint32_t code(float x) const { /* a NaN is 0 */
+        const float q = __fmul_rn(__fsub_rn(x, low), inverse);
+        return q >= 0 ? (uint32_t)__fadd_rn(q < top ? q : top, 0.5f) : 0u;
+    }
+};
+__device__ __forceinline__ code_group group_of(const float (&x)[32], int n, int bits) {
+    float low = x[0], high = x[0], bad = 0;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        if (i >= n)
+            continue;
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+        bad = __fadd_rn(bad, __fsub_rn(x[i], x[i])); /* NaN, unless all are finite */
+    }
+    code_group g;
+    g.top = bits == 8 ? 255.0f : 15.0f;
+    g.low = low;
+    g.scale = __float2half_rn(__fdiv_rn(__fsub_rn(high, low), g.top));
+    g.min = __float2half_rn(low);
+    const float scale = __half2float(g.scale);
+    g.inverse = scale > 0 ? __fdiv_rn(1.0f, scale) : 0.0f;
+    if (bad != 0) {
+        g.scale = __ushort_as_half((unsigned short)0x7e00);
+        g.min = __float2half_rn(0.0f);
+        g.inverse = __int_as_float(0x7fc00000);
+    }
+    return g;
+}
+
+/* A whole block of one head's keys, [CUDA_PAGE][d] halves, into codes, by all threads of a block: a thread
+ * has 32 positions of a channel. */
+__device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, uint8_t *to) {
+    const int d_pad = (d + 31) / 32 * 32;
+    __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);
+    for (int item = threadIdx.x; item < 2 * d_pad; item += blockDim.x) {
+        const int side = item / d_pad, c = item % d_pad;
+        float x[32];
+#pragma unroll
+        for (int p = 0; p < 32; p++)
+            x[p] = c < d ? __half2float(from[(side * 32 + p) * d + c]) : 0.0f;
+        const code_group g = group_of(x, 32, bits);
+        scales[item] = g.scale;
+        scales[2 * d_pad + item] = g.min;
+#pragma unroll
+        for (int p = 0; p < 32; p++)
+            codes_store(bits, to, (side * 32 + p) * d_pad + c, g.code(x[p]));
+    }
+}
+/* Its values: a thread has 32 channels of a position. */
+__device__ __forceinline__ void pack_values(int bits, int d, const __half *from, uint8_t *to) {
+    const int d_pad = (d + 31) / 32 * 32;
+    __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);
+    for (int item = threadIdx.x; item < d_pad / 32 * CUDA_PAGE; item += blockDim.x) {
+        const int group = item / CUDA_PAGE, p = item % CUDA_PAGE, n = min(32, d - group * 32);
+        float x[32];
+#pragma unroll
+        for (int c = 0; c < 32; c++)
+            x[c] = c < n ? __half2float(from[p * d + group * 32 + c]) : 0.0f;
+        const code_group g = group_of(x, n, bits);
+        scales[item] = g.scale;
+        scales[2 * d_pad + item] = g.min;
+#pragma unroll
+        for (int c = 0; c < 32; c++)
+            codes_store(bits, to, (p / 32 * d_pad + group * 32 + c) * 32 + p % 32, c < n ? g.code(x[c]) : 0u);
+    }
+}
+
+#endif

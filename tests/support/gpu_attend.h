@@ -1,0 +1,30 @@
+/* gpu_attend.h - what a launch of attention needs on the GPU, for tests of its kernels. */
+#ifndef NIB_TESTS_GPU_ATTEND_H
+#define NIB_TESTS_GPU_ATTEND_H
+
+#include "support/gpu.h"
+
+typedef struct attend_case {
+    int64_t n_head, n_kv, d, n_rot, window;
+    rope_style style;
+    float softcap;
+    int code_bits;
+} attend_case;
+
+/* Rows of one sequence, at the positions 0.., or each of a sequence of its own. Caches are full of NaNs:
+ * nothing that was not written may count. */
+typedef struct gpu_attention {
+    cuda_attend a;      /* of all rows; q, k and v of a row lie together */
+    int64_t nq, nk, ld; /* floats of a row: queries, keys, all */
+    int64_t n_position;
+    float *table; /* [n_position, n_rot] cosines and sines, on the host */
+} gpu_attention;
+
+gpu_attention gpu_attention_open(const attend_case *c, int64_t n_row, bool apart, int n_page);
+void gpu_attention_close(gpu_attention *g);
+/* The launch of rows [r, r + n). */
+cuda_attend gpu_attention_rows(const gpu_attention *g, int64_t r, int64_t n);
+/* Stores rows [r, r + n) of one sequence and attends, as a prompt or as a few rows. */
+void gpu_attention_run(const gpu_attention *g, int64_t r, int64_t n, bool as_prompt);
+
+#endif
