@@ -98,11 +98,8 @@ static void it_is_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_device),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(blocks_that_come),
-        cmocka_unit_test(keys_in_codes),
-        cmocka_unit_test(it_is_said),
+        cmocka_unit_test(a_lost_device), cmocka_unit_test(no_memory),  cmocka_unit_test(blocks_that_come),
+        cmocka_unit_test(keys_in_codes), cmocka_unit_test(it_is_said),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

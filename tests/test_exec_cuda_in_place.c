@@ -244,11 +244,8 @@ static void a_lost_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),
-        cmocka_unit_test(codes_stay),
-        cmocka_unit_test(a_batch),
-        cmocka_unit_test(from_disk_once),
-        cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(a_sequence),     cmocka_unit_test(codes_stay),    cmocka_unit_test(a_batch),
+        cmocka_unit_test(from_disk_once), cmocka_unit_test(a_lost_device),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
