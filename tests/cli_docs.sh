@@ -25,6 +25,15 @@ check "the man page has every option" has_all "$tmp/man"
 check "bash completes every option" has_all "$tmp/bash"
 check "zsh completes every option" has_all "$tmp/zsh"
 
+# For a terminal of usual width: no line of help is wider, and none ends with a blank.
+narrow() {
+    for command in $("$nibble" help | sed -nE 's/^  ([a-z]+) {2,}.*/\1/p'); do
+        "$nibble" "$command" --help
+    done >"$tmp/help"
+    test -s "$tmp/help" && ! grep -nE '^.{101}| $' "$tmp/help"
+}
+check "help has no line of more than 100 columns" narrow
+
 # Options of our scripts, and of other programs that the documents call, are not nibble's.
 "$nibble" --help | grep -oE -e '--[a-z][a-z0-9-]+' >"$tmp/others"
 grep -ohE -e '--[a-z][a-z0-9-]+' src/cli/compat.def src/cli/main.c Makefile bench/*.* tools/*.* tests/*.sh >>"$tmp/others"

@@ -40,6 +40,14 @@ run profile "$model" --json
 check "in JSON too" [ "$(json 'd["path"] is None and len(d["a16_layers"]) <= 2')" = True ]
 run profile "$model" -o "$tmp/file/x.json"
 check "a file that was asked for is an error" [ $code = 1 ]
+run quantize "$model" -o "$tmp/nowhere/out.gguf"
+check "quantize looks for the folder first" [ $code = 2 ]
+check "and says that it is not there" says "nowhere/out.gguf: no file can be made there: No such file or directory"
+check "not that something was made" silent 'what was made'
+head -c 5000 "$model" >"$tmp/short.gguf"
+run info "$tmp/short.gguf"
+check "a file that was cut off is refused" [ $code = 4 ]
+check "with that guess" says '(cut off?)'
 if [ $sanitized = 1 ]; then
     echo "skip hw without a cache: rates are not measured under a sanitizer"
 else

@@ -20,8 +20,9 @@ ignored or refused.
 An option can be set in the environment, too: `NIBBLE_RAM=2G` is `--ram 2G`. A flag wins. Sizes are
 written `512M`, `2G`, `1.5GiB` or, where it says so, `auto`."""
 SECTIONS = {"General": "Every command", "Model": "The model and where it is computed", "Memory": "Memory",
-            "Text": "Text", "Sampling": "Sampling", "Options": "Options of some commands"}
+            "Precision": "Precision", "Text": "Text", "Sampling": "Sampling", "Options": "Options of some commands"}
 OPTION = re.compile(r"  (?:(-\w), |    )(--[a-z0-9-]+)(?: (\S+))? +(.*)")
+CONTINUED = re.compile(r" *\n {33}(?=\S)")  # help is wrapped; what an option is begins in this column
 
 
 def help_of(nibble, *args):
@@ -34,7 +35,7 @@ def read(nibble):
     commands = re.findall(r"^  ([a-z]+) {2,}\S", help_of(nibble, "help"), re.M)
     for command in commands:
         section = None
-        for line in help_of(nibble, command, "--help").splitlines():
+        for line in CONTINUED.sub(" ", help_of(nibble, command, "--help")).splitlines():
             if line.rstrip(":") in found:
                 section = line.rstrip(":")
             option = OPTION.fullmatch(line) if section else None
@@ -46,7 +47,7 @@ def read(nibble):
 
 def entry(letter, flag, argument, text, commands):
     shown = f"`{flag} {argument}`" if argument else f"`{flag}`"
-    text = re.sub(r"(?<![\w`'-])(--[a-z][a-z-]+(?: [a-z]\b)?)", r"`\1`", text)
+    text = re.sub(r"'(nibble [^']+)'|(?<![\w`'-])(--[a-z][a-z-]+(?: [a-z]\b)?)", lambda m: f"`{m[1] or m[2]}`", text)
     text = re.sub(r'(\\(?:xHH|[nt"\\]))', r"`\1`", text)
     line = f"- {f'`{letter}`, ' if letter else ''}{shown}: {text}{f' ({commands})' if commands else ''}"
     return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

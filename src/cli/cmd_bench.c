@@ -319,22 +319,17 @@ const cli_command cmd_bench = {
     .usage = "MODEL [-p 512] [-n 128] [-d 0] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
     .summary = "prompt and generation speed, beside what memory gives",
     .details =
-        "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their "
-        "share of\n"
-        "what plain reading gives in turns with it (the median over pieces of 50 ms). --trace says where the "
-        "time of a pass goes: by kind "
-        "of op,\n"
-        "the processor time of the work and the time that threads wait for each other (of all threads: with "
-        "2 "
-        "threads\n"
-        "a second of the clock is two of it). -d N: both behind N tokens that are in the cache already.\n\n  "
-        "nibble bench smollm2 -t 2\n"
-        "\n-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an "
-        "answer of\n"
-        "-n; tok/s are those of all together.\n\n"
-        "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n"
-        "\n--kernels times every way of computing each product alone, for 1 to 512 rows, and says what "
-        "the kernel map,\nthe rule and fixed choices lose against the fastest.\n\n"
+        "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their share\n"
+        "of what plain reading gives in turns with it (the median over pieces of 50 ms). --trace says where\n"
+        "the time of a pass goes: by kind of op, the processor time of the work and the time that threads\n"
+        "wait for each other (of all threads: with 2 threads a second of the clock is two of it).\n"
+        "-d N: both behind N tokens that are in the cache already.\n\n"
+        "  nibble bench smollm2 -t 2\n\n"
+        "-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an\n"
+        "answer of -n; tok/s are those of all together.\n\n"
+        "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n\n"
+        "--kernels times every way of computing each product alone, for 1 to 512 rows, and says what the\n"
+        "kernel map, the rule and fixed choices lose against the fastest.\n\n"
         "  nibble bench --kernels smollm2\n",
     .groups =
         CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BENCH | CLI_KERNELS,

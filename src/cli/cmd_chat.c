@@ -186,16 +186,12 @@ const cli_command cmd_chat = {
     .usage = "MODEL [TEXT | -p TEXT | -f FILE] [options]",
     .summary = "hold a conversation with a model",
     .details =
-        "The model's own chat template is used. TEXT, -p or -f FILE is the first message. In a terminal, "
-        "/help "
-        "lists\n"
-        "the commands; Ctrl-C stops an answer, Ctrl-D leaves; arrows, Ctrl-A, Ctrl-E, Ctrl-R and the other "
-        "emacs\n"
-        "keys edit the line (~/.editrc changes them). What was typed is remembered in\n"
-        "$XDG_STATE_HOME/nibble/history, else ~/.local/state/nibble/history.\n"
-        "Without a terminal each line of stdin is a message. With --json the whole conversation is printed "
-        "at the\n"
-        "end. /save writes {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}, and /load reads it.\n\n"
+        "The model's own chat template is used. TEXT, -p or -f FILE is the first message. In a terminal,\n"
+        "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves; arrows, Ctrl-A, Ctrl-E, Ctrl-R\n"
+        "and the other emacs keys edit the line (~/.editrc changes them). What was typed is remembered in\n"
+        "$XDG_STATE_HOME/nibble/history, else ~/.local/state/nibble/history. Without a terminal each line\n"
+        "of stdin is a message. With --json the whole conversation is printed at the end. /save writes\n"
+        "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}, and /load reads it.\n\n"
         "  nibble chat smollm2\n"
         "  nibble chat smollm2 --system \"Answer in one sentence.\" --temp 0.2\n"
         "  echo \"Why is the sky blue?\" | nibble chat smollm2 --temp 0\n",

@@ -225,11 +225,13 @@ const cli_command cmd_models = {
     .usage = "[list | show NAME | rm NAME | pull NAME]",
     .summary = "the models on this machine: listed, shown, removed",
     .details =
-        "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models, and what the cache of Hugging Face's "
-        "programs has\n($HF_HOME/hub, else ~/.cache/huggingface/hub); every name in the list can stand for "
-        "MODEL. -q: names alone.\nrm removes a model of the models folder; the cache stays as it is. pull is "
+        "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models, and what the cache of Hugging Face's\n"
+        "programs has ($HF_HOME/hub, else ~/.cache/huggingface/hub); every name in the list can stand for\n"
+        "MODEL. -q: names alone. rm removes a model of the models folder; the cache stays as it is. pull is\n"
         "'nibble pull'.\n\n"
-        "  nibble models\n  nibble models show smollm2\n  nibble models rm smollm2\n",
+        "  nibble models\n"
+        "  nibble models show smollm2\n"
+        "  nibble models rm smollm2\n",
     .words = "list show rm pull",
     .groups = CLI_FETCH,
     .n_rest = 2,

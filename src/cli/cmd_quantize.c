@@ -1,10 +1,15 @@
 /* cmd_quantize.c - nibble quantize: a model's matrices in smaller number formats. */
 #include "cli/cli.h"
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "nib_tools.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 static int report(const cli_args *args, const char *out, const nib_quantize_report *r) {
     char in_size[32], out_size[32], peak[32];
@@ -28,6 +33,23 @@ static int report(const cli_args *args, const char *out, const nib_quantize_repo
     return 0;
 }
 
+/* Whether a file can be made there, which is known before anything is measured. */
+static bool has_folder(const char *out) {
+    const char *slash = strrchr(out, '/');
+    char *folder = slash ? mem_strndup(out, slash == out ? 1 : (size_t)(slash - out)) : NULL;
+    const bool there = !slash || !folder || access(folder, W_OK) == 0;
+    mem_free(folder);
+    return there;
+}
+
+/* A file that is begun is kept. */
+static void say_what_is_left(const cli_args *args, const char *out) {
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s.part", out);
+    if (n < (int)sizeof path && path_exists(path))
+        cli_note(args, "nibble: what was made is in %s; the same command goes on from there", path);
+}
+
 static int run(cli_args *args) {
     const char *out = args->output ? args->output : args->rest.n ? args->rest.data[0] : NULL;
     nib_engine_options options;
@@ -35,6 +57,8 @@ static int run(cli_args *args) {
     nib_error err;
     if (!out || (args->output && args->rest.n))
         return cli_usage_error("which file is to be made? give -o FILE");
+    if (!has_folder(out))
+        return cli_usage_error("%s: no file can be made there: %s", out, strerror(errno));
     cli_engine_options(args, &options);
     const nib_quantize_options q = {.out = out,
                                     .type = args->type,
@@ -48,7 +72,7 @@ static int run(cli_args *args) {
     if (status == NIB_OK)
         return report(args, out, &r);
     if (status == NIB_E_CANCELLED || status == NIB_E_IO)
-        cli_note(args, "nibble: what was made is in %s.part; the same command goes on from there", out);
+        say_what_is_left(args, out);
     return cli_fail(&err);
 }
 
@@ -70,9 +94,8 @@ const cli_command cmd_quantize = {
         "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
         "Scales come on top: about half a bit. With --type c3,c4 it is these formats that are shared out.\n\n"
         "Scales are searched for with a weight for each column, the mean square of the activations that it\n"
-        "is multiplied with, measured once with nibble's own prompts or the lines of --calib, and kept. "
-        "--imatrix reads\n"
-        "such weights from a file of llama.cpp instead (none: all columns count the same),\n"
+        "is multiplied with, measured once with nibble's own prompts or the lines of --calib, and kept.\n"
+        "--imatrix reads such weights from a file of llama.cpp instead (none: all columns count the same),\n"
         "--keep-imatrix writes them to one.\n\n"
         "--type c3 and c4 give each row 8 or 16 values of its own, the centres of a k-means that weights\n"
         "columns like the scales (SqueezeLLM; --method squeezellm makes c4).\n"

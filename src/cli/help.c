@@ -17,14 +17,38 @@ void cli_print_overview(FILE *out) {
             "  nibble chat smollm2\n");
 }
 
+enum { HELP_COLUMN = 33, HELP_COLUMNS = 100 };
+
+/* Words in lines of HELP_COLUMNS, all from HELP_COLUMN on, where the first one goes. */
+static void print_words(const char *text, FILE *out) {
+    int at = HELP_COLUMN;
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+        const int n = (int)strcspn(text, " "), blank = at > HELP_COLUMN;
+        if (blank && at + blank + n > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", HELP_COLUMN, "");
+            at = HELP_COLUMN;
+        } else if (blank) {
+            fputc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", n, text);
+        text += n;
+        at += n;
+    }
+    fputc('\n', out);
+}
+
 static void print_option(const cli_option *o, FILE *out) {
-    char flag[64], left[96], letter[8] = "    ", fallback[48];
+    char flag[64], left[96], letter[8] = "    ", fallback[48], text[1024];
     cli_option_flag(o, flag, sizeof flag);
     cli_option_default(o, fallback, sizeof fallback);
     if (o->letter)
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "%s%s%s%s", letter, flag, o->arg ? " " : "", o->arg ? o->arg : "");
-    fprintf(out, "  %-30s %s%s\n", left, o->help, fallback);
+    snprintf(text, sizeof text, "%s%s", o->help, fallback);
+    const int n = fprintf(out, "  %s", left);
+    fprintf(out, "%s%*s", n < HELP_COLUMN ? "" : "\n", n < HELP_COLUMN ? HELP_COLUMN - n : HELP_COLUMN, "");
+    print_words(text, out);
 }
 
 void cli_print_help(const cli_command *command, FILE *out) {
@@ -33,14 +57,15 @@ void cli_print_help(const cli_command *command, FILE *out) {
     static const struct {
         unsigned group;
         const char *title;
-    } sections[] = {
-        {~(unsigned)(CLI_COMMON | CLI_MODEL | CLI_MEMORY | CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING),
-         NULL},
-        {CLI_PROMPT | CLI_RUN | CLI_TURN, "Text"},
-        {CLI_SAMPLING, "Sampling"},
-        {CLI_MODEL, "Model"},
-        {CLI_MEMORY, "Memory"},
-        {CLI_COMMON, "General"}};
+    } sections[] = {{~(unsigned)(CLI_COMMON | CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED |
+                                 CLI_PROMPT | CLI_RUN | CLI_TURN | CLI_SAMPLING),
+                     NULL},
+                    {CLI_PROMPT | CLI_RUN | CLI_TURN, "Text"},
+                    {CLI_SAMPLING, "Sampling"},
+                    {CLI_MODEL, "Model"},
+                    {CLI_MEMORY, "Memory"},
+                    {CLI_TARGETS | CLI_PLANNED, "Precision"},
+                    {CLI_COMMON, "General"}};
     unsigned wanted = command->groups | CLI_COMMON, shown = 0;
     for (size_t s = 0; s < sizeof sections / sizeof sections[0]; s++) {
         bool titled = false;

@@ -32,7 +32,8 @@ nib_status cursor_need(const cursor *c, uint64_t n_byte, nib_error *err) {
                         " bytes, more than a header may have (%" PRIu64 ")",
                         c->what, cursor_at(c), n_byte, c->limit);
     return nib_fail(err, NIB_E_MODEL,
-                    "%s at offset %" PRIu64 ": expected %" PRIu64 " bytes, the file ends after %" PRIu64,
+                    "%s at offset %" PRIu64 ": expected %" PRIu64 " bytes, the file ends after %" PRIu64
+                    " (cut off?)",
                     c->what, cursor_at(c), n_byte, left);
 }
 

@@ -53,14 +53,14 @@ static nib_status read_counts(header *h, nib_error *err) {
     const uint64_t left = cursor_left(&h->at);
     if (h->n_key > left / MIN_KEY_BYTES || h->n_key > META_MAX_KEYS)
         return nib_fail(err, NIB_E_MODEL,
-                        "says %" PRIu64 " metadata keys, more than the %" PRIu64
-                        " bytes that follow can hold or %d",
-                        h->n_key, left, META_MAX_KEYS);
+                        "says %" PRIu64 " metadata keys, more than %d or than the %" PRIu64
+                        " bytes that follow can hold (cut off?)",
+                        h->n_key, META_MAX_KEYS, left);
     if (h->n_tensor > left / MIN_TENSOR_BYTES || h->n_tensor > MAX_TENSORS)
         return nib_fail(err, NIB_E_MODEL,
-                        "says %" PRIu64 " tensors, more than the %" PRIu64
-                        " bytes that follow can hold or %d",
-                        h->n_tensor, left, MAX_TENSORS);
+                        "says %" PRIu64 " tensors, more than %d or than the %" PRIu64
+                        " bytes that follow can hold (cut off?)",
+                        h->n_tensor, MAX_TENSORS, left);
     return NIB_OK;
 }
 

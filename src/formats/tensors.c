@@ -87,7 +87,7 @@ nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin
             end > data_end)
             return nib_fail(err, NIB_E_MODEL,
                             "tensor '%s' (%s %s) needs %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64
-                            ", but the file ends at %" PRIu64,
+                            ", but the file ends at %" PRIu64 " (cut off?)",
                             a->name, type_get(a->type)->name, tensor_shape_text(a, shape), a->bytes,
                             data_begin, a->offset, data_end);
         a->offset = begin;
