@@ -1,7 +1,10 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
  * rows] ...    (default: all) Weights of a model are larger than any cache; products alone go round through 2
- * GiB of matrices. */
+ * GiB of matrices.
+ *
+ * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
+ * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
 #include "kernels/cuda_load.h"
 #include "quant/pack.h"
 
@@ -341,42 +344,79 @@ static void chains(void) {
 
 /* ---- products alone ---- */
 
+enum { MAX_MATRICES = 512 };
+
+typedef struct turns { /* matrices that are multiplied in turn */
+    view all[MAX_MATRICES];
+    int count;
+    uint64_t bytes;
+} turns;
+
+static double reads_seconds(const turns *m) {
+    const size_t each = (size_t)(m->bytes / (uint64_t)m->count);
+    unsigned *sink = device_new(4);
+    OK(cuda->graph_begin(stream));
+    for (int i = 0; i < m->count; i++)
+        OK(cuda->read_all(m->all[i].data, each, sink, stream));
+    cuda_graph g = recorded();
+    const double t = graph_seconds(g, 15, 1) / m->count;
+    OK(cuda->graph_free(g));
+    OK(cuda->release(sink));
+    return t;
+}
+
+static double products_seconds(const turns *m, cuda_linear a) {
+    OK(cuda->graph_begin(stream));
+    for (int i = 0; i < m->count; i++) {
+        a.w[0] = m->all[i];
+        OK(cuda->linear(&a, stream));
+    }
+    cuda_graph g = recorded();
+    const double t = graph_seconds(g, 15, 1) / m->count;
+    OK(cuda->graph_free(g));
+    return t;
+}
+
+static void print_product(const char *format, cuda_linear a, const turns *m, double t, double reads) {
+    const double bytes = (double)m->bytes / m->count;
+    printf("%-7s %6d x %5d, %2d rows%s: %7.2f us %6.0f GB/s, share of reading %.3f, of such reads %.3f "
+           "(%.2f us)\n",
+           format, (int)m->all[0].n, (int)m->all[0].k, (int)a.n_row, a.codes ? ", codes left" : "", t * 1e6,
+           bytes / t / 1e9, bytes / t / read_rate, reads / t, reads * 1e6);
+}
+
 static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row) {
-    enum { MAX = 256 };
-    static view all[MAX];
-    uint64_t bytes = 0;
-    int count = 0;
-    while (count < MAX && bytes < (uint64_t)2 << 30)
-        all[count++] = matrix_new(format, n, k, &bytes);
+    static turns m;
+    m.bytes = 0;
+    m.count = 0;
+    while (m.count < MAX_MATRICES && m.bytes < (uint64_t)2 << 30)
+        m.all[m.count++] = matrix_new(format, n, k, &m.bytes);
     float *x = device_new((size_t)(n_row * k) * 4), *y = device_new((size_t)(n_row * n) * 4);
     float *host = malloc((size_t)(n_row * k) * 4);
     for (int64_t i = 0; i < n_row * k; i++)
         host[i] = (float)(i * 7919 % 1000) / 500 - 1;
     OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
-    void *room = device_new(cuda->linear_scratch(n_row, k, false));
-    OK(cuda->graph_begin(stream));
-    for (int i = 0; i < count; i++) {
-        const cuda_linear a = {
-            .w = {all[i]}, .n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
-        OK(cuda->linear(&a, stream));
+    void *room = device_new(cuda->linear_scratch(n_row, k, false)), *codes = device_new(cuda->codes_bytes(k));
+    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
+    const double reads = reads_seconds(&m), t = products_seconds(&m, a);
+    print_product(format, a, &m, t, reads);
+    if (n_row == 1 && m.all[0].format.group == 32) { /* as in a model, where the launch before leaves them */
+        a.codes = codes;
+        print_product(format, a, &m, products_seconds(&m, a), reads);
     }
-    cuda_graph g = recorded();
-    const double t = graph_seconds(g, 15, 1) / count;
-    printf("%-7s %6d x %5d, %2d rows: %7.2f us %6.0f GB/s, share of reading %.3f\n", format, (int)n, (int)k,
-           (int)n_row, t * 1e6, (double)bytes / count / t / 1e9, (double)bytes / count / t / read_rate);
-    OK(cuda->graph_free(g));
-    for (int i = 0; i < count; i++)
-        OK(cuda->release((void *)(uintptr_t)all[i].data));
+    for (int i = 0; i < m.count; i++)
+        OK(cuda->release((void *)(uintptr_t)m.all[i].data));
     OK(cuda->release(x));
     OK(cuda->release(y));
     OK(cuda->release(room));
+    OK(cuda->release(codes));
     free(host);
     return t;
 }
 
 static void products(void) {
-    static const char *const formats[] = {"u2g128", "u3g128", "u4g128", "u4g32",
-                                          "u5g128", "u6g128", "u8g128"};
+    static const char *const formats[] = {"u2g128", "u3g128", "u4g128", "u4g32", "u5g128",
+                                          "u6g128", "u8g128", "u2g32",  "u8g32"};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         time_product(formats[f], 14336, 4096, 1);
         time_product(formats[f], 4096, 14336, 1);

@@ -139,7 +139,7 @@ static void check_counts(matrix *m, const char *what, const int *counts) {
         }
         free(y);
     }
-    for (int n_row = 1; n_row <= 9; n_row += 8) {
+    for (int n_row = 1; n_row <= 9; n_row += 4) {
         const product p = {.n_row = n_row, .two = true, .adds = true};
         float *y = run_linear(m, 1, &w, x, m->k, NULL, bias, p, before);
         check_rows(m, x, y, p, bias, before, what);
@@ -191,7 +191,12 @@ static void test_many_rows(void **state) {
                  {"u4g32", 17, 4160, {8, 16, 17, 32, 48, 64}},
                  {"u4g64", 100, 2048, {4, 64}},
                  {"u4g128", 33, 2304, {12, 31, 50}},
-                 {"u4g32", 33, 14336, {5, 16, 64}},
+                 {"u4g32", 33, 14336, {5, 9, 16, 64}},
+                 {"u4g64", 4300, 9000, {11}},
+                 {"u8g128", 300, 2304, {2}},
+                 {"u8g32", 33, 14336, {3}},
+                 {"u2g128", 40, 14336, {2}},
+                 {"u3g32", 17, 9000, {2}},
                  {"u4g32a", 20, 576, {17, 64}},
                  {"u6g16", 20, 512, {40}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -221,10 +226,9 @@ static void test_refused(void **state) {
     matrix_close(&m);
 }
 
-/* Gate and up of one launch against two plain ones; three matrices of one launch; a norm in front. */
-static void test_together(void **state) {
-    (void)state;
-    const int64_t n = 100, k = 1100;
+/* Gate and up of one launch against two plain ones; three matrices of one launch; a norm in front. counts: of
+ * rows, up to 40; 0 ends. */
+static void check_together(int64_t n, int64_t k, const int *counts) {
     matrix m[3];
     view w[3];
     for (int i = 0; i < 3; i++) {
@@ -236,9 +240,8 @@ static void test_together(void **state) {
     const kernel_table *t = kernels_table_for("ref");
     for (int r = 0; r < 40; r++)
         t->norm(NORM_RMS, x + r * k, norm, NULL, plain + r * k, k, 1, true, 1e-5f);
-    static const int counts[] = {1, 3, 16, 20, 40};
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-        const int rows = counts[c];
+    for (; *counts; counts++) {
+        const int rows = *counts;
         float *three = run_linear(m, 3, w, x, k, norm, NULL, (product){.n_row = rows}, NULL);
         for (int i = 0; i < 3; i++) {
             float *one = run_linear(&m[i], 1, &w[i], x, k, norm, NULL, (product){.n_row = rows}, NULL);
@@ -274,6 +277,12 @@ static void test_together(void **state) {
         matrix_close(&m[i]);
     }
     free(x), free(norm), free(plain);
+}
+
+static void test_together(void **state) {
+    (void)state;
+    check_together(100, 1100, (const int[]){1, 3, 16, 20, 40, 0});
+    check_together(40, 9000, (const int[]){10, 0}); /* does not fit one block */
 }
 
 /* A NaN or an infinity poisons its own row. */

@@ -38,6 +38,11 @@ __device__ __forceinline__ void bar_expect(uint64_t *bar, int bytes) {
                  : "memory");
 #endif
 }
+__device__ __forceinline__ void bar_arrive(uint64_t *bar) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+#endif
+}
 /* Until the phase with this parity is over. CLUSTER: what other blocks did before they arrived is there. */
 template <bool CLUSTER> __device__ __forceinline__ void bar_wait(uint64_t *bar, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
@@ -99,6 +104,13 @@ __device__ __forceinline__ void cluster_send(float *to, uint64_t *bar, int rank,
             "r"(__float_as_uint(v[0])), "r"(__float_as_uint(v[N > 1 ? 1 : 0])),
             "r"(__float_as_uint(v[N > 2 ? 2 : 0])), "r"(__float_as_uint(v[N > 3 ? 3 : 0])), "r"(counts)
             : "memory");
+#endif
+}
+
+/* A float to `to` of block `rank`; seen there after cluster_meet_all. */
+__device__ __forceinline__ void cluster_store(float *to, int rank, float v) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(to, rank)), "f"(v) : "memory");
 #endif
 }
 

@@ -165,6 +165,24 @@ __device__ __forceinline__ void mma(int d[4], const uint32_t a[4], uint32_t b0, 
 #endif
 }
 
+/* N 8 x 8 matrices of halves, transposed: lane 8i + r gives the address of row r of matrix i (shared memory,
+ * 16 bytes); lane 4g + t gets the halves at column g of rows 2t and 2t + 1. From 7.5 on. */
+__device__ __forceinline__ void matrices_load(uint32_t d[2], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(d[0]), "=r"(d[1])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ __forceinline__ void matrices_load_four(uint32_t d[4], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ __forceinline__ float2 floats_of(uint32_t halves) {
+    return __half22float2(*(const __half2 *)&halves);
+}
+
 __device__ __forceinline__ float act_value(int kind, float x) {
     switch (kind) {
     case ACT_SILU: return x / (1.0f + expf(-x));

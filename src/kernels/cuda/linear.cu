@@ -83,6 +83,108 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
         }
 }
 
+/* The same where groups have a half each and no minimum, as most formats do, in a third of the instructions:
+ * scales of all slices and rows by one load, differences as the bits of floats. */
+template <int BITS> struct plain_chunk {
+    tile_lane<BITS> v[TILE_CHUNK];
+    uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
+    uint4 m;       /* their slice_meta */
+    uint2 mine;
+};
+/* What a lane needs of a chunk but its tiles; scales: the lane's address for matrices_load. */
+template <int BITS>
+__device__ __forceinline__ void plain_begin(plain_chunk<BITS> *c, uint32_t scales, uint2 mine,
+                                            const slice_meta *metas) {
+    c->m = *(const uint4 *)(metas + 2 * (threadIdx.x % 4));
+    c->mine = mine;
+    matrices_load(c->w, scales);
+}
+template <int BITS>
+__device__ __forceinline__ void plain_tile(plain_chunk<BITS> *c, const uint8_t *stage, int i) {
+    tile_load(&c->v[i], stage + i * BITS * 128, threadIdx.x % 32);
+}
+template <int BITS>
+__device__ __forceinline__ void plain_mma(const plain_chunk<BITS> &c, int i, int d[2][4]) {
+    const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const bool here = g == 2 * i + h;
+        tile_mma(c.v[i], h, d[h], here ? c.mine.x : 0, here ? c.mine.y : 0);
+    }
+}
+template <int BITS>
+__device__ __forceinline__ void plain_add(const plain_chunk<BITS> &c, const int d[2][4], int n_tile,
+                                          float sum[2]) {
+    enum { ZERO = 1 << BITS >> 1, MAGIC = 0x4b400000 /* CODE_MAGIC */ };
+    const int off[2] = {MAGIC - ZERO * (int)c.m.y, MAGIC - ZERO * (int)c.m.w};
+    const bool there = (int)threadIdx.x % 4 < n_tile;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float2 s = floats_of(c.w[r]);
+        const int d0 = d[0][2 * r], d1 = d[1][2 * r + 1] >> tile_excess<BITS>(1);
+        const float x0 = __fsub_rn(__int_as_float(d0 + off[0]), CODE_MAGIC);
+        const float x1 = __fsub_rn(__int_as_float(d1 + off[1]), CODE_MAGIC);
+        const float one = __fmaf_rn(x0, __fmul_rn(s.x, __uint_as_float(c.m.x)), sum[r]);
+        const float more = __fmaf_rn(x1, __fmul_rn(s.y, __uint_as_float(c.m.z)), one);
+        sum[r] = there ? more : sum[r];
+    }
+}
+
+/* A warp's chunks of a panel. Codes of up to 4 bits are in registers before they are multiplied, so their
+ * stage is filled again at once. */
+template <int BITS>
+__device__ __forceinline__ void plain_panel(const linear_job &j, chunk_feed *feed, ring *r,
+                                            const uint2 *codes, const slice_meta *meta, int lane_scale,
+                                            float sum[2]) {
+    for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
+        const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+        const uint2 mine = codes[n * 32 + threadIdx.x % 32];
+        plain_chunk<BITS> c;
+        int d[2][4] = {};
+        const uint8_t *stage = ring_get(r);
+        plain_begin(&c, shared_address(stage) + n_tile * BITS * 128 + lane_scale, mine, meta + n * 8);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++) {
+            plain_tile(&c, stage, i);
+            if (BITS > 4)
+                plain_mma(c, i, d);
+        }
+        __syncwarp();
+        feed_put(j, feed, r);
+#pragma unroll
+        for (int i = 0; BITS <= 4 && i < TILE_CHUNK; i++)
+            plain_mma(c, i, d);
+        plain_add(c, d, n_tile, sum);
+    }
+}
+
+/* The same of chunks of 8 bits in two pieces. */
+__device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_feed *feed, ring *r,
+                                                   const uint2 *codes, const slice_meta *meta, int lane_scale,
+                                                   float sum[2]) {
+    for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
+        const uint2 mine = codes[n * 32 + threadIdx.x % 32];
+        plain_chunk<8> c;
+        int d[2][4] = {};
+#pragma unroll
+        for (int piece = 0; piece < 2; piece++) {
+            const uint8_t *stage = ring_get(r);
+            if (piece)
+                plain_begin(&c, shared_address(stage) + CHUNK_PIECE + lane_scale, mine, meta + n * 8);
+            c.mine = mine;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                tile_load(&c.v[2 * piece + i], stage + i * 1024, threadIdx.x % 32);
+            __syncwarp();
+            feed_put<true>(j, feed, r);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                plain_mma(c, 2 * piece + i, d);
+        }
+        plain_add(c, d, TILE_CHUNK, sum);
+    }
+}
+
 /* What stands behind the rings: the row, and what outputs want. */
 static size_t one_bytes(const linear_job &j) {
     const int blocks = j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
@@ -104,11 +206,16 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     uint32_t *const codes = (uint32_t *)(shared + ALL_WARPS * ring_bytes);
     slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
     output_ahead *const ahead = (output_ahead *)(meta + j.k_pad / j.slice);
+    const bool plain = ring_ahead() && !HALVES && j.scale_kind == SCALE_HALF;
+    const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
     ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
     for (int i = 0; ring_ahead() && i < j.depth; i++)
-        feed_put(j, &feed, &r);
+        if (BITS == 8 && j.pieces)
+            feed_put<true>(j, &feed, &r);
+        else
+            feed_put(j, &feed, &r);
     if (j.leaves
             .codes) /* a product comes next: it may ask for its weights at once; attention had better not */
         launch_next();
@@ -126,7 +233,11 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
         const int n_here = min(ONE_PANELS, n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
             float sum[2] = {0.0f, 0.0f};
-            for (int c = warp; c < j.n_chunk; c += WARPS) {
+            if (BITS == 8 && j.pieces)
+                plain_panel_pieces(j, &feed, &r, (const uint2 *)codes, meta, lane_scale, sum);
+            else if (plain)
+                plain_panel<BITS>(j, &feed, &r, (const uint2 *)codes, meta, lane_scale, sum);
+            for (int c = warp; !plain && c < j.n_chunk; c += WARPS) {
                 if (!ring_ahead())
                     feed_put(j, &feed, &r);
                 const uint8_t *stage = ring_get(&r);
@@ -160,22 +271,24 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
 
 struct many_store {
     uint32_t *where;
-    void *meta; /* a float2 each, or without_sums: a float */
+    void *meta; /* a float2 each, or a float */
     int n_eight, column;
-    bool without_sums;
+    meta_order order;
     __device__ void codes(int row, int k, uint2 u) {
-        const int quad = k / 4 % 8, col = column + row;
+        const int quad = k / 4 % 8, col = column + row, lanes = order == META_FOUR ? 16 : 32;
         uint32_t *to =
-            where + ((k / 64 * n_eight + col / 8) * 32 + col % 8 * 4) * 4 + k / 32 % 2 * 2 + quad / 4;
+            where + ((k / 64 * n_eight + col / 8) * lanes + col % 8 * 4) * 4 + k / 32 % 2 * 2 + quad / 4;
         to[quad % 4 * 4] = u.x;
         to[quad % 4 * 4 + 4] = u.y;
     }
     __device__ void slice(int row, int i, slice_meta m) {
-        const int at = i * 8 * n_eight + column + row;
-        if (without_sums)
-            ((float *)meta)[at] = __fmul_rn(m.scale, 0.0625f); /* nibbles.cuh */
-        else
+        const int col = column + row, at = i * 8 * n_eight + col, pairs = order == META_FOUR ? 2 : 4;
+        if (order == META_SUMS)
             ((float2 *)meta)[at] = make_float2(m.scale, __int_as_float(m.sum));
+        else /* over 16: nibbles.cuh */
+            ((float *)meta)[order == META_PLAIN ? at
+                                                : ((i / 2 * n_eight + col / 8) * pairs + col % 8 / 2) * 4 +
+                                                      i % 2 * 2 + col % 2] = __fmul_rn(m.scale, 0.0625f);
     }
 };
 
@@ -188,6 +301,19 @@ struct many_facts {
         return lifts[column];
     }
 };
+
+/* What block y of a row's quantises. */
+__device__ __forceinline__ row_job row_piece(const linear_job &j, const float *x) {
+    row_job row = row_of(j, x);
+    if (gridDim.y > 1) {
+        row.begin = blockIdx.y * EIGHT_STEP;
+        row.end = min(row.begin + EIGHT_STEP, j.k_pad);
+    }
+    return row;
+}
+static int row_pieces(const linear_job &j) {
+    return j.norm || !j.act_group ? 1 : (j.k_pad + EIGHT_STEP - 1) / EIGHT_STEP;
+}
 
 /* What the scratch of a product holds. */
 struct many_scratch {
@@ -204,16 +330,15 @@ static __host__ __device__ many_scratch many_layout(int64_t k_pad, int n_eight) 
 
 template <bool TWO>
 __global__ void __launch_bounds__(THREADS) quantize_many(const __grid_constant__ linear_job j, int n_eight,
-                                                         bool without_sums, int64_t ldx, uint8_t *scratch) {
+                                                         meta_order order, int64_t ldx, uint8_t *scratch) {
     __shared__ row_sums sums;
     const many_scratch at = many_layout(j.k_pad, n_eight);
     const int each = TWO ? 2 : 1, column = blockIdx.x * each;
     launch_next();
     launch_wait();
-    quantize_row<TWO>(row_of(j, j.x + blockIdx.x * ldx),
-                      many_store{(uint32_t *)scratch, scratch + at.meta, n_eight, column, without_sums},
-                      &sums);
-    if (threadIdx.x < each) {
+    quantize_row<TWO>(row_piece(j, j.x + blockIdx.x * ldx),
+                      many_store{(uint32_t *)scratch, scratch + at.meta, n_eight, column, order}, &sums);
+    if (gridDim.y == 1 && threadIdx.x < each) {
         ((float *)(scratch + at.factor))[column + threadIdx.x] = row_factor(j, &sums);
         ((float *)(scratch + at.lift))[column + threadIdx.x] = row_lift(j, &sums, threadIdx.x);
     }
@@ -439,9 +564,10 @@ static int job_make(const cuda_linear *a, linear_job *j) {
 static size_t job_room(linear_job *j, size_t others, int blocks) {
     enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
     const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
-    const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
+    const int64_t most =
+        (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS) * (j->pieces ? 2 : 1);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    j->stage_bytes = (j->chunk_bytes - (j->pieces ? CHUNK_PIECE : 0) + 127) / 128 * 128;
     int64_t depth = (share - OWN - (int64_t)others) / (ALL_WARPS * j->stage_bytes);
     depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
     j->depth = (int)(depth < most ? depth : most);
@@ -475,7 +601,7 @@ static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s
 
 /* The kernel that multiplies several columns, and groups of eight columns that a launch of it takes. */
 struct way {
-    enum { ANY, KEPT, CLUSTER } kernel;
+    enum { ANY, KEPT, PAIR, CLUSTER } kernel;
     int eights;
 };
 static way way_find(linear_job *j, const pack_format *f) {
@@ -483,6 +609,8 @@ static way way_find(linear_job *j, const pack_format *f) {
         j->n_col <= MAX_KEPT_COLUMNS ? kept_eights(j, f, j->n_col) : 0; /* more: clusters are faster */
     if (eights)
         return {way::KEPT, eights};
+    if (j->n_col <= MAX_COLUMNS && (eights = pair_eights(j, f, j->n_col)) > 0)
+        return {way::PAIR, eights};
     eights = cluster_eights(j, f, j->n_col);
     return eights ? way{way::CLUSTER, eights}
                   : way{way::ANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
@@ -497,14 +625,27 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
     j->meta = (const float4 *)(scratch + at.meta);
     j->factor = (const float *)(scratch + at.factor);
     j->lift = (const float *)(scratch + at.lift);
+    const meta_order order = by.kernel == way::ANY       ? META_SUMS
+                             : by.kernel == way::CLUSTER ? META_PLAIN
+                             : by.kernel == way::PAIR    ? META_PAIRS
+                                                         : kept_order(j->n_col);
     int e = prepare(quantize, 0);
     if (!e)
-        e = launch(quantize, dim3((unsigned)a->n_row), dim3(THREADS), 0, s, *j, eights, by.kernel != way::ANY,
-                   a->ldx, scratch);
+        e = launch(quantize, dim3((unsigned)a->n_row, (unsigned)row_pieces(*j)), dim3(THREADS), 0, s, *j,
+                   eights, order, a->ldx, scratch);
     if (e || by.kernel != way::ANY)
-        return e ? e : by.kernel == way::KEPT ? kept_launch(j, eights, s) : cluster_launch(j, eights, s);
+        return e                        ? e
+               : by.kernel == way::KEPT ? kept_launch(j, eights, s)
+               : by.kernel == way::PAIR ? pair_launch(j, eights, s)
+                                        : cluster_launch(j, eights, s);
     const bool halves = j->slice == 16;
     return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
+}
+
+static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
+    j->pieces = a->w[0].format.bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
+                device_major() >= 8;
+    return run(one_kernel(a->w[0].format.bits, j->slice == 16), j, one_bytes(*j), s);
 }
 
 /* Rows [first, first + n). */
@@ -519,7 +660,7 @@ static int run_rows(const cuda_linear *a, int64_t first, int64_t n, cuda_stream 
     if (e)
         return e;
     if (j.n_col == 1)
-        return run(one_kernel(a->w[0].format.bits, j.slice == 16), &j, one_bytes(j), s);
+        return run_one(&part, &j, s);
     return run_many(&part, &j, way_find(&j, &a->w[0].format), s);
 }
 

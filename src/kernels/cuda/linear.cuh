@@ -18,7 +18,8 @@ enum {
     TEAMS = 2,
     ALL_WARPS = TEAMS * WARPS,
     THREADS = 32 * ALL_WARPS,
-    MAX_STAGES = 8
+    MAX_STAGES = 8,
+    CHUNK_PIECE = 2 * TILE_K * PACK_PANEL
 };
 
 /* How a chunk keeps its groups' scales; none when the whole row has one. */
@@ -40,7 +41,8 @@ struct linear_job {
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, depth;
     int64_t panel_bytes, tail_at;
     int scale_kind, asym, zero, group, act_group /* 0: the whole row */, slice, scale_start, scale_step, top;
-    bool tail; /* the row has a factor of its own behind its chunks */
+    bool pieces; /* chunks of 8 bits are asked for in two pieces, of CHUNK_PIECE bytes and of the others */
+    bool tail;   /* the row has a factor of its own behind its chunks */
     /* one row, quantised by every block */
     const float *x, *norm;
     float eps;
@@ -88,9 +90,10 @@ __device__ __forceinline__ uint32_t field(uint32_t u, int at, int width, int up)
     return (at >= up ? u >> (at - up) : u << (up - at)) & mask * 0x01010101u;
 }
 
-/* What tile_mma's sums of half h are too large by, log 2: nibbles alone are not shifted down. */
+/* What tile_mma's sums of half h are too large by, log 2: fields of up to 4 bits are not shifted down, so
+ * both halves share what shifts are left. */
 template <int BITS> __device__ __forceinline__ constexpr int tile_excess(int h) {
-    return BITS == 4 ? 4 * h : 0;
+    return BITS <= 4 ? 4 * h : 0;
 }
 
 /* The tile's half h (32 of K) times the columns b. Parts are multiplied one by one. */
@@ -112,14 +115,14 @@ __device__ __forceinline__ void tile_mma(const tile_lane<BITS> &v, int h, int d[
         uint32_t a[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            a[i] = field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, BITS & 1);
+            a[i] = field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, (BITS & 1) + tile_excess<BITS>(h));
         mma(d, a, b0, b1);
     }
     if (BITS & 1) {
         uint32_t a[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            a[i] = field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, 0);
+            a[i] = field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, tile_excess<BITS>(h));
         mma(d, a, b0, b1);
     }
 }
@@ -198,18 +201,26 @@ __device__ __forceinline__ int panel_count(const linear_job &j) {
 /* A warp's chunks in the order in which it takes them. */
 struct chunk_feed {
     const uint8_t *panel;
-    int q, chunk, n_panel; /* what is asked for next */
+    int q, chunk, n_panel, piece; /* what is asked for next */
 };
 __device__ __forceinline__ chunk_feed feed_begin(const linear_job &j, int n_panel) {
     const int team = threadIdx.x / 32 / WARPS, chunk = threadIdx.x / 32 % WARPS;
     const int q = chunk < j.n_chunk && team < n_panel ? team : n_panel;
-    return chunk_feed{q < n_panel ? panel_at(j, q) : nullptr, q, chunk, n_panel};
+    return chunk_feed{q < n_panel ? panel_at(j, q) : nullptr, q, chunk, n_panel, 0};
 }
+template <bool PIECES = false>
 __device__ __forceinline__ void feed_put(const linear_job &j, chunk_feed *f, ring *r) {
     if (f->q >= f->n_panel)
         return;
-    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
-             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    const int all = f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes;
+    const uint8_t *const chunk = f->panel + f->chunk * j.chunk_bytes;
+    if (PIECES) {
+        f->piece ^= 1;
+        ring_put(r, chunk + (f->piece ? 0 : CHUNK_PIECE), f->piece ? (int)CHUNK_PIECE : all - CHUNK_PIECE);
+        if (f->piece)
+            return;
+    } else
+        ring_put(r, chunk, all);
     f->chunk += WARPS;
     if (f->chunk < j.n_chunk)
         return;
@@ -307,9 +318,11 @@ struct row_job {
     const float *x, *norm;
     int k, k_pad, act_group, slice_shift;
     float top, eps;
+    int begin, end; /* what this block quantises: all of it where the row has a norm or is one group */
 };
 __device__ __forceinline__ row_job row_of(const linear_job &j, const float *x) {
-    return row_job{x, j.norm, j.k, j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top, j.eps};
+    return row_job{x,     j.norm, j.k,    j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top,
+                   j.eps, 0,      j.k_pad};
 }
 
 /* Eight floats of which `left` exist; the others are zeros. x is 16-byte aligned. */
@@ -404,12 +417,27 @@ struct row_sums {
  * 128th of these in turn; eight such sums with their neighbours; the rest in turn. */
 enum { SQUARE_SUMS = EIGHT_STEP / 32 };
 
+/* The sum of squares of eight elements and of those of the lane's three neighbours. */
+__device__ __forceinline__ float eight_square(const float v[8]) {
+    float square[8];
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        square[c] = __fmul_rn(v[c], v[c]);
+#pragma unroll
+    for (int o = 1; o < 8; o *= 2)
+#pragma unroll
+        for (int c = 0; c < 8; c += 2 * o)
+            square[c] = __fadd_rn(square[c], square[c + o]);
+    square[0] = __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 1));
+    return __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 2));
+}
+
 /* One row of x, by all threads of a block: codes, eight at a time, and what each slice needs.
  * store.codes(row, k, eight), store.slice(row, slice, meta). TWO: what codes leave over is a second row. When
  * it returns all of it is there. */
 template <bool TWO, class Store>
 __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums) {
-    enum { AHEAD = 2 };
+    enum { AHEAD = TWO ? 2 : 4 };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int lanes = j.act_group / 8, slice_lanes = 1 << (j.slice_shift - 3);
     float squares = 0.0f;
@@ -417,29 +445,21 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
     int total[2] = {0, 0};
     if (!j.act_group)
         max_row(j, TWO, sums->scratch, whole);
-    for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
+    for (int first = j.begin + 8 * threadIdx.x; first < j.end; first += EIGHT_STEP * AHEAD) {
         float ahead[AHEAD][8];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            eight_load(j.x + first + EIGHT_STEP * i, j.k - first - EIGHT_STEP * i, ahead[i]);
+            eight_load(j.x + first + EIGHT_STEP * i, min(j.k, j.end) - first - EIGHT_STEP * i, ahead[i]);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int at = first + EIGHT_STEP * i;
-            if (at >= j.k_pad)
+            if (at >= j.end)
                 break;
-            float *v = ahead[i], square[8];
-#pragma unroll
-            for (int c = 0; c < 8; c++)
-                square[c] = __fmul_rn(v[c], v[c]);
-#pragma unroll
-            for (int o = 1; o < 8; o *= 2)
-#pragma unroll
-                for (int c = 0; c < 8; c += 2 * o)
-                    square[c] = __fadd_rn(square[c], square[c + o]);
-            square[0] = __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 1));
-            square[0] = __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 2));
-            squares = __fadd_rn(squares, square[0]);
-            eight_weigh(j, at, v);
+            float *v = ahead[i];
+            if (j.norm) {
+                squares = __fadd_rn(squares, eight_square(v));
+                eight_weigh(j, at, v);
+            }
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
                 slice_meta m;
@@ -525,8 +545,22 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
 /* Groups of eight columns that one of its launches takes, of n_col in all; 0: not such matrices, not this
  * device, or the rows do not fit. */
 int kept_eights(linear_job *j, const pack_format *f, int n_col);
-/* Several columns, quantised, their scales without sums. */
+/* Several columns, quantised, in the order of kept_order. */
 int kept_launch(linear_job *j, int eights, cuda_stream s);
+
+/* How quantised columns' scales lie: with sums of codes; alone, of each slice all columns; alone, of each
+ * tile and pair of columns those of both slices, so that a lane has its four by one load. FOUR: there are at
+ * most four columns, and codes too have no room for more. */
+enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR };
+__host__ __device__ __forceinline__ meta_order kept_order(int n_col) {
+    return n_col <= 4 ? META_FOUR : n_col <= 16 ? META_PAIRS : META_PLAIN;
+}
+
+/* ---- the same on pairs of blocks that have half of K each (linear_pair.cu), up to 16 columns ---- */
+
+int pair_eights(linear_job *j, const pack_format *f, int n_col);
+/* Several columns, quantised, as META_PAIRS. */
+int pair_launch(linear_job *j, int eights, cuda_stream s);
 
 /* ---- on clusters (linear_cluster.cu) ---- */
 

@@ -4,24 +4,32 @@
  * A block keeps the codes and scales of all columns, which arrive once, and goes through its panels as the
  * kernel of one row does: two teams of 8 warps take panels (of gated products, gate and up) in turn, the
  * warps of a team chunks. When a team has a panel, each of its threads adds the warps' sums of one output and
- * 16 columns at a time, in their order, and finishes it. Two places for these sums take turns, so that one
- * meeting of the team is enough; the teams do not wait for each other. */
+ * 16 columns at a time, in their order, and finishes it: with up to 16 columns while the next panel's sums
+ * are made, so that no warp waits for a slower one. Two places for these sums take turns; the teams do not
+ * wait for each other. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
 /* Columns whose sums are exchanged together, and floats from one to the next: a warp's stores meet no bank
  * twice. */
-enum { STEP_COLUMNS = 16, COLUMN_LINE = PACK_PANEL + 4, EXCHANGE = WARPS * STEP_COLUMNS * COLUMN_LINE };
+enum { COLUMN_LINE = PACK_PANEL + 4 };
+static __host__ __device__ __forceinline__ constexpr int step_columns(int eights) {
+    return eights < 2 ? 8 : 16;
+}
+static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eights) {
+    return WARPS * step_columns(eights) * COLUMN_LINE;
+}
 
 /* Where things are in a block's shared memory, in bytes. */
 struct kept_room {
     int scales, exchange, rings, bytes;
 };
-static __host__ __device__ __forceinline__ kept_room room_of(int k_pad, int eights, int ring_bytes) {
+/* columns: that codes have room for, 4 or a multiple of 8. */
+static __host__ __device__ __forceinline__ kept_room room_of(int k_pad, int columns, int ring_bytes) {
     kept_room r;
-    r.scales = k_pad * 8 * eights;
-    r.exchange = r.scales + k_pad / 32 * 8 * eights * (int)sizeof(float);
-    r.rings = r.exchange + TEAMS * 2 * EXCHANGE * (int)sizeof(float);
+    r.scales = k_pad * columns;
+    r.exchange = r.scales + k_pad / 32 * columns * (int)sizeof(float);
+    r.rings = r.exchange + TEAMS * 2 * exchange_floats(columns / 8) * (int)sizeof(float);
     r.bytes = r.rings + ALL_WARPS * ring_bytes;
     return r;
 }
@@ -52,6 +60,7 @@ __device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, int 
 }
 
 /* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
+template <int STEP_COLUMNS>
 __device__ __forceinline__ float kept_sum(const float *exchange, int at, int row, float factor) {
     float u = 0.0f;
 #pragma unroll
@@ -60,12 +69,15 @@ __device__ __forceinline__ float kept_sum(const float *exchange, int at, int row
     return __fmul_rn(u, factor);
 }
 
-template <int EIGHTS>
+/* FOUR: at most four columns; lanes of the others multiply the same ones for nobody. */
+template <int EIGHTS, bool FOUR>
 __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant__ linear_job j) {
     enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
-    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS];
+    enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS, STEP = step_columns(EIGHTS), EXCHANGE = exchange_floats(EIGHTS) };
+    enum { LATER = EIGHTS <= 2 /* registers */ };
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS], met[TEAMS];
     uint8_t *const shared = block_memory();
-    const kept_room at = room_of(j.k_pad, EIGHTS, j.depth * j.stage_bytes);
+    const kept_room at = room_of(j.k_pad, COLUMNS, j.depth * j.stage_bytes);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, n_unit = panel_count(j) >> (j.gated ? 1 : 0);
     float *const exchange = (float *)(shared + at.exchange) + team * 2 * EXCHANGE;
@@ -79,12 +91,14 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         kept_put(j, &feed, n_unit, &r);
     if (team == 0 && lane == 0) {
         bar_init(rows_there + warp, 1);
+        if (warp < TEAMS)
+            bar_init(met + warp, WARPS);
         async_fence();
     }
     __syncthreads();
     launch_wait();
     if (team == 0 && lane == 0 && warp < j.n_chunk) { /* what the warps of this number read */
-        const int codes = TILE_CHUNK_K * 8 * EIGHTS, scales = 8 * 8 * EIGHTS * (int)sizeof(float);
+        const int codes = TILE_CHUNK_K * COLUMNS, scales = 8 * COLUMNS * (int)sizeof(float);
         bar_expect(rows_there + warp, (j.n_chunk - warp + WARPS - 1) / WARPS * (codes + scales));
         for (int c = warp; c < j.n_chunk; c += WARPS) {
             bulk_copy<false>(shared + c * codes, (const uint8_t *)j.codes + (int64_t)c * codes, codes,
@@ -96,8 +110,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     if (warp < j.n_chunk)
         bar_wait<false>(rows_there + warp, 0);
     /* Of a step each thread has an output: its row and its place among the step's. */
-    const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL,
-              place = threadIdx.x / PACK_PANEL % STEP_COLUMNS;
+    const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL, place = threadIdx.x / PACK_PANEL % 16;
     const int outs = EACH * 8 / each /* of a step */, n_out = j.n_col / each;
     float factor[STEPS][2]; /* of the norm: of the thread's columns */
 #pragma unroll
@@ -108,85 +121,104 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
             factor[s][i] = j.norm && column < j.n_col ? __ldcg(j.factor + column) : 1.0f;
         }
     const nibble_base base = nibble_base_make();
-    int turn = 0;
-    for (int unit = team; unit < n_unit; unit += TEAMS) {
-        float gate[STEPS];
+    int lane_scale[2];
+    chunk_lane_scales(j.group_shift, lane_scale);
+    float gate[STEPS];
+    /* An output of step s of a panel, when all warps' sums are there. */
+    auto finish = [&](int unit, int part, int s, const float *from, float before) {
+        int matrix;
+        const int n = panel_find(j, kept_panel(j, unit, part), &matrix) * PACK_PANEL + in;
+        const int m = s * outs + place;
+        if (place >= outs || n >= j.n[matrix] || m >= n_out)
+            return;
+        float v = kept_sum<STEP>(from, place * each, in, factor[s][0]);
+        if (j.two)
+            v = __fadd_rn(v, kept_sum<STEP>(from, place * each + 1, in, factor[s][1]));
+        v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+        if (j.gated && !part) {
+            gate[s] = v;
+            return;
+        }
+        v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
+        float *const y = j.y[j.gated ? 0 : matrix] + m * j.ldy[j.gated ? 0 : matrix] + n;
+        *y = j.adds ? __fadd_rn(before, v) : v;
+    };
+    int turn = 0; /* meetings so far */
+    struct {
+        int unit, part;
+        float before;
+    } last = {0, 0, 0.0f}; /* what is to be finished */
+    for (int unit = team; unit < n_unit; unit += TEAMS)
         for (int part = 0; part < (j.gated ? 2 : 1); part++) {
-            int matrix;
-            const int q = kept_panel(j, unit, part), n = panel_find(j, q, &matrix) * PACK_PANEL + in;
-            const bool whole = !j.gated || part, mine = place < outs && n < j.n[matrix];
-            float *const y = j.y[j.gated ? 0 : matrix] + n;
-            const int64_t ld = j.ldy[j.gated ? 0 : matrix];
             float before[STEPS];
 #pragma unroll
-            for (int s = 0; s < STEPS; s++)
+            for (int s = 0; s < STEPS; s++) {
+                int matrix;
+                const int n = panel_find(j, kept_panel(j, unit, part), &matrix) * PACK_PANEL + in;
+                const int m = s * outs + place;
+                const bool mine = place < outs && m < n_out && n < j.n[matrix] && (!j.gated || part);
                 before[s] =
-                    j.adds && whole && mine && s * outs + place < n_out ? y[(s * outs + place) * ld] : 0.0f;
+                    j.adds && mine ? j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] : 0.0f;
+            }
             float sum[TILE_CHUNK][EIGHTS][4];
 #pragma unroll
             for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
                 ((float *)sum)[i] = 0.0f;
             for (int c = warp; c < j.n_chunk; c += WARPS) {
-                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
-                const uint4 *codes = (const uint4 *)shared + c * TILE_CHUNK * EIGHTS * 32 + lane;
-                const float2 *scales = (const float2 *)(shared + at.scales) + c * 8 * EIGHTS * 4 + t;
-                const uint8_t *stage = ring_get(&r), *of = stage + n_tile * CODE_TILE + 2 * g;
-#pragma unroll
-                for (int i = 0; i < TILE_CHUNK; i++) {
-                    if (i >= n_tile)
-                        break;
-                    float scale[2][2];
-                    tile_scales(of, i, j.group_shift, scale);
-                    tile_times<EIGHTS, EIGHTS>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
-                                               codes + i * EIGHTS * 32, scales + i * 8 * EIGHTS, base,
-                                               sum[i]);
-                    if (EIGHTS > 2)
-                        asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
-                }
+                const uint8_t *stage = ring_get(&r);
+                chunk_times<EIGHTS, FOUR>(stage, c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK,
+                                          j.group_shift, (const uint4 *)shared + c * TILE_CHUNK * COLUMNS * 4,
+                                          (const float *)(shared + at.scales) + c * 8 * COLUMNS, lane_scale,
+                                          base, sum);
                 __syncwarp();
                 kept_put(j, &feed, n_unit, &r);
             }
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
-                float *const to = exchange + (turn++ & 1) * EXCHANGE;
+                if (LATER && turn > 0) {
+                    bar_wait<false>(met + team, (turn - 1) & 1);
+                    finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before);
+                }
+                float *const to = exchange + turn % 2 * EXCHANGE;
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const int of = s * EACH + e;
-                        to[(warp * STEP_COLUMNS + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] =
-                            __fadd_rn(__fadd_rn(sum[0][of][i], sum[1][of][i]),
-                                      __fadd_rn(sum[2][of][i], sum[3][of][i]));
+                        to[(warp * STEP + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] = __fadd_rn(
+                            __fadd_rn(sum[0][of][i], sum[1][of][i]), __fadd_rn(sum[2][of][i], sum[3][of][i]));
                     }
-                warps_meet(1 + team, WARPS);
-                const int m = s * outs + place;
-                if (!mine || m >= n_out)
+                __syncwarp();
+                if (lane == 0)
+                    bar_arrive(met + team);
+                turn++;
+                last = {unit, part, before[0]};
+                if (LATER)
                     continue;
-                float v = kept_sum(to, place * each, in, factor[s][0]);
-                if (j.two)
-                    v = __fadd_rn(v, kept_sum(to, place * each + 1, in, factor[s][1]));
-                v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
-                if (!whole) {
-                    gate[s] = v;
-                    continue;
-                }
-                v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
-                y[m * ld] = j.adds ? __fadd_rn(before[s], v) : v;
+                bar_wait<false>(met + team, (turn - 1) & 1);
+                finish(unit, part, s, to, before[s]);
             }
         }
+    if (LATER && turn > 0) {
+        bar_wait<false>(met + team, (turn - 1) & 1);
+        finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before);
     }
 }
 
 /* ---- launching ---- */
 
 /* The job's rings beside its rows; false: they do not fit. */
+static int columns_of(const linear_job *j, int eights) {
+    return kept_order(j->n_col) == META_FOUR ? 4 : 8 * eights;
+}
 static bool depth_find(linear_job *j, int eights) {
     enum { OWN = 3072 /* static arrays, and what the driver takes */ };
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
     const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
     const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    const int64_t room = room_of(j->k_pad, eights, 0).bytes, left = device_shared_bytes() - OWN - room;
+    const int64_t room = room_of(j->k_pad, columns_of(j, eights), 0).bytes,
+                  left = device_shared_bytes() - OWN - room;
     const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
     j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
     return j->depth > 0;
@@ -197,15 +229,20 @@ int kept_eights(linear_job *j, const pack_format *f, int n_col) {
     return device_major() >= 9 && nibbles_are(*j, f) && depth_find(j, eights) ? eights : 0;
 }
 
-template <int EIGHTS> static int run_kept(linear_job *j, cuda_stream s) {
-    const size_t room = (size_t)room_of(j->k_pad, EIGHTS, j->depth * j->stage_bytes).bytes;
+template <int EIGHTS, bool FOUR> static int run_kept(linear_job *j, cuda_stream s) {
+    auto *const kernel = linear_kept<EIGHTS, FOUR>;
+    const size_t room = (size_t)room_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
-    const int e = prepare(linear_kept<EIGHTS>, room);
-    return e ? e : launch(linear_kept<EIGHTS>, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+    const int e = prepare(kernel, room);
+    return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
 }
 
 int kept_launch(linear_job *j, int eights, cuda_stream s) {
     if (!depth_find(j, eights))
         return CUDA_UNSUPPORTED;
-    return eights == 1 ? run_kept<1>(j, s) : eights == 2 ? run_kept<2>(j, s) : run_kept<4>(j, s);
+    if (kept_order(j->n_col) == META_FOUR)
+        return run_kept<1, true>(j, s);
+    return eights == 1   ? run_kept<1, false>(j, s)
+           : eights == 2 ? run_kept<2, false>(j, s)
+                         : run_kept<4, false>(j, s);
 }

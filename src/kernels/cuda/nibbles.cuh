@@ -64,6 +64,38 @@ __device__ __forceinline__ void tile_scales(const uint8_t *of, int tile, int gro
     }
 }
 
+/* A tile times EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS): four of a lane by one
+ * load. weight: of rows g and g + 8, halves of both slices. */
+template <int EIGHTS>
+__device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], const uint4 *codes,
+                                                 const float4 *scales, const nibble_base &base,
+                                                 float sum[EIGHTS][4]) {
+    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
+    const float2 low = floats_of(weight[0]), high = floats_of(weight[1]);
+    uint32_t a[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        a[0][i] = nibbles_signed(u[i] << 4, base);
+        a[1][i] = nibbles_signed(u[i], base);
+    }
+#pragma unroll
+    for (int e = 0; e < EIGHTS; e++) {
+        const uint4 b = codes[e * 32];
+        const float4 s = scales[e * 4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float w0 = h ? low.y : low.x, w1 = h ? high.y : high.x;
+            const float s0 = h ? s.z : s.x, s1 = h ? s.w : s.y;
+            float d[4];
+            mma_signed(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
+            sum[e][0] = __fmaf_rn(d[0], __fmul_rn(w0, s0), sum[e][0]);
+            sum[e][1] = __fmaf_rn(d[1], __fmul_rn(w0, s1), sum[e][1]);
+            sum[e][2] = __fmaf_rn(d[2], __fmul_rn(w1, s0), sum[e][2]);
+            sum[e][3] = __fmaf_rn(d[3], __fmul_rn(w1, s1), sum[e][3]);
+        }
+    }
+}
+
 /* A tile times MINE groups of eight columns: their sums. codes, scales: the lane's first ones of the tile. */
 template <int EIGHTS, int MINE>
 __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][2], const uint4 *codes,
@@ -89,6 +121,47 @@ __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][
             sum[e][2] = __fmaf_rn(d[2], __fmul_rn(scale[h][1], s.x), sum[e][2]);
             sum[e][3] = __fmaf_rn(d[3], __fmul_rn(scale[h][1], s.y), sum[e][3]);
         }
+    }
+}
+
+/* For matrices_load_four, of a chunk's two pairs of tiles, from its scales on: lane 16i + 8r + l has tile i,
+ * rows from 8r on. */
+__device__ __forceinline__ void chunk_lane_scales(int group_shift, int lane_scale[2]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int p = 0; p < 2; p++)
+        lane_scale[p] = ((4 * p + lane / 16 * 2 + lane % 2) >> group_shift) * 32 + lane / 8 % 2 * 16;
+}
+
+/* A chunk times all columns. codes, scales: of the chunk; lane_scale: matrices_load_four's, from its scales
+ * on.
+ */
+template <int EIGHTS, bool FOUR>
+__device__ __forceinline__ void chunk_times(const uint8_t *stage, int n_tile, int group_shift,
+                                            const uint4 *codes, const float *scales, const int lane_scale[2],
+                                            const nibble_base &base, float sum[TILE_CHUNK][EIGHTS][4]) {
+    enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS };
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const uint8_t *const of = stage + n_tile * CODE_TILE;
+    uint32_t weight[4];
+    codes += lane % (4 * COLUMNS);
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++) {
+        if (i >= n_tile)
+            break;
+        const uint4 &w = *(const uint4 *)(stage + i * CODE_TILE + 16 * lane);
+        if (EIGHTS > 2) {
+            float scale[2][2];
+            tile_scales(of + 2 * g, i, group_shift, scale);
+            tile_times<EIGHTS, EIGHTS>(w, scale, codes + i * COLUMNS * 4,
+                                       (const float2 *)scales + i * COLUMNS + t, base, sum[i]);
+            asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
+            continue;
+        }
+        if (i % 2 == 0)
+            matrices_load_four(weight, shared_address(of) + lane_scale[i / 2]);
+        tile_times_pairs<EIGHTS>(w, weight + i % 2 * 2, codes + i * COLUMNS * 4,
+                                 (const float4 *)scales + i * COLUMNS / 2 + t % (COLUMNS / 2), base, sum[i]);
     }
 }
 

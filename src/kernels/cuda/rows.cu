@@ -266,28 +266,33 @@ int gtile_launch(const view *w, bool to_gpu, cuda_stream s) {
 
 /* ---- for benchmarks ---- */
 
-__global__ void __launch_bounds__(1024) read_bytes(const uint4 *data, size_t n, unsigned *sink) {
+enum { READ_THREADS = 512 };
+
+__global__ void __launch_bounds__(READ_THREADS, 2) read_bytes(const uint4 *data, size_t n, unsigned *sink) {
     unsigned sum = 0;
-    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    const size_t step = (size_t)gridDim.x * blockDim.x;
-    for (; i + 7 * step < n; i += 8 * step) {
+    const size_t step = (size_t)gridDim.x * READ_THREADS;
+    launch_next();
+    for (size_t i = blockIdx.x * (size_t)READ_THREADS + threadIdx.x; i < n; i += 8 * step) {
         uint4 u[8];
 #pragma unroll
         for (int c = 0; c < 8; c++)
-            u[c] = __ldcs(data + i + c * step);
+            u[c] = i + c * step < n ? __ldcs(data + i + c * step) : make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (int c = 0; c < 8; c++)
             sum |= u[c].x ^ u[c].y ^ u[c].z ^ u[c].w;
     }
-    for (; i < n; i += step)
-        sum |= data[i].x;
+    launch_wait(); /* as those do whose input is what the launch before has made */
     if (sum == 0)
         *sink = 1;
 }
 
 int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s) {
-    read_bytes<<<2 * device_sm_count(), 1024, 0, (cudaStream_t)s>>>((const uint4 *)data, bytes / 16, sink);
-    return (int)cudaGetLastError();
+    enum { SHORT = 1 << 28 }; /* of a short read, one block leaves room for one of the next launch */
+    const unsigned blocks = (unsigned)device_sm_count() * (bytes < SHORT ? 1 : 2);
+    const int e = prepare(read_bytes, 0);
+    return e ? e
+             : launch(read_bytes, dim3(blocks), dim3(READ_THREADS), 0, s, (const uint4 *)data, bytes / 16,
+                      sink);
 }
 
 __global__ void __launch_bounds__(ROW_THREADS)

@@ -27,9 +27,6 @@ bool wide_mma_is_built(void) {
 }
 #endif
 
-__device__ __forceinline__ void bar_arrive(uint64_t *bar) {
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
-}
 /* Of the group's threads from here on; what one group gives the others may take. */
 template <int N> __device__ __forceinline__ void registers_keep() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -1,0 +1,240 @@
+/* linear_pair.cu - products of 2 to 16 columns with 4-bit matrices (nibbles.cuh) whose rows do not fit one
+ * block's shared memory (compute capability 9.0); see linear.cuh.
+ *
+ * Two blocks are a cluster, and the eight warps that share a panel's K are four in each: block `rank` has the
+ * chunks whose number's lowest three bits begin with `rank`, and keeps what they meet of all columns. A block
+ * has four teams of four warps; a team and the one with its number in the other block take panels in turn.
+ * When they have one, each block gets the sums of its half of the columns from all eight warps, adds them in
+ * their order and finishes them. All teams of both blocks meet once a round. */
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/nibbles.cuh"
+
+enum { RANKS = 2, HERE = WARPS / RANKS /* warps of a team in a block */, PAIR_TEAMS = ALL_WARPS / HERE };
+enum { LINE = PACK_PANEL + 4 /* floats from one column's sums to the next: stores meet no bank twice */ };
+
+static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eights) {
+    return WARPS * 4 * eights * LINE;
+}
+
+/* Where things are in a block's shared memory, in bytes. Places for sums: one where they are needed once. */
+struct pair_room {
+    int scales, exchange, rings, bytes, places;
+};
+static __host__ __device__ __forceinline__ pair_room room_of(const linear_job &j, int eights, int rounds,
+                                                             int ring_bytes) {
+    const int k = (j.n_chunk + WARPS - 1) / WARPS * HERE * TILE_CHUNK_K;
+    pair_room r;
+    r.places = rounds * (j.gated ? 2 : 1) > 1 ? 2 : 1;
+    r.scales = k * 8 * eights;
+    r.exchange = r.scales + k / 32 * 8 * eights * (int)sizeof(float);
+    r.rings = r.exchange + PAIR_TEAMS * r.places * exchange_floats(eights) * (int)sizeof(float);
+    r.bytes = r.rings + ALL_WARPS * ring_bytes;
+    return r;
+}
+static __host__ __device__ __forceinline__ int rounds_of(const linear_job &j, int clusters) {
+    return (j.n_unit + clusters * PAIR_TEAMS - 1) / (clusters * PAIR_TEAMS);
+}
+
+__device__ __forceinline__ int pair_panel(const linear_job &j, int unit, int part, int *matrix) {
+    if (j.gated) {
+        *matrix = part;
+        return unit;
+    }
+    *matrix = (unit >= j.first[1]) + (unit >= j.first[2]);
+    return unit - j.first[*matrix];
+}
+__device__ __forceinline__ const uint8_t *pair_weights(const linear_job &j, int unit, int part) {
+    int matrix;
+    const int panel = pair_panel(j, unit, part, &matrix);
+    return j.w[matrix] + panel * j.panel_bytes;
+}
+
+/* A warp's chunks in the order in which it takes them; first: of a panel. */
+struct pair_feed {
+    const uint8_t *panel;
+    int unit, part, chunk, first;
+};
+__device__ __forceinline__ void pair_put(const linear_job &j, pair_feed *f, ring *r) {
+    if (f->unit >= j.n_unit)
+        return;
+    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
+             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->chunk += WARPS;
+    if (f->chunk < j.n_chunk)
+        return;
+    f->chunk = f->first;
+    f->part = j.gated && !f->part;
+    f->unit += f->part ? 0 : (int)gridDim.x * PAIR_TEAMS;
+    if (f->unit < j.n_unit)
+        f->panel = pair_weights(j, f->unit, f->part);
+    else
+        launch_next();
+}
+
+/* What the block keeps of the columns: asked for by the first team's lanes 0, each for its warp's number. */
+template <int EIGHTS>
+__device__ __forceinline__ void pair_rows(const linear_job &j, uint8_t *codes, uint8_t *scales, int first,
+                                          uint64_t *bar) {
+    enum { CODES = TILE_CHUNK_K * 8 * EIGHTS, SCALES = 8 * 8 * EIGHTS * (int)sizeof(float) };
+    if (first >= j.n_chunk)
+        return;
+    bar_expect(bar, (j.n_chunk - first + WARPS - 1) / WARPS * (CODES + SCALES));
+    for (int c = first; c < j.n_chunk; c += WARPS) {
+        const int in = c / WARPS * HERE + c % HERE;
+        bulk_copy<false>(codes + in * CODES, (const uint8_t *)j.codes + (int64_t)c * CODES, CODES, bar);
+        bulk_copy<false>(scales + in * SCALES, (const uint8_t *)j.meta + (int64_t)c * SCALES, SCALES, bar);
+    }
+}
+
+/* The eight warps' sums of one output. */
+template <int EIGHTS>
+__device__ __forceinline__ float pair_sum(const float *exchange, int column, int row, float factor) {
+    float u = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        u = __fadd_rn(u, exchange[(i * 4 * EIGHTS + column) * LINE + row]);
+    return __fmul_rn(u, factor);
+}
+
+template <int EIGHTS>
+__global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant__ linear_job j) {
+    enum { COLUMNS = 8 * EIGHTS, HALF = COLUMNS / 2 };
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[HERE];
+    uint8_t *const shared = block_memory();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % HERE, team = threadIdx.x / 32 / HERE;
+    const int g = lane / 4, t = lane % 4, rank = blockIdx.z, number = rank * HERE + warp;
+    const int rounds = rounds_of(j, (int)gridDim.x), start = (int)blockIdx.x + (int)gridDim.x * team;
+    const pair_room at = room_of(j, EIGHTS, rounds, j.depth * j.stage_bytes);
+    float *const exchange = (float *)(shared + at.exchange) + team * at.places * exchange_floats(EIGHTS);
+    pair_feed feed = {nullptr, number < j.n_chunk ? start : j.n_unit, 0, number, number};
+    ring r;
+    ring_init(&r, shared + at.rings + threadIdx.x / 32 * j.depth * j.stage_bytes, bars[threadIdx.x / 32],
+              j.depth, j.stage_bytes);
+    if (feed.unit < j.n_unit)
+        feed.panel = pair_weights(j, feed.unit, 0);
+    for (int i = 0; i < j.depth; i++)
+        pair_put(j, &feed, &r);
+    if (team == 0 && lane == 0) {
+        bar_init(rows_there + warp, 1);
+        async_fence();
+    }
+    __syncthreads();
+    launch_wait();
+    if (team == 0 && lane == 0)
+        pair_rows<EIGHTS>(j, shared, shared + at.scales, number, rows_there + warp);
+    cluster_meet_all(); /* the other block runs: it may be sent to */
+    if (number < j.n_chunk)
+        bar_wait<false>(rows_there + warp, 0);
+    /* Each of a team's threads has an output: its row, and its place among the block's columns. */
+    const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL,
+              place = threadIdx.x / PACK_PANEL % (2 * HERE);
+    const int m = rank * HALF / each + place;
+    const bool has = place < HALF / each && m < j.n_col / each;
+    float factor[2] = {1.0f, 1.0f};
+    if (j.norm && has) {
+        factor[0] = __ldcg(j.factor + m * each);
+        factor[1] = __ldcg(j.factor + m * each + each - 1);
+    }
+    const nibble_base base = nibble_base_make();
+    int lane_scale[2], turn = 0;
+    chunk_lane_scales(j.group_shift, lane_scale);
+    for (int round = 0, unit = start; round < rounds; round++, unit += (int)gridDim.x * PAIR_TEAMS) {
+        float gate = 0.0f;
+        for (int part = 0; part < (j.gated ? 2 : 1); part++) {
+            float sum[TILE_CHUNK][EIGHTS][4];
+#pragma unroll
+            for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
+                ((float *)sum)[i] = 0.0f;
+            for (int c = number; unit < j.n_unit && c < j.n_chunk; c += WARPS) {
+                const int kept = c / WARPS * HERE + warp;
+                const uint8_t *stage = ring_get(&r);
+                chunk_times<EIGHTS, false>(
+                    stage, c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, j.group_shift,
+                    (const uint4 *)shared + kept * TILE_CHUNK * COLUMNS * 4,
+                    (const float *)(shared + at.scales) + kept * 8 * COLUMNS, lane_scale, base, sum);
+                __syncwarp();
+                pair_put(j, &feed, &r);
+            }
+            float *const to = exchange + (turn++ % at.places) * exchange_floats(EIGHTS);
+#pragma unroll
+            for (int e = 0; e < EIGHTS; e++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int column = e * 8 + 2 * t + i % 2;
+                    cluster_store(to + (number * HALF + column % HALF) * LINE + g + i / 2 * 8, column / HALF,
+                                  __fadd_rn(__fadd_rn(sum[0][e][i], sum[1][e][i]),
+                                            __fadd_rn(sum[2][e][i], sum[3][e][i])));
+                }
+            __syncwarp();
+            cluster_meet_all();
+            if (!has || unit >= j.n_unit)
+                continue;
+            int matrix;
+            const int n = pair_panel(j, unit, part, &matrix) * PACK_PANEL + in;
+            if (n >= j.n[matrix])
+                continue;
+            float v = pair_sum<EIGHTS>(to, place * each, in, factor[0]);
+            if (j.two)
+                v = __fadd_rn(v, pair_sum<EIGHTS>(to, place * each + 1, in, factor[1]));
+            v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+            if (j.gated && part == 0) {
+                gate = v;
+                continue;
+            }
+            v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
+            float *const y = j.y[j.gated ? 0 : matrix] + m * j.ldy[j.gated ? 0 : matrix] + n;
+            *y = j.adds ? __fadd_rn(*y, v) : v;
+        }
+    }
+}
+
+/* ---- launching ---- */
+
+static int clusters_of(const linear_job *j) {
+    const int most = device_sm_count() / RANKS;
+    return j->n_unit < most ? j->n_unit : most;
+}
+
+/* The job's rings beside its rows, on so many clusters; false: they do not fit. */
+static bool depth_find(linear_job *j, int eights, int clusters) {
+    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
+    const int rounds = rounds_of(*j, clusters);
+    const int64_t most = (int64_t)rounds * (j->gated ? 2 : 1) * ((j->n_chunk + WARPS - 1) / WARPS);
+    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    const int64_t left = device_shared_bytes() - OWN - room_of(*j, eights, rounds, 0).bytes;
+    const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
+    j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
+    return j->depth > 0;
+}
+
+int pair_eights(linear_job *j, const pack_format *f, int n_col) {
+    const int eights = n_col <= 8 ? 1 : 2;
+    /* With one cluster less there may be a round more, and a place for sums. */
+    return n_col <= 16 && device_major() >= 9 && nibbles_are(*j, f) && depth_find(j, eights, 1) ? eights : 0;
+}
+
+template <int EIGHTS> static int run_pair(linear_job *j, cuda_stream s) {
+    auto *const kernel = linear_pair<EIGHTS>;
+    int clusters = clusters_of(j);
+    if (!depth_find(j, EIGHTS, clusters))
+        return CUDA_UNSUPPORTED;
+    size_t room = (size_t)room_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+    int e = prepare(kernel, room), most = clusters;
+    if (!e)
+        e = clusters_most(kernel, THREADS, RANKS, room, &most);
+    if (e)
+        return e;
+    if (most < clusters) {
+        clusters = most;
+        if (!depth_find(j, EIGHTS, clusters))
+            return CUDA_UNSUPPORTED;
+        room = (size_t)room_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+        e = prepare(kernel, room);
+    }
+    return e ? e
+             : launch_cluster(kernel, dim3((unsigned)clusters, 1, RANKS), dim3(THREADS), RANKS, room, s, *j);
+}
+
+int pair_launch(linear_job *j, int eights, cuda_stream s) {
+    return eights == 1 ? run_pair<1>(j, s) : run_pair<2>(j, s);
+}
