@@ -1,4 +1,4 @@
-/* llama_quantize.c - llama.cpp's own quantiser, for quant_table.sh to put beside nibble's. Compiled against
+/* llama_quantize.c - llama.cpp's own quantizer, for quant_table.sh to put beside nibble's. Compiled against
  * the headers and libraries of some llama.cpp; never part of nibble:
  *
  *   cc llama_quantize.c -I INCLUDE -L LIB -lllama -lggml-base -Wl,-rpath,LIB -o llama_quantize

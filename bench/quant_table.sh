@@ -3,7 +3,7 @@
 # likeliest token stays. One thread, nice; a table row for each file that is made.
 #   quant_table.sh MODEL EVAL_TEXT CALIB_TEXT [TYPE...]      default types: q4_0 n3g64
 # CHUNKS (5) of EVAL_TEXT are scored, which should share nothing with CALIB_TEXT. METHODS: "none rtn awq gptq"
-# (none: rtn with all columns alike); "llama" and "llama-imatrix" are llama.cpp's own quantiser, by the program
+# (none: rtn with all columns alike); "llama" and "llama-imatrix" are llama.cpp's own quantizer, by the program
 # LLAMA_QUANTIZE (llama_quantize.c), the latter with nibble's importance matrix. FOLDER keeps the files, so that a second run goes on.
 set -eu
 model=$1 text=$2 calib=$3

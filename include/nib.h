@@ -149,7 +149,7 @@ typedef struct nib_engine_options {
     bool learn;
     bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are sums of bf16
                         products: faster, as exact, but other bits than with few rows (docs/kernels.md) */
-    /* QDEC (docs/paper-qdec.md): the original of this quantised model, a file or a name. For each product of
+    /* QDEC (docs/paper-qdec.md): the original of this quantized model, a file or a name. For each product of
      * a layer, the k_chunk input channels of 1,024 that are largest in a row get back what rounding
      * took. All of that is kept in RAM, as weights, in residual_bits a weight. NULL: none. */
     const char *residual;

@@ -52,7 +52,7 @@ typedef struct nib_quantize_options {
 
 typedef struct nib_quantize_report {
     uint64_t bytes_in, bytes_out; /* of the two files' tensors */
-    uint64_t n_weight;            /* values in tensors that were quantised */
+    uint64_t n_weight;            /* values in tensors that were quantized */
     double bits;                  /* of one of them, scales included */
     double error;                 /* sum of their squared errors by sum of their squares, each weighted by its
                                      column; of this call's tensors */

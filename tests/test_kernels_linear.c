@@ -313,7 +313,7 @@ static void test_poison(void **state) {
         }
 }
 
-/* The quantiser: its definition, and the same bytes everywhere. */
+/* The quantizer: its definition, and the same bytes everywhere. */
 static void test_activations(void **state) {
     (void)state;
     static const int64_t ks[] = {1, 31, 32, 33, 64, 65, 576};

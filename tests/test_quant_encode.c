@@ -71,7 +71,7 @@ static void test_bytes(void **state) {
     assert_int_equal(n_tested, 17);
 }
 
-/* Bits of a code, for the step that a type without a plain quantiser is compared with. */
+/* Bits of a code, for the step that a type without a plain quantizer is compared with. */
 static double uniform_error(const encode_shape *s, const float *x, const float *column) {
     float y[N];
     for (int g = 0; g < N; g += s->group) {

@@ -1,5 +1,5 @@
 /* Packing loses nothing: every type, odd shapes, read back row by row and compared with the file type's own
- * dequantiser, bit by bit; packed bytes end at a forbidden page. */
+ * dequantizer, bit by bit; packed bytes end at a forbidden page. */
 #include "support/matrix.h"
 
 #include "quant/pack_isa.h"

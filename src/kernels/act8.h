@@ -1,4 +1,4 @@
-/* act8.h - how a row of quantised activations lies in memory. Shared by the quantisers and the tile kernels.
+/* act8.h - how a row of quantized activations lies in memory. Shared by the quantizers and the tile kernels.
  *
  *     codes   int8  [k_pad]      k_pad = k rounded up to 64; in the order of K, so that a quad is one dword
  *     scale   float [n]          n groups; one scale for each
@@ -51,7 +51,7 @@ static inline act8_layout act8_layout_of(int64_t k) {
     return act_layout_of((act_format){8, ACT8_GROUP}, k);
 }
 
-/* A group's scale and everything derived from its sum, in the one way that all quantisers share. */
+/* A group's scale and everything derived from its sum, in the one way that all quantizers share. */
 static inline void act_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum) {
     ((float *)(void *)(row + l->scale))[group] = scale;
     ((float *)(void *)(row + l->lift))[group] = scale * (float)sum;

@@ -107,7 +107,7 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
         if (i > 0 && of == t->pieces[i - 1].tensor)
             continue;
         if ((of->packed != NULL) != (t->pieces[0].tensor->packed != NULL))
-            return nib_fail(err, NIB_E_MODEL, "tensor %s: one of its parts is quantised, another not",
+            return nib_fail(err, NIB_E_MODEL, "tensor %s: one of its parts is quantized, another not",
                             t->as.name);
         if (!of->packed)
             return NIB_OK;

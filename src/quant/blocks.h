@@ -1,4 +1,4 @@
-/* blocks.h - how the quantised types lie in a file, byte by byte, and the two 16-entry code books.
+/* blocks.h - how the quantized types lie in a file, byte by byte, and the two 16-entry code books.
  *
  * All members are bytes, so a block may start anywhere in memory and the structs have no padding.
  * Half-precision members are little-endian; read them with block_half(). The layouts are those of the GGUF
@@ -69,7 +69,7 @@ typedef struct block_outlier {
     uint8_t column[2], value[2];
 } block_outlier;
 
-/* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantised as well. */
+/* 256 elements in groups of 16 (q2, q3, q6) or 32 (q4, q5, iq4), the groups' scales quantized as well. */
 typedef struct block_q2_k {
     uint8_t scales[16], qs[64], d[2], dmin[2]; /* scales: 4 bits scale, 4 bits minimum */
 } block_q2_k;

@@ -1,11 +1,11 @@
 /* codebook.h - rows with a code book of their own (C3 and C4), and the book that errs least for a row.
  *
- * This is SqueezeLLM's quantiser (arXiv 2306.07629, section 4.1): the entries are the centres of a weighted
+ * This is SqueezeLLM's quantizer (arXiv 2306.07629, section 4.1): the entries are the centres of a weighted
  * k-means of the row's values. The paper weights a value by the diagonal of the Fisher information, the mean
  * square of its gradient. Within one row (one output channel) that is the mean square of what its column
  * meets, times the mean square of the output's gradient as far as the two are independent; the second factor
  * is the same for the whole row and changes nothing. So columns are weighted by their inputs alone, as all
- * quantisers here do it.
+ * quantizers here do it.
  *
  * The k-means is solved exactly on up to 256 bins of the sorted values, by dynamic programming, and then
  * improved on the values themselves (Lloyd). Entries are signed bytes times one half, so that products stay

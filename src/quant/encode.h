@@ -1,6 +1,6 @@
 /* encode.h - f32 values to the blocks of a file type, with scales that are searched for.
  *
- * The quantisers of types.def take the scale that reaches the largest value. Here an error in a value counts
+ * The quantizers of types.def take the scale that reaches the largest value. Here an error in a value counts
  * by its group's root mean square plus its own magnitude, times how much its column matters (pack_scale.h),
  * and scales, minima and, in the types with blocks of 256, the two levels of scales are chosen to make the
  * sum of squared errors small. The same bytes on every machine.
@@ -32,7 +32,7 @@ typedef struct encode_block {
                          integer zero that integer */
     int8_t sub[ENCODE_GROUPS];
     uint8_t sub_min[ENCODE_GROUPS];
-    float scale[ENCODE_GROUPS], min[ENCODE_GROUPS]; /* of each group, as the type's dequantiser has them */
+    float scale[ENCODE_GROUPS], min[ENCODE_GROUPS]; /* of each group, as the type's dequantizer has them */
     int8_t level[ENCODE_MAX];
 } encode_block;
 
@@ -49,7 +49,7 @@ float encode_value(const encode_shape *s, const encode_block *b, int g, int leve
 void encode_put(const encode_shape *s, const encode_block *b, void *block);
 
 /* n values (a multiple of the type's block) to blocks, of any type with a shape, a code book (n is then a
- * whole row) or a quantiser in types.def; false: it has none. weight: [n] or NULL. */
+ * whole row) or a quantizer in types.def; false: it has none. weight: [n] or NULL. */
 bool encode_can(type_id type);
 bool encode_row(type_id type, const float *x, const float *weight, int64_t n, void *blocks);
 

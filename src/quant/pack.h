@@ -7,11 +7,11 @@
  *        w = scale * (value - zero)       without `asym`: zero = 2^(bits-1)
  *        w = scale * value + min          with `asym`
  *    where value is the code itself or, for formats whose codes are not uniform (IQ4_NL, MXFP4, C3, C4), what
- *    `table` has for it. Multiplied with quantised activations. PACK_TILE pads n to 16 rows and k to 64
+ *    `table` has for it. Multiplied with quantized activations. PACK_TILE pads n to 16 rows and k to 64
  *    with zeros; PACK_ROWS pads k to 16 elements. A group at the end of a row may be short.
  *
  * A PACK_TILE format comes from a file type (pack_choose; nothing is rounded on the way: pack_read_row gives
- * the bits that the file type's own dequantiser gives) or is uniform, u<bits>g<group> (pack_uniform): then
+ * the bits that the file type's own dequantizer gives) or is uniform, u<bits>g<group> (pack_uniform): then
  * the values of whatever the file holds are rounded to the nearest code. Packing works on 16 rows at a time,
  * so that a loader needs staging for one panel only. */
 #ifndef NIB_QUANT_PACK_H

@@ -1,4 +1,4 @@
-/* types.h - the number formats found in files, and their reference (de)quantisers.
+/* types.h - the number formats found in files, and their reference (de)quantizers.
  * The table is types.def; nothing outside quant/ and kernels/ switches on a type. */
 #ifndef NIB_QUANT_TYPES_H
 #define NIB_QUANT_TYPES_H
@@ -45,7 +45,7 @@ static inline int64_t outliers_of_row(int sparse, int64_t k) {
     return k / 10000 * sparse + (k % 10000 * sparse + 9999) / 10000;
 }
 int64_t type_outliers(type_id id, int64_t k);
-/* Elements [at, at + n) of a row of k to f32, both multiples of the block, by the type's dequantiser. */
+/* Elements [at, at + n) of a row of k to f32, both multiples of the block, by the type's dequantizer. */
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
 
 /* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */

@@ -32,7 +32,7 @@ typedef struct tensor_use {
 /* Of each tensor of a file: uses[tensors->n]. */
 void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses);
 
-/* The format of tensor t; its own where it is not quantised (vectors, tables that are added). *fallback: its
+/* The format of tensor t; its own where it is not quantized (vectors, tables that are added). *fallback: its
  * rows are no multiple of the wanted one's blocks. */
 type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
                  bool *fallback);

@@ -9,7 +9,7 @@
 /* n_row rows of k floats, random with a different size in each group of 32; seed 0: +-127 everywhere. */
 float *case_rows(int64_t n_row, int64_t k, uint64_t seed);
 
-/* y [n_row, n], exactly as large, all NaN before. x is quantised first for PACK_TILE. Freed by guard_close.
+/* y [n_row, n], exactly as large, all NaN before. x is quantized first for PACK_TILE. Freed by guard_close.
  * split: rows of w from split on in a first call; 0: one call. */
 guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, const float *bias,
                     int64_t split);

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct tiny_shape {
-    type_id type; /* of the matrices; must have a quantiser */
+    type_id type; /* of the matrices; must have a quantizer */
     int64_t n_layer, d_model, d_ff, n_head, n_kv_head, n_vocab, n_ctx;
     bool tied;
 } tiny_shape;

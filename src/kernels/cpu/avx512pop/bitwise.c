@@ -2,7 +2,7 @@
  *
  * Counts of the plane pairs (i, j) with the same i + j add up in one register each, so that w + a - 1
  * registers hold a group; at its end they are joined from the top (twice the sum and the next one), scaled
- * and added to y: reconstruction and dequantisation in registers. Up to 4 bits two panels pass beside each
+ * and added to y: reconstruction and dequantization in registers. Up to 4 bits two panels pass beside each
  * other, or two rows; wider weights have no registers left for that. */
 #include "kernels/bitwise.h"
 

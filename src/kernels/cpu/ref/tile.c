@@ -1,4 +1,4 @@
-/* tile.c - quantised activations times packed integer codes, one number after the other.
+/* tile.c - quantized activations times packed integer codes, one number after the other.
  *
  * For output (m, n) and each group g along K, in order, y starting at 0:
  *     dot = sum of code * activation code                      exact, in 32 bits
