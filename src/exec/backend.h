@@ -146,7 +146,7 @@ struct backend {
     const bool *keeps;         /* [n_block]: it copies the weights that the block's products read at the first
                                   visit, and reads them from nowhere else afterwards; NULL: of none */
     uint64_t kept[NIB_N_TIER]; /* with on_host: what of rows.n_kept each tier has */
-    device_blocks *blocks;     /* its memory, where weights are acquired; NULL: in host memory */
+    device_pages *blocks;      /* its memory, where weights are acquired; NULL: in host memory */
     backend_rows rows;         /* as reserved */
 };
 

@@ -44,7 +44,7 @@ static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) 
     NIB_TRY(acquire_block(now->pager, by->blocks, &now->visit, now->rest, &now->weights, err));
     const nib_status status = by->kind->run(by, now, err);
     const nib_status released =
-        acquire_release(now->pager, by->blocks, &now->visit, status == NIB_OK ? err : NULL);
+        acquire_release(now->pager, by->blocks, &now->visit, now->rest, status == NIB_OK ? err : NULL);
     return status == NIB_OK ? released : status;
 }
 

@@ -20,10 +20,11 @@
 typedef struct device device;
 
 typedef enum {
-    DEVICE_COMPUTE,      /* kernels, in order with copies that are queued behind them */
-    DEVICE_LOAD_WEIGHTS, /* host to device: pages of the pager */
-    DEVICE_LOAD,         /* host to device: cache and activations */
-    DEVICE_STORE,        /* device to host: the same */
+    DEVICE_COMPUTE,         /* kernels, in order with copies that are queued behind them */
+    DEVICE_LOAD_WEIGHTS,    /* host to device: pages of the pager */
+    DEVICE_ARRANGE_WEIGHTS, /* kernels that put them in order */
+    DEVICE_LOAD,            /* host to device: cache and activations */
+    DEVICE_STORE,           /* device to host: the same */
     DEVICE_N_LANE
 } device_lane;
 

@@ -1,25 +1,26 @@
-/* device_blocks.h - weights of blocks in the memory of a device that kernels cannot reach the host's from.
- * They come through its lane for weights while it computes: the block of the current visit, and those of the
- * next ones, so at least two are in flight.
+/* device_blocks.h - blocks that come to the memory of a device for their visits, while it computes others:
+ * the block of the current visit, and those of the next ones, so at least two are in flight. What a block is,
+ * and how its weights are copied, is a source's (device_pages.h, exec/cuda/arrivals.c); which slot it gets,
+ * when, and what waits for what is decided here.
  *
- * A block is on the device in one of three states: absent; arriving, behind its mark in the lane; here. It
- * has one slot then, and a slot has one block:
+ * A block is on the device in one of three states: absent; arriving, behind its mark in the source's lane;
+ * here. It has one slot then, and a slot has one block:
  *
  *          absent  ---------------->  arriving  ----------------->  here
  *            ^      acquire, of this    |    release: the compute    |
- *            |      visit or one before |    lane is behind the mark |
- *            |                          v  error                    |
- *            +<-------------------------+                           |
- *            +<-----------------------------------------------------+
+ *            |      visit; acquire or   |    lane is behind the mark |
+ *            |      release of one      |                            |
+ *            |      before              v  error                     |
+ *            +<-------------------------+                            |
+ *            +<------------------------------------------------------+
  *               its slot is taken for a block that is needed before it, or its weights are not resident on
  *               the host and no visit in a row is left (release)
  *
  * INVARIANTS
  *  1. The slot of a block that is acquired is not written until the compute lane is past the mark of its
  *     release.
- *  2. Host memory that is copied from stays as it is until the lane is past the copy: what is resident always
- *     does, and a page of the pager's ring is kept until then.
- *  3. Pages are fetched in the order of the pass's visits, each once for visits in a row (visits.held).
+ *  2. A slot is not written before what wrote it last has ended.
+ *  3. Blocks are loaded in the order of the visits, each once for visits in a row (visits.held).
  *  4. An error belongs to the acquire of the block in which it happened; one that happened ahead of it is
  *     forgotten, and what it was about is tried again.
  *
@@ -34,41 +35,55 @@ enum { DEVICE_BLOCKS = 2 }; /* slots */
 
 typedef struct device_block {
     int block; /* -1: none */
+    int index; /* of the slot */
     bool acquired;
-    bool streamed;             /* not all of it is resident on the host */
+    bool streamed;             /* not all of it is resident on the host: the source says so */
     bool was_followed;         /* the compute lane is behind `arrives` */
-    bool was_used;             /* `used` is set */
-    device_mark arrives, used; /* lanes for weights and for computing */
+    bool was_sent, was_used;   /* `arrives`, `used` are set */
+    device_mark arrives, used; /* the source's lane and the one for computing */
     uint8_t *at;
-    view *views; /* [largest n_weight] */
 } device_block;
 
+typedef struct block_source {
+    void *user;
+    device_lane lane; /* a block is there behind all that was queued in it */
+    int n_block; /* passes follow each other: behind the last visit come blocks [0, n_block); 0: nobody knows
+                  */
+    /* Whether block b comes to a slot at all; NULL: every one does. */
+    bool (*comes)(const void *user, int b);
+    /* Queues what brings v->block to s->at; rest: the visits behind v. It may be called again for a block
+     * that it failed for; then nothing runs that it had queued. ahead: the visit is a later one, and it may
+     * decline with any error. */
+    nib_status (*load)(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
+                       nib_error *err);
+} block_source;
+
 typedef struct device_blocks {
-    const layout *layout;
+    block_source from;
     device *device;
     tier_region memory;
-    view *views;
     device_block slots[DEVICE_BLOCKS];
 } device_blocks;
 
-/* Device memory that opening takes. Pure. */
-uint64_t device_blocks_bytes(const layout *l);
-/* Charged to the device's tier and `owner`. */
-nib_status device_blocks_open(device_blocks *b, const layout *l, device *d, ledger *to, int owner,
-                              nib_error *err);
+/* Slots of `each` bytes, charged to the device's tier and `owner`. */
+nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64_t each, device *d,
+                              ledger *to, int owner, nib_error *err);
 void device_blocks_close(device_blocks *b); /* zeroed is fine; the lanes are past everything */
 
 /* The block of a visit, and behind it those of the next visits as far as there are slots; rest: the visits
- * behind `at`. *views: its weights in the device's memory, data NULL: a table that is not resident and is
- * looked up by row (pager_read_row). They are there behind *mark. Until release. */
-nib_status device_blocks_acquire(device_blocks *b, pager *p, const visit *at, const visits *rest,
-                                 const view **views, device_mark *mark, nib_error *err);
-/* The visit's kernels are in the compute lane, behind *mark. */
-nib_status device_blocks_release(device_blocks *b, const visit *at, nib_error *err);
+ * behind `at`. It is at (*out)->at behind (*out)->arrives. Until release. */
+nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits *rest,
+                                 const device_block **out, nib_error *err);
+/* The visit's kernels are in the compute lane, behind the mark. Its slot is for the blocks behind the next
+ * one. */
+nib_status device_blocks_release(device_blocks *b, const visit *at, const visits *rest, nib_error *err);
 
 page_where device_blocks_where(const device_blocks *b, int block);
+const device_block *device_blocks_slot(const device_blocks *b, int block); /* NULL: it is absent */
 /* The pass is over, or given up, and the compute lane has ended: nothing is acquired, and what came ahead
  * from disk is absent. */
 void device_blocks_end(device_blocks *b);
+/* All blocks are absent. Between two passes, when the lanes are past everything. */
+void device_blocks_forget(device_blocks *b);
 
 #endif

@@ -17,12 +17,21 @@ typedef struct taken {
     uint64_t bytes;
 } taken;
 
+/* A stream and the marks that were set last: an older one stands for a later place, which is behind it. */
+enum { N_MARK = 8 };
+typedef struct gpu_lane {
+    cuda_stream stream; /* NULL: DEVICE_COMPUTE's */
+    cuda_event marks[N_MARK];
+    uint64_t n; /* marks that were set */
+} gpu_lane;
+
 typedef struct device_cuda {
     device base;
     const cuda_kernels *kernels;
     int index;
     cuda_device_info info;
     cuda_stream stream;
+    gpu_lane lanes[DEVICE_N_LANE];
     pthread_mutex_t lock; /* of the list */
     taken *list;
     size_t n, max;
@@ -64,8 +73,18 @@ nib_status device_cuda_enter(const device *d, nib_error *err) {
     return NIB_OK;
 }
 
+static void close_lane(const device_cuda *c, gpu_lane *l) {
+    for (int i = 0; i < N_MARK; i++)
+        if (l->marks[i])
+            c->kernels->event_free(l->marks[i]);
+    if (l->stream)
+        c->kernels->stream_free(l->stream);
+}
+
 static void cuda_close(device *d) {
     device_cuda *c = (device_cuda *)(void *)d;
+    for (int i = 0; i < DEVICE_N_LANE; i++)
+        close_lane(c, &c->lanes[i]);
     if (c->stream)
         c->kernels->stream_free(c->stream);
     if (entered == c)
@@ -155,6 +174,9 @@ static void cuda_give(device *d, void *at, uint64_t n_byte) {
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i < c->n; i++)
         if (c->list[i].at == at) {
+            for (int l = 0; l < DEVICE_N_LANE; l++)
+                if (c->lanes[l].stream)
+                    c->kernels->stream_sync(c->lanes[l].stream);
             c->kernels->stream_sync(c->stream);
             c->kernels->release(c->list[i].base);
             c->list[i] = c->list[--c->n];
@@ -178,7 +200,22 @@ static void cuda_unpin(device *d, void *host, uint64_t n_byte) {
     (void)n_byte;
 }
 
-/* ---- copies: all lanes are one stream ---- */
+/* ---- lanes ---- */
+
+static cuda_stream stream_of(const device_cuda *c, device_lane l) {
+    return c->lanes[l].stream ? c->lanes[l].stream : c->stream;
+}
+
+nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err) {
+    device_cuda *c = (device_cuda *)(void *)d;
+    const bool apart = lane == DEVICE_LOAD_WEIGHTS || lane == DEVICE_ARRANGE_WEIGHTS;
+    NIB_TRY(device_cuda_enter(d, err));
+    if (apart && !c->lanes[lane].stream)
+        NIB_TRY(
+            device_cuda_ok(d, c->kernels->stream_new(&c->lanes[lane].stream), "a stream for weights", err));
+    *out = stream_of(c, lane);
+    return NIB_OK;
+}
 
 static bool is_there(device_cuda *c, const void *p) {
     bool there = false;
@@ -194,34 +231,45 @@ static nib_status cuda_copy(device *d, device_lane lane, void *to, const void *f
     device_cuda *c = (device_cuda *)(void *)d;
     const cuda_kernels *k = c->kernels;
     const bool to_it = is_there(c, to), from_it = is_there(c, from);
-    (void)lane;
     NIB_TRY(device_cuda_enter(d, err));
     return device_cuda_ok(d,
                           (to_it && from_it ? k->on_device
                            : to_it          ? k->to_device
-                                            : k->to_host)(to, from, (size_t)n_byte, c->stream),
+                                            : k->to_host)(to, from, (size_t)n_byte, stream_of(c, lane)),
                           "a copy", err);
 }
 
 static nib_status cuda_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
-    (void)d;
-    (void)err;
-    *out = (device_mark){lane, 0};
+    device_cuda *c = (device_cuda *)(void *)d;
+    const cuda_kernels *k = c->kernels;
+    cuda_event *e = &c->lanes[lane].marks[c->lanes[lane].n % N_MARK];
+    NIB_TRY(device_cuda_enter(d, err));
+    nib_status status = *e ? NIB_OK : device_cuda_ok(d, k->event_new(e), "an event", err);
+    if (status == NIB_OK)
+        status = device_cuda_ok(d, k->event_record(*e, stream_of(c, lane)), "a mark", err);
+    if (status != NIB_OK) {
+        k->stream_sync(stream_of(c, lane));
+        return status;
+    }
+    *out = (device_mark){lane, ++c->lanes[lane].n};
     return NIB_OK;
 }
 
 static nib_status cuda_wait(device *d, device_mark mark, nib_error *err) {
-    (void)mark;
     NIB_TRY(device_cuda_enter(d, err));
-    return device_cuda_ok(d, of(d)->kernels->stream_sync(of(d)->stream), "waiting", err);
+    return device_cuda_ok(d, of(d)->kernels->stream_sync(stream_of(of(d), mark.lane)), "waiting", err);
 }
 
+/* Of lanes that are one stream there is nothing to wait for. */
 static nib_status cuda_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
-    (void)d;
-    (void)lane;
-    (void)mark;
-    (void)err;
-    return NIB_OK;
+    const device_cuda *c = of(d);
+    const bool one = !c->lanes[lane].stream && !c->lanes[mark.lane].stream;
+    if (mark.at == 0 || one || lane == mark.lane)
+        return NIB_OK;
+    NIB_TRY(device_cuda_enter(d, err));
+    return device_cuda_ok(
+        d, c->kernels->stream_wait(stream_of(c, lane), c->lanes[mark.lane].marks[(mark.at - 1) % N_MARK]),
+        "waiting for another lane", err);
 }
 
 const device_kind device_cuda_kind = {

@@ -1,6 +1,6 @@
 /* device_cuda.h - a GPU's memory as a device (tiers/device.h), and what a back end needs to compute there:
- * the table of kernels (kernels/cuda/cuda_kernels.h) and the stream on which all lanes are one after the
- * other.
+ * the table of kernels (kernels/cuda/cuda_kernels.h) and streams. The lanes for weights are streams of
+ * their own from when they are first asked for (device_cuda_lane), all others are one stream.
  *
  * CUDA's errors are NIB_E_DEVICE, memory that is not there NIB_E_NOMEM. A lost device fails every later call,
  * and giving memory back and closing work all the same. */
@@ -18,6 +18,8 @@ extern const device_kind device_cuda_kind, device_mapped_kind;
 /* For a device of that kind: */
 const cuda_kernels *device_cuda_kernels(const device *d);
 cuda_stream device_cuda_stream(const device *d);
+/* The stream of a lane, made if it is one for weights that has none; it is the device's. */
+nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err);
 /* What the driver takes of its memory beside what is taken here: its context, and room for kernels and graphs
  * that come later. 0: not known. */
 uint64_t device_cuda_driver(const device *d);

@@ -90,7 +90,7 @@ static uint64_t check_row_bytes(const backend_setup *s, const backend_rows *rows
                                 uint64_t *touched) {
     check none = {0};
     const uint64_t bytes = lay_out_rows(&none, s->layout, rows, NULL) +
-                           lay_out_host(&none, s->layout, rows, NULL) + device_blocks_bytes(s->layout);
+                           lay_out_host(&none, s->layout, rows, NULL) + device_pages_bytes(s->layout);
     (void)n_row;
     if (touched)
         *touched = bytes;
@@ -110,9 +110,9 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     lay_out_rows(c, l, rows, check_at(c->rows.at));
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
-    device_blocks_close(&c->blocks);
+    device_pages_close(&c->blocks);
     b->blocks = &c->blocks;
-    return device_blocks_open(&c->blocks, l, b->device, to, NIB_OWNER_ACTIVATIONS, err);
+    return device_pages_open(&c->blocks, l, b->device, to, NIB_OWNER_ACTIVATIONS, err);
 }
 
 /* ---- opening ---- */
@@ -122,7 +122,7 @@ static void check_close(backend *b) {
     tier_region_close(&c->rows);
     tier_region_close(&c->replaced);
     tier_region_close(&c->host);
-    device_blocks_close(&c->blocks);
+    device_pages_close(&c->blocks);
     mem_free(c->views);
     mem_free(c->pages);
     mem_free(c);

@@ -15,7 +15,7 @@ typedef struct check {
     backend_setup setup;
     const kernel_table *ref;
     tier_region rows, host;
-    device_blocks blocks;
+    device_pages blocks;
     tier_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, of the device */

@@ -136,6 +136,7 @@ static void cuda_end(backend *b) {
     if (status == NIB_OK)
         status = wait_for_it(c, &err);
     replay_drop(c);
+    arrivals_end(c);
     replay_end(c, status == NIB_OK);
     if (status != NIB_OK)
         c->late = err;
@@ -214,7 +215,7 @@ static nib_status run_rows(cuda *c, nib_error *err) {
     }
     if (comes) {
         NIB_TRY(replay_flush_once(c, err));
-        return c->run.visit.again ? NIB_OK : arrivals_give(c, err);
+        return arrivals_give(c, err);
     }
     if (c->replay.ahead)
         return replay_again(c, err);

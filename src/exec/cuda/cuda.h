@@ -12,6 +12,7 @@
 
 #include "exec/backend.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "tiers/device_blocks.h"
 #include "tiers/region.h"
 
 typedef enum step_kind { STEP_EMBED, STEP_NORM, STEP_LINEAR, STEP_ATTEND, STEP_EACH } step_kind;
@@ -47,21 +48,13 @@ typedef struct gpu_weight {
 } gpu_weight;
 
 /* Blocks that come for each visit. */
-enum { CUDA_SLOTS = 2 };
-typedef struct gpu_slot {
-    int block;               /* -1: none */
-    bool was_sent, was_used; /* `arrived`, `used` were recorded */
-    cuda_event copied, arrived, used;
-} gpu_slot;
 typedef struct arrivals {
     int n_block;    /* 0: all blocks stay, and nothing else is set */
     uint64_t bytes; /* of a slot */
-    tier_region memory;
-    cuda_stream lane, order; /* copies; behind them, what puts matrices in order */
-    gpu_slot slots[CUDA_SLOTS];
-    int last;     /* the block that was visited last */
-    bool asked;   /* pages were to be locked */
-    void *locked; /* host memory of the pager; NULL: none */
+    device_blocks blocks;
+    cuda_stream load, arrange; /* lanes: copies; behind them, what puts matrices in order */
+    bool asked;                /* pages were to be locked */
+    void *locked;              /* host memory of the pager; NULL: none */
 } arrivals;
 
 /* Blocks that the processor computes where their weights are, in passes of few rows. */
@@ -288,8 +281,9 @@ void arrivals_close(cuda *c); /* may be opened again */
 void arrivals_forget(cuda *c);
 /* The run's block, which comes: what is queued in the stream from now on finds it; the next one is sent. */
 nib_status arrivals_take(cuda *c, nib_error *err);
-/* All that reads it is queued. */
+/* All that reads it is queued. Also between visits in a row of it. */
 nib_status arrivals_give(cuda *c, nib_error *err);
+void arrivals_end(cuda *c);                 /* the pass is over, and the GPU has ended */
 uint8_t *arrivals_at(const cuda *c, int b); /* its slot; it is there */
 
 /* ---- in_place.c ---- */

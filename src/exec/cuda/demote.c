@@ -36,7 +36,7 @@ static uint64_t slot_bytes(const cuda *c) {
 static bool leave(cuda *c, uint64_t *given) {
     demotion *d = &c->demotion;
     const int b = next_of(c);
-    if (b < 0 || (c->arrivals.memory.at && c->block_bytes[b] > c->arrivals.bytes))
+    if (b < 0 || (c->arrivals.blocks.memory.at && c->block_bytes[b] > c->arrivals.bytes))
         return false;
     *given += weights_of_block(c, b);
     if (d->n++ == 0)
@@ -49,7 +49,7 @@ static bool leave(cuda *c, uint64_t *given) {
 static nib_status have_slots(cuda *c, uint64_t *given, nib_error *err) {
     nib_status status = NIB_OK;
     do {
-        if (c->arrivals.n_block == 0 || c->arrivals.memory.at)
+        if (c->arrivals.n_block == 0 || c->arrivals.blocks.memory.at)
             return NIB_OK;
         c->arrivals.bytes = slot_bytes(c);
         status = arrivals_open(c, err);
@@ -63,8 +63,8 @@ static nib_status shrink(cuda *c, uint64_t wanted, nib_error *err) {
     const int before = c->demotion.n;
     uint64_t given = 0;
     char text[32];
-    if (!c->arrivals.memory.at)
-        wanted += CUDA_SLOTS * slot_bytes(c);
+    if (!c->arrivals.blocks.memory.at)
+        wanted += DEVICE_BLOCKS * slot_bytes(c);
     replay_forget(c);
     while (given < wanted && leave(c, &given)) {
     }
@@ -78,7 +78,7 @@ static nib_status shrink(cuda *c, uint64_t wanted, nib_error *err) {
 /* Those whose return needs the slots' memory return together. */
 static int returning(const cuda *c) {
     const demotion *d = &c->demotion;
-    return !d->has_slots && d->n <= CUDA_SLOTS + 1 ? d->n : 1;
+    return !d->has_slots && d->n <= DEVICE_BLOCKS + 1 ? d->n : 1;
 }
 
 static nib_status grow(cuda *c, uint64_t spare, nib_error *err) {
@@ -89,7 +89,7 @@ static nib_status grow(cuda *c, uint64_t spare, nib_error *err) {
     nib_status status = NIB_OK;
     for (int i = 0; i < n; i++)
         wanted += weights_of_block(c, d->first + d->n - 1 - i);
-    if (wanted > spare + (slots ? CUDA_SLOTS * c->arrivals.bytes : 0))
+    if (wanted > spare + (slots ? DEVICE_BLOCKS * c->arrivals.bytes : 0))
         return NIB_OK;
     replay_forget(c);
     arrivals_forget(c);

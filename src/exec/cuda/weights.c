@@ -130,7 +130,7 @@ static bool fits(cuda *c, room_for *r) {
     }
     r->caches = NUM_MAX(r->page - r->on_host / PAGE * PAGE, NUM_MIN(r->page, (uint64_t)PAGE));
     r->on_host = (r->on_host + PAGE - 1) / PAGE * PAGE;
-    r->weights = stay + CUDA_SLOTS * slot;
+    r->weights = stay + DEVICE_BLOCKS * slot;
     r->others = r->beside + r->session + r->n_page * r->caches;
     if (r->layer > 0)
         r->others += moves_bytes(r->layer, (int64_t)r->n_page);

@@ -1,0 +1,36 @@
+/* device_pages.h - weights of all blocks in the memory of a device that kernels cannot reach the host's from:
+ * a source of device_blocks.h that copies what the pager has, each block for each of its visits.
+ *
+ * Host memory that is copied from stays as it is until the lane is past the copy: what is resident always
+ * does, and a page of the pager's ring is kept until then. Pages are fetched in the order of the pass's
+ * visits. */
+#ifndef NIB_TIERS_DEVICE_PAGES_H
+#define NIB_TIERS_DEVICE_PAGES_H
+
+#include "tiers/device_blocks.h"
+#include "tiers/pager.h"
+
+typedef struct device_pages {
+    const layout *layout;
+    device_blocks blocks;
+    pager *from;
+    view *views;  /* [DEVICE_BLOCKS, n_weight] */
+    int n_weight; /* of the block with the most */
+} device_pages;
+
+/* Device memory that opening takes. Pure. */
+uint64_t device_pages_bytes(const layout *l);
+/* Charged to the device's tier and `owner`. */
+nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger *to, int owner,
+                             nib_error *err);
+void device_pages_close(device_pages *b); /* zeroed is fine; the lanes are past everything */
+
+/* device_blocks_acquire from the pager. *views: the block's weights in the device's memory, data NULL: a
+ * table that is not resident and is looked up by row (pager_read_row). They are there behind *mark. Until
+ * release. */
+nib_status device_pages_acquire(device_pages *b, pager *p, const visit *at, const visits *rest,
+                                const view **views, device_mark *mark, nib_error *err);
+/* The visit's kernels are in the compute lane, behind *mark. */
+nib_status device_pages_release(device_pages *b, const visit *at, const visits *rest, nib_error *err);
+
+#endif
