@@ -209,6 +209,35 @@ static void from_disk_once(void **state) {
     must_close(e);
 }
 
+static uint64_t planned(const nib_engine *e) {
+    nib_memory used;
+    nib_engine_memory(e, &used);
+    return used.tier[NIB_TIER_VRAM].planned;
+}
+
+/* The driver has one context for a process: the first engine is charged with it, and the next one behind it.
+ */
+static void engines_share_the_driver(void **state) {
+    (void)state;
+    enum { DRIVER = 5 << 20 };
+    const nib_engine_options o = under(NIB_AUTO);
+    const char *path = tiny_model("in-place-two.gguf", &small);
+    nib_engine *e[3];
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    fake_cuda_driver(DRIVER);
+    e[0] = engine_must_open(path, &o, NULL);
+    e[1] = engine_must_open(path, &o, NULL);
+    assert_true(planned(e[0]) >= planned(e[1]) + DRIVER);
+    nib_engine_close(e[0]);
+    e[2] = engine_must_open(path, &o, NULL);
+    assert_true(planned(e[2]) >= planned(e[1]) + DRIVER);
+    nib_engine_close(e[1]);
+    e[1] = engine_must_open(path, &o, NULL);
+    assert_true(planned(e[2]) >= planned(e[1]) + DRIVER);
+    nib_engine_close(e[1]);
+    must_close(e[2]);
+}
+
 /* The n-th call fails, while pages move too. */
 static void a_lost_device(void **state) {
     (void)state;
@@ -244,8 +273,12 @@ static void a_lost_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),     cmocka_unit_test(codes_stay),    cmocka_unit_test(a_batch),
-        cmocka_unit_test(from_disk_once), cmocka_unit_test(a_lost_device),
+        cmocka_unit_test(a_sequence),
+        cmocka_unit_test(codes_stay),
+        cmocka_unit_test(a_batch),
+        cmocka_unit_test(from_disk_once),
+        cmocka_unit_test(engines_share_the_driver),
+        cmocka_unit_test(a_lost_device),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -29,12 +30,29 @@ static void both_work(void **state) {
     assert_int_equal(o.max_rows, 20);
     offload_choose(&r, &layer, 16, 8, &o);
     assert_int_equal(o.max_rows, 8);
-    int n = 0;
-    for (int i = 0; i < 16; i++)
-        n += offload_comes(5, 16, i);
-    assert_int_equal(n, 5);
-    assert_false(offload_comes(5, 16, 0));
-    assert_true(offload_comes(5, 16, 15));
+}
+
+/* S: stays, c: comes, p: in place. */
+static void check_places(int n_stay, int n_come, const char *want) {
+    static const char letters[] = {[OFFLOAD_STAYS] = 'S', [OFFLOAD_COMES] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
+    offload_place places[64];
+    char text[64] = "";
+    const int n = (int)strlen(want);
+    offload_place_all(n, n_stay, n_come, places);
+    for (int i = 0; i < n; i++)
+        text[i] = letters[places[i]];
+    assert_string_equal(text, want);
+}
+
+static void where_layers_stand(void **state) {
+    (void)state;
+    check_places(0, 5, "pppcppcppcppcppc");
+    check_places(7, 2, "pppcSSSpppcSSSS");
+    check_places(3, 0, "pppppSSS"); /* one change of device */
+    check_places(4, 4, "cScScScS");
+    check_places(1, 4, "ccccS");
+    check_places(5, 0, "SSSSS");
+    check_places(0, 0, "ppp");
 }
 
 static void one_of_them(void **state) {
@@ -70,6 +88,7 @@ static void more_activation_bits_take_longer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_work),
+        cmocka_unit_test(where_layers_stand),
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),
     };

@@ -28,6 +28,23 @@ void offload_choose(const plan_rates *r, const offload_layer *each, int n_layer,
         out->max_rows++;
 }
 
-bool offload_comes(int n_come, int n_layer, int i) {
-    return (int64_t)(i + 1) * n_come / n_layer != (int64_t)i * n_come / n_layer;
+/* Of n things, those that stand in front of place i of `places`, evenly. */
+static int before(int n, int places, int i) {
+    return (int)((int64_t)i * n / places);
+}
+
+void offload_place_all(int n_layer, int n_stay, int n_come, offload_place *out) {
+    const int n_away = n_layer - n_stay;
+    int at = 0, group = 0;
+    for (int i = 0; i < n_away; i++) {
+        const bool comes = before(n_come, n_away, i + 1) != before(n_come, n_away, i);
+        out[at++] = comes ? OFFLOAD_COMES : OFFLOAD_IN_PLACE;
+        if (!comes)
+            continue;
+        for (int n = before(n_stay, n_come, group + 1) - before(n_stay, n_come, group); n > 0; n--)
+            out[at++] = OFFLOAD_STAYS;
+        group++;
+    }
+    while (at < n_layer)
+        out[at++] = OFFLOAD_STAYS;
 }

@@ -24,8 +24,15 @@ typedef struct offload {
 /* max_rows: what the processor has room for. */
 void offload_choose(const plan_rates *r, const offload_layer *each, int n_layer, int64_t max_rows,
                     offload *out);
-/* Whether layer i of n_layer comes: they stand evenly among the others, a layer that comes behind those that
- * are computed meanwhile. */
-bool offload_comes(int n_come, int n_layer, int i);
+typedef enum offload_place {
+    OFFLOAD_STAYS,   /* on the GPU */
+    OFFLOAD_COMES,   /* for every pass */
+    OFFLOAD_IN_PLACE /* computed by the processor in passes of few rows; in others it comes */
+} offload_place;
+
+/* Each layer's place, into out[n_layer]; n_stay + n_come <= n_layer. Layers that come stand evenly among
+ * those that are computed meanwhile; behind each of them, where the GPU has the pass anyway, stands its share
+ * of those that stay: so the link has work in passes of many rows too. */
+void offload_place_all(int n_layer, int n_stay, int n_come, offload_place *out);
 
 #endif

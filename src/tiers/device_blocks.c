@@ -21,20 +21,20 @@ void device_blocks_close(device_blocks *b) {
 
 /* ---- slots ---- */
 
-const device_block *device_blocks_slot(const device_blocks *b, int block) {
+const device_block *device_blocks_slot(const device_blocks *b, int block_index) {
     for (int i = 0; i < DEVICE_BLOCKS; i++)
-        if (b->slots[i].block == block)
+        if (b->slots[i].block == block_index)
             return &b->slots[i];
     return NULL;
 }
 
-static device_block *slot_of(device_blocks *b, int block) {
-    const device_block *s = device_blocks_slot(b, block);
+static device_block *slot_of(device_blocks *b, int block_index) {
+    const device_block *s = device_blocks_slot(b, block_index);
     return s ? &b->slots[s->index] : NULL;
 }
 
-page_where device_blocks_where(const device_blocks *b, int block) {
-    const device_block *s = device_blocks_slot(b, block);
+page_where device_blocks_where(const device_blocks *b, int block_index) {
+    const device_block *s = device_blocks_slot(b, block_index);
     return !s ? PAGE_ABSENT : s->was_followed ? PAGE_HERE : PAGE_ARRIVING;
 }
 

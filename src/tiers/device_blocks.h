@@ -78,8 +78,8 @@ nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits
  * one. */
 nib_status device_blocks_release(device_blocks *b, const visit *at, const visits *rest, nib_error *err);
 
-page_where device_blocks_where(const device_blocks *b, int block);
-const device_block *device_blocks_slot(const device_blocks *b, int block); /* NULL: it is absent */
+page_where device_blocks_where(const device_blocks *b, int block_index);
+const device_block *device_blocks_slot(const device_blocks *b, int block_index); /* NULL: it is absent */
 /* The pass is over, or given up, and the compute lane has ended: nothing is acquired, and what came ahead
  * from disk is absent. */
 void device_blocks_end(device_blocks *b);

@@ -6,6 +6,7 @@
 #include "kernels/cuda_load.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum { OUT_OF_MEMORY = 2 /* cudaErrorMemoryAllocation */, LATER = 64 << 20 /* docs/gpu.md */ };
@@ -30,6 +31,7 @@ typedef struct device_cuda {
     const cuda_kernels *kernels;
     int index;
     cuda_device_info info;
+    bool was_told; /* what the driver takes: it is charged by who opened this */
     cuda_stream stream;
     gpu_lane lanes[DEVICE_N_LANE];
     pthread_mutex_t lock; /* of the list */
@@ -52,8 +54,21 @@ cuda_stream device_cuda_stream(const device *d) {
     return of(d)->stream;
 }
 
-uint64_t device_cuda_driver(const device *d) {
-    return of(d)->info.driver ? of(d)->info.driver + LATER : 0;
+/* Bit i: an open device was told what the driver takes of GPU i. */
+static _Atomic uint64_t driver_told;
+
+static uint64_t bit_of(const device_cuda *c) {
+    return UINT64_C(1) << (c->index % 64);
+}
+
+uint64_t device_cuda_driver(device *d) {
+    device_cuda *c = (device_cuda *)(void *)d;
+    if (!c->info.driver)
+        return 0;
+    if (!c->was_told && (atomic_fetch_or(&driver_told, bit_of(c)) & bit_of(c)))
+        return 0;
+    c->was_told = true;
+    return c->info.driver + LATER;
 }
 
 nib_status device_cuda_ok(const device *d, int error, const char *what, nib_error *err) {
@@ -89,6 +104,8 @@ static void cuda_close(device *d) {
         c->kernels->stream_free(c->stream);
     if (entered == c)
         entered = NULL;
+    if (c->was_told)
+        atomic_fetch_and(&driver_told, ~bit_of(c));
     pthread_mutex_destroy(&c->lock);
     mem_free(c->list);
     mem_free(c);

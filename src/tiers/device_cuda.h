@@ -21,8 +21,9 @@ cuda_stream device_cuda_stream(const device *d);
 /* The stream of a lane, made if it is one for weights that has none; it is the device's. */
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err);
 /* What the driver takes of its memory beside what is taken here: its context, and room for kernels and graphs
- * that come later. 0: not known. */
-uint64_t device_cuda_driver(const device *d);
+ * that come later. A process has it once: 0 where another open device of the process was told, or where it is
+ * not known. The next that asks is told when that one is closed. */
+uint64_t device_cuda_driver(device *d);
 /* The calling thread computes on it from now on. Before any other call of the table. */
 nib_status device_cuda_enter(const device *d, nib_error *err);
 /* What a call of the table returned, as a status; `what` it was about. */

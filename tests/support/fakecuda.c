@@ -56,7 +56,8 @@ static int device_count(int *n) {
 }
 static int device_open(int device, cuda_device_info *info) {
     CALL();
-    *info = (cuda_device_info){.name = "fake", .major = 9, .n_sm = 2, .memory = fake.memory};
+    *info = (cuda_device_info){
+        .name = "fake", .major = 9, .n_sm = 2, .memory = fake.memory, .driver = fake.driver};
     return device ? fake_misuse("there is one device") : 0;
 }
 static size_t left_now(void) {
@@ -303,6 +304,9 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
     return &table;
 }
 
+void fake_cuda_driver(size_t bytes) {
+    fake.driver = bytes;
+}
 void fake_cuda_others(size_t bytes) {
     fake.others = bytes;
 }

@@ -16,6 +16,7 @@ enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
 /* Another program takes so much of the device's memory, from now on. */
 void fake_cuda_others(size_t bytes);
+void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void);     /* launches that were part of a graph */

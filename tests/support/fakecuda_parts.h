@@ -36,7 +36,7 @@ typedef struct graph {
 } graph;
 
 extern struct fake_state {
-    size_t memory, used, others, peak, held;
+    size_t memory, used, others, driver, peak, held;
     long calls, fail_at, n_taken, n_wide, n_prompt, n_moved;
     int error;
     const char *wrong;

@@ -12,6 +12,7 @@
 
 #include "exec/backend.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "plan/offload.h"
 #include "tiers/device_blocks.h"
 #include "tiers/region.h"
 
@@ -60,16 +61,17 @@ typedef struct arrivals {
 /* Blocks that the processor computes where their weights are, in passes of few rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
-    backend *host;    /* the processor's */
-    plan_rates rates; /* what they are chosen by */
-    bool *block;      /* [n_block] */
-    bool *on_host;    /* [layers of keys and values]: the host's memory has them */
-    int n;            /* blocks; 0: none */
-    int first;        /* of the pass's blocks on the GPU, when it computes in place */
-    int64_t max_rows; /* of such a pass */
-    bool now;         /* this pass is one */
-    int64_t n_row;    /* of this pass */
-    bool has_stream;  /* the residual stream is in the host's registers */
+    backend *host;         /* the processor's */
+    plan_rates rates;      /* what they are chosen by */
+    bool *block;           /* [n_block] */
+    offload_place *places; /* [n_layer] */
+    bool *on_host;         /* [layers of keys and values]: the host's memory has them */
+    int n;                 /* blocks; 0: none */
+    int first;             /* of the pass's blocks on the GPU, when it computes in place */
+    int64_t max_rows;      /* of such a pass */
+    bool now;              /* this pass is one */
+    int64_t n_row;         /* of this pass */
+    bool has_stream;       /* the residual stream is in the host's registers */
 } in_place;
 
 /* Keys and values of layers that are in host memory, in passes of many rows. */
@@ -121,7 +123,7 @@ typedef struct fetches {
     cuda_event fork, join;
 } fetches;
 
-enum { CUDA_MAX_GRAPHS = 4, CUDA_MIN_GRAPH = 4 /* launches */ };
+enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
 
 /* A list of launches that came; its graph once it came again. */
 typedef struct gpu_graph {
@@ -158,7 +160,7 @@ typedef struct replay {
 /* Layers that left the GPU's memory since another program wanted it. */
 typedef struct demotion {
     pager *pager;     /* that weights were loaded from; NULL: none were yet */
-    int first, n;     /* blocks [first, first + n), that stayed before */
+    int *left, n;     /* [n] blocks, rising, that stayed before */
     bool has_slots;   /* blocks came before, too */
     double looked_at; /* seconds (time_now) */
     int n_calm;       /* times that enough was free, one after the other */
@@ -292,8 +294,8 @@ void in_place_close(cuda *c);
 /* As backend_kind.row_bytes, of what it takes on the host. Pure. */
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched);
-/* Chooses which of the layers [0, n_layer) that do not fit on the GPU are computed in place. */
-void in_place_choose(cuda *c, int n_layer);
+/* n_stay layers fit on the GPU: which those are, and which of the others are computed in place. */
+void in_place_choose(cuda *c, int n_stay);
 /* After weights_plan: memory for their rows. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* A pass of so many rows; the end also behind an error. */

@@ -19,7 +19,7 @@ enum { LOOK_MS = 100, CALM = 5 /* looks */, LOW = 256, ENOUGH = 128 /* parts of 
 static int next_of(const cuda *c) {
     const demotion *d = &c->demotion;
     const int n_block = layout_n_block(c->setup.layout);
-    int b = d->n > 0 ? d->first + d->n : 1;
+    int b = d->n > 0 ? d->left[d->n - 1] + 1 : 1;
     while (b < n_block - 1 && c->comes[b])
         b++;
     return b < n_block - 1 ? b : -1;
@@ -39,8 +39,7 @@ static bool leave(cuda *c, uint64_t *given) {
     if (b < 0 || (c->arrivals.blocks.memory.at && c->block_bytes[b] > c->arrivals.bytes))
         return false;
     *given += weights_of_block(c, b);
-    if (d->n++ == 0)
-        d->first = b;
+    d->left[d->n++] = b;
     weights_leave(c, b);
     return true;
 }
@@ -88,7 +87,7 @@ static nib_status grow(cuda *c, uint64_t spare, nib_error *err) {
     uint64_t wanted = 0, given = 0;
     nib_status status = NIB_OK;
     for (int i = 0; i < n; i++)
-        wanted += weights_of_block(c, d->first + d->n - 1 - i);
+        wanted += weights_of_block(c, d->left[d->n - 1 - i]);
     if (wanted > spare + (slots ? DEVICE_BLOCKS * c->arrivals.bytes : 0))
         return NIB_OK;
     replay_forget(c);
@@ -97,7 +96,7 @@ static nib_status grow(cuda *c, uint64_t spare, nib_error *err) {
         arrivals_close(c);
     for (int i = 0; i < n && status == NIB_OK; i++) {
         nib_error why;
-        status = weights_return(c, d->first + d->n - 1, &why);
+        status = weights_return(c, d->left[d->n - 1], &why);
         d->n -= status == NIB_OK;
     }
     if (d->n == 0)

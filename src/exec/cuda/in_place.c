@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
-#include "plan/offload.h"
 #include "tiers/device_cuda.h"
 
 #include <string.h>
@@ -16,7 +15,8 @@ nib_status in_place_open(cuda *c, nib_error *err) {
     const size_t n_block = (size_t)layout_n_block(c->setup.layout);
     p->on_host = mem_calloc((size_t)n, sizeof *p->on_host);
     p->block = mem_calloc(n_block, sizeof *p->block);
-    if (!p->on_host || !p->block)
+    p->places = mem_calloc(n_block, sizeof *p->places);
+    if (!p->on_host || !p->block || !p->places)
         return nib_fail_nomem(err, n_block * sizeof *p->block, "the list of layers in RAM");
     p->rates = *c->setup.rates;
     c->setup.rates = NULL;
@@ -31,6 +31,7 @@ void in_place_close(cuda *c) {
     c->base.host = NULL;
     mem_free(c->in_place.on_host);
     mem_free(c->in_place.block);
+    mem_free(c->in_place.places);
     memset(&c->in_place, 0, sizeof c->in_place);
 }
 
@@ -63,10 +64,10 @@ static offload_layer layer_of(const cuda *c, int b) {
     return l;
 }
 
-void in_place_choose(cuda *c, int n_layer) {
+void in_place_choose(cuda *c, int n_stay) {
     in_place *p = &c->in_place;
+    const int n_all = layout_n_block(c->setup.layout) - 2, n_layer = n_all - n_stay;
     offload chosen = {0};
-    memset(p->block, 0, (size_t)layout_n_block(c->setup.layout) * sizeof *p->block);
     /* a sequence has its newest positions beside codes in one place, which is the GPU */
     if (n_layer > 0 && !kv_is_coded(c->setup.kv_type)) {
         const offload_layer each = layer_of(c, 1);
@@ -74,8 +75,11 @@ void in_place_choose(cuda *c, int n_layer) {
     }
     p->max_rows = chosen.max_rows;
     p->n = chosen.max_rows > 0 ? n_layer - chosen.n_come : 0;
-    for (int i = 0; i < n_layer && p->n > 0; i++)
-        p->block[1 + i] = !offload_comes(chosen.n_come, n_layer, i);
+    offload_place_all(n_all, n_stay, n_layer - p->n, p->places);
+    for (int i = 0; i < n_all; i++) {
+        c->comes[1 + i] = p->places[i] != OFFLOAD_STAYS;
+        p->block[1 + i] = p->places[i] == OFFLOAD_IN_PLACE;
+    }
     p->block[0] = p->block[1]; /* rows that are looked up go where they are needed first */
 }
 

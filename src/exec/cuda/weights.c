@@ -2,9 +2,9 @@
  * has them, then put in the order of the kernels.
  *
  * Vectors, and matrices that several blocks read, always stay. Where not all layers have room beside what the
- * back end and its sequences take, the last ones stay, as many as fit behind two slots for the largest of the
- * others. Passes of few rows go through those where they are (in_place.c); for passes of many their matrices
- * come (arrivals.c). */
+ * back end and its sequences take, as many stay as fit beside two slots for the largest of the others
+ * (plan/offload.h says where they stand). Passes of few rows go through those where they are (in_place.c);
+ * for passes of many their matrices come (arrivals.c). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -137,14 +137,6 @@ static bool fits(cuda *c, room_for *r) {
     return r->weights <= r->left && r->others <= r->left - r->weights;
 }
 
-/* So many of the layers stay, the last ones; the others come, or are computed where they are. */
-static void keep_layers(cuda *c, int n_stay) {
-    const int n_layer = layout_n_block(c->setup.layout) - 2;
-    for (int i = 0; i < n_layer; i++)
-        c->comes[1 + i] = i < n_layer - n_stay;
-    in_place_choose(c, n_layer - n_stay);
-}
-
 /* As many layers as have room, found by halving; what they take is in *r, also where not even none has. */
 static bool keep_what_fits(cuda *c, room_for *r) {
     const int n_layer = layout_n_block(c->setup.layout) - 2, asked = c->setup.max_layers;
@@ -153,13 +145,13 @@ static bool keep_what_fits(cuda *c, room_for *r) {
         return false;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        keep_layers(c, middle);
+        in_place_choose(c, middle);
         if (fits(c, r))
             low = middle;
         else
             high = middle - 1;
     }
-    keep_layers(c, low);
+    in_place_choose(c, low);
     return fits(c, r);
 }
 
@@ -238,12 +230,14 @@ nib_status weights_open(cuda *c, nib_error *err) {
     c->keeps = mem_calloc((size_t)n_block, sizeof *c->keeps);
     c->block_bytes = mem_calloc((size_t)n_block, sizeof *c->block_bytes);
     c->stay = mem_calloc((size_t)n_block, sizeof *c->stay);
+    c->demotion.left = mem_calloc((size_t)n_block, sizeof *c->demotion.left);
     for (int b = 0; b < n_block && c->first_weight; b++) {
         c->first_weight[b] = c->n_own;
         c->n_own += layout_block(l, b)->n_weight;
     }
     c->own = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->own);
-    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->block_bytes || !c->stay || !c->own)
+    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->block_bytes || !c->stay ||
+        !c->demotion.left || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
         weights_each_read(c, b, note_reader, NULL);
@@ -283,6 +277,7 @@ void weights_close(cuda *c) {
     mem_free(c->keeps);
     mem_free(c->block_bytes);
     mem_free(c->stay);
+    mem_free(c->demotion.left);
 }
 
 /* ---- moving out and in ---- */
