@@ -307,6 +307,9 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
 void fake_cuda_driver(size_t bytes) {
     fake.driver = bytes;
 }
+void fake_cuda_fail_in(long n) {
+    fake.fail_at = n > 0 ? fake.calls + n : 0;
+}
 void fake_cuda_others(size_t bytes) {
     fake.others = bytes;
 }

@@ -14,6 +14,7 @@ enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 /* Of one device with so many bytes. Calls are counted from here; from the fail_at-th on (1: the first; 0:
  * none) all of them fail with `error`, but those that give back. */
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
+void fake_cuda_fail_in(long n); /* the n-th call from now on, and all behind it, fail; 0: none does */
 /* Another program takes so much of the device's memory, from now on. */
 void fake_cuda_others(size_t bytes);
 void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
