@@ -47,7 +47,8 @@ static void sweep(int error, nib_status one, nib_status other) {
     for (long i = 1; i <= n; i++) {
         err = (nib_error){0};
         const nib_status status = live(path, i, error, &err);
-        /* the last ones send ahead for a pass that does not come, and close it: nothing can be told any more */
+        /* the last ones send ahead for a pass that does not come, and close it: nothing can be told any more
+         */
         if (status == NIB_OK && i > n - 24)
             continue;
         if ((status != one && status != other) || !err.message[0])
