@@ -37,9 +37,14 @@ def draw_server(draw, args, folder):
     """(cap in bytes, cache format, places, options)"""
     cap, kind, places = draw.randint(args.low, args.high) << 20, draw.choice(KINDS), draw.choice([1, 2, 4, 8, 16])
     context = draw.choice([320, 512, 1024])
-    options = ["--ram", str(cap), "--kv", kind, "--parallel", str(places), "-c", str(context), "-t", draw.choice("12"),
-               "--queue", str(2 * places), "--draft-max", draw.choice(["0", "4", "8"]), "--latency", draw.choice(["0", "50"])]
-    if draw.random() < 0.4:
+    options = ["--ram", str(cap), "--kv", kind, "-c", str(context), "-t", draw.choice("12"), "--queue", str(2 * places),
+               "--draft-max", draw.choice(["0", "4", "8"]), "--latency", draw.choice(["0", "50"])]
+    usual = draw.random() < 0.3
+    if usual:
+        places = 4
+    else:
+        options += ["--parallel", str(places)]
+    if not usual and draw.random() < 0.4:
         options += ["--cache-size", str(max(context, context * places // 3))]
     if draw.random() < 0.4:
         options += ["--prefix-cache", os.path.join(folder, "prefixes"), "--prefix-cache-size", "64M"]
