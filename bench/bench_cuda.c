@@ -109,7 +109,7 @@ typedef struct chain {
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     int32_t *token, *position, *pages, *first_page;
     void *linear_room, *attend_room, *sample_room;
-    void *x_codes, *a_codes, *h_codes; /* NULL where the next product quantises */
+    void *x_codes, *a_codes, *h_codes; /* NULL where the next product quantizes */
 } chain;
 
 static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {

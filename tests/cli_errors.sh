@@ -141,6 +141,11 @@ check "or is cut by the context, which is said" says 'the answer is cut: .*the c
 run run "$model" --tokens 1,2 -n 1 -c 64 --vram 2G
 check "--vram on the processor stops no run" [ $code = 0 ]
 check "and says that it has no effect" says '^nibble: --vram has no effect.*--backend cuda'
+export NIBBLE_CUDA=0
+run plan "$model" --backend cuda
+check "a plan for a GPU that is not there exits 5" [ $code = 5 ]
+check "and says why" says "backend 'cuda': no GPU can be used"
+unset NIBBLE_CUDA
 
 # Numbers.
 run run "$model" --seed 99999999999999999999

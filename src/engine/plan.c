@@ -2,6 +2,31 @@
 #include "base/mem.h"
 #include "engine/headers.h"
 #include "engine/planning.h"
+#include "tiers/device.h"
+
+#include <stdio.h>
+
+/* A plan for a device that is not there would be of nothing. */
+static nib_status look_for_device(const engine_core *e, nib_error *err) {
+    device *gpu = NULL;
+    nib_error why;
+    if (e->kind->tier != NIB_TIER_VRAM)
+        return NIB_OK;
+    const nib_status status = device_open(NIB_TIER_VRAM, 0, &gpu, &why);
+    device_close(gpu);
+    return status == NIB_OK ? NIB_OK
+                            : nib_fail(err, status == NIB_E_NOMEM ? status : NIB_E_DEVICE, "backend '%s': %s",
+                                       e->kind->name, why.message);
+}
+
+/* What a plan of RAM and disk leaves open. */
+static void say_of_device(const engine_core *e, plan *p) {
+    if (e->kind->tier == NIB_TIER_VRAM && p->n_note < PLAN_MAX_NOTE)
+        snprintf(
+            p->notes[p->n_note++], PLAN_NOTE,
+            "this is of RAM and disk, and the speed that of the processor: which layers stay on the GPU is "
+            "decided when the model is opened ('nibble bench -v' says it)");
+}
 
 nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
                     char **json, nib_error *err) {
@@ -14,9 +39,13 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     o.vocab_only = false;
     nib_status status = headers_open(&e, name, &o, NULL, err);
     if (status == NIB_OK)
+        status = look_for_device(&e, err);
+    if (status == NIB_OK)
         status = planning_make(&e, how ? how : &defaults, &p, err);
     if (status == NIB_OK)
         status = cancel_check(&e.cancel, err);
+    if (status == NIB_OK)
+        say_of_device(&e, &p);
     core_close(&e);
     if (status == NIB_OK)
         status = plan_print(&p, json, err);

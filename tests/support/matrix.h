@@ -35,7 +35,7 @@ matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, 
 /* The same in the format that pack_widen makes of it. */
 matrix matrix_open_wide(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 void matrix_close(matrix *m);
-/* Row r by the file type's own dequantiser; of a uniform format what its codes stand for. */
+/* Row r by the file type's own dequantizer; of a uniform format what its codes stand for. */
 void matrix_row(const matrix *m, int64_t r, float *out);
 
 #endif

@@ -98,14 +98,14 @@ static void count_weights(const cuda *c, uint64_t *stay, uint64_t *slot) {
 }
 
 /* What is decided with. */
-typedef struct room_for {
+typedef struct vram_share {
     uint64_t left;                  /* VRAM */
     uint64_t beside;                /* of it, for activations */
     uint64_t n_page, page, session; /* keys and values of all layers: pages, bytes of one; what is none */
     uint64_t weights, others;       /* what a choice takes */
     uint64_t caches, on_host;       /* of a page, on either side */
     uint64_t layer;                 /* of a page, the most that a layer on the host has */
-} room_for;
+} vram_share;
 
 /* Of a page, the part of a block's keys and values. */
 static uint64_t cache_of(const cuda *c, int b) {
@@ -119,7 +119,7 @@ static uint64_t cache_of(const cuda *c, int b) {
 }
 
 /* Weights, keys and values and the rest, for c->comes as it is. */
-static bool fits(cuda *c, room_for *r) {
+static bool fits(cuda *c, vram_share *r) {
     uint64_t stay, slot;
     count_weights(c, &stay, &slot);
     r->on_host = r->layer = 0;
@@ -138,7 +138,7 @@ static bool fits(cuda *c, room_for *r) {
 }
 
 /* As many layers as have room, found by halving; what they take is in *r, also where not even none has. */
-static bool keep_what_fits(cuda *c, room_for *r) {
+static bool keep_what_fits(cuda *c, vram_share *r) {
     const int n_layer = layout_n_block(c->setup.layout) - 2, asked = c->setup.max_layers;
     int low = 0, high = asked ? NUM_MIN(asked, n_layer) : n_layer;
     if (high < 0)
@@ -166,7 +166,7 @@ static uint64_t free_vram(const cuda *c, char whose[64]) {
     return NUM_MIN(room, has);
 }
 
-static nib_status refuse(const room_for *r, const char *whose, nib_error *err) {
+static nib_status refuse(const vram_share *r, const char *whose, nib_error *err) {
     char least[32], weights[32], beside[32], have[32];
     return nib_fail(
         err, NIB_E_NOFIT,
@@ -176,10 +176,10 @@ static nib_status refuse(const room_for *r, const char *whose, nib_error *err) {
         num_format_size(r->others, beside), whose, num_format_size(r->left, have));
 }
 
-static nib_status measure_room(cuda *c, const backend_rows *rows, room_for *r, char whose[64],
+static nib_status measure_vram(cuda *c, const backend_rows *rows, vram_share *r, char whose[64],
                                nib_error *err) {
     r->left = free_vram(c, whose);
-    r->beside = room_device_bytes(c, rows);
+    r->beside = workspace_device_bytes(c, rows);
     NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &r->page, err));
     r->n_page = r->page ? rows->n_kept / r->page : 0;
     r->session = rows->n_kept - r->n_page * r->page;
@@ -190,10 +190,10 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     char kept[32], whose[64];
     uint64_t stay;
-    room_for r = {0};
+    vram_share r = {0};
     if (c->always.at)
         return NIB_OK;
-    NIB_TRY(measure_room(c, rows, &r, whose, err));
+    NIB_TRY(measure_vram(c, rows, &r, whose, err));
     if (!keep_what_fits(c, &r)) {
         c->comes[n_block - 1] = true; /* the head too */
         if (!keep_what_fits(c, &r))

@@ -19,13 +19,13 @@ __device__ __forceinline__ void load_four_across(uint32_t to[4], uint32_t at) {
                  : "memory");
 }
 /* Halves from row to row in shared memory: eight rows have their 16 bytes in different banks. */
-template <int D> struct prompt_room {
+template <int D> struct prompt_shared {
     enum { LINE = D + 8, PAGE = CUDA_PAGE * LINE, BYTES = 5 * PAGE * 2 };
 };
 
 /* The page's keys or values of one head: `n` positions of them, and zeros behind. */
 template <int D> __device__ __forceinline__ void page_load(__half *to, const __half *from, int d, int n) {
-    enum { LINE = prompt_room<D>::LINE, PIECES = D / 8 };
+    enum { LINE = prompt_shared<D>::LINE, PIECES = D / 8 };
 #pragma unroll
     for (int i = threadIdx.x; i < CUDA_PAGE * PIECES; i += PROMPT_THREADS) {
         const int row = i / PIECES, at = i % PIECES * 8;
@@ -43,7 +43,7 @@ template <int D> __device__ __forceinline__ void page_load(__half *to, const __h
 /* The keys of a whole page of codes as halves. */
 template <int D>
 __device__ __forceinline__ void code_keys_load(__half *to, const uint8_t *codes, int bits, int d) {
-    enum { LINE = prompt_room<D>::LINE };
+    enum { LINE = prompt_shared<D>::LINE };
     const int d_pad = (d + 31) / 32 * 32, n_eight = d / 8;
     const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * bits / 8);
     for (int i = threadIdx.x; i < CUDA_PAGE * n_eight; i += PROMPT_THREADS) {
@@ -58,7 +58,7 @@ __device__ __forceinline__ void code_keys_load(__half *to, const uint8_t *codes,
 /* Its values; a thread has 8 positions of 8 channels, which change places. */
 template <int D>
 __device__ __forceinline__ void code_values_load(__half *to, const uint8_t *codes, int bits, int d) {
-    enum { LINE = prompt_room<D>::LINE };
+    enum { LINE = prompt_shared<D>::LINE };
     const int d_pad = (d + 31) / 32 * 32;
     const __half *scales = (const __half *)(codes + d_pad * CUDA_PAGE * bits / 8);
     for (int i = threadIdx.x; i < CUDA_PAGE * d / 64; i += PROMPT_THREADS) {
@@ -107,7 +107,7 @@ template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_
 template <int D>
 __device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows &r, bool is_value,
                                          __half *to) {
-    enum { LINE = prompt_room<D>::LINE };
+    enum { LINE = prompt_shared<D>::LINE };
     const int d = (int)a.kv.d_head, in = r.position0 % CUDA_PAGE;
     const __half *old = recent_at(a, is_value, a.pages + a.first_page[r.row0], r.last, r.kv_head);
     for (int n = threadIdx.x; n < CUDA_PAGE * d / 2; n += PROMPT_THREADS) {
@@ -173,7 +173,7 @@ template <int D> struct warp_queries {
 template <int D>
 __device__ __forceinline__ void page_score(const warp_queries<D> &queries, const __half *k,
                                            float (&score)[32]) {
-    enum { LINE = prompt_room<D>::LINE };
+    enum { LINE = prompt_shared<D>::LINE };
     /* Keys 8j..8j+7: lanes 0-7 their first 8 channels, 8-15 the next 8, and 16-31 those of the next 8 keys.
      */
     const int lane = threadIdx.x % 32;
@@ -197,7 +197,7 @@ __device__ __forceinline__ void page_score(const warp_queries<D> &queries, const
 /* out += weights . values of a page. */
 template <int D>
 __device__ __forceinline__ void page_add(const float (&score)[32], const __half *v, float (&out)[D / 2]) {
-    enum { LINE = prompt_room<D>::LINE };
+    enum { LINE = prompt_shared<D>::LINE };
     const int lane = threadIdx.x % 32;
     const uint32_t at = shared_address(v + lane % 16 * LINE + lane / 16 * 8);
 #pragma unroll
@@ -219,7 +219,7 @@ template <int D, bool CODED>
 __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
     attend_prompt(const __grid_constant__ cuda_attend a) {
     extern __shared__ __align__(128) uint8_t shared[];
-    enum { LINE = prompt_room<D>::LINE, PAGE = prompt_room<D>::PAGE };
+    enum { LINE = prompt_shared<D>::LINE, PAGE = prompt_shared<D>::PAGE };
     __half *const queries = (__half *)shared, *const keys = queries + PAGE, *const values = keys + 2 * PAGE;
     const int lane = threadIdx.x % 32, in = threadIdx.x / 32 * 16 /* the warp's first row */;
     launch_next();
@@ -265,8 +265,8 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
 template <int D, bool CODED> static int run_as(const cuda_attend *a, cuda_stream s) {
     const int64_t tiles = (a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS + CODED; /* they may begin in a page */
     const dim3 grid((unsigned)a->n_head, (unsigned)tiles);
-    const int e = prepare(attend_prompt<D, CODED>, prompt_room<D>::BYTES);
-    return e ? e : launch(attend_prompt<D, CODED>, grid, dim3(PROMPT_THREADS), prompt_room<D>::BYTES, s, *a);
+    const int e = prepare(attend_prompt<D, CODED>, prompt_shared<D>::BYTES);
+    return e ? e : launch(attend_prompt<D, CODED>, grid, dim3(PROMPT_THREADS), prompt_shared<D>::BYTES, s, *a);
 }
 template <int D> static int run(const cuda_attend *a, cuda_stream s) {
     return a->kv.code_bits ? run_as<D, true>(a, s) : run_as<D, false>(a, s);

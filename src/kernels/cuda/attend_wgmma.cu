@@ -32,7 +32,7 @@ static bool is_built(void) {
 #endif
 
 /* A page's keys, then its values: 64 positions x 64 channels, 8 KiB each, one behind the other. */
-template <int D> struct wgmma_room {
+template <int D> struct wgmma_shared {
     enum {
         TILES = D / 64,
         PART = TILES * 8192,
@@ -90,7 +90,7 @@ __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, i
     for (int page = first; page <= last; page++) {
         const int i = page - first, slot = i % STAGES;
         const int64_t at = next * a.kv.page;
-        const uint32_t to = room + slot * wgmma_room<D>::STAGE + piece / 8 * 8192 + row * 128;
+        const uint32_t to = room + slot * wgmma_shared<D>::STAGE + piece / 8 * 8192 + row * 128;
         next = page < last ? pages[page + 1] : 0;
         bar_wait<false>(empty + slot, (i / STAGES & 1) ^ 1);
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, i
             const uint32_t in = to + r * 128 + ((piece % 8) ^ ((row + r) % 8)) * 16;
             const bool there = page * CUDA_PAGE + row + r < end;
             copy_or_zero(in, k + at + r * D, there);
-            copy_or_zero(in + wgmma_room<D>::PART, v + at + r * D, there);
+            copy_or_zero(in + wgmma_shared<D>::PART, v + at + r * D, there);
         }
         copies_arrive(full + slot);
     }
@@ -120,7 +120,7 @@ template <int D>
 __device__ __forceinline__ void values_add(float (&out)[D / 2], const uint32_t (&p)[4][4], uint32_t at) {
 #pragma unroll
     for (int s = 0; s < 4; s++)
-        wgmma<D, 1>::add(out, p[s], wgmma_operand(at + wgmma_room<D>::PART + s * 2048, 8192));
+        wgmma<D, 1>::add(out, p[s], wgmma_operand(at + wgmma_shared<D>::PART + s * 2048, 8192));
     wgmma_end_group();
 }
 __device__ __forceinline__ void weights_pack(const float (&score)[32], uint32_t (&p)[4][4]) {
@@ -148,7 +148,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
         const int i = page - first;
         bar_wait<false>(full + i % STAGES, i / STAGES & 1);
         async_fence(); /* the matrix instruction sees what was copied */
-        return room + i % STAGES * wgmma_room<D>::STAGE;
+        return room + i % STAGES * wgmma_shared<D>::STAGE;
     };
     for (int page = first; page < t.first && page <= last; page++) {
         there(page);
@@ -221,10 +221,10 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
                        empty);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        enum { LINE = wgmma_room<D>::LINE };
+        enum { LINE = wgmma_shared<D>::LINE };
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, in = warp % 4 * 16;
         const tile_rows t = group ? other : one;
-        __half *const mine = (__half *)(room + STAGES * wgmma_room<D>::STAGE) + warp * 16 * LINE;
+        __half *const mine = (__half *)(room + STAGES * wgmma_shared<D>::STAGE) + warp * 16 * LINE;
         uint32_t q[D / 16][4];
         queries_load<D>(a, mine, t.row0 + in, t.n - in, t.head);
         __syncwarp();
@@ -240,8 +240,8 @@ template <int D> static int run(const cuda_attend *a, cuda_stream s) {
     const bool heads = a->n_head / a->kv.n_kv_head % 2 == 0;
     const unsigned tiles = ((unsigned)a->n_row + TILE_ROWS - 1) / TILE_ROWS, n_head = (unsigned)a->n_head;
     const dim3 grid(heads ? n_head / 2 : n_head, heads ? tiles : (tiles + 1) / 2);
-    const int e = prepare(attend_wgmma<D>, wgmma_room<D>::BYTES);
-    return e ? e : launch(attend_wgmma<D>, grid, dim3(ATTEND_THREADS), wgmma_room<D>::BYTES, s, *a, heads);
+    const int e = prepare(attend_wgmma<D>, wgmma_shared<D>::BYTES);
+    return e ? e : launch(attend_wgmma<D>, grid, dim3(ATTEND_THREADS), wgmma_shared<D>::BYTES, s, *a, heads);
 }
 
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s) {

@@ -12,7 +12,7 @@ __device__ __forceinline__ uint8_t *block_memory() {
 }
 
 /* All threads of all blocks. What barriers were made before is there behind it. */
-__device__ __forceinline__ void cluster_meet_all() {
+__device__ __forceinline__ void cluster_barrier() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;\n"
                  "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
@@ -107,7 +107,7 @@ __device__ __forceinline__ void cluster_send(float *to, uint64_t *bar, int rank,
 #endif
 }
 
-/* A float to `to` of block `rank`; seen there after cluster_meet_all. */
+/* A float to `to` of block `rank`; seen there after cluster_barrier. */
 __device__ __forceinline__ void cluster_store(float *to, int rank, float v) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(to, rank)), "f"(v) : "memory");
@@ -137,7 +137,7 @@ __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes,
 }
 
 /* The n warps that call it with this id. */
-__device__ __forceinline__ void warps_meet(int id, int n) {
+__device__ __forceinline__ void warps_barrier(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(32 * n) : "memory");
 }
 

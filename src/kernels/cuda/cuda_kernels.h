@@ -46,14 +46,14 @@ typedef struct cuda_device_info {
     size_t driver; /* bytes of `memory` that opening it took: its context; 0: not known */
 } cuda_device_info;
 
-/* A row of floats as the product after it quantises it, in groups of 32. A launch of one row leaves it beside
+/* A row of floats as the product after it quantizes it, in groups of 32. A launch of one row leaves it beside
  * its floats; launches of more rows do not. */
 typedef struct cuda_codes {
     void *data;        /* codes_bytes(row's length), 256-byte aligned, zeroed once; NULL: none is left */
     const float *norm; /* of the product that takes it; not written while the graph runs */
 } cuda_codes;
 
-/* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantised per group as
+/* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantized per group as
  * act_format_for(w, 8) says. */
 typedef struct cuda_linear {
     view w[3]; /* of one format and k; all read the same rows */
@@ -71,7 +71,7 @@ typedef struct cuda_linear {
     float *y[3];          /* [n_row, ldy[i]] */
     int64_t ldy[3];
     void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
-    const void *codes; /* what the launch before left of x, for this norm; NULL: x is quantised. The bits are
+    const void *codes; /* what the launch before left of x, for this norm; NULL: x is quantized. The bits are
                           the same. Only one row and weights in groups of 32 make use of it. */
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;

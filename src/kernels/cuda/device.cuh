@@ -258,7 +258,7 @@ __device__ __forceinline__ int warp_sum(int s) {
 #endif
 }
 
-/* Quantises element i of a row, whose norm's weight is w; a warp has the 32 of a group. */
+/* Quantizes element i of a row, whose norm's weight is w; a warp has the 32 of a group. */
 __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
     const int group = i / 32, in = i % 32;
     if (to.norm) {
@@ -304,7 +304,7 @@ static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t s
 
 /* *most becomes at most so many clusters of `together` blocks, which the device has at once. */
 template <class Kernel>
-static int clusters_most(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
+static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
     cudaLaunchAttribute with = {};
     with.id = cudaLaunchAttributeClusterDimension;
     with.val.clusterDim.x = with.val.clusterDim.y = 1;

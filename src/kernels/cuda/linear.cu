@@ -4,7 +4,7 @@
 
 /* ---- one row ----
  *
- * The launch before has left the row's codes, or every block quantises the row itself, after its first
+ * The launch before has left the row's codes, or every block quantizes the row itself, after its first
  * weights are on their way: a kernel of its own for it would cost more. Of the instruction's 8 columns,
  * column c holds the chunk's c-th 32 of K and zeros elsewhere: so all products of a chunk may go to one
  * accumulator, and its columns are the 8 sums that groups need apart. There are two, for the halves of tiles,
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
 
 /* ---- several columns ----
  *
- * A column is a row of x, or one of the two rows of codes that stand for it. They are quantised by a kernel
+ * A column is a row of x, or one of the two rows of codes that stand for it. They are quantized by a kernel
  * before, in the order in which lanes want them: for each tile and each 8 columns, 16 bytes a lane. */
 
 struct many_store {
@@ -302,7 +302,7 @@ struct many_facts {
     }
 };
 
-/* What block y of a row's quantises. */
+/* What block y of a row's quantizes. */
 __device__ __forceinline__ row_job row_piece(const linear_job &j, const float *x) {
     row_job row = row_of(j, x);
     if (gridDim.y > 1) {
@@ -561,7 +561,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
  * which would leave another multiprocessor without work. So a launch of many panels takes 11/20 of the memory
  * and one of few, which follows it in a model, 9/20: beside a block of the first fits one of the second, and
  * no other. No warp has more stages than chunks to read. */
-static size_t job_room(linear_job *j, size_t others, int blocks) {
+static size_t job_shared_bytes(linear_job *j, size_t others, int blocks) {
     enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
     const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
     const int64_t most =
@@ -594,7 +594,7 @@ size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
 
 static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
-    const size_t room = job_room(j, others, blocks);
+    const size_t room = job_shared_bytes(j, others, blocks);
     const int e = prepare(kernel, room);
     return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
 }

@@ -43,12 +43,12 @@ struct linear_job {
     int scale_kind, asym, zero, group, act_group /* 0: the whole row */, slice, scale_start, scale_step, top;
     bool pieces; /* chunks of 8 bits are asked for in two pieces, of CHUNK_PIECE bytes and of the others */
     bool tail;   /* the row has a factor of its own behind its chunks */
-    /* one row, quantised by every block */
+    /* one row, quantized by every block */
     const float *x, *norm;
     float eps;
     const uint8_t *coded; /* or by the launch before */
     codes_row leaves;     /* of the outputs; no codes: none */
-    /* several columns, quantised before */
+    /* several columns, quantized before */
     const uint4 *codes;
     const float4 *meta;
     const float *factor; /* [column]: of the norm; lift: [column] */
@@ -318,7 +318,7 @@ struct row_job {
     const float *x, *norm;
     int k, k_pad, act_group, slice_shift;
     float top, eps;
-    int begin, end; /* what this block quantises: all of it where the row has a norm or is one group */
+    int begin, end; /* what this block quantizes: all of it where the row has a norm or is one group */
 };
 __device__ __forceinline__ row_job row_of(const linear_job &j, const float *x) {
     return row_job{x,     j.norm, j.k,    j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top,
@@ -497,7 +497,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
     __syncthreads();
 }
 
-/* The same from a row that the launch before has quantised: codes and slices to `to`, in the background. */
+/* The same from a row that the launch before has quantized: codes and slices to `to`, in the background. */
 __device__ __forceinline__ void coded_begin(const linear_job &j, uint8_t *to) {
     for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
         copy_ahead<16>(to + at, j.coded + at);
@@ -545,10 +545,10 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
 /* Groups of eight columns that one of its launches takes, of n_col in all; 0: not such matrices, not this
  * device, or the rows do not fit. */
 int kept_eights(linear_job *j, const pack_format *f, int n_col);
-/* Several columns, quantised, in the order of kept_order. */
+/* Several columns, quantized, in the order of kept_order. */
 int kept_launch(linear_job *j, int eights, cuda_stream s);
 
-/* How quantised columns' scales lie: with sums of codes; alone, of each slice all columns; alone, of each
+/* How quantized columns' scales lie: with sums of codes; alone, of each slice all columns; alone, of each
  * tile and pair of columns those of both slices, so that a lane has its four by one load. FOUR: there are at
  * most four columns, and codes too have no room for more. */
 enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR };
@@ -559,7 +559,7 @@ __host__ __device__ __forceinline__ meta_order kept_order(int n_col) {
 /* ---- the same on pairs of blocks that have half of K each (linear_pair.cu), up to 16 columns ---- */
 
 int pair_eights(linear_job *j, const pack_format *f, int n_col);
-/* Several columns, quantised, as META_PAIRS. */
+/* Several columns, quantized, as META_PAIRS. */
 int pair_launch(linear_job *j, int eights, cuda_stream s);
 
 /* ---- on clusters (linear_cluster.cu) ---- */

@@ -26,14 +26,14 @@ template <int EIGHTS> struct teams_of {
 };
 
 /* Where things are in a block's shared memory, in bytes. */
-struct cluster_room {
+struct cluster_layout {
     int codes, scales, exchange, rings, bars, feeds, bytes;
 };
 template <int EIGHTS>
-static __host__ __device__ cluster_room room_of(int n_chunk, int depth, int stage_bytes) {
+static __host__ __device__ cluster_layout layout_of(int n_chunk, int depth, int stage_bytes) {
     typedef teams_of<EIGHTS> is;
     const int most = (n_chunk + RANKS - 1) / RANKS;
-    cluster_room r;
+    cluster_layout r;
     r.codes = 0;
     r.scales = most * TILE_CHUNK_K * 8 * EIGHTS;
     r.exchange = r.scales + most * 8 * 8 * EIGHTS * (int)sizeof(float);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
     typedef teams_of<EIGHTS> is;
     enum { MINE = is::MINE, PER = is::PER, WIDTH = is::WIDTH, PARTS = is::PARTS };
     uint8_t *const shared = block_memory();
-    const cluster_room at = room_of<EIGHTS>(j.n_chunk, j.depth, j.stage_bytes);
+    const cluster_layout at = layout_of<EIGHTS>(j.n_chunk, j.depth, j.stage_bytes);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, team = warp / WIDTH, half = warp % WIDTH;
     const int g = lane / 4, t = lane % 4, rank = blockIdx.z, step = gridDim.x * is::TEAMS_HERE;
     const int n_mine = (j.n_chunk + RANKS - 1 - rank) / RANKS, first = blockIdx.x + gridDim.x * team;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
                 team_put(j, feed, ring + i * j.stage_bytes, bars + team * MAX_STAGES + i, rank, step);
         }
     }
-    cluster_meet_all();
+    cluster_barrier();
     launch_wait();
     if (threadIdx.x == 0 && n_mine > 0) {
         const int codes = TILE_CHUNK_K * 8 * EIGHTS, scales = 8 * 8 * EIGHTS * (int)sizeof(float);
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
                     asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
                 }
                 if (WIDTH > 1)
-                    warps_meet(1 + team, WIDTH);
+                    warps_barrier(1 + team, WIDTH);
                 else
                     __syncwarp();
                 if (half == 0 && lane == 0)
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
             __syncwarp();
         }
     }
-    cluster_meet_all(); /* nobody leaves while others send to it */
+    cluster_barrier(); /* nobody leaves while others send to it */
 }
 
 /* ---- launching ---- */
@@ -241,9 +241,9 @@ template <int EIGHTS> static int depth_find(linear_job *j) {
     const int64_t share = EIGHTS > 2 ? all : (all + RESERVED) * (rounds > 1 ? 11 : 9) / 20 - OWN;
     const int64_t most = (int64_t)(rounds + 1) * (j->gated ? 2 : 1) * ((j->n_chunk + RANKS - 1) / RANKS);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    int64_t depth = (share - room_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes);
+    int64_t depth = (share - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes);
     if (depth < 1) /* beside another launch's block it does not fit */
-        depth = (all - room_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes) > 0;
+        depth = (all - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes) > 0;
     depth = depth > MAX_STAGES ? MAX_STAGES : depth;
     j->depth = (int)(depth < most ? depth : most);
     return j->depth;
@@ -251,10 +251,10 @@ template <int EIGHTS> static int depth_find(linear_job *j) {
 
 template <int EIGHTS> static int run_cluster(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_cluster<EIGHTS>;
-    const size_t room = (size_t)room_of<EIGHTS>(j->n_chunk, j->depth, j->stage_bytes).bytes;
+    const size_t room = (size_t)layout_of<EIGHTS>(j->n_chunk, j->depth, j->stage_bytes).bytes;
     int e = prepare(kernel, room), most = device_sm_count() / RANKS;
     if (!e)
-        e = clusters_most(kernel, THREADS, RANKS, room, &most);
+        e = clusters_max(kernel, THREADS, RANKS, room, &most);
     const int n = j->n_unit < most ? j->n_unit : most;
     return e ? e : launch_cluster(kernel, dim3((unsigned)n, 1, RANKS), dim3(THREADS), RANKS, room, s, *j);
 }

@@ -21,12 +21,12 @@ static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eig
 }
 
 /* Where things are in a block's shared memory, in bytes. */
-struct kept_room {
+struct kept_layout {
     int scales, exchange, rings, bytes;
 };
 /* columns: that codes have room for, 4 or a multiple of 8. */
-static __host__ __device__ __forceinline__ kept_room room_of(int k_pad, int columns, int ring_bytes) {
-    kept_room r;
+static __host__ __device__ __forceinline__ kept_layout layout_of(int k_pad, int columns, int ring_bytes) {
+    kept_layout r;
     r.scales = k_pad * columns;
     r.exchange = r.scales + k_pad / 32 * columns * (int)sizeof(float);
     r.rings = r.exchange + TEAMS * 2 * exchange_floats(columns / 8) * (int)sizeof(float);
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     enum { LATER = EIGHTS <= 2 /* registers */ };
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS], met[TEAMS];
     uint8_t *const shared = block_memory();
-    const kept_room at = room_of(j.k_pad, COLUMNS, j.depth * j.stage_bytes);
+    const kept_layout at = layout_of(j.k_pad, COLUMNS, j.depth * j.stage_bytes);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, n_unit = panel_count(j) >> (j.gated ? 1 : 0);
     float *const exchange = (float *)(shared + at.exchange) + team * 2 * EXCHANGE;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         float *const y = j.y[j.gated ? 0 : matrix] + m * j.ldy[j.gated ? 0 : matrix] + n;
         *y = j.adds ? __fadd_rn(before, v) : v;
     };
-    int turn = 0; /* meetings so far */
+    int turn = 0; /* barriers so far */
     struct {
         int unit, part;
         float before;
@@ -217,7 +217,7 @@ static bool depth_find(linear_job *j, int eights) {
     const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
     const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    const int64_t room = room_of(j->k_pad, columns_of(j, eights), 0).bytes,
+    const int64_t room = layout_of(j->k_pad, columns_of(j, eights), 0).bytes,
                   left = device_shared_bytes() - OWN - room;
     const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
     j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
@@ -231,7 +231,7 @@ int kept_eights(linear_job *j, const pack_format *f, int n_col) {
 
 template <int EIGHTS, bool FOUR> static int run_kept(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_kept<EIGHTS, FOUR>;
-    const size_t room = (size_t)room_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
+    const size_t room = (size_t)layout_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
     const int e = prepare(kernel, room);
     return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);

@@ -5,7 +5,7 @@
  * chunks whose number's lowest three bits begin with `rank`, and keeps what they meet of all columns. A block
  * has four teams of four warps; a team and the one with its number in the other block take panels in turn.
  * When they have one, each block gets the sums of its half of the columns from all eight warps, adds them in
- * their order and finishes them. All teams of both blocks meet once a round. */
+ * their order and finishes them. All teams of both blocks have one barrier a round. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
@@ -17,13 +17,13 @@ static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eig
 }
 
 /* Where things are in a block's shared memory, in bytes. Places for sums: one where they are needed once. */
-struct pair_room {
+struct pair_layout {
     int scales, exchange, rings, bytes, places;
 };
-static __host__ __device__ __forceinline__ pair_room room_of(const linear_job &j, int eights, int rounds,
+static __host__ __device__ __forceinline__ pair_layout layout_of(const linear_job &j, int eights, int rounds,
                                                              int ring_bytes) {
     const int k = (j.n_chunk + WARPS - 1) / WARPS * HERE * TILE_CHUNK_K;
-    pair_room r;
+    pair_layout r;
     r.places = rounds * (j.gated ? 2 : 1) > 1 ? 2 : 1;
     r.scales = k * 8 * eights;
     r.exchange = r.scales + k / 32 * 8 * eights * (int)sizeof(float);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % HERE, team = threadIdx.x / 32 / HERE;
     const int g = lane / 4, t = lane % 4, rank = blockIdx.z, number = rank * HERE + warp;
     const int rounds = rounds_of(j, (int)gridDim.x), start = (int)blockIdx.x + (int)gridDim.x * team;
-    const pair_room at = room_of(j, EIGHTS, rounds, j.depth * j.stage_bytes);
+    const pair_layout at = layout_of(j, EIGHTS, rounds, j.depth * j.stage_bytes);
     float *const exchange = (float *)(shared + at.exchange) + team * at.places * exchange_floats(EIGHTS);
     pair_feed feed = {nullptr, number < j.n_chunk ? start : j.n_unit, 0, number, number};
     ring r;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
     launch_wait();
     if (team == 0 && lane == 0)
         pair_rows<EIGHTS>(j, shared, shared + at.scales, number, rows_there + warp);
-    cluster_meet_all(); /* the other block runs: it may be sent to */
+    cluster_barrier(); /* the other block runs: it may be sent to */
     if (number < j.n_chunk)
         bar_wait<false>(rows_there + warp, 0);
     /* Each of a team's threads has an output: its row, and its place among the block's columns. */
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
                                             __fadd_rn(sum[2][e][i], sum[3][e][i])));
                 }
             __syncwarp();
-            cluster_meet_all();
+            cluster_barrier();
             if (!has || unit >= j.n_unit)
                 continue;
             int matrix;
@@ -201,7 +201,7 @@ static bool depth_find(linear_job *j, int eights, int clusters) {
     const int rounds = rounds_of(*j, clusters);
     const int64_t most = (int64_t)rounds * (j->gated ? 2 : 1) * ((j->n_chunk + WARPS - 1) / WARPS);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    const int64_t left = device_shared_bytes() - OWN - room_of(*j, eights, rounds, 0).bytes;
+    const int64_t left = device_shared_bytes() - OWN - layout_of(*j, eights, rounds, 0).bytes;
     const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
     j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
     return j->depth > 0;
@@ -218,17 +218,17 @@ template <int EIGHTS> static int run_pair(linear_job *j, cuda_stream s) {
     int clusters = clusters_of(j);
     if (!depth_find(j, EIGHTS, clusters))
         return CUDA_UNSUPPORTED;
-    size_t room = (size_t)room_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+    size_t room = (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
     int e = prepare(kernel, room), most = clusters;
     if (!e)
-        e = clusters_most(kernel, THREADS, RANKS, room, &most);
+        e = clusters_max(kernel, THREADS, RANKS, room, &most);
     if (e)
         return e;
     if (most < clusters) {
         clusters = most;
         if (!depth_find(j, EIGHTS, clusters))
             return CUDA_UNSUPPORTED;
-        room = (size_t)room_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+        room = (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
         e = prepare(kernel, room);
     }
     return e ? e

@@ -21,7 +21,7 @@ enum {
 
 /* In the scratch, in front of the channels: how many blocks have come to the barrier, and how often it was
  * passed. */
-struct meeting {
+struct grid_state {
     unsigned arrived, passed;
 };
 
@@ -31,7 +31,7 @@ struct residual_job {
     float reach, last_reach;     /* salient_reach */
 };
 
-__device__ static void meet_all(meeting *m, unsigned n_block) {
+__device__ static void grid_barrier(grid_state *m, unsigned n_block) {
     __syncthreads();
     if (threadIdx.x == 0) {
         volatile unsigned *passed = &m->passed;
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     __shared__ float partial[WARPS], scales[OUTPUTS];
     int64_t begin, end;
     const cuda_residual &a = j.a;
-    meeting *m = (meeting *)a.scratch;
+    grid_state *m = (grid_state *)a.scratch;
     salient *all = (salient *)((uint8_t *)a.scratch + CUDA_FETCH_HEAD);
     const int n_chunk = (int)((a.k + CHUNK - 1) / CHUNK);
     own_segments(a, &begin, &end);
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
                short_one ? j.last_want : j.want, short_one ? j.last_reach : j.reach,
                all + row * j.n_pick + (int64_t)chunk * j.want);
     }
-    meet_all(m, gridDim.x);
+    grid_barrier(m, gridDim.x);
     salient *picks = (salient *)shared;
     float(*sums)[SEGMENT] = (float(*)[SEGMENT])(shared + ((size_t)j.n_pick * sizeof *picks + 15) / 16 * 16);
     for (int64_t row = 0; row < a.n_row; row++) {

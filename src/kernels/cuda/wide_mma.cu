@@ -256,7 +256,7 @@ __device__ __forceinline__ void feed_all(const wide_job &j, const place &at, con
     }
     for (int i = threadIdx.x % 32; i < N; i += 32)
         r.factors[i] = at.row + i < j.n_row ? j.factor[at.row + i] : 0.0f;
-    warps_meet(1, MMA_WARPS + 1);
+    warps_barrier(1, MMA_WARPS + 1);
 }
 
 /* Results in shared memory: [N rows][RESULT_LINE], so that what a warp writes lies in different banks. */
@@ -496,10 +496,10 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
         registers_take<240>();
         float d[N / 2];
         multiply_all<BITS, HALVES, N, KIND>(j, at, r, d);
-        warps_meet(1, MMA_WARPS + 1); /* all have read the rings, and factors are there */
+        warps_barrier(1, MMA_WARPS + 1); /* all have read the rings, and factors are there */
         results_leave<N>(d, (float *)r.x);
         launch_wait();
-        warps_meet(2, MMA_WARPS);
+        warps_barrier(2, MMA_WARPS);
         if (j.gated && j.act == ACT_SILU)
             results_gate<N, true>(j, at, r);
         else if (j.gated)
@@ -564,7 +564,7 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, int bits, bool 
 }
 
 /* Shared memory of a block of n rows: what images leave is for weights. 0: there is not enough. */
-static size_t room_of(wide_job *j, int n) {
+static size_t job_shared_bytes(wide_job *j, int n) {
     enum { STATIC = 1536, ALIGN = 1024, MIN_WEIGHTS = 2, MIN_IMAGES = 4 };
     const int all = device_shared_bytes() - STATIC - ALIGN;
     const int weights = WIDE_PANELS * j->stage_bytes, images = n * 128;
@@ -614,7 +614,7 @@ int wide_mma_launch(wide_job *j, int bits, bool halves, cuda_stream s) {
     unsigned blocks = 0;
     const int n = rows_of_block(j, &blocks);
     const wide_kernel kernel = n == 128 ? kernel_of<128>(j, bits, halves) : kernel_of<256>(j, bits, halves);
-    const size_t room = room_of(j, n);
+    const size_t room = job_shared_bytes(j, n);
     if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
     const int e = prepare(kernel, room);
