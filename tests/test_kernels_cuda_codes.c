@@ -111,23 +111,24 @@ static void test_attend_left(void **state) {
     OK(cuda->fill(codes, 0, cuda->codes_bytes(K), stream));
     for (int32_t at = 5; at < PAGES * CUDA_PAGE; at += 100) {
         int32_t *position = device_copy(&at, sizeof at);
-        const cuda_attend a = {.kv = {keys, values, HEADS, D, CUDA_PAGE * K},
-                               .q = there,
-                               .k = there + K,
-                               .v = there + 2 * K,
-                               .ldq = K,
-                               .ldk = K,
-                               .ldv = K,
-                               .out = out,
-                               .ldo = K,
-                               .n_row = 1,
-                               .n_head = HEADS,
-                               .position = position,
-                               .pages = pages,
-                               .first_page = first,
-                               .scale = 0.125f,
-                               .scratch = scratch,
-                               .leaves = {.data = codes}};
+        const cuda_attend a = {
+            .kv = {.k = keys, .v = values, .n_kv_head = HEADS, .d_head = D, .page = CUDA_PAGE * K},
+            .q = there,
+            .k = there + K,
+            .v = there + 2 * K,
+            .ldq = K,
+            .ldk = K,
+            .ldv = K,
+            .out = out,
+            .ldo = K,
+            .n_row = 1,
+            .n_head = HEADS,
+            .position = position,
+            .pages = pages,
+            .first_page = first,
+            .scale = 0.125f,
+            .scratch = scratch,
+            .leaves = {.data = codes}};
         OK(cuda->attend(&a, stream));
         check_left("u4g32", out, codes, NULL, K);
         drop(position);

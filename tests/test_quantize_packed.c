@@ -90,7 +90,11 @@ static void test_same_values(void **state) {
                  {"gptq-64", "packed", TYPE_N4G64},
                  {"gptq-4", "packed", TYPE_Q4_0},
                  {"w4a16-asym", "packed", TYPE_N4G32},
-                 {"gptq-2", "packed", TYPE_Q4_0}};
+                 {"gptq-2", "packed", TYPE_Q4_0},
+                 {"fp8-block", NULL, TYPE_BF16},
+                 {"fp8-tensor", NULL, TYPE_BF16},
+                 {"fp8-row", NULL, TYPE_BF16},
+                 {"fp8-row", "f32", TYPE_F32}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], path[300];
         container *made, *expected;
@@ -165,6 +169,9 @@ static void test_damaged(void **state) {
         {"nf4", "\"blocksize\": 64", "\"blocksize\": 32", "absmax", false},
         {"nf4", "\"shape\": [64, 64]", "\"shape\": [64, 96]", "shape", false},
         {"nf4", "\"shape\": [64, 64]", "\"shape\": [64, -4]", "shape", false},
+        {"fp8-block", "\"weight_block_size\": [\n   32,", "\"weight_block_size\": [\n   16,",
+         "weight_block_size", true},
+        {"fp8-row", "k_proj.weight_scale", "k_proj.weight_scalx", "k_proj.input_scale", false},
         {"nf4-nested", "\"nested_blocksize\": 16", "\"nested_blocksize\": -1", "nested_blocksize", false},
     };
     char folder[400], from[512], to[512];

@@ -6,8 +6,10 @@
 needs numpy. Each folder is a Llama of one layer with random weights: config.json, model.safetensors in the form that
 the folder's name says, and expected.safetensors with some matrices in F32, computed here from the forms' definitions:
     awq, gptq, compressed-tensors   w = scale * (code - zero), exactly
+    fp8                             w = value * scale in f32, then rounded to bf16; a scale for the tensor, for each row
+                                    or for blocks
     bitsandbytes                    w = map[code] * absmax in f32, then rounded to the dtype of the quant_state,
-                                    absmax = nested_map[code] * nested_absmax + nested_offset where it is quantised"""
+                                    absmax = nested_map[code] * nested_absmax + nested_offset where it is quantized"""
 
 import json
 import os
@@ -29,6 +31,14 @@ def shapes(d):
             "self_attn.o_proj": (d, d), "mlp.gate_proj": (d, d), "mlp.up_proj": (d, d), "mlp.down_proj": (d, d)}
 
 
+class Fp8(np.ndarray):
+    """Bytes that are written as F8_E4M3."""
+
+
+class Fp8Wide(np.ndarray):
+    """Bytes that are written as F8_E5M2."""
+
+
 class Bf16(np.ndarray):
     """16 bits that are written as BF16."""
 
@@ -48,7 +58,8 @@ def save(path, tensors):
     header, data = {}, b""
     for name, t in sorted(tensors.items()):
         raw = np.ascontiguousarray(t).tobytes()
-        dtype = "BF16" if isinstance(t, Bf16) else names[t.dtype.name]
+        dtype = next((name for kind, name in ((Bf16, "BF16"), (Fp8, "F8_E4M3"), (Fp8Wide, "F8_E5M2"))
+                      if isinstance(t, kind)), None) or names[t.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -123,6 +134,23 @@ def int8(rng, n, k, o):
                                                             by_place(k, k))
 
 
+def fp8(rng, n, k, o):
+    """e4m3: bias 7, no infinities; e5m2: the upper byte of a half."""
+    codes = (rng.integers(0, 120 if o["e4m3"] else 0x70, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
+    exponent, fraction = codes >> 3 & 15, codes & 7
+    small = exponent == 0
+    wide = np.ldexp(np.where(small, fraction, 8 + fraction).astype(np.float32),
+                    np.where(small, -9, exponent.astype(np.int32) - 10))
+    values = np.where(codes & 0x80, -wide, wide) if o["e4m3"] else (codes.astype(np.uint16) << 8).view(np.float16)
+    rows, columns = o["blocks"] or (n, k)
+    rows = rows or 1
+    scales = (rng.random((-(-n // rows), -(-k // columns))) * 1e-3 + 1e-4).astype(np.float32)
+    each = scales[np.arange(n)[:, None] // rows, np.arange(k)[None] // columns]
+    kept = scales.reshape(()) if scales.size == 1 and o["name"] == "weight_scale" else scales
+    parts = {"weight": codes.view(Fp8 if o["e4m3"] else Fp8Wide), o["name"]: kept, "input_scale": np.float32(1).reshape(1)}
+    return parts, from_bf16(to_bf16(values.astype(np.float32) * each)).reshape(n, k)
+
+
 def nf4(rng, n, k, o):
     block, nested = 64, 16
     codes = rng.integers(0, 16, n * k).astype(np.uint8)
@@ -168,6 +196,12 @@ FORMS = {
     "awq-128": (awq, dict(group=128, d=128), {"quant_method": "awq", "bits": 4, "group_size": 128,
                                               "zero_point": True, "version": "gemm"}),
     "gptq-64": (gptq, dict(bits=4, group=64, sym=False), dict(GPTQ, bits=4, group_size=64, sym=False)),
+    "fp8-block": (fp8, dict(e4m3=True, blocks=(32, 48), name="weight_scale_inv"),
+                  {"quant_method": "fp8", "weight_block_size": [32, 48], "activation_scheme": "dynamic"}),
+    "fp8-tensor": (fp8, dict(e4m3=False, blocks=None, name="weight_scale"),
+                   {"quant_method": "fp8", "activation_scheme": "static"}),
+    "fp8-row": (fp8, dict(e4m3=True, blocks=(1, 64), name="weight_scale"),
+                {"quant_method": "compressed-tensors", "format": "float-quantized"}),
 }
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/data/quant: blocks of every quantised type with the floats they stand for, and floats with the
+"""Makes tests/data/quant: blocks of every quantized type with the floats they stand for, and floats with the
 blocks they become, both computed by the PyPI package gguf (0.19; F8_E4M3 by torch, which the package lacks).
 
-  NAME.blocks -> NAME.floats     dequantising
-  input.floats -> NAME.quantized quantising
+  NAME.blocks -> NAME.floats     dequantizing
+  input.floats -> NAME.quantized quantizing
 
 Usage: make-quant-data.py OUTPUT-FOLDER        (needs numpy, gguf, torch)
 """
@@ -72,6 +72,8 @@ def main(folder):
         write(name + ".floats", floats.astype(np.float32))
     every = np.arange(256, dtype=np.uint8)
     write("f8_e4m3.blocks", every)
+    write("f8_e5m2.blocks", every)
+    write("f8_e5m2.floats", torch.from_numpy(every).view(torch.float8_e5m2).float().numpy())
     write("f8_e4m3.floats", torch.from_numpy(every).view(torch.float8_e4m3fn).float().numpy())
 
     x = inputs()

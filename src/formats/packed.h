@@ -1,19 +1,28 @@
-/* packed.h - matrices that a checkpoint of the hub holds in a quantised form of its own, under several names:
+/* packed.h - matrices that a checkpoint of the hub holds in a quantized form of its own, under several names:
  * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
- * int-quantized), bitsandbytes (nf4 and fp4, with or without a quantised absmax).
+ * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
+ * and e5m2, with a scale for the tensor, for each row or for blocks of both).
  *
  * A container lists such a matrix as one tensor [rows, cols] under the name that it has where nothing is
- * quantised ("....q_proj.weight"), with `packed` set and in no file; what it is made of stays listed with
+ * quantized ("....q_proj.weight"), with `packed` set and in no file; what it is made of stays listed with
  * `source` set. Its bytes are made here, row by row, in a type that holds exactly the values that the form
  * stands for: scale * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a
  * larger group; F32 where a scale is no half, or act-order gives neighbours different scales), and of
- * bitsandbytes the values rounded to the dtype that it computes with. Read-only, so any thread may. */
+ * bitsandbytes and fp8 the values rounded to the dtype that they compute with. Read-only, so any thread may.
+ */
 #ifndef NIB_FORMATS_PACKED_H
 #define NIB_FORMATS_PACKED_H
 
 #include "formats/container.h"
 
-typedef enum packed_kind { PACKED_AWQ, PACKED_GPTQ, PACKED_ROWS, PACKED_INT8, PACKED_NF4 } packed_kind;
+typedef enum packed_kind {
+    PACKED_AWQ,
+    PACKED_GPTQ,
+    PACKED_ROWS,
+    PACKED_INT8,
+    PACKED_NF4,
+    PACKED_FP8
+} packed_kind;
 
 typedef struct packed_matrix {
     packed_kind kind;
@@ -24,7 +33,8 @@ typedef struct packed_matrix {
     bool zeros_less_one;            /* GPTQ's version 1 stores a zero less 1 */
     /* PACKED_NF4 */
     container_tensor map, nested_absmax, nested_map; /* nested name NULL: absmax is f32 */
-    int64_t block, nested_block;
+    int64_t block, nested_block; /* PACKED_FP8: block columns and block_rows rows share a scale */
+    int64_t block_rows;
     double nested_offset;
     type_id dtype;
 } packed_matrix;

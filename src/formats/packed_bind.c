@@ -69,7 +69,7 @@ static nib_status check_size(binding *b, nib_error *err) {
 
 /* Until packed_type has looked at scales and zeros: what would do in most cases. */
 static type_id nominal(const packed_matrix *m) {
-    if (m->kind == PACKED_NF4)
+    if (m->kind == PACKED_NF4 || m->kind == PACKED_FP8)
         return m->dtype;
     if (m->k % 32 || m->k / m->n_group % 32)
         return TYPE_F32;
@@ -207,10 +207,66 @@ static nib_status bind_rows(binding *b, nib_error *err) {
     return keep(b, err);
 }
 
+/* Element i of an array of the configuration. */
+static int64_t config_size(const binding *b, const char *key, size_t i, int64_t fallback) {
+    char name[160];
+    snprintf(name, sizeof name, "quantization_config.%s", key);
+    const meta_value *v = container_meta(b->c, name);
+    const bool there = v && v->type == META_ARRAY && v->elem == META_INT && i < v->n && v->v.ints[i] > 0;
+    return there ? v->v.ints[i] : fallback;
+}
+
+/* What a folder computes with, which is what its values are rounded to. */
+static type_id computing_type(const binding *b) {
+    const char *name = container_meta_str(b->c, "torch_dtype");
+    name = name ? name : container_meta_str(b->c, "dtype");
+    return name && !strcmp(name, "float16")   ? TYPE_F16
+           : name && !strcmp(name, "float32") ? TYPE_F32
+                                              : TYPE_BF16;
+}
+
+/* A scale for the tensor, for each row, or for blocks. */
+static nib_status bind_fp8(binding *b, const char *scale, nib_error *err) {
+    packed_matrix *m = &b->m;
+    *m = (packed_matrix){.kind = PACKED_FP8, .bits = 8, .dtype = computing_type(b)};
+    NIB_TRY(need(b, "weight", &m->codes, err));
+    NIB_TRY(need(b, scale, &m->scales, err));
+    if ((m->codes.type != TYPE_F8_E4M3 && m->codes.type != TYPE_F8_E5M2) || m->codes.n_dim != 2)
+        return bad(b, "a weight with a scale: expected a matrix in fp8", err);
+    m->n = m->codes.shape[0];
+    m->k = m->codes.shape[1];
+    m->n_group = 1;
+    NIB_TRY(check_size(b, err));
+    const int64_t rows = m->scales.n_dim > 0 ? m->scales.shape[0] : 1,
+                  cols = m->scales.n_dim > 1 ? m->scales.shape[1] : 1;
+    m->block = m->k;
+    m->block_rows = rows == 1 ? m->n : 1;
+    if (cols > 1 || (rows > 1 && rows != m->n)) {
+        m->block_rows = config_size(b, "weight_block_size", 0, 128);
+        m->block = config_size(b, "weight_block_size", 1, 128);
+    }
+    m->n_group = num_div_up(m->k, m->block);
+    if (!is_scale(&m->scales) || m->scales.n_dim > 2 || rows != num_div_up(m->n, m->block_rows) ||
+        cols != m->n_group)
+        return bad(
+            b, "its scales are not one for the tensor, for each row or for blocks of weight_block_size", err);
+    return keep(b, err);
+}
+
+static nib_status bind_fp8_scale(binding *b, nib_error *err) {
+    return bind_fp8(b, "weight_scale", err);
+}
+
+static nib_status bind_fp8_inverse(binding *b, nib_error *err) { /* named for what it divided by */
+    return bind_fp8(b, "weight_scale_inv", err);
+}
+
 static nib_status bind_int8(binding *b, nib_error *err) {
     packed_matrix *m = &b->m;
     *m = (packed_matrix){.kind = PACKED_INT8, .bits = 8};
     NIB_TRY(need(b, "weight", &m->codes, err));
+    if (m->codes.type == TYPE_F8_E4M3 || m->codes.type == TYPE_F8_E5M2)
+        return bind_fp8_scale(b, err);
     if (m->codes.type != TYPE_I8 || m->codes.n_dim != 2)
         return bad(b, "a weight with a weight_scale: expected int8", err);
     m->n = m->codes.shape[0];
@@ -285,6 +341,9 @@ static const struct {
              {"gptq", ".qweight", bind_gptq},
              {"compressed-tensors", ".weight_packed", bind_rows},
              {"compressed-tensors", ".weight_scale", bind_int8},
+             {"fp8", ".weight_scale_inv", bind_fp8_inverse},
+             {"fp8", ".weight_scale", bind_fp8_scale},
+             {"modelopt", ".weight_scale", bind_fp8_scale},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__nf4", NULL},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__fp4", NULL}};
 

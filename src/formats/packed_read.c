@@ -297,8 +297,9 @@ static void widen(const rows *r, type_id *type) {
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err) {
     enum { AT_ONCE = 1024 };
     const packed_matrix *m = t->packed;
-    *out = m->kind == PACKED_NF4 ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
-    for (int64_t first = 0; first < m->n && m->kind != PACKED_NF4; first += AT_ONCE) {
+    const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8;
+    *out = floats ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
+    for (int64_t first = 0; first < m->n && !floats; first += AT_ONCE) {
         rows r;
         NIB_TRY(rows_open(&r, c, t, first, NUM_MIN((int64_t)AT_ONCE, m->n - first), false, err));
         widen(&r, out);
@@ -474,6 +475,34 @@ static nib_status read_nf4(const rows *r, type_id as, uint8_t *out, nib_error *e
     return status;
 }
 
+/* ---- fp8 ---- */
+
+static nib_status read_fp8(const rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const uint64_t each = (uint64_t)type_get(m->scales.type)->block_bytes * (uint64_t)m->n_group;
+    uint8_t *codes = mem_alloc((size_t)m->k), *scales = mem_alloc((size_t)each);
+    float *x = mem_array((size_t)m->k, sizeof *x);
+    nib_status status = NIB_OK;
+    if (!codes || !scales || !x)
+        status = nib_fail_nomem(err, (size_t)m->k * sizeof *x, "rows of a packed matrix");
+    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
+        const int64_t row = r->first + i;
+        status = read_part(r, &m->codes, (uint64_t)(row * m->k), codes, (uint64_t)m->k, err);
+        if (status == NIB_OK)
+            status = read_part(r, &m->scales, (uint64_t)(row / m->block_rows) * each, scales, each, err);
+        if (status != NIB_OK)
+            break;
+        type_get(m->codes.type)->dequantize(codes, x, m->k);
+        for (int64_t k = 0; k < m->k; k++)
+            put_value(as, in_dtype(m->dtype, x[k] * scale_at(m->scales.type, scales, k / m->block)), out,
+                      i * m->k + k);
+    }
+    mem_free(x);
+    mem_free(scales);
+    mem_free(codes);
+    return status;
+}
+
 /* ---- all ---- */
 
 nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
@@ -482,6 +511,8 @@ nib_status packed_read(const container *c, const container_tensor *t, int64_t fi
     rows r = {.c = c, .t = t, .m = m, .first = first, .n = n};
     if (m->kind == PACKED_NF4)
         return read_nf4(&r, as, out, err);
+    if (m->kind == PACKED_FP8)
+        return read_fp8(&r, as, out, err);
     NIB_TRY(rows_open(&r, c, t, first, n, true, err));
     const nib_status status = put_rows(&r, as, out, err);
     rows_close(&r);

@@ -40,6 +40,13 @@ void dequantize_f8_e4m3(const void *blocks, float *out, int64_t n) {
         out[i] = e4m3_to_float(p[i]);
 }
 
+/* The upper byte of a half. */
+void dequantize_f8_e5m2(const void *blocks, float *out, int64_t n) {
+    const uint8_t *p = blocks;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_to_float((uint16_t)(p[i] << 8));
+}
+
 void dequantize_f64(const void *blocks, float *out, int64_t n) {
     const uint8_t *p = blocks;
     for (int64_t i = 0; i < n; i++) {

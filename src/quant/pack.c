@@ -22,7 +22,8 @@ typedef struct chunk {
 
 static type_id rows_type(type_id file_type) {
     switch (file_type) {
-    case TYPE_F8_E4M3: return TYPE_BF16;
+    case TYPE_F8_E4M3:
+    case TYPE_F8_E5M2: return TYPE_BF16;
     case TYPE_F64: return TYPE_F32;
     default: return file_type;
     }

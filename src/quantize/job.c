@@ -62,7 +62,7 @@ static nib_status check_kept(const job *j, nib_error *err) {
     for (size_t i = 0; i < j->n_tensor; i++) {
         const gguf_tensor *t = &j->tensors.all[i];
         const packed_matrix *of = t->n_piece ? t->pieces[0].tensor->packed : NULL;
-        if (of && of->kind != PACKED_NF4 && t->from == TYPE_F32)
+        if (of && of->kind != PACKED_NF4 && of->kind != PACKED_FP8 && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
                 "%s: no format of blocks has its values as they are (act-order, scales that are no "

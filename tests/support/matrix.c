@@ -88,7 +88,7 @@ static void fill_outliers(type_id type, uint8_t *at, int64_t k, uint64_t *s) {
 
 static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, uint64_t *s) {
     const type_info *info = type_get(type);
-    if (info->block_elems == 1 && type != TYPE_F8_E4M3) {
+    if (info->block_elems == 1 && info->block_bytes > 1) {
         for (int64_t i = 0; i < k; i++) {
             const float x = random_float(s);
             if (type == TYPE_F64) {
@@ -111,6 +111,8 @@ static void fill_row(type_id type, uint8_t *row, int64_t k, matrix_kind kind, ui
             row[j] = kind == MATRIX_LARGEST ? 0xff : (uint8_t)(random_next(s) >> 33);
         if (type == TYPE_F8_E4M3)
             row[0] = (row[0] & 0x7f) == 0x7f ? 0x38 : row[0]; /* the only NaN */
+        else if (type == TYPE_F8_E5M2)
+            row[0] &= (row[0] & 0x7c) == 0x7c ? 0x83 : 0xff; /* infinities and NaNs */
         else if (type == TYPE_Q8_0 && kind == MATRIX_LARGEST)
             memset(row, i & 1 ? 0x7f : 0x80, (size_t)info->block_bytes);
         fix_scales(type, row, kind, s);

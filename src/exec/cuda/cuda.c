@@ -17,7 +17,7 @@ static void cuda_close(backend *b) {
     }
     in_place_close(c);
     moves_close(c);
-    workspace_close(c);
+    gpu_workspace_close(c);
     weights_close(c);
     steps_close(c);
     mem_free(c->cos_sin);
@@ -65,7 +65,7 @@ static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *er
 /* Of the host's, for layers that it computes too; what the GPU has is charged to its own tier. */
 static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                uint64_t *touched) {
-    const uint64_t bytes = workspace_host_bytes(s->layout, rows);
+    const uint64_t bytes = gpu_workspace_host_bytes(s->layout, rows);
     const uint64_t layers = in_place_row_bytes(s, rows, n_row, touched);
     if (touched)
         *touched += bytes;
@@ -76,7 +76,7 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     const cuda *c = cuda_of(b);
     NIB_TRY(weights_plan(cuda_of(b), rows, err));
     NIB_TRY(in_place_reserve(cuda_of(b), rows, err));
-    NIB_TRY(workspace_open(cuda_of(b), rows, err));
+    NIB_TRY(gpu_workspace_open(cuda_of(b), rows, err));
     NIB_TRY(weights_reserve(cuda_of(b), err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
@@ -111,7 +111,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
     NIB_TRY(demote_look(c, err));
-    c->origin = workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
+    c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
     c->stored = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {
@@ -119,7 +119,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
         n_row += p->segments[i].n_row;
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
-    NIB_TRY(workspace_tell(c, err));
+    NIB_TRY(gpu_workspace_tell(c, err));
     replay_begin(c);
     return in_place_begin(c, n_row, err);
 }

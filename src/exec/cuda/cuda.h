@@ -320,15 +320,15 @@ void moves_attend(const cuda *c, const kv_view *host, cuda_attend *a);
 cuda_move moves_of(const cuda *c, const kv_view *host, const cuda_attend *a, bool up);
 
 /* ---- memory.c ---- */
-uint64_t workspace_host_bytes(const layout *l, const backend_rows *rows);
+uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows);
 /* Of VRAM, lists of the pages of keys and values of so many bytes included. */
-uint64_t workspace_device_bytes(cuda *c, const backend_rows *rows);
-nib_status workspace_open(cuda *c, const backend_rows *rows, nib_error *err);
-void workspace_close(cuda *c);
-int64_t workspace_pages_of(const segment *s); /* when its rows are written */
-bool workspace_is_coded(const cuda *c);       /* the pass has keys and values in codes */
+uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows);
+nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err);
+void gpu_workspace_close(cuda *c);
+int64_t gpu_workspace_pages_of(const segment *s); /* when its rows are written */
+bool gpu_workspace_is_coded(const cuda *c);       /* the pass has keys and values in codes */
 /* What the kernels have to know about the pass's rows. */
-nib_status workspace_tell(cuda *c, nib_error *err);
+nib_status gpu_workspace_tell(cuda *c, nib_error *err);
 
 /* ---- replay.c ---- */
 nib_status replay_open(cuda *c, nib_error *err);

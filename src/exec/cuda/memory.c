@@ -128,7 +128,7 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     return at;
 }
 
-uint64_t workspace_host_bytes(const layout *l, const backend_rows *rows) {
+uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows) {
     cuda none = {0};
     return lay_out_host(&none, l, rows, NULL);
 }
@@ -139,7 +139,7 @@ static void set_max_rows(cuda *c, const backend_rows *rows) {
         c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
 }
 
-uint64_t workspace_device_bytes(cuda *c, const backend_rows *rows) {
+uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
     set_max_rows(c, rows);
     /* a page of keys and values has a number in a list, which grows by halves */
     return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 2 * sizeof(int32_t) + 4096;
@@ -151,7 +151,7 @@ static void unpin(cuda *c) {
     c->pinned = false;
 }
 
-nib_status workspace_open(cuda *c, const backend_rows *rows, nib_error *err) {
+nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err) {
     const layout *l = c->setup.layout;
     unpin(c);
     set_max_rows(c, rows);
@@ -179,7 +179,7 @@ nib_status workspace_open(cuda *c, const backend_rows *rows, nib_error *err) {
     return NIB_OK;
 }
 
-void workspace_close(cuda *c) {
+void gpu_workspace_close(cuda *c) {
     unpin(c);
     tier_region_close(&c->rows);
     tier_region_close(&c->pages);
@@ -193,7 +193,7 @@ static nib_status send(const cuda *c, void *to, const void *from, uint64_t bytes
     return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, to, from, bytes, err);
 }
 
-int64_t workspace_pages_of(const segment *s) {
+int64_t gpu_workspace_pages_of(const segment *s) {
     return (s->position + s->n_row - 1) / KV_BLOCK + 1;
 }
 
@@ -206,13 +206,13 @@ static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, ni
     return NIB_OK;
 }
 
-bool workspace_is_coded(const cuda *c) {
+bool gpu_workspace_is_coded(const cuda *c) {
     return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
 }
 
 /* Of codes, the newest ones that stand before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
-    return workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
+    return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
 }
 
 /* The pages of all segments. A block that is not whole has no page of codes yet, and nobody asks for it. */
@@ -223,7 +223,7 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
         const int64_t n = kv_table_pages(kv_pool_paging(kv->pool)->type, s->position + s->n_row);
         for (int64_t p = 0; p < newest_of(c); p++)
             NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
-        for (int64_t p = 0; p < workspace_pages_of(s); p++)
+        for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
             NIB_TRY(number_of(c, p < n ? kv->at[p] : c->origin, list++, err));
     }
     return NIB_OK;
@@ -293,11 +293,11 @@ static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
     }
 }
 
-nib_status workspace_tell(cuda *c, nib_error *err) {
+nib_status gpu_workspace_tell(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
         n_row += c->pass.segments[i].n_row;
-        n_page += newest_of(c) + workspace_pages_of(&c->pass.segments[i]);
+        n_page += newest_of(c) + gpu_workspace_pages_of(&c->pass.segments[i]);
     }
     const told_parts p = told_of(cuda_model(c), n_row, n_page <= TOLD_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->telling + p.first_page);
@@ -309,7 +309,7 @@ nib_status workspace_tell(cuda *c, nib_error *err) {
             first_page[row] = (int32_t)page;
             position[row] = (int32_t)(s->position + r);
         }
-        page += workspace_pages_of(s);
+        page += gpu_workspace_pages_of(s);
     }
     c->coded = NULL;
     c->first_page = (int32_t *)(void *)(c->told + p.first_page);

@@ -38,7 +38,7 @@ static nib_status list_pages(cuda *c, nib_error *err) {
     int32_t *up = m->list, *down = up + 2 * m->n_page, *table = down + 2 * m->n_page, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
-        for (int64_t p = 0; p < workspace_pages_of(s); p++, page++) {
+        for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++, page++) {
             const intptr_t apart = (s->kv->on_host[p] - m->origin) / PAGE;
             if (apart < INT32_MIN || apart > INT32_MAX || page > INT32_MAX / (int32_t)(m->stride / PAGE))
                 return nib_fail(err, NIB_E_DEVICE, "pages of keys and values are too far apart for the GPU");
@@ -61,7 +61,7 @@ nib_status moves_begin(cuda *c, nib_error *err) {
     moves *m = &c->moves;
     m->n_page = m->n_up = m->n_down = 0;
     for (int i = 0; i < c->pass.n_segment; i++)
-        m->n_page += workspace_pages_of(&c->pass.segments[i]);
+        m->n_page += gpu_workspace_pages_of(&c->pass.segments[i]);
     const size_t n = LIST * (size_t)m->n_page + 1;
     if (mem_grow((void **)&m->list, &m->max_list, n, sizeof *m->list))
         return nib_fail_nomem(err, n * sizeof *m->list, "a list of pages");

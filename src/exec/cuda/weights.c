@@ -179,7 +179,7 @@ static nib_status refuse(const vram_share *r, const char *whose, nib_error *err)
 static nib_status measure_vram(cuda *c, const backend_rows *rows, vram_share *r, char whose[64],
                                nib_error *err) {
     r->left = free_vram(c, whose);
-    r->beside = workspace_device_bytes(c, rows);
+    r->beside = gpu_workspace_device_bytes(c, rows);
     NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &r->page, err));
     r->n_page = r->page ? rows->n_kept / r->page : 0;
     r->session = rows->n_kept - r->n_page * r->page;
