@@ -395,7 +395,7 @@ static void any_failure(void **state) {
         close_world(&w);
         close_lazy();
     }
-    assert_true(n_failed > N_WORLD);
+    assert_true(n_failed >= N_WORLD / 2); /* what fails ahead of its block is tried again */
 }
 
 /* ---- another source: some blocks come, pass after pass, and are arranged behind their copies ---- */

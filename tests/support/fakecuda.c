@@ -1,5 +1,6 @@
 /* fakecuda.c - the fake table itself, memory, streams, events and graphs (see fakecuda.h). */
 #include "support/fakecuda_parts.h"
+#include "support/sanitized.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -70,13 +71,16 @@ static int memory_now(size_t *left, size_t *all) {
     *all = fake.memory;
     return 0;
 }
+/* A sanitizer has small and large blocks terabytes apart, a GPU has not: all are large ones there. */
+enum { BEFORE = SANITIZED ? 512 << 10 : 0 };
 static int alloc(void **p, size_t bytes) {
     CALL();
     if (bytes > left_now())
         return OUT_OF_MEMORY;
-    uint8_t *block = aligned_alloc(HEADER, (bytes + 2 * HEADER - 1) / HEADER * HEADER);
-    if (!block)
+    uint8_t *all = aligned_alloc(HEADER, BEFORE + (bytes + 2 * HEADER - 1) / HEADER * HEADER);
+    if (!all)
         return OUT_OF_MEMORY;
+    uint8_t *block = all + BEFORE;
     memcpy(block, &bytes, sizeof bytes);
     memset(block + HEADER, 0xff, bytes); /* NaNs */
     fake.used += bytes;
@@ -91,7 +95,7 @@ static int release(void *p) {
     memcpy(&bytes, block, sizeof bytes);
     fake.used -= bytes;
     fake.held--;
-    free(block);
+    free(block - BEFORE);
     return 0;
 }
 /* A copy waits for the launches before it, and the next launch for the copy. */
