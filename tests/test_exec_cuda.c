@@ -9,6 +9,7 @@
  * whatever their bits are elsewhere: such rows have bits of their own, the same in whatever company as large.
  * Beside activations of 16 bits the difference of all logits is within WIDE_ALL of them. */
 #include "kernels/cuda_load.h"
+#include "support/answers.h"
 #include "support/archs.h"
 #include "support/engine.h"
 #include "support/logits.h"
@@ -297,6 +298,28 @@ static void greedy_tokens(void **state) {
     assert_memory_equal(cpu, cuda, sizeof cpu);
 }
 
+/* Penalties and a bias by the device: the tokens that the host's sampler draws from the same logits, and
+ * those of the processor. */
+static void changed_logits(void **state) {
+    (void)state;
+    int32_t tokens[3][ANSWERS][ANSWER_TOKENS];
+    const char *path = tiny_model("changed.gguf", &small);
+    for (int together = 0; together < 2; together++) {
+        for (int i = 0; i < 3; i++) {
+            nib_engine_options o = engine_usual();
+            o.activation = 16;
+            o.kv_type = NIB_KV_F16;
+            o.backend = i ? "cuda" : "cpu";
+            nib_engine *e = engine_must_open(path, &o, NULL);
+            answers_of(e, together, i == 1, tokens[i]);
+            nib_engine_close(e);
+        }
+        assert_memory_equal(tokens[1], tokens[2], sizeof tokens[1]);
+        for (int i = 0; i < ANSWERS; i += 2) /* greedy ones */
+            assert_memory_equal(tokens[0][i], tokens[2][i], sizeof tokens[0][i]);
+    }
+}
+
 static char missing[sizeof((nib_error *)0)->message];
 
 static void without_a_device(void **state) {
@@ -307,13 +330,10 @@ static void without_a_device(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest none[] = {cmocka_unit_test(without_a_device)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats),
-        cmocka_unit_test(embeddings),
-        cmocka_unit_test(plans),
-        cmocka_unit_test(greedy_tokens),
-        cmocka_unit_test(rows_alone_and_together),
-        cmocka_unit_test(in_place),
-        cmocka_unit_test(architectures),
+        cmocka_unit_test(formats),        cmocka_unit_test(embeddings),
+        cmocka_unit_test(plans),          cmocka_unit_test(greedy_tokens),
+        cmocka_unit_test(changed_logits), cmocka_unit_test(rows_alone_and_together),
+        cmocka_unit_test(in_place),       cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;
     cuda_device_info info;

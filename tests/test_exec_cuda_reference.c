@@ -4,6 +4,7 @@
  * from disk; what it cannot do is refused and named. */
 #include "base/mem.h"
 #include "kernels/cuda_load.h"
+#include "support/answers.h"
 #include "support/archs.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -471,6 +472,27 @@ static void the_best_come(void **state) {
     }
 }
 
+/* Penalties and biases are made by the device: the tokens of the check back end, which gives all logits. */
+static void changes_are_the_devices(void **state) {
+    (void)state;
+    const char *path = tiny_model("changes.gguf", &small);
+    for (int together = 0; together < 2; together++) {
+        int32_t check[ANSWERS][ANSWER_TOKENS], cuda[ANSWERS][ANSWER_TOKENS];
+        for (int i = 0; i < 3; i++) {
+            nib_engine_options o = engine_usual();
+            o.kv_type = NIB_KV_F16;
+            o.backend = i ? "cuda" : "check";
+            cuda_load_with(fake_cuda(MEMORY, 0, 0));
+            nib_engine *e = engine_must_open(path, &o, NULL);
+            answers_of(e, together, i == 2, i ? cuda : check);
+            nib_engine_close(e);
+            fake_is_at_rest();
+            assert_int_equal(fake_cuda_sampled() > 0, i == 1);
+            assert_memory_equal(check, i ? cuda : check, sizeof check);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings),
@@ -487,6 +509,7 @@ int main(void) {
         cmocka_unit_test(prompts_are_wide),
         cmocka_unit_test(auto_finds_it),
         cmocka_unit_test(the_best_come),
+        cmocka_unit_test(changes_are_the_devices),
         cmocka_unit_test(tokens_are_replayed),
     };
     setenv("NIBBLE_ISA", "ref", 1);

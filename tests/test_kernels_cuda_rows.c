@@ -173,12 +173,79 @@ static void test_sample(void **state) {
     drop(there), drop(u), drop(token), drop(ids), drop(position), drop(values), drop(scratch);
 }
 
+/* Changes of random lists, before the largest are found: the tokens and the bits of the sampler's. */
+static void test_changes(void **state) {
+    (void)state;
+    enum { VOCAB = 50257, ROWS = 9, TOP = 40, MOST = 3000 };
+    float *logits = random_rows(ROWS * VOCAB, 21, 12), values[ROWS * TOP];
+    logit_row rows[ROWS];
+    logit_change *list = malloc((size_t)ROWS * MOST * sizeof *list);
+    int32_t token[ROWS], ids[ROWS * TOP], n_all = 0;
+    logits[VOCAB + 5] = NAN, logits[6] = INFINITY, logits[7] = -INFINITY;
+    for (int r = 0; r < ROWS; r++) {
+        static const float repeat[] = {1, 1.3f, 0.8f};
+        const int n = r == 0 ? 0 : r == 1 ? 1 : r * r * 37 % MOST + 40;
+        rows[r] = (logit_row){n_all, n, repeat[r % 3], (float)(r % 4) * 0.37f, r % 2 ? 0.61f : -0.2f};
+        for (int i = 0; i < n; i++) {
+            const int32_t id = (int32_t)(((int64_t)i * 7919 + r) % VOCAB);
+            list[n_all++] = (logit_change){id, i % 3,
+                                           i % 5    ? 0
+                                           : i % 35 ? 11.7f / (float)(i + 1)
+                                                    : -INFINITY};
+            logits[(int64_t)r * VOCAB + id] += i % 2 ? 9 : 0; /* among the largest, before */
+        }
+    }
+    void *there = device_copy(logits, (size_t)(ROWS * VOCAB) * 4),
+         *rows_there = device_copy(rows, sizeof rows),
+         *list_there = device_copy(list, (size_t)n_all * sizeof *list);
+    int32_t *token_there = device_new(sizeof token), *ids_there = device_new(sizeof ids);
+    float *values_there = device_new(sizeof values);
+    void *scratch = device_new(cuda->sample_scratch(ROWS));
+    OK(cuda->fill(scratch, 0, cuda->sample_scratch(ROWS), stream));
+    cuda_sample a = {.logits = there,
+                     .n_row = ROWS,
+                     .ld = VOCAB,
+                     .n_vocab = VOCAB,
+                     .rows = rows_there,
+                     .changes = list_there,
+                     .temperature = 1,
+                     .top_p = 1,
+                     .uniform = device_new(ROWS * 4),
+                     .token = token_there,
+                     .top_ids = ids_there,
+                     .top_logits = values_there,
+                     .scratch = scratch};
+    OK(cuda->fill((void *)a.uniform, 0, ROWS * 4, stream));
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < rows[r].n; i++) {
+            const logit_change *c = &list[rows[r].first + i];
+            float *x = &logits[(int64_t)r * VOCAB + c->token];
+            *x = logit_changed(*x, c, &rows[r]);
+        }
+    for (a.top = TOP; a.top >= 1; a.top -= TOP - 1) {
+        OK(cuda->sample(&a, stream));
+        read_back(ids, ids_there, sizeof ids);
+        read_back(values, values_there, sizeof values);
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < a.top; i++) {
+                const float *x = logits + (int64_t)r * VOCAB;
+                const int32_t id = ids[r * a.top + i];
+                int larger = 0;
+                assert_memory_equal(&x[id], &values[r * a.top + i], 4);
+                for (int v = 0; v < VOCAB; v++)
+                    larger += x[v] > x[id] || (x[v] == x[id] && v < id);
+                assert_int_equal(larger, i);
+            }
+    }
+    free(logits), free(list);
+    drop(there), drop(rows_there), drop(list_there), drop(token_there), drop(ids_there), drop(values_there);
+    drop(scratch), drop((void *)a.uniform);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_each),
-        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),   cmocka_unit_test(test_each),
+        cmocka_unit_test(test_sample), cmocka_unit_test(test_changes),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

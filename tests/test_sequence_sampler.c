@@ -273,19 +273,74 @@ static void test_best(void **state) {
         sampler_close(&a), sampler_close(&b);
     }
     const nib_sampling whole = {.temperature = 1, .top_p = 1, .repeat_penalty = 1};
-    const nib_sampling penalised = {
-        .temperature = 0, .top_p = 1, .repeat_penalty = 1.1f, .penalty_window = 8};
-    for (int i = 0; i < 2; i++) {
-        sampler s;
-        assert_int_equal(sampler_open(&s, i ? &penalised : &whole, N_VOCAB, NULL), NIB_OK);
-        assert_int_equal(sampler_n_best(&s, MOST), 0);
-        sampler_close(&s);
+    sampler s;
+    assert_int_equal(sampler_open(&s, &whole, N_VOCAB, NULL), NIB_OK);
+    assert_int_equal(sampler_n_best(&s, MOST), 0);
+    sampler_close(&s);
+}
+
+/* From changed logits alone, as somebody else changes them: the same tokens as from all with penalties. */
+static void test_changes(void **state) {
+    (void)state;
+    enum { PAST = 90 };
+    static const nib_sampling all[] = {
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1.3f, .penalty_window = 64},
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 0.7f, .presence_penalty = -1, .penalty_window = -1},
+        {.temperature = 1,
+         .top_k = 7,
+         .top_p = 0.95f,
+         .repeat_penalty = 1,
+         .frequency_penalty = 0.7f,
+         .penalty_window = 20,
+         .seed = 3},
+        {.temperature = 1, .top_k = 7, .top_p = 1, .repeat_penalty = 1, .seed = 3}};
+    static const nib_logit_bias bias[] = {{2, -INFINITY}, {5, 3}, {44, -0.5f}};
+    float logits[N_VOCAB], with_bias[N_VOCAB];
+    int32_t past[PAST];
+    for (size_t c = 0; c < sizeof all / sizeof *all; c++) {
+        sampler a, b;
+        assert_int_equal(sampler_open(&a, &all[c], N_VOCAB, NULL), NIB_OK);
+        assert_int_equal(sampler_open(&b, &all[c], N_VOCAB, NULL), NIB_OK);
+        for (int round = 0; round < 300; round++) {
+            const int n_past = round % PAST, n_bias = round % 4, n_best = sampler_n_best(&a, N_VOCAB);
+            logit_change changes[3 + N_VOCAB];
+            float best[N_VOCAB];
+            int32_t ids[N_VOCAB];
+            bool taken[N_VOCAB] = {false};
+            make_logits(logits);
+            logits[round % N_VOCAB] = round % 3 ? NAN : -3;
+            for (int i = 0; i < n_past; i++)
+                past[i] = (i * i + round) % (N_VOCAB + 1); /* one is no token of the vocabulary */
+            memcpy(with_bias, logits, sizeof logits);
+            for (int i = 0; i < n_bias; i++)
+                with_bias[bias[i].token] += bias[i].bias;
+            const int64_t n = sampler_changes(&b, past, n_past, bias, n_bias, changes);
+            const logit_row row = {0, (int32_t)n, all[c].repeat_penalty, all[c].frequency_penalty,
+                                   all[c].presence_penalty};
+            assert_true(n <= n_bias + sampler_max_changes(&b, n_past));
+            for (int64_t i = 0; i < n; i++) {
+                for (int64_t j = 0; j < i; j++)
+                    assert_int_not_equal(changes[i].token, changes[j].token);
+                logits[changes[i].token] = logit_changed(logits[changes[i].token], &changes[i], &row);
+            }
+            for (int i = 0; i < n_best; i++) {
+                int at = -1;
+                for (int t = 0; t < N_VOCAB; t++)
+                    if (!taken[t] && (at < 0 || logits[t] > logits[at] || isnan(logits[at])))
+                        at = t;
+                taken[ids[i] = at] = true;
+                best[i] = logits[at];
+            }
+            assert_int_equal(sampler_draw_best(&b, ids, best), sampler_draw(&a, with_bias, past, n_past));
+        }
+        sampler_close(&a), sampler_close(&b);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best),
+        cmocka_unit_test(test_changes),
         cmocka_unit_test(distributions),
         cmocka_unit_test(greedy_takes_the_first_of_the_best),
         cmocka_unit_test(penalties),

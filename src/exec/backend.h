@@ -29,6 +29,7 @@
 #include "exec/probe.h"
 #include "exec/residuals.h"
 #include "exec/trace.h"
+#include "kernels/logit_change.h"
 #include "kernels/policy.h"
 #include "plan/planner.h"
 #include "tiers/acquire.h"
@@ -59,6 +60,15 @@ typedef struct backend_rows {
     uint64_t n_kept; /* bytes of the device that others take later: keys and values of sequences */
 } backend_rows;
 
+/* Changes of logits before the largest of a row are looked for. */
+typedef struct logit_changer {
+    /* Of a row of a segment, from its head_row on: how many changes there are now at `out`; and the row's
+     * penalties. Called once for each such row, in their order, when the pass begins. */
+    int64_t (*changes)(void *user, int segment, int64_t row, logit_change *out, logit_row *how);
+    void *user;
+    int64_t n_max; /* of all rows together, at most the back end's max_changes */
+} logit_changer;
+
 /* One pass. Valid until its end. */
 typedef struct backend_pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
@@ -70,8 +80,9 @@ typedef struct backend_pass {
     const probe *probe; /* NULL: none; else it is told of what flows through layers */
     bool plain;         /* all blocks, in their order, and nobody looks or changes anything between them */
     int32_t n_best;     /* 0: all logits; else logits are read by read_best alone, so many of each row */
-    const hidden_taker *hidden; /* NULL: none; else no logits are computed */
-    const canceller *cancel;    /* asked while it computes; NULL: never */
+    const logit_changer *changer; /* with n_best; NULL: logits are as they are */
+    const hidden_taker *hidden;   /* NULL: none; else no logits are computed */
+    const canceller *cancel;      /* asked while it computes; NULL: never */
 } backend_pass;
 
 /* Rows of the pass go through a block. Valid during the call, the weights too. */
@@ -121,7 +132,8 @@ typedef struct backend_kind {
      * largest first, of equal ones the first token first. A NaN is the smallest. */
     nib_status (*read_best)(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
                             nib_error *err);
-    int32_t max_best; /* n_best of a pass, at most; 0: it does not look for them, and read_best is NULL */
+    int32_t max_best;    /* n_best of a pass, at most; 0: it does not look for them, and read_best is NULL */
+    int64_t max_changes; /* of a pass's logits before, at most */
 
     /* Where its time goes from now on; *out is the back end's. NULL: it does not know. */
     nib_status (*trace)(backend *b, op_trace **out, nib_error *err);

@@ -48,10 +48,11 @@ typedef struct pass {
     int32_t n_best;
     nib_status (*best)(void *user, int segment, int64_t row, int64_t n_row, const int32_t *ids,
                        const float *logits, nib_error *err);
+    const logit_changer *changer; /* with n_best: before the largest are looked for; NULL: none */
     /* NULL, or called before a block's first visit: the residual stream of all rows can be read and written.
      */
     nib_status (*enter)(void *user, int block, backend *by, nib_error *err);
-    void *user;         /* of the two above */
+    void *user;         /* of rows, best and enter */
     const probe *probe; /* NULL: none */
     /* NULL, or the head's rows come here and there are no logits. Its caller has looked whether the back end
      * gives them. */

@@ -7,6 +7,7 @@
 #include "sequence/candidates.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_PER_TOKEN = 8, TEXT_FIRST = 1 << 16 };
@@ -69,17 +70,43 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
     return check_grammar(with, o, err);
 }
 
+static int by_token(const void *a, const void *b) {
+    const nib_logit_bias *x = a, *y = b;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* Each token once: what was asked for one is added up. */
+static nib_status take_bias(generation *g, nib_error *err) {
+    const nib_generate_options *o = g->options;
+    int64_t n = 0;
+    if (o->n_bias == 0)
+        return NIB_OK;
+    g->bias = mem_array(o->n_bias, sizeof *g->bias);
+    if (!g->bias)
+        return nib_fail_nomem(err, o->n_bias * sizeof *g->bias, "the logit bias");
+    memcpy(g->bias, o->bias, o->n_bias * sizeof *g->bias);
+    qsort(g->bias, o->n_bias, sizeof *g->bias, by_token);
+    for (size_t i = 0; i < o->n_bias; i++)
+        if (n > 0 && g->bias[n - 1].token == g->bias[i].token)
+            g->bias[n - 1].bias += g->bias[i].bias;
+        else
+            g->bias[n++] = g->bias[i];
+    g->n_bias = n;
+    return NIB_OK;
+}
+
 static nib_status take_memory(generation *g, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
     const int64_t n_vocab = g->with.n_vocab;
     const bool changes = g->options->n_bias || g->options->grammar;
     const uint64_t n_changed = changes ? (uint64_t)n_vocab * sizeof(float) : 0;
-    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_changed;
+    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_changed + g->options->n_bias * sizeof *g->bias;
     NIB_TRY(ledger_charge(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
     if (n_changed && !(g->changed = mem_alloc(n_changed)))
         return nib_fail_nomem(err, n_changed, "logits with a bias or a grammar");
+    NIB_TRY(take_bias(g, err));
     if (g->options->grammar)
         NIB_TRY(constraint_open(&g->limit, g->with.grammars, g->options->grammar, err));
     g->result->tokens = mem_array((size_t)g->n_max + 1, sizeof *g->result->tokens);
@@ -118,6 +145,7 @@ void generation_close(generation *g) {
     sampler_close(&g->sampler);
     constraint_close(&g->limit);
     mem_free(g->changed);
+    mem_free(g->bias);
     ledger_release(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->result->text = g->text.data;
     g->result->n_byte = g->text.n;
@@ -182,12 +210,11 @@ static bool is_end(const generation_setup *with, int32_t token) {
 }
 
 static const float *with_bias(generation *g, const float *logits) {
-    const nib_generate_options *o = g->options;
     if (!g->changed)
         return logits;
     memcpy(g->changed, logits, (size_t)g->sampler.n_vocab * sizeof *logits);
-    for (size_t i = 0; i < o->n_bias; i++)
-        g->changed[o->bias[i].token] += o->bias[i].bias;
+    for (int64_t i = 0; i < g->n_bias; i++)
+        g->changed[g->bias[i].token] += g->bias[i].bias;
     return g->changed;
 }
 
@@ -270,8 +297,18 @@ nib_status generation_feed(generation *g, const float *logits, const int32_t *to
     return take(g, *token, ends, complete, err);
 }
 
-int32_t generation_n_best(const generation *g, int32_t max) {
-    return g->changed || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, max);
+int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change) {
+    *n_change = g->n_bias + sampler_max_changes(&g->sampler, n_past);
+    return g->limit.of || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, max);
+}
+
+int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,
+                           logit_row *how) {
+    const nib_sampling *s = &g->sampler.how;
+    how->repeat = s->repeat_penalty;
+    how->frequency = s->frequency_penalty;
+    how->presence = s->presence_penalty;
+    return sampler_changes(&g->sampler, tokens, n_past, g->bias, g->n_bias, out);
 }
 
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,

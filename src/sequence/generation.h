@@ -25,6 +25,8 @@ typedef struct generation {
     sampler sampler;
     constraint limit; /* the grammar */
     float *changed;   /* [n_vocab]: logits with the bias, and within the grammar; NULL: there is neither */
+    nib_logit_bias *bias; /* [n_bias]: the options', each token once, in the tokens' order */
+    int64_t n_bias;
     uint64_t charged; /* the sampler's and these bytes on the ledger */
     stop_list stop;
     decode_state decode;
@@ -47,9 +49,14 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
  * computed next. */
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err);
-/* How many of the largest logits it looks at; 0: all, or more than max. The same from its opening on. */
-int32_t generation_n_best(const generation *g, int32_t max);
-/* generation_feed with those alone, as sampler_draw_best takes them. */
+/* How many of the largest logits it looks at; 0: all, or more than max. The same from its opening on.
+ * *n_change: how many logits are changed before, at most, when n_past tokens are known. */
+int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change);
+/* Those changes, of the row of the last of the tokens; how many. how: its `first` and `n` are the caller's.
+ */
+int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,
+                           logit_row *how);
+/* generation_feed with those alone, changed, as sampler_draw_best takes them. */
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
                                 nib_error *err);
 /* The result gets the text. Zeroed is fine. */

@@ -128,12 +128,8 @@ void sampler_close(sampler *s) {
 
 /* What the penalties make of one logit. */
 static float penalised(const sampler *s, const float *logits, int32_t id) {
-    float x = isnan(logits[id]) ? -INFINITY : fminf(logits[id], FLT_MAX);
-    int32_t n = s->count ? s->count[id] : 0;
-    if (n == 0)
-        return x;
-    x = x > 0 ? x / s->how.repeat_penalty : x * s->how.repeat_penalty;
-    return x - (float)n * s->how.frequency_penalty - s->how.presence_penalty;
+    return logit_penalised(logits[id], s->count ? s->count[id] : 0, s->how.repeat_penalty,
+                           s->how.frequency_penalty, s->how.presence_penalty);
 }
 
 static bool better(candidate a, candidate b) {
@@ -349,9 +345,13 @@ static int32_t draw_from_all(sampler *s, const float *logits) {
     return draw(s, cut_heap(s, total, best));
 }
 
+/* How many of n tokens the penalties look back at. */
+static int64_t window_of(const sampler *s, int64_t n) {
+    return s->how.penalty_window < 0 ? n : NUM_MIN(n, s->how.penalty_window);
+}
+
 static void count_past(sampler *s, const int32_t *past, int64_t n, int32_t by) {
-    int64_t window = s->how.penalty_window < 0 ? n : NUM_MIN(n, s->how.penalty_window);
-    for (int64_t i = n - window; i < n; i++)
+    for (int64_t i = n - window_of(s, n); i < n; i++)
         if (past[i] >= 0 && past[i] < s->n_vocab)
             s->count[past[i]] += by;
 }
@@ -369,7 +369,33 @@ int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64
 
 int32_t sampler_n_best(const sampler *s, int32_t max) {
     const int64_t n = s->how.temperature <= 0 ? 1 : s->n_list;
-    return s->count || n > max || n >= s->n_vocab ? 0 : (int32_t)n;
+    return n > max || n >= s->n_vocab ? 0 : (int32_t)n;
+}
+
+int64_t sampler_max_changes(const sampler *s, int64_t n_past) {
+    return s->count ? NUM_MIN(window_of(s, n_past), s->n_vocab) : 0;
+}
+
+int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const nib_logit_bias *bias,
+                        int64_t n_bias, logit_change *out) {
+    const int64_t window = s->count ? window_of(s, n_past) : 0;
+    int64_t n = 0;
+    if (s->count)
+        count_past(s, past, n_past, 1);
+    for (int64_t i = 0; i < n_bias; i++) {
+        const int32_t id = bias[i].token;
+        out[n++] = (logit_change){id, s->count ? s->count[id] : 0, bias[i].bias};
+        if (s->count)
+            s->count[id] = 0;
+    }
+    for (int64_t i = n_past - window; i < n_past; i++) {
+        const int32_t id = past[i];
+        if (id < 0 || id >= s->n_vocab || s->count[id] == 0)
+            continue;
+        out[n++] = (logit_change){id, s->count[id], 0};
+        s->count[id] = 0; /* each token once; all are zero in the end */
+    }
+    return n;
 }
 
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits) {

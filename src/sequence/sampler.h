@@ -7,6 +7,7 @@
 #define NIB_SEQUENCE_SAMPLER_H
 
 #include "base/status.h"
+#include "kernels/logit_change.h"
 
 typedef struct candidate {
     float logit;
@@ -33,10 +34,16 @@ void sampler_close(sampler *s); /* zeroed is fine */
 /* logits [n_vocab]; past[0..n) the sequence so far, for the penalties. A NaN is never drawn. */
 int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past);
 
-/* How many of the largest logits it looks at; 0: all, or more than max. */
+/* How many of the largest logits it looks at, penalties and bias included; 0: all, or more than max. */
 int32_t sampler_n_best(const sampler *s, int32_t max);
+/* How many logits the penalties change, of n_past tokens: at most. */
+int64_t sampler_max_changes(const sampler *s, int64_t n_past);
+/* Which logits the penalties and a bias change, for who finds the largest after them: at most n_bias and
+ * sampler_max_changes. bias: a token once at most. Returns how many. */
+int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const nib_logit_bias *bias,
+                        int64_t n_bias, logit_change *out);
 /* The same token from those alone [at least sampler_n_best], the largest first, of equal ones the smaller id
- * first. */
+ * first; changed already. */
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits);
 
 #endif

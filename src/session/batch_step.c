@@ -166,17 +166,27 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
-/* How many of a row's logits the step's answers look at; 0: all. */
-static int32_t n_best_of(const nib_batch *b, int n_segment) {
-    const int32_t max_best = b->on.step->backend->kind->max_best;
+/* How many of a row's logits the step's answers look at; 0: all. *n_change: how many they change before. */
+static int32_t n_best_of(const nib_batch *b, int n_segment, int64_t *n_change) {
+    const backend_kind *kind = b->on.step->backend->kind;
     int32_t n = 0;
+    *n_change = 0;
     for (int i = 0; i < n_segment; i++) {
-        const int32_t own = generation_n_best(&b->order[i]->g, max_best);
-        if (own == 0)
+        const segment *s = &b->segments[i];
+        int64_t each;
+        const int32_t own = generation_n_best(&b->order[i]->g, kind->max_best, s->position + s->n_row, &each);
+        if (own == 0 || each > kind->max_changes)
             return 0;
         n = NUM_MAX(n, own);
+        *n_change += each * (s->n_row - s->head_row);
     }
-    return n;
+    return *n_change > kind->max_changes ? 0 : n;
+}
+
+static int64_t give_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
+    nib_batch *b = user;
+    slot *s = b->order[segment_index];
+    return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
 }
 
 static void end_done(nib_batch *b, int n_segment) {
@@ -224,13 +234,15 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     NIB_TRY(compose(b, &n_segment, err));
     if (n_segment == 0)
         return NIB_OK;
-    b->n_best = n_best_of(b, n_segment);
+    logit_changer changer = {give_changes, b, 0};
+    b->n_best = n_best_of(b, n_segment, &changer.n_max);
     const pass p = {.segments = b->segments,
                     .n_segment = n_segment,
                     .n_head = b->on.step->backend->rows.n_head,
                     .rows = b->n_best ? NULL : take_logits,
                     .n_best = b->n_best,
                     .best = take_best,
+                    .changer = b->n_best && changer.n_max > 0 ? &changer : NULL,
                     .user = b};
     const double begun = time_now();
     const nib_status status = step_pass(b->on.step, &p, err);

@@ -21,17 +21,39 @@ void nib_result_clear(nib_result *result) {
     memset(result, 0, sizeof *result);
 }
 
+typedef struct answering {
+    nib_session *s;
+    generation *g;
+} answering;
+
+static int64_t give_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
+    const answering *a = user;
+    (void)segment_index;
+    return generation_changes(a->g, a->s->of.tokens, a->s->of.n + row + 1, out, how);
+}
+
+/* What the back end is to find of the next token's logits. */
+static void look_ahead(const answering *a, logit_changer *changer, session_best *best) {
+    const backend_kind *kind = a->s->on.step->backend->kind;
+    const int32_t max = NUM_MIN(kind->max_best, SESSION_MAX_BEST);
+    best->n = generation_n_best(a->g, max, a->s->of.n + 1, &changer->n_max);
+    best->n = changer->n_max > kind->max_changes ? 0 : best->n;
+    best->changer = changer->n_max > 0 ? changer : NULL;
+}
+
 /* Where the back end finds the logits that are looked at, only the first token's come as a whole. */
 static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
-    const int32_t max_best = NUM_MIN(s->on.step->backend->kind->max_best, SESSION_MAX_BEST);
-    session_best best = {.n = generation_n_best(g, max_best)};
-    for (bool first = true; !g->done; first = false) {
+    answering now = {s, g};
+    logit_changer changer = {give_changes, &now, 0};
+    session_best best = {.n = 0};
+    while (!g->done) {
         int32_t token;
-        NIB_TRY(first || !best.n ? generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err)
-                                 : generation_feed_best(g, best.ids, best.logits, &token, err));
+        NIB_TRY(!best.n ? generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err)
+                        : generation_feed_best(g, best.ids, best.logits, &token, err));
         if (g->done)
             break;
+        look_ahead(&now, &changer, &best);
         const double start = time_now();
         NIB_TRY(best.n ? session_append_best(s, token, &best, err) : session_append(s, token, err));
         r->token_s += time_now() - start;

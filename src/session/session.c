@@ -216,6 +216,7 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
                     .n_head = 1,
                     .n_best = best->n,
                     .best = take_best,
+                    .changer = best->changer,
                     .user = best,
                     .cancel = &cancel};
     s->logits_valid = false;

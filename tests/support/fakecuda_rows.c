@@ -148,6 +148,19 @@ static bool is_better(const float *x, int64_t a, int64_t b) {
     return b < 0 || x[a] > x[b] || (isnan(x[b]) && !isnan(x[a]));
 }
 
+/* A row's logits after its changes, to be freed. */
+static float *changed_row(const cuda_sample *a, int64_t r) {
+    const float *x = (const float *)real(a->logits) + r * a->ld;
+    const logit_row *row = a->rows ? (const logit_row *)real(a->rows) + r : NULL;
+    float *out = malloc((size_t)a->n_vocab * sizeof *out);
+    memcpy(out, x, (size_t)a->n_vocab * sizeof *out);
+    for (int32_t i = 0; row && i < row->n; i++) {
+        const logit_change *c = (const logit_change *)real(a->changes) + row->first + i;
+        out[c->token] = logit_changed(x[c->token], c, row);
+    }
+    return out;
+}
+
 int fake_sample(const cuda_sample *a, cuda_stream s) {
     CALL();
     (void)s;
@@ -158,7 +171,7 @@ int fake_sample(const cuda_sample *a, cuda_stream s) {
         return 0;
     }
     for (int64_t r = 0; r < a->n_row; r++) {
-        const float *x = (const float *)real(a->logits) + r * a->ld;
+        float *x = changed_row(a, r);
         bool *taken = calloc((size_t)a->n_vocab, sizeof *taken);
         for (int i = 0; i < a->top; i++) {
             int64_t best = -1;
@@ -169,7 +182,7 @@ int fake_sample(const cuda_sample *a, cuda_stream s) {
             ((int32_t *)real(a->top_ids))[r * a->top + i] = (int32_t)best;
             ((float *)real(a->top_logits))[r * a->top + i] = x[best];
         }
-        free(taken);
+        free(taken), free(x);
     }
     fake.n_sampled += a->n_row;
     return 0;

@@ -120,6 +120,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
     NIB_TRY(gpu_workspace_tell(c, err));
+    NIB_TRY(gpu_workspace_change(c, err));
     replay_begin(c);
     return in_place_begin(c, n_row, err);
 }
@@ -308,4 +309,5 @@ const backend_kind backend_cuda = {
     .read_logits = cuda_read_logits,
     .read_best = cuda_read_best,
     .max_best = CUDA_MAX_TOP,
+    .max_changes = CUDA_MAX_CHANGES,
 };

@@ -123,6 +123,8 @@ typedef struct fetches {
     cuda_event fork, join;
 } fetches;
 
+enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass, by penalties and bias */ };
+
 enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
 
 /* A list of launches that came; its graph once it came again. */
@@ -137,7 +139,7 @@ typedef struct gpu_graph {
 typedef struct replay_key {
     int64_t n_row, n_head;
     int32_t n_best;
-    bool logits;
+    bool logits, changes;
     const void *page_table, *origin;
     uint64_t choice; /* of residuals */
 } replay_key;
@@ -204,6 +206,9 @@ typedef struct cuda {
     void *fetch_scratch;        /* the chosen channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
     float *uniform;             /* [n_head] zeros */
+    uint8_t *changes;           /* what is changed of the pass's logits; these are in there: */
+    logit_row *change_rows;     /* [rows with logits]; NULL: nothing is */
+    logit_change *change_list;
     void *best_scratch;
     float *part;       /* what residuals give back of a step's products, of few rows */
     tier_region pages; /* of page_table, when there are many */
@@ -214,6 +219,7 @@ typedef struct cuda {
     float *logits;            /* [n_head, n_vocab] */
     int32_t *found;           /* of `best` */
     uint8_t *telling;         /* of `told` */
+    uint8_t *changing;        /* of `changes` */
     bool pinned;              /* all of it: copies wait for nothing */
     float *embed, *looked_up; /* [n_pass, d_model], one row */
     float *inv_freq;          /* [n_rot] */
@@ -329,6 +335,8 @@ int64_t gpu_workspace_pages_of(const segment *s); /* when its rows are written *
 bool gpu_workspace_is_coded(const cuda *c);       /* the pass has keys and values in codes */
 /* What the kernels have to know about the pass's rows. */
 nib_status gpu_workspace_tell(cuda *c, nib_error *err);
+/* What is changed of its logits. */
+nib_status gpu_workspace_change(cuda *c, nib_error *err);
 
 /* ---- replay.c ---- */
 nib_status replay_open(cuda *c, nib_error *err);

@@ -114,6 +114,7 @@ nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err) {
         return moves_begin(c, err);
     pass.n_head = 0;
     pass.n_best = 0;
+    pass.changer = NULL;
     pass.logits = NULL;
     pass.hidden = NULL;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));

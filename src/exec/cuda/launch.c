@@ -455,6 +455,8 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.n_row = n_row;
     a.ld = c->ld[REG_LOGITS];
     a.n_vocab = model_reg_width(cuda_model(c), REG_LOGITS);
+    a.rows = c->change_rows ? c->change_rows + c->run.visit.row : NULL;
+    a.changes = c->change_rows ? c->change_list : NULL;
     a.top = c->pass.n_best;
     a.temperature = 1;
     a.top_p = 1;

@@ -77,6 +77,14 @@ static told_parts told_of(const model *m, int64_t n_row, int64_t n_page) {
     return p;
 }
 
+/* Changes of logits: one copy too. Where the list begins depends on the number of rows alone. */
+static uint64_t changes_at(int64_t n_row) {
+    return (uint64_t)num_round_up(n_row * (int64_t)sizeof(logit_row), TOLD_ALIGN);
+}
+static uint64_t changes_bytes(int64_t n_row) {
+    return changes_at(n_row) + CUDA_MAX_CHANGES * sizeof(logit_change);
+}
+
 static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c->setup.layout);
@@ -96,6 +104,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
     c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
     c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
+    c->changes = take(base, &at, 1, changes_bytes(rows->n_pass));
     c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
@@ -125,6 +134,7 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
     c->found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->found);
     c->telling = take(base, &at, 1, told_of(m, rows->n_pass, TOLD_PAGES).end);
+    c->changing = take(base, &at, 1, changes_bytes(rows->n_pass));
     return at;
 }
 
@@ -321,4 +331,26 @@ nib_status gpu_workspace_tell(cuda *c, nib_error *err) {
     else
         NIB_TRY(list_pages(c, (int32_t *)(void *)(c->telling + p.pages), err));
     return send(c, c->told, c->telling, p.end, err);
+}
+
+nib_status gpu_workspace_change(cuda *c, nib_error *err) {
+    const logit_changer *by = c->pass.changer;
+    int64_t n_row = 0, n = 0;
+    c->change_rows = NULL;
+    if (!by)
+        return NIB_OK;
+    for (int i = 0; i < c->pass.n_segment; i++)
+        n_row += c->pass.segments[i].n_row - c->pass.segments[i].head_row;
+    const uint64_t list_at = changes_at(n_row);
+    logit_row *row = (logit_row *)(void *)c->changing;
+    logit_change *const list = (logit_change *)(void *)(c->changing + list_at);
+    for (int i = 0; i < c->pass.n_segment; i++)
+        for (int64_t r = c->pass.segments[i].head_row; r < c->pass.segments[i].n_row; r++, row++) {
+            row->first = (int32_t)n;
+            row->n = (int32_t)by->changes(by->user, i, r, list + n, row);
+            n += row->n;
+        }
+    c->change_rows = (logit_row *)(void *)c->changes;
+    c->change_list = (logit_change *)(void *)(c->changes + list_at);
+    return send(c, c->changes, c->changing, list_at + (uint64_t)n * sizeof *list, err);
 }

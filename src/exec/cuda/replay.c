@@ -152,8 +152,8 @@ nib_status replay_flush(cuda *c, nib_error *err) {
 
 static bool is_same_key(const replay_key *a, const replay_key *b) {
     return a->n_row == b->n_row && a->n_head == b->n_head && a->n_best == b->n_best &&
-           a->logits == b->logits && a->page_table == b->page_table && a->origin == b->origin &&
-           a->choice == b->choice;
+           a->logits == b->logits && a->changes == b->changes && a->page_table == b->page_table &&
+           a->origin == b->origin && a->choice == b->choice;
 }
 
 void replay_begin(cuda *c) {
@@ -161,6 +161,7 @@ void replay_begin(cuda *c) {
     const backend_pass *p = &c->pass;
     r->key = (replay_key){.n_best = p->n_best,
                           .logits = p->logits != NULL,
+                          .changes = c->change_rows != NULL,
                           .page_table = c->page_table,
                           .origin = c->origin,
                           .choice = c->setup.residuals ? c->setup.residuals->choice : 0};

@@ -26,10 +26,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "kernels/logit_change.h"
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 9, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 10, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -150,19 +151,21 @@ typedef struct cuda_each {
     int64_t n_row, n, ldx, ldy, ldo;
 } cuda_each;
 
-/* The k largest logits of each row and one of them drawn. */
+/* The k largest logits of each row, after its changes, and one of them drawn. The logits stay as they are. */
 typedef struct cuda_sample {
     const float *logits; /* [n_row, ld] */
     int64_t n_row, ld, n_vocab;
-    int top;              /* 1: the largest, the first of equals; else at most CUDA_MAX_TOP */
-    float temperature;    /* top > 1 */
-    float top_p, min_p;   /* 1 and 0: all of the top */
-    const float *uniform; /* [n_row] in [0, 1): top > 1 */
-    int32_t *token;       /* [n_row] */
-    int32_t *position;    /* [n_row], one is added; or NULL */
-    int32_t *top_ids;     /* [n_row, top] from the largest on, or NULL */
-    float *top_logits;    /* the same shape, or NULL */
-    void *scratch;        /* sample_scratch() bytes, zeroed once before the first use */
+    const logit_row *rows;       /* [n_row]; NULL: nothing is changed */
+    const logit_change *changes; /* those of all rows */
+    int top;                     /* 1: the largest, the first of equals; else at most CUDA_MAX_TOP */
+    float temperature;           /* top > 1 */
+    float top_p, min_p;          /* 1 and 0: all of the top */
+    const float *uniform;        /* [n_row] in [0, 1): top > 1 */
+    int32_t *token;              /* [n_row] */
+    int32_t *position;           /* [n_row], one is added; or NULL */
+    int32_t *top_ids;            /* [n_row, top] from the largest on, or NULL */
+    float *top_logits;           /* the same shape, or NULL */
+    void *scratch;               /* sample_scratch() bytes, zeroed once before the first use */
 } cuda_sample;
 
 /* QDEC: what residuals of 4 bits (quant/residual.h) give back of up to three matrices that read the same

@@ -15,9 +15,10 @@ struct sample_job {
 
 typedef unsigned long long sample_key;
 
-/* Larger for a larger logit; for equal ones, for the one that comes first. NaN is the smallest. */
+/* Larger for a larger logit; for equal ones, zeros of both signs among them, for the one that comes first.
+ * NaN is the smallest. */
 __device__ static sample_key key_of(float logit, uint32_t i) {
-    const uint32_t u = __float_as_uint(logit);
+    const uint32_t u = __float_as_uint(logit + 0.0f);
     const uint32_t ordered = isnan(logit) ? 0 : u >> 31 ? ~u : u | 0x80000000u;
     return (sample_key)ordered << 32 | (uint32_t)~i;
 }
@@ -90,6 +91,18 @@ __device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, 
     return n_kept - 1;
 }
 
+/* The row's changes of n logits from `from` on, whose keys are there. */
+__device__ static void change(const cuda_sample &a, int row, sample_key *keys, int from, int n) {
+    const logit_row r = a.rows[row];
+    for (int i = threadIdx.x; i < r.n; i += SAMPLE_THREADS) {
+        const logit_change c = a.changes[r.first + i];
+        const int at = c.token - from;
+        if (at >= 0 && at < n)
+            keys[at] = key_of(logit_changed(a.logits[row * a.ld + c.token], &c, &r), c.token);
+    }
+    __syncthreads();
+}
+
 __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_constant__ sample_job j) {
     __shared__ sample_key keys[MAX_KEYS];
     __shared__ bool is_last;
@@ -102,6 +115,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
         keys[i] = key_of(a.logits[row * a.ld + from + i], from + i);
     __syncthreads();
+    if (a.rows)
+        change(a, row, keys, from, n);
     sort_keys(keys, n, a.top);
     for (int i = threadIdx.x; i < a.top; i += SAMPLE_THREADS)
         found[blockIdx.x * a.top + i] = i < n ? keys[i] : 0;

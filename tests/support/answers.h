@@ -1,0 +1,17 @@
+/* answers.h - answers that penalties and a bias change, by one engine in several ways. */
+#ifndef NIB_TESTS_ANSWERS_H
+#define NIB_TESTS_ANSWERS_H
+
+#include "engine/engine.h"
+
+enum { ANSWERS = 8, ANSWER_TOKENS = 40, ANSWER_VOCAB = 512 };
+
+/* Answer i's options: greedy or drawn; penalties over some tokens, none or all; sometimes a bias, tokens
+ * twice among them. The arrays that they point to are static. */
+nib_generate_options answer_options(int i);
+
+/* All of them, each in a session of its own (together false) or in one batch. whole: probabilities are asked
+ * for, so that all logits come to the host. The vocabulary has ANSWER_VOCAB tokens at least. */
+void answers_of(nib_engine *e, bool together, bool whole, int32_t (*out)[ANSWER_TOKENS]);
+
+#endif
