@@ -44,8 +44,9 @@ typedef struct nib_quantize_options {
     double bits;      /* the average bits of a weight, shared out by block among the formats that `type` lists
                          ("c3,c4"; NULL: n2g64, n3g64, q4_0, q5_0, q8_0); 0: `type` for all */
     double outliers; /* 0.45 or 1: this percentage of each row of c3 and c4 is kept in 16 bits too; 0: none */
-    const char *method;  /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
-    const char *calib;   /* text whose lines the model is measured with; NULL: nibble's own prompts */
+    const char *head_type; /* a number format of embedding and output head, outside `bits`; NULL: as all */
+    const char *method;    /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
+    const char *calib;     /* text whose lines the model is measured with; NULL: nibble's own prompts */
     const char *imatrix; /* importance from this file of llama.cpp instead of measuring; "none": no weights */
     const char *keep_imatrix; /* writes the importance that is used, for llama.cpp; NULL: not */
 } nib_quantize_options;

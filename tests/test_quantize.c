@@ -184,6 +184,35 @@ static void test_outliers(void **state) {
     assert_int_equal(make(&q, NULL, &r, &err), NIB_E_USAGE);
 }
 
+/* Embedding and output head have a format of their own, beside one for all, a mix and an average. */
+static void test_head_type(void **state) {
+    (void)state;
+    nib_quantize_options cases[] = {
+        {.type = "n3g64"}, {.type = "q3_k_m"}, {.type = "n3g64,q4_0", .bits = 3.5}};
+    nib_quantize_report r;
+    nib_error err;
+    choose_paths();
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        container *c;
+        int n_fine = 0;
+        cases[i].out = out_path;
+        cases[i].imatrix = "none";
+        cases[i].head_type = "q8_0";
+        must_make(&cases[i], &r);
+        assert_int_equal(container_open(out_path, NULL, &c, &err), NIB_OK);
+        assert_int_equal(container_find(c, "token_embd.weight")->type, TYPE_Q8_0);
+        assert_int_equal(container_find(c, "output.weight")->type, TYPE_Q8_0);
+        for (int l = 0; l < 2; l++)
+            n_fine += container_find(c, l ? "blk.1.attn_q.weight" : "blk.0.attn_q.weight")->type !=
+                      (i == 1 ? TYPE_Q3_K : TYPE_N3G64);
+        assert_int_equal(n_fine, i == 2); /* one of two equal layers has 4 bits: the head does not count */
+        container_close(c);
+    }
+    cases[0].head_type = "q4_k_m";
+    assert_int_equal(make(&cases[0], NULL, &r, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "--head-type"));
+}
+
 static void test_refused(void **state) {
     (void)state;
     nib_quantize_report r;
@@ -464,10 +493,10 @@ static void test_importance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_books),      cmocka_unit_test(test_outliers),
-                                       cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
-                                       cmocka_unit_test(test_methods),    cmocka_unit_test(test_share)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),  cmocka_unit_test(test_books),
+        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_goes_on),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),  cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

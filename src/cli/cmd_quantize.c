@@ -64,6 +64,7 @@ static int run(cli_args *args) {
                                     .type = args->type,
                                     .bits = args->bits,
                                     .outliers = args->outliers,
+                                    .head_type = args->head_type,
                                     .method = args->method,
                                     .calib = args->calib,
                                     .imatrix = args->imatrix,
@@ -93,6 +94,7 @@ const cli_command cmd_quantize = {
         "--bits 3.5 shares out an average instead: each block gets 2, 3, 4, 5 or 8 bits so that the sum of\n"
         "what that costs (KL divergence at the logits, measured block by block) is the least there is.\n"
         "Scales come on top: about half a bit. With --type c3,c4 it is these formats that are shared out.\n\n"
+        "--head-type q8_0 is for embedding and output head, which are then no part of that average.\n\n"
         "Scales are searched for with a weight for each column, the mean square of the activations that it\n"
         "is multiplied with, measured once with nibble's own prompts or the lines of --calib, and kept.\n"
         "--imatrix reads such weights from a file of llama.cpp instead (none: all columns count the same),\n"

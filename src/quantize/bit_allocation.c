@@ -82,19 +82,25 @@ static double weights_of(const block *b) {
 }
 
 static nib_status choose_types(const quality *q, const model *m, const allocation_list *list, double bits,
-                               type_id *types, double *kl, nib_error *err) {
+                               bool layers_only, type_id *types, double *kl, nib_error *err) {
     const int n = model_n_block(m);
+    double *cost = mem_calloc((size_t)n * (size_t)list->n + 1, sizeof *cost);
     double *weights = mem_array((size_t)n, sizeof *weights);
     int *choice = mem_calloc((size_t)n, sizeof *choice);
     nib_status status = NIB_OK;
-    if (!weights || !choice)
+    if (!weights || !choice || !cost)
         status = nib_fail_nomem(err, (size_t)n * sizeof *weights, "an allocation of bits");
-    for (int b = 0; b < n && status == NIB_OK; b++)
-        weights[b] = weights_of(model_block(m, b));
+    for (int b = 0; b < n && status == NIB_OK; b++) {
+        const bool counts = !layers_only || model_block(m, b)->layer >= 0;
+        weights[b] = counts ? weights_of(model_block(m, b)) : 0;
+        for (int f = 0; f < list->n; f++)
+            cost[b * list->n + f] = counts ? q->kl[b * list->n + f] : 0;
+    }
     if (status == NIB_OK)
-        status = allocate_choose(list, q->kl, weights, n, bits, choice, kl, err);
+        status = allocate_choose(list, cost, weights, n, bits, choice, kl, err);
     for (int b = 0; b < n && status == NIB_OK; b++)
         types[b] = list->of[choice[b]].type;
+    mem_free(cost);
     mem_free(weights);
     mem_free(choice);
     return status;
@@ -112,8 +118,8 @@ static nib_status check_bits(const allocation_list *list, double bits, nib_error
 }
 
 nib_status allocate_bits(const char *name, const nib_engine_options *o, const calibration *c, const model *m,
-                         const allocation_list *list, double bits, type_id *types, double *kl,
-                         nib_error *err) {
+                         const allocation_list *list, double bits, bool layers_only, type_id *types,
+                         double *kl, nib_error *err) {
     const char *formats[ALLOCATION_FORMATS];
     quality q = {0};
     channel_stats channels = {0};
@@ -123,7 +129,7 @@ nib_status allocate_bits(const char *name, const nib_engine_options *o, const ca
     const quality_options how = {.formats = formats, .n_format = list->n};
     nib_status status = measure_quality(name, o, c, &how, &q, &channels, err);
     if (status == NIB_OK)
-        status = choose_types(&q, m, list, bits, types, kl, err);
+        status = choose_types(&q, m, list, bits, layers_only, types, kl, err);
     channel_stats_clear(&channels);
     quality_clear(&q);
     return status;

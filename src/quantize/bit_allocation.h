@@ -25,11 +25,12 @@ typedef struct allocation_list {
  * shared out, or there are too many. */
 nib_status allocate_find(const char *names, allocation_list *out, nib_error *err);
 
-/* Measures the costs, with what the options allow, and chooses: types[model_n_block]. kl: the sum that is
- * expected. NIB_E_USAGE: bits below the list's fewest or above its most. */
+/* Measures the costs, with what the options allow, and chooses: types[model_n_block]. layers_only: blocks
+ * outside layers neither count nor cost, and their types mean nothing. kl: the sum that is expected.
+ * NIB_E_USAGE: bits below the list's fewest or above its most. */
 nib_status allocate_bits(const char *name, const nib_engine_options *o, const calibration *c, const model *m,
-                         const allocation_list *list, double bits, type_id *types, double *kl,
-                         nib_error *err);
+                         const allocation_list *list, double bits, bool layers_only, type_id *types,
+                         double *kl, nib_error *err);
 
 /* The choice alone, from measured costs: cost[n_block, list->n] (below 0: not measured, as what the
  * file has costs nothing) and weights[n_block]. */

@@ -28,8 +28,11 @@ static void choose_type(job *j, size_t i) {
     }
     bool fallback = false;
     mix x = j->mix;
-    if (j->block_types && j->uses[i].block >= 0)
-        x.base = x.other = x.more = x.head = j->block_types[j->uses[i].block];
+    const int at = j->uses[i].block;
+    if (j->q->head_type && at >= 0 && model_block(j->m, at)->layer < 0)
+        x.base = x.other = x.more = x.head = j->head_type;
+    else if (j->block_types && at >= 0)
+        x.base = x.other = x.more = x.head = j->block_types[at];
     j->types[i] = mix_type(&x, j->m, t, &j->uses[i], &fallback);
     if (j->outliers > 0)
         mix_outliers(&j->types[i], j->outliers);

@@ -33,6 +33,7 @@ typedef struct job {
     size_t *order;    /* [n_tensor]: as they are written, block by block */
     stats stats;
     mix mix;
+    type_id head_type;    /* of matrices outside layers, where q->head_type is given */
     int outliers;         /* of 10,000 columns of rows with code books */
     type_id *block_types; /* [n_block]: instead of the mix, of all matrices of a block; NULL: the mix */
     ledger *ledger;

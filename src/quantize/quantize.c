@@ -96,7 +96,7 @@ static nib_status share(job *j, nib_error *err) {
     j->mix.mixed = false;
     NIB_TRY(measure_prompts(j->model, &j->options, NULL, &c, err));
     const nib_status status = allocate_bits(j->model, &j->options, &c, j->m, &list, j->q->bits,
-                                            j->block_types, &j->report->kl, err);
+                                            j->q->head_type, j->block_types, &j->report->kl, err);
     calibration_clear(&c);
     return status;
 }
@@ -118,6 +118,9 @@ static nib_status open_model(job *j, nib_error *err) {
             "(without --method and --bits)",
             packed);
     j->keeps = packed && (!j->q->type || j->narrow);
+    if (j->keeps && j->q->head_type)
+        return nib_fail(err, NIB_E_USAGE,
+                        "--head-type: the packed weights keep their values unless --type names a format");
     if (j->narrow && !packed)
         return nib_fail(
             err, NIB_E_USAGE,
@@ -252,6 +255,19 @@ static nib_status take_outliers(job *j, const char *type, nib_error *err) {
     return NIB_OK;
 }
 
+/* A format by its name, of which a mix is no instance. */
+static nib_status take_head_type(job *j, nib_error *err) {
+    char names[512];
+    mix of;
+    if (!j->q->head_type)
+        return NIB_OK;
+    if (!mix_find(j->q->head_type, &of) || of.mixed)
+        return nib_fail(err, NIB_E_USAGE, "--head-type: expected a format, found '%s'; known: %s",
+                        j->q->head_type, mix_names(names));
+    j->head_type = of.base;
+    return NIB_OK;
+}
+
 nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
                         nib_quantize_report *out, nib_error *err) {
     const double start = time_now();
@@ -275,6 +291,7 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     if (books && !(q->bits > 0) && !codebook_has(j.mix.base))
         return nib_fail(err, NIB_E_USAGE,
                         "squeezellm makes rows with code books: expected type c3 or c4, found %s", type);
+    NIB_TRY(take_head_type(&j, err));
     NIB_TRY(take_outliers(&j, type, err));
     const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
