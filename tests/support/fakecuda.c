@@ -157,13 +157,13 @@ static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
 }
 static int stream_new(cuda_stream *s) {
     CALL();
-    fake.held++;
-    *s = &fake;
-    return 0;
+    *s = malloc(1); /* each is another */
+    fake.held += *s != NULL;
+    return *s ? 0 : OUT_OF_MEMORY;
 }
 static int stream_free(cuda_stream s) {
-    (void)s;
     fake.held--;
+    free(s);
     return 0;
 }
 static int stream_sync(cuda_stream s) {
@@ -174,17 +174,39 @@ static int stream_sync(cuda_stream s) {
     return 0;
 }
 
+/* An event is when it was recorded last, in calls. */
 static int event_new(cuda_event *e) {
-    return stream_new(e);
+    CALL();
+    *e = calloc(1, sizeof(long));
+    fake.held += *e != NULL;
+    return *e ? 0 : OUT_OF_MEMORY;
 }
 static int event_free(cuda_event e) {
-    return stream_free(e);
+    fake.held--;
+    free(e);
+    return 0;
 }
 static int event_record(cuda_event e, cuda_stream s) {
     CALL();
-    (void)e;
     (void)s;
+    *(long *)e = fake.calls;
     fake.n_recorded = fake.n_reordered;
+    return 0;
+}
+/* Every call takes a microsecond. */
+static int event_ms(float *ms, cuda_event from, cuda_event to) {
+    CALL();
+    const long begin = from ? *(const long *)from : 0, end = to ? *(const long *)to : 0;
+    if (begin == 0 || end == 0)
+        return fake_misuse("the time of an event that was not recorded");
+    *ms = (float)(end - begin) * 1e-3f;
+    return 0;
+}
+static int read_all(const void *data, size_t bytes, unsigned *sink, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (!is_there(data) || !is_there(sink) || bytes % 16)
+        return fake_misuse("what is read is not the device's");
     return 0;
 }
 /* The one who fetches waits first, then the one who adds. */
@@ -276,6 +298,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .event_new = event_new,
         .event_free = event_free,
         .event_record = event_record,
+        .event_ms = event_ms,
         .graph_begin = graph_begin,
         .graph_end = graph_end,
         .graph_launch = graph_launch,
@@ -300,6 +323,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .residual_add = fake_residual_add,
         .sample_scratch = fake_sample_scratch,
         .sample = fake_sample,
+        .read_all = read_all,
     };
     memset(&fake, 0, sizeof fake);
     fake.memory = memory;

@@ -2,6 +2,8 @@
  * read, kernels that are the scalar reference. What a back end does around the kernels (layouts, tables,
  * order) is tested with it on every machine.
  *
+ * Its clock, which events have the time of, advances by a microsecond with each call.
+ *
  * It is strict where a GPU is not: an address of the wrong side fails the call, and so does a launch that
  * could start before what it reads is there (cuda_kernels.h says what starts early). */
 #ifndef NIB_TESTS_FAKECUDA_H
