@@ -1,0 +1,14 @@
+/* interval.h - stretches of time that may overlap. */
+#ifndef NIB_BASE_INTERVAL_H
+#define NIB_BASE_INTERVAL_H
+
+#include <stddef.h>
+
+typedef struct interval {
+    double from, to; /* from <= to */
+} interval;
+
+/* How long at least one of them lasts. Sorts them. */
+double interval_cover(interval *list, size_t n);
+
+#endif
