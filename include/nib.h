@@ -314,6 +314,42 @@ NIB_API nib_status nib_engine_trace_begin(nib_engine *engine, nib_error *err);
  * threads, rotary tables, reading rows from disk, and other processes. */
 NIB_API size_t nib_engine_trace_read(nib_engine *engine, nib_trace_row *rows, size_t max, double *pass_s);
 
+/* What a GPU does in some passes: a span for each launch and each copy. */
+typedef enum nib_lane {
+    NIB_LANE_COMPUTE, /* the stream of the kernels, and copies in it */
+    NIB_LANE_COPY,    /* weights that come meanwhile */
+    NIB_LANE_SIDE,    /* kernels beside the first lane's: residuals, and weights that are put in order */
+    NIB_LANE_HOST,    /* layers that the processor computes */
+    NIB_N_LANE
+} nib_lane;
+typedef struct nib_span {
+    char what[48]; /* "linear gate+up", "copy weights", ... */
+    int lane;
+    int link;              /* its bytes cross the link to the host */
+    double start_s, end_s; /* since nib_engine_spans_start, by the device's clock (_HOST: the host's) */
+    double bytes; /* operands, results and what a kernel keeps between, each counted once, in a cache or not;
+                   * 0: not counted */
+    int at_least; /* some of it is moved more often than once, or not counted */
+    double macs;  /* of products and attention */
+} nib_span;
+
+/* What the figures of spans stand beside, measured by nib_engine_spans_start. */
+typedef struct nib_span_scale {
+    double
+        read_rate;  /* bytes a second that plain reading of the weights on the GPU gives; 0: there are none */
+    double empty_s; /* a span of nothing, the median of some: it is part of every span */
+} nib_span_scale;
+
+/* From now on up to `max` launches and copies are timed, each by two events. Launches go one by one instead
+ * of as a graph, and none starts before the one ahead of it has ended, so a pass takes longer. NIB_E_USAGE:
+ * the back end has no such clock. */
+NIB_API nib_status nib_engine_spans_start(nib_engine *engine, size_t max, nib_span_scale *scale,
+                                          nib_error *err);
+/* Until here: *n of them, in the order in which they were queued. *n_dropped: how many more there were, which
+ * had no room. spans: [max]. */
+NIB_API nib_status nib_engine_spans_stop(nib_engine *engine, nib_span *spans, size_t *n, size_t *n_dropped,
+                                         nib_error *err);
+
 /* ---- text --------------------------------------------------------------------------------------- */
 
 enum { NIB_TOKENIZE_BOS = 1 /* add BOS/EOS where the model asks for them */, NIB_TOKENIZE_SPECIAL = 2 };

@@ -290,6 +290,46 @@ static void test_gpu(void **state) {
     free(base.data);
 }
 
+/* A trace has the fetches beside the products, with what they bring over the link. */
+static void test_spans(void **state) {
+    (void)state;
+    enum { MAX = 200 };
+    static nib_span spans[MAX];
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
+    nib_engine_options o = options(whole, 4, 100);
+    nib_span_scale scale;
+    size_t n, dropped, n_fetch = 0, n_add = 0;
+    double bytes = 0;
+    o.activation = 16;
+    o.kv_type = NIB_KV_F16;
+    o.backend = "cuda";
+    cuda_load_with(fake_cuda(1 << 28, 0, 0));
+    nib_engine *e = engine_must_open(coarse, &o, NULL);
+    nib_session *s = session_must_open(e);
+    assert_int_equal(nib_session_sync(s, tokens, 4, NULL), NIB_OK);
+    assert_int_equal(nib_engine_spans_start(e, MAX, &scale, NULL), NIB_OK);
+    assert_int_equal(nib_session_sync(s, tokens, 5, NULL), NIB_OK);
+    assert_int_equal(nib_engine_spans_stop(e, spans, &n, &dropped, NULL), NIB_OK);
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(spans[i].what, "fetch residuals")) {
+            assert_true(spans[i].lane == NIB_LANE_SIDE && spans[i].link);
+            bytes += spans[i].bytes;
+            n_fetch++;
+        } else if (!strcmp(spans[i].what, "add residuals"))
+            n_add++;
+    assert_int_equal(n_fetch, shape.n_layer * 4);
+    assert_int_equal(n_add, n_fetch);
+    /* Of gate and up alone: four bits a weight of the chosen channels, and a scale an output. */
+    assert_true(bytes > (double)shape.n_layer * (double)(2 * shape.d_ff) *
+                            ((double)salient_count(shape.d_model, 100) / 2 + sizeof(float)));
+    nib_session_close(s);
+    nib_engine_close(e);
+    assert_null(fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+    cuda_load_with(NULL);
+}
+
 /* What is chosen later counts from the next pass on, also where passes are replayed: nothing, then as before.
  */
 static void check_choices(const nib_engine_options *o, const char *coarse, const logits_rows *with,
@@ -509,10 +549,10 @@ static void test_factors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick),    cmocka_unit_test(test_residual),
-                                       cmocka_unit_test(test_model),   cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_budget),  cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_gpu),     cmocka_unit_test(test_factors),
-                                       cmocka_unit_test(test_choices), cmocka_unit_test(test_tuned)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pick),      cmocka_unit_test(test_residual), cmocka_unit_test(test_model),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_budget),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_gpu),       cmocka_unit_test(test_spans),    cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,30 @@ nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
     return status;
 }
 
+static nib_status no_spans(nib_error *err) {
+    return nib_fail(err, NIB_E_USAGE, "expected a back end on a GPU, which alone times its launches");
+}
+
+nib_status nib_engine_spans_start(nib_engine *e, size_t max, nib_span_scale *scale, nib_error *err) {
+    if (!e->core.m || !e->core.kind->spans_start)
+        return no_spans(err);
+    pthread_mutex_lock(&e->step.lock);
+    const nib_status status = e->core.kind->spans_start(e->backend, max, scale, err);
+    pthread_mutex_unlock(&e->step.lock);
+    return status;
+}
+
+nib_status nib_engine_spans_stop(nib_engine *e, nib_span *spans, size_t *n, size_t *n_dropped,
+                                 nib_error *err) {
+    *n = *n_dropped = 0;
+    if (!e->core.m || !e->core.kind->spans_stop)
+        return no_spans(err);
+    pthread_mutex_lock(&e->step.lock);
+    const nib_status status = e->core.kind->spans_stop(e->backend, spans, n, n_dropped, err);
+    pthread_mutex_unlock(&e->step.lock);
+    return status;
+}
+
 static void trace_row_read(const op_trace *t, int i, nib_trace_row *out) {
     trace_row r;
     trace_read(t, i, &r);

@@ -138,6 +138,11 @@ typedef struct backend_kind {
     /* Where its time goes from now on; *out is the back end's. NULL: it does not know. */
     nib_status (*trace)(backend *b, op_trace **out, nib_error *err);
 
+    /* A device that computes apart from the host: what it does from now on, and when, as
+     * nib_engine_spans_start and _stop say. NULL: it has no such clock. */
+    nib_status (*spans_start)(backend *b, size_t max, nib_span_scale *scale, nib_error *err);
+    nib_status (*spans_stop)(backend *b, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
+
     /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: it has none, and heads are computed as a whole.
      */
     bool (*shortlist_bytes)(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);

@@ -12,6 +12,7 @@
 static void cuda_close(backend *b) {
     cuda *c = cuda_of(b);
     if (c->k) {
+        spans_drop(c);
         replay_close(c);
         fetches_close(c);
     }
@@ -167,8 +168,7 @@ static row_group group_at(const cuda *c, int64_t r) {
 }
 
 static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n, nib_error *err) {
-    return c->base.device->kind->copy(c->base.device, DEVICE_STORE, to, from, (uint64_t)n * sizeof(float),
-                                      err);
+    return spans_copy(c, "copy rows", DEVICE_STORE, to, from, (uint64_t)n * sizeof(float), err);
 }
 
 /* n_row rows of n floats, one after the other on the host. */
@@ -288,9 +288,17 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     const int64_t n = n_row * c->pass.n_best;
     *ids = c->found;
     *logits = (const float *)(const void *)(c->found + n);
-    NIB_TRY(c->base.device->kind->copy(c->base.device, DEVICE_STORE, c->found, c->best,
-                                       2 * (uint64_t)n * sizeof *c->found, err));
+    NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->found, c->best,
+                       2 * (uint64_t)n * sizeof *c->found, err));
     return wait_for_it(c, err);
+}
+
+static nib_status cuda_spans_start(backend *b, size_t max, nib_span_scale *scale, nib_error *err) {
+    return spans_start(cuda_of(b), max, scale, err);
+}
+
+static nib_status cuda_spans_stop(backend *b, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err) {
+    return spans_stop(cuda_of(b), out, n, n_dropped, err);
 }
 
 const backend_kind backend_cuda = {
@@ -310,4 +318,6 @@ const backend_kind backend_cuda = {
     .read_best = cuda_read_best,
     .max_best = CUDA_MAX_TOP,
     .max_changes = CUDA_MAX_CHANGES,
+    .spans_start = cuda_spans_start,
+    .spans_stop = cuda_spans_stop,
 };

@@ -103,7 +103,8 @@ typedef enum launch_kind {
 } launch_kind;
 typedef struct gpu_launch {
     launch_kind kind;
-    op_kind op; /* for errors */
+    int block;    /* it is of, */
+    const op *of; /* and its first op: for names */
     union {
         cuda_linear linear;
         cuda_attend attend;
@@ -168,6 +169,9 @@ typedef struct demotion {
     int n_calm;       /* times that enough was free, one after the other */
 } demotion;
 
+/* What a pass does, while somebody asks. */
+typedef struct spans spans;
+
 typedef struct cuda {
     backend base;
     backend_setup setup;
@@ -228,6 +232,7 @@ typedef struct cuda {
 
     replay replay;
     fetches fetches;
+    spans *spans; /* NULL: nobody asks, and graphs are replayed */
 
     backend_pass pass;
     backend_run run;
@@ -364,6 +369,23 @@ int64_t fetches_widest(const cuda *c); /* outputs of a step's products; 0: no re
 void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a);
 int fetches_launch(const cuda *c, const cuda_residual *a);  /* on the side stream */
 int fetches_add(const cuda *c, const cuda_residual_add *a); /* when it is there */
+
+/* ---- spans.c ---- */
+/* Around everything that is queued on a stream; nothing when nobody asks. CUDA's errors. */
+int spans_open(const cuda *c, const nib_span *of, cuda_stream on); /* its name, lane, bytes, MACs */
+int spans_close(const cuda *c, cuda_stream on);
+/* A copy over the link in the stream of the kernels, in such a pair. */
+nib_status spans_copy(const cuda *c, const char *what, device_lane lane, void *to, const void *from,
+                      uint64_t n_byte, nib_error *err);
+void spans_of_host(const cuda *c, const char *what, double start); /* until now (time_now) */
+/* As backend_kind.spans_start and spans_stop. */
+nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *err);
+nib_status spans_stop(cuda *c, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
+void spans_drop(cuda *c);
+
+/* ---- span_of.c ---- */
+/* A launch's name, lane, bytes and MACs. */
+nib_span span_of(const cuda *c, const gpu_launch *l);
 
 /* ---- demote.c ---- */
 /* Between two passes: when another program leaves the device too little free memory, layers leave it; when

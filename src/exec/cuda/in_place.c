@@ -137,7 +137,6 @@ bool in_place_has(const cuda *c, int b) {
 static nib_status hand_up(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
     const int64_t n = model_reg_width(cuda_model(c), REG_X), ld = c->ld[REG_X];
-    device *d = c->base.device;
     const float *x;
     NIB_TRY(p->host->kind->read_stream(p->host, 0, p->n_row, &x, err));
     memcpy(c->stream_copy, x, (size_t)(p->n_row * n) * sizeof *x);
@@ -145,11 +144,11 @@ static nib_status hand_up(cuda *c, nib_error *err) {
     c->coded = NULL;
     p->has_stream = false;
     if (ld == n)
-        return d->kind->copy(d, DEVICE_LOAD, c->reg[REG_X], c->stream_copy,
-                             (uint64_t)(p->n_row * n) * sizeof *x, err);
+        return spans_copy(c, "copy rows", DEVICE_LOAD, c->reg[REG_X], c->stream_copy,
+                          (uint64_t)(p->n_row * n) * sizeof *x, err);
     for (int64_t r = 0; r < p->n_row; r++)
-        NIB_TRY(d->kind->copy(d, DEVICE_LOAD, c->reg[REG_X] + r * ld, c->stream_copy + r * n,
-                              (uint64_t)n * sizeof *x, err));
+        NIB_TRY(spans_copy(c, "copy rows", DEVICE_LOAD, c->reg[REG_X] + r * ld, c->stream_copy + r * n,
+                           (uint64_t)n * sizeof *x, err));
     return NIB_OK;
 }
 
@@ -173,5 +172,8 @@ nib_status in_place_hand_over(cuda *c, int b, nib_error *err) {
 
 nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err) {
     in_place *p = &c->in_place;
-    return p->host->kind->run(p->host, r, err);
+    const double start = c->spans ? time_now() : 0;
+    const nib_status status = p->host->kind->run(p->host, r, err);
+    spans_of_host(c, r->visit.block ? "layer in place" : "embeddings in place", start);
+    return status;
 }

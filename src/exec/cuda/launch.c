@@ -103,8 +103,7 @@ static nib_status embed_rows(const walk *w, const step *s, nib_error *err) {
 }
 
 static nib_status send_rows(const walk *w, float *to, const float *from, int64_t n, nib_error *err) {
-    const device *d = w->c->base.device;
-    return d->kind->copy(w->c->base.device, DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
+    return spans_copy(w->c, "copy embeddings", DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
 }
 
 static nib_status embed(const walk *w, const step *s, nib_error *err) {

@@ -200,7 +200,7 @@ void gpu_workspace_close(cuda *c) {
 /* ---- tables of a pass ---- */
 
 static nib_status send(const cuda *c, void *to, const void *from, uint64_t bytes, nib_error *err) {
-    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, to, from, bytes, err);
+    return spans_copy(c, "copy tables", DEVICE_LOAD, to, from, bytes, err);
 }
 
 int64_t gpu_workspace_pages_of(const segment *s) {

@@ -69,8 +69,8 @@ nib_status moves_begin(cuda *c, nib_error *err) {
     m->origin = c->pass.segments->kv->on_host[0];
     NIB_TRY(list_pages(c, err));
     m->pairs = (int32_t *)(void *)((uint8_t *)m->memory.at + (uint64_t)m->n_page * m->stride);
-    return c->base.device->kind->copy(c->base.device, DEVICE_LOAD, m->pairs, m->list,
-                                      (uint64_t)m->n_page * LIST * sizeof *m->list, err);
+    return spans_copy(c, "copy tables", DEVICE_LOAD, m->pairs, m->list,
+                      (uint64_t)m->n_page * LIST * sizeof *m->list, err);
 }
 
 void moves_attend(const cuda *c, const kv_view *host, cuda_attend *a) {

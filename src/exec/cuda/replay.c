@@ -60,7 +60,8 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
     gpu_launch *l = &r->list[r->n++];
     memset(l, 0, sizeof *l); /* lists are compared byte by byte */
     l->kind = kind;
-    l->op = of->kind;
+    l->of = of;
+    l->block = c->run.visit.block;
     return l;
 }
 
@@ -82,9 +83,18 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     return CUDA_UNSUPPORTED;
 }
 
+static int launch_timed(const cuda *c, const gpu_launch *l) {
+    const nib_span span = span_of(c, l);
+    int e = spans_open(c, &span, c->stream);
+    e = e ? e : launch_one(c, l);
+    return e ? e : spans_close(c, l->kind == LAUNCH_FETCH ? c->fetches.side : c->stream);
+}
+
 static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_error *err) {
-    for (int i = 0; i < n; i++)
-        NIB_TRY(device_cuda_ok(c->base.device, launch_one(c, &list[i]), op_name(list[i].op), err));
+    for (int i = 0; i < n; i++) {
+        const int e = c->spans ? launch_timed(c, &list[i]) : launch_one(c, &list[i]);
+        NIB_TRY(device_cuda_ok(c->base.device, e, op_name(list[i].of->kind), err));
+    }
     return NIB_OK;
 }
 
@@ -129,7 +139,7 @@ nib_status replay_flush(cuda *c, nib_error *err) {
         return NIB_OK;
     r->n_flush++;
     r->last = NULL;
-    if (n < CUDA_MIN_GRAPH || !r->repeats)
+    if (n < CUDA_MIN_GRAPH || !r->repeats || c->spans)
         return launch_list(c, r->list, n, err);
     gpu_graph *g = find(r, n, &known);
     g->used = ++r->clock;
@@ -172,7 +182,7 @@ void replay_begin(cuda *c) {
     r->parted = false;
     r->n_flush = 0;
     r->last = NULL;
-    r->ahead = r->repeats && r->before && p->plain && r->key.n_head == r->key.n_row &&
+    r->ahead = !c->spans && r->repeats && r->before && p->plain && r->key.n_head == r->key.n_row &&
                is_same_key(&r->key, &r->before_key);
 }
 

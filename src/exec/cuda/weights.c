@@ -329,10 +329,17 @@ void weights_view(const cuda *c, int b, int w, view *out) {
 
 /* ---- copies ---- */
 
+static nib_lane lane_of(const cuda *c, cuda_stream s, nib_lane beside) {
+    return s == c->stream ? NIB_LANE_COMPUTE : beside;
+}
+
 static nib_status copy_in(const cuda *c, void *to, const void *from, uint64_t bytes, cuda_stream s,
                           nib_error *err) {
-    return device_cuda_ok(c->base.device, c->k->to_device(to, from, (size_t)bytes, s), "copying weights",
-                          err);
+    const nib_span span = {"copy weights", lane_of(c, s, NIB_LANE_COPY), true, .bytes = (double)bytes};
+    int e = spans_open(c, &span, s);
+    e = e ? e : c->k->to_device(to, from, (size_t)bytes, s);
+    e = e ? e : spans_close(c, s);
+    return device_cuda_ok(c->base.device, e, "copying weights", err);
 }
 
 /* Of a matrix that is streamed. */
@@ -364,7 +371,12 @@ nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s
     const view there = {to, of->format, of->n, of->k};
     if (of->vector)
         return NIB_OK;
-    return device_cuda_ok(c->base.device, c->k->gtile(&there, true, s), "ordering weights", err);
+    const nib_span span = {"order weights", lane_of(c, s, NIB_LANE_SIDE), false,
+                           .bytes = 2 * (double)bytes_of(of, of->n)};
+    int e = spans_open(c, &span, s);
+    e = e ? e : c->k->gtile(&there, true, s);
+    e = e ? e : spans_close(c, s);
+    return device_cuda_ok(c->base.device, e, "ordering weights", err);
 }
 
 typedef struct loading {

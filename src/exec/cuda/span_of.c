@@ -1,0 +1,154 @@
+/* span_of.c - what a launch is called in a trace, and what it moves and multiplies: for spans.c. Bytes are
+ * operands, results and what a launch keeps between its kernels, each once, whether a cache has them or not.
+ * at_least says where the kernels are known to move more: weights or keys that several blocks read, parts of
+ * attention that are joined, newest positions beside codes. */
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "kernels/kv_layout.h"
+#include "kernels/salient.h"
+
+#include <stdio.h>
+
+enum { FLOAT = sizeof(float), HALF = sizeof(uint16_t) };
+
+/* ---- products ---- */
+
+/* Of few rows: codes that were left, else the row itself; more rows are put into scratch first. */
+static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool wide) {
+    const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0;
+    if (wide)
+        return x + norm + 2 * (int64_t)c->k->wide_scratch(a->n_row, k);
+    if (a->codes)
+        return (int64_t)c->k->codes_bytes(k);
+    return x + norm + (a->n_row > 1 || a->two ? 2 * (int64_t)c->k->linear_scratch(a->n_row, k, a->two) : 0);
+}
+
+static void product(const cuda *c, const cuda_linear *a, bool wide, nib_span *out) {
+    int64_t bytes = input_bytes(c, a, wide);
+    for (int i = 0; i < a->n_w; i++) {
+        const int64_t n = a->w[i].n;
+        uint64_t of = 0;
+        pack_bytes(&a->w[i].format, n, a->w[i].k, &of);
+        bytes += (int64_t)of + (a->bias[i] ? n * FLOAT : 0);
+        if (i == 0 || !a->gated)
+            bytes += a->n_row * n * FLOAT * (a->adds ? 2 : 1);
+        out->macs += (double)a->n_row * (double)n * (double)a->w[i].k;
+    }
+    out->bytes = (double)bytes + (a->leaves.data ? (double)c->k->codes_bytes(a->w[0].n) : 0);
+    out->at_least = a->n_row > 1;
+}
+
+/* ---- keys and values ---- */
+
+static int64_t position_of(const cuda *c, const cuda_attend *a, int64_t r) {
+    int64_t row = a->position - c->position + r;
+    const segment *s = visits_segment(c->pass.segments, c->pass.n_segment, false, &row);
+    return s->position + row;
+}
+
+/* Positions that row r of the launch sees. */
+static double seen_by(const cuda *c, const cuda_attend *a, int64_t r) {
+    const int64_t seen = position_of(c, a, r) + 1;
+    return (double)(a->window ? NUM_MIN(seen, a->window) : seen);
+}
+
+/* Keys and values of a page, as they lie there. */
+static double page_bytes(const cuda_kv *kv) {
+    const type_id type = kv->code_bits == 8 ? TYPE_KV8 : kv->code_bits == 4 ? TYPE_KV4 : TYPE_F16;
+    return (double)(2 * kv->n_kv_head * kv_head_bytes(type, kv->d_head));
+}
+
+/* Rows of a prompt share the keys and values that they see. */
+static void attention(const cuda *c, const cuda_attend *a, bool prompt, nib_span *out) {
+    const double width = (double)(a->n_head * a->kv.d_head);
+    double seen = 0;
+    for (int64_t r = 0; r < a->n_row; r++)
+        seen += seen_by(c, a, r);
+    const double read = prompt ? seen_by(c, a, a->n_row - 1) : seen;
+    out->bytes = page_bytes(&a->kv) / CUDA_PAGE * read + (double)(2 * a->n_row * FLOAT) * width;
+    out->at_least = true;
+    out->macs = 2 * seen * width;
+}
+
+/* Of codes the newest positions alone are stored, as halves. */
+static void store(const cuda_attend *a, nib_span *out) {
+    const int64_t width = 2 * a->kv.n_kv_head * a->kv.d_head;
+    const int64_t n = a->kv.code_bits ? NUM_MIN(a->n_row, (int64_t)KV_WINDOW) : a->n_row;
+    out->bytes = (double)(n * width * (FLOAT + HALF));
+    out->at_least = a->kv.code_bits > 0;
+}
+
+/* Blocks that the rows end, from halves at least. */
+static void pack(const cuda *c, const cuda_attend *a, nib_span *out) {
+    const double halves = (double)(2 * a->kv.n_kv_head * a->kv.d_head * CUDA_PAGE * HALF);
+    for (int64_t r = 0; r < a->n_row; r++)
+        if ((position_of(c, a, r) + 1) % CUDA_PAGE == 0)
+            out->bytes += page_bytes(&a->kv) + halves;
+    out->at_least = true;
+}
+
+/* ---- residuals ---- */
+
+/* Over the link: the channels that each row has chosen, of all weights that have a residual. */
+static void fetch(const cuda_residual *a, nib_span *out) {
+    const int64_t channels = salient_count(a->k, a->k_chunk);
+    for (int i = 0; i < a->n_w; i++)
+        if (a->step[i])
+            out->bytes += (double)(a->n_row * channels * a->step[i] + a->n[i] * FLOAT);
+}
+
+/* ---- all of them ---- */
+
+static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
+    const cuda_norm *norm = &l->u.norm;
+    const cuda_each *each = &l->u.each;
+    const cuda_residual_add *add = &l->u.add;
+    switch (l->kind) {
+    case LAUNCH_LINEAR:
+    case LAUNCH_WIDE: product(c, &l->u.linear, l->kind == LAUNCH_WIDE, out); return;
+    case LAUNCH_ATTEND:
+    case LAUNCH_PROMPT: attention(c, &l->u.attend, l->kind == LAUNCH_PROMPT, out); return;
+    case LAUNCH_STORE: store(&l->u.attend, out); return;
+    case LAUNCH_PACK: pack(c, &l->u.attend, out); return;
+    case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
+    case LAUNCH_NORM: out->bytes = (double)(2 * norm->n_row * norm->k * FLOAT); return;
+    case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
+    case LAUNCH_FETCH: fetch(&l->u.fetch, out); return;
+    case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
+        out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);
+        return;
+    case LAUNCH_BEST:
+        out->bytes = (double)(l->u.best.n_row * l->u.best.n_vocab * FLOAT);
+        out->at_least = true;
+        return;
+    }
+}
+
+/* Launches of one name are one row of a table, so the layer is not part of it. */
+static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
+    static const char *const names[] = {[LAUNCH_STORE] = "rope, store keys and values",
+                                        [LAUNCH_PACK] = "keys and values to codes",
+                                        [LAUNCH_MOVE] = "move keys and values",
+                                        [LAUNCH_ATTEND] = "rope, attention",
+                                        [LAUNCH_PROMPT] = "rope, attention",
+                                        [LAUNCH_FETCH] = "fetch residuals",
+                                        [LAUNCH_ADD] = "add residuals",
+                                        [LAUNCH_BEST] = "sampling"};
+    const block *b = layout_block(c->setup.layout, l->block);
+    const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE;
+    if (!is_product && l->kind != LAUNCH_NORM && l->kind != LAUNCH_EACH) {
+        snprintf(out, size, "%s", names[l->kind]);
+        return;
+    }
+    size_t at = (size_t)snprintf(out, size, "%s", op_name(l->of->kind));
+    for (int i = 0; i < (is_product ? l->u.linear.n_w : 1) && at < size && l->of[i].w >= 0; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "+" : " ", b->weights[l->of[i].w].name);
+}
+
+nib_span span_of(const cuda *c, const gpu_launch *l) {
+    nib_span out = {.lane = l->kind == LAUNCH_FETCH ? NIB_LANE_SIDE : NIB_LANE_COMPUTE,
+                    .link = l->kind == LAUNCH_FETCH || l->kind == LAUNCH_MOVE};
+    label(c, l, out.what, sizeof out.what);
+    measure(c, l, &out);
+    return out;
+}
