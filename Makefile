@@ -136,6 +136,11 @@ $(BUILD)/tests/support/amx_emulated.o $(BUILD)/tests/support/amx_emulated_rows.o
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
+# The fake table of CUDA kernels, for tests of the command (NIBBLE_CUDA).
+FAKE_CUDA := $(BUILD)/tests/libfakecuda.so
+$(FAKE_CUDA): $(filter $(BUILD)/tests/support/fakecuda%.o,$(TEST_SUPPORT)) $(BUILD)/libinternal.a
+	$(CC) -shared $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # In the test run a fuzz target replays its corpus, tests/data/fuzz/NAME/.
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -146,7 +151,7 @@ $(BUILD)/tests/data/%.gguf: tests/data/%.gguf.gz
 	@mkdir -p $(@D)
 	gzip -dc $< > $@
 
-tests: $(TESTS) $(VOCABULARIES) ## build the tests
+tests: $(TESTS) $(FAKE_CUDA) $(VOCABULARIES) ## build the tests
 
 test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)

@@ -1,6 +1,7 @@
 /* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
  * gives, measured in the same run. */
 #include "cli/bench_batch.h"
+#include "cli/bench_spans.h"
 #include "cli/cli.h"
 #include "cli/kernel_bench.h"
 #include "cli/memory_reader.h"
@@ -27,7 +28,8 @@ typedef struct bench_job {
         tokens; /* [n_token], others at every repeat: keys and values of the same ones would be found again */
     int64_t n_token;
     memory_reader memory;
-    rate read; /* what memory gives to as many threads; zero: not known */
+    bool spans; /* a GPU is traced */
+    rate read;  /* what memory gives to as many threads; zero: not known */
     int n_thread;
     int n_piece;
     double pieces[MAX_PIECES];    /* tokens a second */
@@ -39,6 +41,7 @@ typedef struct bench_row {
     nib_trace_row trace[MAX_TRACE];
     size_t n_trace;
     double pass_s;
+    bench_spans spans; /* on a GPU, with --trace */
     int64_t n_repeat;
     double tok_s, min, max; /* mean and range over the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
@@ -124,7 +127,7 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
             job->n_piece = 0;
             job->reads[0] = memory_reader_pass(&job->memory, READ_SECONDS);
         }
-        if (r == 0 && job->args->trace)
+        if (r == 0 && job->args->trace && !job->spans)
             NIB_TRY(nib_engine_trace_begin(job->engine, err));
         NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
         if (r < 0)
@@ -139,6 +142,22 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
     return NIB_OK;
 }
 
+/* One prompt or token more, launch by launch; the times of the others stay as they are. */
+static nib_status one_traced(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
+    static const int32_t other = 1;
+    nib_error why;
+    const int64_t depth = job->args->n_depth, n = depth + (prompt ? job->args->n_prompt : 2);
+    set_tokens(job, job->args->repetitions);
+    NIB_TRY(prompt && !depth
+                ? nib_session_sync(job->session, &other, 1, err)
+                : nib_session_sync(job->session, job->tokens, (size_t)(prompt ? depth : n - 1), err));
+    NIB_TRY(bench_spans_begin(&row->spans, job->engine, err));
+    const nib_status status = nib_session_sync(job->session, job->tokens, (size_t)n, err);
+    const nib_status ended = bench_spans_end(&row->spans, job->engine, status ? &why : err);
+    row->spans.untraced_s = (double)(prompt ? job->args->n_prompt : 1) / row->tok_s;
+    return status ? status : ended;
+}
+
 /* Also after an error the row is about the repeats that there were. */
 static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg",
@@ -148,7 +167,9 @@ static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_erro
         snprintf(row->test + n, sizeof row->test - n, " @ d%lld", (long long)job->args->n_depth);
     }
     row->min = 1e300;
-    const nib_status status = repeat(job, prompt, row, err);
+    nib_status status = repeat(job, prompt, row, err);
+    if (status == NIB_OK && job->spans)
+        status = one_traced(job, prompt, row, err);
     row->n_trace =
         NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MAX_TRACE, &row->pass_s), MAX_TRACE);
     if (!prompt)
@@ -175,8 +196,10 @@ static json_t *row_json(const bench_row *row, const cli_args *args) {
                   (json_int_t)row->n_repeat);
     if (row->share.median > 0)
         json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", row->share.low, row->share.high));
-    if (args->trace)
+    if (args->trace && row->n_trace)
         json_object_set_new(o, "trace", trace_json(row));
+    if (row->spans.n)
+        json_object_set_new(o, "launches", bench_spans_json(&row->spans));
     return o;
 }
 
@@ -231,7 +254,10 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
         putchar('\n');
     }
     for (int i = 0; i < n_row && job->args->trace; i++)
-        print_trace(job, &rows[i]);
+        if (job->spans)
+            bench_spans_print(&rows[i].spans, rows[i].test, rows[i].test[0] == 't');
+        else
+            print_trace(job, &rows[i]);
     if (job->read.best > 0)
         printf("memory reads %.2f GB/s with %d threads (median pass %.2f), measured in this run\n",
                job->read.best / 1e9, job->n_thread, job->read.median / 1e9);
@@ -240,6 +266,12 @@ static int report(const bench_job *job, const bench_row *rows, int n_row) {
     cli_print_memory(job->args, job->engine, stdout);
     cli_print_traffic(job->args, job->engine, stdout);
     return 0;
+}
+
+static int write_spans(const bench_job *job, const bench_row *rows, int n_row) {
+    const bench_spans *const list[] = {&rows[0].spans, &rows[1].spans};
+    const char *const tests[] = {rows[0].test, rows[1].test};
+    return job->args->trace_file ? bench_spans_write(job->args->trace_file, list, tests, n_row) : 0;
 }
 
 static int measure(bench_job *job) {
@@ -256,10 +288,14 @@ static int measure(bench_job *job) {
         read_alone(job);
     if (!status && cli_interrupted()) /* while memory was read: what it gives is not known */
         status = err.status = NIB_E_CANCELLED;
+    int code = status ? 0 : write_spans(job, rows, n_row);
     if (!status)
-        return report(job, rows, n_row);
-    cli_made(rows_json(job, rows, n_row));
-    return cli_fail(&err);
+        code = code ? code : report(job, rows, n_row);
+    else
+        cli_made(rows_json(job, rows, n_row));
+    bench_spans_free(&rows[0].spans);
+    bench_spans_free(&rows[1].spans);
+    return status ? cli_fail(&err) : code;
 }
 
 static bool is_on_gpu(const nib_engine *engine) {
@@ -297,6 +333,7 @@ static int run(cli_args *args) {
         return bench_batch_run(args);
     if (args->n_prompt == 0 && args->n_gen == 0)
         return cli_usage_error("nothing to time: -p and -n are both 0");
+    args->trace = args->trace || args->trace_file;
     cli_engine_options(args, &options);
     if (!options.n_ctx)
         options.n_ctx = args->n_depth + NUM_MAX(args->n_prompt, args->n_gen) + 2;
@@ -307,6 +344,9 @@ static int run(cli_args *args) {
     int code = cli_open_engine(args, &options, &job.engine);
     if (!code && is_on_gpu(job.engine)) /* what RAM gives is no limit there */
         memory_reader_close(&job.memory);
+    job.spans = !code && args->trace && is_on_gpu(job.engine);
+    if (!code && args->trace_file && !job.spans)
+        code = cli_usage_error("--trace-file is of a GPU: add --backend cuda");
     if (!code)
         code = bench_engine(&job);
     nib_engine_close(job.engine);
@@ -323,6 +363,8 @@ const cli_command cmd_bench = {
         "of what plain reading gives in turns with it (the median over pieces of 50 ms). --trace says where\n"
         "the time of a pass goes: by kind of op, the processor time of the work and the time that threads\n"
         "wait for each other (of all threads: with 2 threads a second of the clock is two of it).\n"
+        "On a GPU it times one more prompt and token launch by launch, which makes these slower, and says\n"
+        "what each kind moves; --trace-file FILE writes them for chrome://tracing and Perfetto.\n"
         "-d N: both behind N tokens that are in the cache already.\n\n"
         "  nibble bench smollm2 -t 2\n\n"
         "-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an\n"
