@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Launches under the roofs of a GPU: what `nibble bench --trace --json` measured, as an SVG, a panel a test.
+
+  python3 bench/roofline.py NAME=FILE [NAME=FILE ...] --top 870 -o docs/gpu-roofline.svg
+
+Right: operations for a byte that a launch moves. Up: operations a second. The sloping roof is the rate that the run itself
+measured for reading weights, the flat one --top (TFLOP/s), which somebody measured. A circle is a row of the table that
+multiplies; its area is its share of the launches' time. Bytes may be lower bounds (bytes_at_least): such circles stand at
+most so far right, and are drawn dashed."""
+import argparse
+import json
+import math
+
+W, H, LEFT, TOP, GAP, RIGHT, COLUMNS = 480, 240, 46, 30, 54, 12, 2
+X, Y = (-0.5, 3.5), (-3.0, 3.2)  # powers of ten: operations a byte, TFLOP/s
+COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000"]
+
+
+def px(flop_byte):
+    return LEFT + (W - LEFT - RIGHT) * (math.log10(flop_byte) - X[0]) / (X[1] - X[0])
+
+
+def py(tflops):
+    return H - H * (math.log10(tflops) - Y[0]) / (Y[1] - Y[0])
+
+
+def roofs(out, read_gb_s, top):
+    left, ridge, right = 10 ** X[0], top * 1e3 / read_gb_s, 10 ** X[1]
+    points = [(x, min(top, x * read_gb_s / 1e3)) for x in (left, ridge, right)]
+    out.append('<polyline class="roof" points="%s"/>' % " ".join(f"{px(x):.1f},{py(v):.1f}" for x, v in points))
+    out.append(f'<text x="{px(ridge) - 120:.0f}" y="{py(top) - 5:.0f}">{top:.0f} TFLOP/s, {read_gb_s / 1e3:.2f} TB/s</text>')
+
+
+def axes(out):
+    for power in range(math.ceil(X[0]), math.floor(X[1]) + 1):
+        x = px(10 ** power)
+        out.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{H}"/>'
+                   f'<text x="{x:.1f}" y="{H + 15}" text-anchor="middle">{10 ** power}</text>')
+    for power in range(math.ceil(Y[0]), math.floor(Y[1]) + 1):
+        v = py(10 ** power)
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{W - RIGHT}" y1="{v:.1f}" y2="{v:.1f}"/>'
+                   f'<text x="{LEFT - 6}" y="{v + 4:.1f}" text-anchor="end">{10.0 ** power:g}</text>')
+
+
+def panel(out, x, y, name, trace, top, colors):
+    rows = [r for r in trace["rows"] if r["macs"] > 0 and r["bytes"] > 0 and r["seconds"] > 0]
+    out.append(f'<g transform="translate({x} {y})"><text x="{LEFT}" y="-10" class="title">{name}</text>')
+    axes(out)
+    roofs(out, trace["read_gb_s"], top)
+    for r in sorted(rows, key=lambda r: -r["seconds"]):
+        flop = 2 * r["macs"]
+        at = (px(flop / r["bytes"]), py(flop / r["seconds"] * 1e-12))
+        radius = 3 + 30 * math.sqrt(r["seconds"] / trace["launches_s"] / math.pi)
+        color = colors.setdefault(r["op"], COLORS[len(colors) % len(COLORS)])
+        dashes = ' stroke-dasharray="3 2"' if r["bytes_at_least"] else ""
+        out.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:.1f}" fill="{color}" fill-opacity=".45" '
+                   f'stroke="{color}"{dashes}><title>{r["op"]}</title></circle>')
+    out.append("</g>")
+
+
+def key(out, y, colors):
+    for i, (op, color) in enumerate(colors.items()):
+        x, line = LEFT + i % 5 * 170, y + i // 5 * 18
+        out.append(f'<circle cx="{x}" cy="{line - 4}" r="5" fill="{color}" fill-opacity=".45" stroke="{color}"/>'
+                   f'<text x="{x + 10}" y="{line}">{op}</text>')
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("runs", nargs="+", metavar="NAME=FILE")
+    p.add_argument("--top", type=float, required=True)
+    p.add_argument("-o", "--output", required=True)
+    args = p.parse_args()
+    panels = []
+    for run in args.runs:
+        name, path = run.split("=", 1)
+        with open(path, encoding="utf-8") as f:
+            panels += [(f'{name}, {r["test"]}', r["launches"]) for r in json.load(f)["rows"]]
+    out, colors = [], {}
+    for i, (name, trace) in enumerate(panels):
+        panel(out, i % COLUMNS * W, TOP + i // COLUMNS * (H + GAP), name, trace, args.top, colors)
+    y = TOP + (len(panels) + COLUMNS - 1) // COLUMNS * (H + GAP)
+    out.append(f'<text x="{LEFT}" y="{y}">Right: operations for a byte that is moved; up: TFLOP/s; a circle\'s area: its share '
+               "of the launches\' time</text>")
+    key(out, y + 24, colors)
+    width, height = W * min(COLUMNS, len(panels)), y + 24 + (len(colors) + 4) // 5 * 18
+    with open(args.output, "w", encoding="utf-8") as f:
+        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+                "<style>text{font:12px sans-serif;fill:#222}.title{font-weight:bold}.grid{stroke:#ddd}"
+                ".roof{fill:none;stroke:#444;stroke-width:2}</style>"
+                '<rect width="100%" height="100%" fill="#fff"/>' + "\n".join(out) + "</svg>\n")
+
+
+if __name__ == "__main__":
+    main()
