@@ -20,10 +20,12 @@ enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, MAX = 1000 };
 
 static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, false};
 
+static nib_kv_type kv_type = NIB_KV_F16;
+
 static nib_engine_options under(uint64_t vram) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
-    o.kv_type = NIB_KV_F16;
+    o.kv_type = kv_type;
     o.n_ctx = N_CTX;
     o.n_batch = 110;
     o.vram = vram;
@@ -142,6 +144,52 @@ static void a_prompt(void **state) {
     assert_true(down.macs > (N_LAYER - 1) * 100.0 * small.d_model * small.d_ff);
     assert_true(down.at_least > 0);
     closed(e, s);
+}
+
+/* An answer's second token is drawn from the largest logits, which come alone. */
+static void an_answer(void **state) {
+    (void)state;
+    static trace t;
+    int32_t tokens[9];
+    nib_session *s;
+    nib_result result;
+    nib_generate_options g;
+    nib_engine *e = opened(NIB_AUTO, &s);
+    logits_tokens(tokens, 9, N_VOCAB, 3);
+    nib_generate_options_init(&g);
+    g.prompt = tokens;
+    g.n_prompt = 9;
+    g.n_predict = 2;
+    g.ignore_eos = true;
+    extend(s, 9);
+    assert_int_equal(nib_engine_spans_start(e, MAX, &t.scale, NULL), NIB_OK);
+    assert_int_equal(nib_generate(s, &g, &result, NULL), NIB_OK);
+    assert_int_equal(nib_engine_spans_stop(e, t.list, &t.n, &t.n_dropped, NULL), NIB_OK);
+    const sum sampling = of(&t, "sampling", NIB_LANE_COMPUTE);
+    assert_int_equal(sampling.n, 1);
+    assert_true(sampling.bytes == N_VOCAB * sizeof(float));
+    assert_int_equal(of(&t, "copy the largest logits", NIB_LANE_COMPUTE).n, 1);
+    assert_int_equal(of(&t, "copy rows", NIB_LANE_COMPUTE).n, 0);
+    nib_result_clear(&result);
+    closed(e, s);
+}
+
+/* A prompt that ends a block packs it; a token reads codes, which are fewer bytes than halves. */
+static void keys_in_codes(void **state) {
+    (void)state;
+    double bytes[2];
+    for (int coded = 0; coded < 2; coded++) {
+        nib_session *s;
+        kv_type = coded ? NIB_KV_4 : NIB_KV_F16;
+        nib_engine *e = opened(NIB_AUTO, &s);
+        extend(s, 1);
+        const sum packed = of(traced(e, s, 101, MAX), "keys and values to codes", NIB_LANE_COMPUTE);
+        assert_true(coded ? packed.n >= N_LAYER && packed.bytes > 0 : packed.n == 0);
+        bytes[coded] = of(traced(e, s, 102, MAX), "rope, attention", NIB_LANE_COMPUTE).bytes;
+        closed(e, s);
+    }
+    kv_type = NIB_KV_F16;
+    assert_true(bytes[1] > 0 && bytes[1] < bytes[0]);
 }
 
 /* Of MAX, of three, of none. */
@@ -273,6 +321,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token),
         cmocka_unit_test(a_prompt),
+        cmocka_unit_test(an_answer),
+        cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(what_has_no_room),
         cmocka_unit_test(nothing_changes),
         cmocka_unit_test(layers_without_room),
