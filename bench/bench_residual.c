@@ -169,7 +169,7 @@ static void by_definition(const group *g, const float *x, int64_t k_chunk, float
 
 static void compare_bits(void) {
     static const int64_t chunks[] = {1, 8, 33};
-    static const int blocks[] = {1, 2, 3, 6, 8, 16, 24, 48, 66};
+    enum { MOST_BLOCKS = 66, RUNS = 2 * MOST_BLOCKS };
     const group odd = {.name = "odd", .n_w = 3, .n = {576, 192, 200}, .k = 1536 + 40};
     const group *all[] = {&shapes[0], &odd};
     for (size_t s = 0; s < NUM_COUNT(all); s++) {
@@ -190,9 +190,8 @@ static void compare_bits(void) {
         int n = 0, differ = 0;
         for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
             by_definition(&g, x, chunks[c], expected);
-            for (int t = 0; t < 100; t++) {
-                const cuda_residual a =
-                    ask(&g, dx, chunks[c], blocks[(size_t)t % NUM_COUNT(blocks)], part, scratch);
+            for (int t = 0; t < RUNS; t++) {
+                const cuda_residual a = ask(&g, dx, chunks[c], t % MOST_BLOCKS + 1, part, scratch);
                 OK(cuda->fill(part, 0xff, (size_t)outputs(&g) * 4, stream));
                 OK(cuda->residual(&a, stream));
                 OK(cuda->to_host(found, part, (size_t)outputs(&g) * 4, stream));
@@ -201,8 +200,9 @@ static void compare_bits(void) {
                 differ += memcmp(found, expected, (size_t)outputs(&g) * 4) != 0;
             }
         }
-        printf("%s: %d of %d runs with other bits than the processor's (k_chunk 1, 8, 33; 1 to 66 blocks)\n",
-               g.name, differ, n);
+        printf("%s: %d of %d runs with other bits than the processor's (k_chunk 1, 8, 33; each of 1 to %d "
+               "blocks)\n",
+               g.name, differ, n, MOST_BLOCKS);
         OK(cuda->release(dx));
         OK(cuda->release(part));
         OK(cuda->release(scratch));
@@ -295,8 +295,9 @@ static double zero_copy_rate(void) {
 }
 
 static void measure_rates(void) {
-    static const int blocks[] = {1, 2, 4, 8, 16, 24, 32, 66};
-    static const int64_t chunks[] = {8, 64};
+    static const int blocks[] = {8, 16, 24, 32, 66};
+    static const int64_t chunks[] = {8, 64, 128, 256};
+    double beside_before[NUM_COUNT(blocks)], bytes_before = 0;
     const double most = zero_copy_rate();
     printf("zero-copy, a kernel that only reads 1 GiB: %.1f GB/s\n", most / 1e9);
     void *room = device_new(cuda->linear_scratch(1, 14336, true));
@@ -304,17 +305,25 @@ static void measure_rates(void) {
         group g = group_open(&shapes[s], "u3g64", (uint64_t)s + 3);
         float *x = random_row(g.k, 7), *part = device_new((size_t)outputs(&g) * 4),
               *y = device_new((size_t)outputs(&g) * 4);
-        void *scratch = device_new(cuda->residual_scratch(1, g.k, 64));
+        void *scratch = device_new(cuda->residual_scratch(1, g.k, 256));
         cuda_graph products = background(&g, x, y, room, 1000);
         for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
-            printf("%s, k_chunk %d, %.2f MB a fetch; blocks: GB/s alone, beside products:", g.name,
-                   (int)chunks[c], fetched(&g, chunks[c]) / 1e6);
+            printf("%s, k_chunk %d, %.2f MB a fetch; blocks: GB/s alone, beside products (its share of "
+                   "zero-copy, "
+                   "that of the added bytes):",
+                   g.name, (int)chunks[c], fetched(&g, chunks[c]) / 1e6);
             for (size_t b = 0; b < NUM_COUNT(blocks); b++) {
                 const cuda_residual a = ask(&g, x, chunks[c], blocks[b], part, scratch);
                 const double alone = fetch_seconds(&a, NULL), beside = fetch_seconds(&a, products);
-                printf("  %d: %.1f %.1f", blocks[b], fetched(&g, chunks[c]) / alone / 1e9,
-                       fetched(&g, chunks[c]) / beside / 1e9);
+                const double bytes = fetched(&g, chunks[c]);
+                printf("  %d: %.1f %.1f (%.2f", blocks[b], bytes / alone / 1e9, bytes / beside / 1e9,
+                       bytes / beside / most);
+                if (c > 0) /* of the bytes beyond those of the line before: without what a launch takes */
+                    printf(" %.2f", (bytes - bytes_before) / (beside - beside_before[b]) / most);
+                printf(")");
+                beside_before[b] = beside;
             }
+            bytes_before = fetched(&g, chunks[c]);
             printf("\n");
             fflush(stdout);
         }
