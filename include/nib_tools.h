@@ -80,9 +80,13 @@ NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *opt
  * paper 4.4), and leaves the engine like that. Candidates are timed by generating tokens in a session of its
  * own, some seconds long; no other thread uses the engine meanwhile. *json (caller frees): "slowdown"
  * (measured at the end: at most what was asked for), "token_s" (seconds without residuals), "kinds":
- * [{"products", "k_chunk", "n_tb"}] as a plan has them, "steps": [{"slowdown", "kinds"}], what was better
- * than all before. NIB_E_USAGE: the engine has no residuals. */
-NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, char **json, nib_error *err);
+ * [{"products", "k_chunk", "n_tb"}] as a plan has them, "ram" (bytes of all residuals), "read" (of them,
+ * those that a token reads), "steps": [{"slowdown", "read", "kinds"}], what was better than all before. With
+ * max_s > 0 also what residuals give back: "perplexity" of nibble's own prompts in steps, and beside "kinds"
+ * for the choice, with "perplexity_without"; steps are measured until max_s seconds have passed, the choice
+ * always. NIB_E_USAGE: the engine has no residuals. */
+NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, double max_s, char **json,
+                                      nib_error *err);
 
 /* ---- a model with random weights ----------------------------------------------------------------- */
 

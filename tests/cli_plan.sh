@@ -125,6 +125,25 @@ check "without measured costs only the file's formats" grep -q 'not measured' "$
 run plan "$model" --mode b -c 128
 check "mode b without measured costs exits 2" [ $code = 2 ]
 
+# residuals: what each step costs and gives back, and a plan that is followed
+run synth smollm2-135m --layers 2 --type f16 -o "$tmp/f16.gguf"
+run quantize "$tmp/f16.gguf" -o "$tmp/coarse.gguf" --type n3g64 --imatrix none
+check "a coarse model" [ $code = 0 ]
+run plan "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --slowdown 900%
+check "plan --slowdown with a percent sign" [ $code = 0 ]
+check "says what a token reads" grep -q '^residuals .* % slower, measured; .* of RAM, of which a token reads' "$tmp/out"
+check "and what its steps cost" grep -q '^its steps .*slower, % .*read .*perplexity' "$tmp/out"
+run plan "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --slowdown 900 --json -o "$tmp/plan.json"
+check "at most what was asked for" true_that '0 <= d["residuals"]["slowdown"] <= 9'
+check "steps with their bytes" true_that 'all(0 < s["read"] <= d["residuals"]["ram"] and len(s["kinds"]) == 4 for s in d["residuals"]["steps"])'
+check "no perplexity without a tokenizer" true_that '"perplexity" not in d["residuals"]'
+run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --plan "$tmp/plan.json" --tokens 1,2,3 -n 4 --ignore-eos --temp 0
+check "a run follows the plan with its steps" [ $code = 0 ]
+run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --slowdown 900% -v --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "run -v says them too" sh -c "[ $code = 0 ] && grep -q 'slower, %.*read.*perplexity' '$tmp/err'"
+run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
+check "a slowdown that is none exits 2" [ $code = 2 ]
+
 # costs as nibble profile --costs keeps them: without layers 5 and 2 together 0.05 nats, without three 0.5
 run plan "$model" -c 128 --json
 mkdir -p "$XDG_CACHE_HOME/nibble/importance"

@@ -381,7 +381,7 @@ static void test_tuned(void **state) {
     nib_engine_options o = options(whole, 4, 64);
     nib_error err;
     nib_engine *e = engine_must_open(coarse, &o, NULL);
-    assert_int_equal(nib_residuals_tune(e, 0.5, &json, &err), NIB_OK);
+    assert_int_equal(nib_residuals_tune(e, 0.5, 0, &json, &err), NIB_OK);
     json_t *found = json_loads(json, 0, NULL);
     assert_true(json_real_value(json_object_get(found, "slowdown")) <= 0.5);
     assert_int_equal(json_array_size(json_object_get(found, "kinds")), 4);
@@ -392,9 +392,9 @@ static void test_tuned(void **state) {
     const nib_engine_options plain = engine_usual();
     assert_int_equal(nib_plan(coarse, &plain, NULL, &text, &err), NIB_OK);
     for (int i = 0; i < 3; i++) {
-        static const char *const said[] = {"{\"products\": \"q+k+v\", \"k_chunk\": 64}",
+        static const char *const said[] = {"{\"products\": \"q+k+v\", \"k_chunk\": 65}",
                                            "{\"products\": \"qkv\", \"k_chunk\": 8}",
-                                           "{\"products\": \"o\", \"k_chunk\": 65}"};
+                                           "{\"products\": \"o\", \"k_chunk\": 1025}"};
         snprintf(said_too, sizeof said_too, "%.*s, \"residuals\": {\"kinds\": [%s]}}", (int)strlen(text) - 2,
                  text, said[i]);
         o.plan = said_too;
@@ -414,7 +414,41 @@ static void test_tuned(void **state) {
     }
     nib_free(text);
     e = engine_must_open(coarse, &plain, NULL);
-    assert_int_equal(nib_residuals_tune(e, 0.5, &json, &err), NIB_E_USAGE);
+    assert_int_equal(nib_residuals_tune(e, 0.5, 0, &json, &err), NIB_E_USAGE);
+    nib_engine_close(e);
+}
+
+/* What residuals give back, of a model that has words: measured without, with the choice, and of steps. */
+static void test_gain(void **state) {
+    (void)state;
+    static const tiny_shape words = {TYPE_F32, 2, 256, 320, 4, 2, 1801, 64, false};
+    char whole[512], coarse[512], *json;
+    const nib_engine_options plain = engine_usual();
+    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .imatrix = "none"};
+    nib_quantize_report report;
+    nib_error err;
+    nib_engine *e;
+    snprintf(whole, sizeof whole, "%s", tiny_model_with_words("words.gguf", &words));
+    snprintf(coarse, sizeof coarse, "%s", temp_path("coarse-words.gguf"));
+    assert_int_equal(nib_quantize(whole, &plain, &q, &report, &err), NIB_OK);
+    nib_engine_options o = options(whole, 4, 64);
+    if (nib_engine_open(coarse, &o, &e, &err) || nib_residuals_tune(e, 9, 60, &json, &err))
+        fail_msg("%s", err.message);
+    json_t *found = json_loads(json, 0, NULL), *steps = json_object_get(found, "steps");
+    const double without = json_real_value(json_object_get(found, "perplexity_without")),
+                 with = json_real_value(json_object_get(found, "perplexity"));
+    if (!(without > 1 && with > 1 && without != with))
+        fail_msg("perplexity %g, with residuals %g", without, with);
+    assert_true(json_array_size(steps) > 0);
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *step = json_array_get(steps, i);
+        assert_true(json_integer_value(json_object_get(step, "read")) > 0 &&
+                    json_integer_value(json_object_get(step, "read")) <=
+                        json_integer_value(json_object_get(found, "ram")));
+    }
+    assert_true(json_real_value(json_object_get(json_array_get(steps, 0), "perplexity")) > 1);
+    json_decref(found);
+    nib_free(json);
     nib_engine_close(e);
 }
 
@@ -553,6 +587,6 @@ int main(void) {
         cmocka_unit_test(test_pick),      cmocka_unit_test(test_residual), cmocka_unit_test(test_model),
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_budget),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_gpu),       cmocka_unit_test(test_spans),    cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned)};
+        cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned),    cmocka_unit_test(test_gain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

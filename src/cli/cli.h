@@ -152,9 +152,12 @@ void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
-/* --slowdown of an engine with residuals, said in a note; json NULL, or what nib_residuals_tune gives (caller
- * frees with mem_free). An exit code. */
-int cli_tune_residuals(const cli_args *args, nib_engine *engine, char **json);
+/* --slowdown of an engine with residuals, said in notes, max_s as nib_residuals_tune; json NULL, or what that
+ * gives (caller frees with mem_free). An exit code. */
+int cli_tune_residuals(const cli_args *args, nib_engine *engine, double max_s, char **json);
+#define CLI_SCORING_S 60.0 /* in which steps of residuals get a perplexity */
+/* A step of what that gives, as a line of a table; NULL: the table's head. */
+void cli_residual_step(const json_t *step, char *out, size_t size);
 /* The options that are names, checked; how a plan is chosen. Exit codes. */
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);

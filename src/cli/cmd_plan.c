@@ -194,14 +194,28 @@ static void print_others(const terminal *s, const json_t *plan) {
 }
 
 static void print_residuals(const terminal *s, const json_t *residuals) {
-    const json_t *one;
+    char ram[32], read[32], line[384];
+    const json_t *one, *steps = json_object_get(residuals, "steps");
     size_t i;
     if (!residuals)
         return;
-    terminal_line(s, "residuals    %s %% slower, measured; channels of each 1,024:",
-                  num_text(100 * field_real(residuals, "slowdown"), 3));
+    num_format_size(field_bytes(residuals, "ram"), ram);
+    num_format_size(field_bytes(residuals, "read"), read);
+    terminal_line(s, "residuals    %s %% slower, measured; %s of RAM, of which a token reads %s",
+                  num_text(100 * field_real(residuals, "slowdown"), 3), ram, read);
+    if (json_object_get(residuals, "perplexity"))
+        terminal_line(s, "             perplexity of nibble's prompts %s, measured",
+                      num_text(field_real(residuals, "perplexity"), 4));
+    if (json_object_get(residuals, "perplexity_without"))
+        terminal_line(s, "             without residuals %s",
+                      num_text(field_real(residuals, "perplexity_without"), 4));
     json_array_foreach(json_object_get(residuals, "kinds"), i, one)
-        terminal_line(s, "             %-12s %lld", field_text(one, "products"), field_int(one, "k_chunk"));
+        terminal_line(s, "             %-12s %lld channels of each 1,024", field_text(one, "products"),
+                      field_int(one, "k_chunk"));
+    for (i = 0; json_array_size(steps) > 0 && i <= json_array_size(steps); i++) {
+        cli_residual_step(i ? json_array_get(steps, i - 1) : NULL, line, sizeof line);
+        terminal_line(s, "%s%s", i ? "             " : "its steps    ", line);
+    }
 }
 
 static void print_table(const cli_args *args, const json_t *plan) {
@@ -233,14 +247,14 @@ static int add_residuals(const cli_args *args, const char *name, nib_engine_opti
     char *json = NULL;
     json_t *found = NULL;
     options->plan = text;
-    int code = nib_engine_open(name, options, &engine, &err) ? cli_fail(&err)
-                                                             : cli_tune_residuals(args, engine, &json);
+    int code = nib_engine_open(name, options, &engine, &err)
+                   ? cli_fail(&err)
+                   : cli_tune_residuals(args, engine, CLI_SCORING_S, &json);
     options->plan = NULL;
     nib_engine_close(engine);
     if (!code)
         code = cli_document(json, &found);
     if (!code) {
-        json_object_del(found, "steps");
         json_object_del(found, "token_s");
         char *part = jsonx_text(found, JSON_REAL_PRECISION(7));
         const size_t n = strlen(text) - (sizeof last - 1), size = n + (part ? strlen(part) : 0) + 32;

@@ -140,13 +140,36 @@ static void channels_text(const json_t *kinds, char *out, size_t size) {
                          field_int(one, "k_chunk"));
 }
 
-int cli_tune_residuals(const cli_args *args, nib_engine *engine, char **json) {
-    char channels[256], *text;
-    nib_error err;
-    json_t *found;
+void cli_residual_step(const json_t *step, char *out, size_t size) {
+    char channels[256], read[32], ppl[32] = "-";
+    if (!step) {
+        snprintf(out, size, "%9s %10s %12s  %s", "slower, %", "read", "perplexity", "channels of each 1,024");
+        return;
+    }
+    if (json_object_get(step, "perplexity"))
+        snprintf(ppl, sizeof ppl, "%s", num_text(field_real(step, "perplexity"), 4));
+    channels_text(json_object_get(step, "kinds"), channels, sizeof channels);
+    num_format_size(field_bytes(step, "read"), read);
+    snprintf(out, size, "%9.1f %10s %12s  %s", 100 * field_real(step, "slowdown"), read, ppl, channels);
+}
+
+static void note_steps(const cli_args *args, const json_t *found) {
+    char line[384];
     const json_t *step;
     size_t i;
-    if (nib_residuals_tune(engine, args->slowdown / 100, &text, &err))
+    cli_residual_step(NULL, line, sizeof line);
+    cli_note(args, "%s", line);
+    json_array_foreach(json_object_get(found, "steps"), i, step) {
+        cli_residual_step(step, line, sizeof line);
+        cli_note(args, "%s", line);
+    }
+}
+
+int cli_tune_residuals(const cli_args *args, nib_engine *engine, double max_s, char **json) {
+    char channels[256], gain[96] = "", *text;
+    nib_error err;
+    json_t *found;
+    if (nib_residuals_tune(engine, args->slowdown / 100, max_s, &text, &err))
         return cli_fail(&err);
     char *kept = json ? mem_strdup(text) : NULL;
     const int code = cli_document(text, &found);
@@ -154,15 +177,17 @@ int cli_tune_residuals(const cli_args *args, nib_engine *engine, char **json) {
         *json = kept;
     if (code)
         return code;
-    json_array_foreach(json_object_get(found, "steps"), i, step) {
-        channels_text(json_object_get(step, "kinds"), channels, sizeof channels);
-        if (args->verbose)
-            cli_note(args, "channels of each 1,024: %s: %s %% slower", channels,
-                     num_text(100 * field_real(step, "slowdown"), 3));
+    if (args->verbose && !json)
+        note_steps(args, found);
+    if (json_object_get(found, "perplexity")) {
+        const size_t n = (size_t)snprintf(gain, sizeof gain, "; perplexity of nibble's prompts %s",
+                                          num_text(field_real(found, "perplexity"), 4));
+        snprintf(gain + n, sizeof gain - n, ", without %s",
+                 num_text(field_real(found, "perplexity_without"), 4));
     }
     channels_text(json_object_get(found, "kinds"), channels, sizeof channels);
-    cli_note(args, "residuals: %s channels of each 1,024, %s %% slower", channels,
-             num_text(100 * field_real(found, "slowdown"), 3));
+    cli_note(args, "residuals: %s channels of each 1,024, %s %% slower%s", channels,
+             num_text(100 * field_real(found, "slowdown"), 3), gain);
     json_decref(found);
     return 0;
 }
@@ -174,7 +199,7 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
     if (!code)
         code = open_by_plan(args, options, out);
     if (!code && args->slowdown > 0)
-        code = cli_tune_residuals(args, *out, NULL);
+        code = cli_tune_residuals(args, *out, args->verbose ? CLI_SCORING_S : 0, NULL);
     return code;
 }
 

@@ -80,6 +80,8 @@ static bool set_number(cli_args *args, const cli_option *o, const char *text, co
         *(int64_t *)field_of(args, o) = i;
     } else {
         value = strtod(text, &end);
+        if (*end == '%' && end != text && !strcmp(o->arg, "PERCENT"))
+            end++;
         *(double *)field_of(args, o) = value;
     }
     if (end != text && !*end && !errno && value >= o->min && value <= o->max)

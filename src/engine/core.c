@@ -67,6 +67,8 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
     NIB_TRY(find_backend(e, err));
     if (p)
         NIB_TRY(core_blame_plan(&e->asked, settings_take_plan(&e->set, p, &e->log, err), err));
+    for (int i = 0; e->asked.k_chunk > 0 && i < e->set.n_residual; i++) /* the plan's channels have room */
+        e->asked.k_chunk = (int32_t)NUM_MAX((int64_t)e->asked.k_chunk, e->set.residuals[i].k_chunk);
     if (e->set.n_thread == 0)
         e->set.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);

@@ -202,6 +202,14 @@ int64_t engine_max_channels(const nib_engine *e) {
     return e->core.residuals ? e->core.residuals->max_k_chunk : 0;
 }
 
+uint64_t engine_residual_bytes(const nib_engine *e) {
+    return e->core.residuals ? e->core.residuals->n_byte : 0;
+}
+
+uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice) {
+    return e->residuals ? residuals_read(e->residuals, choice) : 0;
+}
+
 /* ---- the trace ---- */
 
 nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {

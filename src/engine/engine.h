@@ -30,6 +30,9 @@ void engine_residuals_choose(nib_engine *e, const tune_choice *choice);
 /* The most blocks of a GPU that fetch; 1: the processor computes. And the most channels of each 1,024. */
 int engine_fetch_blocks(const nib_engine *e);
 int64_t engine_max_channels(const nib_engine *e);
+/* Bytes of residuals in RAM, and of them those that a token reads with that choice. */
+uint64_t engine_residual_bytes(const nib_engine *e);
+uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 
 /* ---- for sequences ---- */
 

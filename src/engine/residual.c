@@ -319,8 +319,7 @@ static nib_status choose_first(engine_residuals *r, nib_error *err) {
     for (int i = 0; i < r->kinds.n; i++)
         c.k_chunk[i] = r->use.max_k_chunk;
     if (set->n_residual)
-        NIB_TRY(
-            residual_kinds_choose(&r->kinds, set->residuals, set->n_residual, r->use.max_k_chunk, &c, err));
+        NIB_TRY(residual_kinds_choose(&r->kinds, set->residuals, set->n_residual, &c, err));
     residuals_choose(r, &c);
     return NIB_OK;
 }
@@ -336,6 +335,18 @@ void residuals_choose(engine_residuals *r, const tune_choice *c) {
         r->n_tb[i] = kind < 0 ? 0 : c->n_tb[kind];
     }
     r->use.choice++;
+}
+
+uint64_t residuals_read(const engine_residuals *r, const tune_choice *c) {
+    uint64_t sum = 0;
+    for (int i = 0; i < r->first[layout_n_block(r->e->layout)]; i++) {
+        const residual *of = &r->of[i];
+        const int kind = r->kinds.of[i];
+        if (kind >= 0 && c->k_chunk[kind] > 0)
+            sum += (uint64_t)(salient_count(of->k, c->k_chunk[kind]) * of->step) +
+                   (uint64_t)of->n * sizeof *of->scale;
+    }
+    return sum;
 }
 
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err) {

@@ -24,6 +24,8 @@ void residuals_close(engine_residuals *r); /* NULL is fine */
 const residual_kinds *residuals_kinds(const engine_residuals *r);
 /* How much each kind gets from the next pass on, at most asked.k_chunk; no pass runs meanwhile. */
 void residuals_choose(engine_residuals *r, const tune_choice *c);
+/* Bytes of them that a token reads with that choice. */
+uint64_t residuals_read(const engine_residuals *r, const tune_choice *c);
 /* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
 nib_status residuals_check(const engine_core *e, nib_error *err);
 

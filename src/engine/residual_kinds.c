@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,8 +84,8 @@ void residual_kinds_close(residual_kinds *k) {
     memset(k, 0, sizeof *k);
 }
 
-nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *list, int n, int64_t max,
-                                 tune_choice *out, nib_error *err) {
+nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *list, int n, tune_choice *out,
+                                 nib_error *err) {
     *out = (tune_choice){{0}, {0}};
     for (int i = 0; i < n; i++) {
         int at = 0;
@@ -95,10 +94,6 @@ nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *l
         if (at == k->n)
             return nib_fail(err, NIB_E_MODEL, "\"residuals\": the model has no products \"%s\"",
                             list[i].products);
-        if (list[i].k_chunk > max)
-            return nib_fail(err, NIB_E_MODEL,
-                            "\"residuals\": %" PRId64 " channels of \"%s\" are more than --k-chunk %" PRId64,
-                            list[i].k_chunk, list[i].products, max);
         out->k_chunk[at] = list[i].k_chunk;
         out->n_tb[at] = list[i].n_tb;
     }

@@ -5,8 +5,11 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/num.h"
 #include "engine/engine.h"
+#include "measure/residual_gain.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,17 +17,27 @@ enum {
     PREFIX = 16,   /* positions that the cache holds before a step is timed */
     MIN_STEP = 5,  /* steps of one time, at least, */
     MAX_STEP = 24, /* and at most */
-    POSITIONS = PREFIX + MAX_STEP + 8
+    POSITIONS = PREFIX + MAX_STEP + 8,
+    KEPT_STEPS = 64,
+    SCORED_STEPS = 12 /* of them, spread evenly, those whose perplexity is measured */
 };
 #define ENOUGH_S 0.06 /* of steps: then MIN_STEP will do */
+
+/* A choice, and what it takes and gives. */
+typedef struct kept_step {
+    tune_choice choice;
+    double slowdown, ppl; /* NAN: not measured */
+} kept_step;
 
 typedef struct tuning {
     nib_engine *e;
     nib_session *session;
     int32_t tokens[POSITIONS];
     const residual_kinds *kinds;
-    json_t *steps;
-    bool no_memory;
+    kept_step steps[KEPT_STEPS]; /* the last ones */
+    int n_step;
+    double max_s, without, with; /* perplexities; NAN: not measured */
+    residual_gain gain;
 } tuning;
 
 static int by_value(const void *a, const void *b) {
@@ -67,29 +80,82 @@ static json_t *kinds_json(const tuning *t, const tune_choice *c) {
 
 static void keep_step(void *user, const tune_choice *c, double seconds, double base) {
     tuning *t = user;
-    json_t *one = json_object();
-    const bool whole = jsonx_put(one, "slowdown", json_real(seconds / base - 1)) &&
-                       jsonx_put(one, "kinds", kinds_json(t, c));
-    t->no_memory = !jsonx_add(t->steps, jsonx_whole(one, whole)) || t->no_memory;
+    if (t->n_step == KEPT_STEPS)
+        memmove(t->steps, t->steps + 1, (size_t)--t->n_step * sizeof *t->steps);
+    t->steps[t->n_step++] = (kept_step){*c, seconds / base - 1, NAN};
 }
 
-static nib_status answer(tuning *t, const tuned *found, char **json, nib_error *err) {
+/* ---- what they give back ---- */
+
+static nib_status score(tuning *t, const tune_choice *c, double *ppl, nib_error *err) {
+    engine_residuals_choose(t->e, c);
+    return residual_gain_perplexity(&t->gain, ppl, err);
+}
+
+/* None, the choice, then some of the steps, as long as there is time. */
+static nib_status score_all(tuning *t, const tune_choice *chosen, nib_error *err) {
+    const tune_choice none = {{0}, {0}};
+    const double start = time_now();
+    const int n = NUM_MIN(t->n_step, (int)SCORED_STEPS);
+    NIB_TRY(score(t, &none, &t->without, err));
+    NIB_TRY(score(t, chosen, &t->with, err));
+    for (int i = 0; i < n && time_now() - start < t->max_s; i++) {
+        kept_step *s = &t->steps[n > 1 ? i * (t->n_step - 1) / (n - 1) : 0];
+        NIB_TRY(score(t, &s->choice, &s->ppl, err));
+    }
+    return NIB_OK;
+}
+
+/* ---- the answer ---- */
+
+static bool put_bytes(json_t *to, const char *name, uint64_t bytes) {
+    return jsonx_put(to, name, json_integer((json_int_t)bytes));
+}
+
+static bool put_perplexity(json_t *to, const char *name, double ppl) {
+    return isnan(ppl) || jsonx_put(to, name, json_real(ppl));
+}
+
+static json_t *steps_json(const tuning *t) {
+    json_t *steps = json_array();
+    bool ok = true;
+    for (int i = 0; i < t->n_step; i++) {
+        const kept_step *s = &t->steps[i];
+        json_t *one = json_object();
+        const bool whole = jsonx_put(one, "slowdown", json_real(s->slowdown)) &&
+                           put_perplexity(one, "perplexity", s->ppl) &&
+                           put_bytes(one, "read", engine_residual_read(t->e, &s->choice)) &&
+                           jsonx_put(one, "kinds", kinds_json(t, &s->choice));
+        ok = jsonx_add(steps, jsonx_whole(one, whole)) && ok;
+    }
+    return jsonx_whole(steps, ok);
+}
+
+static nib_status answer(const tuning *t, const tuned *found, char **json, nib_error *err) {
     json_t *of = json_object();
-    bool ok = jsonx_put(of, "slowdown", json_real(found->seconds / found->base - 1)) &&
-              jsonx_put(of, "kinds", kinds_json(t, &found->choice)) && !t->no_memory;
-    ok = jsonx_put(of, "token_s", json_real(found->base)) && ok;
-    ok = jsonx_put(of, "steps", t->steps) && ok;
-    t->steps = NULL;
-    of = jsonx_whole(of, ok);
+    const bool whole = jsonx_put(of, "slowdown", json_real(found->seconds / found->base - 1)) &&
+                       jsonx_put(of, "kinds", kinds_json(t, &found->choice)) &&
+                       jsonx_put(of, "token_s", json_real(found->base)) &&
+                       put_bytes(of, "ram", engine_residual_bytes(t->e)) &&
+                       put_bytes(of, "read", engine_residual_read(t->e, &found->choice)) &&
+                       put_perplexity(of, "perplexity", t->with) &&
+                       put_perplexity(of, "perplexity_without", t->without) &&
+                       jsonx_put(of, "steps", steps_json(t));
+    of = jsonx_whole(of, whole);
     *json = of ? jsonx_text(of, JSON_REAL_PRECISION(7)) : NULL;
     json_decref(of);
     return *json ? NIB_OK : nib_fail_nomem(err, 64, "what residuals were tuned to");
 }
 
 static nib_status run(tuning *t, double slowdown, char **json, nib_error *err) {
-    const nib_session_options how = {.n_ctx = POSITIONS};
+    nib_session_options how = {.n_ctx = POSITIONS};
     tuned found;
+    if (t->max_s > 0) {
+        NIB_TRY(residual_gain_open(&t->gain, t->e, err));
+        how.n_ctx = NUM_MAX(how.n_ctx, residual_gain_positions(&t->gain));
+    }
     NIB_TRY(nib_session_open(t->e, &how, &t->session, err));
+    t->gain.session = t->session;
     const tune_ask ask = {.kinds = t->kinds->kinds,
                           .n_kind = t->kinds->n,
                           .max_blocks = engine_fetch_blocks(t->e),
@@ -99,22 +165,28 @@ static nib_status run(tuning *t, double slowdown, char **json, nib_error *err) {
                           .step = keep_step,
                           .user = t};
     NIB_TRY(tune(&ask, &found, err));
+    if (t->max_s > 0)
+        NIB_TRY(score_all(t, &found.choice, err));
     engine_residuals_choose(t->e, &found.choice);
     return answer(t, &found, json, err);
 }
 
-nib_status nib_residuals_tune(nib_engine *e, double slowdown, char **json, nib_error *err) {
-    tuning t = {.e = e, .kinds = engine_has_weights(e) ? engine_residual_kinds(e) : NULL};
+nib_status nib_residuals_tune(nib_engine *e, double slowdown, double max_s, char **json, nib_error *err) {
     *json = NULL;
-    if (!t.kinds || t.kinds->n == 0)
+    const residual_kinds *kinds = engine_has_weights(e) ? engine_residual_kinds(e) : NULL;
+    if (!kinds || kinds->n == 0)
         return nib_fail(err, NIB_E_USAGE, "the engine has no residuals to tune: name their original");
+    tuning *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return nib_fail_nomem(err, sizeof *t, "the tuner");
+    *t = (tuning){
+        .e = e, .kinds = kinds, .without = NAN, .with = NAN, .max_s = engine_tokenizer(e) ? max_s : 0};
     const int64_t n_vocab = nib_engine_info(e)->n_vocab;
     for (int i = 0; i < POSITIONS; i++)
-        t.tokens[i] = (int32_t)((1 + 7919 * (int64_t)i) % n_vocab);
-    t.steps = json_array();
-    const nib_status status =
-        t.steps ? run(&t, slowdown, json, err) : nib_fail_nomem(err, 64, "the tuner's steps");
-    nib_session_close(t.session);
-    json_decref(t.steps);
+        t->tokens[i] = (int32_t)((1 + 7919 * (int64_t)i) % n_vocab);
+    const nib_status status = run(t, slowdown, json, err);
+    nib_session_close(t->session);
+    residual_gain_close(&t->gain);
+    mem_free(t);
     return status;
 }

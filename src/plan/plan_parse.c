@@ -189,7 +189,9 @@ static nib_status read_residual(const json_t *from, plan_residual *out, nib_erro
 }
 
 static nib_status read_residuals(const json_t *from, plan *out, nib_error *err) {
-    static const char *const known[] = {"slowdown", "kinds", NULL};
+    /* behind the first two, what was measured beside them: for people */
+    static const char *const known[] = {"slowdown",           "kinds", "steps", "ram", "read", "perplexity",
+                                        "perplexity_without", NULL};
     const json_t *value;
     size_t i;
     if (!from || json_is_null(from))

@@ -1,0 +1,30 @@
+/* residual_gain.h - what residuals give back, beside what they take: the perplexity of the calibration
+ * prompts (profile/prompts.def) with some numbers of channels. The prompts are few, some 460 tokens, but the
+ * same for all choices, so differences say more than the values. */
+#ifndef NIB_MEASURE_RESIDUAL_GAIN_H
+#define NIB_MEASURE_RESIDUAL_GAIN_H
+
+#include "engine/engine.h"
+#include "measure/calibrate.h"
+
+typedef struct residual_gain {
+    nib_engine *e;
+    nib_session *session; /* of at least residual_gain_positions; borrowed */
+    int64_t n_vocab;
+    const int32_t *tokens; /* of the prompt that is scored, and how many */
+    int64_t n_token;
+    double nll;
+    int64_t n_scored;
+    calibration prompts;
+} residual_gain;
+
+/* NIB_E_USAGE: the engine has no tokenizer, so no text. */
+nib_status residual_gain_open(residual_gain *g, nib_engine *e, nib_error *err);
+void residual_gain_close(residual_gain *g); /* zeroed is fine */
+/* Positions that the session needs. */
+int64_t residual_gain_positions(const residual_gain *g);
+/* With what has been chosen (engine_residuals_choose). *out NAN: the engine gives the largest logits alone.
+ */
+nib_status residual_gain_perplexity(residual_gain *g, double *out, nib_error *err);
+
+#endif
