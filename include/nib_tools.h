@@ -88,6 +88,12 @@ NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *opt
 NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, double max_s, char **json,
                                       nib_error *err);
 
+/* Whether the residuals that options ask for would be in RAM that nothing else needs: with them no weight is
+ * read from disk for a token, and without a cap an eighth of the memory that the system has free is left. By
+ * a plan (nib_plan), from headers alone. */
+NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options *options,
+                                     const nib_plan_options *how, bool *fit, nib_error *err);
+
 /* ---- a model with random weights ----------------------------------------------------------------- */
 
 /* The true shapes of a known model and weights of a pseudo-random sequence, for timing and for testing

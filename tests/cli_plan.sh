@@ -141,6 +141,14 @@ run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --plan "$tmp/plan.j
 check "a run follows the plan with its steps" [ $code = 0 ]
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --slowdown 900% -v --tokens 1,2,3 -n 2 --ignore-eos --temp 0
 check "run -v says them too" sh -c "[ $code = 0 ] && grep -q 'slower, %.*read.*perplexity' '$tmp/err'"
+run plan "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --json -o "$tmp/plan.json"
+check "--quality high gives back what 5 % allow" true_that 'd["residuals"]["slowdown"] <= 0.05'
+run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "a run does so" sh -c "[ $code = 0 ] && grep -q '^residuals: ' '$tmp/err'"
+run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --k-chunk 16 --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "not where channels are asked for" sh -c "[ $code = 0 ] && ! grep -q '^residuals: ' '$tmp/err'"
+run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --ram 20M --tokens 1,2,3 -n 2 --ignore-eos --temp 0
+check "none where RAM has no room for them" sh -c "[ $code = 0 ] && grep -q 'no residuals: ' '$tmp/err'"
 run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 

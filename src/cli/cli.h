@@ -38,8 +38,9 @@ enum {                        /* groups of options that a command takes */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
-enum { CLI_CTX_UNSET = -1 };     /* -c is not given */
-enum { CLI_LOGITS_ROWS = 16 };   /* of logits computed together where all are wanted, also under a cap */
+enum { CLI_K_CHUNK_UNSET = -1 };
+enum { CLI_CTX_UNSET = -1 };   /* -c is not given */
+enum { CLI_LOGITS_ROWS = 16 }; /* of logits computed together where all are wanted, also under a cap */
 
 typedef struct cli_strings {
     const char **data;
@@ -151,6 +152,10 @@ void cli_made(json_t *part); /* what a failing command has made, an object; take
 void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
+/* What --quality high makes of --residual alone, before a plan is made: --slowdown, or no residuals where RAM
+ * is not idle. An exit code. */
+int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
+                       const nib_plan_options *how);
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
 /* --slowdown of an engine with residuals, said in notes, max_s as nib_residuals_tune; json NULL, or what that
  * gives (caller frees with mem_free). An exit code. */

@@ -291,7 +291,7 @@ static int answer(const cli_args *args, char *text) {
     return 0;
 }
 
-static int make(const cli_args *args, const char *name) {
+static int make(cli_args *args, const char *name) {
     nib_engine_options options;
     nib_plan_options how;
     nib_error err;
@@ -309,6 +309,9 @@ static int make(const cli_args *args, const char *name) {
     how.n_gen = args->n_gen;
     if (args->slowdown > 0 && !args->residual)
         return cli_usage_error("--slowdown is of residuals: name the original with --residual");
+    code = cli_idle_residuals(args, name, &options, &how);
+    if (code)
+        return code;
     if (nib_plan(name, &options, &how, &text, &err))
         return cli_fail(&err);
     code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;
@@ -316,7 +319,7 @@ static int make(const cli_args *args, const char *name) {
 }
 
 /* A shape that nobody has a file of: its header in a file without data, which goes afterwards. */
-static int make_synthetic(const cli_args *args, const char *shape) {
+static int make_synthetic(cli_args *args, const char *shape) {
     const char *base = getenv("TMPDIR");
     char folder[512], path[540];
     const int n = snprintf(folder, sizeof folder, "%s/nibble-plan-XXXXXX", base && *base ? base : "/tmp");

@@ -19,7 +19,11 @@ static bool asks_for_gpu(const cli_args *args) {
     return args->gpu_layers && strcmp(args->gpu_layers, "0") != 0;
 }
 
-enum { MAX_TUNED = 128 /* channels of each 1,024 that --slowdown chooses from */ };
+enum {
+    USUAL_CHANNELS = 8, /* of each 1,024, which residuals give back */
+    MAX_TUNED = 128,    /* from which --slowdown chooses */
+    IDLE_SLOWDOWN = 5   /* percent, that --quality high allows for residuals in idle memory */
+};
 
 /* A number of layers; 0: as many as fit, for other words too, which other programs have for it. */
 static int32_t gpu_layers(const cli_args *args) {
@@ -47,7 +51,9 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->residual = args->residual;
     options->residual_rule = args->residual_rule;
     options->residual_bits = (int32_t)args->residual_bits;
-    options->k_chunk = (int32_t)(args->slowdown > 0 ? NUM_MAX(args->k_chunk, MAX_TUNED) : args->k_chunk);
+    options->k_chunk = (int32_t)(args->k_chunk == CLI_K_CHUNK_UNSET ? USUAL_CHANNELS : args->k_chunk);
+    if (args->slowdown > 0)
+        options->k_chunk = NUM_MAX(options->k_chunk, (int32_t)MAX_TUNED);
     options->no_fuse = args->no_fuse;
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
@@ -192,10 +198,34 @@ int cli_tune_residuals(const cli_args *args, nib_engine *engine, double max_s, c
     return 0;
 }
 
+int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
+                       const nib_plan_options *how) {
+    nib_error err;
+    bool fit;
+    if (!args->residual || !args->quality || strcmp(args->quality, "high") != 0 || args->slowdown > 0 ||
+        args->k_chunk != CLI_K_CHUNK_UNSET)
+        return 0;
+    options->k_chunk = MAX_TUNED;
+    if (nib_residuals_fit(model, options, how, &fit, &err))
+        return cli_fail(&err);
+    if (fit) {
+        args->slowdown = IDLE_SLOWDOWN;
+        return 0;
+    }
+    cli_note(args, "nibble: no residuals: beside them RAM has no room for all weights");
+    args->residual = options->residual = NULL;
+    return 0;
+}
+
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
     if (args->slowdown > 0 && !args->residual)
         return cli_usage_error("--slowdown is of residuals: name the original with --residual");
+    nib_plan_options how;
     int code = cli_named_options(args, options);
+    if (!code)
+        code = cli_plan_options(args, &how);
+    if (!code && !args->plan)
+        code = cli_idle_residuals(args, args->model, options, &how);
     if (!code)
         code = open_by_plan(args, options, out);
     if (!code && args->slowdown > 0)

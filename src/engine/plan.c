@@ -4,7 +4,12 @@
 #include "engine/planning.h"
 #include "tiers/device.h"
 
+#include "nib_tools.h"
+#include "profile/machine.h"
+
 #include <stdio.h>
+
+enum { FREE_SHARE = 8 /* of the system's free memory so much stays free: an eighth */ };
 
 /* A plan for a device that is not there would be of nothing. */
 static nib_status look_for_device(const engine_core *e, nib_error *err) {
@@ -28,11 +33,10 @@ static void say_of_device(const engine_core *e, plan *p) {
             "decided when the model is opened ('nibble bench -v' says it)");
 }
 
-nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
-                    char **json, nib_error *err) {
+static nib_status make(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                       plan *p, nib_error *err) {
     static const nib_plan_options defaults = {0};
     engine_core e;
-    plan p = {0};
     nib_engine_options o;
     nib_engine_options_init(&o);
     o = options ? *options : o;
@@ -41,14 +45,42 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     if (status == NIB_OK)
         status = look_for_device(&e, err);
     if (status == NIB_OK)
-        status = planning_make(&e, how ? how : &defaults, &p, err);
+        status = planning_make(&e, how ? how : &defaults, p, err);
     if (status == NIB_OK)
         status = cancel_check(&e.cancel, err);
     if (status == NIB_OK)
-        say_of_device(&e, &p);
+        say_of_device(&e, p);
     core_close(&e);
+    return status;
+}
+
+nib_status nib_plan(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                    char **json, nib_error *err) {
+    plan p = {0};
+    nib_status status = make(name, options, how, &p, err);
     if (status == NIB_OK)
         status = plan_print(&p, json, err);
     plan_clear(&p);
     return status;
+}
+
+nib_status nib_residuals_fit(const char *name, const nib_engine_options *options, const nib_plan_options *how,
+                             bool *fit, nib_error *err) {
+    plan p = {0};
+    machine here;
+    nib_error why;
+    *fit = false;
+    const nib_status status = make(name, options, how, &p, &why);
+    machine_look(&here);
+    if (status == NIB_OK)
+        *fit = p.predicted.disk_bytes == 0 &&
+               (p.cap[NIB_TIER_RAM] != NIB_AUTO || !here.ram_free ||
+                p.predicted.ram_peak <= here.ram_free - here.ram_free / FREE_SHARE);
+    plan_clear(&p);
+    if (status != NIB_OK && status != NIB_E_NOFIT) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    return NIB_OK;
 }

@@ -11,6 +11,7 @@
 #include "quant/recipe.h"
 #include "engine/learn.h"
 #include "engine/packed.h"
+#include "engine/residual.h"
 #include "engine/saliency.h"
 #include "model/page_layout.h"
 
@@ -193,7 +194,8 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
             f->blocks[b].kl_fewer = q->kl_fewer[(int)q->place[b] + 1];
     }
     bool by_column = false;
-    for (int j = 0; j < q->n_format; j++) {
+    const int n_format = residuals_asked(e) ? 0 : q->n_format; /* residuals are of the file's formats */
+    for (int j = 0; j < n_format; j++) {
         recipe r;
         by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
         NIB_TRY(try_format(f, e, q, j, err));
