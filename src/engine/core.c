@@ -67,8 +67,6 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
     NIB_TRY(find_backend(e, err));
     if (p)
         NIB_TRY(core_blame_plan(&e->asked, settings_take_plan(&e->set, p, &e->log, err), err));
-    for (int i = 0; e->asked.k_chunk > 0 && i < e->set.n_residual; i++) /* the plan's channels have room */
-        e->asked.k_chunk = (int32_t)NUM_MAX((int64_t)e->asked.k_chunk, e->set.residuals[i].k_chunk);
     if (e->set.n_thread == 0)
         e->set.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);
@@ -133,7 +131,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .max_layers = e->asked.gpu_layers,
                        .sliced = e->asked.bf16_tiles,
                        .kv_type = e->set.kv_type,
-                       .k_chunk = e->asked.residual ? e->asked.k_chunk : 0,
+                       .k_chunk = e->set.k_chunk,
                        .residuals = e->residuals};
     for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)
         s.a16 = s.a16 || e->set.act_bits[b] == 16;

@@ -49,7 +49,7 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
 nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
                       nib_error *err) {
     const nib_engine_options *asked = &e->asked;
-    const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, asked->k_chunk};
+    const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, e->set.k_chunk};
     const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);

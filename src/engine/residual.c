@@ -299,7 +299,7 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->use.first = r->first;
     r->use.k_chunk = r->k_chunk;
     r->use.n_tb = r->n_tb;
-    r->use.max_k_chunk = r->e->asked.k_chunk;
+    r->use.max_k_chunk = r->e->set.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals are of rounded matrices: no layer of this model has one");

@@ -10,7 +10,7 @@ typedef struct engine_residuals engine_residuals;
 
 /* Whether residuals are asked for. */
 static inline bool residuals_asked(const engine_core *e) {
-    return e->asked.residual && e->asked.k_chunk > 0;
+    return e->set.k_chunk > 0;
 }
 /* Bytes of those of the layout: of layers alone, since an output head is large and an embedding is not
  * multiplied, and of matrices whose formats have lost something. UINT64_MAX: too many. */
@@ -22,7 +22,7 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
 void residuals_close(engine_residuals *r); /* NULL is fine */
 /* NULL: r is NULL. */
 const residual_kinds *residuals_kinds(const engine_residuals *r);
-/* How much each kind gets from the next pass on, at most asked.k_chunk; no pass runs meanwhile. */
+/* How much each kind gets from the next pass on, at most set.k_chunk; no pass runs meanwhile. */
 void residuals_choose(engine_residuals *r, const tune_choice *c);
 /* Bytes of them that a token reads with that choice. */
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c);

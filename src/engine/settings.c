@@ -73,7 +73,8 @@ nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error
                     .n_batch = asked->n_batch ? asked->n_batch : DEFAULT_BATCH,
                     .free_batch = asked->n_batch == 0,
                     .kv = asked->kv_type,
-                    .activation = asked->activation};
+                    .activation = asked->activation,
+                    .k_chunk = asked->residual ? asked->k_chunk : 0};
     return NIB_OK;
 }
 
@@ -145,6 +146,8 @@ nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib
         s->cap[t] = NUM_MIN(s->cap[t], p->cap[t]); /* NIB_AUTO is the largest */
     memcpy(s->residuals, p->residuals, sizeof s->residuals);
     s->n_residual = p->n_residual;
+    for (int i = 0; s->k_chunk > 0 && i < p->n_residual; i++)
+        s->k_chunk = NUM_MAX(s->k_chunk, p->residuals[i].k_chunk);
     s->stream = s->stream || streams(p);
     if (p->packed && s->packed == NIB_PACKED_AUTO)
         s->packed = NIB_PACKED_ON;

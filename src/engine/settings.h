@@ -23,6 +23,7 @@ typedef struct settings {
     int activation;     /* bits; 0: 8, or what a plan says for each block */
     bool is_resolved;   /* sizes are as they stay */
     int32_t n_best;     /* logits that the output head gives, in two steps; 0: it gives all */
+    int64_t k_chunk;    /* the most channels of each 1,024 that residuals give back; 0: there are none */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* a plan's */
     int n_residual;                             /* 0: no plan says any */
     uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */
