@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/residual_by.h"
+#include "engine/residual_disk.h"
 #include "engine/residual_fit.h"
 #include "hub/find.h"
 #include "tiers/region.h"
@@ -25,6 +26,9 @@ struct engine_residuals {
     residual_kinds kinds;
     residual_by by;
     tier_region memory;
+    bool is_on_disk;
+    residual_disk disk;
+    uint64_t *at; /* [first[n_block]] with is_on_disk: where the file has each one's codes */
 };
 
 /* ---- which matrices ---- */
@@ -34,17 +38,41 @@ static bool has_one(const block *b, const weight *w) {
            w->format.layout == PACK_TILE && !weight_is_second(w);
 }
 
-uint64_t residuals_bytes(const engine_core *e) {
-    uint64_t all = 0, bytes;
+static int64_t longest_row(const layout *lay) {
+    int64_t k = 1;
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int w = 0; w < layout_block(lay, b)->n_weight; w++)
+            k = NUM_MAX(k, layout_block(lay, b)->weights[w].k);
+    return k;
+}
+
+/* Bytes: of all, of them the scales, and of the largest matrix. false: too many. */
+static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, uint64_t *largest) {
+    uint64_t bytes;
+    *all = *scales = *largest = 0;
     for (int b = 0; b < layout_n_block(e->layout); b++) {
         const block *of = layout_block(e->layout, b);
-        for (int w = 0; w < of->n_weight; w++)
-            if (has_one(of, &of->weights[w]) &&
-                (!residual_bytes(e->asked.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
-                 !num_add_u64(all, bytes, &all)))
-                return UINT64_MAX;
+        for (int w = 0; w < of->n_weight; w++) {
+            if (!has_one(of, &of->weights[w]))
+                continue;
+            if (!residual_bytes(e->asked.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
+                !num_add_u64(*all, bytes, all))
+                return false;
+            *scales += (uint64_t)of->weights[w].n * sizeof(float); /* a part of `bytes` */
+            *largest = NUM_MAX(*largest, bytes);
+        }
     }
-    return all;
+    return true;
+}
+
+uint64_t residuals_bytes(const engine_core *e) {
+    uint64_t all, scales, largest;
+    if (!count_bytes(e, &all, &scales, &largest))
+        return UINT64_MAX;
+    if (!residual_disk_wanted(e, all))
+        return all;
+    return scales + (uint64_t)e->set.n_thread *
+                        residual_disk_gather(salient_count(longest_row(e->layout), e->set.k_chunk));
 }
 
 nib_status residuals_check(const engine_core *e, nib_error *err) {
@@ -183,12 +211,19 @@ static nib_status make_block(engine_residuals *r, const model *original, int b, 
             continue;
         NIB_TRY(check_weight(&fine->weights[w], of, b, err));
         f->r = &r->of[r->first[b] + w];
+        uint8_t *codes = r->is_on_disk ? r->disk.staging.at : *at;
         f->pair.fine = &fine->weights[w];
         f->pair.coarse = of;
-        *f->r = residual_in(*at, r->e->asked.residual_bits, of->n, of->k);
+        *f->r = residual_in(codes, r->e->asked.residual_bits, of->n, of->k);
         residual_bytes(r->e->asked.residual_bits, of->n, of->k, &bytes); /* all together were not too many */
         NIB_TRY(find_factors(f, original, b, w, err));
         NIB_TRY(fill(f, err));
+        if (r->is_on_disk) {
+            bytes = (uint64_t)of->n * sizeof *f->r->scale;
+            memcpy(*at, f->r->scale, (size_t)bytes);
+            f->r->scale = (float *)(void *)*at;
+            NIB_TRY(residual_disk_add(&r->disk, f->r, &r->at[r->first[b] + w], err));
+        }
         *at += bytes;
     }
     return NIB_OK;
@@ -207,14 +242,6 @@ static nib_status make_all(engine_residuals *r, const model *original, filling *
     for (int b = 0; b < n_block; b++)
         NIB_TRY(make_block(r, original, b, f, &at, err));
     return NIB_OK;
-}
-
-static int64_t longest_row(const layout *lay) {
-    int64_t k = 1;
-    for (int b = 0; b < layout_n_block(lay); b++)
-        for (int w = 0; w < layout_block(lay, b)->n_weight; w++)
-            k = NUM_MAX(k, layout_block(lay, b)->weights[w].k);
-    return k;
 }
 
 /* With the rows that threads work on, which are charged and go again. */
@@ -254,6 +281,9 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     mem_free(path);
     NIB_TRY(status);
     status = make(r, original, err);
+    if (status == NIB_OK && r->is_on_disk)
+        status = residual_disk_finish(&r->disk, &r->use, pool_size(r->e->threads),
+                                      salient_count(longest_row(r->e->layout), r->use.max_k_chunk), err);
     if (status == NIB_OK)
         status = residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err);
     if (status == NIB_OK)
@@ -284,8 +314,12 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
 
 static nib_status open_memory(engine_residuals *r, nib_error *err) {
     const int n_block = layout_n_block(r->e->layout);
-    const uint64_t bytes = residuals_bytes(r->e);
-    char size[32];
+    uint64_t all, scales, largest;
+    char size[32], on_disk[32];
+    if (!count_bytes(r->e, &all, &scales, &largest))
+        all = scales = UINT64_MAX;
+    r->is_on_disk = residual_disk_wanted(r->e, all);
+    const uint64_t bytes = r->is_on_disk ? scales : all;
     r->first = mem_calloc((size_t)n_block + 1, sizeof *r->first);
     for (int b = 0; r->first && b < n_block; b++)
         r->first[b + 1] = r->first[b] + layout_block(r->e->layout, b)->n_weight;
@@ -293,12 +327,14 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->of = n_weight ? mem_calloc(n_weight, sizeof *r->of) : NULL;
     r->k_chunk = n_weight ? mem_calloc(n_weight, sizeof *r->k_chunk) : NULL;
     r->n_tb = n_weight ? mem_calloc(n_weight, sizeof *r->n_tb) : NULL;
-    if (!r->of || !r->k_chunk || !r->n_tb)
+    r->at = n_weight ? mem_calloc(n_weight, sizeof *r->at) : NULL;
+    if (!r->at || !r->of || !r->k_chunk || !r->n_tb)
         return nib_fail_nomem(err, 64, "residuals");
     r->use.of = r->of;
     r->use.first = r->first;
     r->use.k_chunk = r->k_chunk;
     r->use.n_tb = r->n_tb;
+    r->use.at = r->at;
     r->use.max_k_chunk = r->e->set.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
@@ -307,9 +343,16 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
                              "residuals", err));
     r->use.memory = r->memory.at;
     r->use.n_byte = bytes;
-    log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits,
-             num_format_size(bytes, size));
-    return NIB_OK;
+    num_format_size(bytes, size);
+    if (!r->is_on_disk) {
+        log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits, size);
+        return NIB_OK;
+    }
+    log_line(
+        &r->e->log,
+        "residuals in %d bits take %s of disk and %s of RAM, which has no room for them beside the weights",
+        (int)r->e->asked.residual_bits, num_format_size(all - scales, on_disk), size);
+    return residual_disk_open(&r->disk, r->e, all - scales, largest, err);
 }
 
 /* All kinds alike, or as a plan says. */
@@ -377,6 +420,8 @@ void residuals_close(engine_residuals *r) {
     tier_region_close(&r->memory);
     residual_kinds_close(&r->kinds);
     residual_by_close(&r->by, r->e);
+    residual_disk_close(&r->disk);
+    mem_free(r->at);
     mem_free(r->k_chunk);
     mem_free(r->n_tb);
     mem_free(r->of);

@@ -270,17 +270,24 @@ static nib_status run_hidden(job *whole, nib_error *err) {
 nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err) {
     share shares[PROGRAM_MAX_OP];
     atomic_bool dropped = false;
+    job_failure failure = {.taken = false};
     job whole = {.e = e,
                  .cell = now,
                  .fuse = e->fuse,
                  .act_bits = now->act_bits ? now->act_bits : e->act_bits[now->block],
                  .acts = {.of = REG_NONE},
-                 .dropped = &dropped};
+                 .dropped = &dropped,
+                 .failure = &failure};
     whole.shares = e->fuse && !now->probe && !now->hidden ? shares : NULL;
     const int n_op = layout_block(e->layout, now->block)->program.n_op;
     const nib_status status = now->hidden  ? run_hidden(&whole, err)
                               : now->probe ? run_probed(&whole, err)
                                            : run_all(&whole, 0, n_op, err);
     pager_release(e->pager);
+    if (status == NIB_OK && failure.taken) {
+        if (err)
+            *err = failure.why;
+        return failure.why.status;
+    }
     return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;
 }

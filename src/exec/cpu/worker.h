@@ -35,6 +35,12 @@ typedef struct share {
     alignas(64) atomic_int_least64_t next;
 } share;
 
+/* What a thread could not read; the first one counts. */
+typedef struct job_failure {
+    atomic_bool taken;
+    nib_error why; /* whole when all threads have finished */
+} job_failure;
+
 typedef struct job {
     const executor *e;
     const exec_cell *cell;
@@ -46,7 +52,8 @@ typedef struct job {
     const view *part;     /* rows part_row... of the one product of this job; NULL: whole matrices */
     int64_t part_row;
     share *shares;        /* one for each op of the program; NULL: regions are split once and for all */
-    atomic_bool *dropped; /* the cell was cancelled: nothing of it will be used */
+    atomic_bool *dropped; /* the cell was cancelled, or failed: nothing of it will be used */
+    job_failure *failure;
 } job;
 
 /* Work that is left of a dropped cell is skipped; barriers never are, since threads learn of it one after the

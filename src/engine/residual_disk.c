@@ -1,0 +1,88 @@
+/* residual_disk.c - see residual_disk.h. */
+#include "engine/residual_disk.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { OTHERS = 8 /* of the cap so much is for keys, values and rows, which are not known yet: an eighth */ };
+
+bool residual_disk_wanted(const engine_core *e, uint64_t all) {
+    const uint64_t cap = e->set.cap[NIB_TIER_RAM];
+    const char *rule = e->asked.residual_rule;
+    uint64_t sum = all;
+    if (!e->asked.scratch || cap == NIB_AUTO || e->kind->tier != NIB_TIER_RAM ||
+        (rule && !strcmp(rule, "weighted")))
+        return false;
+    for (int b = 0; b < layout_n_block(e->layout); b++)
+        for (int w = 0; w < layout_block(e->layout, b)->n_weight; w++)
+            if (!num_add_u64(sum, layout_block(e->layout, b)->weights[w].bytes, &sum))
+                return false;
+    return !num_add_u64(sum, ledger_look().now, &sum) || sum > cap - cap / OTHERS;
+}
+
+uint64_t residual_disk_gather(int64_t n_channel) {
+    return (uint64_t)num_round_up(n_channel * (RESIDUAL_GATHER + (int64_t)sizeof(salient)), RESIDUAL_ALIGN);
+}
+
+static char *own_path(const char *folder) {
+    static atomic_int made;
+    char name[64];
+    snprintf(name, sizeof name, "residuals-%ld-%d.tmp", (long)getpid(), atomic_fetch_add(&made, 1));
+    return path_join(folder, name);
+}
+
+nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
+                              nib_error *err) {
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, n_byte, err));
+    d->ledger = e->ledger;
+    d->charged = n_byte;
+    d->path = own_path(e->asked.scratch);
+    if (!d->path)
+        return nib_fail_nomem(err, 64, "a file of residuals");
+    NIB_TRY(tier_region_open(&d->staging, device_host(), e->ledger, NIB_OWNER_STAGING, largest, false,
+                             "residuals of one matrix", err));
+    NIB_TRY(path_make_folders(d->path, err));
+    return file_writer_open(d->path, &d->out, err);
+}
+
+nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_error *err) {
+    const uint64_t n_byte = (uint64_t)r->step * (uint64_t)r->k;
+    *at = d->written;
+    d->written += n_byte;
+    NIB_TRY(file_writer_write(d->out, r->rows, (size_t)n_byte, err));
+    r->rows = NULL;
+    return NIB_OK;
+}
+
+nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
+                                nib_error *err) {
+    file_writer *out = d->out;
+    d->out = NULL;
+    tier_region_close(&d->staging);
+    NIB_TRY(file_writer_commit(out, err));
+    const nib_status status = file_open(d->path, 0, &d->file, err);
+    (void)unlink(d->path);
+    NIB_TRY(status);
+    use->file = d->file;
+    use->gather_each = residual_disk_gather(n_channel);
+    NIB_TRY(tier_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
+                             (uint64_t)n_thread * use->gather_each, false, "channels of residuals", err));
+    use->gather = d->gather.at;
+    return NIB_OK;
+}
+
+void residual_disk_close(residual_disk *d) {
+    file_writer_abort(d->out);
+    if (d->file)
+        file_close(d->file);
+    tier_region_close(&d->staging);
+    tier_region_close(&d->gather);
+    if (d->charged)
+        ledger_release(d->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, d->charged);
+    mem_free(d->path);
+    memset(d, 0, sizeof *d);
+}

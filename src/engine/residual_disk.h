@@ -1,0 +1,36 @@
+/* residual_disk.h - residuals whose codes are in a file under --scratch, where RAM has no room for them
+ * beside all weights: their scales stay in RAM, and a row's channels are read when its products are computed
+ * (exec/cpu/residual.c). The file has no name once it is whole, so nothing is left of it. */
+#ifndef NIB_ENGINE_RESIDUAL_DISK_H
+#define NIB_ENGINE_RESIDUAL_DISK_H
+
+#include "base/file.h"
+#include "engine/core.h"
+
+typedef struct residual_disk {
+    file *file; /* open for reading: whole */
+    file_writer *out;
+    char *path;
+    ledger *ledger;
+    uint64_t charged;    /* bytes of disk */
+    uint64_t written;    /* so far */
+    tier_region staging; /* of one matrix while residuals are made */
+    tier_region gather;  /* what threads read channels to */
+} residual_disk;
+
+/* Whether they go there: --scratch is given, and weights, residuals (`all` bytes) and what the process has
+ * now are more than seven eighths of --ram. */
+bool residual_disk_wanted(const engine_core *e, uint64_t all);
+/* Bytes of RAM for each thread, with so many channels of the widest row. */
+uint64_t residual_disk_gather(int64_t n_channel);
+/* Before the first one is made: n_byte is charged to the disk. largest: bytes of one matrix's. */
+nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
+                              nib_error *err);
+/* Writes r's codes, which are in d->staging; r has none after that. *at: where they begin. */
+nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_error *err);
+/* All are written: gives the staging back, opens the file, and the threads' memory for so many channels. */
+nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
+                                nib_error *err);
+void residual_disk_close(residual_disk *d); /* zeroed is fine */
+
+#endif
